@@ -11,11 +11,19 @@ IDENTIFIERS = (("vendor", "device"), ("idVendor", "idProduct"))
 
 def interfaces(root: Path = INTERFACES) -> dict[str, str]:
     """Driver and identifiers of each interface, such as "e1000e 8086:15b8"; "virtual" without a device."""
+    return {name: describe(root / name) for name in _names(root)}
+
+
+def mtus(root: Path = INTERFACES) -> dict[str, int]:
+    """Longest IP packet of each interface, in bytes."""
+    return {name: int((root / name / "mtu").read_text()) for name in _names(root)}
+
+
+def _names(root: Path) -> list[str]:
     try:
-        names = sorted(path.name for path in root.iterdir() if (path / "uevent").exists())
+        return sorted(path.name for path in root.iterdir() if (path / "uevent").exists())
     except OSError:  # no /sys in this namespace
-        return {}
-    return {name: describe(root / name) for name in names}
+        return []
 
 
 def describe(interface: Path) -> str:

@@ -9,7 +9,7 @@ import json
 import os
 import select
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,16 @@ class Links:
         node_binary: path of backchannel-node.
         folder: the agent's.
         granted: link to its interfaces, in the order of its ends.
+        taps: those of the interfaces that are TAPs or TUNs of this host, for an emulator to serve.
     """
 
-    def __init__(self, node_binary: str, folder: Path, granted: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, node_binary: str, folder: Path, granted: Mapping[str, Sequence[str]], taps: Collection[str] = ()
+    ) -> None:
         self._node_binary = node_binary
         self._folder = folder
         self._granted = granted
+        self._taps = taps
         self._process: subprocess.Popen[bytes] | None = None
         # The emulator gets its parent-death signal when the thread ends that started it, so this thread stays.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="emulator")
@@ -56,7 +60,7 @@ class Links:
         if name in self._created and self._alive():
             self._ask({"op": "configure", "name": name, "spec": spec, "seed": seed})
             return
-        ends = [_end(interface) for interface in self._granted[name]]
+        ends = [self._end(interface) for interface in self._granted[name]]
         for end, mac in zip(ends, macs, strict=False):
             end["mac"] = mac
         self._ask({"op": "add_link", "name": name, "spec": spec, "seed": seed, "ends": ends})
@@ -108,6 +112,10 @@ class Links:
             raise AgentError(str(answer.get("error", "the emulator rejected the request without a reason")), 400)
         return answer
 
+    def _end(self, interface: str) -> dict[str, Any]:
+        """A TAP is served from its other side. Every other interface is attached to, the TUN of another program too."""
+        return {"ifname": interface} if interface in self._taps else {"ifname": interface, "attach": True}
+
     def _alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -120,9 +128,3 @@ class Links:
                 [self._node_binary, "emulate", "--parent", str(os.getpid())],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, bufsize=0,
             )  # fmt: skip
-
-
-def _end(interface: str) -> dict[str, Any]:
-    """A TAP is served from its other side; every other interface is attached to."""
-    is_tap = Path("/sys/class/net", interface, "tun_flags").exists()
-    return {"ifname": interface} if is_tap else {"ifname": interface, "attach": True}

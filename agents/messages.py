@@ -26,6 +26,8 @@ class Health:
     holder: str
     #: Driver and identifiers of each interface (agents.hardware).
     interfaces: Mapping[str, str]
+    #: Longest IP packet of each interface, in bytes.
+    mtus: Mapping[str, int]
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
-"""Which verdicts depend on a choice: an artefact as its campaign file has it, then with one chosen parameter at a time
-at its default and at each of its alternatives (experiments/PAPER/chosen.yaml).
+"""Which verdicts depend on a choice, or on the exact numbers of a line: an artefact as its campaign file has it, then
+with one chosen parameter at a time at its default and at each of its alternatives (experiments/PAPER/chosen.yaml), then
+with every rate, delay and buffer a little off.
 
 The fields of one choice change together. Runs are simulations.
 """
@@ -17,6 +18,7 @@ from experiments.defaults import default_values, other_values
 from experiments.engine.scheduling import run_campaigns
 from experiments.language.campaign import expand
 from experiments.language.problems import CampaignError
+from experiments.sensitivity import BY, perturbed_plan
 
 if TYPE_CHECKING:
     from analysis.targets import Target
@@ -25,18 +27,31 @@ if TYPE_CHECKING:
     from experiments.terminal import TerminalReporter
 
 
+#: Perturbed copies of each artefact. A share of runs that is a phase lock is rarely the same in all of them.
+PERTURBATIONS = 3
+
+
 @dataclass(frozen=True)
 class Variant:
-    """A campaign with at most one choice changed."""
+    """A campaign as chosen, with one choice changed, or with perturbed lines."""
 
     #: The changed fields with their values; None stands for the language's default. Empty: as chosen.
     changed: Mapping[str, Any]
     #: Of the campaign file.
     values: Mapping[str, Any]
+    #: Number of the perturbation of every rate, delay and buffer; 0: none.
+    perturbation: int = 0
+
+    @property
+    def is_as_chosen(self) -> bool:
+        """Whether nothing is changed."""
+        return not self.changed and not self.perturbation
 
     @property
     def label(self) -> str:
         """For people."""
+        if self.perturbation:
+            return f"every rate, delay and buffer up to {BY:.1%} off ({self.perturbation})"
         fields = (f"{field}: {'default' if value is None else value}" for field, value in self.changed.items())
         return ", ".join(fields) or "as chosen"
 
@@ -60,6 +75,7 @@ class Outcome:
         return {
             "artefact": self.artefact,
             "changed": dict(self.variant.changed),
+            "perturbation": self.variant.perturbation,
             "passes": None if score is None else score.passes,
             "flips": self.flips,
             "within": None if score is None else sum(value.within for value in score.stated),
@@ -71,7 +87,9 @@ class Outcome:
 
 
 def variants(one: Reproduction) -> list[Variant]:
-    """The campaign as chosen, then every choice of its artefact at its default and at its alternatives."""
+    """The campaign as chosen, then every choice of its artefact at its default and at its alternatives, then the
+    perturbed copies.
+    """
     values = one.source.values
     found = [Variant({}, values)]
     for choice in choices.choices(one.chosen):
@@ -81,7 +99,7 @@ def variants(one: Reproduction) -> list[Variant]:
             default = None if choice.default == "language" else choice.default
             found.append(Variant(dict.fromkeys(choice.fields, default), default_values(values, one.artefact, [choice])))
         found += [Variant(other, other_values(values, choice, other)) for other in choice.alternatives]
-    return found
+    return [*found, *(Variant({}, values, number + 1) for number in range(PERTURBATIONS))]
 
 
 def outcomes(
@@ -103,7 +121,7 @@ def outcomes(
         except CampaignError as error:
             score, problem = None, str(error)
         passes = None if score is None else score.passes
-        if not variant.changed:
+        if variant.is_as_chosen:
             chosen = passes
         yield Outcome(one.artefact, variant, score, problem, passes is not None and passes != chosen)
 
@@ -114,6 +132,8 @@ def _score(
 ) -> Score:  # fmt: skip
     overrides = ["backend=sim", *([] if repetitions is None else [f"repetitions={repetitions}"])]
     plan = expand(replace(one.source, values=dict(variant.values)), overrides)
+    if variant.perturbation:
+        plan = perturbed_plan(plan, variant.perturbation, BY)
     run_campaigns([plan], options, reporter)
     store = Store.open(options.results)
     try:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from agents.client import AgentClient
+from agents.errors import AgentError
 from experiments import inventory
 from experiments.language import campaign
 from experiments.language.campaign import Plan
@@ -26,12 +28,15 @@ from testbed.host_agents import HostAccess
 from testbed.host_testbed import HostTestbed
 from testbed.installation import Installation
 from testbed.lab import Lab, SshFiles, processes
+from testbed.local_folders import ScratchFolder
 from testbed.machines import Machines
 from testbed.placement import Placement
 from testbed.scenario import Scenario
-from testbed.tunnels import SshOptions
+from testbed.tunnels import SshOptions, SshTunnel
 
 ANSIBLE = node_binary.ROOT / "ansible"
+#: Options of ssh (ansible/ansible.cfg) without connections that are kept or shared.
+FRESH_CONNECTIONS = "-o ControlMaster=no -o ControlPath=none -o BatchMode=yes -o ServerAliveInterval=5"
 NEEDS_INVENTORY = "the physical backend needs a lab's inventory: --inventory FILE"
 #: Playbooks with their effects.
 PLAYBOOKS = {
@@ -89,8 +94,37 @@ def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str])
         "ANSIBLE_COLLECTIONS_PATH": str(link_collection()),
         "PATH": f"{program.parent}:{os.environ.get('PATH', '')}",
     }
+    if name == "check":
+        # A connection that an earlier playbook left would hide that nobody can log in any more.
+        environment["ANSIBLE_SSH_ARGS"] = FRESH_CONNECTIONS
     words = [str(program), "--inventory", str(path.absolute()), str(ANSIBLE / "playbooks" / f"{name}.yml"), *arguments]
-    return subprocess.run(words, env=environment, cwd=ANSIBLE, check=False).returncode
+    status = subprocess.run(words, env=environment, cwd=ANSIBLE, check=False).returncode
+    if name != "check" or status != 0:
+        return status
+    problems = refused_logins(path, scenario)
+    for problem in problems:
+        print(f"backchannel: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def refused_logins(path: Path, scenario: Scenario) -> list[str]:
+    """Hosts whose agent the controller cannot reach with the agent's login, as a campaign would, with the remedy."""
+    place, access = _access(path)
+    if access.ssh is None:
+        return []
+    placement, problems = place(scenario), []
+    with ScratchFolder() as folder:
+        hosts = [placement.hosts[name] for name in dict.fromkeys(placement.members())]
+        tunnels = [SshTunnel(host.name, host.address, host.port, access.ssh, folder) for host in hosts]
+        for tunnel in tunnels:
+            try:
+                tunnel.wait()
+                AgentClient(tunnel.name, tunnel.socket).health()
+            except (TestbedError, AgentError) as error:
+                problems.append(f"the login of the agent, {access.ssh.user}: {error}")
+            finally:
+                tunnel.close()
+    return problems
 
 
 def rehearse(path: Path, file: Path | None, command: Sequence[str], machines: bool = False) -> int:
@@ -155,7 +189,7 @@ def in_lab(path: Path | None, plan: Plan) -> Plan:
         TestbedError: the first host of which that is not true, with the remedy; nothing was changed.
     """
     place, access = _access(path)
-    by_topology = {topology_key(run.scenario): run.scenario for run in plan.first_runs()}
+    by_topology = {topology_key(scenario): scenario for _, scenario in plan.first_scenarios()}
     for scenario in by_topology.values():
         place(scenario)
     found: dict[str, Installation] = {}

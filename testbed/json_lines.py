@@ -112,6 +112,13 @@ class LineProcess:
 
     def _end_reason(self) -> str:
         self._process.wait()
-        log = self._log.read_text(errors="replace").strip().splitlines()
-        reason = log[-1].removeprefix("error: ") if log else f"status {self._process.returncode}"
-        return f"{self.name} has ended: {reason}"
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return f"{self.name} has ended: {last_words(lines) or f'status {self._process.returncode}'}"
+
+
+def last_words(lines: Sequence[str]) -> str:
+    """Why a program ended, of what it wrote: its last line; of a panic in Rust, message and place."""
+    for place, message in zip(lines, lines[1:], strict=False):
+        if " panicked at " in place:
+            return f"{message} ({place.partition(' panicked at ')[2].rstrip(':')})"
+    return lines[-1].removeprefix("error: ") if lines else ""

@@ -117,12 +117,14 @@ def _framing(direction: DirectionSpec) -> str:
     return str(direction.options.get("framing", "none"))
 
 
-def train_for(link: LinkSpec, way: Direction) -> Train:
-    """A train that takes about BURST_S on one direction of a link."""
+def train_for(link: LinkSpec, way: Direction, mtu_bytes: int | None = None) -> Train:
+    """A train that takes about BURST_S on one direction of a link. Its packets fit the MTU of the link's interfaces,
+    because the link would count each fragment.
+    """
     direction = link.direction(way)
     slack = MEDIA[link.kind].slack
     rate_bps = direction.rate_bps
-    size = 1500 if rate_bps is None or rate_bps >= 100_000 else 500
+    size = min(1500 if rate_bps is None or rate_bps >= 100_000 else 500, mtu_bytes or 1500)
     if rate_bps is None:
         burst, packet_s = MIN_BURST, 0.0
     else:

@@ -19,12 +19,16 @@ from testbed.errors import TestbedError
 AGENT_SOCKET = "/run/backchannel/agent.sock"
 #: Longest time for the first answer of a host, and silence after which it counts as lost.
 CONNECT_S, SILENCE_S = 10.0, 4.0
+#: Put before ssh's message, which does not name this cause.
+LOCKED = "the key is locked"
 #: A part of ssh's message, and its cause and remedy for people.
 MEANINGS = (
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its key is another than the one in {known} (if it was set up anew, "
      "take its line out and enter the new key)"),
     ("Host key verification failed", "its key is not in {known} (enter it with 'ssh-keyscan -p {port} {address}', "
      "after comparing it with the one on the machine)"),
+    (LOCKED, "the key {key} has a passphrase, which ssh cannot ask for here (run 'ssh-add {key}' first; if that was "
+     "done, {enter} for user {user})"),
     ("Permission denied", "it refuses the key {key} for user {user} ({enter})"),
     ("Missing sudo password", "sudo asks for a password for user {user} (allow '{user} ALL=(ALL) NOPASSWD: ALL' in "
      "/etc/sudoers.d there, or add '-- --ask-become-pass')"),
@@ -153,8 +157,22 @@ class SshTunnel(Tunnel):
         return self._log.read_text(errors="replace")
 
 
+def has_passphrase(key: Path) -> bool:
+    """Whether a private key is encrypted. ssh does not say so when it may not ask: it leaves the key out."""
+    words = ["ssh-keygen", "-y", "-P", "", "-f", str(key)]
+    if not key.is_file():
+        return False
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    except FileNotFoundError:
+        return False
+    return done.returncode != 0 and "passphrase" in done.stderr
+
+
 def meaning(output: str, facts: dict[str, object]) -> str:
     """Cause and remedy of an ssh failure, from its output."""
+    if "Permission denied" in output and has_passphrase(Path(str(facts["key"]))):
+        output = f"{LOCKED}\n{output}"
     for sign, text in MEANINGS:
         if sign in output:
             return text.format(**facts)

@@ -14,7 +14,9 @@ import pytest
 
 import testbed.report
 import testbed.scenario
+from analysis import exchanges
 from analysis.captures import segments
+from analysis.metrics import calls
 from testbed import node_binary
 
 Json = dict[str, Any]
@@ -92,6 +94,7 @@ def test_the_scenario_has_the_same_fields_types_and_requirements() -> None:
     ("model", "report", "definition"),
     [
         ("DirectionReport", "emulation", "DirectionReport"),
+        ("DirectionStatus", "status", "DirectionStatus"),
         ("Lateness", "emulation", "Lateness"),
         ("Stalls", "emulation", "Stalls"),
         ("CaptureReport", "simulation", "CaptureReport"),
@@ -119,6 +122,22 @@ def test_reports_are_read_by_the_names_and_types_that_programs_write(model: str,
         expected, result = kind(rust, written[field]), kind(python, part)
         # Python may accept more: the kernel's shapers report fractions where the emulator counts.
         assert result == expected or (result, expected) == ("number", "integer"), f"{model}.{field}"
+
+
+def workload_options(name: str) -> dict[str, Json]:
+    (entry,) = [entry for entry in registry()["workloads"] if entry["name"] == name]
+    return {param["name"]: param for param in entry["params"]}
+
+
+def test_calls_are_rated_with_the_defaults_and_codecs_that_loads_use() -> None:
+    options = workload_options("call")
+    assert options["frame_s"]["default"] == calls.DEFAULT_FRAME_S
+    assert options["buffer_s"]["default"] == calls.DEFAULT_BUFFER_S
+    assert sorted(options["codec"]["choices"]) == sorted(calls.CODECS)
+
+
+def test_exchanges_are_read_of_workloads_that_exist() -> None:
+    assert {entry["name"] for entry in registry()["workloads"]} >= exchanges.RECORDED
 
 
 def test_segment_classes_have_the_same_bits() -> None:

@@ -55,6 +55,8 @@ class Summary(TypedDict):
     known: int
     #: Of the other runs.
     estimate: Cost
+    #: Programs that its flows run (kind `command`).
+    programs: list[str]
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def main() -> None:
         )  # fmt: skip
         summary = Summary(
             name=plan.name, title=plan.title, id=plan.id, backend=plan.backend, points=len(plan.points),
-            runs=len(plan.runs), known=estimate.known, estimate=cost,
+            runs=len(plan.runs), known=estimate.known, estimate=cost, programs=plan.programs,
         )  # fmt: skip
         warnings = api.warnings(plan, request["file"], request["text"])
         verdict = Verdict([], summary, warnings, plan.runs[0].scenario)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 from urllib.parse import urlencode
 
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request, url_for
@@ -102,6 +102,18 @@ class Row:
             else None
             for gap, both in zip(gaps, ends, strict=True)
         ]
+
+
+class DifferenceState(TypedDict, total=False):
+    """A difference from the first subject, for scripts; empty of the first."""
+
+    difference: float
+    difference_low: float | None
+    difference_high: float | None
+    difference_level: float
+    p_holm: float | None
+    verdict: str
+    method: str
 
 
 @dataclass(frozen=True)
@@ -269,7 +281,7 @@ def as_json() -> Response:
     )
 
 
-def _difference_json(compared: Compared | None) -> dict[str, Any]:
+def _difference_json(compared: Compared | None) -> DifferenceState:
     if compared is None:
         return {}
     difference = compared.difference

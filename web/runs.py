@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import polars as pl
 from flask import (
@@ -46,6 +46,27 @@ SEGMENTS = 500
 #: Columns of segments.parquet in an answer, and those that lead to its SACK blocks.
 FIELDS = ("dir", "seq", "payload", "ip_len", "ack", "window", "flags", "class", "rtt_ns", "in_order", "file", "frame")
 FLAGS = ((2, "SYN"), (1, "FIN"), (4, "RST"), (8, "PSH"), (16, "ACK"), (32, "URG"), (64, "ECE"), (128, "CWR"))
+
+
+class Segment(TypedDict):
+    """A segment of an answer."""
+
+    time_s: float
+    #: "data" from the flow's sender, "ack" from its receiver.
+    direction: str
+    #: First byte, and the one after the last.
+    seq: int
+    end: int
+    payload: int
+    ip_bytes: int
+    ack: int | None
+    window: int
+    flags: list[str]
+    classes: list[str]
+    rtt_ms: float | None
+    in_order: int
+    #: SACK blocks, each from its first byte to the one after its last.
+    sack: list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -296,22 +317,22 @@ def _first_plot(run: RunRow, kind: str, flow: str) -> str:
     return url_for("runs.plot", run_id=run.id, kind=kind, flow=flow, **period)
 
 
-def _segment(row: dict[str, Any], sacks: list[list[int]]) -> dict[str, Any]:
-    return {
-        "time_s": round(row["t_s"], 9),
-        "direction": "data" if row["dir"] == 0 else "ack",
-        "seq": row["seq"],
-        "end": row["seq"] + row["payload"],
-        "payload": row["payload"],
-        "ip_bytes": row["ip_len"],
-        "ack": None if row["ack"] < 0 else row["ack"],
-        "window": row["window"],
-        "flags": [name for bit, name in FLAGS if row["flags"] & bit],
-        "classes": [label for bit, label in class_labels() if row["class"] & bit],
-        "rtt_ms": None if row["rtt_ns"] is None else round(row["rtt_ns"] / 1e6, 3),
-        "in_order": row["in_order"],
-        "sack": sacks,
-    }
+def _segment(row: Mapping[str, Any], sacks: list[list[int]]) -> Segment:
+    return Segment(
+        time_s=round(row["t_s"], 9),
+        direction="data" if row["dir"] == 0 else "ack",
+        seq=row["seq"],
+        end=row["seq"] + row["payload"],
+        payload=row["payload"],
+        ip_bytes=row["ip_len"],
+        ack=None if row["ack"] < 0 else row["ack"],
+        window=row["window"],
+        flags=[name for bit, name in FLAGS if row["flags"] & bit],
+        classes=[label for bit, label in class_labels() if row["class"] & bit],
+        rtt_ms=None if row["rtt_ns"] is None else round(row["rtt_ns"] / 1e6, 3),
+        in_order=row["in_order"],
+        sack=sacks,
+    )
 
 
 def _range(run: RunRow) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from analysis.metrics import METRICS
 from analysis.scorecard import Artefact, OrderingScore, ValueScore
-from testbed.units import UNITS, scale_of
+from testbed.units import in_unit, plain
 from web.topology import Box, Label, Picture, Wire
 
 WIDTH, HEIGHT = 260.0, 138.0
@@ -207,30 +207,3 @@ def place_of(cell: Mapping[str, object]) -> str:
 def words(name: str) -> str:
     """The name of a measure for people: "Reverse throughput"."""
     return name.replace("_", " ").capitalize()
-
-
-def in_unit(value: float | None, unit: str, reference: float) -> str:
-    """A value in the unit in which a reference reads best: 698321 bit/s beside 700000 is "698.3 kbit/s".
-
-    Args:
-        value: in `unit`; None: nothing was measured.
-        unit: of the paper, such as bit/s or s.
-        reference: the published value.
-    """
-    if value is None:
-        return "nothing"
-    if unit == "%":
-        return f"{plain(value)} %"
-    kind = next((kind for kind in ("rate", "time", "bytes") if unit in UNITS[kind]), "")
-    if not kind or not reference:
-        return f"{plain(value)} {unit if unit != '1' else ''}".strip()
-    size = float(UNITS[kind][unit])
-    scale, name = scale_of(reference * size, kind)
-    return f"{plain(value * size / scale)} {name}"
-
-
-def plain(value: float | None) -> str:
-    """A number with four digits and without an exponent, as far as people read it."""
-    if value is None:
-        return "nothing"
-    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"

@@ -1,8 +1,9 @@
 """Storage of runs' files: a folder, or an fsspec URL (an S3 bucket, an SFTP server, a share).
 
-A run's files are in `runs/AB/ABCD.../`. They are written before the run's row, and files without a row are ignored.
-A run whose machine died during the write is therefore simply written again. The files of a failed attempt are in
-`failed/ABCD.../`.
+A run's files are in `runs/AB/ABCD.../`, and in remote storage in a folder for each version there. The run's row has the
+version that counts. Files are written before the row, and files without a row are ignored. A run whose machine died
+during the write is therefore simply written again, and until then its earlier version is read. The files of a failed
+attempt are in `failed/ABCD.../`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -21,6 +23,8 @@ from testbed.local_folders import ScratchFolder, sweep
 MOST_FAILED_BYTES = 100_000_000
 #: Folder of failed attempts, and the file in it with the reason.
 FAILED, REASON = "failed", "reason.txt"
+#: Beginning of the folder of a version of a run's files; no file of a run is called so.
+VERSION = "version-"
 #: How long a remote place may take for an answer, in s, and the slowest transfer of a file beyond that, in bytes/s.
 ANSWER_S, SLOWEST_BYTES_PER_S = 120.0, 50_000.0
 
@@ -34,8 +38,11 @@ class ArtefactError(Exception):
 class Artefacts(Protocol):
     """The files of runs."""
 
-    def put(self, run_id: str, folder: Path) -> None:
-        """Moves a run's folder into the storage; it replaces an earlier one."""
+    def put(self, run_id: str, folder: Path, version: str = "0") -> Sequence[str]:
+        """Moves a run's folder into the storage. Returns the other versions, for `discard` once the new one counts."""
+
+    def discard(self, run_id: str, stale: Sequence[str]) -> None:
+        """Deletes what `put` returned."""
 
     def remove(self, run_id: str) -> None:
         """Deletes a run's files, if it has any."""
@@ -55,6 +62,22 @@ class Artefacts(Protocol):
         """Deletes the files of a failed attempt, if there are any."""
 
 
+class Patience:
+    """How long a call of a file system may take from now on."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self, size: int = 0) -> None:
+        """A call begins that transfers so many bytes."""
+        self.limit_s = ANSWER_S + size / SLOWEST_BYTES_PER_S
+        self._ends_s = time.monotonic() + self.limit_s
+
+    def left_s(self) -> float:
+        """Time that the call has left; at most 0 if it takes too long."""
+        return self._ends_s - time.monotonic()
+
+
 def _below(run_id: str) -> str:
     return f"runs/{run_id[:2]}/{run_id}"
 
@@ -65,13 +88,17 @@ class LocalArtefacts:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def put(self, run_id: str, folder: Path) -> None:
+    def put(self, run_id: str, folder: Path, version: str = "0") -> Sequence[str]:
         """Moves a run's folder into the storage; it replaces an earlier one."""
         target = self.folder(run_id)
         if target.exists():
             shutil.rmtree(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         folder.rename(target)
+        return []
+
+    def discard(self, run_id: str, stale: Sequence[str]) -> None:
+        """Nothing is stale: there is one version."""
 
     def remove(self, run_id: str) -> None:
         """Deletes a run's files, if it has any."""
@@ -120,14 +147,24 @@ class RemoteArtefacts:
         except (ImportError, ValueError) as error:
             raise ArtefactError(f"the artefacts cannot be kept at {url}: {error}") from None
 
-    def put(self, run_id: str, folder: Path) -> None:
-        """Moves a run's folder into the storage; it replaces an earlier one.
+    def put(self, run_id: str, folder: Path, version: str = "0") -> Sequence[str]:
+        """Moves a run's folder into the storage, beside its other versions. Returns these, for `discard`.
 
         Raises:
             ArtefactError: the place does not take it.
         """
-        self._put(self._at(run_id), folder, sorted(path for path in folder.rglob("*") if path.is_file()))
+        with _putting(self.url):
+            stale = self._entries(self._at(run_id))
+        target = f"{self._at(run_id)}/{VERSION}{version}"
+        self._put(target, folder, sorted(path for path in folder.rglob("*") if path.is_file()))
         shutil.rmtree(self._cache / _below(run_id), ignore_errors=True)
+        return [entry for entry in stale if entry.rpartition("/")[2] != VERSION + version]
+
+    def discard(self, run_id: str, stale: Sequence[str]) -> None:
+        """Deletes versions that do not count any more. What the place does not delete costs its space only."""
+        with contextlib.suppress(Exception):
+            for entry in stale:
+                _answer(partial(self._clear, entry))
 
     def remove(self, run_id: str) -> None:
         """Deletes a run's files, if it has any."""
@@ -144,8 +181,12 @@ class RemoteArtefacts:
         if here.exists():
             return here
         try:
-            if not _answer(partial(self._files.exists, self._at(run_id))):
-                return here
+            top = f"{self._at(run_id)}/{VERSION}{version}"
+            if not _answer(lambda _: self._files.exists(top)):
+                # A release before versions put the files there.
+                top = self._at(run_id)
+                if not _answer(lambda _: self._files.exists(top)):
+                    return here
         except Exception as error:  # noqa: BLE001
             raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
         here.parent.mkdir(parents=True, exist_ok=True)
@@ -153,12 +194,8 @@ class RemoteArtefacts:
         # Several processes may fetch the same run at once.
         with ScratchFolder(here.parent, "part-") as making:
             try:
-                top, expected = self._at(run_id), sizes()
-                for path in _answer(partial(self._files.find, top)):
-                    name = path[len(top) :].lstrip("/")
-                    to = making / name
-                    to.parent.mkdir(parents=True, exist_ok=True)
-                    _answer(partial(self._files.get_file, path, str(to)), expected.get(name, 0))
+                expected = sizes()
+                _answer(partial(self._fetch, top, making, expected))
                 for name, size in expected.items():
                     file = making / name
                     _check(name, file.stat().st_size if file.exists() else 0, size)
@@ -200,7 +237,7 @@ class RemoteArtefacts:
             ArtefactError: the place does not say.
         """
         try:
-            exists = _answer(partial(self._files.exists, self._failed(run_id)))
+            exists = _answer(lambda _: self._files.exists(self._failed(run_id)))
         except Exception as error:  # noqa: BLE001
             raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
         return f"{self.url.rstrip('/')}/{FAILED}/{run_id}" if exists else None
@@ -211,27 +248,58 @@ class RemoteArtefacts:
 
     def _put(self, target: str, folder: Path, paths: Sequence[Path]) -> None:
         """Uploads a folder's files in place of those at `target`, and deletes the folder."""
-        try:
-            self._clear(target)
-            for path in paths:
-                at, size = f"{target}/{path.relative_to(folder).as_posix()}", path.stat().st_size
-                _answer(partial(self._files.makedirs, at.rpartition("/")[0], exist_ok=True))
-                _answer(partial(self._files.put_file, str(path), at), size)
-                self._files.invalidate_cache()
-                _check(at, _answer(partial(self._files.size, at)), size)
-        except Exception as error:  # noqa: BLE001 (every file system has errors of its own)
-            raise ArtefactError(f"the artefacts of a run cannot be put to {self.url}: {_said(error)}") from error
+        with _putting(self.url):
+            targets = {f"{target}/{path.relative_to(folder).as_posix()}": path for path in paths}
+            _answer(partial(self._upload, target, targets))
         shutil.rmtree(folder, ignore_errors=True)
 
     def _remove(self, target: str) -> None:
         try:
-            self._clear(target)
+            _answer(partial(self._clear, target))
         except Exception as error:  # noqa: BLE001
             raise ArtefactError(f"the artefacts of a run cannot be removed at {self.url}: {_said(error)}") from error
 
-    def _clear(self, target: str) -> None:
-        if _answer(partial(self._files.exists, target)):
-            _answer(partial(self._files.rm, target, recursive=True))
+    # Each of these calls the place several times, and announces each call.
+
+    def _upload(self, target: str, paths: Mapping[str, Path], patience: Patience) -> None:
+        self._clear(target, patience)
+        folders = set()
+        for at, path in paths.items():
+            above = at.rpartition("/")[0]
+            if above not in folders:
+                folders.add(above)
+                patience.renew()
+                self._files.makedirs(above, exist_ok=True)
+            patience.renew(path.stat().st_size)
+            self._files.put_file(str(path), at)
+        self._files.invalidate_cache()
+        for at, path in paths.items():
+            patience.renew()
+            _check(at, self._files.size(at), path.stat().st_size)
+
+    def _fetch(self, top: str, folder: Path, sizes: Mapping[str, int], patience: Patience) -> None:
+        for path in self._files.find(top):
+            name = path[len(top) :].lstrip("/")
+            if name.startswith(VERSION):
+                continue
+            to = folder / name
+            to.parent.mkdir(parents=True, exist_ok=True)
+            patience.renew(sizes.get(name, 0))
+            self._files.get_file(path, str(to))
+
+    def _clear(self, target: str, patience: Patience) -> None:
+        patience.renew()
+        if self._files.exists(target):
+            patience.renew()
+            self._files.rm(target, recursive=True)
+
+    def _entries(self, folder: str) -> list[str]:
+        """Paths of what is directly in a folder."""
+        self._files.invalidate_cache()
+        try:
+            return list(_answer(lambda _: self._files.ls(folder, detail=False)))
+        except FileNotFoundError:
+            return []
 
     def _at(self, run_id: str) -> str:
         return f"{self._root.rstrip('/')}/{_below(run_id)}"
@@ -240,33 +308,44 @@ class RemoteArtefacts:
         return f"{self._root.rstrip('/')}/{FAILED}/{run_id}"
 
 
-def _answer(call: Callable[[], T], size: int = 0) -> T:
-    """What a call of a file system returns.
+@contextlib.contextmanager
+def _putting(url: str) -> Iterator[None]:
+    """Raises ArtefactError for whatever a place that should take files raises."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 (every file system has errors of its own)
+        raise ArtefactError(f"the artefacts of a run cannot be put to {url}: {_said(error)}") from error
+
+
+def _answer(work: Callable[[Patience], T]) -> T:
+    """The result of calls of a file system.
 
     Args:
-        call: goes on in its thread if it takes too long, because nothing can end it.
-        size: bytes that it transfers.
+        work: announces each of its calls but the first. It goes on in its thread if one takes too long, because nothing
+            can end it.
 
     Raises:
-        TimeoutError: it took longer than ANSWER_S, and than SLOWEST_BYTES_PER_S allows for.
+        TimeoutError: a call took longer than ANSWER_S, and than SLOWEST_BYTES_PER_S allows for.
     """
     results: list[T] = []
     errors: list[Exception] = []
+    patience = Patience()
 
     def attempt() -> None:
         try:
-            results.append(call())
+            results.append(work(patience))
         except Exception as error:  # noqa: BLE001 (raised again below)
             errors.append(error)
 
-    limit_s = ANSWER_S + size / SLOWEST_BYTES_PER_S
+    # One thread for all calls: a landing makes dozens.
     thread = threading.Thread(target=attempt, daemon=True)
     thread.start()
-    thread.join(limit_s)
+    while thread.is_alive() and (left_s := patience.left_s()) > 0:
+        thread.join(left_s)
     if errors:
         raise errors[0]
     if not results:
-        raise TimeoutError(f"no answer within {limit_s:.0f} s")
+        raise TimeoutError(f"no answer within {patience.limit_s:.0f} s")
     return results[0]
 
 

@@ -123,8 +123,8 @@ def score(
         typer.Option(
             "--sensitivity",
             help="Run the named artefacts in simulation as chosen, and with one chosen parameter at a time at its "
-            "default and its alternatives (experiments/PAPER/chosen.yaml), in a folder of its own. Prints the verdicts "
-            "that flip.",
+            "default and its alternatives (experiments/PAPER/chosen.yaml), and with lines that are up to 0.1 % off, in "
+            "a folder of its own. Prints the verdicts that flip.",
         ),
     ] = False,
     repetitions: Annotated[
@@ -134,6 +134,9 @@ def score(
             help="With --sensitivity: runs of each point. Default: as in the campaign file.",
         ),
     ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print a page with a table for each paper, as docs/scores.md has them.")
+    ] = False,
     results: ResultsOption = RESULTS,
     jobs: JobsOption = None,
     as_json: JsonOption = False,
@@ -155,6 +158,12 @@ def score(
         fail(str(error), exits.BAD_INPUT)
     if as_json:
         typer.echo(json.dumps(document(artefacts), indent=2))
+    elif markdown:
+        from analysis.choices import all_choices
+        from experiments.catalogue import FOLDER
+        from experiments.score_page import page
+
+        typer.echo(page(artefacts, all_choices(FOLDER)), nl=False)
     else:
         console().print(score_table(artefacts, details or len(artefacts) == 1), soft_wrap=True)
 
@@ -190,9 +199,13 @@ def _sensitivity(names: Sequence[str] | None, repetitions: int | None, jobs: int
     if as_json:
         typer.echo(json.dumps([outcome.as_json() for outcome in found], indent=2))
     else:
-        flips = sum(outcome.flips for outcome in found)
-        runs = sum(bool(outcome.variant.changed) for outcome in found)
-        console().print(f"{flips} of {runs} changes of one choice flip a verdict")
+        choices = [outcome for outcome in found if outcome.variant.changed]
+        perturbed = [outcome for outcome in found if outcome.variant.perturbation]
+        of_choices, of_lines = (sum(outcome.flips for outcome in part) for part in (choices, perturbed))
+        console().print(
+            f"{of_choices} of {len(choices)} changes of one choice and {of_lines} of {len(perturbed)} perturbations of "
+            "the lines flip a verdict"
+        )
 
 
 def _scorecard(store: Store) -> list[Artefact]:

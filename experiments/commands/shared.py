@@ -32,6 +32,10 @@ def fail(message: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
+#: How long `run` looks at the CPUs before it chooses a backend, in s.
+LOOK_S = 1.0
+
+
 def console(stderr: bool = False) -> Console:
     """A console; in a pipe it is wide, so that scripts read whole rows."""
     from rich.console import Console
@@ -48,9 +52,10 @@ def load_plan(file: Path, overrides: Sequence[str] | None, backend: str | None =
     return load(file, [*(overrides or ()), *(() if backend is None else [f"backend={backend}"])])
 
 
-def load_runnable_plan(file: Path, overrides: Sequence[str] | None, backend: str | None) -> Plan:
-    """Reads a campaign file for `run`. Without root, on Linux in virtual time if nothing names a backend and the kernel
-    is built; that is said on standard error.
+def load_runnable_plan(file: Path, overrides: Sequence[str] | None, backend: str | None, results: str) -> Plan:
+    """Reads a campaign file for `run`. If nothing names a backend and the kernel is built, it runs on Linux in virtual
+    time where root is missing or the machine is too busy to be in time; that is said on standard error. A campaign that
+    the results folder already has goes on where it began.
 
     Raises:
         CampaignError: the file is invalid.
@@ -62,19 +67,40 @@ def load_runnable_plan(file: Path, overrides: Sequence[str] | None, backend: str
 
     plan = load_plan(file, overrides, backend)
     is_named = plan.backend != EMULATED or backend is not None or "backend" in plan.overrides
-    if os.geteuid() == 0 or is_named or "backend" in source.read(file).values or not (built := kernels.built()):
+    if is_named or "backend" in source.read(file).values or not (built := kernels.built()):
         return plan
     try:
         virtual = load_plan(file, overrides, VIRTUAL_KERNEL)
     except CampaignError:
         # It uses something that there is only outside; root is what it lacks.
         return plan
+    reason = _why_virtual(plan, virtual, results)
+    if reason is None:
+        return plan
     typer.echo(
-        f"{exits.MESSAGE_PREFIX}real interfaces need root; the campaign runs on Linux {built[0].version} in virtual "
-        "time (docs/virtual-kernel.md). --backend emulated refuses instead.",
+        f"{exits.MESSAGE_PREFIX}{reason}; the campaign runs on Linux {built[0].version} in virtual time "
+        "(docs/virtual-kernel.md). --backend emulated runs it with real packets.",
         err=True,
     )
     return virtual
+
+
+def _why_virtual(emulated: Plan, virtual: Plan, results: str) -> str | None:
+    """Why a campaign that could run with real packets runs in virtual time; None: it does not."""
+    from experiments.engine import machine
+    from experiments.engine.governor import RULES
+
+    if os.geteuid() != 0:
+        return "real interfaces need root"
+    if (store := open_existing(results, None)) is not None:
+        try:
+            begun = {plan.backend for plan in (emulated, virtual) if store.campaign(plan.id) is not None}
+        finally:
+            store.close()
+        if begun:
+            return "it began there" if begun == {virtual.backend} else None
+    taken = machine.taken_share(LOOK_S)
+    return f"this machine is too busy to be in time ({taken:.0%} of its CPUs is taken)" if taken > RULES.full else None
 
 
 def is_file_order(order: str) -> bool:

@@ -37,6 +37,23 @@ def check_encryption(address: str, role: str) -> None:
         )
 
 
+def http_settings(port: int | None) -> dict[str, object]:
+    """Dask's settings for the HTTP servers of a scheduler and its workers, which Dask opens in any case.
+
+    Args:
+        port: of the scheduler's pages and metrics, encrypted where connections are; None: the servers have no pages,
+            and the callers bind them to loopback.
+    """
+    settings: dict[str, object] = {"distributed.worker.http.routes": []}
+    if port is None:
+        return {**settings, "distributed.scheduler.http.routes": []}
+    if protocol() == "tls":
+        own = "distributed.comm.tls"
+        for name, source in (("cert", "scheduler.cert"), ("key", "scheduler.key"), ("ca-file", "ca-file")):
+            settings[f"distributed.scheduler.dashboard.tls.{name}"] = dask.config.get(f"{own}.{source}")
+    return settings
+
+
 def root_cause(error: BaseException) -> str:
     """Message of the first exception in a chain. The others only say that there is no connection."""
     while (cause := error.__cause__ or error.__context__) is not None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import subprocess
+import time
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -80,6 +81,14 @@ def cpu_shares(before: dict[str, float], after: dict[str, float]) -> dict[str, f
     spent = {name: after[name] - before[name] for name in before}
     total = sum(spent.values())
     return {name: round(value / total, 4) if total else 0.0 for name, value in spent.items()}
+
+
+def taken_share(period_s: float) -> float:
+    """Share of the CPUs that other programs of ordinary priority, and the machine's host, take during a period."""
+    before = cpu_seconds()
+    time.sleep(period_s)
+    shares = cpu_shares(before, cpu_seconds())
+    return shares["busy"] + shares["steal"]
 
 
 def _git(*words: str) -> str | None:

@@ -20,7 +20,6 @@ from analysis.store import Landing, Store
 from analysis.store.documents import Batch
 from experiments.engine import machine
 from experiments.engine.execution import Worker, lines_key
-from experiments.engine.slots import Slots
 from experiments.language.backends import in_virtual_time
 from experiments.language.campaign import Run
 from experiments.testbeds import TestbedFactory
@@ -28,6 +27,7 @@ from testbed import cpu_hold, fidelity
 from testbed.cell import Cell, topology_key
 from testbed.errors import TestbedError
 from testbed.report import Phase, Progress
+from testbed.slots import Slots
 
 #: Interval between two readings of the machine, in s.
 STATUS_INTERVAL_S = 1.0

@@ -11,10 +11,12 @@ from collections.abc import Awaitable, Callable
 import dask
 import typer
 from distributed import Nanny, Scheduler
+from distributed.comm.addressing import get_address_host
 from distributed.core import Server
+from distributed.utils import get_ip
 
 from experiments.engine.dask_executor import MOST_JOBS
-from experiments.engine.dask_security import check_encryption, protocol, root_cause
+from experiments.engine.dask_security import check_encryption, http_settings, protocol, root_cause
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError, Unavailable
 from testbed.local_folders import ScratchFolder
@@ -23,8 +25,17 @@ from testbed.local_folders import ScratchFolder
 CONNECT_S = 20.0
 
 
-def serve_scheduler(host: str, port: int) -> None:
+#: Of an HTTP server that nobody asked for.
+CLOSED = "127.0.0.1:0"
+
+
+def serve_scheduler(host: str, port: int, http_port: int | None = None) -> None:
     """Serves until interrupted.
+
+    Args:
+        host: address to listen on.
+        port: to listen on.
+        http_port: port of Dask's pages and metrics at this address; None: they are off.
 
     Raises:
         Unavailable: the port is not available.
@@ -34,8 +45,11 @@ def serve_scheduler(host: str, port: int) -> None:
     async def start() -> Server:
         try:
             scheduler: Server = await Scheduler(
-                host=host, port=port, protocol=protocol(), dashboard=False, dashboard_address=f"{host}:0"
-            )
+                host=host, port=port, protocol=protocol(),
+                # None: Dask has its dashboard if bokeh is installed.
+                dashboard=False if http_port is None else None,
+                dashboard_address=CLOSED if http_port is None else f"{host}:{http_port}",
+            )  # fmt: skip
         except (OSError, RuntimeError, ValueError) as error:
             cause = error.__cause__ or error
             reason = getattr(cause, "strerror", None) or str(cause)
@@ -43,13 +57,23 @@ def serve_scheduler(host: str, port: int) -> None:
         typer.echo(
             f"scheduler at {scheduler.address}; './backchannel worker {scheduler.address}' connects a machine to it"
         )
+        if http_port is not None:
+            scheme = "https" if protocol() == "tls" else "http"
+            typer.echo(
+                f"Dask's pages at {scheme}://{host}:{scheduler.services['dashboard'].port}/info/main/workers.html"
+            )
         return scheduler
 
-    _serve(start, f"a client stopped the scheduler on {host} port {port}")
+    _serve(start, f"a client stopped the scheduler on {host} port {port}", http_settings(http_port))
 
 
 def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
     """Serves until interrupted or until the scheduler ends.
+
+    Args:
+        scheduler: its address.
+        host: address of this machine to listen on; None: that which leads to the scheduler.
+        name: of the worker in messages.
 
     Raises:
         Unavailable: no scheduler answers.
@@ -60,9 +84,13 @@ def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
 
     async def start() -> Server:
         # A nanny restarts its worker.
+        try:
+            own = host or get_ip(get_address_host(scheduler))
+        except (OSError, ValueError) as error:
+            raise Unavailable(f"no Dask scheduler answers at {scheduler}: {root_cause(error)}") from None
         nanny = Nanny(
-            scheduler, nthreads=MOST_JOBS, memory_limit=0, host=host, protocol=protocol(), dashboard=False,
-            death_timeout=CONNECT_S, silence_logs=logging.WARNING, dashboard_address=f"{host}:0" if host else None,
+            scheduler, nthreads=MOST_JOBS, memory_limit=0, host=own, protocol=protocol(), dashboard=False,
+            death_timeout=CONNECT_S, silence_logs=logging.WARNING, dashboard_address=CLOSED,
             name=name or f"{os.uname().nodename}-{os.getpid()}",
         )  # fmt: skip
         try:
@@ -74,11 +102,15 @@ def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
             typer.echo(f"this worker can only run simulations: {'; '.join(missing)}", err=True)
         return nanny
 
-    _serve(start, f"the worker ended because the Dask scheduler {scheduler} is gone; restart it with the scheduler")
+    _serve(
+        start,
+        f"the worker ended because the Dask scheduler {scheduler} is gone; restart it with the scheduler",
+        http_settings(None),
+    )
 
 
-def _serve(start: Callable[[], Awaitable[Server]], ended: str) -> None:
-    """Serves until a signal. Raises TestbedError with the message `ended` if the server ends by itself."""
+def _serve(start: Callable[[], Awaitable[Server]], ended: str, settings: dict[str, object]) -> None:
+    """Serves with Dask's settings until a signal. Raises TestbedError(ended) if the server ends by itself."""
     logging.getLogger("distributed").setLevel(logging.ERROR)
 
     async def serve() -> None:
@@ -92,5 +124,5 @@ def _serve(start: Callable[[], Awaitable[Server]], ended: str) -> None:
             raise TestbedError(ended)
         await server.close()
 
-    with ScratchFolder() as scratch, dask.config.set({"temporary-directory": str(scratch)}):
+    with ScratchFolder() as scratch, dask.config.set({"temporary-directory": str(scratch), **settings}):
         asyncio.run(serve())

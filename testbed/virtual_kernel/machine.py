@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from testbed import node_binary
@@ -17,6 +18,7 @@ from testbed.errors import TestbedError
 from testbed.local_folders import ScratchFolder
 from testbed.report import Progress, Report
 from testbed.scenario import Scenario
+from testbed.slots import Slots
 from testbed.virtual_kernel import kernels
 
 #: The virtual clock at boot, 2000-01-01 UTC, in ns: the same for every run, so that equal runs have equal captures.
@@ -49,7 +51,8 @@ class VirtualMachine:
             (folder / "scenario.json").write_text(json.dumps(scenario.as_json()))
             log = scratch / "kernel.log"
             try:
-                self._boot(scenario.seed, scratch, folder, log, on_progress)
+                with _own_cpu() as cpu:
+                    self._boot(scenario.seed, cpu, scratch, folder, log, on_progress)
                 return self._report(folder, log)
             finally:
                 self._keep(folder, log, out)
@@ -60,7 +63,15 @@ class VirtualMachine:
         if self._process is not None:
             self._process.kill()
 
-    def _boot(self, seed: int, scratch: Path, folder: Path, log: Path, on_progress: Callable[[Progress], None]) -> None:
+    def _boot(
+        self,
+        seed: int,
+        cpu: int | None,
+        scratch: Path,
+        folder: Path,
+        log: Path,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
         init = scratch / "init"
         words = [str(kernels.HERE / "init.sh"), str(folder), sys.executable, str(node_binary.ROOT)]
         environment = {
@@ -81,7 +92,7 @@ class VirtualMachine:
         # the working directory, by a link that is read on the host.
         command = [
             # Ends with the thread that runs it, so also with a killed runner.
-            "setpriv", "--pdeathsig", "KILL",
+            "setpriv", "--pdeathsig", "KILL", *([] if cpu is None else ["taskset", "--cpu-list", str(cpu)]),
             str(self._kernel.binary), "time-travel=inf-cpu", f"time-travel-start={BOOT_NS}", f"mem={MEMORY_MIB}M",
             "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=null,fd:1", "ssl=null",
             "quiet", "loglevel=4", "init=/proc/self/cwd/init",
@@ -140,3 +151,18 @@ class VirtualMachine:
         for part in (*folder.iterdir(), log):
             if part.name not in ("scenario.json", "report.json") and not (out / part.name).exists():
                 shutil.move(part, out / part.name)
+
+
+@contextmanager
+def _own_cpu() -> Iterator[int | None]:
+    """A CPU for one machine; None where other machines have all of them.
+
+    The kernel and the program that it traces take turns, so that one CPU is enough, and each turn is an interrupt of
+    the other CPU where there are two: a run takes a third less CPU time on one.
+    """
+    cpus = sorted(os.sched_getaffinity(0))
+    slots = Slots("virtual-kernel", len(cpus), threading.Event())
+    try:
+        yield cpus[slots.number] if slots.take() else None
+    finally:
+        slots.release()

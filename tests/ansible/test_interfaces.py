@@ -155,16 +155,24 @@ show() {{ ip -4 -o address show dev tun0; ip -4 route show dev tun0; ip link sho
 show >/run/before
 network '{{{tun.replace("MAC", "")}}}'; ip -4 -o address show dev tun0; network "$absent"
 show >/run/after; diff /run/before /run/after && echo same
-network '{{{tun.replace("MAC", ', "mac": "02:00:00:00:00:01"')}}}'
-network '{{"interfaces": [], "neighbours": [], "routes": [], {QUEUE}}}'
+ip link set tun0 mtu 576
+network '{{{tun.replace("MAC", ', "mac": "02:00:00:00:00:01"')}}}'; network '{{{tun.replace("MAC", "")}}}'
+network "$absent" >/dev/null
+network '{{"role": "queue_policy", "interfaces": [], "neighbours": [], "routes": [], {QUEUE}}}'
+ip -o link show bq-tun0; network '{{"role": "queue_policy", "state": "absent"}}' >/dev/null; ip link show bq-tun0
 exit 0
 """
     )
-    taken, address, restored, same, wire, queue = out.splitlines()
+    taken, address, restored, same, wire, more, queue, shown, gone = out.splitlines()
     assert (taken, restored, same) == ("changed", "changed", "same"), out
     assert "inet 10.1.0.1/24 scope" in address
-    assert wire.startswith("rejected: interface tun0 has no hardware address, so it is no wire; set 'real: modem'")
-    assert queue.startswith("rejected: interface tun0 has no link-layer header")
+    # A hardware address for it changes nothing.
+    assert (wire, more) == ("changed", "unchanged")
+    # The queue stands behind an interface of the same kind, with its MTU.
+    assert queue == "changed"
+    assert "POINTOPOINT" in shown
+    assert "mtu 576" in shown
+    assert "does not exist" in gone
 
 
 @pytest.mark.emulated

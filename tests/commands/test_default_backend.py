@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from experiments.commands.shared import load_runnable_plan
+from analysis.store import Store
+from analysis.store.rows import NewCampaign
+from experiments.commands.shared import load_plan, load_runnable_plan
+from experiments.engine import machine
 from testbed import node_binary
 from testbed.virtual_kernel import kernels
 from tests.campaign_texts import one_line
@@ -25,20 +31,24 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return binary
 
 
+def chosen(file: Path, overrides: tuple[str, ...] = (), backend: str | None = None, results: str = "none") -> str:
+    return load_runnable_plan(file, overrides, backend, results).backend
+
+
 def test_without_root_real_tcp_runs_in_virtual_time(capsys: pytest.CaptureFixture[str]) -> None:
-    assert load_runnable_plan(QUICKSTART, (), None).backend == "virtual-kernel"
+    assert chosen(QUICKSTART) == "virtual-kernel"
     assert "real interfaces need root; the campaign runs on Linux 6.12 in virtual time" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("overrides", "backend"), [((), "emulated"), (("backend=emulated",), None)])
 def test_a_named_backend_stays(overrides: tuple[str, ...], backend: str | None) -> None:
-    assert load_runnable_plan(QUICKSTART, overrides, backend).backend == "emulated"
+    assert chosen(QUICKSTART, overrides, backend) == "emulated"
 
 
 def test_a_backend_in_the_file_stays(tmp_path: Path) -> None:
     file = tmp_path / "named.yaml"
     file.write_text("backend: emulated\n" + QUICKSTART.read_text())
-    assert load_runnable_plan(file, (), None).backend == "emulated"
+    assert chosen(file) == "emulated"
 
 
 def test_with_root_or_without_a_kernel_real_packets_are_asked_for(
@@ -46,12 +56,53 @@ def test_with_root_or_without_a_kernel_real_packets_are_asked_for(
 ) -> None:
     with monkeypatch.context() as root:
         root.setattr("os.geteuid", lambda: 0)
-        assert load_runnable_plan(QUICKSTART, (), None).backend == "emulated"
+        assert chosen(QUICKSTART) == "emulated"
     kernel.unlink()
-    assert load_runnable_plan(QUICKSTART, (), None).backend == "emulated"
+    assert chosen(QUICKSTART) == "emulated"
 
 
 def test_a_simulation_stays_one(tmp_path: Path) -> None:
     file = tmp_path / "sim.yaml"
     file.write_text(one_line("simulated", "repetitions: 2", "rate: 10 Mbit/s, delay: 10 ms", "10 s"))
-    assert load_runnable_plan(file, (), None).backend == "sim"
+    assert chosen(file) == "sim"
+
+
+@pytest.mark.parametrize(("taken", "backend"), [(0.95, "virtual-kernel"), (0.85, "emulated")])
+def test_where_the_cpus_are_taken_nothing_would_be_in_time(
+    taken: float, backend: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(machine, "taken_share", lambda period_s: taken)
+    assert chosen(QUICKSTART) == backend
+    said = "this machine is too busy to be in time (95% of its CPUs is taken); the campaign runs on Linux 6.12"
+    assert (said in capsys.readouterr().err) == (backend == "virtual-kernel")
+
+
+@pytest.mark.parametrize("backend", ["virtual-kernel", "emulated"])
+def test_a_campaign_goes_on_where_it_began(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(machine, "taken_share", lambda period_s: 0.0 if backend == "virtual-kernel" else 1.0)
+    store = Store.open(tmp_path / "results")
+    plan = load_plan(QUICKSTART, (), backend)
+    new = NewCampaign(
+        id=plan.id, name=plan.name, title=plan.title, file=plan.file, text=plan.text, overrides=dict(plan.overrides),
+        backend=plan.backend, seed=plan.seed, repetitions=plan.repetitions,
+    )  # fmt: skip
+    run = plan.runs[0]
+    store.begin_campaign(new, [list(plan.points[0].parameters.items())], [(run.point, run.repetition, run.id)])
+    store.close()
+    assert chosen(QUICKSTART, results=str(tmp_path / "results")) == backend
+    assert ("it began there" in capsys.readouterr().err) == (backend == "virtual-kernel")
+
+
+def test_what_other_programs_take_is_measured() -> None:
+    spin = "import time; t = time.process_time(); \nwhile time.process_time() - t < 3: pass"
+    programs = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        assert machine.taken_share(1.0) > 0.9
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()

@@ -63,6 +63,8 @@ def test_two_workers_fill_one_store(tmp_path: Path) -> None:
     assert "0 runs made, 8 taken" in outcome["again"]
     for run_id in ids:
         folder = tmp_path / "artefacts/runs" / run_id[:2] / run_id
+        (folder,) = folder.iterdir()
+        assert folder.name.startswith("version-")
         names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
         assert {"manifest.json", "segments.parquet", "captures/left-eth0.pcap.gz"} <= names
     assert not list((tmp_path / "local").glob("*/incoming/*"))

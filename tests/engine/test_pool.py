@@ -256,7 +256,7 @@ def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> N
 
 
 def test_the_gate_is_that_of_all_processes_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.engine.slots.runtime_folder", lambda: private_folder(tmp_path / "slots"))
+    monkeypatch.setattr("testbed.slots.runtime_folder", lambda: private_folder(tmp_path / "slots"))
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     store = Store.open(tmp_path / "results")
     first, second = CellPool(store, lambda beat: None), CellPool(store, lambda beat: None)
@@ -349,7 +349,7 @@ def test_of_two_processes_on_a_machine_one_keeps_the_cpus_awake(
             have = asked.count(of)
             assert news.wait_for(lambda: asked.count(of) >= have + count, 10)
 
-    monkeypatch.setattr("experiments.engine.slots.runtime_folder", lambda: private_folder(tmp_path / "slots"))
+    monkeypatch.setattr("testbed.slots.runtime_folder", lambda: private_folder(tmp_path / "slots"))
     monkeypatch.setattr(pool, "STATUS_INTERVAL_S", 0.01)
     monkeypatch.setattr(pool.cpu_hold, "CpuHold", Held)
     monkeypatch.setattr(pool.machine, "cpu_seconds", lambda: {"busy": 1.0, "niced": 0.0, "idle": 1.0, "steal": 0.1})

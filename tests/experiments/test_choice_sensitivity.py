@@ -73,6 +73,27 @@ def test_a_verdict_that_changes_is_a_flip(tmp_path: Path, monkeypatch: pytest.Mo
     assert [outcome.flips for outcome in outcomes(claim, changed, Options(tmp_path, 1), reporter, 1)] == [False, True]
 
 
+def test_a_share_of_runs_that_is_a_phase_lock_flips_with_the_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target is the exact growth on the exact lines, which no other line has."""
+    claim = ALL["pulsed-claim-growth"]
+    target = next(target for target in all_targets(FOLDER) if target.id == claim.artefact)
+    pulsed = next(value for value in target.expected if value.cell.get("option") == "Pulsed ACK")
+    perturbed = [one for one in variants(claim) if one.perturbation]
+    assert [one.label for one in perturbed] == [
+        f"every rate, delay and buffer up to 0.1% off ({number})" for number in (1, 2, 3)
+    ]
+    monkeypatch.setattr(choice_sensitivity, "variants", lambda _: [Variant({}, claim.source.values), *perturbed])
+    reporter = TerminalReporter(Console(file=StringIO()))
+    exact = _measured(next(outcomes(claim, target, Options(tmp_path, 1), reporter, 1)), pulsed.measure)
+    locked = pulsed.model_copy(update={"value": exact, "tolerance": {"abs": 1e-9}})
+    changed = target.model_copy(update={"expected": [locked], "orderings": []})
+    first, *others = outcomes(claim, changed, Options(tmp_path, 1), reporter, 1)
+    assert first.score is not None
+    assert (first.score.passes, [other.flips for other in others]) == (True, [True] * 3)
+
+
 def _measured(outcome: Outcome, measure: str) -> float:
     assert outcome.score is not None
     value = next(value for value in outcome.score.values if value.measure == measure and "Pulsed" in str(value.cell))

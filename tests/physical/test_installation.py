@@ -20,7 +20,7 @@ from tests.physical.conftest import LINKS, lab
 
 def health(kernel: str = "6.1.0", nic: str = "e1000e 8086:15b8") -> Health:
     names = [f"{node}-eth{number}" for node in ("server", "router1", "router2", "client") for number in range(2)]
-    return Health(1, kernel, False, (), 0, (), "", dict.fromkeys(names, nic))
+    return Health(1, kernel, False, (), 0, (), "", dict.fromkeys(names, nic), dict.fromkeys(names, 1500))
 
 
 def installed(folder: Path, places: dict[str, object], one: Health, **more: object) -> tuple[Plan, Installation]:
@@ -97,3 +97,6 @@ def test_hardware_is_described_by_driver_and_identifiers(tmp_path: Path) -> None
     assert hardware.interfaces(tmp_path) == {
         "eth0": "driver-of-eth 8086:15b8", "usb0": "driver-of-usb 12d1:14db", "veth0": "virtual",
     }  # fmt: skip
+    for name, mtu in (("eth0", 1500), ("usb0", 552), ("veth0", 9000)):
+        (tmp_path / name / "mtu").write_text(f"{mtu}\n")
+    assert hardware.mtus(tmp_path) == {"eth0": 1500, "usb0": 552, "veth0": 9000}

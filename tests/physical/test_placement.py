@@ -19,7 +19,7 @@ from testbed.link_boxes import merged, queue_only
 from testbed.placement import LinkPlacement, Placement
 from testbed.report import DriverReport
 from testbed.scenario import LinkSpec
-from testbed.tunnels import SshOptions, meaning, ssh_command
+from testbed.tunnels import SshOptions, has_passphrase, meaning, ssh_command
 from tests.ansible.conftest import write_yaml
 from tests.physical.conftest import LINKS, lab
 
@@ -339,3 +339,15 @@ def test_a_queue_at_the_near_end_is_the_forward_direction() -> None:
     }  # fmt: skip
     alone = queue_only(LinkSpec.model_validate(spec), LinkPlacement("x", real="modem", queue_at="a"))
     assert alone.as_json()["forward"] == {"rate_bps": 9600, "queue": direction["queue"]}
+
+
+@pytest.mark.parametrize("passphrase", ["", "secret"])
+def test_a_key_with_a_passphrase_is_named_as_the_cause(tmp_path: Path, passphrase: str) -> None:
+    key = tmp_path / "key"
+    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(key)]
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
+    assert has_passphrase(key) == bool(passphrase)
+    facts = {"address": "x", "port": 22, "user": "lab", "key": key, "known": "y", "enter": "enter it"}
+    words_of_ssh = meaning("lab@x: Permission denied (publickey).", dict(facts))
+    assert f"run 'ssh-add {key}' first" in words_of_ssh if passphrase else "it refuses the key" in words_of_ssh
+    assert not has_passphrase(tmp_path / "none")

@@ -35,6 +35,13 @@ def test_a_kernels_name_follows_its_configuration(tmp_path: Path, monkeypatch: p
     assert kernels.name("6.12") != before
 
 
+def test_what_one_version_needs_is_in_its_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [kernels.name(version) for version in kernels.VERSIONS]
+    monkeypatch.setattr(kernels, "MORE_CONFIG", {"6.1": ()})
+    after = [kernels.name(version) for version in kernels.VERSIONS]
+    assert (after[0] == before[0], after[1] == before[1]) == (True, False)
+
+
 def test_an_option_that_a_version_of_linux_does_not_have_is_named() -> None:
     wanted = ["# A comment", "CONFIG_NET=y", "CONFIG_NET_SCH_DUALPI2=y", "# CONFIG_IPV6 is not set"]
     assert kernels.lacking_options(wanted, ["CONFIG_NET=y", "# CONFIG_NET_SCH_DUALPI2 is not set"]) == [

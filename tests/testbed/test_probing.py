@@ -98,6 +98,13 @@ def test_a_train_fits_its_line(rate_bps: int | None) -> None:
     assert train.patience_s < 30
 
 
+@pytest.mark.parametrize(
+    ("rate_bps", "mtu_bytes", "size"), [(1_000_000, 552, 552), (9_600, 552, 500), (None, None, 1500)]
+)
+def test_a_train_fits_the_mtu(rate_bps: int | None, mtu_bytes: int | None, size: int) -> None:
+    assert probing.train_for(link(rate_bps), "forward", mtu_bytes).size_bytes == size
+
+
 @pytest.mark.parametrize("framing", ["none", "slip", "ppp"])
 @pytest.mark.parametrize("bits_per_byte", [8, 10])
 def test_calibration_accounts_for_framing_and_start_and_stop_bits(framing: str, bits_per_byte: int) -> None:

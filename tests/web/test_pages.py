@@ -25,10 +25,11 @@ from analysis.store import Landing, Store
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign, RunRow
 from analysis.thinning import View, thin
+from testbed import units
 from testbed.errors import TestbedError
 from tests.conftest import Finished, backchannel, two_hosts
 from tests.web.conftest import SWEEP, Simulated, ran
-from web import run_figures, tables, wall
+from web import run_figures, tables
 from web import scorecard as scorecards
 from web.app import create_app
 
@@ -633,7 +634,7 @@ def test_a_campaign_page_keeps_means_until_a_run_of_the_point_lands(tmp_path: Pa
 def test_the_scorecard_writes_values_in_the_unit_of_what_was_published(
     value: float | None, unit: str, reference: float, text: str
 ) -> None:
-    assert wall.in_unit(value, unit, reference) == text
+    assert units.in_unit(value, unit, reference) == text
 
 
 def test_runs_that_are_still_to_come_are_told_from_invalid_ones(tmp_path: Path) -> None:

@@ -149,8 +149,7 @@ fn send(args: &SendArgs) -> Result<(), String> {
         Some(End::TimedOut) => Outcome::TimedOut,
         _ => Outcome::Stopped,
     };
-    connection.abort();
-    transmit(&interface, &mut connection, since(zero_ns, monotonic_ns()))?;
+    abort(&mut interface, &mut connection, zero_ns)?;
     if let Some(mut file) = telemetry {
         file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
     }
@@ -187,8 +186,7 @@ fn receive(args: &ReceiveArgs) -> Result<(), String> {
         Some(End::TimedOut) => ReceiveEnd::TimedOut,
         _ => ReceiveEnd::Stopped,
     };
-    connection.abort();
-    transmit(&interface, &mut connection, since(zero_ns, monotonic_ns()))?;
+    abort(&mut interface, &mut connection, zero_ns)?;
     let connection = Some(counts(&connection, &interface.lateness));
     reports::print(&EndpointReceiveReport { received: check.report(true), connection })
 }
@@ -263,14 +261,22 @@ fn step(
     Ok(now_ns)
 }
 
-/// Sends everything that the connection has to send now.
+/// Sends everything that the connection has to send now and the interface has room for.
 ///
 /// One instant for all of it, as in virtual time, because what is sent at one instant is a burst (asym 6.3).
-fn transmit(interface: &HostInterface, connection: &mut Connection, now: Time) -> Result<(), String> {
-    while let Some(packet) = connection.poll_transmit(now) {
+fn transmit(interface: &mut HostInterface, connection: &mut Connection, now: Time) -> Result<(), String> {
+    while interface.has_room()? {
+        let Some(packet) = connection.poll_transmit(now) else { break };
         interface.send(&packet)?;
     }
     Ok(())
+}
+
+/// Resets the connection. Where the interface is full the peer does not hear of it.
+fn abort(interface: &mut HostInterface, connection: &mut Connection, zero_ns: u64) -> Result<(), String> {
+    connection.abort();
+    interface.discard_waiting();
+    transmit(interface, connection, since(zero_ns, monotonic_ns()))
 }
 
 /// Time since the start of the run.

@@ -2,22 +2,20 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::time::Duration;
 
 use backchannel_core::packet::{FlowKey, Packet};
+use backchannel_emulator::os::link_layer::{ETHERNET_HEADER, ETHERTYPE_IPV4};
 use backchannel_emulator::os::packet_socket::{PacketSocket, Receive};
 use backchannel_emulator::os::process::Priority;
-use backchannel_emulator::os::wait::{wait_for, Readiness};
+use backchannel_emulator::os::wait::{wait_for, wait_for_input_or_room, Readiness};
 use backchannel_emulator::{become_realtime, leave_realtime, monotonic_ns, parse_mac};
 use rustix::io::Errno;
 
 use crate::promptness::{ClassControl, LatenessHistogram};
 use crate::socket::is_transient;
 
-const ETHERNET_HEADER: usize = 14;
-const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
-/// Pause before the next attempt to send when the device has no room.
-const NO_ROOM: Duration = Duration::from_micros(20);
+/// First and longest pause before the next attempt to send while others fill the interface's queue, in nanoseconds.
+const PAUSE_NS: (u64, u64) = (1_000_000, 32_000_000);
 
 /// Interfaces and hardware addresses of a host.
 #[derive(clap::Args)]
@@ -28,12 +26,21 @@ pub struct Attachment {
     /// Further interfaces that it receives on, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     also_hear: Vec<String>,
-    /// Hardware address of the host
+    /// Hardware address of the host; unused where the interface has no link-layer header
     #[arg(long)]
     mac: String,
-    /// Hardware address of the next hop
+    /// Hardware address of the next hop; unused where the interface has no link-layer header
     #[arg(long)]
     next_hop_mac: String,
+}
+
+/// What a frame waits for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Obstacle {
+    /// Room in the socket, which the kernel reports.
+    Socket,
+    /// The queue of the interface, which others fill: the next attempt, by CLOCK_MONOTONIC, and the pause after it.
+    Others { retry_ns: u64, pause_ns: u64 },
 }
 
 /// The interface.
@@ -43,6 +50,10 @@ pub struct HostInterface {
     receive_only: Vec<PacketSocket>,
     header: [u8; ETHERNET_HEADER],
     address: Ipv4Addr,
+    /// The frame that is sent next.
+    frame: Vec<u8>,
+    /// Why it has not been sent yet; `None`: nothing waits.
+    waiting: Option<Obstacle>,
     buffer: Vec<u8>,
     next_id: u64,
     class: ClassControl,
@@ -77,6 +88,8 @@ impl HostInterface {
             receive_only,
             header,
             address: *local.ip(),
+            frame: Vec::with_capacity(2048),
+            waiting: None,
             buffer: vec![0; 65_536 + ETHERNET_HEADER],
             next_id: 0,
             class: ClassControl::realtime(monotonic_ns()),
@@ -114,28 +127,84 @@ impl HostInterface {
         Ok(None)
     }
 
-    /// Sends a packet to the next hop. Waits while the interface is full, as a kernel's TCP does.
+    /// Sends a packet to the next hop. While the interface is full, the packet waits, as in a kernel's TCP: send the next one when
+    /// [`HostInterface::has_room`].
     ///
     /// # Errors
-    /// The interface is down or gone.
-    pub fn send(&self, packet: &Packet) -> Result<(), String> {
-        let mut frame = self.header.to_vec();
-        frame.extend(packet.to_vec());
+    /// The interface is down or gone, or the packet is longer than its MTU.
+    pub fn send(&mut self, packet: &Packet) -> Result<(), String> {
+        self.frame.clear();
+        self.frame.extend_from_slice(&self.header);
+        self.frame.extend(packet.to_vec());
+        self.attempt()
+    }
+
+    /// Whether a packet can be sent now. Sends the one that waits, if it can.
+    ///
+    /// # Errors
+    /// As [`HostInterface::send`].
+    pub fn has_room(&mut self) -> Result<bool, String> {
+        match self.waiting {
+            None => {}
+            Some(Obstacle::Others { retry_ns, .. }) if monotonic_ns() < retry_ns => {}
+            Some(_) => self.attempt()?,
+        }
+        Ok(self.waiting.is_none())
+    }
+
+    /// Drops the packet that waits, if there is one.
+    pub fn discard_waiting(&mut self) {
+        self.waiting = None;
+    }
+
+    fn attempt(&mut self) -> Result<(), String> {
         loop {
-            let Err(error) = self.socket.send(&frame) else { return Ok(()) };
-            match error.kind() {
-                io::ErrorKind::Interrupted => {}
-                io::ErrorKind::WouldBlock => _ = wait_for([&self.socket], Readiness::Writable, None),
-                _ if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => std::thread::sleep(NO_ROOM),
+            let Err(error) = self.socket.send(&self.frame) else {
+                self.waiting = None;
+                return Ok(());
+            };
+            self.waiting = match (error.kind(), Errno::from_io_error(&error)) {
+                (io::ErrorKind::Interrupted, _) => continue,
+                (io::ErrorKind::WouldBlock, _) => Some(Obstacle::Socket),
+                (_, Some(Errno::NOBUFS)) => Some(self.full_queue()?),
+                (_, Some(Errno::MSGSIZE)) => {
+                    return Err(format!(
+                        "a packet of {} bytes is longer than the interface's MTU; set the stack's 'packet_bytes' to at most the MTU",
+                        self.frame.len() - ETHERNET_HEADER
+                    ))
+                }
                 _ => return Err(format!("sending failed: {error}")),
-            }
+            };
+            return Ok(());
         }
     }
 
-    /// Waits for a frame from one instant of CLOCK_MONOTONIC, which is now, at most until another. Returns now.
+    /// The queue of the interface has dropped the frame. Each further attempt would count as a drop too.
+    fn full_queue(&self) -> Result<Obstacle, String> {
+        let shares = self.socket.yield_to_queue().map_err(|error| format!("cannot wait for the interface: {error}"))?;
+        if shares {
+            return Ok(Obstacle::Socket);
+        }
+        let (first_ns, longest_ns) = PAUSE_NS;
+        let pause_ns = match self.waiting {
+            Some(Obstacle::Others { pause_ns, .. }) => (pause_ns * 2).min(longest_ns),
+            _ => first_ns,
+        };
+        Ok(Obstacle::Others { retry_ns: monotonic_ns() + pause_ns, pause_ns })
+    }
+
+    /// Waits for a frame, or for room for the one that waits, from one instant of CLOCK_MONOTONIC, which is now, at most until
+    /// another. Returns now.
     pub fn wait(&mut self, from_ns: u64, until_ns: u64) -> u64 {
         let sockets = std::iter::once(&self.socket).chain(&self.receive_only);
-        wait_for(sockets, Readiness::Readable, Some(until_ns.saturating_sub(from_ns)));
+        let most_ns = |until_ns: u64| until_ns.saturating_sub(from_ns);
+        match self.waiting {
+            None => _ = wait_for(sockets, Readiness::Readable, Some(most_ns(until_ns))),
+            Some(Obstacle::Socket) => wait_for_input_or_room(sockets, &self.socket, most_ns(until_ns)),
+            Some(Obstacle::Others { retry_ns, .. }) => {
+                _ = wait_for(sockets, Readiness::Readable, Some(most_ns(until_ns.min(retry_ns))));
+            }
+        }
         let now_ns = monotonic_ns();
         match self.class.on_wait(from_ns, now_ns) {
             Some(true) => _ = become_realtime(Priority::Host),

@@ -3,6 +3,7 @@
 
 use backchannel_core::event::{EventKind, SenderEvent};
 use backchannel_core::exchange::{ArrivalLine, Exchange, SentLine};
+use backchannel_core::report::DirectionStatus;
 use backchannel_core::scenario::Scenario;
 use backchannel_core::telemetry::{EventLine, FlowLine, QueueLine, SenderLine};
 use backchannel_emulator::EmulationReport;
@@ -12,7 +13,7 @@ use serde_json::{json, Value};
 
 use crate::reports::{
     EndpointReceiveReport, EndpointSendReport, LoadReceiveReport, LoadSendReport, ProbeReceiveReport, ProbeSendReport,
-    ReceiveReport, SendReport, TcpInfoLine,
+    ProgramReport, ReceiveReport, SendReport, TcpInfoLine,
 };
 
 /// Prints the document.
@@ -40,6 +41,7 @@ fn document() -> Value {
             "simulation": schema_for!(SimulationReport),
             "emulation": schema_for!(EmulationReport),
             "counters": schema_for!(CountersFile),
+            "status": schema_for!(DirectionStatus),
             "audit": schema_for!(backchannel_audit::DirectionAudit),
             "send": schema_for!(SendReport),
             "receive": schema_for!(ReceiveReport),
@@ -49,6 +51,7 @@ fn document() -> Value {
             "load-receive": schema_for!(LoadReceiveReport),
             "probe-send": schema_for!(ProbeSendReport),
             "probe-receive": schema_for!(ProbeReceiveReport),
+            "program": schema_for!(ProgramReport),
         },
         "telemetry": {
             "queue": schema_for!(QueueLine),

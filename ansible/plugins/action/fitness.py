@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -18,7 +19,10 @@ class ActionModule(ActionBase):
         """Runs the module on one host."""
         super().run(tmp, task_vars)
         asked_s = time.time()
-        result = self._execute_module(task_vars=task_vars)
+        arguments = dict(self._task.args)
+        if arguments.get("system"):
+            arguments.setdefault("machine", machine_of(node_binary()))
+        result = self._execute_module(module_args=arguments, task_vars=task_vars)
         answered_s = time.time()
         if not self._task.args.get("clock") or "clock_s" not in result:
             return result
@@ -30,6 +34,22 @@ class ActionModule(ActionBase):
             ]
             result.update(failed=True, problems=problems, msg="not fit: " + "; ".join(problems))
         return result
+
+
+def node_binary():
+    """The binary that `site` installs."""
+    return Path(os.environ.get("BACKCHANNEL_NODE", ROOT / "target/release/backchannel-node"))
+
+
+def machine_of(binary):
+    """Architecture of a program as `uname -m` has it, from its ELF header; None for others."""
+    try:
+        with open(binary, "rb") as file:
+            header = file.read(20)
+    except OSError:
+        return None
+    number = int.from_bytes(header[18:20], "little") if header[:4] == b"\x7fELF" else None
+    return {62: "x86_64", 183: "aarch64", 243: "riscv64"}.get(number)
 
 
 def least_offset_s(asked_s, started_s, ended_s, answered_s):

@@ -45,7 +45,8 @@ class KernelState:
         """An interface's state, for `Originals` and the functions below."""
         link = self.links[name]
         return {
-            "mac": link.get("address"),
+            # The address of a tunnel is not one of hardware.
+            "mac": link.get("address") if link.get("link_type") == "ether" else None,
             "up": "UP" in link["flags"],
             "addresses": {family: of_family(link["addr_info"], family) for family in FAMILIES},
             "routes": {family: routes_over(self.routes[family], name) for family in FAMILIES},

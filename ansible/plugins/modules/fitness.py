@@ -38,6 +38,18 @@ options:
     type: str
     default: "5.10"
     description: Oldest kernel version that is accepted.
+  system:
+    type: bool
+    default: false
+    description: Reject a system other than Debian and Ubuntu, and releases older than Debian 12 and Ubuntu 24.04.
+  machine:
+    type: str
+    description:
+      - Architecture that the host must have, such as V(x86_64). The action plugin sets that of the node binary.
+  mtu:
+    type: int
+    default: 0
+    description: MTU that those of O(take) with Ethernet's header must have, in bytes. V(0) accepts any.
   unheld:
     type: bool
     default: false
@@ -147,6 +159,9 @@ ARGUMENTS = {
     "programs": {"type": "list", "elements": "str", "default": []},
     "congestion_controls": {"type": "list", "elements": "str", "default": []},
     "kernel": {"type": "str", "default": "5.10"},
+    "system": {"type": "bool", "default": False},
+    "machine": {"type": "str"},
+    "mtu": {"type": "int", "default": 0},
     "unheld": {"type": "bool", "default": False},
     "packages": {"type": "list", "elements": "str", "default": []},
     "room_mb": {"type": "dict", "default": {}},
@@ -162,6 +177,50 @@ def unheld(parameters):
     if parameters["unheld"]:
         refuse_if_held()
     return []
+
+
+#: Oldest releases whose packages and Python the roles were run with, by the ID of os-release(5).
+RELEASES = {"debian": (12, 0), "ubuntu": (24, 4)}
+
+
+def system(parameters):
+    """The distribution and its release."""
+    if not parameters["system"]:
+        return []
+    text = read("/etc/os-release") or read("/usr/lib/os-release") or ""
+    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    fields = {name: value.strip().strip("\"'") for name, value in fields.items()}
+    name = fields.get("PRETTY_NAME") or fields.get("ID") or "unknown"
+    needed = RELEASES.get(fields.get("ID"))
+    # Debian's next release has no number yet.
+    version = fields.get("VERSION_ID", "9999" if fields.get("ID") == "debian" else "0")
+    parts = tuple(int(part) if part.isdigit() else 0 for part in (version + ".0").split(".")[:2])
+    if needed is None or parts < needed:
+        return [f"the system is {name}; the roles need Debian 12 or Ubuntu 24.04, or later"]
+    return []
+
+
+def machine(parameters):
+    """The node binary must run here."""
+    wanted, here = parameters["machine"], os.uname().machine
+    if wanted in (None, here):
+        return []
+    return [
+        f"the host's architecture is {here}, and the node binary's {wanted}; build it on such a machine and set "
+        "$BACKCHANNEL_NODE to it"
+    ]
+
+
+def mtu(parameters):
+    """Interfaces with Ethernet's header have one MTU, because packets of 1500 bytes cross every link of a topology."""
+    wanted = parameters["mtu"]
+    links = KernelState().links if wanted and parameters["take"] else {}
+    return [
+        f"interface {name} has an MTU of {links[name]['mtu']} bytes instead of {wanted}; run 'ip link set {name} mtu "
+        f"{wanted}', or set 'common_mtu' in the inventory's 'vars'"
+        for name in parameters["take"]
+        if name in links and links[name].get("link_type") == "ether" and links[name]["mtu"] != wanted
+    ]
 
 
 def kernel(parameters):
@@ -291,7 +350,10 @@ def take(parameters):
     return objections(KernelState(), names, parameters["destinations"])
 
 
-CHECKS = (unheld, kernel, programs, packages, congestion_controls, interfaces, take, room, agent, neighbours)
+CHECKS = (
+    unheld, system, machine, kernel, programs, packages, congestion_controls, interfaces, take, mtu, room, agent,
+    neighbours,
+)  # fmt: skip
 
 
 def main():

@@ -36,7 +36,7 @@ options:
         description: IPv4 address with prefix length.
       mac:
         type: str
-        description: Hardware address; unchanged by default.
+        description: Hardware address; unchanged by default, and where the interface has none (PPP, SLIP, TUN).
       queue:
         type: bool
         description: Whether O(queues) creates the interface.
@@ -47,7 +47,9 @@ options:
     type: list
     elements: dict
     default: []
-    description: Permanent neighbours, so that no ARP shares a slow link with the traffic under study.
+    description:
+      - Permanent neighbours, so that no ARP shares a slow link with the traffic under study.
+      - Ignored on interfaces without hardware addresses.
     suboptions:
       address:
         type: str
@@ -102,7 +104,8 @@ options:
     type: list
     elements: dict
     default: []
-    description: Queue policies before real interfaces, each behind a TAP.
+    description:
+      - Queue policies before real interfaces, each behind a TAP, or a TUN where the interface has no link-layer header.
     suboptions:
       link:
         type: str
@@ -269,22 +272,21 @@ def expand(parameters, live):
     for queue in parameters["queues"]:
         tap, name = queue["tap"], queue["interface"]
         links[queue["link"]] = [tap, name]
-        # The TAP has the real interface's hardware address: a radio sends with no other.
-        mac = live.links.get(name, {}).get("address")
-        if name in live.links and not mac:
-            raise HostError(
-                f"interface {name} has no link-layer header (PPP, SLIP, TUN), and the queue of 'queue_at' works on "
-                "frames with one; remove 'queue_at' for its link"
-            )
+        # The TAP has the real interface's hardware address, because a radio sends with no other, and its MTU.
+        mac, mtu = (live.state(name)["mac"], live.links[name]["mtu"]) if name in live.links else (None, None)
         # The agent takes packets from the real interface, and the kernel receives them too. Its strict reverse-path
         # filter drops its copies because the route back leads over the TAP.
         parameters["sysctls"][f"net.ipv4.conf.{name}.rp_filter"] = 1
-        parameters["interfaces"] += [{"name": name}, {"name": tap, "tap": parameters["user"], "mac": mac}]
-    return {"interfaces": [interface["name"] for interface in parameters["interfaces"]], "links": links}
+        parameters["interfaces"] += [{"name": name}, {"name": tap, "tap": parameters["user"], "mac": mac, "mtu": mtu}]
+    return {
+        "interfaces": [interface["name"] for interface in parameters["interfaces"]],
+        "links": links,
+        "taps": [queue["tap"] for queue in parameters["queues"]],
+    }
 
 
 def interface_commands(changes, originals, live, interface, parameters):
-    """Lines for `ip -batch` that bring one interface to the requested state. Creates a TAP at once."""
+    """Lines for `ip -batch` that bring one interface to the requested state. Creates a TAP or TUN at once."""
     name, tap = interface["name"], interface.get("tap")
     is_new = name not in live.links
     if is_new:
@@ -293,10 +295,11 @@ def interface_commands(changes, originals, live, interface, parameters):
                 raise HostError(f"interface '{name}' does not exist; the role queue_policy creates it")
             changes.add("", f"{name}: address {interface['address']}")
             return []
-        if not changes.add("", f"interface {name}: a TAP of user {tap}"):
+        mode = "tap" if interface["mac"] else "tun"
+        if not changes.add("", f"interface {name}: a {mode.upper()} of user {tap}"):
             return []
-        originals.record("tap " + name, True)
-        run(["ip", "tuntap", "add", "dev", name, "mode", "tap", "user", tap])
+        originals.record("tap " + name, mode)
+        run(["ip", "tuntap", "add", "dev", name, "mode", mode, "user", tap])
         live.links[name] = KernelState().links[name]
         record_interface(originals, live, name)
     state = live.state(name)
@@ -304,12 +307,13 @@ def interface_commands(changes, originals, live, interface, parameters):
     wanted = state if tap else requested(interface, parameters)
     # On a wire, that role also chooses the hardware address.
     mac = state["mac"] if tap and not is_new else interface.get("mac") or state["mac"]
+    if not state["mac"]:
+        mac, wanted = None, {**wanted, "neighbours": {"inet": []}}
     wanted = {**wanted, "mac": mac, "up": True}
-    if wanted["mac"] and not state["mac"]:
-        raise HostError(
-            f"interface {name} has no hardware address, so it is no wire; set 'real: modem' for its link in 'links'"
-        )
     lines = rebuilt(changes, name, state, wanted, 0.0)
+    mtu = live.links[name]["mtu"]
+    if tap and changes.add(f"{name}: MTU {mtu}", f"{name}: MTU {interface['mtu'] or mtu}"):
+        run(["ip", "link", "set", name, "mtu", str(interface["mtu"])])
     if os.path.exists("/proc/sys/net/ipv6/conf/" + name):
         for line in described(state, name, "inet6"):
             changes.add(f"{name}: {line}", "")
@@ -397,7 +401,7 @@ def set_offloads(name, offloads, value):
 
 
 def restore_interfaces(changes, originals):
-    """Removes TAPs and restores the recorded state of the other interfaces."""
+    """Removes TAPs and TUNs and restores the recorded state of the other interfaces."""
     live = KernelState()
     recorded = {}
     for key, original in sorted(originals.values.items()):
@@ -405,7 +409,8 @@ def restore_interfaces(changes, originals):
         if name not in live.links:
             continue
         if kind == "tap" and changes.add(f"interface {name}", ""):
-            run(["ip", "tuntap", "delete", "dev", name, "mode", "tap"])
+            # Releases before TUNs recorded True.
+            run(["ip", "tuntap", "delete", "dev", name, "mode", original if original == "tun" else "tap"])
         if kind == "interface" and "tap " + name not in originals.values:
             recorded[name] = original
     passed_s = {name: max(0.0, since_boot_s() - original["recorded_s"]) for name, original in recorded.items()}

@@ -6,10 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
+use crate::os::link_layer::{LinkLayer, ETHERNET_HEADER};
 use crate::os::namespace::NetworkNamespace;
 use crate::os::packet_socket::{PacketSocket, Receive};
-
-const ETHERNET_HEADER: usize = 14;
 
 /// The interface.
 pub(crate) struct Attached {
@@ -35,6 +34,11 @@ impl Attached {
         Ok(Attached { socket, name: name.to_owned(), mac, overflowed: Cell::new(0) })
     }
 
+    /// Link layer of the interface.
+    pub(crate) fn link_layer(&self) -> LinkLayer {
+        self.socket.link_layer()
+    }
+
     /// Frames that the kernel has dropped for lack of room since the interface was taken over.
     pub(crate) fn overflowed(&self) -> Option<u64> {
         self.overflowed.set(self.overflowed.get() + self.socket.take_drops().ok()?);
@@ -54,7 +58,7 @@ impl Attached {
 
     /// Sends a frame; false if the interface is down, gone or full.
     pub(crate) fn write(&mut self, frame: &[u8]) -> bool {
-        self.socket.send(frame).is_ok_and(|sent| sent == frame.len())
+        self.socket.send(frame).is_ok()
     }
 }
 

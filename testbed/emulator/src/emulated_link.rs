@@ -13,11 +13,9 @@ use backchannel_links::{build_changeable, Fault};
 
 use crate::interface::Interface;
 use crate::os::clock::monotonic_ns;
+use crate::os::link_layer::{is_ip, ETHERNET_HEADER};
 use crate::run_clock::RunClock;
 
-const ETHERNET_HEADER: usize = 14;
-const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
-const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 /// Frames read from one interface before timers are served.
 const BATCH: usize = 16;
 const MAX_FRAME: usize = 65_536 + ETHERNET_HEADER;
@@ -146,8 +144,7 @@ impl EmulatedLink {
             return;
         }
         let Some((header, packet)) = frame.split_first_chunk::<ETHERNET_HEADER>() else { return };
-        let ethertype = [header[12], header[13]];
-        if ethertype != ETHERTYPE_IPV4 && ethertype != ETHERTYPE_IPV6 {
+        if !is_ip([header[12], header[13]]) {
             // ARP and the like belong to the wire that the link stands for, not to the link under study. They cross at
             // once and are not counted. The testbed configures neighbours statically and sends none.
             for (other, interface) in self.interfaces.iter_mut().enumerate() {

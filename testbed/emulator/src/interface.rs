@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::attached::Attached;
+use crate::os::link_layer::LinkLayer;
 use crate::os::namespace::NetworkNamespace;
 use crate::tap::Tap;
 
@@ -31,6 +32,13 @@ impl Interface {
         match self {
             Interface::Tap(tap) => tap.mac,
             Interface::Attached(attached) => attached.mac,
+        }
+    }
+
+    pub(crate) fn link_layer(&self) -> LinkLayer {
+        match self {
+            Interface::Tap(tap) => tap.link_layer(),
+            Interface::Attached(attached) => attached.link_layer(),
         }
     }
 

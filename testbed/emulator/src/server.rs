@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::emulated_link::EmulatedLink;
 use crate::interface::Interface;
 use crate::os::clock::{monotonic_ns, Timer};
+use crate::os::link_layer::LinkLayer;
 use crate::os::process::{become_realtime, CpuWaits, Priority};
 use crate::os::wait::Epoll;
 use crate::protocol::{read_request, Answer, Direction, EndSpec, Request, Start};
@@ -262,6 +263,9 @@ impl Server {
         // Reject the link before any interface exists.
         backchannel_links::build(&spec, seed)?;
         let interfaces = ends.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        if let Some(why) = mixed(name, &interfaces) {
+            return Err(why);
+        }
         let slot = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
         for (port, interface) in interfaces.iter().enumerate() {
             let token = Source::Interface(slot, port as Port).token();
@@ -331,6 +335,20 @@ impl Server {
             format!("there is no link '{name}'; there are: {}", known.join(", "))
         })
     }
+}
+
+/// Why these interfaces cannot be the ends of one link, if they cannot. A packet from an interface without a link-layer header has
+/// no address for an Ethernet, and no station on a medium.
+fn mixed(link: &str, interfaces: &[Interface]) -> Option<String> {
+    let bare = interfaces.iter().find(|interface| interface.link_layer() == LinkLayer::Bare)?.name();
+    if let Some(other) = interfaces.iter().find(|interface| interface.link_layer() == LinkLayer::Ethernet) {
+        let other = other.name();
+        return Some(format!(
+            "link '{link}' joins {bare}, which has no link-layer header (PPP, SLIP, TUN), and {other}, which has Ethernet's; \
+             both ends need the same kind"
+        ));
+    }
+    (interfaces.len() > 2).then(|| format!("link '{link}' has more than two ends, and {bare} has no hardware address"))
 }
 
 fn open(end: &EndSpec) -> Result<Interface, String> {

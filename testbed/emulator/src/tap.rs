@@ -1,5 +1,5 @@
 //! A TAP interface in a node's network namespace. Without the vnet header it has no offloads: packets have their true
-//! size and checksums.
+//! size and checksums. Before an interface without a link-layer header it is a TUN.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use crate::os::interface::{create_tap, set_mac, set_queue_length};
+use crate::os::link_layer::LinkLayer;
 use crate::os::namespace::NetworkNamespace;
 
 /// Frames that the kernel keeps while the emulator does not run: a second at 100 Mbit/s. The policies' queues belong to
@@ -17,34 +18,42 @@ const QUEUE_PACKETS: i32 = 10_000;
 pub(crate) struct Tap {
     file: File,
     namespace: NetworkNamespace,
+    layer: LinkLayer,
     pub(crate) name: String,
     pub(crate) mac: Option<[u8; 6]>,
 }
 
 impl Tap {
     /// Creates the interface in the network namespace of process `pid`, or of this process. A persistent TAP without
-    /// another owner is opened instead.
+    /// another owner is opened instead, and so is a TUN.
     pub(crate) fn create(pid: Option<u32>, name: &str, mac: Option<[u8; 6]>) -> Result<Tap, String> {
         if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', ' ', '\0']) {
             return Err(format!("'{name}' is not an interface name: 1 to 15 characters without '/' or space"));
         }
         let namespace = NetworkNamespace::of(pid)?;
-        let file = namespace.inside(|| {
+        let (file, layer) = namespace.inside(|| {
+            let layer = LinkLayer::of(name).unwrap_or(LinkLayer::Ethernet);
             let file = OpenOptions::new()
                 .read(true)
                 .write(true)
                 .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
                 .open("/dev/net/tun")
                 .map_err(|error| format!("cannot open /dev/net/tun: {error}"))?;
-            create_tap(&file, name).map_err(|error| format!("cannot create the TAP interface {name}: {error}"))?;
+            create_tap(&file, name, layer)
+                .map_err(|error| format!("cannot create the TAP interface {name}: {error}"))?;
             if let Some(mac) = mac {
                 set_mac(name, mac).map_err(|error| format!("cannot set the MAC address of {name}: {error}"))?;
             }
             set_queue_length(name, QUEUE_PACKETS)
                 .map_err(|error| format!("cannot set the queue length of {name}: {error}"))?;
-            Ok(file)
+            Ok((file, layer))
         })?;
-        Ok(Tap { file, namespace, name: name.to_owned(), mac })
+        Ok(Tap { file, namespace, layer, name: name.to_owned(), mac })
+    }
+
+    /// Link layer of the interface.
+    pub(crate) fn link_layer(&self) -> LinkLayer {
+        self.layer
     }
 
     /// Frames that the kernel has dropped since the interface was created, because its queue was full. `None` if the
@@ -58,8 +67,12 @@ impl Tap {
 
     /// The next frame that the node sent, or `None`.
     pub(crate) fn read<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
-        match self.file.read(buffer) {
-            Ok(n) => Ok(Some(&buffer[..n])),
+        let room = self.layer.room(buffer).ok_or(io::ErrorKind::InvalidInput)?;
+        match self.file.read(room) {
+            Ok(length) => {
+                let length = self.layer.complete(buffer, length);
+                Ok(Some(&buffer[..length]))
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }
@@ -67,7 +80,7 @@ impl Tap {
 
     /// Delivers a frame to the node; false if the interface is down or gone.
     pub(crate) fn write(&mut self, frame: &[u8]) -> bool {
-        self.file.write(frame).is_ok()
+        self.layer.part_sent(frame).is_some_and(|part| self.file.write(part).is_ok())
     }
 }
 

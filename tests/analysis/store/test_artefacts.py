@@ -41,7 +41,7 @@ def test_what_is_put_comes_back_and_the_folder_is_gone(place: RemoteArtefacts, t
     place.put("abcd", folder)
     assert not folder.exists()
     assert names(place.folder("abcd")) == {"captures/a.pcap", "manifest.json"}
-    assert fsspec.filesystem("memory").cat("/lab/runs/ab/abcd/captures/a.pcap") == b"one"
+    assert fsspec.filesystem("memory").cat("/lab/runs/ab/abcd/version-0/captures/a.pcap") == b"one"
 
 
 def test_a_run_that_is_put_again_replaces_the_first_and_what_was_read_of_it(
@@ -109,18 +109,40 @@ def test_of_what_a_failed_try_left_the_small_files_are_kept_and_the_rest_is_name
 
 
 def test_what_another_machine_landed_anew_is_brought_here_again(place: RemoteArtefacts, tmp_path: Path) -> None:
-    place.put("abcd", made(tmp_path, "one"))
+    place.put("abcd", made(tmp_path, "one"), "1.0")
     assert (place.folder("abcd", "1.0") / "captures/a.pcap").read_text() == "one"
-    RemoteArtefacts("memory://lab", tmp_path / "elsewhere").put("abcd", made(tmp_path, "two"))
+    RemoteArtefacts("memory://lab", tmp_path / "elsewhere").put("abcd", made(tmp_path, "two"), "2.0")
     assert (place.folder("abcd", "2.0") / "captures/a.pcap").read_text() == "two"
     assert [path.name for path in (tmp_path / "cache/runs/ab/abcd").iterdir()] == ["2.0"]
 
 
 def test_several_may_bring_the_same_run_here_at_once(place: RemoteArtefacts, tmp_path: Path) -> None:
-    place.put("abcd", made(tmp_path, "one"))
+    place.put("abcd", made(tmp_path, "one"), "1.0")
     with ThreadPoolExecutor(8) as pool:
         result = list(pool.map(lambda _: names(place.folder("abcd", "1.0")), range(32)))
     assert all(entry == {"captures/a.pcap", "manifest.json"} for entry in result)
+
+
+def test_a_version_counts_before_the_others_are_discarded(place: RemoteArtefacts, tmp_path: Path) -> None:
+    assert place.put("abcd", made(tmp_path, "one"), "1.0") == []
+    stale = place.put("abcd", made(tmp_path, "two"), "2.0")
+    assert (place.folder("abcd", "1.0") / "captures/a.pcap").read_text() == "one"
+    place.discard("abcd", stale)
+    files = fsspec.filesystem("memory")
+    assert {path.split("/")[5] for path in files.find("/lab")} == {"version-2.0"}
+    assert (place.folder("abcd", "2.0") / "captures/a.pcap").read_text() == "two"
+
+
+def test_files_of_a_release_before_versions_are_read_and_discarded(place: RemoteArtefacts, tmp_path: Path) -> None:
+    files = fsspec.filesystem("memory")
+    files.pipe_file("/lab/runs/ab/abcd/captures/a.pcap", b"old")
+    # Another version was put there, but does not count.
+    stale = place.put("abcd", made(tmp_path, "two"), "2.0")
+    folder = place.folder("abcd", "1.0", lambda: {"captures/a.pcap": 3})
+    assert (folder / "captures/a.pcap").read_text() == "old"
+    assert names(folder) == {"captures/a.pcap"}
+    place.discard("abcd", stale)
+    assert files.find("/lab") == [f"/lab/runs/ab/abcd/version-2.0/{name}" for name in sorted(SIZES)]
 
 
 class Unreliable(MemoryFileSystem):
@@ -194,7 +216,18 @@ def test_a_place_that_does_not_take_a_run_is_named_and_the_run_can_be_put_again(
     assert names(folder) == set(SIZES)
     getattr(Unreliable, kind).clear()
     unreliable.put("abcd", folder)
-    assert names(unreliable.folder("abcd", "1", lambda: SIZES)) == set(SIZES)
+    assert names(unreliable.folder("abcd", "0", lambda: SIZES)) == set(SIZES)
+
+
+def test_a_place_that_fails_during_a_second_landing_keeps_the_first(
+    unreliable: RemoteArtefacts, tmp_path: Path
+) -> None:
+    unreliable.put("abcd", made(tmp_path, "one"), "1.0")
+    Unreliable.cutting.add("put")
+    with pytest.raises(ArtefactError, match="cannot be put"):
+        unreliable.put("abcd", made(tmp_path, "two"), "2.0")
+    Unreliable.cutting.clear()
+    assert (unreliable.folder("abcd", "1.0", lambda: SIZES) / "captures/a.pcap").read_text() == "one"
 
 
 @pytest.mark.parametrize(
@@ -211,13 +244,13 @@ def test_a_place_that_does_not_give_a_run_leaves_no_part_of_it(
     unreliable.put("abcd", made(tmp_path, "one"))
     getattr(Unreliable, kind).add(call)
     with pytest.raises(ArtefactError, match=f"cannot be read from unreliable://lab: .*{message}"):
-        unreliable.folder("abcd", "1", lambda: SIZES)
+        unreliable.folder("abcd", "0", lambda: SIZES)
     getattr(Unreliable, kind).clear()
-    assert names(unreliable.folder("abcd", "1", lambda: SIZES)) == set(SIZES)
+    assert names(unreliable.folder("abcd", "0", lambda: SIZES)) == set(SIZES)
 
 
 def test_a_file_that_the_place_has_lost_is_named(unreliable: RemoteArtefacts, tmp_path: Path) -> None:
     unreliable.put("abcd", made(tmp_path, "one"))
     del Unreliable.store[next(path for path in Unreliable.store if path.endswith("manifest.json"))]
     with pytest.raises(ArtefactError, match=r"manifest.json has 0 bytes there instead of 2"):
-        unreliable.folder("abcd", "1", lambda: SIZES)
+        unreliable.folder("abcd", "0", lambda: SIZES)

@@ -10,12 +10,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import fsspec
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from fsspec.implementations.local import LocalFileSystem
 
 from analysis.results import ValueRow
 from analysis.store import Landing, Store, StoreError, StoreFailed, browse, requests
@@ -27,6 +29,8 @@ from tests.analysis.store.conftest import POSTGRESQL, begin, landing, opened
 from tests.waiting import wait_until
 
 of_sqlite = pytest.mark.only_on("sqlite")
+#: SQLite's store keeps files in its own folder.
+of_postgresql = pytest.mark.only_on("postgresql")
 
 
 def until_changed(pulse: Pulse) -> None:
@@ -269,6 +273,32 @@ def test_at_the_moment_of_its_replacement_a_run_has_its_new_value(store: Store) 
         store.land(landing(store, "r00", value), replaces=True)
     (now,) = store.values_at("c1", time.time())
     assert [row.value for row in store.values_at("c1", now.landed)] == [5.0]
+
+
+@of_postgresql
+def test_files_that_have_no_place_leave_the_earlier_run_readable(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--force with a place that fails midway."""
+    begin(store)
+    store.land(landing(store, "r00", 1.0))
+    again = landing(store, "r00", 2.0)
+    (again.folder / "captures/a.pcap").write_bytes(b"other")
+    put_file, refused = LocalFileSystem.put_file, [True]
+
+    def failing(self: LocalFileSystem, *arguments: Any, **more: Any) -> None:
+        put_file(self, *arguments, **more)
+        if refused:
+            raise OSError(f"503 after {refused.pop()}")
+
+    monkeypatch.setattr(LocalFileSystem, "put_file", failing)
+    with pytest.raises(StoreError, match="cannot be put to .*503"):
+        store.land(again, replaces=True)
+    assert [row.value for row in store.run("r00").metrics] == [1.0]  # type: ignore[union-attr]
+    assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
+    store.land(again, replaces=True)
+    assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"other"
+    assert len(list((tmp_path / "artefacts/runs/r0/r00").iterdir())) == 1
 
 
 def test_two_land_one_run_and_the_first_stays(store: Store, tmp_path: Path) -> None:

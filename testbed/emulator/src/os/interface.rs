@@ -5,12 +5,14 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use socket2::{Domain, Socket, Type};
 
+use super::link_layer::LinkLayer;
+
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca_u32 as libc::Ioctl;
 
 type Value = libc::__c_anonymous_ifr_ifru;
 
-/// Sends a request with an interface's name and a value.
-fn request(fd: impl AsFd, code: libc::Ioctl, name: &str, value: Value) -> io::Result<()> {
+/// Sends a request with an interface's name and a value. Returns the value that the kernel leaves.
+fn request(fd: impl AsFd, code: libc::Ioctl, name: &str, value: Value) -> io::Result<Value> {
     let mut request = libc::ifreq { ifr_name: [0; libc::IFNAMSIZ], ifr_ifru: value };
     // The last byte stays NUL.
     for (to, from) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
@@ -18,7 +20,17 @@ fn request(fd: impl AsFd, code: libc::Ioctl, name: &str, value: Value) -> io::Re
     }
     // SAFETY: every request used here takes an ifreq, which is valid for the call.
     match unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), code, &mut request) } {
-        0 => Ok(()),
+        0 => Ok(request.ifr_ifru),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Bytes of a socket's frames, with the kernel's records, that no driver has sent yet.
+pub(crate) fn queued_bytes(socket: impl AsFd) -> io::Result<usize> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ, which is TIOCOUTQ, writes one integer.
+    match unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &mut bytes) } {
+        0 => Ok(usize::try_from(bytes).unwrap_or(0)),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -28,15 +40,27 @@ fn control_socket() -> io::Result<Socket> {
     Socket::new(Domain::IPV4, Type::DGRAM.cloexec(), None)
 }
 
-/// Makes an open `/dev/net/tun` a TAP interface with this name, without packet information.
-pub(crate) fn create_tap(tun: impl AsFd, name: &str) -> io::Result<()> {
-    request(tun, TUNSETIFF, name, Value { ifru_flags: (libc::IFF_TAP | libc::IFF_NO_PI) as i16 })
+/// Makes an open `/dev/net/tun` a TAP interface with this name, or a TUN for bare packets, without packet information.
+pub(crate) fn create_tap(tun: impl AsFd, name: &str, layer: LinkLayer) -> io::Result<()> {
+    let kind = match layer {
+        LinkLayer::Ethernet => libc::IFF_TAP,
+        LinkLayer::Bare => libc::IFF_TUN,
+    };
+    request(tun, TUNSETIFF, name, Value { ifru_flags: (kind | libc::IFF_NO_PI) as i16 }).map(drop)
+}
+
+/// Hardware type of an interface (linux/if_arp.h).
+pub(crate) fn hardware_type(name: &str) -> io::Result<u16> {
+    let value = Value { ifru_ifindex: 0 };
+    let value = request(control_socket()?, libc::SIOCGIFHWADDR as libc::Ioctl, name, value)?;
+    // SAFETY: SIOCGIFHWADDR fills in the hardware address; every bit pattern of a sockaddr is valid.
+    Ok(unsafe { value.ifru_hwaddr.sa_family })
 }
 
 /// Sets the length of an interface's transmit queue in packets.
 pub(crate) fn set_queue_length(name: &str, packets: i32) -> io::Result<()> {
     // SIOCSIFTXQLEN reads the union's first integer, as SIOCSIFINDEX does.
-    request(control_socket()?, libc::SIOCSIFTXQLEN as libc::Ioctl, name, Value { ifru_ifindex: packets })
+    request(control_socket()?, libc::SIOCSIFTXQLEN as libc::Ioctl, name, Value { ifru_ifindex: packets }).map(drop)
 }
 
 /// Sets an interface's hardware address.
@@ -46,7 +70,7 @@ pub(crate) fn set_mac(name: &str, mac: [u8; 6]) -> io::Result<()> {
         *to = from as libc::c_char;
     }
     let address = libc::sockaddr { sa_family: libc::ARPHRD_ETHER, sa_data };
-    request(control_socket()?, libc::SIOCSIFHWADDR as libc::Ioctl, name, Value { ifru_hwaddr: address })
+    request(control_socket()?, libc::SIOCSIFHWADDR as libc::Ioctl, name, Value { ifru_hwaddr: address }).map(drop)
 }
 
 /// Sets an interface up.
@@ -55,5 +79,5 @@ pub(crate) fn set_mac(name: &str, mac: [u8; 6]) -> io::Result<()> {
 /// The kernel refuses.
 pub fn set_up(name: &str) -> io::Result<()> {
     let flags = Value { ifru_flags: (libc::IFF_UP | libc::IFF_RUNNING) as i16 };
-    request(control_socket()?, libc::SIOCSIFFLAGS as libc::Ioctl, name, flags)
+    request(control_socket()?, libc::SIOCSIFFLAGS as libc::Ioctl, name, flags).map(drop)
 }

@@ -3,6 +3,7 @@
 
 pub mod clock;
 pub mod interface;
+pub mod link_layer;
 pub(crate) mod namespace;
 pub mod packet_socket;
 pub mod process;

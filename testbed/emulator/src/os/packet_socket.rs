@@ -1,4 +1,5 @@
-//! Packet sockets (packet(7)): whole frames of an existing interface.
+//! Packet sockets (packet(7)): whole frames of an existing interface. Frames of interfaces without a link-layer header get one
+//! (`link_layer`).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,6 +9,8 @@ use libc::c_int;
 use rustix::net::{netdevice, sockopt, RecvFlags, SendFlags};
 use socket2::{Domain, SockAddr, SockFilter, Socket, Type};
 
+use super::interface::queued_bytes;
+use super::link_layer::LinkLayer;
 use super::socket_option;
 
 /// Room in the kernel for frames that arrive while the program does not run, and that the interface does not accept yet.
@@ -25,16 +28,26 @@ pub enum Receive {
 }
 
 /// A packet socket that does not block.
-pub struct PacketSocket(Socket);
+pub struct PacketSocket {
+    socket: Socket,
+    layer: LinkLayer,
+    index: c_int,
+}
 
 impl PacketSocket {
     /// Opens a socket on an interface of the current network namespace.
     ///
     /// # Errors
-    /// `ENODEV`: there is no such interface. `EPERM`: CAP_NET_RAW is needed.
+    /// `ENODEV`: there is no such interface. `EPERM`: CAP_NET_RAW is needed. `Unsupported`: see [`LinkLayer::of`].
     pub fn open(interface: &str, receive: Receive) -> io::Result<PacketSocket> {
+        let layer = LinkLayer::of(interface)?;
+        // Some drivers have room for a header that their packets do not have. A datagram socket sees the packets of all alike.
+        let kind = match layer {
+            LinkLayer::Ethernet => Type::RAW,
+            LinkLayer::Bare => Type::DGRAM,
+        };
         // Protocol 0 receives nothing until the socket is bound, so no frame of another interface slips in.
-        let socket = Socket::new_raw(Domain::PACKET, Type::RAW.nonblocking().cloexec(), None)?;
+        let socket = Socket::new_raw(Domain::PACKET, kind.nonblocking().cloexec(), None)?;
         let index = netdevice::name_to_index(&socket, interface)? as c_int;
         socket_option::set::<c_int>(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
         let protocol = match receive {
@@ -53,12 +66,17 @@ impl PacketSocket {
             Receive::TcpTo(port) => {
                 sockopt::set_socket_recv_buffer_size_force(&socket, HOST_BUFFER_BYTES)?;
                 socket_option::stamp_arrivals(&socket)?;
-                socket.attach_filter(&tcp_port_filter(port))?;
+                socket.attach_filter(&tcp_port_filter(layer, port))?;
                 libc::ETH_P_IP
             }
         };
         socket.bind(&link_address(protocol as u16, index)?)?;
-        Ok(PacketSocket(socket))
+        Ok(PacketSocket { socket, layer, index })
+    }
+
+    /// Link layer of the interface.
+    pub fn link_layer(&self) -> LinkLayer {
+        self.layer
     }
 
     /// Receives a frame. Returns its length.
@@ -66,7 +84,9 @@ impl PacketSocket {
     /// # Errors
     /// `WouldBlock`: there is none.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::net::recv(&self.0, buffer, RecvFlags::empty())?.0)
+        let room = self.layer.room(buffer).ok_or(io::ErrorKind::InvalidInput)?;
+        let (length, _) = rustix::net::recv(&self.socket, room, RecvFlags::empty())?;
+        Ok(self.layer.complete(buffer, length))
     }
 
     /// Receives a frame and when it arrived, see [`socket_option::receive_stamped`].
@@ -74,29 +94,57 @@ impl PacketSocket {
     /// # Errors
     /// `WouldBlock`: there is none.
     pub fn receive_stamped(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<u64>)> {
-        socket_option::receive_stamped(&self.0, buffer)
+        let room = self.layer.room(buffer).ok_or(io::ErrorKind::InvalidInput)?;
+        let (length, stamp_ns) = socket_option::receive_stamped(&self.socket, room)?;
+        Ok((self.layer.complete(buffer, length), stamp_ns))
     }
 
     /// Sends a frame.
     ///
     /// # Errors
-    /// `WouldBlock` and `ENOBUFS`: the interface has no room.
-    pub fn send(&self, frame: &[u8]) -> io::Result<usize> {
-        Ok(rustix::net::send(&self.0, frame, SendFlags::empty())?)
+    /// `WouldBlock` and `ENOBUFS`: the interface has no room. `InvalidInput`: it carries no such packets. `EMSGSIZE`: longer than
+    /// the interface's MTU.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        let part = self.layer.part_sent(frame).ok_or(io::ErrorKind::InvalidInput)?;
+        let sent = match self.layer {
+            LinkLayer::Ethernet => rustix::net::send(&self.socket, part, SendFlags::empty())?,
+            // PPP and tunnels choose their own header by the protocol.
+            LinkLayer::Bare => {
+                let protocol = u16::from_be_bytes([frame[12], frame[13]]);
+                self.socket.send_to(part, &link_address(protocol, self.index)?)?
+            }
+        };
+        if sent == part.len() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WriteZero.into())
+        }
+    }
+
+    /// After `ENOBUFS`: limits the socket's share of the interface's queue to what of it waits there now, so that the socket is full
+    /// (`WouldBlock`) before the queue is. False if nothing waits: others fill the queue.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn yield_to_queue(&self) -> io::Result<bool> {
+        let queued = queued_bytes(&self.socket)?;
+        // The kernel doubles the size of a buffer that it is given, and accepts a frame while less than that is queued.
+        sockopt::set_socket_send_buffer_size(&self.socket, queued / 2)?;
+        Ok(queued > 0)
     }
 
     /// Frames that the kernel dropped for lack of room since the previous call.
     pub(crate) fn take_drops(&self) -> io::Result<u64> {
         // SAFETY: PACKET_STATISTICS fills a tpacket_stats, two integers.
         let stats: libc::tpacket_stats =
-            unsafe { socket_option::get(&self.0, libc::SOL_PACKET, libc::PACKET_STATISTICS)? };
+            unsafe { socket_option::get(&self.socket, libc::SOL_PACKET, libc::PACKET_STATISTICS)? };
         Ok(u64::from(stats.tp_drops))
     }
 }
 
 impl AsFd for PacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
@@ -119,20 +167,21 @@ fn link_address(protocol: u16, index: c_int) -> io::Result<SockAddr> {
     Ok(address)
 }
 
-/// A filter (BPF) that accepts TCP segments to one port, of Ethernet frames with IPv4. On a host with many endpoints each
-/// would otherwise wake up for the frames of all.
-fn tcp_port_filter(port: u16) -> [SockFilter; 7] {
+/// A filter (BPF) that accepts TCP segments to one port over IPv4. On a host with many endpoints each would otherwise wake up for
+/// the frames of all. The socket's protocol is IPv4's, so other packets do not come here.
+fn tcp_port_filter(layer: LinkLayer, port: u16) -> [SockFilter; 7] {
     const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
     const LOAD_IP_HEADER_LENGTH: u32 = libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH;
     const LOAD_HALF_AFTER_IP_HEADER: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_IND;
     const EQUALS: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    let ip = layer.header_len() as u32;
     let step = |code: u32, k: u32, jf: u8| SockFilter::new(code as u16, 0, jf, k);
     [
-        step(LOAD_BYTE, 14 + 9, 0),
+        step(LOAD_BYTE, ip + 9, 0),
         step(EQUALS, libc::IPPROTO_TCP as u32, 4),
-        step(LOAD_IP_HEADER_LENGTH, 14, 0),
-        step(LOAD_HALF_AFTER_IP_HEADER, 14 + 2, 0),
+        step(LOAD_IP_HEADER_LENGTH, ip, 0),
+        step(LOAD_HALF_AFTER_IP_HEADER, ip + 2, 0),
         step(EQUALS, u32::from(port), 1),
         step(RETURN, u32::MAX, 0),
         step(RETURN, 0, 0),
@@ -145,6 +194,7 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
 
     use super::*;
+    use crate::os::link_layer::ETHERNET_HEADER;
 
     /// An Ethernet frame with the beginning of an IPv4 packet.
     fn frame(protocol: i32, header_bytes: usize, to_port: u16) -> Vec<u8> {
@@ -157,18 +207,24 @@ mod tests {
 
     #[test]
     fn the_filter_accepts_segments_to_its_port_after_headers_of_any_length() {
+        for layer in [LinkLayer::Ethernet, LinkLayer::Bare] {
+            accepts_segments_to_its_port(layer);
+        }
+    }
+
+    fn accepts_segments_to_its_port(layer: LinkLayer) {
         let (sender, receiver) = UnixDatagram::pair().unwrap();
         let receiver = Socket::from(OwnedFd::from(receiver));
-        receiver.attach_filter(&tcp_port_filter(5001)).unwrap();
+        receiver.attach_filter(&tcp_port_filter(layer, 5001)).unwrap();
         receiver.set_nonblocking(true).unwrap();
         let accepted = |frame: &[u8]| {
             // A rejected frame fails to be sent, or is not received.
-            let _ = sender.send(frame);
+            let _ = sender.send(&frame[ETHERNET_HEADER - layer.header_len()..]);
             rustix::net::recv(&receiver, &mut [0u8; 256][..], RecvFlags::empty()).ok().map(|(length, _)| length)
         };
         for header_bytes in [20, 24, 60] {
             let wanted = frame(libc::IPPROTO_TCP, header_bytes, 5001);
-            assert_eq!(accepted(&wanted), Some(wanted.len()));
+            assert_eq!(accepted(&wanted), Some(wanted.len() - ETHERNET_HEADER + layer.header_len()));
             assert_eq!(accepted(&frame(libc::IPPROTO_TCP, header_bytes, 5002)), None);
             assert_eq!(accepted(&frame(libc::IPPROTO_UDP, header_bytes, 5001)), None);
         }

@@ -33,6 +33,18 @@ pub fn wait_for<'a>(
     poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
+/// Waits until one of the descriptors can be read, or another one can be written, at most for a time in nanoseconds.
+pub fn wait_for_input_or_room<'a>(
+    readable: impl IntoIterator<Item = &'a (impl AsFd + 'a)>,
+    writable: &'a impl AsFd,
+    timeout_ns: u64,
+) {
+    let mut fds: Vec<PollFd<'_>> = readable.into_iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    fds.push(PollFd::new(writable, PollFlags::OUT));
+    // A signal ends the wait too.
+    let _ = poll(&mut fds, Some(&timespec(timeout_ns)));
+}
+
 /// Waits for many descriptors at once, each known by a token.
 pub(crate) struct Epoll {
     fd: OwnedFd,

@@ -44,7 +44,7 @@ class Slots:
         """Takes a slot if one is free. Returns whether this thread has one."""
         if getattr(self._own, "file", None) is not None:
             return True
-        for path in self._paths:
+        for number, path in enumerate(self._paths):
             try:
                 file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             except OSError as error:
@@ -54,9 +54,14 @@ class Slots:
             except BlockingIOError:
                 os.close(file)
                 continue
-            self._own.file = file
+            self._own.file, self._own.number = file, number
             return True
         return False
+
+    @property
+    def number(self) -> int:
+        """Which of the slots this thread has, from 0."""
+        return int(self._own.number)
 
     def release(self) -> None:
         """Releases this thread's slot, if it has one."""

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from experiments.engine.slots import Slots
 from testbed import node_binary
 from testbed.errors import TestbedError
+from testbed.slots import Slots
 
 HOLDS = """
 import sys, threading
 from pathlib import Path
-from experiments.engine.slots import Slots
+from testbed.slots import Slots
 assert Slots("building", 1, threading.Event(), Path(sys.argv[1])).take()
 print("held", flush=True)
 threading.Event().wait(60)

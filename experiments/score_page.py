@@ -1,0 +1,143 @@
+"""The scorecard as a page of docs/: a table for each paper, from what a results folder holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from analysis.choices import Choice
+from analysis.scorecard import Artefact, Score, ValueScore, count
+from testbed.units import in_unit
+
+#: An artefact with more values shows those outside the tolerance and a count.
+MOST = 8
+PAPERS = {
+    "asym": "Balakrishnan, Padmanabhan, Katz: The effects of asymmetry on TCP performance",
+    "ton": "Balakrishnan, Padmanabhan, Seshan, Katz: Improving TCP performance over wireless links",
+    "aq": "Podlesny, Williamson: Improving TCP performance in residential broadband networks",
+    "pulsed": "Tanaka, Shigeno: Improvements in TCP robustness for asymmetric bandwidth",
+    "acq": "Louati, Barakat, Dabbous: Handling two-way TCP traffic in asymmetric networks",
+}
+
+HEAD = """# Scores of the papers' artefacts
+
+Written by `./backchannel score --markdown` from the runs in one results folder. [Reproduction](reproduction.md) says
+how artefacts are scored and why some fail. `±` is the 95 % confidence interval of the mean. Values out of tolerance
+are bold; of an artefact with more than {most} stated values only those are listed. *Chosen* are the fields that a paper
+does not state; the [list of choices](reproduction.md#parameters-that-we-chose) has their values and reasons.
+
+{counts}
+"""
+
+
+def page(artefacts: Sequence[Artefact], choices: Iterable[Choice]) -> str:
+    """Markdown: the counts, then a table for each paper.
+
+    Args:
+        artefacts: of `analysis.scorecard.scorecard`.
+        choices: of all papers.
+    """
+    totals = count(artefacts)
+    counts = (
+        f"{totals['pass']} of {totals['artefacts']} artefacts pass. Over all backends, {totals['values_within']} of "
+        f"{totals['values']} stated values lie within tolerance, and {totals['orderings_hold']} of "
+        f"{totals['orderings']} orderings hold, {totals['orderings_tied']} of them as ties."
+    )
+    chosen: dict[str, list[str]] = {}
+    for choice in choices:
+        for artefact in choice.artefacts:
+            chosen.setdefault(artefact, []).extend(choice.fields)
+    parts = [HEAD.format(most=MOST, counts=counts)]
+    for paper, title in PAPERS.items():
+        rows = [artefact for artefact in artefacts if artefact.paper == paper]
+        measured = {backend for row in rows for backend in _by_backend(row)}
+        backends = [backend for backend in ("sim", "emulated", "virtual-kernel") if backend in measured]
+        header = ["artefact", "published", *backends, "verdict", "chosen"]
+        parts.append(f"\n## {title}\n\n{_row(header)}{_row(['---'] * len(header))}")
+        parts += [_artefact(row, backends, chosen.get(row.id, [])) for row in rows]
+    return "".join(parts)
+
+
+def _by_backend(artefact: Artefact) -> Mapping[str, Score]:
+    # Arithmetic stands where simulation does: both are computed.
+    return {"sim" if backend == "theory" else backend: score for backend, score in artefact.scores.items()}
+
+
+def _artefact(artefact: Artefact, backends: Sequence[str], chosen: Sequence[str]) -> str:
+    scores = _by_backend(artefact)
+    shown = _shown(scores.values())
+    published = "<br>".join(_published(value) for value in shown)
+    cells = [_backend(scores.get(backend), shown) for backend in backends]
+    verdicts = "<br>".join(
+        f"{backend}: {'pass' if score.passes else '**fail**'}"
+        if len(scores) > 1
+        else ("pass" if score.passes else "**fail**")
+        for backend, score in scores.items()
+    )
+    fields = ", ".join(f"`{field}`" for field in dict.fromkeys(chosen))
+    source = "arithmetic" if artefact.source == "theory" else fields
+    return _row([f"`{artefact.id}`<br>{artefact.title}", published, *cells, verdicts or "not run", source])
+
+
+def _shown(scores: Iterable[Score]) -> list[ValueScore]:
+    """The stated values to list, with any backend's measurement."""
+    by_place: dict[tuple[object, ...], ValueScore] = {}
+    missed: set[tuple[object, ...]] = set()
+    for score in scores:
+        for value in score.stated:
+            by_place.setdefault(_place(value), value)
+            if not value.within:
+                missed.add(_place(value))
+    if len(by_place) <= MOST:
+        return list(by_place.values())
+    return [value for place, value in by_place.items() if place in missed]
+
+
+def _place(value: ValueScore) -> tuple[object, ...]:
+    return (
+        value.measure,
+        *sorted((axis, str(label)) for axis, label in value.cell.items()),
+        value.relation,
+        value.published,
+    )
+
+
+def _backend(score: Score | None, shown: Sequence[ValueScore]) -> str:
+    if score is None:
+        return "–"
+    by_place = {_place(value): value for value in score.stated}
+    lines = [_measured(by_place[_place(value)]) for value in shown if _place(value) in by_place]
+    return "<br>".join([*lines, *_counts(score)])
+
+
+def _counts(score: Score) -> Iterator[str]:
+    if len(score.stated) > MOST:
+        yield f"{sum(value.within for value in score.stated)} of {len(score.stated)} values"
+    if score.orderings:
+        ties = sum(ordering.tie for ordering in score.orderings)
+        held = f"{sum(ordering.holds for ordering in score.orderings)} of {len(score.orderings)} orderings"
+        yield f"{held} ({ties} as ties)" if ties else held
+    if score.valid < score.asked:
+        yield f"{score.valid} of {score.asked} runs"
+
+
+def _published(value: ValueScore) -> str:
+    sign = {"le": "≤ ", "ge": "≥ "}.get(value.relation, "")
+    labels = " ".join(str(label) for label in value.cell.values())
+    return _escaped(f"{labels} {value.measure}: {sign}{in_unit(value.published, value.unit, value.published)}".strip())
+
+
+def _measured(value: ValueScore) -> str:
+    text = in_unit(value.measured, value.unit, value.published)
+    if value.half_interval is not None:
+        number, _, unit = text.partition(" ")
+        half = in_unit(value.half_interval, value.unit, value.published).partition(" ")[0]
+        text = f"{number} ± {float(half):.2g} {unit}".strip()
+    return text if value.within else f"**{text}**"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("_", "\\_")
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"

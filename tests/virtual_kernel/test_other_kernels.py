@@ -1,0 +1,22 @@
+"""Kernels beside the default one. Only `./backchannel test --vm` tries them, because a build takes minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.virtual_kernel import kernels
+from tests.virtual_kernel.test_machine import made, scenario
+
+pytestmark = pytest.mark.vm
+
+
+@pytest.mark.parametrize("version", kernels.VERSIONS[1:])
+@pytest.mark.parametrize("stack", ["cubic", "bbr", "newreno"])
+def test_a_scenario_gives_the_same_bytes_twice(version: str, stack: str, tmp_path: Path) -> None:
+    kernel = kernels.build(version, print)
+    report, first = made(kernel, scenario(stack), tmp_path / "first")
+    _, second = made(kernel, scenario(stack), tmp_path / "second")
+    assert first == second
+    assert report.flows["bulk"].receive.bytes > 100_000
