@@ -63,7 +63,7 @@ def shoot(results: Path, target: Path) -> None:
     }
     app = create_app(results)
     warm(app)
-    compared = "&".join(f"point={quickstart.id}:{number}" for number in range(3))
+    compared = "&".join(f"point={sweep.id}:{number}" for number in (1, 5, 9))
     with served(app) as base, sync_playwright() as playwright:
         address = f"{base}/campaigns/{sweep.id}"
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
