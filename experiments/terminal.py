@@ -67,6 +67,8 @@ def _event_text(event: engine.RunEvent) -> str:
             return f"given up after {event.after}: {engine.first_problem(event.problems)}"
         case engine.WorkerLost():
             return f"{event.reason}; this run is repeated"
+        case engine.RunParked():
+            return f"{event.reason}; this run and those after it wait for the host"
 
 
 class _PlainProgress:

@@ -49,9 +49,9 @@ def program_name(flow: Flow, role: str) -> str:
     return f"{flow.name}.{role}"
 
 
-def output_file(flow: Flow, role: str, ending: str) -> str:
+def output_file(flow: Flow, role: str, suffix: str) -> str:
     """Name of the file of an output, on the node and in FOLDER."""
-    return f"{flow.name}.{role}.{ending}"
+    return f"{flow.name}.{role}.{suffix}"
 
 
 def roles(flow: Flow) -> Iterator[tuple[str, str]]:
@@ -151,6 +151,13 @@ def _failures(scenario: Scenario, flow: Flow, report: CommandReport) -> Iterator
             f"its server {_how(report.server)} before its client had ended; a server stays in the foreground until "
             "it is asked to end"
         )
+
+
+def ending(program: ProgramReport) -> str:
+    """How a program ended, in a few words."""
+    if program.ended == "stopped":
+        return "when it was asked to"
+    return "it wrote too much" if program.ended == "flooded" else _how(program).removeprefix("ended with ")
 
 
 def _how(program: ProgramReport) -> str:

@@ -12,5 +12,9 @@ class Unavailable(TestbedError):
     """The machine or the user cannot run the backend; the message gives what is missing and the remedy."""
 
 
+class HostLost(TestbedError):
+    """A host does not answer, and may do so again later."""
+
+
 class CalibrationError(TestbedError):
     """Links deviate from what a scenario declares; the testbed itself works."""

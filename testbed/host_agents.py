@@ -14,7 +14,7 @@ from agents.errors import AgentError, AgentUnreachable
 from agents.messages import Health
 from testbed import clock
 from testbed.concurrency import on_each
-from testbed.errors import TestbedError
+from testbed.errors import HostLost, TestbedError
 from testbed.local_folders import ScratchFolder
 from testbed.placement import Placement
 from testbed.tunnels import SILENCE_S, NamespaceTunnel, SshOptions, SshTunnel, Tunnel
@@ -92,7 +92,8 @@ class HostAgents:
         try:
             self.healths[name] = self.clients[name].health()
         except AgentError as error:
-            raise TestbedError(
+            # After a reboot, until somebody has run 'site'.
+            raise HostLost(
                 f"host {name}: no agent answers there, run './backchannel testbed site --inventory FILE' ({error})"
             ) from None
 
@@ -135,7 +136,7 @@ class HostAgents:
             raise TestbedError("the connections to the hosts were cut")
         lost = self.lost()
         if lost:
-            raise TestbedError(lost)
+            raise HostLost(lost)
 
     def explain(self, error: Exception, prefix: str = "") -> TestbedError:
         """A failure's cause: a lost host, if there is one; the error itself otherwise.
@@ -147,7 +148,7 @@ class HostAgents:
             while True:
                 lost = self.lost()
                 if lost:
-                    return TestbedError(lost)
+                    return HostLost(lost)
                 if time.monotonic() > deadline:
                     break
                 time.sleep(0.1)

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.errors import TestbedError
+from testbed.errors import HostLost, TestbedError
 
 #: The agents' socket, as the Ansible role `agent` sets it up.
 AGENT_SOCKET = "/run/backchannel/agent.sock"
@@ -40,6 +40,8 @@ MEANINGS = (
     ("not responding", "it does not answer at {address} any more (is it on, is the network there?)"),
     ("Network is unreachable", "this machine has no network towards {address}"),
 )  # fmt: skip
+#: Parts of ssh's message when a host is off, booting, or cut off. It may come back.
+AWAY = ("Connection refused", "timed out", "No route to host", "not responding", "Network is unreachable")
 
 
 class Tunnel(ABC):
@@ -132,13 +134,16 @@ class SshTunnel(Tunnel):
         """Waits until the socket exists.
 
         Raises:
-            TestbedError: the host cannot be reached or refuses the connection; with the remedy.
+            HostLost: the host does not answer.
+            TestbedError: it refuses the connection; with the remedy.
         """
         deadline = time.monotonic() + 2 * self._connect_s
         while not self.socket.exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.close()
-                raise TestbedError(f"host {self.name}: {meaning(self._output(), self._facts)}")
+                output = self._output()
+                kind = HostLost if not output.strip() or any(sign in output for sign in AWAY) else TestbedError
+                raise kind(f"host {self.name}: {meaning(output, self._facts)}")
             time.sleep(0.01)
 
     def failure(self) -> str | None:

@@ -27,8 +27,8 @@ from analysis.figures.model import Figure
 from analysis.metrics.pace import IDLE_S
 from analysis.store import browse, notes
 from analysis.store.rows import RunRow
-from testbed import fidelity
-from testbed.report import DirectionReport, Measurement
+from testbed import commands, fidelity
+from testbed.report import DirectionReport, Measurement, Report
 from web import crossing, fates, run_figures, tables
 from web.campaign_data import is_detail, order
 from web.campaign_exports import network_file
@@ -132,6 +132,7 @@ def show(run_id: str) -> str:
         most_conversations=MOST_CONVERSATIONS,
         manifest=manifest,
         captures=report.captures if report else (),
+        programs=_programs(run, report),
         lines=lines,
         busy=busy[:8],
         quiet=[*busy[8:], *quiet],
@@ -164,6 +165,36 @@ def conversations_as_json(run_id: str) -> Response:
         return jsonify(_conversations(load(run_id), ORDERS[0]))
     except MissingCapture as error:
         abort(404, f"{error}")
+
+
+@dataclass(frozen=True)
+class _Program:
+    """A program of a flow, for its row."""
+
+    flow: str
+    role: str
+    #: How it ended.
+    ended: str
+    lasted_s: float | None
+    #: Files of its outputs that are not empty.
+    files: Sequence[str]
+
+
+def _programs(run: RunRow, report: Report | None) -> list[_Program]:
+    """The programs of the flows of kind `command`."""
+    written = {file.path for file in run.files if file.bytes}
+    rows = []
+    for flow, of_flow in report.flows.items() if report else ():
+        ran = of_flow.command
+        for role, program in () if ran is None else (("client", ran.client), ("server", ran.server)):
+            if program is None:
+                continue
+            began_ns = program.started_monotonic_ns
+            lasted_s = None if began_ns is None else (program.ended_monotonic_ns - began_ns) / 1e9
+            names = [f"{commands.FOLDER}/{flow}.{role}.{ending}" for ending in (commands.OUTPUT, commands.ERRORS)]
+            kept = [name for name in names if name in written]
+            rows.append(_Program(flow, role, commands.ending(program), lasted_s, kept))
+    return rows
 
 
 def _conversations(run: RunRow, by: str) -> Sequence[Conversation]:

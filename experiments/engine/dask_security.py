@@ -41,8 +41,8 @@ def http_settings(port: int | None) -> dict[str, object]:
     """Dask's settings for the HTTP servers of a scheduler and its workers, which Dask opens in any case.
 
     Args:
-        port: of the scheduler's pages and metrics, encrypted where connections are; None: the servers have no pages,
-            and the callers bind them to loopback.
+        port: of the scheduler's pages and metrics, encrypted where connections are; None: servers have no pages, and
+            the callers bind them to loopback.
     """
     settings: dict[str, object] = {"distributed.worker.http.routes": []}
     if port is None:

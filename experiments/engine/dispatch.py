@@ -28,6 +28,7 @@ from experiments.engine.progress import (
     RunEvent,
     RunFinished,
     RunGivenUp,
+    RunParked,
     RunRetried,
     WorkerLost,
 )
@@ -42,6 +43,8 @@ MAX_LOSSES = 3
 AHEAD = 0.5
 #: Emulated campaigns with at least this many runs use a local Dask cluster.
 CLUSTER_RUNS = 200
+#: Time between two attempts to reach a lost host, and the longest time to wait for one, in s.
+PARKED_S, MOST_PARKED_S = 10.0, 3600.0
 #: Interval between two writes of progress to the store, in s.
 STORE_INTERVAL_S = 2.0
 
@@ -94,6 +97,9 @@ class Dispatcher:
         self._waiting: deque[tuple[Run, int]] = deque((run, 1) for run in runs)
         self._n_left = len(runs)
         self._losses: dict[str, int] = {}
+        #: Since when a host of the lab has been lost, and when to try again; None: none is.
+        self._lost_s: float | None = None
+        self._parked_until_s = 0.0
         self._machines: dict[str, MachineState] = {}
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         #: An error that is not one run's own.
@@ -197,7 +203,7 @@ class Dispatcher:
             if state.allowed != state.governor.allowed:
                 state.allowed = state.governor.allowed
                 executor.allow(state.machine.id, state.allowed)
-        while self._waiting:
+        while self._waiting and time.monotonic() >= self._parked_until_s:
             with_room = [state for state in machines if len(state.jobs) < state.capacity * (1 + AHEAD)]
             if not with_room:
                 break
@@ -248,6 +254,10 @@ class Dispatcher:
             self._error = self._error or result.error
             self._stop.set()
             return
+        if result.lost_host:
+            self._park(run, job.attempt, result.lost_host)
+            return
+        self._lost_s = None
         if not in_virtual_time(run.backend):
             state.governor.on_run(time.monotonic(), result.strain, result.cells)
         if result.problems:
@@ -256,6 +266,21 @@ class Dispatcher:
         self._owner(run.id).outcome.landed += 1
         self._finish(run)
         self._emit(RunFinished(self._plan(run), run))
+
+    def _park(self, run: Run, attempt: int, reason: str) -> None:
+        """Puts a run back with all its attempts. The next one starts later: it would fail for the same reason."""
+        now_s = time.monotonic()
+        if self._lost_s is None:
+            self._lost_s = now_s
+            self._emit(RunParked(self._plan(run), run, reason))
+        self._waiting.appendleft((run, attempt))
+        self._parked_until_s = now_s + PARKED_S
+        if now_s - self._lost_s > MOST_PARKED_S:
+            self._error = TestbedError(
+                f"{reason}; it was waited for during {MOST_PARKED_S / 60:.0f} min; landed runs stay, and the same "
+                "command continues"
+            )
+            self._stop.set()
 
     def _handle_loss(self, machine_id: str, job: Job, reason: str) -> None:
         run = job.run

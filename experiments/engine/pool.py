@@ -25,7 +25,7 @@ from experiments.language.campaign import Run
 from experiments.testbeds import TestbedFactory
 from testbed import cpu_hold, fidelity
 from testbed.cell import Cell, topology_key
-from testbed.errors import TestbedError
+from testbed.errors import HostLost, TestbedError
 from testbed.report import Phase, Progress
 from testbed.slots import Slots
 
@@ -65,6 +65,8 @@ class Result:
     strain: float = 0.0
     #: Maximum number of busy cells on the machine while it ran.
     cells: int = 1
+    #: Why a host of the lab does not answer, which means nothing for the run; empty: all do.
+    lost_host: str = ""
     #: An error that the run did not cause, such as a full disk.
     error: BaseException | None = None
 
@@ -272,6 +274,9 @@ class CellPool:
         except TestbedError as error:
             if self._stop.is_set():
                 done(Result(stopped=True))
+                return
+            if isinstance(error, HostLost):
+                done(Result(lost_host=str(error)))
                 return
             self._store.note_failure(job.run.id, job.attempt, str(error), folder)
             done(Result((str(error),), failed=True, strain=FAILED_STRAIN, cells=slot.max_cells))

@@ -131,7 +131,16 @@ class WorkerLost:
     reason: str
 
 
-RunEvent = RunFinished | RunRetried | RunGivenUp | WorkerLost
+@dataclass(frozen=True)
+class RunParked:
+    """A host of the lab does not answer; this run and those after it wait for it."""
+
+    plan: Plan
+    run: Run
+    reason: str
+
+
+RunEvent = RunFinished | RunRetried | RunGivenUp | WorkerLost | RunParked
 
 
 class Observer(Protocol):

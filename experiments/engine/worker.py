@@ -44,7 +44,7 @@ def serve_scheduler(host: str, port: int, http_port: int | None = None) -> None:
 
     async def start() -> Server:
         try:
-            scheduler: Server = await Scheduler(
+            scheduler: Scheduler = await Scheduler(
                 host=host, port=port, protocol=protocol(),
                 # None: Dask has its dashboard if bokeh is installed.
                 dashboard=False if http_port is None else None,

@@ -20,7 +20,7 @@ from experiments.language.fields import assign, dotted, look_up, resolve
 from experiments.language.mechanisms import MechanismError
 from experiments.language.messages import message as message_of
 from experiments.language.problems import CampaignError, Problem
-from experiments.language.runs import Install, Run, Runs, count_runs
+from experiments.language.runs import Install, Run, Runs, count_runs, programs_of
 from experiments.language.schema import Campaign
 from experiments.language.sweep import MAX_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
 from experiments.language.yaml_text import FieldPath
@@ -99,6 +99,8 @@ class Plan:
     repetitions: int
     points: Sequence[Point]
     runs: Sequence[Run]
+    #: The first word of every program that its flows run (kind `command`), each once.
+    programs: Sequence[str] = ()
 
     def in_lab(self, install: Install) -> Plan:
         """The same campaign on the hosts of a lab. Its runs have ids of that lab."""
@@ -109,12 +111,6 @@ class Plan:
     def id(self) -> str:
         """A hash of the name and the runs."""
         return hashlib.sha256("\n".join([self.name, *(run.id for run in self.runs)]).encode()).hexdigest()[:16]
-
-    @property
-    def programs(self) -> list[str]:
-        """Programs of one's own that its flows run (kind `command`); empty without any."""
-        assert isinstance(self.runs, Runs)
-        return self.runs.programs
 
     @property
     def longest_s(self) -> float:
@@ -181,9 +177,11 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
     counts: list[int] = []
     total = 0
     campaign: Campaign | None = None
+    programs: dict[str, None] = {}
     for start in range(0, len(combinations), POINTS_AT_ONCE):
         for campaign in expansion.validate(values, combinations[start : start + POINTS_AT_ONCE]):
             counts.append(count_runs(campaign))
+            programs |= dict.fromkeys(programs_of(campaign))
             total += counts[-1]
         expansion.raise_problems(more_than=MAX_PROBLEMS)
         repetitions = 1 if campaign is None else campaign.repetitions
@@ -214,7 +212,7 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
     return Plan(
         name=campaign.name, title=campaign.title or campaign.name, file=file.name, text=file.text, overrides=applied,
         backend=campaign.backend, seed=campaign.seed, repetitions=campaign.repetitions, points=points,
-        runs=Runs(counts, campaign_of),
+        runs=Runs(counts, campaign_of), programs=tuple(programs),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -55,6 +55,13 @@ def count_runs(campaign: Campaign) -> int:
     return 1 if {**first, "seed": 0} == {**_scenario(campaign, 1), "seed": 0} else campaign.repetitions
 
 
+def programs_of(campaign: Campaign) -> Iterator[str]:
+    """The first word of every program that a point's flows run; none without flows of kind `command`."""
+    for flow in campaign.workload:
+        if flow.command is not None:
+            yield from flow.command.programs
+
+
 def _scenario(campaign: Campaign, repetition: int) -> dict[str, Any]:
     return make_scenario(campaign, derive_seed(campaign.seed, repetition))
 
@@ -69,19 +76,13 @@ class Runs(Sequence[Run]):
     """
 
     def __init__(
-        self, counts: Sequence[int], campaign_of: Callable[[int], Campaign], install: Install | None = None
-    ) -> None:
+        self, counts: Sequence[int], campaign_of: Callable[[int], Campaign], install: Install | None = None,
+    ) -> None:  # fmt: skip
         self._counts = array("Q", counts)
         self._ends = array("Q", itertools.accumulate(counts))
         self._campaign_of = campaign_of
         self._install = install
         self._kept: dict[int, Run] = {}
-
-    @property
-    def programs(self) -> list[str]:
-        """The first word of every program that a campaign's flows run; empty without flows of kind `command`."""
-        commands = (flow.command for point in self._points for flow in point.campaign.workload)
-        return list(dict.fromkeys(name for command in commands if command is not None for name in command.programs))
 
     def installed(self, install: Install) -> Runs:
         """The same runs in a lab."""

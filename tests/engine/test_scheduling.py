@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from analysis.store import Store, browse
+from experiments.engine import dispatch
 from experiments.engine import selection as select
 from experiments.engine.execution import Finish, Worker
 from experiments.engine.executors import Listener, Machine, this_machine
@@ -21,7 +23,7 @@ from experiments.engine.scheduling import Outcome, run_campaign, run_campaigns
 from experiments.language.campaign import Plan, Run, load
 from experiments.language.problems import CampaignError
 from experiments.terminal import TerminalReporter
-from testbed.errors import TestbedError
+from testbed.errors import HostLost, TestbedError
 from tests.campaign_texts import one_line
 from tests.waiting import wait_until
 
@@ -255,6 +257,44 @@ def test_a_run_that_is_never_valid_is_tried_as_often_as_asked(tmp_path: Path, mo
     assert tried == [1, 2, 3]
     assert len(outcome.failed) == 1
     assert outcome.landed == 0
+
+
+def parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: Callable[[int], bool], **more: float) -> list[int]:
+    """Attempts of a campaign of four runs in a lab with a host that does or does not answer at the nth attempt."""
+    tried: list[int] = []
+    simulate = Worker.run
+
+    def on_hosts(self: Worker, run: Run, attempt: int, folder: Path) -> Finish:
+        tried.append(attempt)
+        if not answers(len(tried)):
+            raise HostLost("host pc2 was lost: it does not answer")
+        return simulate(self, run, attempt, folder)
+
+    monkeypatch.setattr(Worker, "run", on_hosts)
+    for name, value in more.items():
+        monkeypatch.setattr(dispatch, name, value)
+    return tried
+
+
+def test_a_lost_host_parks_the_remaining_runs_until_it_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = parked(tmp_path, monkeypatch, lambda number: number == 1 or number > 9, PARKED_S=0.2)
+    (tmp_path / "engine.yaml").write_text(FILE)
+    console = Console(record=True, width=200)
+    options = Options(tmp_path / "results", jobs=1, tries=2, scheduler="none")
+    outcome = run_campaign(load(tmp_path / "engine.yaml"), options, TerminalReporter(console))
+    assert (outcome.landed, outcome.failed) == (4, {})
+    # No attempt was counted, and the host was not asked all the time.
+    assert set(tried) == {1}
+    assert len(tried) == 12
+    (line,) = [line for line in console.export_text().splitlines() if "was lost" in line]
+    assert line.endswith("host pc2 was lost: it does not answer; this run and those after it wait for the host")
+
+
+def test_a_host_that_stays_lost_ends_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parked(tmp_path, monkeypatch, lambda number: number == 1, PARKED_S=0.1, MOST_PARKED_S=0.5)
+    with pytest.raises(TestbedError, match="host pc2 was lost: .* landed runs stay, and the same command continues"):
+        run(tmp_path, scheduler="none")
+    assert len(valid(tmp_path)) == 1
 
 
 def test_no_run_begins_while_the_host_takes_the_cpus_and_then_they_go_on(

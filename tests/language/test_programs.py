@@ -39,7 +39,7 @@ def campaign(folder: Path, text: str = TEXT, body: str = "print(1)\n") -> Plan:
 def test_a_scenario_has_words_files_and_units(tmp_path: Path) -> None:
     plan = campaign(tmp_path)
     (flow,) = plan.runs[0].scenario.workload
-    assert plan.programs == ["curl", "python3"]
+    assert plan.programs == ("curl", "python3")
     assert flow.command is not None
     assert flow.as_json()["command"] == {
         "client_at": "to",
@@ -50,6 +50,13 @@ def test_a_scenario_has_words_files_and_units(tmp_path: Path) -> None:
         "metrics": {"speed": {"pattern": r"speed=(\d+)", "of": "client-errors", "unit": "rate", "scale": 1e6}},
         "output_bytes": 1 << 20,
     }
+
+
+def test_programs_of_every_point_are_named(tmp_path: Path) -> None:
+    client = "workload.f.command.client"
+    plan = campaign(tmp_path, f"{TEXT}sweep: {{{client}: [[curl, x], [wget, x]]}}\n")
+    assert plan.programs == ("curl", "python3", "wget")
+    assert plan.in_lab(lambda _: None).programs == plan.programs  # type: ignore[arg-type, return-value]
 
 
 def test_a_run_id_depends_on_words_and_on_the_content_of_files(tmp_path: Path) -> None:

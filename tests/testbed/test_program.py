@@ -87,7 +87,8 @@ def test_a_flood_is_cut_and_its_program_ended(tmp_path: Path) -> None:
 def test_what_forks_into_the_background_is_ended_and_counted(tmp_path: Path) -> None:
     report, _ = run(tmp_path, ["sh", "-c", "setsid sh -c 'setsid sleep 60 & sleep 60' & exit 0"])
     assert report["exit_status"] == 0
-    assert report["left_behind"] == 2
+    # Two that sleep, and a shell where it waits for one of them.
+    assert report["left_behind"] in (2, 3)
 
 
 def test_a_helper_that_ends_by_itself_is_no_leftover(tmp_path: Path) -> None:
@@ -167,7 +168,8 @@ SERVER = {**PROGRAM, "ended": "stopped", "exit_status": None, "signal": 15}
         ({"ended": "stopped", "exit_status": None, "signal": 15}, {}, 5.0, ""),
         ({"ended": "flooded", "exit_status": None, "signal": 15}, {}, None, "wrote more than 100 bytes"),
         ({"left_behind": 1}, {}, None, "its client left 1 process in the background"),
-        ({}, {"ended": "itself", "exit_status": 0}, None, "its server ended with status 0 before its client had ended"),
+        ({}, {"ended": "itself", "exit_status": 0, "signal": None}, None,
+         "its server ended with status 0 before its client had ended"),
     ],
 )  # fmt: skip
 def test_a_run_is_valid_only_if_its_programs_did_well(
