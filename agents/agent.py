@@ -18,6 +18,9 @@ from agents.links import Links
 from agents.messages import CaptureCounts, CaptureRequest, Clocks, Health, InterfaceAddress, OptionValue, Shaped
 from agents.shaping import Shaping
 
+#: Longest time until a program listens, in s.
+READY_S = 5.0
+
 
 class Grants:
     """Interfaces and links that an agent may use: those of a folder's files, or every interface and no link.
@@ -58,13 +61,16 @@ class Agent:
         grants: interfaces and links that may be used.
         lock_file: names the node's holder, for others on the node.
         virtual_time: the node's clock jumps from event to event (testbed.virtual_kernel).
+        allow_commands: campaigns may run programs of theirs with this agent's rights.
     """
 
     def __init__(
-        self, folder: Path, node_binary: str, grants: Grants, lock_file: Path, virtual_time: bool = False
-    ) -> None:
+        self, folder: Path, node_binary: str, grants: Grants, lock_file: Path, virtual_time: bool = False,
+        allow_commands: bool = False,
+    ) -> None:  # fmt: skip
         self.folder = folder
         self.virtual_time = virtual_time
+        self.allow_commands = allow_commands
         self.node_binary = node_binary
         self.grants = grants
         self.lease = Lease(lock_file, self.release)
@@ -185,16 +191,44 @@ class Agent:
         complete.write_text(f"{at_monotonic_ns}\n")
         complete.replace(path)
 
-    def start_traffic(self, name: str, program: str, options: Mapping[str, OptionValue]) -> None:
-        """Starts a program under a new name; for a receiver, returns when it listens."""
+    def start_traffic(
+        self, name: str, program: str, options: Mapping[str, OptionValue], ready_s: float = READY_S
+    ) -> None:
+        """Starts a program under a new name; for a receiver, returns when it listens, at the latest after `ready_s`."""
+        is_of_campaign = program == traffic.OF_CAMPAIGN
+        if is_of_campaign:
+            self._require_commands()
+            options = {**options, "environment": json.dumps(self._environment(options))}
         with self._lock:
             if name in self._programs:
                 raise AgentError(f"traffic '{name}' exists already", 409)
             words = traffic.command(self.node_binary, program, options, self.folder)
-            started = traffic.Program(name, words, self.folder)
+            started = traffic.Program(name, words, self.folder, supervises=is_of_campaign)
             self._programs[name] = started
         if program in traffic.RECEIVERS:
-            started.wait_until_ready()
+            started.wait_until_ready(ready_s)
+
+    def put_files(self, files: Mapping[str, str], folder: str) -> None:
+        """Writes the files of a campaign's program into its working folder, below this agent's folder."""
+        self._require_commands()
+        traffic.inside(self.folder, folder).mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            traffic.put(self.folder, f"{folder}/{name}", text)
+
+    def _environment(self, options: Mapping[str, OptionValue]) -> dict[str, str]:
+        """The environment of a campaign's program: this node's paths, a home folder, and the campaign's variables."""
+        home = str(traffic.inside(self.folder, str(options["cwd"])))
+        paths = [os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", str(Path(self.node_binary).parent)]
+        given = json.loads(str(options["environment"]))
+        return {"PATH": ":".join(paths), "LANG": "C.UTF-8", "HOME": home, "TMPDIR": home, **given}
+
+    def _require_commands(self) -> None:
+        if not self.allow_commands:
+            raise AgentError(
+                "this host runs no programs of campaigns, because its administrator has not allowed it "
+                "(agent_allow_commands: true, then site.yml)",
+                403,
+            )
 
     def wait_traffic(self, name: str, timeout_s: float) -> object:
         """Report, as parsed JSON, of a program that ends by itself."""

@@ -99,9 +99,19 @@ class AgentClient:
         """Announces the start of the run, on the node's own clock, to its receivers."""
         self._call("POST", "/begin", {"at_monotonic_ns": at_monotonic_ns})
 
-    def start_traffic(self, name: str, program: str, options: Mapping[str, OptionValue]) -> None:
-        """Starts a traffic program."""
-        self._call("POST", "/traffic", {"name": name, "program": program, "options": options})
+    def start_traffic(
+        self, name: str, program: str, options: Mapping[str, OptionValue], ready_s: float | None = None
+    ) -> None:
+        """Starts a traffic program; a receiver listens afterwards, at the latest after `ready_s`."""
+        body: dict[str, Any] = {"name": name, "program": program, "options": options}
+        if ready_s is None:
+            self._call("POST", "/traffic", body)
+        else:
+            self._call("POST", "/traffic", {**body, "ready_s": ready_s}, self._timeout_s + ready_s)
+
+    def put_files(self, files: Mapping[str, str], folder: str) -> None:
+        """Writes texts by file name into a folder below the agent's, for a campaign's program."""
+        self._call("POST", "/files", {"files": dict(files), "folder": folder})
 
     def wait_traffic(self, name: str, timeout_s: float, read: Callable[[object], R]) -> R:
         """Report of a program that ends by itself within `timeout_s`; `read` types its JSON."""

@@ -123,12 +123,29 @@ def checked_line(line: str, interfaces: Sequence[str]) -> str:
     match line.split():
         case ["neighbour", "replace", address, "lladdr", _, "dev", name, "nud", "permanent"] if name in interfaces:
             ipaddress.IPv4Address(address)
-        case ["route", "replace", subnet, "via", via, "dev", name] if name in interfaces:
+        case ["route", "replace", subnet, "via", via, "dev", name, *rest] if name in interfaces and _is_extra(rest):
             ipaddress.IPv4Network(subnet)
             ipaddress.IPv4Address(via)
+        case ["route", "replace", subnet, "dev", name, "proto", "kernel", "scope", "link", *rest] if (
+            name in interfaces and _is_extra(rest)
+        ):
+            ipaddress.IPv4Network(subnet)
         case _:
             raise AgentError(f"'{line}' is neither a neighbour nor a route of the experiment's", 403)
     return line
+
+
+def _is_extra(words: Sequence[str]) -> bool:
+    """Whether the end of a route is a source address and a congestion controller, or one of them, or nothing."""
+    match words:
+        case []:
+            return True
+        case ["src", address, *rest]:
+            ipaddress.IPv4Address(address)
+            return _is_extra(rest)
+        case ["congctl", name]:
+            return name.isalnum()
+    return False
 
 
 def ip_batch(lines: Sequence[str]) -> None:

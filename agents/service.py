@@ -4,12 +4,15 @@
 
 It uses the standard library only, so a bare host needs nothing but Python. It opens no network port; the socket has
 mode 0600. It starts nothing but tcpdump, ethtool, ip, tc and the node binary, and touches no file outside its folder.
+With --allow-commands it also runs the programs of campaigns (`kind: command`), which can do whatever its account can.
 
     GET    /health                             the agent's process, kernel and holder
     POST   /settings   {sysctls, offloads}      applies settings and reads them back
     POST   /captures   {interfaces, snaplen}    starts tcpdump on each; answers when all are capturing
     DELETE /captures                            stops them; answers with their counters
-    POST   /traffic    {name, program, options} starts a program
+    POST   /traffic    {name, program, options, ready_s}
+                                                starts a program
+    POST   /files      {folder, files}          writes files for a campaign's program
     POST   /begin      {at_monotonic_ns}        announces the start of the run to receivers
     GET    /traffic                             names of the programs that still run
     GET    /traffic/NAME?timeout_s=5            a program's report, once it has ended by itself
@@ -49,7 +52,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from agents import traffic
-from agents.agent import Agent, Grants
+from agents.agent import READY_S, Agent, Grants
 from agents.client import TOKEN_HEADER
 from agents.errors import AgentError
 from agents.messages import CaptureRequest, InterfaceAddress
@@ -123,7 +126,13 @@ class Handler(BaseHTTPRequestHandler):
             case "DELETE", ["captures"]:
                 return lambda body: {"captures": agent.stop_captures()}
             case "POST", ["traffic"]:
-                return lambda body: agent.start_traffic(body["name"], body["program"], body.get("options", {}))
+                return lambda body: agent.start_traffic(
+                    body["name"], body["program"], body.get("options", {}), float(body.get("ready_s", READY_S))
+                )
+            case "POST", ["files"]:
+                return lambda body: agent.put_files(
+                    {str(name): str(text) for name, text in body["files"].items()}, str(body["folder"])
+                )
             case "POST", ["begin"]:
                 return lambda body: agent.begin(int(body["at_monotonic_ns"]))
             case "GET", ["traffic"]:
@@ -233,6 +242,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "and no link",
     )
     add("--virtual-time", action="store_true", help="the node's clock jumps from event to event")
+    add("--allow-commands", action="store_true", help="run the programs of campaigns, with the rights of this account")
     arguments = parser.parse_args(words)
     os.umask(0o077)
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -242,7 +252,10 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     lock_file = arguments.socket.parent / f"{arguments.socket.stem}.held"
-    agent = Agent(arguments.folder.resolve(), arguments.node_binary, grants, lock_file, arguments.virtual_time)
+    agent = Agent(
+        arguments.folder.resolve(), arguments.node_binary, grants, lock_file, arguments.virtual_time,
+        arguments.allow_commands,
+    )  # fmt: skip
     # Its children must not outlive it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:

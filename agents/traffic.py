@@ -1,10 +1,11 @@
-"""Traffic programs of a node: `send`, `receive`, `endpoint`, `load` and `probe` of the node binary, run by the agent.
+"""Traffic programs of a node: `send`, `receive`, `endpoint`, `load`, `probe` and `program` of the node binary.
 
 Each is one process. It writes its report as JSON to standard output, at the latest on SIGTERM.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -26,16 +27,21 @@ PROGRAMS: Mapping[str, Sequence[str]] = {
     "load-receive": ("load", "receive"),
     "probe-send": ("probe", "send"),
     "probe-receive": ("probe", "receive"),
+    "program": ("program",),
 }
+#: Runs a program of a campaign, and so any code with the agent's rights: only where the node allows it.
+OF_CAMPAIGN = "program"
 #: Programs that listen before the run begins.
-RECEIVERS = ("receive", "endpoint-receive", "load-receive", "probe-receive")
+RECEIVERS = ("receive", "endpoint-receive", "load-receive", "probe-receive", OF_CAMPAIGN)
 OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
 #: Options whose value is a file in the agent's folder.
-FILES = ("telemetry", "records", "run-begins-file")
+FILES = ("telemetry", "records", "run-begins-file", "cwd", "output", "errors")
 #: File with the start of the run, for receivers, which listen before it is known.
 BEGIN = "begin"
 #: Start of the line on standard error that reports that the program listens.
 READY = "ready on "
+#: Time that `program` has to end what its program started, in s.
+SUPERVISED_S = 5.0
 
 
 def command(node: str, program: str, options: Mapping[str, OptionValue], folder: Path) -> list[str]:
@@ -71,11 +77,31 @@ def inside(folder: Path, name: str) -> Path:
     return path
 
 
-class Program:
-    """A running traffic program."""
+def put(folder: Path, name: str, text: str) -> None:
+    """Writes a file of a campaign below the agent's folder; a text that starts with `#!` is executable.
 
-    def __init__(self, name: str, words: Sequence[str], folder: Path) -> None:
+    Raises:
+        AgentError: the name would leave the folder.
+    """
+    path = inside(folder, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o700 if text.startswith("#!") else 0o600)
+
+
+class Program:
+    """A running traffic program.
+
+    Args:
+        name: for messages and files.
+        words: command line.
+        folder: the agent's.
+        supervises: it ends other processes, so it is asked to end before it is killed.
+    """
+
+    def __init__(self, name: str, words: Sequence[str], folder: Path, supervises: bool = False) -> None:
         self.name = name
+        self._supervises = supervises
         self._out = inside(folder, f"{name}.json")
         self._log = inside(folder, f"{name}.log")
         try:
@@ -132,6 +158,10 @@ class Program:
 
     def kill(self) -> None:
         """Kills it; for clean-up."""
+        if self.running and self._supervises:
+            self._process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(SUPERVISED_S)
         if self.running:
             self._process.kill()
             self._process.wait()

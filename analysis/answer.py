@@ -139,6 +139,8 @@ def _lead(second: Ranked, compared: Compared, unit: str, labels: Mapping[int, st
     gap = compared.difference
     ends = (gap.interval.low, gap.interval.high) if gap.interval else ()
     scale, name = units.scale_of(max(map(abs, (gap.value, *ends))), unit)
+    if gap.value == 0 and not ends and compared.verdict == "same":
+        return f"It is equal, run by run, with {labels[second.point]}."
     size = f"{abs(gap.value) / scale:.3g} {name}".strip()
     share = f" ({gap.relative * 100:+.0f} %)" if gap.relative is not None and abs(gap.relative) < 10 else ""
     way = "more" if gap.value >= 0 else "less"

@@ -103,7 +103,7 @@ class Estimate:
 
         "2.10 ± 0.31 Mbit/s": the mean and the half-width of its interval. "0.96 [0.88, 0.99]": the same where the
         interval is not symmetric. "1.40, 1.62 Mbit/s": the values of fewer than three runs. "134 (5 equal)": the value
-        of every run. "two groups: 1.2 Mbit/s (3 runs), 7.9 (2 runs)".
+        of every run. "two groups: 1.2 (3 runs), 7.9 Mbit/s (2 runs)".
 
         Args:
             unit: the metric's unit kind.
@@ -116,7 +116,7 @@ class Estimate:
             case "groups":
                 low, high = (f"{statistics.fmean(group) / scale:.3g}" for group in self.groups)
                 many, more = map(len, self.groups)
-                return f"two groups: {low}{suffix} ({many} runs), {high} ({more} runs)"
+                return f"two groups: {low} ({many} runs), {high}{suffix} ({more} runs)"
             case "equal":
                 return f"{units.show(self.mean, unit)} ({self.n} equal)"
         return ", ".join(f"{value / scale:.3g}" for value in self.values) + suffix

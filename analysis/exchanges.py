@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
+from analysis.records import read_records
 from testbed.exchanges import FOLDER
 from testbed.scenario import Flow
 
@@ -30,6 +31,6 @@ def read(folder: Path | None, flow: Flow) -> pl.DataFrame | None:
     path = None if folder is None else folder / FOLDER / f"{flow.name}.jsonl"
     if path is None or not path.is_file():
         return None
-    rows = pl.read_ndjson(path, schema=_COLUMNS) if path.stat().st_size else pl.DataFrame(schema=_COLUMNS)
+    rows = read_records(path, _COLUMNS)
     times = [(pl.col(f"{name}_ns") / 1e9).alias(f"{name}_s") for name in ("sent", "arrived", "returned")]
     return rows.select("seq", "bytes", *times)

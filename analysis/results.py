@@ -20,6 +20,15 @@ RENAMED = {
     "utilisation_data": "data_share",
 }
 
+#: Begins the names of values that programs of a campaign printed (analysis/outputs.py).
+OUTPUT = "output."
+
+
+def is_output(metric: str) -> bool:
+    """Whether a program stated the value, rather than captures or counters."""
+    return metric.startswith(OUTPUT)
+
+
 #: A point's swept fields and their values.
 Parameters = Mapping[str, str]
 #: Values of one quantity at one point.

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from experiments import exits
 from experiments.labels import (
@@ -35,7 +35,9 @@ from testbed import units
 from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
+    from analysis.store.documents import SessionChange
     from experiments.language.campaign import Plan
+    from experiments.sessions.state import SessionState
 
 __all__ = [
     "MECHANISM_KINDS",
@@ -64,6 +66,7 @@ __all__ = [
     "point_label",
     "quantity_scale",
     "running_sessions",
+    "session_change_text",
     "session_state",
     "set_session",
     "targets_folder",
@@ -270,15 +273,15 @@ def running_sessions() -> list[str]:
     return control.running()
 
 
-def session_state(name: str) -> dict[str, Any]:
+def session_state(name: str) -> SessionState:
     """A running session: its lines as they are declared now, their counters and queues.
 
     Raises:
         TestbedError: it has ended.
     """
-    from experiments.sessions import control
+    from experiments.sessions.state import read_state
 
-    return control.ask(control.only(name), {"op": "status"})
+    return read_state(name)
 
 
 def set_session(name: str, link: str, words: Sequence[str]) -> list[str]:
@@ -292,7 +295,13 @@ def set_session(name: str, link: str, words: Sequence[str]) -> list[str]:
     Raises:
         TestbedError: it has ended, or a change is invalid.
     """
-    from experiments.sessions import control, panel
+    from experiments.sessions.state import change
 
-    answer = control.ask(control.only(name), {"op": "set", "link": link, "words": list(words)})
-    return [panel.change_text(change) for change in answer["changes"]]
+    return [session_change_text(made) for made in change(name, link, words)]
+
+
+def session_change_text(change: SessionChange) -> str:
+    """A change of a session as a sentence: "at 2.000 s, line reverse: rate 1 Mbit/s"."""
+    from experiments.sessions import panel
+
+    return panel.change_text(change)

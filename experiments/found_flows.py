@@ -11,18 +11,23 @@ MOST_FLOWS = 40
 
 
 def orient(folder: Path) -> None:
-    """Lets direction 0 be that of most data, as metrics have it: an import may be of downloads.
+    """Lets direction 0 be that of most data, as metrics have it: an import may be of downloads."""
+
+    def data(side: str) -> pl.Expr:
+        # Where acks alone were captured, they tell.
+        return pl.max_horizontal(f"{side}_payload_bytes", f"{side}_acked_bytes")
+
+    turn(folder, data("server") > data("client"))
+
+
+def turn(folder: Path, reversed_: pl.Expr) -> None:
+    """Lets direction 0 be that from the server, in connections of which `reversed_` is true.
 
     The columns `client` and `server` of the connections change places with it; `opened_by_server` says where they did.
     """
     path = folder / "connections.parquet"
     connections = pl.read_parquet(path)
 
-    def data(side: str) -> pl.Expr:
-        # Where acks alone were captured, they tell.
-        return pl.max_horizontal(f"{side}_payload_bytes", f"{side}_acked_bytes")
-
-    reversed_ = data("server") > data("client")
     turned = connections.with_columns(reversed_.alias("opened_by_server"))
     swapped = []
     for name in connections.columns:

@@ -189,7 +189,7 @@ def in_lab(path: Path | None, plan: Plan) -> Plan:
         TestbedError: the first host of which that is not true, with the remedy; nothing was changed.
     """
     place, access = _access(path)
-    by_topology = {topology_key(run.scenario): run.scenario for run in plan.first_runs()}
+    by_topology = {topology_key(scenario): scenario for _, scenario in plan.first_scenarios()}
     for scenario in by_topology.values():
         place(scenario)
     found: dict[str, Installation] = {}

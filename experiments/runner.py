@@ -22,15 +22,27 @@ from experiments.language import source
 from experiments.language.campaign import expand
 from experiments.terminal import TerminalReporter
 from testbed.capability import missing_for_emulation
+from testbed.errors import TestbedError
 
 #: Between two looks for a request.
 LOOK_S = 1.0
 
 
 class Runner:
-    """One runner; several may share a results folder."""
+    """One runner; several may share a results folder.
 
-    def __init__(self, results: Path | str, jobs: int | None, tries: int, console: Console) -> None:
+    Args:
+        results: folder or URL.
+        jobs: most runs at a time; None: as many as the machine serves.
+        tries: attempts of a run.
+        console: for messages.
+        allow_commands: run campaigns whose flows are programs (kind `command`), which is to run any code.
+    """
+
+    def __init__(
+        self, results: Path | str, jobs: int | None, tries: int, console: Console, allow_commands: bool = False
+    ) -> None:
+        self._allow_commands = allow_commands
         self._results = results
         self._jobs = jobs
         self._tries = tries
@@ -68,6 +80,11 @@ class Runner:
         self._console.print(f"Request {number}: {request.file}", highlight=False)
         try:
             plan = expand(source.parse(request.file, request.text), request.overrides)
+            if plan.programs and not self._allow_commands:
+                raise TestbedError(
+                    f"this campaign runs programs ({', '.join(plan.programs)}), and this runner runs none; whoever "
+                    "starts the runner decides (./backchannel runner --allow-commands)"
+                )
             requests.name_campaign(store, number, plan.id)
             options = Options(self._results, self._jobs, bool(request.force), tries=self._tries)
             outcome = run_campaign(plan, options, TerminalReporter(self._console))

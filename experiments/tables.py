@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.estimates import decimals
+from analysis.results import is_output
 from experiments.labels import cell_text, comparisons_note, duration_text, point_label
 from testbed import units
 
@@ -68,14 +69,15 @@ def results_table(
         attempts: of analysis.attempts, by point.
     """
     cells = {(row.point, row.name, row.subject): row for row in rows}
-    known = dict.fromkeys((row.name, row.subject) for row in rows if row.name in COLUMNS)
-    of_flow = [key for key in known if metrics[key[0]].per == "flow"]
+    known = dict.fromkeys((row.name, row.subject) for row in rows if row.name in COLUMNS or is_output(row.name))
+    of_flow = [key for key in known if is_output(key[0]) or metrics[key[0]].per == "flow"]
     flows = list(dict.fromkeys(flow for _, flow in of_flow))
-    flow_metrics = [name for name in COLUMNS if name in dict(of_flow)]
+    outputs = [name for name in dict(of_flow) if is_output(name)]
+    flow_metrics = [*outputs, *(name for name in COLUMNS if name in dict(of_flow))]
     others = [key for name in COLUMNS for key in known if key[0] == name and key not in of_flow]
 
     def title(name: str, subject: str = "") -> str:
-        short = SHORT_TITLES.get(name) or metrics[name].title.lower()
+        short = name if is_output(name) else SHORT_TITLES.get(name) or metrics[name].title.lower()
         return f"{short}, {subject}" if subject else short
 
     heads = [*map(title, flow_metrics), *(title(*key) for key in others)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import TestbedError
-from testbed.scenario import LinkSpec, Node
+from testbed.scenario import LinkSpec, Node, RouteSpec
 
 if TYPE_CHECKING:
     from testbed.report import InterfaceReport
@@ -25,6 +25,8 @@ MAX_INTERFACE_NAME = 15
 _BLOCK = 250
 MAX_LINKS = 200 * _BLOCK
 DEFAULT_ROUTE = "0.0.0.0/0"
+#: What a declared route leads to if not to a node: every address that the node has no other route for.
+DEFAULT = "default"
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Route:
     subnet: str
     via: str
     interface: str
+    #: Address that the node's own packets have; empty: the kernel chooses that of the interface.
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,8 @@ def make_plan(nodes: Sequence[Node | Mapping[str, Any]], links: Sequence[LinkSpe
     """Assigns addresses and routes to a scenario's nodes and links, given as types or as JSON.
 
     Raises:
-        TestbedError: a name is too long or used twice, a link ends at an unknown node, a node has no link, or the
-            network is not connected.
+        TestbedError: a name is too long or used twice, a link ends at an unknown node, a node has no link, the
+            network is not connected, or a route leads nowhere.
     """
     return _make_plan([Node.model_validate(node) for node in nodes], [LinkSpec.model_validate(link) for link in links])
 
@@ -128,12 +132,13 @@ def _make_plan(nodes: Sequence[Node], links: Sequence[LinkSpec]) -> Plan:
     one_way = frozenset(link.name for link in links if link.one_way)
     _check_connected(of_node, of_link, kinds)
     plans = {}
+    declared = {node.name: _declared(node, of_node, of_link, kinds, one_way) for node in nodes}
     for name in names:
         plans[name] = NodePlan(
             name=name,
             kind=kinds[name],
             interfaces=tuple(of_node[name]),
-            routes=_routes(name, of_node, of_link, kinds, one_way),
+            routes=_together(declared[name], _routes(name, of_node, of_link, kinds, one_way)),
             neighbours=tuple(
                 (peer.address, peer.mac, interface.name)
                 for interface in of_node[name]
@@ -193,6 +198,84 @@ def _routes(
     return tuple(route for key, route in routes.items() if key not in on_link)
 
 
+def _together(declared: Sequence[Route], shortest: Sequence[Route]) -> tuple[Route, ...]:
+    """Declared routes, and the shortest ones to all else."""
+    subnets = {route.subnet for route in declared}
+    return (*declared, *(route for route in shortest if route.subnet not in subnets))
+
+
+def _declared(
+    node: Node,
+    of_node: Mapping[str, Sequence[Interface]],
+    of_link: Mapping[str, Sequence[Interface]],
+    kinds: Mapping[str, str],
+    one_way: frozenset[str],
+) -> list[Route]:
+    """The routes that the scenario states for a node: one to each address of the other node, or a default route.
+
+    Raises:
+        TestbedError: a route names a node or link that does not exist, or a neighbour that cannot get its packets.
+    """
+    found: list[Route] = []
+    for number, spec in enumerate(node.routes):
+        problem = route_problem(number, node, of_node, of_link, kinds, one_way)
+        if problem is not None:
+            raise TestbedError(f"node '{node.name}': {problem[1]}")
+        ((own, peer),) = _ways(spec, of_node[node.name], of_link, one_way)
+        targets = [DEFAULT_ROUTE] if spec.to == DEFAULT else [f"{end.address}/32" for end in of_node[spec.to]]
+        # A host has one address by which others reach it, whichever link its packets take.
+        source = of_node[node.name][0].address if node.kind == "host" else ""
+        found += [Route(target, peer.address, own.name, source) for target in targets]
+    return sorted(found, key=lambda route: route.subnet == DEFAULT_ROUTE)
+
+
+def route_problem(
+    number: int,
+    node: Node,
+    of_node: Mapping[str, Sequence[Interface]],
+    of_link: Mapping[str, Sequence[Interface]],
+    kinds: Mapping[str, str],
+    one_way: frozenset[str],
+) -> tuple[str, str] | None:
+    """The field of a node's route that is wrong, and why as a sentence; None for a good route."""
+    spec = node.routes[number]
+    names = ", ".join(of_node)
+    if spec.to != DEFAULT and spec.to not in of_node:
+        return "to", f"there is no node '{spec.to}' for a route to lead to; there are: {DEFAULT}, {names}"
+    if spec.to == node.name:
+        return "to", "a route of a node cannot lead to the node itself"
+    if spec.to in [earlier.to for earlier in node.routes[:number]]:
+        return "to", f"there are two routes to '{spec.to}'; remove one"
+    neighbours = sorted({peer.node for own in of_node[node.name] for peer in of_link[own.link]} - {node.name})
+    if spec.via not in neighbours:
+        return "via", f"'{spec.via}' is no neighbour of {node.name}; its neighbours are: {', '.join(neighbours)}"
+    if kinds[spec.via] == "host" and spec.via != spec.to:
+        return "via", f"'{spec.via}' is a host, and hosts do not forward packets"
+    between = [own.link for own in of_node[node.name] if spec.via in [peer.node for peer in of_link[own.link]]]
+    if spec.link is None and len(between) > 1:
+        return "via", f"several links lead to '{spec.via}': add 'link', one of {', '.join(between)}"
+    if spec.link is not None and spec.link not in between:
+        return "link", f"'{spec.link}' does not lead to '{spec.via}'; links that do are: {', '.join(between)}"
+    if not _ways(spec, of_node[node.name], of_link, one_way):
+        return "via", f"the link to '{spec.via}' is one-way, and leads from there to {node.name}"
+    return None
+
+
+def _ways(
+    spec: RouteSpec,
+    own_ends: Sequence[Interface],
+    of_link: Mapping[str, Sequence[Interface]],
+    one_way: frozenset[str],
+) -> list[tuple[Interface, Interface]]:
+    """The node's interface and the neighbour's, for each link that a route may mean."""
+    return [
+        (own, peer)
+        for own in own_ends
+        for peer in of_link[own.link]
+        if peer.node == spec.via and spec.link in (None, own.link) and not (own.link in one_way and own.end != 0)
+    ]
+
+
 def _check_connected(
     of_node: Mapping[str, Sequence[Interface]],
     of_link: Mapping[str, Sequence[Interface]],
@@ -223,6 +306,10 @@ def next_hop(plan: Plan, node: str, address: str) -> tuple[Interface, Interface]
     start = plan.nodes[node]
     target = ipaddress.ip_address(address)
     ends = {end.address: end for ends in plan.links.values() for end in ends}
+    for route in start.routes:
+        # The longest prefix decides: a declared route to one address, before a link on which the address is.
+        if route.subnet == f"{address}/32":
+            return next(end for end in start.interfaces if end.name == route.interface), ends[route.via]
     for interface in start.interfaces:
         if target in ipaddress.ip_network(subnet(interface)):
             return interface, ends[address]
@@ -243,8 +330,25 @@ def ip_batch(node: NodePlan) -> list[str]:
     for address, mac, name in node.neighbours:
         lines.append(f"neighbour replace {address} lladdr {mac} dev {name} nud permanent")
     for route in node.routes:
-        lines.append(f"route replace {route.subnet} via {route.via} dev {route.interface}")
+        lines.append(_route_line(route))
     return lines
+
+
+def controller_routes(node: NodePlan, controller: str) -> list[str]:
+    """Lines for `ip -batch`: a node's routes with a congestion controller, for programs that choose none.
+
+    A sysctl would need the controller to be allowed on the whole machine; routes need nothing.
+    """
+    connected = [
+        f"route replace {subnet(end)} dev {end.name} proto kernel scope link src {end.address} congctl {controller}"
+        for end in node.interfaces
+    ]
+    return [*connected, *(f"{_route_line(route)} congctl {controller}" for route in node.routes)]
+
+
+def _route_line(route: Route) -> str:
+    source = f" src {route.source}" if route.source else ""
+    return f"route replace {route.subnet} via {route.via} dev {route.interface}{source}"
 
 
 def interfaces(plan: Plan) -> tuple[InterfaceReport, ...]:

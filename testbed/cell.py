@@ -31,7 +31,7 @@ def topology_key(scenario: Scenario) -> str:
     """Equal for scenarios that can use the same network."""
     return json.dumps(
         [
-            [(node.name, node.kind) for node in scenario.nodes],
+            [(node.name, node.kind, [route.as_json() for route in node.routes]) for node in scenario.nodes],
             [(link.name, link.kind, link.ends) for link in scenario.links],
         ]
     )

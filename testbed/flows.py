@@ -56,8 +56,15 @@ def is_bulk(flow: Flow) -> bool:
     return flow.kind == "bulk"
 
 
+def is_command(flow: Flow) -> bool:
+    """Whether the flow consists of programs of the campaign (testbed.commands)."""
+    return flow.kind == "command"
+
+
 def hears_the_start(scenario: Scenario, flow: Flow) -> bool:
     """Whether the flow's receiver is told when the run begins."""
+    if is_command(flow):
+        return False
     return not is_bulk(flow) or not kernel_tcp.is_kernel_stack(stack_of(scenario, flow.to).name)
 
 

@@ -23,6 +23,10 @@ def greatest_load_bps(scenario: Scenario, plan: Plan) -> dict[str, float | None]
         path = links_between(plan, flow.from_, flow.to) | links_between(plan, flow.to, flow.from_)
         limited = {name: rate for name in path if (rate := rates[name]) is not None}
         source_bps = source_rate_bps(flow)
+        if flow.kind == "command":
+            # Programs of a user send what they like.
+            boundless |= path
+            continue
         if source_bps is not None:
             source, rate_bps = ("source", flow.name), source_bps
         elif limited:

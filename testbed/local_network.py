@@ -112,6 +112,8 @@ class LocalNetwork:
         arguments = [
             "--socket", str(self._socket(name)), "--folder", str(self.folder / name),
             "--node-binary", node_binary.path(), *(["--virtual-time"] if self._virtual_time else []),
+            # Who starts a run decides on its programs; the agent has no rights that its starter lacks.
+            "--allow-commands",
         ]  # fmt: skip
         self._processes.append(AgentProcess(self._nodes[name].pid, arguments, self.folder / f"{name}.agent.log"))
 

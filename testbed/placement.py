@@ -204,7 +204,15 @@ def _renumbered(plan: addressing.Plan, addresses: str) -> addressing.Plan:
             name: replace(
                 node,
                 interfaces=tuple(moved(end) for end in node.interfaces),
-                routes=tuple(replace(route, subnet=other(route.subnet), via=other(route.via)) for route in node.routes),
+                routes=tuple(
+                    replace(
+                        route,
+                        subnet=other(route.subnet),
+                        via=other(route.via),
+                        source=other(route.source) if route.source else "",
+                    )
+                    for route in node.routes
+                ),
                 neighbours=tuple((other(address), mac, dev) for address, mac, dev in node.neighbours),
             )
             for name, node in plan.nodes.items()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict
 
@@ -186,11 +186,43 @@ class ProbeReport(Part):
     packets: tuple[Arrival, ...]
 
 
+class ProgramReport(Part):
+    """A program of a flow of kind `command` (agents/node/src/reports.rs)."""
+
+    #: Why it ended: by itself, because it was asked to, or because it wrote more than is kept.
+    ended: Literal["itself", "stopped", "flooded"]
+    #: None after a signal.
+    exit_status: int | None
+    #: None if it exited, or never started.
+    signal: int | None
+    started_late_s: Number
+    #: CLOCK_MONOTONIC of its host; None: it never started.
+    started_monotonic_ns: int | None
+    ended_monotonic_ns: int
+    #: What it wrote, kept or not.
+    output_bytes: int
+    error_bytes: int
+    #: Processes that it had left in the background, which were ended.
+    left_behind: int
+
+
+class CommandReport(Part):
+    """Both programs of a flow of kind `command`."""
+
+    client: ProgramReport
+    server: ProgramReport | None = None
+    #: Seconds since the run's zero; None: the client never started.
+    started_s: Number | None
+    ended_s: Number
+
+
 class FlowReport(Part):
     """Both ends of a flow."""
 
     send: SendReport = SendReport()
     receive: ReceiveReport = ReceiveReport()
+    #: Of a flow of kind `command`, whose programs report nothing else.
+    command: CommandReport | None = None
 
     def lateness_of_ends(self) -> Iterator[tuple[str, float, float]]:
         """Name, 99th percentile and maximum of lateness in seconds, for each end that measured any."""
@@ -325,6 +357,7 @@ class ProblemKind(StrEnum):
     CAPTURE = "capture"
     PAYLOAD = "payload"
     DELIVERY = "delivery"
+    COMMAND = "command"
     FAULT = "fault"
 
 

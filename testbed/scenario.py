@@ -51,6 +51,16 @@ class Named(Model):
     options: Options = {}
 
 
+class RouteSpec(Model):
+    """Where a node sends packets for another node, or with `default` for all that it has no other route for."""
+
+    to: str
+    #: Name of the neighbour that gets the packets.
+    via: str
+    #: Name of the link to it; absent: there is only one.
+    link: str | None = None
+
+
 class Node(Model):
     """A host, router or base station."""
 
@@ -60,6 +70,8 @@ class Node(Model):
     stack: Named | None = None
     #: Simulation only: bound of the uniform processing time of each segment sent or received; absent: none.
     processing_s: Number | None = None
+    #: In place of the shortest routes.
+    routes: tuple[RouteSpec, ...] = ()
 
 
 class MiddleboxSpec(Model):
@@ -126,6 +138,46 @@ class LinkSpec(Model):
         return bool(self.options.get("one_way"))
 
 
+class ServerSpec(Model):
+    """A program that runs before its flow starts and until the flow has ended."""
+
+    run: tuple[str, ...]
+    #: What shows that it serves: a TCP or UDP socket on the flow's port, a line of its output, or that it was started.
+    ready: Literal["tcp", "udp", "line", "started"]
+    #: With `line`: text that the line contains.
+    line: str | None = None
+    #: Longest time until it serves.
+    within_s: Number
+
+
+class OutputMetric(Model):
+    """A value in a program's output: at a path of its JSON, or the group of a pattern's last match."""
+
+    json_: str | None = Field(None, alias="json")
+    pattern: str | None = None
+    of: Literal["client", "client-errors", "server", "server-errors"]
+    #: A kind of testbed.units.UNITS.
+    unit: str
+    #: The value is multiplied by it, which gives the SI unit.
+    scale: Number
+
+
+class CommandSpec(Model):
+    """Programs of a flow of kind `command` (testbed/core/src/command.rs)."""
+
+    #: Host of the client; the server runs on the other one.
+    client_at: Literal["from", "to"]
+    #: Program and arguments, with placeholders.
+    client: tuple[str, ...]
+    server: ServerSpec | None = None
+    environment: Mapping[str, str] = {}
+    #: Texts by file name.
+    files: Mapping[str, str] = {}
+    metrics: Mapping[str, OutputMetric] = {}
+    #: Most that each program may write to each of its outputs.
+    output_bytes: Unsigned
+
+
 class Flow(Model):
     """A flow, or a source of several flows."""
 
@@ -148,6 +200,8 @@ class Flow(Model):
     #: Stack options of this flow that differ from its hosts'.
     stack: Options = {}
     options: Options = {}
+    #: Of a flow of kind `command`.
+    command: CommandSpec | None = None
 
 
 class Counters(Model):

@@ -10,7 +10,6 @@ import socket
 from pathlib import Path
 
 from testbed import addressing
-from testbed.addressing import Plan
 from testbed.conductor import Conductor
 from testbed.kernel_tcp import is_kernel_stack
 from testbed.local_network import LocalNetwork
@@ -96,21 +95,5 @@ class Session:
         """Sets the congestion controller of connections whose program does not choose one."""
         for node in scenario.nodes:
             if node.stack is not None and is_kernel_stack(node.stack.name):
-                lines = controller_routes(self._network.plan, node.name, node.stack.name)
-                self._network.run_on(node.name, ["ip", "-batch", "-"], lines)
-
-
-def controller_routes(plan: Plan, node: str, controller: str) -> str:
-    """Lines for `ip -batch`: a node's routes with a congestion controller.
-
-    A sysctl would need the controller to be allowed on the whole machine; routes need nothing.
-    """
-    lines = []
-    for end in plan.nodes[node].interfaces:
-        subnet = addressing.subnet(end)
-        lines.append(
-            f"route replace {subnet} dev {end.name} proto kernel scope link src {end.address} congctl {controller}"
-        )
-    for route in plan.nodes[node].routes:
-        lines.append(f"route replace {route.subnet} via {route.via} dev {route.interface} congctl {controller}")
-    return "\n".join(lines) + "\n"
+                lines = addressing.controller_routes(self._network.plan.nodes[node.name], node.stack.name)
+                self._network.run_on(node.name, ["ip", "-batch", "-"], "\n".join(lines) + "\n")

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import lru_cache
 
 #: Per unit kind of the registry: every accepted spelling and its size in the SI unit (bit/s, s, bytes, packets).
 UNITS: Mapping[str, Mapping[str, Decimal]] = {
@@ -72,10 +73,14 @@ def parse(value: object, kind: str) -> float | int:
     Raises:
         ValueError: with a sentence that says what is allowed.
     """
-    units, noun = UNITS[kind], NOUNS.get(kind, kind)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"expected a {noun} such as {EXAMPLES[kind]}")
+        raise ValueError(f"expected a {NOUNS.get(kind, kind)} such as {EXAMPLES[kind]}")
     text = str(value)
+    return _cached(text, kind) if len(text) <= _SHORT else _parse(text, kind)
+
+
+def _parse(text: str, kind: str) -> float | int:
+    units, noun = UNITS[kind], NOUNS.get(kind, kind)
     foreign = next(
         (character for character in text if not character.isascii() and (character.isspace() or character.isdigit())),
         None,
@@ -84,30 +89,36 @@ def parse(value: object, kind: str) -> float | int:
         name = unicodedata.name(foreign, "a control character")
         raise ValueError(f"'{_short(text)}' contains {name} (U+{ord(foreign):04X}); write ASCII digits and spaces")
     match = _QUANTITY.match(text)
-    value = _short(text)
+    shown = _short(text)
     if match is None:
-        raise ValueError(f"'{value}' is not a {noun}; write it like {EXAMPLES[kind]}")
+        raise ValueError(f"'{shown}' is not a {noun}; write it like {EXAMPLES[kind]}")
     number_text, unit = match.groups()
     if unit == "" and "" not in units and kind not in BARE_ALLOWED:
-        raise ValueError(f"'{value}' has no unit; write a {noun} like {EXAMPLES[kind]}")
+        raise ValueError(f"'{shown}' has no unit; write a {noun} like {EXAMPLES[kind]}")
     if unit and unit not in units:
         raise ValueError(_wrong_unit(unit, kind))
     try:
         number = Decimal(number_text) * units.get(unit, Decimal(1))
     except ArithmeticError:
-        raise ValueError(f"'{value}' is not a {noun}; write it like {EXAMPLES[kind]}") from None
+        raise ValueError(f"'{shown}' is not a {noun}; write it like {EXAMPLES[kind]}") from None
     if abs(number) > GREATEST:
-        raise ValueError(f"'{value}' is out of range: a {noun} must be at most 2^62")
+        raise ValueError(f"'{shown}' is out of range: a {noun} must be at most 2^62")
     if kind in WHOLE:
         if number != number.to_integral_value():
-            raise ValueError(f"'{value}' is not a whole number{'' if kind == 'count' else f' of {kind}'}")
+            raise ValueError(f"'{shown}' is not a whole number{'' if kind == 'count' else f' of {kind}'}")
         return int(number)
     return float(number)
 
 
+#: The points of a sweep have most values in common.
+_cached = lru_cache(maxsize=4096)(_parse)
+#: Length of a text that is cached, and shown whole in messages.
+_SHORT = 60
+
+
 def _short(text: str) -> str:
     """A value as messages show it."""
-    return text if len(text) <= 60 else f"{text[:40]}..."
+    return text if len(text) <= _SHORT else f"{text[:40]}..."
 
 
 def _wrong_unit(unit: str, kind: str) -> str:

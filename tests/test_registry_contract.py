@@ -14,7 +14,6 @@ import pytest
 
 import testbed.report
 import testbed.scenario
-from analysis import exchanges
 from analysis.captures import segments
 from analysis.metrics import calls
 from testbed import node_binary
@@ -104,6 +103,7 @@ def test_the_scenario_has_the_same_fields_types_and_requirements() -> None:
         ("SendReport", "endpoint-send", "EndpointSendReport"),
         ("ReceiveReport", "receive", "ReceiveReport"),
         ("ReceiveReport", "endpoint-receive", "EndpointReceiveReport"),
+        ("ProgramReport", "program", "ProgramReport"),
         ("ProbeSendReport", "probe-send", "ProbeSendReport"),
         ("ProbeReport", "probe-receive", "ProbeReceiveReport"),
         ("Arrival", "probe-receive", "Arrival"),
@@ -134,10 +134,6 @@ def test_calls_are_rated_with_the_defaults_and_codecs_that_loads_use() -> None:
     assert options["frame_s"]["default"] == calls.DEFAULT_FRAME_S
     assert options["buffer_s"]["default"] == calls.DEFAULT_BUFFER_S
     assert sorted(options["codec"]["choices"]) == sorted(calls.CODECS)
-
-
-def test_exchanges_are_read_of_workloads_that_exist() -> None:
-    assert {entry["name"] for entry in registry()["workloads"]} >= exchanges.RECORDED
 
 
 def test_segment_classes_have_the_same_bits() -> None:

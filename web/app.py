@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import io
+import json
 import math
 import shlex
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import IntegerConverter
 
 from analysis.captures import class_labels
+from analysis.errors import AnalysisError
 from analysis.estimates import ESTIMATES_NOTE, MOST_ENUMERATED, bootstrap_interval
 from analysis.figures.page import SCRIPTS, STATIC
 from analysis.metrics import METRICS
@@ -55,13 +57,14 @@ from web import (
 MOST_FORM_BYTES = 2 << 20
 
 
-def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) -> Flask:
+def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), allow_commands: bool = False) -> Flask:
     """A site for the results in a folder.
 
     Args:
         results: the folder; its store is made if there is none.
         token: what visitors must give; empty: nothing.
         names: host names under which it is reached, beside those of this machine.
+        allow_commands: accept campaigns whose flows are programs (kind `command`).
 
     Raises:
         StoreError: the folder holds no store that can be used.
@@ -69,6 +72,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
     app = Flask(__name__)
     app.url_map.converters["int"] = _Number
     app.config["RESULTS"] = results
+    app.config["ALLOW_COMMANDS"] = allow_commands
     app.config["SEND_FILE_MAX_AGE_DEFAULT"] = 3600
     app.config["MAX_FORM_MEMORY_SIZE"] = app.config["MAX_CONTENT_LENGTH"] = MOST_FORM_BYTES
     store = Store.open(results)
@@ -128,8 +132,15 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
             return {"error": message}, error.code or 500
         return render_template("error.html", code=error.code, name=error.name, message=message), error.code or 500
 
+    @app.errorhandler(pl.exceptions.PolarsError)
+    @app.errorhandler(json.JSONDecodeError)
+    def _damaged(error: Exception) -> Any:
+        remedy = "'./backchannel run --force --only ID' makes a run again"
+        return _unavailable(AnalysisError(f"a file of the results cannot be read: {error}; {remedy}"))
+
     @app.errorhandler(TestbedError)
     @app.errorhandler(StoreError)
+    @app.errorhandler(AnalysisError)
     def _unavailable(error: Exception) -> Any:
         # Known troubles of this installation, such as a node binary that was never built, in their own words.
         cause = str(error)

@@ -17,6 +17,7 @@ from analysis.figures.explorer import KINDS, SLOTS, ordered
 from analysis.figures.means import Means
 from analysis.figures.published import CampaignFigure
 from analysis.metrics import METRICS
+from analysis.results import is_output
 from analysis.store import browse
 from analysis.store import notes as written
 from analysis.store.rows import MISSING, CampaignRow, ListedRunRow, MemberRow, NoteRow, PointRow, TableRow
@@ -101,7 +102,9 @@ def columns(campaign_id: str) -> list[Kind]:
     """Metrics in the table of runs: those that the address asks for, or usual ones."""
     picked = request.args.getlist("col")
     chosen = [kind for kind in kinds(campaign_id) if kind.key in picked]
-    return chosen or [kind for kind in kinds(campaign_id) if kind.name in COLUMNS][:MOST_COLUMNS]
+    known = kinds(campaign_id)
+    outputs = [kind for kind in known if is_output(kind.name)]
+    return chosen or [*outputs, *(kind for kind in known if kind.name in COLUMNS)][:MOST_COLUMNS]
 
 
 def scenario(campaign_id: str) -> Scenario | None:
@@ -280,6 +283,13 @@ def means(
     return [row for rows in permanent(keys, compute).values() for row in rows]
 
 
+def summary(campaign_id: str, metric: str, subject: str) -> Sequence[TableRow]:
+    """Means of a metric at all points."""
+    return cached(
+        ("figure", campaign_id, metric, subject), lambda: browse.summary(g.store, campaign_id, [(metric, subject)])
+    )
+
+
 def file_figure(campaign: CampaignRow) -> CampaignFigure | None:
     """The figure that the campaign's file asks for."""
     return cached(
@@ -303,9 +313,7 @@ def metric_figure(campaign: CampaignRow) -> Means | None:
     if kind is None:
         return None
     metric, subject, values = kind.name, kind.subject, scorecard.published_for(campaign)
-    rows = cached(
-        ("figure", campaign_id, metric, subject), lambda: browse.summary(g.store, campaign_id, [(metric, subject)])
-    )
+    rows = summary(campaign_id, metric, subject)
     axes = axes_of(campaign_id)
     x_field = request.args.get("x", "")
     if x_field not in axes:

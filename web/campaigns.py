@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from flask import Blueprint, abort, current_app, flash, g, jsonify, redirect, render_template, request, url_for
 from markupsafe import Markup
 
 from analysis import campaign_file
+from analysis.answer import STARVED
 from analysis.attempts import attempts_of
+from analysis.estimates import Estimate
 from analysis.metrics import METRICS
+from analysis.metrics.registry import estimate
 from analysis.store import browse, requests
 from analysis.store.rows import CampaignRow, MemberRow, PointRow
 from testbed import fidelity
@@ -27,6 +32,17 @@ blueprint = Blueprint("campaigns", __name__)
 POINTS, CAMPAIGNS = 25, 40
 #: Runs behind a page of the table, about; never fewer points than FEWEST.
 BEHIND, FEWEST = 500, 10
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How a mean of the table is drawn and called."""
+
+    #: The mean, or the means of two groups, and the interval, as shares of the greatest end in the table.
+    middles: list[float]
+    interval: tuple[float, float] | None
+    #: "best", "starves" (below a tenth of the best) or empty.
+    word: str
 
 
 @blueprint.get("/campaigns")
@@ -127,8 +143,14 @@ def request_action(campaign: CampaignRow, action: str) -> tuple[int, str]:
 
 
 def network_picture(scenario: Scenario | None) -> Markup:
-    """The picture of a network as part of a page."""
-    return topology.draw(scenario).svg(page=True) if scenario and scenario.links else Markup("")
+    """The picture of a network as part of a page: from left to right, and upright for phones."""
+    if scenario is None or not scenario.links:
+        return Markup("")
+    upright = topology.draw_upright(scenario)
+    wide = Markup('<div class="{}">{}</div>').format(
+        "wide-only" if upright else "", topology.draw(scenario).svg(page=True)
+    )
+    return wide + Markup('<div class="upright">{}</div>').format(upright.svg(page=True)) if upright else wide
 
 
 def points_table(campaign_id: str, some: Sequence[PointRow]) -> Markup:
@@ -142,6 +164,7 @@ def points_table(campaign_id: str, some: Sequence[PointRow]) -> Markup:
         for member in browse.members(g.store, campaign_id, numbers):
             members[member.point].append(member)
         rows = campaign_data.means(campaign_id, tabled, members)
+        flows = list(dict.fromkeys(subject for _, subject in of_flow)) or [""]
         return Markup(
             render_template(
                 "_table.html",
@@ -149,15 +172,36 @@ def points_table(campaign_id: str, some: Sequence[PointRow]) -> Markup:
                 fields=list(campaign_data.axes_of(campaign_id)),
                 points=some,
                 members=members,
-                flows=list(dict.fromkeys(subject for _, subject in of_flow)) or [""],
+                flows=flows,
                 of_flow=list(dict.fromkeys(name for name, _ in of_flow)),
                 others=[key for key in tabled if key not in of_flow],
                 attempts=attempts_of(g.store, campaign_id),
                 cells={(row.point, row.name, row.subject): row for row in rows},
+                marks={flow: _marks(campaign_id, of_flow[0][0], flow, some) for flow in flows} if of_flow else {},
             )
         )
 
     return cached(("table", campaign_id, tuple(point.number for point in some)), compute)
+
+
+def _marks(campaign_id: str, metric: str, flow: str, some: Sequence[PointRow]) -> dict[int, Mark]:
+    """The mark of each of some points that has the metric, beside all points of the campaign."""
+    rows = campaign_data.summary(campaign_id, metric, flow)
+    shown = {point.number for point in some}
+    estimates = {row.point: estimate(metric, row.unit, row.values) for row in rows if row.point in shown}
+    reach = max((abs(end) for made in estimates.values() for end in (*made.values, *made.ends) if end), default=0.0)
+    if len(rows) < 2 or not reach:
+        return {}
+    top = max(row.mean for row in rows)
+    is_more_better = metric in METRICS and METRICS[metric].better == "more"
+
+    def mark(made: Estimate) -> Mark:
+        middles = [statistics.fmean(group) for group in made.groups] or [made.mean]
+        interval = None if made.interval is None else (made.interval.low / reach, made.interval.high / reach)
+        word = "best" if made.mean == top else "starves" if made.mean < STARVED * top else ""
+        return Mark([middle / reach for middle in middles], interval, word if is_more_better and top > 0 else "")
+
+    return {number: mark(made) for number, made in estimates.items()}
 
 
 def _question(campaign: CampaignRow, axes: Mapping[str, Sequence[str]]) -> str:

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
+from analysis.store import is_url
+from testbed import confined, node_binary
 from testbed.scenario import Scenario
 
 #: CPU time of a check.
@@ -55,6 +57,8 @@ class Summary(TypedDict):
     known: int
     #: Of the other runs.
     estimate: Cost
+    #: Programs that its flows run (kind `command`).
+    programs: list[str]
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ def check(results: str, file: str, text: str, overrides: Sequence[str] = ()) -> 
     try:
         with _slots:
             done = subprocess.run(
-                [sys.executable, "-m", "web.check"],
+                words(results),
                 input=request, capture_output=True, text=True, timeout=LIMIT_ELAPSED_S, check=False,
             )  # fmt: skip
         too_long = done.returncode == -signal.SIGXCPU
@@ -99,6 +103,17 @@ def check(results: str, file: str, text: str, overrides: Sequence[str] = ()) -> 
     answer = json.loads(done.stdout)
     scenario = answer.pop("scenario")
     return Verdict(**answer, scenario=None if scenario is None else Scenario.model_validate(scenario))
+
+
+def words(results: str) -> list[str]:
+    """The command line of the child. It reads a visitor's text, so it has no privileges, no network, and no files but
+    the program's, what the kernel says, and the results folder. A PostgreSQL store needs the network.
+    """
+    command = [sys.executable, "-m", "web.check"]
+    if is_url(results):
+        return command
+    programs = (node_binary.ROOT, node_binary.path(), sys.prefix, sys.base_prefix)
+    return confined.words(command, read=[*programs, "/proc", "/sys"], write=[results])
 
 
 def main() -> None:
@@ -126,7 +141,7 @@ def main() -> None:
         )  # fmt: skip
         summary = Summary(
             name=plan.name, title=plan.title, id=plan.id, backend=plan.backend, points=len(plan.points),
-            runs=len(plan.runs), known=estimate.known, estimate=cost,
+            runs=len(plan.runs), known=estimate.known, estimate=cost, programs=list(plan.programs),
         )  # fmt: skip
         warnings = api.warnings(plan, request["file"], request["text"])
         verdict = Verdict([], summary, warnings, plan.runs[0].scenario)

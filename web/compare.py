@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 from urllib.parse import urlencode
 
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request, url_for
@@ -104,6 +104,18 @@ class Row:
         ]
 
 
+class DifferenceState(TypedDict, total=False):
+    """A difference from the first subject, for scripts; empty of the first."""
+
+    difference: float
+    difference_low: float | None
+    difference_high: float | None
+    difference_level: float
+    p_holm: float | None
+    verdict: str
+    method: str
+
+
 @dataclass(frozen=True)
 class Bar:
     """A difference and its confidence interval, as shares of the farthest end in the row; 0 is no difference."""
@@ -160,7 +172,7 @@ def show() -> str:
         means=means,
         figure=means.figure() if means else None,
         figure_data=embedded(means.figure()) if means else "",
-        overlays=_overlays(flow, queue),
+        overlays=_overlays(flow, queue, OF_CAPTURES if subjects and all(map(_is_counted, subjects)) else ()),
         named=_named(),
     )
 
@@ -269,7 +281,7 @@ def as_json() -> Response:
     )
 
 
-def _difference_json(compared: Compared | None) -> dict[str, Any]:
+def _difference_json(compared: Compared | None) -> DifferenceState:
     if compared is None:
         return {}
     difference = compared.difference
@@ -394,6 +406,10 @@ OVERLAID = {
 }  # fmt: skip
 
 
+#: Those that counters do not have.
+OF_CAPTURES = ("sequence", "rtt")
+
+
 def _represents(kind: str, line: Series) -> bool:
     """Whether a series of a run's figure stands for the run where several are laid over each other."""
     if kind == "sequence":
@@ -401,11 +417,19 @@ def _represents(kind: str, line: Series) -> bool:
     return not line.keep_all and line.name != "ssthresh" and line.kind != "segments"
 
 
-def _overlays(flow: str, queue: str) -> list[tuple[str, str, str]]:
+def _overlays(flow: str, queue: str, without: Sequence[str] = ()) -> list[tuple[str, str, str]]:
     """Kind, title, and the flow or queue."""
     return [
-        (kind, f"{word}, {of}", of) for kind, word in OVERLAID.items() for of in [queue if kind == "queue" else flow]
+        (kind, f"{word}, {of}", of)
+        for kind, word in OVERLAID.items()
+        if kind not in without
+        for of in [queue if kind == "queue" else flow]
     ]
+
+
+def _is_counted(subject: Subject) -> bool:
+    """Whether the run that represents it has counters instead of captures."""
+    return cached(("counted", subject.run_id), lambda: run_figures.is_counted(runs.load(subject.run_id)))
 
 
 def _named() -> dict[str, list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import polars as pl
 
@@ -21,6 +21,39 @@ COLUMNS = ("dir", "seq", "ack", "payload", "ip_len", "class")
 STUDIED = ("bottleneck", "air", "line")
 
 
+#: When a packet entered its queue, left it and arrived (s; None: it did not), its direction (0 forward), bytes, kind (0
+#: data, 1 ack, 2 sent again) and the number of its flow.
+Packet = tuple[float, float, float | None, int, int, int, int]
+
+
+class Side(TypedDict):
+    """A direction of the link."""
+
+    rate_bps: float | None
+    delay_s: float
+    #: Its queue's policy.
+    queue: str
+
+
+class Crossing(TypedDict):
+    """Packets on a link during a period."""
+
+    link: str
+    ends: list[str]
+    #: Names.
+    flows: list[str]
+    directions: dict[str, Side]
+    packets: list[Packet]
+    #: Whether there were more than MOST.
+    cut: bool
+
+
+class NotShown(TypedDict):
+    """Why the captures do not show it."""
+
+    note: str
+
+
 def link_under_study(scenario: Scenario) -> LinkSpec | None:
     """The topology's link under study; in a network written out in the file, the slowest link with two ends."""
     links = [link for link in scenario.links if len(link.ends) == 2]
@@ -31,17 +64,11 @@ def link_under_study(scenario: Scenario) -> LinkSpec | None:
     return min(links, key=lambda link: min(side.rate_bps or 1e15 for _, side in link.directions()), default=None)
 
 
-def crossing(folder: Path, run: RunRow, from_s: float, to_s: float) -> dict[str, Any]:
-    """Packets that were on the link, or in its queues, at any time of a period.
-
-    Returns:
-        {"link", "ends", "flows": [names], "directions": {forward, reverse: {rate_bps, delay_s, queue}}, "packets":
-        [[in_s, leaves_s, out_s or null, direction 0 or 1, bytes, kind 0 data 1 ack 2 sent again, flow]], "cut": whether
-        there were more than MOST}; {"note"} if the captures do not show it.
-    """
+def crossing(folder: Path, run: RunRow, from_s: float, to_s: float) -> Crossing | NotShown:
+    """Packets that were on the link, or in its queues, at any time of a period."""
     link = link_under_study(run.documents.scenario)
     if link is None:
-        return {"note": "this network has no link with two ends"}
+        return NotShown(note="this network has no link with two ends")
     slack_s = _longest_s(link)
     try:
         near, far = (
@@ -49,12 +76,12 @@ def crossing(folder: Path, run: RunRow, from_s: float, to_s: float) -> dict[str,
             for end in link.ends
         )
     except MissingCapture as error:
-        return {"note": f"{error}; both ends of {link.name} are needed"}
+        return NotShown(note=f"{error}; both ends of {link.name} are needed")
     left = _side(run.documents.scenario, link)
     ends = _hosts(run)
     workload = run.documents.scenario.workload
     ports = {flow.port: number for number, flow in enumerate(workload)}
-    packets: list[list[Any]] = []
+    packets: list[Packet] = []
     for direction, (entry, exit_) in enumerate(((near, far), (far, near))):
         side = link.direction(DIRECTIONS[direction])
         going = _going(entry, left, ends, direction, from_s - slack_s, to_s + slack_s)
@@ -68,26 +95,19 @@ def crossing(folder: Path, run: RunRow, from_s: float, to_s: float) -> dict[str,
             on_air_s = side.delay_s + (ip_len * 8 / side.rate_bps if side.rate_bps else 0.0)
             leaves_s = max(t_s, out_s - on_air_s) if out_s is not None else t_s
             kind = 2 if again else 0 if data else 1
+            arrives_s = None if out_s is None else round(out_s, 6)
             packets.append(
-                [
-                    round(t_s, 6),
-                    round(leaves_s, 6),
-                    None if out_s is None else round(out_s, 6),
-                    direction,
-                    ip_len,
-                    kind,
-                    ports.get(key[1], 0),
-                ]
+                (round(t_s, 6), round(leaves_s, 6), arrives_s, direction, ip_len, kind, ports.get(key[1], 0))
             )
     packets.sort(key=lambda item: item[0])
-    return {
-        "link": link.name, "ends": list(link.ends), "flows": [flow.name for flow in workload],
-        "directions": {
-            way: {"rate_bps": side.rate_bps, "delay_s": side.delay_s, "queue": side.queue.name}
+    return Crossing(
+        link=link.name, ends=list(link.ends), flows=[flow.name for flow in workload],
+        directions={
+            way: Side(rate_bps=side.rate_bps, delay_s=side.delay_s, queue=side.queue.name)
             for way, side in link.directions()
         },
-        "packets": packets[:MOST], "cut": len(packets) > MOST,
-    }  # fmt: skip
+        packets=packets[:MOST], cut=len(packets) > MOST,
+    )  # fmt: skip
 
 
 def _arrivals(going: pl.DataFrame, coming: pl.DataFrame, slack_s: float) -> dict[int, float]:
@@ -96,7 +116,7 @@ def _arrivals(going: pl.DataFrame, coming: pl.DataFrame, slack_s: float) -> dict
     Only time distinguishes copies of a segment: the last arrival belongs to the latest transmission before it, and so
     on backwards. A segment that was dropped and retransmitted is therefore lost once, where it was dropped.
     """
-    sendings: dict[tuple[Any, ...], list[tuple[float, int]]] = {}
+    sendings: dict[tuple[object, ...], list[tuple[float, int]]] = {}
     for number, row in enumerate(going.iter_rows()):
         sendings.setdefault(row[1:7], []).append((row[0], number))
     arrivals: dict[int, float] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TypedDict
 
 from flask import Blueprint, Response, jsonify, render_template, request
 
@@ -12,6 +12,17 @@ from experiments.api import MECHANISM_KINDS, mechanisms
 from web import guide
 
 blueprint = Blueprint("docs", __name__)
+
+
+class MetricEntry(TypedDict):
+    """A metric with its definition."""
+
+    name: str
+    title: str
+    unit: str
+    per: str
+    source: str
+    definition: str
 
 
 @blueprint.get("/docs")
@@ -45,12 +56,12 @@ def metrics_as_json() -> Response:
     return jsonify(_metrics())
 
 
-def _metrics() -> list[dict[str, Any]]:
+def _metrics() -> list[MetricEntry]:
     return [
-        {
-            "name": metric.name, "title": metric.title, "unit": metric.unit, "per": metric.per, "source": metric.source,
-            "definition": inspect.getdoc(metric.function) or "",
-        }
+        MetricEntry(
+            name=metric.name, title=metric.title, unit=metric.unit, per=metric.per, source=metric.source,
+            definition=inspect.getdoc(metric.function) or "",
+        )
         for metric in METRICS.values()
     ]  # fmt: skip
 

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from analysis.store import Store
 from experiments.api import import_command, import_error, imported_run
@@ -33,6 +33,24 @@ AT_ONCE = 2
 LIMIT_S, LIMIT_MEMORY_GB = 600.0, 8.0
 #: A reader that has not ended this long after its own limit is killed, in s.
 GRACE_S = 30.0
+
+
+class ImportState(TypedDict):
+    """An upload, for pages and scripts."""
+
+    id: str
+    #: Of the files, as they were uploaded.
+    names: list[str]
+    bytes: int
+    #: waiting, reading, done, failed.
+    state: str
+    #: Why it failed.
+    said: str
+    runs: list[str]
+    #: While it is read: what the reader does, bytes that it has written, and for how long it runs.
+    phase: NotRequired[str]
+    written_bytes: NotRequired[int]
+    elapsed_s: NotRequired[float]
 
 
 @dataclass
@@ -56,12 +74,11 @@ class Import:
     reader: int = 0
     reader_started: float = 0.0
 
-    def as_json(self, incoming: Path) -> dict[str, Any]:
+    def as_json(self, incoming: Path) -> ImportState:
         """For pages and scripts; `incoming` is where runs are put together."""
-        document = {
-            "id": self.id, "names": self.names, "bytes": self.bytes, "state": self.state, "said": self.message,
-            "runs": self.run_ids,
-        }  # fmt: skip
+        document = ImportState(
+            id=self.id, names=self.names, bytes=self.bytes, state=self.state, said=self.message, runs=self.run_ids
+        )
         if self.state != "reading" or not self.reader:
             return document
         phase, written = _progress(incoming, self.reader)
@@ -105,7 +122,7 @@ class ImportQueue:
         self._locks: dict[Path, int] = {}
         self._sweep()
 
-    def as_json(self, upload: Import) -> dict[str, Any]:
+    def as_json(self, upload: Import) -> ImportState:
         """An upload with its reader's progress."""
         return upload.as_json(self._folder / "incoming")
 

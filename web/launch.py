@@ -181,7 +181,14 @@ def judge(name: str, text: str, overrides: list[str]) -> Verdict:
         return Verdict([f"{name}: a campaign file has at most {MOST_TEXT} characters here"])
     if not text.strip():
         return Verdict(["There is nothing to check yet: choose a file, fill in the form, or write one."])
-    return check(str(current_app.config["RESULTS"]), name, text, overrides)
+    verdict = check(str(current_app.config["RESULTS"]), name, text, overrides)
+    programs = verdict.summary["programs"] if verdict.summary else []
+    if programs and not current_app.config["ALLOW_COMMANDS"]:
+        return Verdict([
+            f"{name}: this campaign runs programs ({', '.join(programs)}), which this site does not accept; whoever "
+            "serves it decides (./backchannel serve --allow-commands), or run the file yourself (./backchannel run)"
+        ])  # fmt: skip
+    return verdict
 
 
 def _as_json(verdict: Verdict) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import TypedDict
 
 from flask import Blueprint, Response, current_app, g, request
 
@@ -25,6 +25,40 @@ RETRY_S = 4
 POLL_S, KEEPALIVE_S = 0.4, 15.0
 #: Seconds after which a stream ends; the browser opens the next.
 LONGEST_S = 600.0
+
+
+class CampaignState(TypedDict):
+    """A campaign of an event."""
+
+    id: str
+    state: str
+    runs: int
+    valid: int
+    invalid: int
+    progress: ProgressRow
+    #: Rate and time left, and what each cell is doing, for people.
+    pace: str
+    working: list[str]
+
+
+class RequestState(TypedDict):
+    """A request of an event."""
+
+    id: int
+    state: str
+    campaign_id: str | None
+    message: str
+
+
+class Snapshot(TypedDict):
+    """The data of an event."""
+
+    campaigns: list[CampaignState]
+    requests: list[RequestState]
+    #: Connected runners.
+    runners: int
+    #: Runs by state.
+    counts: dict[str, int]
 
 
 class Watcher:
@@ -84,7 +118,7 @@ class Watcher:
             pulse.close()
 
 
-def snapshot(store: Store, campaign_id: str = "") -> dict[str, Any]:
+def snapshot(store: Store, campaign_id: str = "") -> Snapshot:
     """Running campaigns, recent requests, connected runners and the number of runs by state."""
     if campaign_id:
         head = browse.campaign_head(store, campaign_id)
@@ -92,20 +126,19 @@ def snapshot(store: Store, campaign_id: str = "") -> dict[str, Any]:
     else:
         running = browse.active(store)
     states = [
-        {key: getattr(campaign, key) for key in ("id", "state", "runs", "valid", "invalid", "progress")}
-        | {"pace": pace(campaign.progress), "working": working(store, campaign)}
+        CampaignState(
+            id=campaign.id, state=campaign.state, runs=campaign.runs, valid=campaign.valid, invalid=campaign.invalid,
+            progress=campaign.progress, pace=pace(campaign.progress), working=working(store, campaign),
+        )
         for campaign in running
-    ]
+    ]  # fmt: skip
     asked = [
-        {key: getattr(request_, key) for key in ("id", "state", "campaign_id", "message")}
-        for request_ in requests.recent(store, 5, campaign_id or None)
+        RequestState(id=one.id, state=one.state, campaign_id=one.campaign_id, message=one.message)
+        for one in requests.recent(store, 5, campaign_id or None)
     ]
-    return {
-        "campaigns": states,
-        "requests": asked,
-        "runners": len(requests.runners(store)),
-        "counts": browse.counts(store),
-    }
+    return Snapshot(
+        campaigns=states, requests=asked, runners=len(requests.runners(store)), counts=dict(browse.counts(store))
+    )
 
 
 def working(store: Store, campaign: CampaignRow) -> list[str]:
@@ -160,5 +193,5 @@ def _stream(watcher: Watcher, store: Store, campaign_id: str) -> Iterator[str]:
         watcher.release_stream()
 
 
-def _event(state: dict[str, Any], retry_s: int) -> str:
+def _event(state: Snapshot, retry_s: int) -> str:
     return f"retry: {retry_s * 1000}\nevent: state\ndata: {json.dumps(state)}\n\n"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import polars as pl
 from flask import (
@@ -27,8 +27,8 @@ from analysis.figures.model import Figure
 from analysis.metrics.pace import IDLE_S
 from analysis.store import browse, notes
 from analysis.store.rows import RunRow
-from testbed import fidelity
-from testbed.report import DirectionReport, Measurement
+from testbed import commands, fidelity
+from testbed.report import DirectionReport, Measurement, Report
 from web import crossing, fates, run_figures, tables
 from web.campaign_data import is_detail, order
 from web.campaign_exports import network_file
@@ -46,6 +46,27 @@ SEGMENTS = 500
 #: Columns of segments.parquet in an answer, and those that lead to its SACK blocks.
 FIELDS = ("dir", "seq", "payload", "ip_len", "ack", "window", "flags", "class", "rtt_ns", "in_order", "file", "frame")
 FLAGS = ((2, "SYN"), (1, "FIN"), (4, "RST"), (8, "PSH"), (16, "ACK"), (32, "URG"), (64, "ECE"), (128, "CWR"))
+
+
+class Segment(TypedDict):
+    """A segment of an answer."""
+
+    time_s: float
+    #: "data" from the flow's sender, "ack" from its receiver.
+    direction: str
+    #: First byte, and the one after the last.
+    seq: int
+    end: int
+    payload: int
+    ip_bytes: int
+    ack: int | None
+    window: int
+    flags: list[str]
+    classes: list[str]
+    rtt_ms: float | None
+    in_order: int
+    #: SACK blocks, each from its first byte to the one after its last.
+    sack: list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -111,6 +132,7 @@ def show(run_id: str) -> str:
         most_conversations=MOST_CONVERSATIONS,
         manifest=manifest,
         captures=report.captures if report else (),
+        programs=_programs(run, report),
         lines=lines,
         busy=busy[:8],
         quiet=[*busy[8:], *quiet],
@@ -143,6 +165,36 @@ def conversations_as_json(run_id: str) -> Response:
         return jsonify(_conversations(load(run_id), ORDERS[0]))
     except MissingCapture as error:
         abort(404, f"{error}")
+
+
+@dataclass(frozen=True)
+class _Program:
+    """A program of a flow, for its row."""
+
+    flow: str
+    role: str
+    #: How it ended.
+    ended: str
+    lasted_s: float | None
+    #: Files of its outputs that are not empty.
+    files: Sequence[str]
+
+
+def _programs(run: RunRow, report: Report | None) -> list[_Program]:
+    """The programs of the flows of kind `command`."""
+    written = {file.path for file in run.files if file.bytes}
+    rows = []
+    for flow, of_flow in report.flows.items() if report else ():
+        ran = of_flow.command
+        for role, program in () if ran is None else (("client", ran.client), ("server", ran.server)):
+            if program is None:
+                continue
+            began_ns = program.started_monotonic_ns
+            lasted_s = None if began_ns is None else (program.ended_monotonic_ns - began_ns) / 1e9
+            names = [f"{commands.FOLDER}/{flow}.{role}.{ending}" for ending in (commands.OUTPUT, commands.ERRORS)]
+            kept = [name for name in names if name in written]
+            rows.append(_Program(flow, role, commands.ending(program), lasted_s, kept))
+    return rows
 
 
 def _conversations(run: RunRow, by: str) -> Sequence[Conversation]:
@@ -296,22 +348,22 @@ def _first_plot(run: RunRow, kind: str, flow: str) -> str:
     return url_for("runs.plot", run_id=run.id, kind=kind, flow=flow, **period)
 
 
-def _segment(row: dict[str, Any], sacks: list[list[int]]) -> dict[str, Any]:
-    return {
-        "time_s": round(row["t_s"], 9),
-        "direction": "data" if row["dir"] == 0 else "ack",
-        "seq": row["seq"],
-        "end": row["seq"] + row["payload"],
-        "payload": row["payload"],
-        "ip_bytes": row["ip_len"],
-        "ack": None if row["ack"] < 0 else row["ack"],
-        "window": row["window"],
-        "flags": [name for bit, name in FLAGS if row["flags"] & bit],
-        "classes": [label for bit, label in class_labels() if row["class"] & bit],
-        "rtt_ms": None if row["rtt_ns"] is None else round(row["rtt_ns"] / 1e6, 3),
-        "in_order": row["in_order"],
-        "sack": sacks,
-    }
+def _segment(row: Mapping[str, Any], sacks: list[list[int]]) -> Segment:
+    return Segment(
+        time_s=round(row["t_s"], 9),
+        direction="data" if row["dir"] == 0 else "ack",
+        seq=row["seq"],
+        end=row["seq"] + row["payload"],
+        payload=row["payload"],
+        ip_bytes=row["ip_len"],
+        ack=None if row["ack"] < 0 else row["ack"],
+        window=row["window"],
+        flags=[name for bit, name in FLAGS if row["flags"] & bit],
+        classes=[label for bit, label in class_labels() if row["class"] & bit],
+        rtt_ms=None if row["rtt_ns"] is None else round(row["rtt_ns"] / 1e6, 3),
+        in_order=row["in_order"],
+        sack=sacks,
+    )
 
 
 def _range(run: RunRow) -> tuple[float, float]:

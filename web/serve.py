@@ -26,9 +26,10 @@ THREADS = 40
 
 
 def serve(
-    results: Path | str, host: str, port: int, token_file: Path | None = None, names: list[str] | None = None
-) -> None:
-    """Serves until interrupted.
+    results: Path | str, host: str, port: int, token_file: Path | None = None, names: list[str] | None = None,
+    allow_commands: bool = False,
+) -> None:  # fmt: skip
+    """Serves until interrupted. `allow_commands`: visitors may request campaigns that run programs.
 
     Raises:
         StoreError: the results folder cannot be used.
@@ -45,9 +46,14 @@ def serve(
         raise TestbedError(
             "--name makes the site known to others, so it needs a token: --token-file, or BACKCHANNEL_TOKEN"
         )
+    if allow_commands and not token:
+        raise TestbedError(
+            "--allow-commands lets visitors run any program, so the site needs a token, on this machine too: "
+            "--token-file, or BACKCHANNEL_TOKEN"
+        )
     if host not in ("0.0.0.0", "::"):
         names = [*names, f"[{host}]" if ":" in host else host]
-    app = create_app(results, token=token, names=names)
+    app = create_app(results, token=token, names=names, allow_commands=allow_commands)
     threading.Thread(target=warm, args=(app,), name="warm", daemon=True).start()
     threading.Thread(target=_release_lost, args=(app.extensions["store"],), name="release", daemon=True).start()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -5,11 +5,24 @@ The site starts no session. It speaks to those of its own user, over the control
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from flask import Blueprint, abort, flash, jsonify, redirect, render_template, request, url_for
+from flask import Blueprint, Response, abort, flash, jsonify, redirect, render_template, request, url_for
+from werkzeug.wrappers import Response as Answer
 
-from experiments.api import TestbedError, mechanisms, running_sessions, session_state, set_session
+from experiments.api import (
+    TestbedError,
+    mechanisms,
+    running_sessions,
+    session_change_text,
+    session_state,
+    set_session,
+)
+from testbed.report import DROPS
+
+if TYPE_CHECKING:
+    from experiments.sessions.state import SessionState
 
 blueprint = Blueprint("sessions", __name__)
 
@@ -22,17 +35,23 @@ MOST_TEXT = 100
 @blueprint.get("/sessions")
 def show() -> str:
     """Every running session with its lines, and a form to change each."""
-    return render_template("sessions.html", sessions=_states(), policies=[entry.name for entry in mechanisms("policy")])
+    return render_template(
+        "sessions.html",
+        sessions=_states(),
+        policies=[entry.name for entry in mechanisms("policy")],
+        drops=DROPS,
+        change_text=session_change_text,
+    )
 
 
 @blueprint.get("/api/sessions")
-def read() -> Any:
-    """Every running session as JSON."""
-    return jsonify(_states())
+def read() -> Response:
+    """Every running session: lines as declared now, counters and queues by link and direction, changes so far."""
+    return jsonify([state.as_json() for state in _states()])
 
 
 @blueprint.post("/sessions/<name>")
-def change(name: str) -> Any:
+def change(name: str) -> Answer:
     """Changes one direction of a line. Empty fields change nothing."""
     form = request.form
     way, link = form.get("direction", ""), form.get("link", "")
@@ -53,14 +72,11 @@ def change(name: str) -> Any:
     return redirect(url_for("sessions.show"))
 
 
-def _states() -> list[dict[str, Any]]:
+def _states() -> list[SessionState]:
     """State of every session that has not ended meanwhile."""
-    return [state for name in running_sessions() if (state := _state(name)) is not None]
-
-
-def _state(name: str) -> dict[str, Any] | None:
-    """A session's state; None if it has ended meanwhile."""
-    try:
-        return session_state(name)
-    except TestbedError:
-        return None
+    states = []
+    for name in running_sessions():
+        # It may have ended meanwhile.
+        with suppress(TestbedError):
+            states.append(session_state(name))
+    return states

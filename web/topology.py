@@ -29,6 +29,9 @@ LABEL_ROOM = 300.0
 #: Distance of each of two links between the same nodes from the line between their middles.
 TWIN = 9.0
 
+#: Of the upright picture: its width and the height of a label's line, in points; nodes of a row that are drawn.
+UPRIGHT_WIDTH, LINE, MOST_BESIDE = 380.0, 13.0, 3
+
 #: Nodes' middles.
 Places = Mapping[str, tuple[float, float]]
 
@@ -122,11 +125,10 @@ def draw(scenario: Scenario) -> Picture:
     hidden = [max(len(names) - MOST_ROWS, 0) for names in columns]
     gaps = _gaps(columns, links)
     rows = max(min(len(names), MOST_ROWS) + bool(extra) for names, extra in zip(columns, hidden, strict=True))
-    flows = _flows(scenario)
     height = max(rows * ROW, 120.0) + 24
     margin = MARGIN_BESIDE_LABELS if any(_outer_end(link, links) for link in links) else MARGIN
     width = sum(gaps) + NODE_WIDTH * len(columns) + 2 * margin
-    picture = Picture(width, height + 22 * len(flows) + (8 if flows else 0), _description(scenario))
+    picture = Picture(width, 0.0, _description(scenario))
     places: dict[str, tuple[float, float]] = {}
     x = margin
     for number, names in enumerate(columns):
@@ -151,11 +153,18 @@ def draw(scenario: Scenario) -> Picture:
         labelled.add(look)
     for name, (cx, cy) in places.items():
         _add_node(picture, nodes[name], cx, cy)
-    for number, (text, colour) in enumerate(flows):
-        y = height + 12 + 22 * number
-        picture.wires.append(Wire(16, y, 46, y, colour, 2, arrow=True))
-        picture.labels.append(Label(56, y, text, size=12, centred=False))
+    picture.height = _add_flows(picture, scenario, height, 12)
     return picture
+
+
+def _add_flows(picture: Picture, scenario: Scenario, top: float, size: float) -> float:
+    """Adds the key of the flows; returns the height of the picture with it."""
+    flows = _flows(scenario)
+    for number, (text, colour) in enumerate(flows):
+        y = top + 12 + 22 * number
+        picture.wires.append(Wire(16, y, 46, y, colour, 2, arrow=True))
+        picture.labels.append(Label(56, y, _fitted(text, size, picture.width - 56), size=size, centred=False))
+    return top + 22 * len(flows) + (8 if flows else 0)
 
 
 def _text_width(text: str, size: float) -> float:
@@ -257,9 +266,73 @@ def _aside(link: LinkSpec, links: Sequence[LinkSpec]) -> int:
 def _add_link(picture: Picture, link: LinkSpec, places: Places, aside: int) -> None:
     (x0, y0), (x1, y1) = sorted(places[end] for end in link.ends)
     y0, y1 = y0 + TWIN * aside, y1 + TWIN * aside
-    studied = link.name in STUDIED
-    wire = Wire(x0 + NODE_WIDTH / 2, y0, x1 - NODE_WIDTH / 2, y1, "s0" if studied else "soft", 2.4 if studied else 1.6)
-    picture.wires.append(wire)
+    picture.wires.append(Wire(x0 + NODE_WIDTH / 2, y0, x1 - NODE_WIDTH / 2, y1, *_stroke(link)))
+
+
+def _stroke(link: LinkSpec) -> tuple[str, float]:
+    """Colour and width of a link's line."""
+    return ("s0", 2.4) if link.name in STUDIED else ("soft", 1.6)
+
+
+def draw_upright(scenario: Scenario) -> Picture | None:
+    """The picture from top to bottom, for narrow screens. None for a network with a link that skips a column."""
+    nodes, links = {node.name: node for node in scenario.nodes}, scenario.links
+    rows = _columns(list(nodes), links, link_under_study(scenario))
+    row_of = {name: number for number, names in enumerate(rows) for name in names}
+    below: dict[int, list[LinkSpec]] = {number: [] for number in range(len(rows))}
+    for link in links:
+        ends = sorted(row_of[end] for end in link.ends)
+        if len(ends) != 2 or ends[1] != ends[0] + 1:
+            return None
+        below[ends[0]].append(link)
+    picture, places, y = Picture(UPRIGHT_WIDTH, 0.0, _description(scenario)), dict[str, tuple[float, float]](), MARGIN
+    for number, names in enumerate(rows):
+        y += NODE_HEIGHT / 2
+        shown = names if len(names) <= MOST_BESIDE else names[: MOST_BESIDE - 1]
+        hidden = names[len(shown) :]
+        slot = UPRIGHT_WIDTH / (len(shown) + bool(hidden))
+        places |= {name: ((place + 0.5) * slot, y) for place, name in enumerate(shown)}
+        if hidden:
+            picture.labels.append(Label(UPRIGHT_WIDTH - slot / 2, y, f"and {len(hidden)} more", "soft"))
+        y += NODE_HEIGHT / 2
+        # Beside a single link, else where a fan leaves room, for its first link.
+        labels = list(dict.fromkeys(tuple(_upright_labels(link, row_of)) for link in below[number]))
+        is_fan = len({link.ends for link in below[number]}) > 1
+        lines = [line for texts in (labels[:1] if is_fan else labels) for line in texts]
+        if is_fan and len(labels) > 1:
+            lines.append("others differ")
+        if not below[number]:
+            continue
+        gap = (1.6 if is_fan else 1.0) * LINE * len(lines) + 20
+        top = (
+            y + (gap - LINE * len(lines)) / 2
+            if not is_fan
+            else y + 4
+            if len(names) == 1
+            else y + gap - LINE * len(lines)
+        )
+        left = 4.0 if is_fan else UPRIGHT_WIDTH / 2 + 10
+        for at, text in enumerate(lines):
+            fitted = _fitted(text, 10.5, UPRIGHT_WIDTH - left)
+            picture.labels.append(Label(left, top + (at + 0.5) * LINE, fitted, size=10.5, centred=False))
+        y += gap
+    for link in links:
+        if all(end in places for end in link.ends):
+            (x0, y0), (x1, y1) = sorted((places[end] for end in link.ends), key=lambda place: place[1])
+            aside = TWIN * _aside(link, links)
+            line = (x0 + aside, y0 + NODE_HEIGHT / 2, x1 + aside, y1 - NODE_HEIGHT / 2)
+            picture.wires.append(Wire(*line, *_stroke(link)))
+    for name, place in places.items():
+        _add_node(picture, nodes[name], *place)
+    picture.height = _add_flows(picture, scenario, y + 4, 10.5)
+    return picture
+
+
+def _upright_labels(link: LinkSpec, row_of: Mapping[str, int]) -> list[str]:
+    """The labels of a link that is drawn from top to bottom."""
+    arrows = "↓↑" if row_of[link.ends[0]] < row_of[link.ends[1]] else "↑↓"
+    turned = str.maketrans("→←↔", f"{arrows}↕")
+    return [text.translate(turned) for texts in _labels(link) for text in texts]
 
 
 def _add_label(picture: Picture, link: LinkSpec, places: Places, aside: int, outer: str) -> None:

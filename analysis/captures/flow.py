@@ -8,12 +8,13 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis import exchanges, slices
+from analysis import exchanges, outputs, slices
 from analysis.captures.losses import retransmitted, timeouts
 from analysis.captures.rtt import rtt_samples
 from analysis.captures.segments import FAST_RETRANSMISSION, FLOW_TELEMETRY, is_a, step_mean, step_variation
 from analysis.captures.tables import MissingCapture, Tables
 from analysis.exchanges import DATAGRAMS, UDP_HEADERS
+from analysis.records import read_records
 from analysis.runs import Flow, RunView, Slices
 from testbed.scenario import Flow as FlowSpec
 
@@ -54,16 +55,19 @@ class CapturedFlow(Flow):
         A connection has the same `stream` in every capture: its place among those of its client port, in order of time.
         """
         addresses = self.tables.addresses
+        # The receiver's program may have opened them (found_flows.turn): the flow's port is the sender's then.
+        turned = self.spec.command is not None and self.spec.command.client_at == "to"
+        port, other = ("client_port", "server_port") if turned else ("server_port", "client_port")
         rows = self.tables.connections.filter(
             pl.col("client").is_in(addresses.get(self.sender, []))
             & pl.col("server").is_in(addresses.get(self.receiver, []))
-            & (pl.col("server_port") == self.spec.port)
+            & (pl.col(port) == self.spec.port)
         ).sort("file", "first_ns", maintain_order=True)
-        nth = pl.int_range(pl.len()).over("file", "client", "client_port", "server")
+        nth = pl.int_range(pl.len()).over("file", "client", other, "server")
         keys = rows.with_columns(nth.alias("nth"))
-        ranked = keys.group_by("client", "client_port", "server", "nth").agg(pl.col("first_ns").min())
-        ranked = ranked.sort("first_ns", "client", "client_port", "nth").with_row_index("stream").drop("first_ns")
-        return keys.join(ranked, on=["client", "client_port", "server", "nth"], maintain_order="left").drop("nth")
+        ranked = keys.group_by("client", other, "server", "nth").agg(pl.col("first_ns").min())
+        ranked = ranked.sort("first_ns", "client", other, "nth").with_row_index("stream").drop("first_ns")
+        return keys.join(ranked, on=["client", other, "server", "nth"], maintain_order="left").drop("nth")
 
     def _segments(self, node: str) -> pl.DataFrame:
         captured = [interface.interface for interface in self.tables.interfaces if interface.node == node]
@@ -151,8 +155,7 @@ class CapturedFlow(Flow):
         path = self._telemetry_path()
         if path is None or not path.is_file():
             raise MissingCapture(f"flow {self.name} left no telemetry: set capture.telemetry to true")
-        empty = pl.DataFrame(schema=FLOW_TELEMETRY)
-        rows = pl.read_ndjson(path, schema=FLOW_TELEMETRY) if path.stat().st_size else empty
+        rows = read_records(path, FLOW_TELEMETRY)
         # Stacks count from the flow's start.
         return rows.with_columns((pl.col("t_ns") / 1e9 + self.begun_s).alias("t_s"))
 
@@ -194,8 +197,11 @@ class CapturedFlow(Flow):
     def completed_s(self) -> float | None:
         """Arrival of the last byte, all bytes before it having arrived; None if unfinished, or without a size.
 
-        The bytes of all its connections count together.
+        The bytes of all its connections count together. A flow of programs is complete when its client has ended.
         """
+        programs = outputs.program_report(self.tables.folder, self.spec)
+        if programs is not None:
+            return float(programs.ended_s) if programs.client.ended == "itself" else None
         if self.size_bytes is None:
             return None
         done = self.arrivals.filter(pl.col("total") >= self.size_bytes)

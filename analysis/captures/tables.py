@@ -12,6 +12,7 @@ from typing import Any, Self
 import polars as pl
 
 from analysis.captures.segments import LINK_TELEMETRY
+from analysis.records import read_records
 from analysis.runs import Unmeasured
 from testbed.report import InterfaceReport, LinkReport, Report
 from testbed.scenario import Scenario
@@ -77,6 +78,5 @@ class Tables:
         path = None if self.folder is None else self.folder / "telemetry" / "links.jsonl"
         if path is None or not path.is_file():
             raise MissingCapture("the run kept no telemetry of its links: set capture.telemetry to true")
-        empty = pl.DataFrame(schema=LINK_TELEMETRY)
-        rows = pl.read_ndjson(path, schema=LINK_TELEMETRY) if path.stat().st_size else empty
+        rows = read_records(path, LINK_TELEMETRY)
         return rows.with_columns((pl.col("t_ns") / 1e9).alias("t_s"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from analysis.estimates import AT_LEAST_0, SHARE, Bounds, Estimate
-from analysis.results import MetricValue
+from analysis.results import MetricValue, is_output
 from analysis.runs import RunView, Unmeasured
 
 Function = TypeVar("Function", bound=Callable[..., float | None])
@@ -91,7 +91,7 @@ def bounds_of(unit: str) -> Bounds:
 
 def estimate(name: str, unit: str, values: Sequence[float]) -> Estimate:
     """The mean of a metric's values over runs, within the metric's bounds. Older stores may have other metrics."""
-    within = METRICS[name].bounds if name in METRICS else bounds_of(unit)
+    within = METRICS[name].bounds if name in METRICS else Bounds() if is_output(name) else bounds_of(unit)
     return Estimate(tuple(values), within, resolution=1.0 if unit == "count" else 0.0)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -59,6 +60,22 @@ class Artefacts(Protocol):
 
     def remove_failed(self, run_id: str) -> None:
         """Deletes the files of a failed attempt, if there are any."""
+
+
+class Patience:
+    """How long a call of a file system may take from now on."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self, size: int = 0) -> None:
+        """A call begins that transfers so many bytes."""
+        self.limit_s = ANSWER_S + size / SLOWEST_BYTES_PER_S
+        self._ends_s = time.monotonic() + self.limit_s
+
+    def left_s(self) -> float:
+        """Time that the call has left; at most 0 if it takes too long."""
+        return self._ends_s - time.monotonic()
 
 
 def _below(run_id: str) -> str:
@@ -147,7 +164,7 @@ class RemoteArtefacts:
         """Deletes versions that do not count any more. What the place does not delete costs its space only."""
         with contextlib.suppress(Exception):
             for entry in stale:
-                _answer(partial(self._files.rm, entry, recursive=True))
+                _answer(partial(self._clear, entry))
 
     def remove(self, run_id: str) -> None:
         """Deletes a run's files, if it has any."""
@@ -165,10 +182,10 @@ class RemoteArtefacts:
             return here
         try:
             top = f"{self._at(run_id)}/{VERSION}{version}"
-            if not _answer(partial(self._files.exists, top)):
+            if not _answer(lambda _: self._files.exists(top)):
                 # A release before versions put the files there.
                 top = self._at(run_id)
-                if not _answer(partial(self._files.exists, top)):
+                if not _answer(lambda _: self._files.exists(top)):
                     return here
         except Exception as error:  # noqa: BLE001
             raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
@@ -178,13 +195,7 @@ class RemoteArtefacts:
         with ScratchFolder(here.parent, "part-") as making:
             try:
                 expected = sizes()
-                for path in _answer(partial(self._files.find, top)):
-                    name = path[len(top) :].lstrip("/")
-                    if name.startswith(VERSION):
-                        continue
-                    to = making / name
-                    to.parent.mkdir(parents=True, exist_ok=True)
-                    _answer(partial(self._files.get_file, path, str(to)), expected.get(name, 0))
+                _answer(partial(self._fetch, top, making, expected))
                 for name, size in expected.items():
                     file = making / name
                     _check(name, file.stat().st_size if file.exists() else 0, size)
@@ -226,7 +237,7 @@ class RemoteArtefacts:
             ArtefactError: the place does not say.
         """
         try:
-            exists = _answer(partial(self._files.exists, self._failed(run_id)))
+            exists = _answer(lambda _: self._files.exists(self._failed(run_id)))
         except Exception as error:  # noqa: BLE001
             raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
         return f"{self.url.rstrip('/')}/{FAILED}/{run_id}" if exists else None
@@ -238,30 +249,55 @@ class RemoteArtefacts:
     def _put(self, target: str, folder: Path, paths: Sequence[Path]) -> None:
         """Uploads a folder's files in place of those at `target`, and deletes the folder."""
         with _putting(self.url):
-            self._clear(target)
-            for path in paths:
-                at, size = f"{target}/{path.relative_to(folder).as_posix()}", path.stat().st_size
-                _answer(partial(self._files.makedirs, at.rpartition("/")[0], exist_ok=True))
-                _answer(partial(self._files.put_file, str(path), at), size)
-                self._files.invalidate_cache()
-                _check(at, _answer(partial(self._files.size, at)), size)
+            targets = {f"{target}/{path.relative_to(folder).as_posix()}": path for path in paths}
+            _answer(partial(self._upload, target, targets))
         shutil.rmtree(folder, ignore_errors=True)
 
     def _remove(self, target: str) -> None:
         try:
-            self._clear(target)
+            _answer(partial(self._clear, target))
         except Exception as error:  # noqa: BLE001
             raise ArtefactError(f"the artefacts of a run cannot be removed at {self.url}: {_said(error)}") from error
 
-    def _clear(self, target: str) -> None:
-        if _answer(partial(self._files.exists, target)):
-            _answer(partial(self._files.rm, target, recursive=True))
+    # Each of these calls the place several times, and announces each call.
+
+    def _upload(self, target: str, paths: Mapping[str, Path], patience: Patience) -> None:
+        self._clear(target, patience)
+        folders = set()
+        for at, path in paths.items():
+            above = at.rpartition("/")[0]
+            if above not in folders:
+                folders.add(above)
+                patience.renew()
+                self._files.makedirs(above, exist_ok=True)
+            patience.renew(path.stat().st_size)
+            self._files.put_file(str(path), at)
+        self._files.invalidate_cache()
+        for at, path in paths.items():
+            patience.renew()
+            _check(at, self._files.size(at), path.stat().st_size)
+
+    def _fetch(self, top: str, folder: Path, sizes: Mapping[str, int], patience: Patience) -> None:
+        for path in self._files.find(top):
+            name = path[len(top) :].lstrip("/")
+            if name.startswith(VERSION):
+                continue
+            to = folder / name
+            to.parent.mkdir(parents=True, exist_ok=True)
+            patience.renew(sizes.get(name, 0))
+            self._files.get_file(path, str(to))
+
+    def _clear(self, target: str, patience: Patience) -> None:
+        patience.renew()
+        if self._files.exists(target):
+            patience.renew()
+            self._files.rm(target, recursive=True)
 
     def _entries(self, folder: str) -> list[str]:
         """Paths of what is directly in a folder."""
         self._files.invalidate_cache()
         try:
-            return list(_answer(partial(self._files.ls, folder, detail=False)))
+            return list(_answer(lambda _: self._files.ls(folder, detail=False)))
         except FileNotFoundError:
             return []
 
@@ -281,33 +317,35 @@ def _putting(url: str) -> Iterator[None]:
         raise ArtefactError(f"the artefacts of a run cannot be put to {url}: {_said(error)}") from error
 
 
-def _answer(call: Callable[[], T], size: int = 0) -> T:
-    """What a call of a file system returns.
+def _answer(work: Callable[[Patience], T]) -> T:
+    """The result of calls of a file system.
 
     Args:
-        call: goes on in its thread if it takes too long, because nothing can end it.
-        size: bytes that it transfers.
+        work: announces each of its calls but the first. It goes on in its thread if one takes too long, because nothing
+            can end it.
 
     Raises:
-        TimeoutError: it took longer than ANSWER_S, and than SLOWEST_BYTES_PER_S allows for.
+        TimeoutError: a call took longer than ANSWER_S, and than SLOWEST_BYTES_PER_S allows for.
     """
     results: list[T] = []
     errors: list[Exception] = []
+    patience = Patience()
 
     def attempt() -> None:
         try:
-            results.append(call())
+            results.append(work(patience))
         except Exception as error:  # noqa: BLE001 (raised again below)
             errors.append(error)
 
-    limit_s = ANSWER_S + size / SLOWEST_BYTES_PER_S
+    # One thread for all calls: a landing makes dozens.
     thread = threading.Thread(target=attempt, daemon=True)
     thread.start()
-    thread.join(limit_s)
+    while thread.is_alive() and (left_s := patience.left_s()) > 0:
+        thread.join(left_s)
     if errors:
         raise errors[0]
     if not results:
-        raise TimeoutError(f"no answer within {limit_s:.0f} s")
+        raise TimeoutError(f"no answer within {patience.limit_s:.0f} s")
     return results[0]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -122,6 +122,21 @@ class Database:
                     connection.exec_driver_sql("ROLLBACK")
                 raise
             connection.exec_driver_sql("COMMIT")
+
+    def insert(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Inserts rows that have values for the same columns. All values must be of JSON's types."""
+        if not rows:
+            return
+        if not self.is_postgresql:
+            connection.execute(sa.insert(table), rows)
+            return
+        # The server would otherwise execute one statement a row, which takes most of a landing.
+        columns = [table.c[name] for name in rows[0]]
+        given = sa.func.json_to_recordset(sa.bindparam("rows", list(rows), sa.JSON)).table_valued(
+            *(sa.column(column.name, column.type) for column in columns), name="given"
+        )
+        query = sa.select(*given.render_derived(with_types=True).c)
+        connection.execute(sa.insert(table).from_select([column.name for column in columns], query))
 
     def read(self, query: Any, row: Callable[..., Row]) -> list[Row]:
         """The rows of a query; `row` takes its columns by name."""

@@ -71,17 +71,16 @@ def land(database: Database, artefacts: Artefacts, landing: Landing, replaces: b
             return
         if known == "valid":
             _keep_values(connection, landing.run_id, values["landed"])
-        connection.execute(sa.delete(run).where(run.c.id == landing.run_id))
+        if known is not None:
+            connection.execute(sa.delete(run).where(run.c.id == landing.run_id))
         connection.execute(sa.insert(run).values(values))
         rows = [
             {"run_id": landing.run_id, "name": row.metric, "subject": row.subject, "value": row.value,
              "unit": row.unit}
             for row in landing.metrics if math.isfinite(row.value)
         ]  # fmt: skip
-        if rows:
-            connection.execute(sa.insert(metric), rows)
-        if files:
-            connection.execute(sa.insert(file), [{"run_id": landing.run_id, **row} for row in files])
+        database.insert(connection, metric, rows)
+        database.insert(connection, file, [{"run_id": landing.run_id, **row} for row in files])
         # Inside the transaction: a row without its files can then never be seen, and a folder without its row is
         # simply replaced by the next landing.
         try:

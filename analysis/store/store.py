@@ -118,12 +118,12 @@ class Store:
                 {"campaign_id": new.id, "number": number, "parameters": [list(pair) for pair in pairs]}
                 for number, pairs in enumerate(points)
             ]
-            connection.execute(sa.insert(point), rows)
+            self._database.insert(connection, point, rows)
             rows = [
                 {"campaign_id": new.id, "point": at, "repetition": repetition, "run_id": run_id}
                 for at, repetition, run_id in members
             ]
-            connection.execute(sa.insert(membership), rows)
+            self._database.insert(connection, membership, rows)
 
     def set_progress(self, campaign_id: str, progress: ProgressRow) -> None:
         """Notes what a running campaign is doing."""

@@ -46,11 +46,12 @@ def compare(
     """
     from analysis import comparison
     from analysis.metrics import METRICS
+    from analysis.results import is_output
     from experiments.language import registry
     from experiments.tables import comparison_table
 
     for metric in metrics or ():
-        if metric not in METRICS:
+        if metric not in METRICS and not is_output(metric):
             fail(registry.unknown("metric", metric, METRICS), exits.BAD_INPUT)
     try:
         in_a, in_b = (comparison.load(name, folder, artefacts) for name in (a, b))

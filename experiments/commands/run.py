@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -191,13 +192,17 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
 
     typer.echo(f"{plan.title}\n")
     missing_ids = {run.id for run in missing}
-    for number, point in enumerate(plan.points):
-        runs = [run for run in plan.runs if plan.points[run.point] is point]
+    for number, of_point in itertools.groupby(plan.runs, key=lambda run: run.point):
+        runs, point = list(of_point), plan.points[number]
         n_done, n_missing = sum(run.id in done for run in runs), sum(run.id in missing_ids for run in runs)
         line = f"  {number + 1:3}  {n_done}/{len(runs)} done, {n_missing} to run  {point_label(point.parameters)}"
         typer.echo(line.rstrip())
     if note := exact_note(plan):
         typer.echo(f"\n{note}")
+    if plan.programs:
+        typer.echo(
+            f"\nThis campaign runs programs on this machine or lab, with your rights: {', '.join(plan.programs)}"
+        )
     # How fast virtual time passes depends on the simulator.
     passing = "of virtual time" if in_virtual_time(plan.backend) else "one after another"
     typer.echo(

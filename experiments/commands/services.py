@@ -19,11 +19,19 @@ def runner(
     jobs: JobsOption = None,
     tries: TriesOption = TRIES,
     once: Annotated[bool, typer.Option("--once", help="Exit as soon as no request is waiting; for scripts.")] = False,
+    allow_commands: Annotated[
+        bool,
+        typer.Option(
+            "--allow-commands",
+            help="Run campaigns with flows of kind command. Visitors of the site can then run any program with your "
+            "rights (SECURITY.md).",
+        ),
+    ] = False,
 ) -> None:
     """Run the campaigns that visitors of the site request, until interrupted. The site itself runs nothing."""
     from experiments.runner import Runner
 
-    if Runner(store_location(results), jobs, tries, console()).serve(once):
+    if Runner(store_location(results), jobs, tries, console(), allow_commands).serve(once):
         raise typer.Exit(exits.FAILED)
 
 
@@ -55,6 +63,14 @@ def serve(
             help="Host name that requests may use in addition to the address; needed behind a proxy. Repeatable.",
         ),
     ] = None,
+    allow_commands: Annotated[
+        bool,
+        typer.Option(
+            "--allow-commands",
+            help="Accept campaigns with flows of kind command, for runners with the same option. Visitors can then run "
+            "any program with the runner's rights (SECURITY.md).",
+        ),
+    ] = False,
 ) -> None:
     """Show results in a browser, by default on 127.0.0.1 only."""
     from web.serve import serve as serve_site
@@ -62,7 +78,7 @@ def serve(
     if artefacts:
         # The site opens its store from the environment.
         os.environ["BACKCHANNEL_ARTEFACTS"] = artefacts
-    serve_site(store_location(results), host, port, token_file, name or [])
+    serve_site(store_location(results), host, port, token_file, name or [], allow_commands)
 
 
 def scheduler(

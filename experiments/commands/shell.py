@@ -172,35 +172,37 @@ def _note(text: str) -> None:
 
 def _on_running(verb: str, words: Sequence[str], command: Sequence[str], session: str | None, as_json: bool) -> None:
     from experiments.sessions import control, panel
+    from experiments.sessions.state import change, read_state
 
     name = control.only(session)
     match verb:
         case "set":
-            made = control.ask(name, {"op": "set", "words": list(words)})["changes"]
+            made = change(name, None, words)
             if as_json:
-                typer.echo(json.dumps(made, indent=2))
-            for change in made if not as_json else ():
-                typer.echo(panel.change_text(change))
+                typer.echo(json.dumps([one.as_json() for one in made], indent=2))
+            for one in made if not as_json else ():
+                typer.echo(panel.change_text(one))
         case "enter":
             _enter(name, words, command)
         case "status":
-            status = control.ask(name, {"op": "status"})
-            typer.echo(json.dumps(status, indent=2) if as_json else panel.text(status, None, 0.0))
+            state = read_state(name)
+            typer.echo(json.dumps(state.as_json(), indent=2) if as_json else panel.text(state, None))
         case "watch":
             _watch(name)
 
 
 def _watch(name: str) -> None:
-    from experiments.sessions import control, panel
+    from experiments.sessions import panel
+    from experiments.sessions.state import SessionState, read_state
     from testbed.errors import TestbedError
 
-    before: dict[str, Any] | None = None
+    before: SessionState | None = None
     try:
         while True:
-            status = control.ask(name, {"op": "status"})
-            text = panel.text(status, before, 1.0)
+            state = read_state(name)
+            text = panel.text(state, before)
             typer.echo(f"\033[H\033[J{text}" if sys.stdout.isatty() else text)
-            before = status
+            before = state
             time.sleep(1.0)
     except TestbedError as error:
         if before is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import multiprocessing
 import os
 import signal
 import threading
@@ -39,12 +40,16 @@ if TYPE_CHECKING:
 
 #: Time-outs in seconds: scheduler's answer, first worker, end of the connection, message to every worker.
 CONNECT_S, WORKER_S, CLOSE_S, SEND_S = 10.0, 30.0, 3.0, 5.0
+#: Seconds for which the end of this machine's workers is waited for before they are killed.
+CLUSTER_CLOSE_S = 60.0
 #: Seconds for which a scheduler may be unreachable.
 UNREACHABLE_S = 10.0
 #: Seconds between two queries of the scheduler's workers.
 QUERY_INTERVAL_S = 0.5
 #: A machine's status is due after this part of STATUS_INTERVAL_S, because its workers' intervals vary.
 DUE = 0.9
+#: States of futures that will have no result.
+FORGOTTEN = ("lost", "cancelled")
 #: Jobs that a worker takes at once. The runner limits the cells, and a waiting job takes no thread.
 MOST_JOBS = 1024
 _numbers = itertools.count()
@@ -204,7 +209,13 @@ class DaskExecutor:
             _in_thread(lambda: self._client.unregister_worker_plugin(self._name)).join(SEND_S)
         self._client.close(timeout=CLOSE_S)
         if self._cluster is not None:
-            self._cluster.close()
+            # A worker that was killed may be starting again, and Dask waits for it without a limit.
+            closing = _in_thread(self._cluster.close)
+            closing.join(CLUSTER_CLOSE_S)
+            if closing.is_alive():
+                for child in multiprocessing.active_children():
+                    child.kill()
+                closing.join(CLUSTER_CLOSE_S)
             self._scratch.close()
 
     def _jobs(self, machine_id: str) -> dict[str, list[int]]:
@@ -266,6 +277,13 @@ class DaskExecutor:
             for entry in lost:
                 entry.future.cancel(force=True)
                 self._listener.on_lost(entry.machine_id, entry.job, f"the worker {worker} is gone")
+        # The scheduler forgets the jobs of a client whose connection breaks, and the workers stay.
+        with self._lock:
+            forgotten = [entry for entry in self._submitted.values() if entry.future.status in FORGOTTEN]
+            for entry in forgotten:
+                del self._submitted[entry.job.run.id]
+        for entry in forgotten:
+            self._listener.on_lost(entry.machine_id, entry.job, "the connection to the Dask scheduler broke")
 
     async def _worker_addresses(self) -> set[str] | None:
         """Workers by the scheduler's answer, or None without an answer.
@@ -284,7 +302,7 @@ class DaskExecutor:
             entry = self._submitted.get(job.run.id)
             if entry is None or entry.future is not future:
                 return
-            if future.status in ("lost", "cancelled"):  # the worker is gone; `_query` reports the loss
+            if future.status in FORGOTTEN:  # the worker is gone, or the connection broke; `_query` reports the loss
                 return
             del self._submitted[job.run.id]
             if all(other.worker != entry.worker for other in self._submitted.values()):

@@ -268,7 +268,7 @@ class Dispatcher:
         self._emit(RunFinished(self._plan(run), run))
 
     def _park(self, run: Run, attempt: int, reason: str) -> None:
-        """Puts a run back with all its attempts. The next one starts later, because it would fail too."""
+        """Puts a run back with all its attempts. The next one starts later: it would fail for the same reason."""
         now_s = time.monotonic()
         if self._lost_s is None:
             self._lost_s = now_s

@@ -14,17 +14,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+from analysis import outputs
 from analysis.captures import RunData
 from analysis.counters import CountedRun
 from analysis.metrics import Measured, measure
 from analysis.runs import RunView
 from analysis.store import Landing
 from analysis.store.documents import Batch, CpuShares, Documents, Manifest
+from experiments import found_flows
 from experiments.engine import machine
 from experiments.language.backends import SIM, VIRTUAL_KERNEL
 from experiments.language.campaign import Run
 from experiments.testbeds import OnProgress, Testbed, TestbedFactory
-from testbed import delivery, fidelity, node_binary
+from testbed import commands, delivery, fidelity, node_binary
 from testbed.addressing import as_json, interfaces, make_plan
 from testbed.audit import audited
 from testbed.cell import Cell, topology_key
@@ -211,8 +215,10 @@ def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, 
         report = audited(run.scenario, report, folder)
     scenario = run.scenario
     undelivered = delivery.problems(scenario, report, make_plan(scenario.nodes, scenario.links))
-    problems = sentences([*fidelity.problems(report, scenario.fidelity), *undelivered])
+    failed = commands.problems(scenario, report)
     measured = analyse(folder, run.scenario, report)
+    problems = sentences([*fidelity.problems(report, scenario.fidelity), *undelivered, *failed])
+    problems += outputs.read(folder, scenario).problems
     manifest = made.replace(
         **dict(machine.versions()), attempt=attempt, batch=batch, report=report, unmeasured=tuple(measured.unmeasured),
         analysed_s=time.time() - began,
@@ -220,6 +226,22 @@ def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, 
     documents = Documents(run.document.document, manifest.as_json())
     documents.write(folder)
     return Landing(run.id, run.backend, documents, measured.rows, problems, attempt, folder)
+
+
+def _orient(folder: Path, scenario: Scenario, report: Report) -> None:
+    """Lets direction 0 of a program's connections be the one of their flow, where the receiver has opened them."""
+    addresses: dict[str, list[str]] = {}
+    for interface in report.interfaces:
+        addresses.setdefault(interface.node, []).append(interface.address)
+    opened = [
+        pl.col("client").is_in(addresses.get(flow.to, []))
+        & pl.col("server").is_in(addresses.get(flow.from_, []))
+        & (pl.col("server_port") == flow.port)
+        for flow in scenario.workload
+        if flow.command is not None and flow.command.client_at == "to"
+    ]
+    if opened:
+        found_flows.turn(folder, pl.any_horizontal(opened))
 
 
 def lines_key(scenario: Scenario) -> str:
@@ -248,11 +270,13 @@ def analyse(folder: Path, scenario: Scenario, report: Report, trace: bool = True
         labelled = [f"{path.stem}={path}" for path in captures]
         if trace:
             node_binary.call("trace", "--out", str(folder), *labelled)
+            _orient(folder, scenario, report)
         views.append(RunData.load(folder, scenario, report))
     counted = CountedRun.load(folder, scenario, report)
     if counted is not None:
         views.append(counted)
     measured = measure(*views)
+    measured.rows.extend(outputs.read(folder, scenario).rows)
     for path in captures:
         # No name and no time inside: equal captures give equal files.
         with (

@@ -7,9 +7,11 @@ import hashlib
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from pydantic import ValidationError
 
@@ -18,10 +20,11 @@ from experiments.language.fields import assign, dotted, look_up, resolve
 from experiments.language.mechanisms import MechanismError
 from experiments.language.messages import message as message_of
 from experiments.language.problems import CampaignError, Problem
-from experiments.language.runs import Install, PointRuns, Run, Runs
+from experiments.language.runs import Install, Run, Runs, count_runs, programs_of
 from experiments.language.schema import Campaign
 from experiments.language.sweep import MAX_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
 from experiments.language.yaml_text import FieldPath
+from testbed.scenario import Scenario
 
 __all__ = ["WHOLE_CAMPAIGN", "Plan", "Point", "Run", "expand", "load"]
 
@@ -33,6 +36,10 @@ WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions", "arte
 
 #: Problems, the same ones at several points counted apart, after which the expansion ends.
 MAX_PROBLEMS = 200
+
+#: Points that are validated together, and validated points that a plan keeps.
+POINTS_AT_ONCE = 256
+CAMPAIGNS_KEPT = 256
 
 #: The swept fields of a point by their paths.
 Places = dict[FieldPath, Value]
@@ -49,6 +56,35 @@ class Point:
     is_exact: bool = False
 
 
+class Points(Sequence[Point]):
+    """The points of a campaign, made when they are asked for.
+
+    Args:
+        combinations: of the sweep.
+        counts: number of runs of each.
+        repetitions: of the campaign.
+    """
+
+    def __init__(self, combinations: Sequence[Combination], counts: Sequence[int], repetitions: int) -> None:
+        self._combinations = combinations
+        self._counts = counts
+        self._repetitions = repetitions
+
+    def __len__(self) -> int:
+        return len(self._combinations)
+
+    @overload
+    def __getitem__(self, index: int) -> Point: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Point]: ...
+    def __getitem__(self, index: int | slice) -> Point | list[Point]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        parameters = dict(itertools.chain.from_iterable(map(_parameters, self._combinations[number])))
+        return Point(number, parameters, self._counts[number] < self._repetitions)
+
+
 @dataclass(frozen=True)
 class Plan:
     """An expanded campaign."""
@@ -63,6 +99,8 @@ class Plan:
     repetitions: int
     points: Sequence[Point]
     runs: Sequence[Run]
+    #: The first word of every program that its flows run (kind `command`), each once.
+    programs: Sequence[str] = ()
 
     def in_lab(self, install: Install) -> Plan:
         """The same campaign on the hosts of a lab. Its runs have ids of that lab."""
@@ -79,12 +117,10 @@ class Plan:
         """Duration of the longest run, in s."""
         return max(run.duration_s for run in self.runs)
 
-    def first_runs(self) -> Iterator[Run]:
-        """The first run of every point."""
-        at = 0
-        for point in self.points:
-            yield self.runs[at]
-            at += 1 if point.is_exact else self.repetitions
+    def first_scenarios(self) -> Iterator[tuple[int, Scenario]]:
+        """The scenario of every point without the variation of repetitions, by the point's number."""
+        assert isinstance(self.runs, Runs)
+        return ((number, self.runs.scenario_of(number)) for number in range(len(self.points)))
 
     @property
     def run_ids(self) -> list[str]:
@@ -112,9 +148,16 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Plan:
 
 def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
     """Validates and expands a file that was read. Arguments and errors are those of `load`."""
+    with _reading(file):
+        return _expand(file, overrides)
+
+
+@contextmanager
+def _reading(file: source.Source) -> Iterator[None]:
+    """Fields that name a file read it beside this one."""
     token = registry.FILES.set(file.file)
     try:
-        return _expand(file, overrides)
+        yield
     finally:
         registry.FILES.reset(token)
 
@@ -130,40 +173,46 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
     # An override such as stack.sack needs the default stack.
     values.setdefault("stack", "reno")
     applied = dict(expansion.override(values, text) for text in overrides)
-    points: list[Point] = []
-    runs: list[PointRuns] = []
+    combinations = expansion.combinations(values.pop(SWEEP, None), values)
+    counts: list[int] = []
     total = 0
     campaign: Campaign | None = None
-    for number, combination in enumerate(expansion.combinations(values.pop(SWEEP, None), values)):
-        point_values = copy.deepcopy(values)
-        places = expansion.assign(point_values, combination)
-        if places is None:
-            continue
-        campaign = expansion.validate(point_values, places)
+    programs: dict[str, None] = {}
+    for start in range(0, len(combinations), POINTS_AT_ONCE):
+        for campaign in expansion.validate(values, combinations[start : start + POINTS_AT_ONCE]):
+            counts.append(count_runs(campaign))
+            programs |= dict.fromkeys(programs_of(campaign))
+            total += counts[-1]
         expansion.raise_problems(more_than=MAX_PROBLEMS)
-        is_exact = False
-        if campaign is not None:
-            runs.append(PointRuns(number, campaign))
-            total += runs[-1].count
-            is_exact = runs[-1].count < campaign.repetitions
-        if total > MAX_RUNS:
+        repetitions = 1 if campaign is None else campaign.repetitions
+        # Where the first points have all of their repetitions, the others are not validated to count theirs.
+        if max(total, len(combinations) * repetitions if total == len(counts) * repetitions else 0) > MAX_RUNS:
             message = f"the sweep and the repetitions make more than {MAX_RUNS} runs, the maximum of a campaign"
             expansion.report(("repetitions",), message)
             expansion.raise_problems()
-        points.append(Point(number, dict(itertools.chain.from_iterable(map(_parameters, combination))), is_exact))
+    points = Points(combinations, counts, 1 if campaign is None else campaign.repetitions)
     if campaign is not None and campaign.figure is not None and set(applied) <= {"backend"}:
         # An override may remove an axis that the figure uses. The figure then shows the other axes.
         axes: dict[str, list[str]] = {}
-        for point in points:
-            for name, label in point.parameters.items():
+        for combination in combinations:
+            for name, label in itertools.chain.from_iterable(map(_parameters, combination)):
                 axes.setdefault(name, []).append(label)
         for problem in campaign.figure.problems(campaign.measures, axes):
             expansion.report(("figure",), problem)
     expansion.raise_problems()
     assert campaign is not None
+
+    @lru_cache(maxsize=CAMPAIGNS_KEPT)
+    def campaign_of(number: int) -> Campaign:
+        with _reading(file):
+            point_values = dict(values)
+            expansion.assign(point_values, combinations[number])
+            return Campaign.model_validate(point_values)
+
     return Plan(
         name=campaign.name, title=campaign.title or campaign.name, file=file.name, text=file.text, overrides=applied,
-        backend=campaign.backend, seed=campaign.seed, repetitions=campaign.repetitions, points=points, runs=Runs(runs),
+        backend=campaign.backend, seed=campaign.seed, repetitions=campaign.repetitions, points=points,
+        runs=Runs(counts, campaign_of), programs=tuple(programs),
     )  # fmt: skip
 
 
@@ -221,24 +270,31 @@ class _Expansion:
                     raise ValueError(f"'{swept.field}' is swept twice; remove one of the axes")
                 if path[0] in WHOLE_CAMPAIGN:
                     raise ValueError(f"'{path[0]}' belongs to the campaign as a whole and cannot be swept")
-                assign(values, path, copy.deepcopy(swept.value))
+                assign(values, path, swept.value)
             except ValueError as error:
                 self.report(swept.place, str(error), swept.field)
             else:
                 places[path] = swept
         return places if len(places) == len(combination) else None
 
-    def validate(self, values: dict[str, Any], places: Places) -> Campaign | None:
-        """Validates a point. Returns None, after reporting, if a field is invalid."""
-        try:
-            campaign = Campaign.model_validate(values)
-        except ValidationError as error:
-            for details in error.errors(include_url=False):
-                self._report_invalid(dict(details), places)
-            return None
-        for path, text in checks.problems(campaign):
-            self.report(path, text)
-        return campaign
+    def validate(self, values: Mapping[str, Any], combinations: Sequence[Combination]) -> list[Campaign]:
+        """Validates points, and reports every problem. The result has the points whose fields are valid one by one."""
+        campaigns: list[Campaign] = []
+        for combination in combinations:
+            point_values = dict(values)
+            places = self.assign(point_values, combination)
+            if places is None:
+                continue
+            try:
+                campaigns.append(Campaign.model_validate(point_values))
+            except ValidationError as error:
+                for details in error.errors(include_url=False):
+                    self._report_invalid(dict(details), places)
+                self.raise_problems(more_than=MAX_PROBLEMS)
+        for problems in checks.problems(campaigns):
+            for path, text in problems:
+                self.report(path, text)
+        return campaigns
 
     def report(self, path: FieldPath, message: str, field: str = "") -> None:
         """Adds a problem.

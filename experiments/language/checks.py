@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from analysis.measures import chain_problem
 from experiments.language import registry, topologies
 from experiments.language.backends import EMULATED, REAL_PACKETS, SIM
 from experiments.language.mechanisms import Stack
+from experiments.language.routes import planned
 from experiments.language.schema import Campaign
 from experiments.language.yaml_text import FieldPath
 from testbed import kernel_links, kernel_tcp, node_binary
-from testbed.addressing import make_plan
+from testbed.addressing import make_plan, route_problem
 from testbed.errors import TestbedError
 from testbed.kernel_tcp import is_kernel_stack
-from testbed.scenario import LinkSpec
+from testbed.scenario import LinkSpec, Node
 
 #: Name of the links' telemetry. The telemetry of a flow has the name of the flow.
 LINKS = "links"
@@ -26,36 +29,136 @@ LINKS = "links"
 #: Least packet of a workload over UDP on real packets: headers of IPv6 and UDP, and the number.
 LEAST_NUMBERED_BYTES = 56
 
+#: Characters of JSON in one question to the node binary, beyond which it is asked.
+MOST_ASKED = 1_000_000
+
 #: A field and its problem.
 Finding = tuple[FieldPath, str]
 Nodes = Sequence[Mapping[str, Any]]
 Links = Sequence[Mapping[str, Any]]
 
 
-def problems(campaign: Campaign) -> Iterator[Finding]:
-    """All problems of a campaign whose fields are valid one by one."""
+@dataclass(frozen=True)
+class Built:
+    """The network of a campaign, and what is wrong with it as a graph."""
+
+    nodes: Nodes
+    links: Links
+    problems: Sequence[Finding]
+
+
+def problems(campaigns: Sequence[Campaign]) -> Iterator[list[Finding]]:
+    """All problems of each campaign. The fields of the campaigns are valid one by one.
+
+    The node binary is asked about the links and stacks of many of them at once.
+    """
+    built = [_build(campaign) for campaign in campaigns]
+    refusals = _Refusals()
+    for campaign, network in zip(campaigns, built, strict=True):
+        if not network.problems:
+            refusals.ask(_ours(network.links))
+            refusals.ask([stack.as_scenario() for _, stack in _stacks(campaign) if not is_kernel_stack(stack.name)])
+    refusals.flush()
+    for campaign, network in zip(campaigns, built, strict=True):
+        yield list(network.problems or _of_campaign(campaign, network, refusals))
+
+
+def _build(campaign: Campaign) -> Built:
     network = campaign.network
     if network.rtt is not None and network.rtt[0] < 2 * topologies.near_half_s(network):
         least_ms = 2000 * topologies.near_half_s(network)
-        yield ("network", "rtt"), f"must be at least {least_ms:g} ms, the delay of the line and the clients' wires"
-        return
+        message = f"must be at least {least_ms:g} ms, the delay of the line and the clients' wires"
+        return Built((), (), [(("network", "rtt"), message)])
     nodes, links = topologies.build(network, campaign.workload, random.Random(0))
-    graph_problems = list(_of_graph(nodes, links))
-    if graph_problems:
-        yield from graph_problems
-        return
+    found = list(_of_graph(nodes, links))
+    if not found:
+        shape_of_nodes = tuple((node["name"], node["kind"]) for node in nodes)
+        shape_of_links = tuple(
+            (link["name"], tuple(link["ends"]), link["options"].get("one_way", False)) for link in links
+        )
+        reason = _plan_problem(shape_of_nodes, shape_of_links)
+        found = [] if reason is None else [(("network",), reason)]
+        if not found and any(node.get("routes") for node in nodes):
+            found = list(_of_routes(nodes, links))
+    return Built(nodes, links, found)
+
+
+#: Name and kind of each node; name, ends and whether it is one-way of each link.
+NodeShapes = tuple[tuple[str, str], ...]
+LinkShapes = tuple[tuple[str, tuple[str, ...], bool], ...]
+
+
+@lru_cache(maxsize=64)
+def _plan_problem(nodes: NodeShapes, links: LinkShapes) -> str | None:
+    """Why a network cannot have addresses and routes; None if it can. They depend on its shape alone."""
+    way: dict[str, Any] = {"queue": {"name": "droptail"}}
     try:
-        make_plan(nodes, links)
+        make_plan(
+            [{"name": name, "kind": kind} for name, kind in nodes],
+            [
+                {"name": name, "kind": "", "ends": ends, "forward": way, "reverse": way,
+                 "options": {"one_way": one_way}}
+                for name, ends, one_way in links
+            ],
+        )  # fmt: skip
     except TestbedError as error:
-        yield ("network",), str(error)
-        return
-    yield from _of_links(campaign, links)
-    yield from _of_stacks(campaign)
+        return str(error)
+    return None
+
+
+class _Refusals:
+    """Why the node binary cannot build links and stacks. Texts may contain traces, so few are held at once."""
+
+    def __init__(self) -> None:
+        self._asked: set[bytes] = set()
+        self._waiting: dict[bytes, str] = {}
+        self._waiting_length = 0
+        self._reasons: dict[bytes, str] = {}
+
+    def ask(self, specs: Sequence[Mapping[str, Any]]) -> None:
+        """Includes links or stacks, as in a scenario, in the next question."""
+        for spec in specs:
+            text = json.dumps(spec, sort_keys=True)
+            digest = hashlib.sha256(text.encode()).digest()
+            if digest not in self._asked:
+                self._asked.add(digest)
+                self._waiting[digest] = text
+                self._waiting_length += len(text)
+                if self._waiting_length > MOST_ASKED:
+                    self.flush()
+
+    def flush(self) -> None:
+        """Asks."""
+        if self._waiting:
+            reasons = node_binary.call("check", stdin=f"[{','.join(self._waiting.values())}]")
+            answers = zip(self._waiting, reasons, strict=True)
+            self._reasons |= {digest: str(reason) for digest, reason in answers if reason is not None}
+            self._waiting, self._waiting_length = {}, 0
+
+    def of(self, specs: Sequence[Mapping[str, Any]]) -> str | None:
+        """Why the first of these that it cannot build is refused; None if it can build all."""
+        if not self._reasons:
+            return None
+        digests = (hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).digest() for spec in specs)
+        return next((self._reasons[digest] for digest in digests if digest in self._reasons), None)
+
+
+def _ours(links: Links) -> Links:
+    """The links that the node binary serves."""
+    return [link for link in links if link["kind"] != kernel_links.KIND]
+
+
+def _of_campaign(campaign: Campaign, network: Built, refusals: _Refusals) -> Iterator[Finding]:
+    nodes, links = network.nodes, network.links
+    yield from _of_links(campaign, links, refusals)
+    yield from _of_stacks(campaign, refusals)
     yield from _of_stack_pairs(campaign)
     if campaign.warm_up >= campaign.duration:
         yield ("warm_up",), f"must be shorter than the duration, {campaign.duration:g} s"
     yield from _of_members(campaign)
-    yield from _of_flows(campaign, topologies.host_names(network, nodes))
+    yield from _of_flows(campaign, topologies.host_names(campaign.network, nodes))
+    yield from _of_paths(campaign, nodes, links)
+    yield from _of_commands(campaign)
     yield from _of_capture(campaign, links)
     yield from _of_variation(campaign)
     yield from _of_measures(campaign)
@@ -95,7 +198,39 @@ def _of_graph(nodes: Nodes, links: Links) -> Iterator[Finding]:
                 yield ("network", "links", number, "ends", index), registry.unknown("node", str(end), names)
 
 
-def _of_links(campaign: Campaign, links: Links) -> Iterator[Finding]:
+def _of_routes(nodes: Nodes, links: Links) -> Iterator[Finding]:
+    """Routes that lead nowhere."""
+    plan = make_plan([{**node, "routes": []} for node in nodes], links)
+    of_node = {name: node.interfaces for name, node in plan.nodes.items()}
+    kinds = {name: node.kind for name, node in plan.nodes.items()}
+    one_way = frozenset(str(link["name"]) for link in links if link["options"].get("one_way"))
+    for number, node in enumerate(nodes):
+        typed = Node.model_validate(node)
+        for place in range(len(typed.routes)):
+            problem = route_problem(place, typed, of_node, plan.links, kinds, one_way)
+            if problem is not None:
+                yield ("network", "nodes", number, "routes", place, problem[0]), problem[1]
+
+
+def _of_paths(campaign: Campaign, nodes: Nodes, links: Links) -> Iterator[Finding]:
+    """Flows whose packets, or the answers to them, do not arrive by the routes that nodes declare."""
+    if not any(node.get("routes") for node in nodes):
+        return
+    plan, specs = make_plan(nodes, links), [LinkSpec.model_validate(link) for link in links]
+    for number, flow in enumerate(campaign.workload):
+        for start, end in ((flow.from_, flow.to), (flow.to, flow.from_)):
+            known = start in plan.nodes and end in plan.nodes
+            if known and planned(plan, specs, start, end) is None:
+                key = "from" if start == flow.from_ else "to"
+                yield (
+                    ("workload", number, key),
+                    f"packets from {start} do not reach {end}, because the nodes' 'routes' send them round in a circle "
+                    "or leave them nowhere; check the routes of the nodes between them",
+                )
+                break
+
+
+def _of_links(campaign: Campaign, links: Links, refusals: _Refusals) -> Iterator[Finding]:
     for link in links:
         late = [
             change["at_s"]
@@ -107,8 +242,7 @@ def _of_links(campaign: Campaign, links: Links) -> Iterator[Finding]:
             message = f"link {link['name']} changes at {late[0]:g} s, but the run ends at {campaign.duration:g} s"
             yield ("network",), message
     reason = _kernel_link_refusal(links, campaign.backend)
-    others = [link for link in links if link["kind"] != kernel_links.KIND]
-    reason = reason or _link_refusal(json.dumps(others, sort_keys=True))
+    reason = reason or refusals.of(_ours(links))
     if reason:
         yield ("network",), reason
 
@@ -123,7 +257,7 @@ def _kernel_link_refusal(links: Links, backend: str) -> str | None:
     return next((reason for spec in specs if (reason := kernel_links.refusal(spec, is_here))), None)
 
 
-def _of_stacks(campaign: Campaign) -> Iterator[Finding]:
+def _of_stacks(campaign: Campaign, refusals: _Refusals) -> Iterator[Finding]:
     for path, stack in _stacks(campaign):
         backends = registry.find("stack", stack.name).backends
         if backends and campaign.backend not in backends:
@@ -138,10 +272,8 @@ def _of_stacks(campaign: Campaign) -> Iterator[Finding]:
             lack = kernel_tcp.lack(stack.name) if campaign.backend == EMULATED else None
             if lack:
                 yield path, lack
-        else:
-            reason = _stack_refusal(json.dumps(stack.as_scenario(), sort_keys=True))
-            if reason:
-                yield path, reason
+        elif reason := refusals.of([stack.as_scenario()]):
+            yield path, reason
 
 
 def _stacks(campaign: Campaign) -> Iterator[tuple[FieldPath, Stack]]:
@@ -233,6 +365,24 @@ def _of_application(campaign: Campaign, number: int) -> Iterator[Finding]:
         )
 
 
+def _of_commands(campaign: Campaign) -> Iterator[Finding]:
+    """What only flows of programs need: hosts of the kernel's TCP without options of sockets, and names of metrics."""
+    node_stacks = {node.name: node.stack for node in campaign.network.nodes}
+    for number, flow in enumerate(campaign.workload):
+        if flow.command is None:
+            continue
+        for end in (flow.from_, flow.to):
+            stack = node_stacks.get(end) or campaign.stack
+            sockets = [name for name in kernel_tcp.SOCKET_OPTIONS if stack.options.get(name) is not None]
+            if sockets:
+                yield (
+                    ("workload", number, "command"),
+                    f"the stack of host {end} has '{sockets[0]}', an option of sockets, and programs open their own; "
+                    "take it out, or set it by the program's own options",
+                )
+                break
+
+
 def _of_capture(campaign: Campaign, links: Links) -> Iterator[Finding]:
     capture = campaign.capture
     if not capture.telemetry and campaign.backend != SIM:
@@ -248,17 +398,3 @@ def _of_capture(campaign: Campaign, links: Links) -> Iterator[Finding]:
     for number, interface in enumerate(capture.at):
         if interface not in interfaces and interface != "none":
             yield ("capture", "at", number), registry.unknown("interface", interface, sorted(interfaces))
-
-
-@cache
-def _stack_refusal(stack: str) -> str | None:
-    """Why the node binary cannot build a research stack (JSON of name and options); None if it can."""
-    reason = node_binary.call("check", stdin=f"[{stack}]")[0]
-    return None if reason is None else str(reason)
-
-
-@cache
-def _link_refusal(links: str) -> str | None:
-    """Why the node binary rejects the first of these links (JSON) that it cannot build; None if it can build all."""
-    reasons = node_binary.call("check", stdin=links)
-    return next((str(reason) for reason in reasons if reason is not None), None)

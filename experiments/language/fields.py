@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,13 +54,15 @@ def assign(values: dict[str, Any], path: FieldPath, value: Any) -> None:
     """Sets the value at a resolved path. A mechanism that is only a name becomes a mapping when one of its options is
     set. A mechanism keeps its options when its name is set.
 
+    Mappings and lists on the path are replaced by copies, so other mappings may share everything below `values`.
+
     Raises:
         ValueError: a value on the path has no fields.
     """
     here: Any = values
     for depth, part in enumerate(path[:-1]):
         if isinstance(here, list):
-            here = here[int(part)]
+            here[int(part)] = here = copy.copy(here[int(part)])
             continue
         following = here.get(str(part))
         if following is None:
@@ -68,8 +71,7 @@ def assign(values: dict[str, Any], path: FieldPath, value: Any) -> None:
             following = {source.MECHANISMS[str(part)]: following}
         if not isinstance(following, dict | list):
             raise ValueError(f"{dotted(path[: depth + 1])} is '{following}', which has no fields")
-        here[str(part)] = following
-        here = following
+        here[str(part)] = here = copy.copy(following)
     last = path[-1]
     if isinstance(here, list):
         here[int(last)] = value

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from experiments.language import registry
 from experiments.language.mechanisms import ErrorModel, LinkKind, MiddleboxOrNone, Policy, Stack
-from experiments.language.quantities import Bytes, Model, Name, Rate, Seconds, quantity, time_range
+from experiments.language.quantities import Bytes, Model, Name, Rate, Seconds, default, quantity, time_range
 
 
 def _file(value: object) -> str | None:
@@ -49,9 +50,9 @@ class Direction(Model):
 
     rate: Rate | None = Field(None, description="bit/s; default: unlimited, the line only delays")
     delay: Seconds = 0.0
-    queue: Policy = Field(default_factory=lambda: Policy.model_validate("droptail"))
-    errors: list[ErrorModel] = []
-    changes: list[Change] = []
+    queue: Policy = Field(default_factory=default(Policy, "droptail"))
+    errors: list[ErrorModel] = Field(default_factory=list)
+    changes: list[Change] = Field(default_factory=list)
     header_compression: Literal["none", "cslip", "cslip-acks", "rfc1144"] = "none"
     slots: int = Field(default=16, ge=1, le=256, description="rfc1144: number of connection states")
     name_every_slot: bool = Field(default=False, description="rfc1144: every packet carries its slot number")
@@ -74,12 +75,7 @@ class Direction(Model):
             spec["rate_bps"] = round(self.rate)
         if self.errors:
             spec["errors"] = [model.as_scenario() for model in self.errors]
-        serial = (
-            "header_compression", "slots", "name_every_slot", "framing", "accm", "bits_per_byte", "free_options",
-        )  # fmt: skip
-        options = {
-            name: getattr(self, name) for name in serial if getattr(self, name) != type(self).model_fields[name].default
-        }
+        options = {name: value for name, default_ in _serial_defaults() if (value := getattr(self, name)) != default_}
         if self.device_buffer is not None:
             options["device_buffer_bytes"] = self.device_buffer
         if self.trace is not None:
@@ -91,12 +87,30 @@ class Direction(Model):
         return spec
 
 
+class Route(Model):
+    """Where a node sends packets for another node."""
+
+    to: str = Field(description="a node, or default: every node without a route of its own")
+    via: str = Field(description="the neighbour that gets the packets")
+    link: Name | None = Field(None, description="the link to it, where there are several")
+
+
+#: Fields of a direction that are options of serial lines.
+_SERIAL = ("header_compression", "slots", "name_every_slot", "framing", "accm", "bits_per_byte", "free_options")
+
+
+@cache
+def _serial_defaults() -> list[tuple[str, Any]]:
+    return [(name, Direction.model_fields[name].default) for name in _SERIAL]
+
+
 class Node(Model):
     """A node of a network without a named topology."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$", max_length=9)]
     kind: Literal["host", "router", "base-station"] = "host"
     stack: Stack | None = Field(None, description="stack of this host; default: the campaign's stack")
+    routes: list[Route] = Field([], description="in place of the routes with the fewest links")
 
 
 def _with_profile(value: object, kind_key: str) -> object:
@@ -128,7 +142,7 @@ class Link(Model):
 
     name: Name
     profile: str | None = Field(None, description="a line by name; fields of the file override its fields")
-    kind: LinkKind = Field(default_factory=lambda: LinkKind.model_validate("point-to-point"))
+    kind: LinkKind = Field(default_factory=default(LinkKind, "point-to-point"))
     ends: list[str] = Field(min_length=2)
     forward: Direction
     reverse: Direction | None = Field(None, description="default: as forward")
@@ -175,8 +189,8 @@ class Network(Model):
     mobiles: Annotated[int, quantity("count", above=0, most=200)] = 1
     #: Propagation delay of both ways, in s. Each pair of hosts draws from the range.
     rtt: tuple[float, float] | None = None
-    nodes: list[Node] = []
-    links: list[Link] = []
+    nodes: list[Node] = Field(default_factory=list)
+    links: list[Link] = Field(default_factory=list)
 
     @model_validator(mode="before")
     @classmethod

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -48,6 +50,14 @@ def time_range(value: object, what: str) -> tuple[float, float]:
     if low < 0 or high < low:
         raise ValueError(f"{what} must not be negative, and a range [from, to] must not end before it begins")
     return low, high
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def default(model: type[M], value: Any) -> Callable[[], M]:
+    """A factory of a frozen model's default, which is validated once."""
+    return cache(lambda: model.model_validate(value))
 
 
 #: bit/s. Scenarios have whole bit/s.

@@ -232,7 +232,7 @@ def entries() -> tuple[Entry, ...]:
     declared = node_binary.call("registry")
     keys = ("policies", "links", "directions", "error_models", "middleboxes", "stacks")
     entries_ = [_entry(raw) for key in keys for raw in declared[key]]
-    entries_ += [_entry(raw) for raw in declared["workloads"]]
+    entries_ += [_entry(raw, REAL_PACKETS if raw["name"] == "command" else ()) for raw in declared["workloads"]]
     entries_ += [
         Entry("profile", raw["name"], raw["summary"], raw["source"], spec=raw["spec"]) for raw in declared["profiles"]
     ]

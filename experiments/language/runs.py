@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import overload
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
 
 from experiments.language.identity import run_identity
 from experiments.language.scenarios import derive_seed, make_scenario
 from experiments.language.schema import Campaign
-from experiments.language.variation import is_repeated
+from experiments.language.variation import draws
 from testbed.installation import Installation
 from testbed.scenario import Scenario, ScenarioDocument
 
@@ -45,43 +45,53 @@ class Run:
         return float(self.document.document["duration_s"])
 
 
-@dataclass(frozen=True)
-class PointRuns:
-    """The repetitions of a valid point."""
+def count_runs(campaign: Campaign) -> int:
+    """Number of a point's runs: one where every repetition would be the same simulation."""
+    if campaign.backend != "sim" or campaign.repetitions == 1:
+        return campaign.repetitions
+    first = _scenario(campaign, 0)
+    if next(draws(first), None) is not None:
+        return campaign.repetitions
+    return 1 if {**first, "seed": 0} == {**_scenario(campaign, 1), "seed": 0} else campaign.repetitions
 
-    number: int
-    campaign: Campaign
-    #: Finds what plays a scenario's nodes and links.
-    install: Install | None = None
 
-    @cached_property
-    def count(self) -> int:
-        """Number of runs: one where every repetition would be the same simulation."""
-        if self.campaign.backend != "sim" or self.campaign.repetitions == 1:
-            return self.campaign.repetitions
-        first, second = (make_scenario(self.campaign, derive_seed(self.campaign.seed, each)) for each in (0, 1))
-        return 1 if is_repeated(first, second) else self.campaign.repetitions
+def programs_of(campaign: Campaign) -> Iterator[str]:
+    """The first word of every program that a point's flows run; none without flows of kind `command`."""
+    for flow in campaign.workload:
+        if flow.command is not None:
+            yield from flow.command.programs
 
-    def make(self, repetition: int) -> Run:
-        """One of the runs."""
-        scenario = make_scenario(self.campaign, derive_seed(self.campaign.seed, repetition))
-        document = ScenarioDocument(scenario)
-        installed = None if self.install is None else self.install(document.scenario)
-        run_id = run_identity(self.campaign.backend, scenario, None if installed is None else installed.as_json())
-        return Run(run_id, self.number, repetition, self.campaign.backend, document, installed)
+
+def _scenario(campaign: Campaign, repetition: int) -> dict[str, Any]:
+    return make_scenario(campaign, derive_seed(campaign.seed, repetition))
 
 
 class Runs(Sequence[Run]):
-    """The runs of all points, in the order of the points."""
+    """The runs of all points, in the order of the points.
 
-    def __init__(self, points: Sequence[PointRuns]) -> None:
-        self._points = points
-        self._ends = list(itertools.accumulate(point.count for point in points))
+    Args:
+        counts: number of runs of each point.
+        campaign_of: validates a point again, by its number. A large campaign has no room for all of its points.
+        install: finds what plays a scenario's nodes and links in a lab.
+    """
+
+    def __init__(
+        self, counts: Sequence[int], campaign_of: Callable[[int], Campaign], install: Install | None = None,
+    ) -> None:  # fmt: skip
+        self._counts = array("Q", counts)
+        self._ends = array("Q", itertools.accumulate(counts))
+        self._campaign_of = campaign_of
+        self._install = install
         self._kept: dict[int, Run] = {}
 
     def installed(self, install: Install) -> Runs:
         """The same runs in a lab."""
-        return Runs([replace(point, install=install) for point in self._points])
+        return Runs(self._counts, self._campaign_of, install)
+
+    def scenario_of(self, point: int) -> Scenario:
+        """The scenario of a point, without the variation of its repetitions."""
+        campaign = self._campaign_of(point)
+        return Scenario.model_validate(make_scenario(campaign, campaign.seed, is_varied=False))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -97,8 +107,15 @@ class Runs(Sequence[Run]):
         if number in self._kept:
             return self._kept[number]
         at = bisect.bisect_right(self._ends, number)
-        point = self._points[at]
-        run = point.make(number - self._ends[at] + point.count)
+        run = self._make(at, number - self._ends[at] + self._counts[at])
         if len(self) <= MAX_KEPT:
             self._kept[number] = run
         return run
+
+    def _make(self, point: int, repetition: int) -> Run:
+        campaign = self._campaign_of(point)
+        scenario = _scenario(campaign, repetition)
+        document = ScenarioDocument(scenario)
+        installed = None if self._install is None else self._install(document.scenario)
+        run_id = run_identity(campaign.backend, scenario, None if installed is None else installed.as_json())
+        return Run(run_id, point, repetition, campaign.backend, document, installed)

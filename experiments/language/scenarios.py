@@ -16,8 +16,14 @@ from testbed.virtual_kernel import kernels
 FIRST_PORT = 5001
 
 
-def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
-    """The scenario of one repetition (core::scenario::Scenario)."""
+def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> dict[str, Any]:
+    """The scenario of one repetition (core::scenario::Scenario).
+
+    Args:
+        campaign: a point.
+        seed: of the repetition.
+        is_varied: whether the repetition differs from others in what campaigns vary by default (variation).
+    """
     nodes, links = topologies.build(campaign.network, campaign.workload, random.Random(f"{seed}/network"))
     node_stacks = {node.name: node.stack for node in campaign.network.nodes}
     for node in nodes:
@@ -29,7 +35,7 @@ def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
         flow = campaign.workload[member.entry]
         low, high = flow.start
         start_s = round(low + draws.random() * (high - low), 6)
-        if low == high:
+        if low == high and is_varied:
             start_s = variation.start_s(flow, member.name)
         spec: dict[str, Any] = {
             "name": member.name, "kind": flow.kind, "from": member.from_, "to": member.to, "start_s": start_s,
@@ -45,6 +51,8 @@ def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
             spec["stack"] = {"name": flow.stack.name, **flow.stack.options}
         if flow.options:
             spec["options"] = flow.options
+        if flow.command is not None:
+            spec["command"] = flow.command.as_scenario()
         flows.append(spec)
     scenario = {
         "version": 1,
@@ -58,8 +66,9 @@ def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
         **({"fidelity": limits} if (limits := _fidelity_limits(campaign)) else {}),
         **({"kernel": kernels.name(campaign.kernel)} if campaign.backend == VIRTUAL_KERNEL else {}),
     }
-    rtt = campaign.network.rtt
-    variation.vary(scenario, has_rtt_range=rtt is not None and rtt[0] < rtt[1])
+    if is_varied:
+        rtt = campaign.network.rtt
+        variation.vary(scenario, has_rtt_range=rtt is not None and rtt[0] < rtt[1])
     return scenario
 
 

@@ -11,6 +11,7 @@ from analysis.measures import Measure, Split
 from experiments.language import registry
 from experiments.language.mechanisms import Stack, read_options
 from experiments.language.network import Network
+from experiments.language.programs import Command
 from experiments.language.quantities import (
     Bytes,
     Deviation,
@@ -19,6 +20,7 @@ from experiments.language.quantities import (
     PositiveSeconds,
     Seconds,
     Share,
+    default,
     quantity,
     time_range,
 )
@@ -38,8 +40,9 @@ class Flow(Model):
     size: Bytes | None = Field(None, description="bytes to send; default: send until the flow stops")
     count: Annotated[int, quantity("count", above=0, most=10_000)] = 1
     stack: Stack | None = Field(None, description="stack of this flow; default: the stack of its hosts")
+    command: Command | None = Field(None, description="programs of a flow of kind command")
     #: Options of the workload kind. Once validated: by their full names, in SI units.
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("kind")
     @classmethod
@@ -52,6 +55,19 @@ class Flow(Model):
         return time_range(value, "the start")
 
     @model_validator(mode="after")
+    def _command_of_its_kind(self) -> Flow:
+        if self.kind != "command":
+            if self.command is not None:
+                raise ValueError(f"'command' needs 'kind: command'; this flow is of kind {self.kind}")
+            return self
+        if self.command is None:
+            raise ValueError("a flow of kind command needs 'command', such as command: {client: [curl, ...]}")
+        for name in ("size", "stack"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"a flow of kind command has no '{name}': its programs open their own connections")
+        return self
+
+    @model_validator(mode="after")
     def _options_of_its_kind(self) -> Flow:
         options = read_options(registry.find("workload", self.kind), self.options, ("options",))
         object.__setattr__(self, "options", options)
@@ -62,14 +78,14 @@ class CounterSpec(Model):
     """Counters of a simulation, in bins of time."""
 
     every: PositiveSeconds
-    at: list[str] = Field([], description="links to count at; default: all")
+    at: list[str] = Field(default_factory=list, description="links to count at; default: all")
 
 
 class CaptureSpec(Model):
     """Captures, telemetry and counters of a run."""
 
     snaplen: Annotated[int, quantity("bytes", least=64, most=262_144)] = 128
-    at: list[str] = Field([], description="node:link interfaces to capture at; default: all")
+    at: list[str] = Field(default_factory=list, description="node:link interfaces to capture at; default: all")
     telemetry: bool = Field(
         True, description="whether stacks and links record samples; only the sim backend can go without"
     )
@@ -138,22 +154,22 @@ class Campaign(Model):
     backend: str = "emulated"
     kernel: str = Field(kernels.VERSIONS[0], description="Linux of the virtual-kernel backend")
     network: Network
-    stack: Stack = Field(default_factory=lambda: Stack.model_validate("reno"))
+    stack: Stack = Field(default_factory=default(Stack, "reno"))
     workload: list[Flow] = Field(min_length=1)
     duration: PositiveSeconds
     warm_up: Seconds = 0.0
-    capture: CaptureSpec = Field(default_factory=lambda: CaptureSpec.model_validate({}))
+    capture: CaptureSpec = Field(default_factory=default(CaptureSpec, {}))
     fidelity: FidelitySpec = Field(
-        default_factory=lambda: FidelitySpec.model_validate({}), description="limits that make a run invalid"
+        default_factory=default(FidelitySpec, {}), description="limits that make a run invalid"
     )
     variation: VariationSpec = Field(
-        default_factory=lambda: VariationSpec.model_validate({}), description="what repetitions vary, or none"
+        default_factory=default(VariationSpec, {}), description="what repetitions vary, or none"
     )
     #: The published table, figure or claim that the campaign reproduces, and the names that its targets give to
     #: metrics. They do not change a run.
     artefact: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)] | None = None
-    measures: dict[str, Measure] = {}
-    split: list[Split] = []
+    measures: dict[str, Measure] = Field(default_factory=dict)
+    split: list[Split] = Field(default_factory=list)
     figure: FigureSpec | None = Field(None, description="how the campaign's figure is drawn")
     repetitions: Annotated[int, quantity("count", above=0)] = 1
     seed: Annotated[int, quantity("count")] = 1

@@ -30,6 +30,8 @@ _HEAD = ", which is included above:"
 _ATTACHED = re.compile(rf"# (?!# )(.+){re.escape(_HEAD)}")
 #: The field, and the option of mechanisms, that names a file whose content becomes part of the scenario.
 TRACE = "trace"
+#: The field of a command that lists its files, whose content becomes part of the scenario too.
+FILES = "files"
 #: Fields that hold a mechanism, with the key of its name when it is written as a mapping.
 MECHANISMS = {"queue": "policy", "stack": "name", "link": "kind", "middlebox": "middlebox"}
 #: Keys of `defaults` in the order of their application: a default link may contain directions.
@@ -174,7 +176,7 @@ def _with_includes(name: str, text: str, include: Include, ancestors: tuple[str,
 
 
 def _with_traces(source: Source) -> Source:
-    """Attaches the traces that a file names to its text, so that the text is complete without its folder."""
+    """Attaches traces and programs' files to the text that names them, so that it is complete without its folder."""
     text = source.text
     for name in sorted(set(_traces(source.values, ""))):
         if packed.find(text, name) is None:
@@ -185,14 +187,14 @@ def _with_traces(source: Source) -> Source:
 
 
 def _traces(value: Any, field: str) -> Iterator[str]:
-    """Names of all traces in a file. A sweep names fields with dots and holds lists of names."""
+    """Names of all traces and programs' files in a file. A sweep names fields with dots and holds lists of names."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _traces(item, key)
     elif isinstance(value, list):
         for item in value:
             yield from _traces(item, field)
-    elif isinstance(value, str) and field.rpartition(".")[2] == TRACE:
+    elif isinstance(value, str) and field.rpartition(".")[2] in (TRACE, FILES):
         yield value
 
 

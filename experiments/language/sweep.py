@@ -17,6 +17,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from experiments.language import registry
@@ -24,8 +25,8 @@ from experiments.language.yaml_text import FieldPath
 
 #: The key of the campaign file.
 SWEEP = "sweep"
-#: Maximum number of points, and of points times repetitions, of a campaign. A point takes about 1 ms to validate.
-MAX_POINTS, MAX_RUNS = 20_000, 100_000
+#: Maximum number of points, and of points times repetitions, of a campaign.
+MAX_POINTS = MAX_RUNS = 100_000
 _AXES, _ZIP, _EXCLUDE, _INCLUDE = "axes", "zip", "exclude", "include"
 
 #: Receives a problem's place in the file and its message.
@@ -48,6 +49,7 @@ class Value:
 Combination = tuple[Value, ...]
 
 
+@lru_cache(maxsize=256)
 def split_field(field: str) -> FieldPath:
     """ "network.reverse.rate" or "workload.0.start" as a path."""
     return tuple(int(part) if part.isdecimal() and part.isascii() else part for part in field.split("."))
@@ -90,9 +92,11 @@ def combinations(sweep: Any, overrides: Mapping[FieldPath, Any], report: Report)
     if extra and any(value.axis for steps in groups for value in steps[0]):
         report((SWEEP, _INCLUDE), "points cannot be added to labelled axes; add a label to the axis instead")
         return []
-    exclusions = reader.rules(rules, expanded)
-    expanded = [point for point in expanded if not any(reader.matches(point, rule) for rule in exclusions)]
-    expanded += reader.extra(extra, fields, expanded)
+    if rules:
+        exclusions = reader.rules(rules, groups)
+        expanded = [point for point in expanded if not any(reader.matches(point, rule) for rule in exclusions)]
+    if extra:
+        expanded += reader.extra(extra, fields, expanded)
     if not expanded and not reader.failed:
         if groups:
             report((SWEEP, _EXCLUDE), "every point is excluded; remove a rule")
@@ -105,6 +109,8 @@ class _Reader:
     def __init__(self, overrides: Mapping[FieldPath, Any], report: Report) -> None:
         self._overrides = overrides
         self._report = report
+        #: Keys of the values of all axes, by `id`.
+        self._keys: dict[int, str] = {}
         self.failed = False
 
     def _fail(self, place: FieldPath, message: str) -> None:
@@ -223,14 +229,16 @@ class _Reader:
         return mappings
 
     def rules(
-        self, entries: Sequence[tuple[FieldPath, dict[str, Any]]], combinations_: Sequence[Combination]
+        self, entries: Sequence[tuple[FieldPath, dict[str, Any]]], groups: Sequence[Sequence[Combination]]
     ) -> list[dict[str, list[str]]]:
         """The exclusions that can apply: for each field, the keys of the excluded values."""
         values: dict[str, dict[str, Any]] = {}
-        labelled = {value.axis for value in itertools.chain(*combinations_) if value.axis}
-        for value in itertools.chain(*combinations_):
+        every_value = [value for steps in groups for value in itertools.chain(*steps)]
+        labelled = {value.axis for value in every_value if value.axis}
+        for value in every_value:
             shown = value.label or value.value
-            values.setdefault(_name(value), {})[_key(shown)] = shown
+            key = self._keys[id(value)] = _key(shown)
+            values.setdefault(_name(value), {})[key] = shown
         rules = []
         for place, entry in entries:
             rule: dict[str, list[str]] | None = {}
@@ -254,10 +262,9 @@ class _Reader:
                 rules.append(rule)
         return rules
 
-    @staticmethod
-    def matches(combination: Combination, rule: Mapping[str, Sequence[str]]) -> bool:
+    def matches(self, combination: Combination, rule: Mapping[str, Sequence[str]]) -> bool:
         """Whether a point has excluded values in every field of a rule."""
-        point = {_name(value): _key(value.label or value.value) for value in combination}
+        point = {_name(value): self._keys[id(value)] for value in combination}
         return all(point[field] in keys for field, keys in rule.items() if field in point)
 
     def extra(

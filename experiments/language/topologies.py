@@ -87,7 +87,10 @@ def build(
             return _packet_radio(network)
         case "wireless":
             return _wireless(network)
-    nodes = [{"name": node.name, "kind": node.kind} for node in network.nodes]
+    nodes: list[dict[str, Any]] = [{"name": node.name, "kind": node.kind} for node in network.nodes]
+    for made, node in zip(nodes, network.nodes, strict=True):
+        if node.routes:
+            made["routes"] = [route.model_dump(exclude_none=True) for route in node.routes]
     return nodes, [link.as_scenario() for link in network.links]
 
 

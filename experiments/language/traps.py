@@ -7,8 +7,9 @@ warnings of `./backchannel validate` and reject nothing, because each may be the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 from experiments.language import registry
@@ -49,16 +50,44 @@ class Trap:
     message: str
 
 
+@dataclass(frozen=True)
+class Scene:
+    """A scenario on a backend, with what several traps look at."""
+
+    backend: str
+    scenario: Scenario
+
+    @cached_property
+    def flows(self) -> Sequence[tuple[Flow, Route]]:
+        """Flows with their routes. Flows without a route are left out."""
+        routes = ((flow, route(self.scenario, flow.from_, flow.to)) for flow in self.scenario.workload)
+        return [(flow, hops) for flow, hops in routes if hops]
+
+    @cached_property
+    def used_directions(self) -> Sequence[tuple[LinkSpec, Direction]]:
+        """Directions with a rate and a queue limit that data cross."""
+        used = {(link.name, side) for _, hops in self.flows for link, side in hops}
+        return [
+            (link, side)
+            for link in self.scenario.links
+            for side in DIRECTIONS
+            if (link.name, side) in used
+            and link.direction(side).rate_bps
+            and _limit_packets(link.direction(side).queue)
+        ]
+
+
 def find(backend: str, scenario: Scenario) -> list[Trap]:
     """All findings for one scenario."""
-    traps = (Trap(name, *finding) for name, look in TRAPS.items() for finding in look(backend, scenario))
+    scene = Scene(backend, scenario)
+    traps = (Trap(name, *finding) for name, look in TRAPS.items() for finding in look(scene))
     return list(dict.fromkeys(traps))
 
 
-def queue_below_one_burst(_: str, scenario: Scenario) -> Iterator[Finding]:
+def queue_below_one_burst(scene: Scene) -> Iterator[Finding]:
     """A queue that is smaller than the initial window loses packets at the start of every connection."""
-    for flow, hops in _flows(scenario):
-        burst = _initial_window(scenario, flow)
+    for flow, hops in scene.flows:
+        burst = _initial_window(scene.scenario, flow)
         faster_bps = math.inf
         for link, side in hops:
             rate_bps = _rate_bps(link, side)
@@ -74,11 +103,11 @@ def queue_below_one_burst(_: str, scenario: Scenario) -> Iterator[Finding]:
             faster_bps = min(faster_bps, rate_bps)
 
 
-def timer_coarser_than_a_packet(backend: str, scenario: Scenario) -> Iterator[Finding]:
+def timer_coarser_than_a_packet(scene: Scene) -> Iterator[Finding]:
     """On a fast line several packets are due before a timer has fired once, so they leave in bursts."""
-    if backend not in REAL:
+    if scene.backend not in REAL:
         return
-    for link, side in _directions(scenario):
+    for link, side in _directions(scene.scenario):
         packet_s = PACKET_BYTES * 8 / _rate_bps(link, side)
         if 0 < packet_s < TIMER_S:
             yield (
@@ -89,11 +118,11 @@ def timer_coarser_than_a_packet(backend: str, scenario: Scenario) -> Iterator[Fi
             )  # fmt: skip
 
 
-def more_packets_than_the_emulator_carries(backend: str, scenario: Scenario) -> Iterator[Finding]:
+def more_packets_than_the_emulator_carries(scene: Scene) -> Iterator[Finding]:
     """Packets beyond the capacity of one core are late, and every run is invalid."""
-    if backend != "emulated":
+    if scene.backend != "emulated":
         return
-    for flow, hops in _flows(scenario):
+    for flow, hops in scene.flows:
         slowest_bps = min(_rate_bps(link, side) for link, side in hops)
         if slowest_bps / (8 * PACKET_BYTES) > EMULATOR_PPS:
             yield (
@@ -103,17 +132,17 @@ def more_packets_than_the_emulator_carries(backend: str, scenario: Scenario) -> 
             )  # fmt: skip
 
 
-def small_queues_on_the_senders_host(_: str, scenario: Scenario) -> Iterator[Finding]:
+def small_queues_on_the_senders_host(scene: Scene) -> Iterator[Finding]:
     """Linux limits a socket's packets in the queues of its host (TCP small queues), so the shaped queue never fills.
 
     Emulated lines take packets out of the host at once, and a link box is another host. Only a kernel shaper on the
     sender's interface is affected.
     """
-    for flow, hops in _flows(scenario):
+    for flow, hops in scene.flows:
         link, side = hops[0]
         slowest_bps = min(_rate_bps(*hop) for hop in hops)
         shapes = link.kind == "kernel" and link.direction(side).rate_bps == slowest_bps
-        if shapes and is_kernel_stack(_stack(scenario, flow).name):
+        if shapes and is_kernel_stack(_stack(scene.scenario, flow).name):
             yield (
                 link.name, side,
                 f"{flow.from_} sends flow {flow.name} and shapes it too: its kernel holds packets back (TCP "
@@ -121,12 +150,12 @@ def small_queues_on_the_senders_host(_: str, scenario: Scenario) -> Iterator[Fin
             )  # fmt: skip
 
 
-def offloads_may_be_on(backend: str, scenario: Scenario) -> Iterator[Finding]:
+def offloads_may_be_on(scene: Scene) -> Iterator[Finding]:
     """With segmentation offload, captures show packets of up to 64 kB that were never on a wire.
 
     Emulated lines end in interfaces without offloads. Network cards have them.
     """
-    if backend == "physical":
+    if scene.backend == "physical":
         yield (
             "", "",
             "network cards join and split packets where captures do not see it (tso, gso, gro), so 'ethtool -k' must "
@@ -135,9 +164,9 @@ def offloads_may_be_on(backend: str, scenario: Scenario) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def clocks_apart(backend: str, scenario: Scenario) -> Iterator[Finding]:
+def clocks_apart(scene: Scene) -> Iterator[Finding]:
     """The error of a one-way delay between two hosts is the difference of their clocks."""
-    if backend == "physical":
+    if scene.backend == "physical":
         yield (
             "", "",
             "one-way delays compare the clocks of two hosts, so they are meaningful only if chrony keeps the clocks "
@@ -145,9 +174,9 @@ def clocks_apart(backend: str, scenario: Scenario) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def bottleneck_elsewhere(_: str, scenario: Scenario) -> Iterator[Finding]:
+def bottleneck_elsewhere(scene: Scene) -> Iterator[Finding]:
     """A wire around the line under study is slower than the line."""
-    for flow, hops in _flows(scenario):
+    for flow, hops in scene.flows:
         studied = [hop for hop in hops if hop[0].name in STUDIED and hop[0].direction(hop[1]).rate_bps is not None]
         for link, side in hops if studied else ():
             line_bps, rate_bps = _rate_bps(*studied[0]), _rate_bps(link, side)
@@ -160,10 +189,10 @@ def bottleneck_elsewhere(_: str, scenario: Scenario) -> Iterator[Finding]:
                 )  # fmt: skip
 
 
-def run_shorter_than_a_queue(_: str, scenario: Scenario) -> Iterator[Finding]:
+def run_shorter_than_a_queue(scene: Scene) -> Iterator[Finding]:
     """A full queue takes a large part of the run to drain, so the run measures how the queue fills."""
-    for link, side in _used_directions(scenario):
-        limit, duration_s = _limit_packets(link.direction(side).queue), scenario.duration_s
+    for link, side in scene.used_directions:
+        limit, duration_s = _limit_packets(link.direction(side).queue), scene.scenario.duration_s
         if _drain_s(link, side) > DRAIN_SHARE * duration_s:
             yield (
                 link.name, side,
@@ -173,10 +202,10 @@ def run_shorter_than_a_queue(_: str, scenario: Scenario) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def few_packets(_: str, scenario: Scenario) -> Iterator[Finding]:
+def few_packets(scene: Scene) -> Iterator[Finding]:
     """Shares and means over few packets have little meaning."""
-    for link, side in _used_directions(scenario):
-        duration_s = scenario.duration_s
+    for link, side in scene.used_directions:
+        duration_s = scene.scenario.duration_s
         packets = duration_s * _rate_bps(link, side) / (8 * PACKET_BYTES)
         if packets < MIN_PACKETS and _drain_s(link, side) <= DRAIN_SHARE * duration_s:
             yield (
@@ -186,13 +215,13 @@ def few_packets(_: str, scenario: Scenario) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def wider_limits(_: str, scenario: Scenario) -> Iterator[Finding]:
+def wider_limits(scene: Scene) -> Iterator[Finding]:
     """Runs count as valid that the default limits would reject."""
-    if scenario.fidelity == Limits():
+    if scene.scenario.fidelity == Limits():
         return
     from testbed import fidelity
 
-    wider = fidelity.wider(scenario.fidelity)
+    wider = fidelity.wider(scene.scenario.fidelity)
     if wider:
         yield (
             "", "",
@@ -201,7 +230,7 @@ def wider_limits(_: str, scenario: Scenario) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-TRAPS: Mapping[str, Callable[[str, Scenario], Iterator[Finding]]] = {
+TRAPS: Mapping[str, Callable[[Scene], Iterator[Finding]]] = {
     "queue below one burst": queue_below_one_burst,
     "timer coarser than a packet": timer_coarser_than_a_packet,
     "more packets than the emulator carries": more_packets_than_the_emulator_carries,
@@ -218,9 +247,9 @@ TRAPS: Mapping[str, Callable[[str, Scenario], Iterator[Finding]]] = {
 def warnings(plan: Plan, source: Source) -> list[str]:
     """One line for each trap of a campaign, with file, line, field, and the number of points if not all have it."""
     points: dict[Trap, set[int]] = {}
-    for run in plan.first_runs():
-        for trap in find(plan.backend, run.scenario):
-            points.setdefault(trap, set()).add(run.point)
+    for number, scenario in plan.first_scenarios():
+        for trap in find(plan.backend, scenario):
+            points.setdefault(trap, set()).add(number)
     # Messages contain values, which differ between points. The first message of a group is printed.
     groups: dict[tuple[str, FieldPath], list[Trap]] = {}
     for trap in points:
@@ -247,24 +276,8 @@ def _place(source: Source, trap: Trap) -> FieldPath:
     return ("network", "access")
 
 
-def _flows(scenario: Scenario) -> Iterator[tuple[Flow, Route]]:
-    """Flows with their routes. Flows without a route are left out."""
-    for flow in scenario.workload:
-        hops = route(scenario, flow.from_, flow.to)
-        if hops:
-            yield flow, hops
-
-
 def _directions(scenario: Scenario) -> Iterator[tuple[LinkSpec, Direction]]:
     return ((link, side) for link in scenario.links for side in DIRECTIONS)
-
-
-def _used_directions(scenario: Scenario) -> Iterator[tuple[LinkSpec, Direction]]:
-    """Directions with a rate and a queue limit that data cross."""
-    used = {(link.name, side) for _, hops in _flows(scenario) for link, side in hops}
-    for link, side in _directions(scenario):
-        if (link.name, side) in used and link.direction(side).rate_bps and _limit_packets(link.direction(side).queue):
-            yield link, side
 
 
 def _rate_bps(link: LinkSpec, side: Direction) -> float:
@@ -304,5 +317,6 @@ def _limit_packets(queue: Named) -> float | None:
     return min(limits, default=None)
 
 
+@cache
 def _default(kind: str, name: str, option: str) -> Any:
     return next((param.default for param in registry.find(kind, name).params if param.name == option), None)

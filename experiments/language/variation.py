@@ -138,11 +138,6 @@ def draws(scenario: Mapping[str, Any]) -> Iterator[str]:
         yield from _draws_of("workload", {"name": flow["kind"], "options": flow.get("options", {})})
 
 
-def is_repeated(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether two repetitions are one simulation: their scenarios differ in the seed alone, and nothing draws."""
-    return {**first, "seed": 0} == {**second, "seed": 0} and next(draws(first), None) is None
-
-
 def _draws_of(kind: str, named: Mapping[str, Any] | None) -> Iterator[str]:
     if named is not None and registry.draws(kind, named["name"], named["options"]):
         yield f"{kind} {named['name']}"

@@ -5,51 +5,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from analysis.store.documents import SessionChange
+from experiments.sessions.state import SessionState
 from testbed import units
-from testbed.report import DirectionStatus
 
 _HEAD = ("direction", "rate", "delay", "policy", "now", "queue", "dropped", "lost")
 _WIDTHS = (18, 14, 10, 14, 14, 16, 9, 9)
 
 
-def text(status: Mapping[str, Any], before: Mapping[str, Any] | None, period_s: float) -> str:
+def text(state: SessionState, before: SessionState | None) -> str:
     """The panel.
 
     Args:
-        status: answer of a session to `status`.
-        before: the answer a period ago, from which the throughput follows; None: the mean since the start is shown.
-        period_s: length of the period.
+        state: of the session now.
+        before: an earlier state, since which the throughput is counted; None: the mean since the start is shown.
     """
-    record = "recording" if status["recorded_bytes"] is not None else "the record has ended"
+    record = "recording" if state.recorded_bytes is not None else "the record has ended"
     lines = [
-        f"session {status['name']}: host {status['host']} behind {status['label']}, {status['passed_s']:.0f} s, "
-        f"{record}, {len(status['changes'])} changes",
+        f"session {state.name}: host {state.host} behind {state.label}, {state.passed_s:.0f} s, "
+        f"{record}, {len(state.changes)} changes",
         _row(_HEAD),
     ]
-    elapsed_s = status["passed_s"] - before["passed_s"] if before else status["passed_s"]
-    for link, directions in status["links"].items():
-        for way, document in directions.items():
-            now = DirectionStatus.model_validate(document)
-            sent = now.transmitted_bytes
-            if before:
-                sent -= int(before["links"][link][way]["transmitted_bytes"])
+    elapsed_s = state.passed_s - before.passed_s if before else state.passed_s
+    for link, directions in state.links.items():
+        for way, now in directions.items():
+            sent = now.transmitted_bytes - (before.links[link][way].transmitted_bytes if before else 0)
             rate_bps = sent * 8 / elapsed_s if elapsed_s > 0 else 0.0
-            declared = status["declared"].get(link, {}).get(way, {})
-            rate, delay = declared.get("rate_bps"), declared.get("delay_s", 0.0)
+            declared = state.declared[link][way]
+            rate = declared.rate_bps
             lines.append(
                 _row((
                     f"{link} {way}", "unlimited" if rate is None else units.show(rate, "rate"),
-                    units.show(delay, "time"), str(declared.get("policy", "")), units.show(rate_bps, "rate"),
+                    units.show(declared.delay_s, "time"), declared.policy, units.show(rate_bps, "rate"),
                     f"{now.queue_packets} packets", str(now.dropped_packets), str(now.events.get("lost", 0)),
                 ))
             )  # fmt: skip
     return "\n".join(lines)
 
 
-def change_text(change: Mapping[str, Any]) -> str:
+def change_text(change: SessionChange) -> str:
     """One change as a sentence."""
-    fields = ", ".join(f"{name} {_value(value)}" for name, value in change["fields"].items())
-    return f"at {change['at_s']:.3f} s, {change['link']} {change['direction']}: {fields}"
+    fields = ", ".join(f"{name} {_value(value)}" for name, value in change.fields.items())
+    return f"at {change.at_s:.3f} s, {change.link} {change.direction}: {fields}"
 
 
 def _value(value: Any) -> str:

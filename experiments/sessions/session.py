@@ -20,6 +20,7 @@ from experiments.sessions import program, record
 from experiments.sessions.changes import parse_changes, typed
 from experiments.sessions.control import ControlServer
 from experiments.sessions.plan import SessionPlan, studied
+from experiments.sessions.state import DeclaredDirection, SessionState
 from testbed.cell import Cell
 from testbed.errors import TestbedError
 from testbed.report import Report, SessionHost
@@ -156,14 +157,15 @@ class Session:
         with self._lock:
             status = self._cell.status()
             declared = self._declared()
-        return {
-            "name": self.name, "label": self._plan.label, "host": self._plan.host, "started": self._started,
-            "changes": [change.as_json() for change in self._changes], "declared": declared, **status.as_json(),
-        }  # fmt: skip
+            changes = tuple(self._changes)
+        return SessionState(
+            name=self.name, label=self._plan.label, host=self._plan.host, started=self._started, changes=changes,
+            declared=declared, passed_s=status.passed_s, recorded_bytes=status.recorded_bytes, links=status.links,
+        ).as_json()  # fmt: skip
 
-    def _declared(self) -> dict[str, Any]:
+    def _declared(self) -> dict[str, dict[str, DeclaredDirection]]:
         """What every direction is declared to be now."""
-        found: dict[str, Any] = {}
+        found: dict[str, dict[str, DeclaredDirection]] = {}
         for link in self._plan.scenario.links:
             for way, direction in link.directions():
                 now: dict[str, Any] = {
@@ -176,7 +178,7 @@ class Session:
                         now |= {key: made[key] for key in ("rate_bps", "delay_s", "errors") if key in made}
                         if "queue" in made:
                             now["policy"] = made["queue"]["name"]
-                found.setdefault(link.name, {})[way] = now
+                found.setdefault(link.name, {})[way] = DeclaredDirection.model_validate(now)
         return found
 
     def _set(self, words: Sequence[str], link: str | None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from agents import kernel
 from agents.agent import Agent, Grants
 from agents.client import TOKEN_HEADER
+from agents.errors import AgentError
 from agents.service import Server
 
 ROUTES = [
@@ -120,3 +121,43 @@ def test_any_bytes_have_an_answer(agent: Path, body: bytes) -> None:
     assert status == 400
     assert answer["error"]
     ask(agent, "DELETE", "lock", b"", token)
+
+
+def test_an_agent_runs_programs_of_campaigns_only_where_it_is_allowed(tmp_path: Path) -> None:
+    options = {"words": '["true"]', "environment": "{}", "cwd": "f", "output": "o", "errors": "e", "limit-bytes": 1}
+    agent = Agent(tmp_path, "/no/binary", Grants(None), tmp_path / "held")
+    for act in (lambda: agent.start_traffic("f", "program", options), lambda: agent.put_files({"x": "y"}, "f")):
+        with pytest.raises(AgentError, match=r"its administrator has not allowed it \(agent_allow_commands"):
+            act()
+    assert not (tmp_path / "f").exists()
+
+
+def test_files_of_a_campaign_stay_in_the_agents_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    agent = Agent(folder, "/no/binary", Grants(None), tmp_path / "held", allow_commands=True)
+    agent.put_files({"a/run.sh": "#!/bin/sh\n", "data": "x"}, "f.client")
+    assert (folder / "f.client/a/run.sh").stat().st_mode & 0o777 == 0o700
+    assert (folder / "f.client/data").stat().st_mode & 0o777 == 0o600
+    for name in ("../../escaped", "../../../etc/escaped"):
+        with pytest.raises(AgentError, match="lies outside"):
+            agent.put_files({name: "x"}, "f.client")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_allowed"),
+    [
+        ("route replace 10.1.0.0/24 via 10.2.0.1 dev eth7 congctl cubic", True),
+        ("route replace 10.1.0.0/24 dev eth7 proto kernel scope link src 10.1.0.1 congctl bbr", True),
+        ("route replace 10.1.0.0/24 via 10.2.0.1 dev eth7 src 10.1.0.1", True),
+        ("route replace 10.1.0.0/24 via 10.2.0.1 dev eth0 congctl cubic", False),
+        ("route replace 10.1.0.0/24 via 10.2.0.1 dev eth7 mtu 100", False),
+        ("route replace 10.1.0.0/24 dev eth7 proto kernel scope global", False),
+    ],
+)
+def test_routes_are_of_the_experiments_interfaces(line: str, is_allowed: bool) -> None:
+    if is_allowed:
+        assert kernel.checked_line(line, ["eth7"]) == line
+    else:
+        with pytest.raises(AgentError):
+            kernel.checked_line(line, ["eth7"])

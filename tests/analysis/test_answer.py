@@ -63,6 +63,13 @@ def test_equal_repetitions_conclude_nothing() -> None:
     assert "Nothing can be concluded" in text
 
 
+def test_points_that_are_equal_run_by_run_are_called_equal() -> None:
+    same = [1e6, 2e6], [1.0, 1.0]
+    text = " ".join(sentences(answered(same, same), LABELS))
+    assert "It is equal, run by run, with b." in text
+    assert "more than" not in text
+
+
 def test_the_comparison_pays_for_the_choice_among_all_points() -> None:
     pair = ([1.0e6, 1.2e6, 1.1e6, 1.3e6], [1e3] * 4), ([1.3e6, 1.4e6, 1.5e6, 1.5e6], [1e3] * 4)
     two, three = answered(*pair), answered(*pair, ([0.1e6] * 4, [1e3] * 4))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +51,11 @@ def test_a_service_without_capabilities_writes_to_its_folders_only(unit: Callabl
     assert "PrivateTmp=yes" in lines
 
 
+def test_a_service_without_capabilities_can_confine_its_readers(unit: Callable[..., list[str]]) -> None:
+    (allowed,) = [line for line in unit("backchannel-site") if line.startswith("SystemCallFilter=")]
+    assert {"seccomp", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"} <= set(allowed.split())
+
+
 def test_services_that_change_the_network_keep_devices_and_kernel_settings(unit: Callable[..., list[str]]) -> None:
     for lines in (unit("root"), unit("backchannel", "net_admin")):
         names = {line.partition("=")[0] for line in lines}
@@ -59,3 +67,18 @@ def test_services_that_change_the_network_keep_devices_and_kernel_settings(unit:
 
 def test_a_folder_in_a_home_is_not_hidden(unit: Callable[..., list[str]]) -> None:
     assert "ProtectHome=yes" not in unit("backchannel-site", folder="/home/lab/results")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize(
+    ("user", "capabilities", "most"),
+    [("backchannel-site", [], 2.0), ("backchannel", ["net_admin", "net_raw", "sys_nice"], 6.0)],
+)
+def test_units_expose_little_as_systemd_counts(
+    unit: Callable[..., list[str]], tmp_path: Path, user: str, capabilities: list[str], most: float
+) -> None:
+    file = tmp_path / "example.service"
+    file.write_text("\n".join(unit(user, *capabilities)) + "\n")
+    words = ["systemd-analyze", "security", "--offline=yes", "--no-pager", f"--threshold={most * 10:.0f}", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-300:] + done.stderr

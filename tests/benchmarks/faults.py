@@ -1,11 +1,14 @@
 """Kills of running campaigns at seeded random moments: what stays behind, what is lost, how the command goes on.
 
-    ./backchannel bench faults [--kills N] [--emulated-kills N] [--site-kills N] [--no-shortages] [--seed S]
+    ./backchannel bench faults [--kills N] [--emulated-kills N] [--emulated-stops N] [--site-kills N]
+                               [--cluster-kills N] [--no-shortages] [--seed S]
 
-A kill is SIGKILL of one part. After each, the machine is searched for processes, namespaces, interfaces, mounts,
-cgroups and sockets of the command, and the results folder is checked against its database. Each campaign is continued
-until it is complete; a simulated one must then have the results of an uninterrupted one. Then a command runs short of
-disk, inodes, descriptors or memory, is stopped, or has a clock that jumps. The exit status is 1 if anything was found.
+A kill is SIGKILL of one part, a stop is SIGSTOP for a second. After each, the machine is searched for processes,
+namespaces, interfaces, mounts, cgroups and sockets of the command, and the results folder is checked against its
+database. Each campaign is continued until it is complete; a simulated one must then have the results of an
+uninterrupted one. A cluster has a scheduler, two workers and a PostgreSQL store on loopback. Then a command runs short
+of disk, inodes, descriptors or memory, is stopped, or has a clock that jumps. The exit status is 1 if anything was
+found.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from testbed.local_folders import ScratchFolder, sweep
+from tests.faults.cluster import Cluster
 from tests.faults.kills import EMULATED, EMULATED_PARTS, SIMULATED, SIMULATED_PARTS, SITE_PARTS, Campaign, Count, Site
 from tests.faults.shortages import DISTURBANCES, SHORTAGES, Bench
 
@@ -27,7 +32,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100, help="kills in simulated campaigns (100)")
     parser.add_argument("--emulated-kills", type=int, default=20, help="kills in campaigns with real packets (20)")
+    parser.add_argument("--emulated-stops", type=int, default=6, help="parts stopped for 1 s in such campaigns (6)")
     parser.add_argument("--site-kills", type=int, default=4, help="kills of the site and of its runner (4)")
+    parser.add_argument("--cluster-kills", type=int, default=8, help="kills of a Dask cluster's parts (8)")
     parser.add_argument("--no-shortages", action="store_true", help="leave out the shortages (they need root)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments and parts (1)")
     options = parser.parse_args()
@@ -41,8 +48,12 @@ def main() -> int:
                 _campaign(folder / "sim", SIMULATED, SIMULATED_PARTS, options.kills, rng, counts)
             if options.emulated_kills:
                 _campaign(folder / "emulated", EMULATED, EMULATED_PARTS, options.emulated_kills, rng, counts)
+            if options.emulated_stops:
+                _stops(folder / "stops", options.emulated_stops, rng, counts)
             if options.site_kills:
                 _site(folder / "site", options.site_kills, rng, counts)
+            if options.cluster_kills:
+                _cluster(folder / "cluster", options.cluster_kills, rng, counts)
             if not options.no_shortages:
                 others = _shortages(folder / "shortages")
         except KeyboardInterrupt:
@@ -85,6 +96,17 @@ def _campaign(
     campaign.check_complete(count)
 
 
+def _stops(folder: Path, stops: int, rng: random.Random, counts: dict[str, Count]) -> None:
+    """Stops each part with real packets in turn."""
+    folder.mkdir()
+    campaign, parts = Campaign(folder, EMULATED, rng), list(EMULATED_PARTS.items())
+    for number in range(stops):
+        part, is_part = parts[number % len(parts)]
+        count = counts.setdefault(f"stopped: {part}", Count())
+        campaign.stop_once(part, is_part, count)
+        _progress("stops", number + 1, stops, count)
+
+
 def _site(folder: Path, kills: int, rng: random.Random, counts: dict[str, Count]) -> None:
     folder.mkdir()
     site = Site(folder, rng)
@@ -94,6 +116,17 @@ def _site(folder: Path, kills: int, rng: random.Random, counts: dict[str, Count]
         site.kill_once(part, number, count)
         _progress("site", number + 1, kills, count)
     site.close()
+
+
+def _cluster(folder: Path, kills: int, rng: random.Random, counts: dict[str, Count]) -> None:
+    folder.mkdir()
+    with closing(Cluster(folder, rng)) as cluster:
+        names = list(cluster.parts())
+        for number in range(kills):
+            part = names[number % len(names)]
+            count = counts.setdefault(f"cluster: {part}", Count())
+            cluster.kill_once(part, count)
+            _progress("cluster", number + 1, kills, count)
 
 
 def _shortages(folder: Path) -> dict[str, list[str]]:

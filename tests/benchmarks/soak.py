@@ -1,23 +1,33 @@
 """A long campaign of tiny simulated runs: runs per second, memory, descriptors and store size, from start to end.
 
     ./backchannel bench soak [--runs N] [--scheduler none|local] [--samples N]
+    ./backchannel bench soak --postgresql [--runners 2] [--runs N]
 
 Prints one line for each share of the runs. A value that rises with the number of runs shows a leak; the store grows by
-the same number of bytes for each run. The exit status is 1 if a run is missing at the end.
+the same number of bytes for each run. With `--postgresql` the store is a server on loopback, and several runners may
+share the campaign; memory and descriptors are those of the first. The exit status is 1 if a run is missing at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import socket
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
+
+import psycopg
 
 from testbed import node_binary
 from testbed.local_folders import ScratchFolder, sweep
+from tests.postgresql import Server, postgresql
 
 CAMPAIGN = """\
 name: soak
@@ -45,25 +55,89 @@ class Sample:
     files_bytes: int
 
 
-def sample(pid: int, results: Path, started_s: float) -> Sample | None:
+class Place(Protocol):
+    """A store, beside the commands that use it."""
+
+    #: Options of the command line.
+    words: Sequence[str]
+
+    def number(self, query: str) -> int | None:
+        """The result of a query; None before the store exists."""
+
+    def size(self) -> int:
+        """Bytes of its database."""
+
+
+class Folder:
+    """A results folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.words = ["--results", str(folder)]
+
+    def number(self, query: str) -> int | None:
+        """The result of a query; None before the store exists."""
+        try:
+            store = sqlite3.connect(f"file:{self._folder}/results.sqlite?mode=ro", uri=True, timeout=60)
+        except sqlite3.OperationalError:
+            return None
+        try:
+            return int(store.execute(query).fetchone()[0])
+        except sqlite3.OperationalError:
+            return None
+        finally:
+            store.close()
+
+    def size(self) -> int:
+        """Bytes of its database."""
+        return sum(path.stat().st_size for path in self._folder.glob("results.sqlite*"))
+
+
+class Database:
+    """A PostgreSQL server with a folder for files."""
+
+    def __init__(self, server: Server, files: Path) -> None:
+        self._url = server.url
+        self.words = ["--results", server.url, "--artefacts", f"file://{files}"]
+
+    def number(self, query: str) -> int | None:
+        """The result of a query; None before the store exists."""
+        try:
+            with psycopg.connect(self._url) as connection:
+                row = connection.execute(query).fetchone()  # type: ignore[arg-type]
+        except psycopg.Error:
+            return None
+        return int(row[0]) if row else None
+
+    def size(self) -> int:
+        """Bytes of its database."""
+        return self.number("SELECT pg_database_size(current_database())") or 0
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[Server]:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with postgresql(folder / "postgresql.log", "127.0.0.1", port, "127.0.0.1/32") as server:
+        yield server
+
+
+LANDED = "SELECT count(*) FROM run WHERE state = 'valid'"
+
+
+def sample(pid: int, place: Place, started_s: float) -> Sample | None:
     """Measures a running command; None before its store exists, and after it has ended."""
-    database = results / "results.sqlite"
     try:
         status = (Path("/proc") / str(pid) / "status").read_text()
         resident_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
         descriptors = sum(1 for _ in (Path("/proc") / str(pid) / "fd").iterdir())
-        store = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=60)
-    except (OSError, StopIteration, sqlite3.OperationalError):
+    except (OSError, StopIteration):
         return None
-    try:
-        landed = store.execute("SELECT count(*) FROM run WHERE state = 'valid'").fetchone()[0]
-        files_bytes = store.execute("SELECT coalesce(sum(bytes), 0) FROM file").fetchone()[0]
-    except sqlite3.OperationalError:
+    landed = place.number(LANDED)
+    files_bytes = place.number("SELECT coalesce(sum(bytes), 0) FROM file")
+    if landed is None or files_bytes is None:
         return None
-    finally:
-        store.close()
-    size = sum(path.stat().st_size for path in results.glob("results.sqlite*"))
-    return Sample(landed, time.monotonic() - started_s, resident_kb << 10, descriptors, size, files_bytes)
+    return Sample(landed, time.monotonic() - started_s, resident_kb << 10, descriptors, place.size(), files_bytes)
 
 
 def main() -> int:
@@ -72,37 +146,42 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=2000, help="number of runs (2000)")
     parser.add_argument("--scheduler", default="none", choices=["none", "local"], help="threads or Dask workers (none)")
     parser.add_argument("--samples", type=int, default=10, help="number of lines (10)")
+    parser.add_argument("--postgresql", action="store_true", help="store runs in a PostgreSQL server on loopback")
+    parser.add_argument("--runners", type=int, default=1, help="commands that share the campaign (1)")
     options = parser.parse_args()
     sweep()
     with ScratchFolder() as folder:
-        return _soak(folder, options.runs, options.scheduler, options.samples)
+        os.environ["BACKCHANNEL_LOCAL"] = str(folder / "local")
+        if not options.postgresql:
+            return _soak(folder, Folder(folder / "results"), options)
+        with _server(folder) as server:
+            return _soak(folder, Database(server, folder / "files"), options)
 
 
-def _soak(folder: Path, runs: int, scheduler: str, samples: int) -> int:
-    file, results = folder / "soak.yaml", folder / "results"
+def _soak(folder: Path, place: Place, options: argparse.Namespace) -> int:
+    file, runs = folder / "soak.yaml", options.runs
     file.write_text(CAMPAIGN.format(runs=runs))
-    words = ["run", str(file), "--results", str(results), "--scheduler", scheduler]
+    words = [sys.executable, "-m", "experiments", "run", str(file), "--scheduler", options.scheduler, *place.words]
     started_s = time.monotonic()
     with (folder / "log").open("w") as log:
-        command = subprocess.Popen(
-            [sys.executable, "-m", "experiments", *words], stdout=log, stderr=log, cwd=node_binary.ROOT
-        )
+        commands = [
+            subprocess.Popen(words, stdout=log, stderr=log, cwd=node_binary.ROOT) for _ in range(options.runners)
+        ]
     print("   runs  seconds  runs/s     MB  descriptors  kB of database/run  kB of files/run")
     last, due = Sample(0, 0.0, 0, 0, 0, 0), 1
-    while command.poll() is None:
-        result = sample(command.pid, results, started_s)
-        if result is not None and result.landed >= max(1, due * runs // samples):
+    while any(command.poll() is None for command in commands):
+        result = sample(commands[0].pid, place, started_s)
+        if result is not None and result.landed >= max(1, due * runs // options.samples):
             _show(result, last)
-            last, due = result, result.landed * samples // runs + 1
+            last, due = result, result.landed * options.samples // runs + 1
         time.sleep(LOOK_S)
-    store = sqlite3.connect(results / "results.sqlite")
-    valid = store.execute("SELECT count(*) FROM run WHERE state = 'valid'").fetchone()[0]
-    store.close()
-    total_s = time.monotonic() - started_s
+    valid, total_s = place.number(LANDED) or 0, time.monotonic() - started_s
+    statuses = [command.returncode for command in commands]
     print(
-        f"{valid} of {runs} runs landed in {total_s:.0f} s, {valid / total_s:.1f} runs/s; status {command.returncode}"
+        f"{valid} of {runs} runs landed in {total_s:.0f} s, {valid / total_s:.1f} runs/s; "
+        f"status {', '.join(map(str, statuses))}"
     )
-    return int(valid != runs or command.returncode != 0)
+    return int(valid != runs or any(statuses))
 
 
 def _show(found: Sample, last: Sample) -> None:

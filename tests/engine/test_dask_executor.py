@@ -29,6 +29,7 @@ from experiments.terminal import TerminalReporter
 from testbed import node_binary
 from testbed.scenario import ScenarioDocument
 from tests.campaign_texts import one_line
+from tests.waiting import wait_until
 
 
 class Recorder:
@@ -217,6 +218,42 @@ def test_jobs_leave_no_threads_behind(three: DaskExecutor) -> None:
     after = max(three._client.run(exchange).values())
     assert {result.problems for result in results} == {("done",)}
     assert after <= before + 3
+
+
+def test_jobs_of_a_broken_connection_are_lost_although_their_workers_stay(three: DaskExecutor) -> None:
+    name, job = three._name, Job(Run("r01", 0, 0, "sim", ScenarioDocument({})), 1)
+
+    class Silent:
+        """Never answers."""
+
+        def submit(self, job: Job, done: Any) -> None:
+            pass
+
+    def exchange(dask_worker: Any) -> None:
+        plugin = dask_worker.plugins[name]
+        kept = getattr(plugin, "silenced", None)
+        plugin.silenced, plugin._pool = plugin._pool, kept or Silent()
+
+    listener = three._listener
+    assert isinstance(listener, Recorder)
+    three._client.run(exchange)
+    try:
+        (machine,) = three.machines()
+        three.allow(machine.id, 3)
+        three.submit(machine.id, job)
+        workers = set(three._workers)
+
+        async def break_connection() -> None:
+            three._client.scheduler_comm.comm.abort()
+
+        three._client.sync(break_connection)
+        wait_until(lambda: three.machines() and listener.lost, "the loss of the job")
+        assert listener.lost == ["the connection to the Dask scheduler broke"]
+        assert set(three._workers) == workers
+        assert not three._submitted
+    finally:
+        listener.lost.clear()
+        three._client.run(exchange)
 
 
 CAMPAIGN = one_line("single", "repetitions: 4", "rate: 10 Mbit/s, delay: 10 ms", "10 s")

@@ -26,6 +26,8 @@ from tests.faults.stores import damage, digest
 #: How long a command may wait for anything but the CPU, in s.
 PATIENCE_S = 240.0
 LOOK_S, IDLE_LOOK_S = 0.01, 0.5
+#: For how long a part is stopped, in s: longer than a valid run may stall.
+STOPPED_S = 1.0
 
 SIMULATED = """\
 name: faults
@@ -82,9 +84,25 @@ EMULATED_PARTS: Mapping[str, Callable[[int], bool]] = {
 SITE_PARTS = ("site", "site's runner")
 
 
+def output_of(command: subprocess.Popen[str], watch: Watch) -> str | None:
+    """What a command wrote, once it has ended; None if it hangs.
+
+    Only time in which none of its processes wants the CPU counts: on a busy machine a command at low priority may have
+    to wait for minutes.
+    """
+    idle_s = 0.0
+    while idle_s < PATIENCE_S:
+        try:
+            return command.communicate(timeout=IDLE_LOOK_S)[0]
+        except subprocess.TimeoutExpired:
+            wants_cpu = any(state(pid) in ("R", "D") for pid in watch.processes())
+            idle_s += 0.0 if wants_cpu else IDLE_LOOK_S
+    return None
+
+
 @dataclass
 class Count:
-    """Outcomes of the kills of one part."""
+    """Outcomes of the kills, or stops, of one part."""
 
     kills: int = 0
     #: Commands that ended before the moment of the kill.
@@ -117,7 +135,7 @@ class Campaign:
         self._results = folder / "results"
         started = time.monotonic()
         reference = self._start(folder / "reference")
-        output = self._output(reference)
+        output = output_of(reference, self.watch)
         if reference.returncode != 0:
             raise SystemExit(f"the campaign does not run without faults either: {output}")
         self._length_s = time.monotonic() - started
@@ -132,6 +150,25 @@ class Campaign:
 
     def kill_once(self, part: str, is_part: Callable[[int], bool], count: Count, words: Sequence[str] = ()) -> None:
         """Starts the command, kills one process of a part, and checks the rest."""
+        command, victim = self._strike(is_part, signal.SIGKILL, words)
+        self._end(command, f"{part} was killed", bool(victim), count)
+
+    def stop_once(self, part: str, is_part: Callable[[int], bool], count: Count) -> None:
+        """Starts the command, stops one process of a part for a while, and checks the rest."""
+        command, victim = self._strike(is_part, signal.SIGSTOP, ())
+        if victim:
+            # The fault itself.
+            time.sleep(STOPPED_S)
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGCONT)
+        self._end(command, f"{part} was stopped", bool(victim), count)
+
+    def _strike(
+        self, is_part: Callable[[int], bool], fault: signal.Signals, words: Sequence[str]
+    ) -> tuple[subprocess.Popen[str], int]:
+        """Starts the command and sends a signal to a process at a random moment. Returns the process, 0 if it was too
+        late.
+        """
         command = self._start(self._results, *words)
         moment_s = time.monotonic() + self._rng.uniform(0, 1.1 * self._length_s)
         victim = 0
@@ -140,51 +177,35 @@ class Campaign:
             if candidates:
                 victim = self._rng.choice(candidates)
                 with suppress(ProcessLookupError):
-                    os.kill(victim, signal.SIGKILL)
+                    os.kill(victim, fault)
             else:
                 time.sleep(LOOK_S)
-        self._end(command, part, bool(victim), count)
+        return command, victim
 
-    def _end(self, command: subprocess.Popen[str], part: str, is_killed: bool, count: Count) -> None:
-        output = self._output(command)
+    def _end(self, command: subprocess.Popen[str], what: str, is_hit: bool, count: Count) -> None:
+        output = output_of(command, self.watch)
         if output is None:
             command.kill()
             command.communicate()
-            count.findings.append(
-                f"after the {part} was killed, the command did not end although it waited for {PATIENCE_S:g} s"
-            )
+            count.findings.append(f"after the {what}, the command did not end although it waited for {PATIENCE_S:g} s")
             output = ""
-        count.kills += is_killed
-        count.missed += not is_killed
+        count.kills += is_hit
+        count.missed += not is_hit
         status = command.returncode
         if status == 0:
             count.completed += 1
         elif "Traceback" in output or (not output.strip() and status != -signal.SIGKILL):
-            count.findings.append(f"after the {part} was killed: status {status}, {output[-1500:]!r}")
+            count.findings.append(f"after the {what}: status {status}, {output[-1500:]!r}")
         elif status != -signal.SIGKILL:
             count.sentences += 1
-        count.findings += [f"after the {part} was killed: {what}" for what in self.watch.left()]
-        count.findings += [f"after the {part} was killed: {what}" for what in damage(self._results)]
+        count.findings += [f"after the {what}: {finding}" for finding in self.watch.left() + damage(self._results)]
         if status == 0:
             self.check_complete(count)
-
-    def _output(self, command: subprocess.Popen[str]) -> str | None:
-        """What the command wrote, once it has ended; None if it hangs. Only time in which none of its processes wants
-        the CPU counts: on a busy machine a command at low priority may have to wait for minutes.
-        """
-        idle_s = 0.0
-        while idle_s < PATIENCE_S:
-            try:
-                return command.communicate(timeout=IDLE_LOOK_S)[0]
-            except subprocess.TimeoutExpired:
-                wants_cpu = any(state(pid) in ("R", "D") for pid in self.watch.processes())
-                idle_s += 0.0 if wants_cpu else IDLE_LOOK_S
-        return None
 
     def check_complete(self, count: Count) -> None:
         """Completes the campaign, compares its results with the reference, and begins again."""
         done = self._start(self._results)
-        output = self._output(done)
+        output = output_of(done, self.watch)
         if output is None:
             done.kill()
             done.communicate()

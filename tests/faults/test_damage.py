@@ -1,7 +1,10 @@
-"""A damaged database is named, and there is a way on."""
+"""A damaged database and a cut file of a run are named, and there is a way on."""
 
 from __future__ import annotations
 
+import html
+import os
+import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 from tests.conftest import backchannel
 from tests.faults.kills import SIMULATED
 from tests.faults.stores import damage
+from web.app import create_app
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +45,46 @@ def test_a_damaged_database_is_named_and_a_copy_of_it_goes_on(made: Path, tmp_pa
     shutil.copy(copy, database)
     assert backchannel(*run).returncode == 0
     assert damage(results) == []
+
+
+#: Files of a run, each of another format.
+CUT = ("segments.parquet", "summary.json", "telemetry/links.jsonl")
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_a_cut_file_of_a_run_is_named_and_the_run_can_be_made_again(made: Path, tmp_path: Path, name: str) -> None:
+    results = tmp_path / "results"
+    shutil.copytree(made / "results", results)
+    folder = next(results.glob("runs/*/*"))
+    os.truncate(folder / name, (folder / name).stat().st_size // 2 + 1)
+    plot = ("plot", "queue", folder.name, "--results", results, "-o", tmp_path / "queue.svg")
+    done = backchannel(*plot)
+    assert done.returncode == 2
+    assert folder.name in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "cannot be read" in done.stderr
+    assert "'run --force --only ID' makes the run again" in done.stderr
+    again = ("run", made / "faults.yaml", "--results", results, "--jobs", "1", "--force", "--only", folder.name)
+    assert backchannel(*again).returncode == 0
+    assert backchannel(*plot).returncode == 0
+    assert damage(results) == []
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_the_site_names_a_cut_file(made: Path, tmp_path: Path, name: str) -> None:
+    results = tmp_path / "results"
+    shutil.copytree(made / "results", results)
+    folder = next(results.glob("runs/*/*"))
+    os.truncate(folder / name, (folder / name).stat().st_size // 2 + 1)
+    site = create_app(results)
+    known = {"run_id": folder.name, "kind": "queue", "form": "csv", "path": name}
+    answers = {}
+    for rule in site.url_map.iter_rules():
+        if "run_id" in rule.arguments and rule.arguments <= known.keys() and "GET" in (rule.methods or ()):
+            address = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule).format(**known)
+            with site.test_client().get(address) as answer:
+                answers[address] = answer.status_code, answer.get_data().decode(errors="replace")
+    assert {status for status, _ in answers.values()} <= {200, 400, 404, 503}
+    told = [html.unescape(text) for status, text in answers.values() if status == 503]
+    assert told
+    assert all("cannot be read" in text and "--force --only ID" in text for text in told)

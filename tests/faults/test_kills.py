@@ -36,6 +36,15 @@ def test_a_killed_campaign_with_real_packets_leaves_nothing(tmp_path: Path) -> N
     assert count.findings == []
 
 
+@pytest.mark.emulated
+def test_a_campaign_whose_emulator_is_stopped_for_a_while_ends_and_continues(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, EMULATED.replace("repetitions: 3", "repetitions: 1"), random.Random(3))
+    count = Count()
+    campaign.stop_once("emulator", EMULATED_PARTS["emulator"], count)
+    campaign.check_complete(count)
+    assert count.findings == []
+
+
 def test_the_checks_find_what_is_left(tmp_path: Path) -> None:
     watch = Watch(tmp_path)
     sleeper = subprocess.Popen(["sleep", "100"], env=watch.environment)

@@ -19,6 +19,7 @@ POINTS = {
     "by-topology": 1,
     "dumbbell": 1,
     "spelled-out": 1,
+    "parallel-lines": 1,
     "strict": 1,
     "flows": 1,
     "varied": 1,

@@ -86,7 +86,8 @@ REFUSED = {
     "negative exponent": (rate("1e-1000000 Mbit/s"), "it must be greater than 0"),
     "huge exponent": (rate("1e999999999999999999 Mbit/s"), "is not a rate"),
     "100,001 repetitions": (BASE + "repetitions: 100001", "more than 100000 runs"),
-    "sweep of 100,000 points": (axes(400, 250), f"the axes make 100000 points, {POINTS}"),
+    "sweep of 100,250 points": (axes(401, 250), f"the axes make 100250 points, {POINTS}"),
+    "20,000 points of 6 repetitions": (axes(200, 100) + "repetitions: 6", "more than 100000 runs"),
     "sweep of 10^9 points": (axes(1000, 1000, 1000), f"the axes make 1000000000 points, {POINTS}"),
     "axis of 100,000 values": (axes(100_000), LARGE),
     "invalid at every point": (axes(3000) + "duration: 5", "duplicate key"),
@@ -110,6 +111,7 @@ REFUSED = {
 ACCEPTED = {
     "99,999 repetitions": (BASE + "repetitions: 99999", 99_999),
     "2,000 points of 50 repetitions": (axes(2000) + "repetitions: 50", 100_000),
+    "5,000 points": (axes(100, 50), 5000),
     "7 MB of comment": (BASE + "# " + "x" * 7_000_000, 1),
     "chain of measures": (chain(MAX_CHAIN - 1), 1),
 }  # fmt: skip
@@ -147,7 +149,7 @@ def test_a_huge_campaign_is_valid_without_its_runs(name: str, tmp_path: Path) ->
     text, runs = ACCEPTED[name]
     status, output = validated(text, tmp_path)
     assert status == 0, output[-2000:]
-    assert output.splitlines()[-1] == f"{tmp_path}/c.yaml: good, {runs} runs"
+    assert output.splitlines()[-1].partition(", 1 warning")[0] == f"{tmp_path}/c.yaml: good, {runs} runs"
 
 
 def test_runs_are_made_when_they_are_asked_for(tmp_path: Path) -> None:
@@ -161,6 +163,64 @@ def test_runs_are_made_when_they_are_asked_for(tmp_path: Path) -> None:
     assert len({run.id for run in runs}) == 24
     assert plan.runs[-1] is runs[-1] is plan.runs[23]
     assert plan.runs[4:9:2] == [runs[4], runs[6], runs[8]]
-    assert [run.point for run in plan.first_runs()] == list(range(6))
+    scenarios = dict(plan.first_scenarios())
+    assert list(scenarios) == [point.number for point in plan.points] == list(range(6))
+    assert [scenario.links[0].forward.rate_bps for scenario in scenarios.values()] == [1000, 2000, 3000] * 2
+    assert [point.parameters["network.forward.rate"] for point in plan.points[1:6:2]] == [
+        "2 kbit/s",
+        "1 kbit/s",
+        "3 kbit/s",
+    ]
     with pytest.raises(IndexError):
         plan.runs[24]
+
+
+def last(base: str, field: str, good: str, bad: str) -> str:
+    """700 good points, and a last one that is wrong."""
+    seeds = ", ".join(map(str, range(700)))
+    return f"{base}sweep:\n  seed: [{seeds}]\n  {field}: [{good}]\n  include: [{{seed: 999, {field}: {bad}}}]\n"
+
+
+FIELD = "network.forward.header_compression"
+#: What is wrong with the last of many points (a field, two fields together, a line that the node binary cannot build):
+#: the file, the line and the message.
+LAST = {
+    "a field": (last(BASE, "network.forward.rate", "1 Mbit/s", "1 kbit"), 14, "'kbit' is not a unit of a rate"),
+    "two fields": (
+        last(BASE.replace("right}", "right, start: 1 s}"), "duration", "5 s", "1 s"),
+        7, "flow bulk may start at 1 s, but the run ends at 1 s",
+    ),
+    "a line": (
+        last(BASE.replace("delay", "free_options: true, delay", 1), FIELD, "none", "rfc1144"),
+        2, "free_options and rfc1144 exclude each other",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAST)
+def test_the_last_of_many_points_is_validated_as_the_first(name: str, tmp_path: Path) -> None:
+    from experiments.language.campaign import load
+    from experiments.language.problems import CampaignError
+
+    text, line, message = LAST[name]
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    with pytest.raises(CampaignError) as raised:
+        load(file)
+    (problem,) = raised.value.problems
+    assert message in problem.message
+    assert problem.line == line
+
+
+def test_points_share_what_the_sweep_does_not_set(tmp_path: Path) -> None:
+    from experiments.language.campaign import load
+
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        BASE.replace(
+            "forward: {rate: 1 Mbit/s, delay: 5 ms}", "forward: {rate: 1 Mbit/s, delay: 5 ms, queue: droptail}"
+        )
+        + "sweep: {network.forward.queue.limit: [5 packets, 9 packets], workload.bulk.size: [1 kB, 2 kB]}\n"
+    )
+    limits = [scenario.links[0].forward.queue.options for _, scenario in load(file).first_scenarios()]
+    assert limits == [{"limit_packets": 5}] * 2 + [{"limit_packets": 9}] * 2

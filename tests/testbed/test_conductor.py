@@ -57,15 +57,27 @@ class ModelAgent:
     def begin(self, at_monotonic_ns: int) -> None:
         self.calls.append(("begin", at_monotonic_ns))
 
-    def start_traffic(self, name: str, program: str, options: dict[str, Any]) -> None:
-        self.calls.append((program, options))
+    def start_traffic(self, name: str, program: str, options: dict[str, Any], ready_s: float | None = None) -> None:
+        self.calls.append((program, {**options, "ready_s": ready_s}))
         self.running.add(name)
+
+    def put_files(self, files: Mapping[str, str], folder: str) -> None:
+        self.calls.append(("files", (folder, dict(files))))
+
+    def network(self, _interfaces: object, batch: list[str], give: bool) -> None:
+        self.calls.append(("network", (batch, give)))
 
     def running_traffic(self) -> set[str]:
         return self._network.still_running(self.running)
 
     def stop_traffic(self, name: str, read: Callable[[object], Any]) -> Any:
         self.running.discard(name)
+        if name.endswith((".client", ".server")):
+            return read({
+                "ended": "itself", "exit_status": 0, "signal": None, "started_late_s": 0.0,
+                "started_monotonic_ns": 5 * 10**9, "ended_monotonic_ns": 7 * 10**9, "output_bytes": 0,
+                "error_bytes": 0, "left_behind": 0,
+            })  # fmt: skip
         return read({"bytes": 1000, "payload_ok": True} if name.endswith("receive") else {"bytes": 1000})
 
     def wait_traffic(self, name: str, _timeout_s: float, read: Callable[[object], Any]) -> Any:
@@ -194,6 +206,41 @@ def test_every_node_gets_the_zero_on_its_own_clock(network: ModelNetwork, tmp_pa
     calls = dict(network.model_agents["a"].calls) | dict(network.model_agents["b"].calls)
     assert 0 <= calls["send"]["start-at-ns"] - before_ns - HOUR_NS < 5e9
     assert 0 <= calls["begin"] - before_ns + HOUR_NS < 5e9
+
+
+def test_programs_get_their_files_and_controller_before_the_server_and_the_client(
+    network: ModelNetwork, tmp_path: Path
+) -> None:
+    made = two_hosts(duration_s=5.0)
+    made["capture"] = {"snaplen": 128, "at": ["none"]}
+    made["workload"] = [{
+        "name": "f", "kind": "command", "from": "a", "to": "b", "port": 5001, "command": {
+            "client_at": "to", "client": ["get", "{server}:{port}"], "files": {"x": "y"}, "output_bytes": 9,
+            "server": {"run": ["serve"], "ready": "tcp", "within_s": 2.0},
+        },
+    }]  # fmt: skip
+    # The client has ended, so the run does not last its 5 s.
+    network.still_running = lambda names: names - {"f.client"}
+    report = Conductor(network, SharedClock()).run(Scenario.model_validate(made), tmp_path / "out", lambda _: None)
+    server, client = (network.model_agents[name].calls for name in ("a", "b"))
+    assert [call for call, _ in server] == ["reset", "files", "network", "program"]
+    assert [call for call, _ in client] == ["reset", "files", "network", "program"]
+    assert client[1][1] == ("f.client", {"x": "y"})
+    assert client[2][1] == (
+        ["route replace 10.1.0.0/24 dev b-eth0 proto kernel scope link src 10.1.0.2 congctl reno"],
+        True,
+    )
+    (served, got) = (calls[3][1] for calls in (server, client))
+    assert json.loads(got["words"]) == ["get", "10.1.0.1:5001"]
+    assert (served["ready"], served["port"], served["within-s"]) == ("tcp", 5001, 2.0)
+    assert served["ready_s"] > 2.0
+    assert got["stop-at-ns"] - got["start-at-ns"] == 5 * 10**9
+    assert report.duration_s is not None
+    assert report.duration_s < 4
+    kept = json.loads((tmp_path / "out/programs/f.json").read_text())
+    assert kept["ended_s"] - kept["started_s"] == pytest.approx(2.0)
+    names = {path.name for path in (tmp_path / "out/programs").iterdir()}
+    assert names == {"f.json", "f.client.out", "f.client.err", "f.server.out", "f.server.err"}
 
 
 def test_probes_compare_by_the_realtime_clocks_of_their_hosts(network: ModelNetwork) -> None:

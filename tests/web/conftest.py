@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ from flask.testing import FlaskClient
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 from waitress import wasyncore
 
+from experiments.sessions.changes import parse_changes
+from experiments.sessions.control import ControlServer
 from tests.campaign_texts import TWO_WAYS, asymmetric_path
 from tests.conftest import backchannel
 from web.app import create_app
@@ -91,6 +94,45 @@ def dropping(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
 @pytest.fixture(scope="session")
 def client(simulated: Simulated) -> FlaskClient:
     return create_app(simulated.results).test_client()
+
+
+DIRECTION = {"submitted_packets": 9, "delivered_packets": 8, "transmitted_bytes": 700, "queue_packets": 3,
+             "queue_bytes": 300, "events": {"dropped_full": 2, "lost": 1}}  # fmt: skip
+
+
+class FakeSession:
+    """A session's end of the socket: answers as a session does, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Mapping[str, Any]] = []
+        self.changes: list[dict[str, Any]] = []
+        self.passed_s = 5.0
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.asked.append(request)
+        if request["op"] == "set":
+            changes = parse_changes(request["words"])
+            return {"changes": [{"at_s": 2.0, "link": request["link"], "direction": way, "fields": fields}
+                                for way, fields in changes.items()]}  # fmt: skip
+        # At each look it has gone on by a second, and by 1000 bytes in each direction.
+        self.passed_s += 1.0
+        direction = DIRECTION | {"transmitted_bytes": int(1000 * self.passed_s)}
+        declared = {"rate_bps": 28_800, "delay_s": 0.05, "policy": "droptail", "errors": []}
+        return {
+            "name": f"test{os.getpid()}", "label": "dialup-28.8", "host": "right", "started": 0.0,
+            "changes": self.changes, "declared": {"line": {"forward": declared, "reverse": declared}},
+            "passed_s": self.passed_s, "recorded_bytes": 5,
+            "links": {"line": {"forward": direction, "reverse": direction}},
+        }  # fmt: skip
+
+
+@pytest.fixture
+def session() -> Iterator[FakeSession]:
+    """A running session named after this process."""
+    recorded = FakeSession()
+    server = ControlServer(f"test{os.getpid()}", recorded.answer)
+    yield recorded
+    server.close()
 
 
 @contextmanager

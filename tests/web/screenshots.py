@@ -27,6 +27,8 @@ SWEEP = [
     *SIM,
     "sweep.network.reverse.rate=[9.6 kbit/s, 28.8 kbit/s, 64 kbit/s, 128 kbit/s]",
     "repetitions=10",
+    # Many runs, whose segments no picture shows.
+    "capture={at: [none], telemetry: false, counters: {every: 0.5 s, at: [bottleneck]}}",
     "name=return-rates",
     "title=How fast must the return line be?",
 ]
@@ -50,10 +52,15 @@ def main() -> None:
 def shoot(results: Path, target: Path) -> None:
     """Serves a folder and photographs its pages."""
     store = Store.open(results)
-    sweep = next(campaign for campaign in store.campaigns() if campaign.name == "return-rates")
-    campaign = store.campaign(sweep.id)
+    sweep, quickstart = (
+        next(campaign for campaign in store.campaigns() if campaign.name == name)
+        for name in ("return-rates", "quickstart")
+    )
+    campaign = store.campaign(quickstart.id)
     assert campaign is not None
-    runs = {tuple(value for _, value in point.parameters): point.members[0].run_id for point in campaign.points}
+    runs = {
+        dict(point.parameters)["network.reverse.queue.policy"]: point.members[0].run_id for point in campaign.points
+    }
     app = create_app(results)
     warm(app)
     compared = "&".join(f"point={sweep.id}:{number}" for number in (1, 5, 9))
@@ -72,7 +79,7 @@ def shoot(results: Path, target: Path) -> None:
         photograph("home", base, 760)
         photograph("campaign", f"{address}?metric=throughput/forward", 1150)
         photograph("explorer", f"{address}/explore?metric=throughput/forward", 1100)
-        photograph("run", f"{base}/runs/{runs['droptail', '28.8 kbit/s']}?flow=forward#plots", 1000)
+        photograph("run", f"{base}/runs/{runs['droptail']}?flow=forward#plots", 1000)
         photograph("compare", f"{base}/compare?{compared}", 1000)
         for name in ("campaigns", "scorecard", "import", "docs"):
             photograph(name, f"{base}/{name}", 760)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.web.conftest import Simulated
+from tests.web.conftest import FakeSession, Simulated
 
 pytestmark = pytest.mark.browser
 
@@ -17,7 +17,7 @@ AXE = (Path(__file__).with_name("axe") / "axe.min.js").read_text()
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 PAGES = (
     "home", "campaigns", "campaign", "explorer", "panels", "effects", "run", "compare", "scorecard", "launch", "import",
-    "docs", "guide", "profile", "error",
+    "docs", "guide", "profile", "error", "sessions",
 )  # fmt: skip
 
 
@@ -52,7 +52,13 @@ def violations(page: Page) -> list[str]:
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("kind", PAGES)
 def test_axe_finds_nothing(
-    browser: Browser, address: str, simulated: Simulated, kind: str, width: int, scheme: Literal["light", "dark"]
+    browser: Browser,
+    address: str,
+    simulated: Simulated,
+    session: FakeSession,
+    kind: str,
+    width: int,
+    scheme: Literal["light", "dark"],
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(address + path_of(kind, simulated), wait_until="load")

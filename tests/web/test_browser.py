@@ -48,7 +48,7 @@ def drag(page: Page, plot: Locator, start: float, end: float) -> None:
 def test_plots_are_drawn_zoom_together_and_come_back(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id(1)}")
     plot = drawn(page, "sequence")
-    ink = plot.locator("canvas").evaluate(
+    ink = plot.locator(".u-wrap canvas").evaluate(
         """(c) => { const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
         let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n; }"""
     )
@@ -142,6 +142,50 @@ def test_a_loss_is_explained_and_stands_in_the_address(
     page.reload()
     expect(panel.locator("dl")).to_have_text(first, use_inner_text=True)
     expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
+
+
+def test_a_chosen_loss_leaves_all_plots_in_one_view(
+    page: Page, serve: Callable[[Path], str], dropping: Simulated
+) -> None:
+    page.set_viewport_size({"width": 1400, "height": 900})
+    page.goto(f"{serve(dropping.results)}/runs/{dropping.run_id()}")
+    drawn(page, "sequence")
+    page.get_by_role("button", name="Next loss").click()
+    expect(page.locator(".fate")).to_contain_text("sent again at")
+    page.locator("#plots > .controls").evaluate("(e) => e.scrollIntoView()")
+    plots = page.locator(".timeline > .plot")
+    last = plots.last.locator(".u-over")
+    expect(last).to_be_visible()
+    box = last.bounding_box()
+    assert plots.count() >= 5
+    assert box is not None
+    assert box["y"] + box["height"] <= 900
+
+
+def test_a_seek_that_fails_is_told_beside_the_controls(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=forward")
+    drawn(page, "sequence")
+    page.evaluate("() => { window.fetch = async () => { throw new Error('cut'); }; }")
+    for key in ("l", "t", "i", "Shift+ArrowRight"):
+        page.evaluate("() => { document.getElementById('range').textContent = ''; }")
+        page.locator("h1").click()
+        page.keyboard.press(key)
+        expect(page.locator("#range")).to_have_text("The site does not answer; is it still running?")
+
+
+def test_the_legend_has_the_shape_of_each_series(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id()}?flow=reverse")
+    plot = drawn(page, "sequence")
+    samples = plot.locator(".u-series:visible .u-sample")
+    names = plot.locator(".u-series:visible .u-label").all_inner_texts()
+    # A line and a segment of equal colour differ; without a cursor, no name waits for a value.
+    shapes = samples.evaluate_all("(all) => all.map((c) => c.toDataURL())")
+    assert len(shapes) == len(set(shapes)) == len(names) >= 3
+    assert all(name and ":" not in name for name in plot.locator(".u-legend").inner_text().split())
+    inks = plot.locator(".u-label").evaluate_all("(all) => all.map((one) => getComputedStyle(one).color)")
+    assert len(set(inks)) == 1
+    plot.locator(".u-over").hover(position={"x": 300, "y": 100})
+    expect(plot.locator(".u-series").first).to_contain_text("s")
 
 
 def test_the_receivers_side_is_seen_with_the_same_flow_and_zoom(page: Page, address: str, simulated: Simulated) -> None:
@@ -268,6 +312,31 @@ def test_tables_are_cards_on_a_phone(browser: Browser, address: str, simulated: 
     page.close()
 
 
+def test_a_card_has_its_number_its_interval_and_its_verdict(
+    browser: Browser, address: str, simulated: Simulated
+) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto(address + simulated.address)
+    cells = page.locator("table.results tr:has([data-head]) td[data-title='Throughput']")
+    points = simulated.campaign["points"]
+    assert cells.count() == len(points) > 2
+    means = [
+        next(row["mean"] for row in point["metrics"] if (row["name"], row["subject"]) == ("throughput", "forward"))
+        for point in points
+    ]
+    best, top = means.index(max(means)), max(means)
+    for number, mean in enumerate(means):
+        cell = cells.nth(number)
+        expect(cell).to_contain_text("bit/s")
+        expect(cell.locator(".bar")).to_be_visible()
+        word = "best" if number == best else "starves" if mean < top / 10 else ""
+        assert cell.locator(".word").all_inner_texts() == ([word] if word else [])
+    # The dots are as far apart as the means.
+    at = [float(dot.get_attribute("cx") or "") for dot in page.locator("tr:has([data-head]) .bar circle").all()]
+    assert [x / at[best] for x in at] == pytest.approx([mean / top for mean in means], abs=0.02)
+    page.close()
+
+
 def test_a_comparison_draws_each_interval(page: Page, address: str, simulated: Simulated) -> None:
     points = [f"point={simulated.campaign['campaign']}:{number}" for number in range(2)]
     page.goto(f"{address}/compare?{'&'.join(points)}")
@@ -339,7 +408,7 @@ def test_the_chip_of_an_invalid_repetition_is_red_on_its_own_page(
 def test_a_dot_of_the_trade_off_opens_its_run(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(address + simulated.address)
     figure = page.locator("#live-tradeoff")
-    expect(figure.locator("canvas")).to_be_visible()
+    expect(figure.locator(".u-wrap canvas")).to_be_visible()
     figure.scroll_into_view_if_needed()
     text = figure.locator("script").text_content()
     dots = next(load for load in json.loads(text or "")["series"] if load.get("run"))
@@ -437,7 +506,7 @@ def test_a_run_is_printed_with_all_its_plots_on_light_paper(
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     expect(page.locator("header")).to_be_hidden()
-    expect(plots.first.locator("canvas")).to_be_visible()
+    expect(plots.first.locator(".u-wrap canvas")).to_be_visible()
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate(WIDEST) > 900
@@ -592,7 +661,7 @@ def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own
         page.wait_for_url("**/campaigns/*")
         expect(page.locator("#live-state")).to_have_text("complete", timeout=120_000)
         expect(page.locator("#live-facts")).to_contain_text("40 of 40 runs valid")
-        expect(page.locator("#live-figure canvas")).to_be_visible()
+        expect(page.locator("#live-figure .u-wrap canvas")).to_be_visible()
     finally:
         runner.send_signal(signal.SIGINT)
         runner.wait(30)

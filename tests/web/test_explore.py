@@ -194,7 +194,7 @@ def test_figure_and_table_show_each_others_runs(page: Page, address: str, simula
     page.get_by_role("link", name="Show all runs").click()
     expect(status).to_have_text("12 runs")
     # A row rings its mark.
-    canvas = page.locator(".panel canvas")
+    canvas = page.locator(".panel .u-wrap canvas")
     plain = canvas.evaluate("(c) => c.toDataURL()")
     page.locator("#runs tbody tr").nth(3).hover()
     wait_until(lambda: canvas.evaluate("(c) => c.toDataURL()") != plain, "a ringed mark")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,29 @@ def test_every_network_has_a_picture(name: str, tmp_path: Path) -> None:
                 apart = abs(box.x - other.x) >= box.width or abs(box.y - other.y) >= box.height
                 assert apart
     assert picture.pdf().startswith(b"%PDF-")
+
+
+@pytest.mark.parametrize("name", ["quickstart.yaml", "aq/aq-fig8.yaml", "ton/ton-table2.yaml"])
+def test_a_narrow_screen_has_the_network_upright(name: str, tmp_path: Path) -> None:
+    scenario = load(node_binary.ROOT / "experiments" / name).runs[0].scenario
+    picture = topology.draw_upright(scenario)
+    assert picture is not None
+    with create_app(tmp_path).test_request_context():
+        ElementTree.fromstring(str(picture.svg(page=True)))
+    # It fits a phone, and every node is below the one that the wide picture has on its left.
+    assert picture.width <= 390
+    x_of = {label.text: label.x for label in topology.draw(scenario).labels if label.bold}
+    y_of = {label.text: label.y for label in picture.labels if label.bold}
+    assert len(y_of) >= min(len(scenario.nodes), 4)
+    for one, other in itertools.combinations(y_of, 2):
+        assert (x_of[one] < x_of[other]) == (y_of[one] < y_of[other])
+    for box, other in itertools.combinations(picture.boxes, 2):
+        assert abs(box.x - other.x) >= box.width or abs(box.y - other.y) >= box.height
+    assert all(0 <= box.x <= picture.width - box.width and box.y + box.height < picture.height for box in picture.boxes)
+    # Forward goes down from the first end of the link under study.
+    texts = [label.text for label in picture.labels]
+    assert any(text.startswith(("↓", "↕")) for text in texts)
+    assert not any("→" in text or "←" in text for text in texts)
 
 
 @pytest.mark.parametrize("name", ["ns2/aq-main.yaml", "asym/asym-fig16.yaml"])

@@ -790,6 +790,8 @@ def test_a_run_with_counters_shows_its_throughput_window_and_queue(tmp_path: Pat
     kinds = re.findall(r'data-kind="(\w+)"', page)
     assert kinds == ["throughput", "throughput", "cwnd", "queue", "queue"]
     assert "counters in bins of 100 ms" in page
+    compared = client.get(f"/compare?run={run.run_id()}").text
+    assert re.findall(r'data-kind="(\w+)"', compared) == ["throughput", "cwnd", "queue"]
     assert "Crossing" not in page
     # The uppermost plot's data are asked for with the page.
     assert f'href="/api{address}/throughput' in page

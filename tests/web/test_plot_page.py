@@ -44,7 +44,7 @@ def place(page: Page, x: float, y: float) -> tuple[float, float]:
 
 def test_a_time_sequence_zooms_moves_and_tells_its_segments(page: Page, simulated: Simulated, tmp_path: Path) -> None:
     board = opened(page, simulated, tmp_path, "sequence", simulated.run_id(1), "--of", "forward")
-    ink = board.locator("canvas").evaluate(
+    ink = board.locator(".u-wrap canvas").evaluate(
         """(c) => { const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
         let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n; }"""
     )
@@ -94,7 +94,7 @@ def test_a_time_sequence_zooms_moves_and_tells_its_segments(page: Page, simulate
 
 def test_a_name_hides_its_series(page: Page, simulated: Simulated, tmp_path: Path) -> None:
     board = opened(page, simulated, tmp_path, "outstanding", simulated.run_id(1))
-    canvas = board.locator("canvas")
+    canvas = board.locator(".u-wrap canvas")
     shot = canvas.screenshot()
     button = page.get_by_role("button", name="forward")
     button.click()

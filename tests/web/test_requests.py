@@ -357,3 +357,47 @@ def test_a_request_is_taken_once_and_may_be_withdrawn(store: Store) -> None:
     assert taken.id == first
     assert requests.take(store, "you") is None
     assert not requests.withdraw(store, first)
+
+
+COMMAND = """\
+name: commands
+network: {topology: line, forward: {rate: 1 Mbit/s, delay: 5 ms}}
+stack: cubic
+workload:
+  - {name: f, kind: command, from: left, to: right, command: {client: [touch, PROOF]}}
+duration: 2 s
+"""
+
+
+def test_a_site_accepts_programs_only_if_it_was_started_so(results: Path, visitor: FlaskClient) -> None:
+    headers = {"X-CSRF-Token": token(visitor)}
+    refused = visitor.post("/api/requests", json={"text": COMMAND, "file": "c.yaml"}, headers=headers)
+    assert refused.status_code == 422
+    (problem,) = refused.get_json()["problems"]
+    assert "this campaign runs programs (touch), which this site does not accept" in problem
+    page = visitor.post(
+        "/launch", data={"text": COMMAND, "file": "c.yaml", "do": "launch", "csrf": headers["X-CSRF-Token"]}
+    )  # fmt: skip
+    assert "this campaign runs programs (touch)" in html.unescape(page.text)
+    allowed = create_app(results, allow_commands=True).test_client()
+    headers = {"X-CSRF-Token": token(allowed)}
+    accepted = allowed.post("/api/requests", json={"text": COMMAND, "file": "c.yaml"}, headers=headers)
+    assert accepted.status_code == 202, accepted.text
+
+
+def test_a_runner_runs_no_programs_unless_it_was_started_so(results: Path, store: Store, tmp_path: Path) -> None:
+    proof = tmp_path / "proof"
+    number = requests.ask_run(store, "c.yaml", COMMAND.replace("PROOF", str(proof)), [], force=False)
+    done = backchannel("runner", "--once", "--results", str(results))
+    assert done.returncode == 1
+    row = requests.find(store, number)
+    assert row is not None
+    assert row.state == requests.FAILED
+    assert "this campaign runs programs (touch), and this runner runs none" in row.message
+    assert not proof.exists()
+
+
+def test_a_site_that_accepts_programs_needs_a_token(results: Path) -> None:
+    done = backchannel("serve", "--allow-commands", "--port", "0", "--results", str(results))
+    assert done.returncode == 1
+    assert "--allow-commands lets visitors run any program, so the site needs a token" in done.stderr

@@ -23,10 +23,11 @@ from werkzeug.exceptions import TooManyRequests
 
 from testbed import node_binary
 from testbed.errors import TestbedError
+from tests.campaign_texts import one_line
 from tests.conftest import backchannel
 from tests.waiting import wait_until
 from tests.web.conftest import Simulated
-from web import import_queue, imports, live, security, serve
+from web import check, import_queue, imports, live, security, serve
 from web.app import create_app
 
 TOKEN = "correct horse battery"
@@ -460,3 +461,20 @@ def test_two_concurrent_starts_share_one_whole_key(tmp_path: Path, monkeypatch: 
     assert keys[0] == keys[1] == (tmp_path / "site.key").read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["site.key"]
     assert (tmp_path / "site.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_visitors_text_is_read_without_network_and_other_files(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "secret").write_text("x")
+    confined = check.words(str(tmp_path / "results"))[:-2]
+    tries = (
+        f"open({str(tmp_path / 'secret')!r})", "open('/etc/passwd')", "import socket; socket.socket()",
+        f"open({check.__file__!r}, 'a')", "import os; os.kill(os.getppid(), 0)",
+    )  # fmt: skip
+    for code in tries:
+        done = subprocess.run([*confined, "-c", code], capture_output=True, text=True, check=False)
+        assert "PermissionError" in done.stderr, f"{code}: {done.stderr}"
+    text = one_line("c", "")
+    assert check.check(str(tmp_path / "results"), "c.yaml", text).summary is not None
+    # The network of a database's server remains.
+    assert check.words("postgresql://nobody@127.0.0.1/none")[0] == sys.executable

@@ -3,47 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
+from playwright.sync_api import Page, expect
 
-from experiments.sessions.changes import parse_changes
 from experiments.sessions.control import ControlServer
+from tests.web.conftest import FakeSession
 from web.app import create_app
-
-DIRECTION = {"submitted_packets": 9, "delivered_packets": 8, "transmitted_bytes": 700, "queue_packets": 3,
-             "queue_bytes": 300, "events": {"dropped_full": 2, "lost": 1}}  # fmt: skip
-
-
-class Recorded:
-    """A session's end of the socket: answers as a session does, and keeps what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[Mapping[str, Any]] = []
-
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        self.asked.append(request)
-        if request["op"] == "set":
-            changes = parse_changes(request["words"])
-            return {"changes": [{"at_s": 2.0, "link": request["link"], "direction": way, "fields": fields}
-                                for way, fields in changes.items()]}  # fmt: skip
-        declared = {"rate_bps": 28_800, "delay_s": 0.05, "policy": "droptail", "errors": []}
-        return {
-            "name": f"test{os.getpid()}", "label": "dialup-28.8", "host": "right", "started": 0.0, "changes": [],
-            "declared": {"line": {"forward": declared, "reverse": declared}}, "passed_s": 5.0, "recorded_bytes": 5,
-            "links": {"line": {"forward": DIRECTION, "reverse": DIRECTION}},
-        }  # fmt: skip
-
-
-@pytest.fixture
-def session() -> Iterator[Recorded]:
-    recorded = Recorded()
-    server = ControlServer(f"test{os.getpid()}", recorded.answer)
-    yield recorded
-    server.close()
 
 
 @pytest.fixture
@@ -56,7 +26,7 @@ def csrf(client: FlaskClient) -> str:
     return page.split('name="csrf" content="')[1].split('"')[0]
 
 
-def test_the_page_shows_every_direction(session: Recorded, site: FlaskClient) -> None:
+def test_the_page_shows_every_direction(session: FakeSession, site: FlaskClient) -> None:
     page = site.get("/sessions").text
     assert "right behind dialup-28.8" in page
     assert "28.8 kbit/s" in page
@@ -66,7 +36,7 @@ def test_the_page_shows_every_direction(session: Recorded, site: FlaskClient) ->
     assert any(one["name"] == f"test{os.getpid()}" for one in found)
 
 
-def test_a_change_reaches_the_session_and_a_wrong_one_is_explained(session: Recorded, site: FlaskClient) -> None:
+def test_a_change_reaches_the_session_and_a_wrong_one_is_explained(session: FakeSession, site: FlaskClient) -> None:
     form = {"csrf": csrf(site), "link": "line", "direction": "reverse", "rate": "1 Mbit/s", "policy": "codel"}
     answer = site.post(f"/sessions/test{os.getpid()}", data=form, follow_redirects=True).text
     assert "at 2.000 s, line reverse: rate 1 Mbit/s, queue codel" in answer
@@ -76,7 +46,7 @@ def test_a_change_reaches_the_session_and_a_wrong_one_is_explained(session: Reco
     assert "use loss=100%" in answer
 
 
-def test_a_change_from_another_site_is_refused(session: Recorded, site: FlaskClient) -> None:
+def test_a_change_from_another_site_is_refused(session: FakeSession, site: FlaskClient) -> None:
     form = {"link": "line", "direction": "reverse", "rate": "1 Mbit/s"}
     assert site.post(f"/sessions/test{os.getpid()}", data=form).status_code == 403
     assert all(request["op"] != "set" for request in session.asked)
@@ -85,3 +55,44 @@ def test_a_change_from_another_site_is_refused(session: Recorded, site: FlaskCli
 def test_a_session_that_has_ended_is_explained(site: FlaskClient) -> None:
     form = {"csrf": csrf(site), "link": "line", "direction": "reverse", "rate": "1 Mbit/s"}
     assert "there is no session" in site.post("/sessions/gone", data=form, follow_redirects=True).text
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_line_is_watched_and_changed_while_it_runs(
+    page: Page, session: FakeSession, serve: Callable[[Path], str], tmp_path: Path, width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{serve(tmp_path)}/sessions")
+    mine = page.locator(f'section[data-session="test{os.getpid()}"]')
+    # The session sent 1000 bytes more at each look, a second apart by its own clock.
+    expect(mine.locator("tr[data-direction=reverse] [data-now=throughput]")).to_have_text("8 kbit/s")
+    rate = mine.get_by_label("Rate of line reverse")
+    rate.focus()
+    page.keyboard.press("Home")
+    form = mine.get_by_role("group", name="Change line reverse")
+    expect(form.get_by_label("Rate", exact=True)).to_have_value("1 kbit/s")
+    page.keyboard.press("ArrowRight")
+    expect(form.get_by_label("Rate", exact=True)).to_have_value("1.12 kbit/s")
+    form.get_by_label("Policy").select_option("codel")
+    form.get_by_role("button", name="Change").click()
+    expect(page.get_by_role("status").filter(has_text="line reverse: rate 1.12 kbit/s, queue codel")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    # A line that someone changes elsewhere is shown anew.
+    session.asked.clear()
+    session.changes = [{"at_s": 3.0, "link": "line", "direction": "forward", "fields": {"delay": "20 ms"}}]
+    mine.get_by_text("1 change so far").click()
+    expect(mine).to_contain_text("at 3.000 s, line forward: delay 20 ms")
+
+
+@pytest.mark.browser
+def test_sessions_come_and_go_on_an_open_page(
+    page: Page, session: FakeSession, serve: Callable[[Path], str], tmp_path: Path
+) -> None:
+    page.goto(f"{serve(tmp_path)}/sessions")
+    name = f"more{os.getpid()}"
+    later = page.locator(f'section[data-session="{name}"]')
+    expect(later).to_have_count(0)
+    with closing(ControlServer(name, lambda request: {**session.answer(request), "name": name})):
+        expect(later).to_be_visible()
+    expect(later).to_have_count(0)

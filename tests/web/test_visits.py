@@ -77,7 +77,7 @@ def test_a_request_shows_values_and_a_figure_as_its_runs_land(
     expect(page.get_by_text("There is no valid run yet")).to_be_visible()
     land(store, tmp_path, f"{0:024x}", 1.0e6)
     # Nobody reloads: the first run draws the figure, and the next one changes it.
-    expect(page.locator("#live-figure canvas")).to_be_visible()
+    expect(page.locator("#live-figure .u-wrap canvas")).to_be_visible()
     expect(page.locator("#live-table")).to_contain_text("1 Mbit/s")
     land(store, tmp_path, f"{10:024x}", 2.0e6)
     expect(page.locator("#live-table")).to_contain_text("2 Mbit/s")

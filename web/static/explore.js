@@ -16,16 +16,14 @@
     const mine = (newest += 1);
     const body = $("#explore-body");
     body.setAttribute("aria-busy", "true");
-    let text;
+    let page;
     try {
-      const answer = await fetch(url, { headers: { Accept: "text/html" } });
-      if (!answer.ok) throw new Error(answer.statusText);
-      text = await answer.text();
+      page = await requestPage(url);
     } catch {
       return location.assign(url); // The browser shows what is wrong.
     }
     if (mine !== newest) return;
-    const next = document.adoptNode(new DOMParser().parseFromString(text, "text/html").getElementById("explore-body"));
+    const next = document.adoptNode(page.getElementById("explore-body"));
     const focused = document.activeElement?.id;
     for (const one of $$("details[open][id]", body)) next.querySelector(`#${CSS.escape(one.id)}`)?.setAttribute("open", "");
     body.replaceWith(next);

@@ -11,15 +11,20 @@ function reading(one) {
 }
 
 async function follow(address, told) {
+  const fail = (words) => {
+    told.className = "bad lines";
+    told.textContent = words;
+  };
   for (;;) {
-    const one = await (await fetch(address)).json();
+    let one;
+    try {
+      one = await requestJson(address);
+    } catch (error) {
+      return fail(error.message);
+    }
     if (one.state === "done" && one.runs.length === 1) return location.assign(`/runs/${one.runs[0]}`);
     if (one.state === "done") return location.assign(`/import/${one.id}`);
-    if (one.state === "failed") {
-      told.className = "bad lines";
-      told.textContent = one.said;
-      return;
-    }
+    if (one.state === "failed") return fail(one.said);
     told.textContent = one.state === "waiting" ? "Waiting for other captures to be read…" : reading(one);
     await wait(400);
   }

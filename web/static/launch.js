@@ -71,14 +71,12 @@ async function check() {
   };
   verdict.setAttribute("aria-busy", "true");
   try {
-    const answer = await fetch("/api/check", { method: "POST", headers: { "Content-Type": "application/json", "X-CSRF-Token": token }, body: JSON.stringify(body) });
-    const said = await answer.json();
-    if (mine !== asked) return;
-    show(answer.ok ? said : { problems: [said.error] });
-  } catch {
-    if (mine === asked) show({ problems: ["The site does not answer; is it still running?"] });
+    const found = await requestJson("/api/check", { method: "POST", headers: { "Content-Type": "application/json", "X-CSRF-Token": token }, body: JSON.stringify(body) });
+    if (mine === asked) show(found);
+  } catch (error) {
+    if (mine === asked) show({ problems: [error.message] });
   }
-  verdict.removeAttribute("aria-busy");
+  if (mine === asked) verdict.removeAttribute("aria-busy");
 }
 
 for (const field of [text, form.elements.overrides]) {
@@ -100,10 +98,13 @@ form.addEventListener("submit", (event) => {
 });
 
 async function build() {
-  const answer = await fetch("/api/build", { method: "POST", headers: { "X-CSRF-Token": token }, body: new URLSearchParams(new FormData(form)) });
-  const said = await answer.json();
-  if (!answer.ok) return show({ problems: [said.error] });
-  text.value = said.text;
+  let built;
+  try {
+    built = await requestJson("/api/build", { method: "POST", headers: { "X-CSRF-Token": token }, body: new URLSearchParams(new FormData(form)) });
+  } catch (error) {
+    return show({ problems: [error.message] });
+  }
+  text.value = built.text;
   form.elements.file.value = "new.yaml";
   check();
 }

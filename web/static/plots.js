@@ -55,13 +55,19 @@ function showPeriod() {
   }
 }
 
-async function get(address, more = {}) {
+function get(address, more = {}) {
   const url = new URL(address, location.href);
   for (const [key, value] of Object.entries(more)) url.searchParams.set(key, value);
-  const response = await fetch(url);
-  const answer = await response.json();
-  if (!response.ok) throw new Error(answer.error);
-  return answer;
+  return requestJson(url);
+}
+
+// What a click or a key asks for; a failure is told beside the controls.
+async function attempt(action) {
+  try {
+    await action();
+  } catch (error) {
+    document.getElementById("range").textContent = error.message;
+  }
 }
 
 function ask(plot) {
@@ -148,7 +154,7 @@ function clicks(u) {
   u.over.addEventListener("click", (event) => {
     if (!down || Math.hypot(event.clientX - down[0], event.clientY - down[1]) > 4) return;
     const box = u.over.getBoundingClientRect();
-    nearest(u, event.clientX - box.left, event.clientY - box.top);
+    attempt(() => nearest(u, event.clientX - box.left, event.clientY - box.top));
   });
 }
 
@@ -203,25 +209,28 @@ function choose(one, widens = false) {
   const list = document.createElement("dl");
   list.className = "pairs";
   for (const [name, value] of rows) {
-    const term = document.createElement("dt");
-    const value_ = document.createElement("dd");
+    const [pair, term, text] = ["div", "dt", "dd"].map((tag) => document.createElement(tag));
     term.textContent = name;
-    value_.textContent = value;
-    list.append(term, value_);
+    text.textContent = value;
+    pair.append(term, text);
+    list.append(pair);
   }
   const head = document.createElement("h3");
   head.textContent = one.direction === "data" ? "Data segment" : "Segment of the receiver";
-  const buttons = document.createElement("p");
+  const buttons = document.createElement("span");
   for (const [word, direction] of [["Previous", -1], ["Next", 1]]) {
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = word;
-    button.addEventListener("click", () => step(direction));
+    button.addEventListener("click", () => attempt(() => step(direction)));
     buttons.append(button, " ");
   }
   const told = document.createElement("p");
   told.className = "fate";
-  panel.replaceChildren(head, told, list, buttons);
+  const line = document.createElement("div");
+  line.className = "headline";
+  line.append(head, buttons);
+  panel.replaceChildren(line, told, list);
   panel.hidden = false;
   story = null;
   follow(one, told, widens);
@@ -236,6 +245,7 @@ function choose(one, widens = false) {
 // What became of a data segment that the sender sent: lost where and why, sent again when and why.
 async function follow(one, told, widens) {
   if (one.direction !== "data" || !one.payload || board.dataset.side !== "sender") return;
+  told.textContent = "Following it through the captures…";
   let found;
   try {
     found = await get(board.dataset.fate, { flow: board.dataset.flow, seq: one.seq, payload: one.payload, at: one.time_s });
@@ -379,15 +389,16 @@ if (board) {
   const move = (share) => look([view[0] + share * (view[1] - view[0]), view[1] + share * (view[1] - view[0])]);
   const ways = { in: () => zoom(0.5), out: () => zoom(2), all: () => look(whole), back: () => move(-0.25), on: () => move(0.25) };
   for (const button of board.querySelectorAll("[data-zoom]")) button.addEventListener("click", ways[button.dataset.zoom]);
-  for (const button of board.querySelectorAll("[data-seek]")) button.addEventListener("click", () => seek(button.dataset.seek, Number(button.dataset.way)));
+  for (const button of board.querySelectorAll("[data-seek]")) button.addEventListener("click", () => attempt(() => seek(button.dataset.seek, Number(button.dataset.way))));
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
     const keys = {
-      l: () => seek("loss", 1), L: () => seek("loss", -1), t: () => seek("timeout", 1), T: () => seek("timeout", -1),
-      i: () => seek("idle", 1), I: () => seek("idle", -1),
+      l: () => attempt(() => seek("loss", 1)), L: () => attempt(() => seek("loss", -1)),
+      t: () => attempt(() => seek("timeout", 1)), T: () => attempt(() => seek("timeout", -1)),
+      i: () => attempt(() => seek("idle", 1)), I: () => attempt(() => seek("idle", -1)),
       "+": ways.in, "=": ways.in, "-": ways.out, "0": ways.all,
-      ArrowLeft: () => (event.shiftKey ? step(-1) : ways.back()),
-      ArrowRight: () => (event.shiftKey ? step(1) : ways.on()),
+      ArrowLeft: () => (event.shiftKey ? attempt(() => step(-1)) : ways.back()),
+      ArrowRight: () => (event.shiftKey ? attempt(() => step(1)) : ways.on()),
     };
     // Only where there are segments, letters seek.
     if (!keys[event.key] || (/^[a-z]$/i.test(event.key) && !board.dataset.segments)) return;
@@ -399,5 +410,5 @@ if (board) {
     for (const plot of plots) if (!plot.holder.dataset.drawn && !plot.holder.closest("details:not([open])")) await draw(plot);
     print();
   });
-  chosenByAddress(given.get("segment"));
+  attempt(() => chosenByAddress(given.get("segment")));
 }

@@ -4,6 +4,30 @@
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 
+// Asking the site -----------------------------------------------------------------------------------------------------
+
+// Both fail with a sentence for people.
+async function answerOf(address, options) {
+  try {
+    return await fetch(address, options);
+  } catch {
+    throw new Error("The site does not answer; is it still running?");
+  }
+}
+
+async function requestJson(address, options) {
+  const answer = await answerOf(address, options);
+  const body = await answer.json().catch(() => null);
+  if (!answer.ok || body === null) throw new Error(body?.error ?? `The site answered with status ${answer.status}.`);
+  return body;
+}
+
+async function requestPage(address) {
+  const answer = await answerOf(address, { headers: { Accept: "text/html" } });
+  if (!answer.ok) throw new Error(`The site answered with status ${answer.status}.`);
+  return new DOMParser().parseFromString(await answer.text(), "text/html");
+}
+
 // Theme -------------------------------------------------------------------------------------------------------------
 
 const isDark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
@@ -149,15 +173,12 @@ function source(element) {
 
 // The page is asked for again and its marked parts are put in place of the old ones; nothing else moves.
 async function swap() {
-  let text;
+  let fresh;
   try {
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-    if (!answer.ok) return;
-    text = await answer.text();
+    fresh = await requestPage(location.href);
   } catch {
     return; // The server may be gone for a moment; the next event tells.
   }
-  const fresh = new DOMParser().parseFromString(text, "text/html");
   for (const old of $$("[data-swap]")) {
     const next = fresh.getElementById(old.id);
     if (!next || source(next) === source(old)) continue;

@@ -20,22 +20,26 @@ if (strip) {
   let running = false;
   let last = 0;
   let seen = false;
+  let newest = 0;
 
   async function load() {
+    const mine = (newest += 1);
     const start = Math.max(0, Number(from.value) || 0);
     period = [start, start + Number(span.value)];
     now = start;
     const url = new URL(strip.dataset.strip, location.href);
     url.searchParams.set("from", period[0]);
     url.searchParams.set("to", period[1]);
-    const response = await fetch(url);
-    answer = await response.json();
-    if (!response.ok || answer.note) {
-      told.textContent = `Packets cannot be shown: ${answer.note || answer.error}.`;
-      answer = null;
-      canvas.hidden = true;
-      return;
+    let found;
+    try {
+      found = await requestJson(url);
+    } catch (error) {
+      found = { note: error.message.replace(/\.$/, "") };
     }
+    if (mine !== newest) return; // Another period was chosen meanwhile.
+    answer = found.note ? null : found;
+    canvas.hidden = answer === null;
+    if (!answer) return (told.textContent = `Packets cannot be shown: ${found.note}.`);
     const lost = answer.packets.filter((one) => one[2] === null).length;
     told.textContent = `${answer.packets.length} packets${answer.cut ? " (the first of more)" : ""}, ${lost} of them never reached the other end: dropped, purged by the policy, or lost.`;
     paint();

@@ -10,6 +10,7 @@ mod host_interface;
 mod load;
 mod payload;
 mod probe;
+mod program;
 mod promptness;
 mod receive;
 mod registry;
@@ -68,6 +69,8 @@ enum Command {
     /// Send or receive what a workload of a scenario sends, through the kernel
     #[command(subcommand)]
     Load(load::Command),
+    /// Run a program of a flow, with bounds on its time and output, and end all that it started
+    Program(program::Args),
     /// Measure a path with UDP packets
     #[command(subcommand)]
     Probe(probe::Command),
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         Command::Receive(args) => receive::run(&args),
         Command::Endpoint(command) => endpoint::run(&command),
         Command::Load(command) => load::run(&command),
+        Command::Program(args) => program::run(&args),
         Command::Probe(command) => probe::run(&command),
         Command::Simulate(args) => simulate::run(&args),
         Command::Audit(args) => audit::run(&args),

@@ -13,7 +13,7 @@ use serde_json::{json, Value};
 
 use crate::reports::{
     EndpointReceiveReport, EndpointSendReport, LoadReceiveReport, LoadSendReport, ProbeReceiveReport, ProbeSendReport,
-    ReceiveReport, SendReport, TcpInfoLine,
+    ProgramReport, ReceiveReport, SendReport, TcpInfoLine,
 };
 
 /// Prints the document.
@@ -51,6 +51,7 @@ fn document() -> Value {
             "load-receive": schema_for!(LoadReceiveReport),
             "probe-send": schema_for!(ProbeSendReport),
             "probe-receive": schema_for!(ProbeReceiveReport),
+            "program": schema_for!(ProgramReport),
         },
         "telemetry": {
             "queue": schema_for!(QueueLine),

@@ -202,6 +202,49 @@ pub struct TcpInfoLine {
     pub info: TcpInfo,
 }
 
+/// Report of `program`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ProgramReport {
+    /// Why it ended.
+    pub ended: Ended,
+    /// Its exit status. Null after a signal.
+    #[schemars(extend("unit" = "1"))]
+    pub exit_status: Option<i32>,
+    /// Number of the signal that ended it. Null if it exited, or never started.
+    #[schemars(extend("unit" = "1"))]
+    pub signal: Option<i32>,
+    /// Time between the requested and the actual start.
+    #[schemars(extend("unit" = "s"))]
+    pub started_late_s: f64,
+    /// Start on CLOCK_MONOTONIC. Null if it never started.
+    #[schemars(extend("unit" = "ns"))]
+    pub started_monotonic_ns: Option<u64>,
+    /// End on CLOCK_MONOTONIC.
+    #[schemars(extend("unit" = "ns"))]
+    pub ended_monotonic_ns: u64,
+    /// What it wrote to its standard output, kept or not.
+    #[schemars(extend("unit" = "byte"))]
+    pub output_bytes: u64,
+    /// What it wrote to its standard error.
+    #[schemars(extend("unit" = "byte"))]
+    pub error_bytes: u64,
+    /// Processes that it had left in the background, which were ended.
+    #[schemars(extend("unit" = "1"))]
+    pub left_behind: u32,
+}
+
+/// Why a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// By itself.
+    Itself,
+    /// It was asked to: the flow's stop time was reached, the run ended, or its client had ended.
+    Stopped,
+    /// It wrote more than is kept.
+    Flooded,
+}
+
 /// Report of `probe send`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ProbeSendReport {

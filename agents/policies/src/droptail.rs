@@ -57,6 +57,15 @@ impl Policy for DropTail {
     }
 
     #[inline(always)]
+    fn pass(&mut self, now: Time, packet: Packet, events: &mut Events) -> Option<Packet> {
+        if self.queue.len() == 0 && self.limit.admits(0, 0, &packet) {
+            return Some(packet);
+        }
+        self.enqueue(now, packet, events);
+        self.dequeue(now, events)
+    }
+
+    #[inline(always)]
     fn dequeue(&mut self, _: Time, _: &mut Events) -> Option<Packet> {
         self.queue.pop()
     }
@@ -71,6 +80,20 @@ impl Policy for DropTail {
 mod tests {
     use super::*;
     use backchannel_core::packet::build::data;
+
+    #[test]
+    fn a_packet_passes_an_empty_queue_if_it_fits_and_waits_behind_others() {
+        let limit = Limit { packets: 2, bytes: Some(1500) };
+        let (mut queue, mut events) = (DropTail::new(limit), Events::default());
+        let mut pass = |queue: &mut DropTail, packet| queue.pass(Time::ZERO, packet, &mut events).map(|out| out.id);
+        assert_eq!(pass(&mut queue, data(1, 960)), Some(1));
+        assert_eq!(pass(&mut queue, data(2, 1600)), None);
+        queue.queue.push(data(3, 400));
+        assert_eq!(pass(&mut queue, data(4, 400)), Some(3));
+        assert_eq!(queue.backlog(), Backlog { packets: 1, bytes: 440 });
+        let dropped: Vec<_> = events.list.iter().map(|event| (event.packet_id, event.kind)).collect();
+        assert_eq!(dropped, [(2, EventKind::DroppedFull)]);
+    }
 
     #[test]
     fn the_third_packet_of_a_queue_of_two_is_dropped() {

@@ -105,6 +105,7 @@ impl Connection {
 
     /// A header with the current ack, window and options; `data`: of a segment with data. What it acknowledges counts as
     /// acknowledged.
+    #[inline(always)]
     fn header(&mut self, now: Time, data: bool) -> Segment {
         let window = (self.receiver.window_size() >> self.handshake.window_shift).min(65_535);
         let initial = self.receiver.initial;

@@ -161,7 +161,11 @@ impl Receiver {
     /// The application reads everything in order: it is appended to `out`.
     pub fn read_into(&mut self, out: &mut Vec<Chunk>) {
         self.window.unread = 0;
-        out.append(&mut self.ready);
+        if out.is_empty() {
+            std::mem::swap(out, &mut self.ready);
+        } else {
+            out.append(&mut self.ready);
+        }
     }
 
     /// The application reads everything in order. The data keep their room in the buffer until [`Receiver::release`].

@@ -130,6 +130,7 @@ impl Sender {
     }
 
     /// The next data segment to send, as its first byte and length; `None` when none may go now.
+    #[inline(always)]
     pub fn next_data(&mut self, now: Time, timers: &mut TimerTable) -> Option<(Offset, u64)> {
         let mss = u64::from(self.mss);
         if self.recovery.resend {
@@ -157,6 +158,9 @@ impl Sender {
             return self.next_in_sack_recovery(now, mss);
         }
         self.nxt = self.recovery.scoreboard.skip_held(self.nxt);
+        if self.nxt >= self.data_end() {
+            return self.rest(self.nxt);
+        }
         let mut cwnd = self.congestion.window.cwnd as u64;
         if self.config.limited_transmit && !self.recovery.is_active() {
             // RFC 3042: up to two segments beyond the window, one a duplicate ack.
@@ -203,8 +207,7 @@ impl Sender {
         let mss = u64::from(self.mss);
         let left = self.data_end().since(at);
         if left == 0 {
-            // The FIN needs no room in the congestion window.
-            return (self.source.finished() && at == self.data_end()).then_some((at, 0));
+            return self.rest(at);
         }
         let window = limit.min(self.window.edge).since(at);
         let hole = self.recovery.scoreboard.room(at);
@@ -216,6 +219,11 @@ impl Sender {
         let last = length == left && !waits;
         let is_complete = length == mss || last || length == hole;
         (length > 0 && (is_complete || 2 * length >= self.window.largest)).then_some((at, length))
+    }
+
+    /// What is left behind the last byte: a FIN, which needs no room in the congestion window.
+    fn rest(&self, at: Offset) -> Option<(Offset, u64)> {
+        (self.source.finished() && at == self.data_end()).then_some((at, 0))
     }
 
     /// A data segment of `length` bytes from `at` on is sent; `end` is one beyond it, and its FIN if it has one.

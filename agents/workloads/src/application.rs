@@ -264,6 +264,10 @@ impl Kind {
         let spacing = |bytes: f64| service_time(bytes as u64 * 8, number("rate_bps") as u64);
         let rng = rng::stream(seed, &format!("workload/{}", flow.name));
         Ok(match flow.kind.as_str() {
+            "command" => {
+                let why = "a command needs real packets: use emulated, virtual-kernel or physical";
+                return Err(wrong(why.into()));
+            }
             "cbr" => {
                 let bytes = number("packet_bytes");
                 Kind::Datagrams { every: spacing(bytes), packet_bytes: bytes as u32, echoed: false }

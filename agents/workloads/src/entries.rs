@@ -16,6 +16,15 @@ static CBR: Entry = Entry {
     ],
 };
 
+static COMMAND: Entry = Entry {
+    kind: "workload",
+    name: "command",
+    summary: "programs of yours on both hosts; needs real packets (docs/programs.md)",
+    source: "docs/programs.md",
+    random: Random::Never,
+    params: &[],
+};
+
 static ON_OFF: Entry = Entry {
     kind: "workload",
     name: "on-off",
@@ -160,8 +169,8 @@ static TRANSFERS: Entry = Entry {
 /// Least length of a packet with a number of 8 bytes: IPv6 and UDP headers, and the number.
 pub(crate) const PAYLOAD_NUMBERED: f64 = 56.0;
 
-pub(crate) static WORKLOADS: [&Entry; 9] =
-    [&CALL, &CBR, &ESTABLISHED, &FETCH, &ON_OFF, &PROBE, &TRANSACTIONS, &TRANSFERS, &WEB];
+pub(crate) static WORKLOADS: [&Entry; 10] =
+    [&CALL, &CBR, &COMMAND, &ESTABLISHED, &FETCH, &ON_OFF, &PROBE, &TRANSACTIONS, &TRANSFERS, &WEB];
 
 /// Every workload but `bulk`, which has no options.
 pub fn entries() -> Vec<&'static Entry> {

@@ -147,5 +147,36 @@ const FigureSeries = (() => {
     }));
   }
 
-  return { aligned, color, intervals, labels, paint, size, span };
+  // What a series draws, once, for the legend: a picture 20 by 12 pixels wide.
+  function sample(one) {
+    const ratio = devicePixelRatio || 1;
+    const canvas = document.createElement("canvas");
+    canvas.className = "u-sample";
+    canvas.setAttribute("aria-hidden", "true");
+    [canvas.width, canvas.height] = [20 * ratio, 12 * ratio];
+    const c = canvas.getContext("2d");
+    c.scale(ratio, ratio);
+    c.strokeStyle = color(one.colour);
+    c.fillStyle = color(one.hollow ? "raised" : one.colour);
+    c.lineWidth = one.kind === "segments" ? 2.5 : Math.min(one.kind === "points" ? 1.4 : one.size || 1.5, 3);
+    c.beginPath();
+    if (one.kind === "line" || one.kind === "steps") {
+      c.setLineDash(one.dash);
+      c.moveTo(0, 6);
+      c.lineTo(20, 6);
+    } else if (one.kind === "segments") {
+      c.moveTo(10, 1);
+      c.lineTo(10, 11);
+    }
+    c.stroke();
+    c.setLineDash([]);
+    c.beginPath();
+    if (one.kind === "bars" || one.kind === "cells") c.rect(5, 1, 10, 10);
+    else if (one.marker && one.kind !== "segments") MARKS[one.marker](c, 10, 6, 4);
+    if (!OPEN.has(one.marker)) c.fill();
+    if (one.hollow || OPEN.has(one.marker)) c.stroke();
+    return canvas;
+  }
+
+  return { aligned, color, intervals, labels, paint, sample, size, span };
 })();

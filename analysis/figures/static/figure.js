@@ -3,7 +3,7 @@
 "use strict";
 
 const Figures = (() => {
-  const { aligned, color, intervals, labels, paint, size, span } = FigureSeries;
+  const { aligned, color, intervals, labels, paint, sample, size, span } = FigureSeries;
   const number = (value, digits = 6) => String(+value.toPrecision(digits));
   const FONT = "12px system-ui, sans-serif";
 
@@ -46,7 +46,7 @@ const Figures = (() => {
     const look = { stroke: color("soft"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line"), width: 1 }, font: FONT, labelFont: FONT, label: axis.label, labelSize: 20 };
     const named = axis.ticks && key === "y" ? { splits: () => axis.ticks.map(([place]) => place), values: (_, places) => places.map((place) => axis.ticks.find(([at]) => at === place)?.[1] ?? "") } : {};
     // Plots over one time axis begin at the same place.
-    if (chart.options.sync && key === "y") return { ...look, ...named, size: 56, label: chart.options.bare ? axis.unit || axis.label : axis.label };
+    if (chart.options.sync && key === "y") return { ...look, ...named, size: 56, label: height(chart) < 150 ? axis.unit || axis.label : axis.label };
     if (chart.options.bare && key === "x") return { ...look, label: undefined, labelSize: 0, size: 6, values: (_, places) => places.map(() => "") };
     if (key === "y") return { ...look, ...named, size: (_, values) => Math.max(44, 16 + 7 * Math.max(0, ...(values ?? []).map((text) => String(text).length))), labelSize: 20 };
     if (!axis.ticks) return { ...look, size: 34 };
@@ -146,7 +146,7 @@ const Figures = (() => {
         drag: { x: true, y: !chart.options.onView, uni: 24, setScale: false },
         points: { show: false },
       },
-      legend: { markers: { width: 0, fill: (u, index) => (index ? color(chart.figure.series[index - 1].colour) : null) } },
+      legend: { markers: { show: false } },
       hooks: {
         setSelect: [(u) => select(chart, u)],
         drawSeries: [(u, index) => index && u.series[index].show && clipped(u, () => {
@@ -161,6 +161,7 @@ const Figures = (() => {
     };
     chart.plot = new uPlot(uplot, aligned(figure), board);
     legend(chart);
+    board.classList.toggle("reads", Boolean(chart.options.readout));
     if (chart.options.readout) {
       chart.readout = document.createElement("p");
       chart.readout.className = "readout";
@@ -238,6 +239,9 @@ const Figures = (() => {
     chart.board.querySelectorAll(".u-legend .u-series").forEach((row, index) => {
       const head = row.querySelector("th");
       if (!index) return;
+      // Its sample has the colour; in the lighter ones, a name could not be read.
+      head.querySelector(".u-label").style.color = "";
+      head.prepend(sample(chart.figure.series[index - 1]));
       head.setAttribute("role", "button");
       head.tabIndex = 0;
       head.setAttribute("aria-pressed", String(!chart.hidden.has(chart.figure.series[index - 1].name)));

@@ -236,6 +236,12 @@ impl Packet {
         self.body.flow
     }
 
+    /// Address of the receiver, for TCP and UDP.
+    #[inline]
+    pub fn destination(&self) -> Option<IpAddr> {
+        self.body.flow.as_ref().map(|flow| flow.dst)
+    }
+
     /// The transport header.
     pub fn transport(&self) -> &Transport {
         &self.body.transport

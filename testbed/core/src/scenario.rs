@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::command::CommandSpec;
 use crate::time::Time;
 use crate::traits::Port;
 
@@ -95,6 +96,22 @@ pub struct Node {
     /// seconds. Segments of one direction keep their order. Absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processing_s: Option<f64>,
+    /// Routes that replace the shortest ones. testbed/addressing.py makes addresses of them; drivers read those.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<RouteSpec>,
+}
+
+/// Where a node sends packets for another node, or for all that it has no other route for.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RouteSpec {
+    /// Name of a node, or `default`.
+    pub to: String,
+    /// Name of the neighbour that gets the packets.
+    pub via: String,
+    /// Name of the link to the neighbour. Absent: there is only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
 }
 
 /// A mechanism by name, with its options.
@@ -237,6 +254,9 @@ pub struct Flow {
     /// Options of the workload kind.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: Options,
+    /// Programs of a flow of kind `command`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<CommandSpec>,
 }
 
 impl Flow {

@@ -19,6 +19,13 @@ pub trait Policy: Send {
     /// A packet arrives at `now`.
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events);
 
+    /// A packet arrives at `now`, when the transmitter is free and asks for the next one: [`Policy::enqueue`], then
+    /// [`Policy::dequeue`]. A policy may take a shorter way to the same result.
+    fn pass(&mut self, now: Time, packet: Packet, events: &mut Events) -> Option<Packet> {
+        self.enqueue(now, packet, events);
+        self.dequeue(now, events)
+    }
+
     /// The transmitter is free at `now` and asks for the next packet.
     fn dequeue(&mut self, now: Time, events: &mut Events) -> Option<Packet>;
 
@@ -55,6 +62,10 @@ pub trait Policy: Send {
 impl<P: Policy + ?Sized> Policy for Box<P> {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
         (**self).enqueue(now, packet, events);
+    }
+
+    fn pass(&mut self, now: Time, packet: Packet, events: &mut Events) -> Option<Packet> {
+        (**self).pass(now, packet, events)
     }
 
     fn dequeue(&mut self, now: Time, events: &mut Events) -> Option<Packet> {

@@ -27,6 +27,10 @@ pub(crate) struct FarEnd {
     changes: u64,
     /// Packets in flight or in transmission, and the arrival of their last bits, in order.
     flying: VecDeque<(Time, Flying)>,
+    /// Arrival of the first of them; [`Time::MAX`]: there is none.
+    first_arrival: Time,
+    /// Arrival of the last one. A line keeps order, even if its delay becomes shorter.
+    last_arrival: Time,
     /// Packets that an error model holds back, by time of delivery.
     held: BTreeMap<(Time, u64), Flying>,
     /// The far end of a serial line; `None` if packets are neither framed nor compressed.
@@ -51,6 +55,8 @@ impl FarEnd {
             label: label.to_owned(),
             changes: 0,
             flying: VecDeque::new(),
+            first_arrival: Time::MAX,
+            last_arrival: Time::ZERO,
             held: BTreeMap::new(),
             receiver: None,
         };
@@ -62,8 +68,15 @@ impl FarEnd {
     pub(crate) fn set_delay(&mut self, delay: Duration, sending_until: Option<Time>) {
         self.delay_ns = delay.as_nanos() as u64;
         if let (Some(end), Some((_, flying))) = (sending_until, sending_until.and_then(|_| self.flying.pop_back())) {
+            self.last_arrival = self.flying.back().map_or(Time::ZERO, |(at, _)| *at);
+            self.first_arrival = self.arrival_of_first();
             self.fly_compressed(end, flying);
         }
+    }
+
+    #[inline(always)]
+    fn arrival_of_first(&self) -> Time {
+        self.flying.front().map_or(Time::MAX, |(at, _)| *at)
     }
 
     /// What comes out of the line goes through this, if there is one.
@@ -99,10 +112,10 @@ impl FarEnd {
     /// The same for a packet in its form on the line.
     #[inline(always)]
     pub(crate) fn fly_compressed(&mut self, from: Time, flying: Flying) {
-        let arrives = Time(from.nanos().saturating_add(self.delay_ns));
-        // A line keeps order, even if its delay becomes shorter.
-        let last = self.flying.back().map_or(Time::ZERO, |(at, _)| *at);
-        self.flying.push_back((arrives.max(last), flying));
+        let arrives = Time(from.nanos().saturating_add(self.delay_ns)).max(self.last_arrival);
+        self.first_arrival = self.first_arrival.min(arrives);
+        self.last_arrival = arrives;
+        self.flying.push_back((arrives, flying));
     }
 
     /// Time of the next delivery; `None` if no packet is in flight.
@@ -113,15 +126,15 @@ impl FarEnd {
     /// Time of the next delivery; [`Time::MAX`] if no packet is in flight.
     #[inline]
     pub(crate) fn next_delivery(&self) -> Time {
-        let arrives = self.flying.front().map_or(Time::MAX, |(at, _)| *at);
-        self.held.first_key_value().map_or(arrives, |((held, _), _)| arrives.min(*held))
+        self.held.first_key_value().map_or(self.first_arrival, |((held, _), _)| self.first_arrival.min(*held))
     }
 
     /// Delivers everything that is due by `now`.
     #[inline(always)]
     pub(crate) fn poll(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
-        while self.flying.front().is_some_and(|(at, _)| *at <= now) {
+        while self.first_arrival <= now {
             let Some((at, flying)) = self.flying.pop_front() else { break };
+            self.first_arrival = self.arrival_of_first();
             if !self.replacements.is_empty() {
                 self.replace_errors(at);
             }

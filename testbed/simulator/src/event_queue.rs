@@ -1,9 +1,12 @@
 //! The event queue: events in order of time, and in order of scheduling within one instant.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use backchannel_core::time::Time;
 
 /// What becomes due. Numbers are positions in the simulation's lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
     /// A link must be polled.
     Link(u32),
@@ -19,32 +22,28 @@ pub(crate) enum Event {
     Received(u32),
 }
 
-/// Children of a node of the heap. With four, the heap is half as deep as a binary one.
-const ARITY: usize = 4;
+/// The most events in the sorted list. Half of them move to or from the heap at a time.
+const SOON: usize = 32;
 
-/// Events to come: a heap. No two entries are equal, so it gives them in one order whatever its shape.
-#[derive(Debug)]
+/// Events to come. Most events that are scheduled are among the next few ones: a short sorted list takes them with fewer steps than
+/// a heap.
+#[derive(Debug, Default)]
 pub(crate) struct EventQueue {
-    /// The first entry.
-    top: Entry,
-    /// Groups of children: those of the top, then those of each entry in turn. [`NONE`] fills the last ones.
-    groups: Vec<[Entry; ARITY]>,
-    /// Entries in the groups.
-    below_top: usize,
+    /// The next events, the earliest last.
+    soon: Vec<Entry>,
+    /// The other events, none before one of `soon`.
+    later: BinaryHeap<Reverse<Entry>>,
     scheduled: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// No two entries are equal, because no two have the same order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     at: Time,
     /// Number of events scheduled before.
     order: u64,
     event: Event,
 }
-
-/// Later than every event. At the top: the entry there was popped, or there is none. The next event that is scheduled takes its
-/// place, which saves moving the last entry there.
-const NONE: Entry = Entry { at: Time::MAX, order: u64::MAX, event: Event::Link(0) };
 
 impl Entry {
     #[inline(always)]
@@ -53,98 +52,66 @@ impl Entry {
     }
 }
 
-impl Default for EventQueue {
-    fn default() -> EventQueue {
-        EventQueue { top: NONE, groups: Vec::new(), below_top: 0, scheduled: 0 }
-    }
-}
-
 impl EventQueue {
     #[inline]
     pub(crate) fn schedule(&mut self, at: Time, event: Event) {
         self.scheduled += 1;
         let entry = Entry { at, order: self.scheduled, event };
-        if self.top.order == NONE.order {
-            self.sift_down(entry);
-        } else {
-            self.push(entry);
+        if self.soon.len() == SOON {
+            self.spill();
+        }
+        if self.later.peek().is_some_and(|first| first.0.key() < entry.key()) {
+            return self.postpone(entry);
+        }
+        self.soon.push(entry);
+        // Earlier entries move back by one place.
+        let mut rest = self.soon.as_mut_slice();
+        while let [.., before, last] = rest {
+            if before.key() > entry.key() {
+                break;
+            }
+            *last = *before;
+            let length = rest.len() - 1;
+            rest = &mut rest[..length];
+        }
+        if let Some(place) = rest.last_mut() {
+            *place = entry;
         }
     }
 
     /// Removes the next event that is not later than `end`.
     #[inline]
     pub(crate) fn pop(&mut self, end: Time) -> Option<(Time, Event)> {
-        if self.top.order == NONE.order {
-            let last = self.below_top.checked_sub(1)?;
-            self.below_top = last;
-            let entry = std::mem::replace(&mut self.groups[last / ARITY][last % ARITY], NONE);
-            self.sift_down(entry);
+        if self.soon.is_empty() {
+            self.refill();
         }
-        if self.top.at > end {
+        let Entry { at, event, .. } = *self.soon.last()?;
+        if at > end {
             return None;
         }
-        let Entry { at, event, .. } = std::mem::replace(&mut self.top, NONE);
+        self.soon.pop();
         Some((at, event))
     }
 
-    /// Moves an entry from the top to its place.
-    fn sift_down(&mut self, entry: Entry) {
-        let (mut child, mut key) = match self.groups.first() {
-            Some(group) => earliest(group),
-            None => (0, NONE.key()),
-        };
-        if entry.key() <= key {
-            self.top = entry;
-            return;
-        }
-        self.top = self.groups[0][child];
-        let (mut group, mut place) = (0, child);
-        loop {
-            let below = group * ARITY + place + 1;
-            let Some(children) = self.groups.get(below) else { break };
-            (child, key) = earliest(children);
-            if entry.key() <= key {
-                break;
-            }
-            self.groups[group][place] = self.groups[below][child];
-            (group, place) = (below, child);
-        }
-        self.groups[group][place] = entry;
+    /// Adds an entry to the heap.
+    #[inline(never)]
+    fn postpone(&mut self, entry: Entry) {
+        self.later.push(Reverse(entry));
     }
 
-    /// Adds an entry at the end and moves it to its place.
-    fn push(&mut self, entry: Entry) {
-        let (mut group, mut place) = (self.below_top / ARITY, self.below_top % ARITY);
-        self.below_top += 1;
-        if group == self.groups.len() {
-            self.groups.push([NONE; ARITY]);
-        }
-        while let Some(parent) = group.checked_sub(1) {
-            let above = self.groups[parent / ARITY][parent % ARITY];
-            if above.key() < entry.key() {
-                break;
-            }
-            self.groups[group][place] = above;
-            (group, place) = (parent / ARITY, parent % ARITY);
-        }
-        if group == 0 && entry.key() < self.top.key() {
-            self.groups[0][place] = std::mem::replace(&mut self.top, entry);
-        } else {
-            self.groups[group][place] = entry;
-        }
+    /// Moves the last entries of the full list to the heap.
+    #[cold]
+    fn spill(&mut self) {
+        self.later.extend(self.soon.drain(..SOON / 2).map(Reverse));
     }
-}
 
-/// Position and key of the earliest entry of a group.
-#[inline(always)]
-fn earliest(group: &[Entry; ARITY]) -> (usize, u128) {
-    let mut least = (0, group[0].key());
-    for (place, entry) in group.iter().enumerate().skip(1) {
-        if entry.key() < least.1 {
-            least = (place, entry.key());
-        }
+    /// Moves the first entries of the heap to the empty list.
+    #[cold]
+    fn refill(&mut self) {
+        let later = &mut self.later;
+        self.soon.extend(std::iter::from_fn(|| later.pop()).map(|Reverse(entry)| entry).take(SOON / 2));
+        self.soon.reverse();
     }
-    least
 }
 
 #[cfg(test)]
@@ -182,6 +149,10 @@ mod tests {
                     }
                 }
             }
+            while let Some(((at, _), event)) = model.pop_first() {
+                prop_assert_eq!(queue.pop(Time::MAX), Some((at, event)));
+            }
+            prop_assert_eq!(queue.pop(Time::MAX), None);
         }
     }
 }

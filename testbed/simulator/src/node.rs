@@ -33,7 +33,10 @@ pub(crate) struct Node {
 /// A table of next hops by address, with open addressing: half of its places at least are empty.
 #[derive(Default)]
 struct NextHops {
+    /// A power of two.
     places: Vec<Option<(u32, NextHop)>>,
+    /// Bits of a hash that do not count.
+    shift: u32,
     known: usize,
 }
 
@@ -41,7 +44,7 @@ impl NextHops {
     #[inline]
     fn get(&self, address: u32) -> Option<NextHop> {
         let mask = self.places.len().checked_sub(1)?;
-        let mut place = NextHops::hash(address) & mask;
+        let mut place = self.hash(address);
         while let Some((known, hop)) = self.places[place] {
             if known == address {
                 return Some(hop);
@@ -55,11 +58,12 @@ impl NextHops {
     fn insert(&mut self, address: u32, hop: NextHop) {
         if 2 * (self.known + 1) > self.places.len() {
             let larger = (2 * self.places.len()).max(4);
-            let old = std::mem::replace(self, NextHops { places: vec![None; larger], known: 0 });
+            let shift = u32::BITS - larger.ilog2();
+            let old = std::mem::replace(self, NextHops { places: vec![None; larger], shift, known: 0 });
             old.places.into_iter().flatten().for_each(|(address, hop)| self.insert(address, hop));
         }
         let mask = self.places.len() - 1;
-        let mut place = NextHops::hash(address) & mask;
+        let mut place = self.hash(address);
         while self.places[place].is_some() {
             place = (place + 1) & mask;
         }
@@ -67,9 +71,9 @@ impl NextHops {
         self.known += 1;
     }
 
-    /// Multiplication by 2^32 over the golden ratio spreads the low bits upwards.
-    fn hash(address: u32) -> usize {
-        (address.wrapping_mul(0x9e37_79b9) >> 12) as usize
+    /// Multiplication by 2^32 over the golden ratio spreads numbers in a row evenly over the highest bits.
+    fn hash(&self, address: u32) -> usize {
+        (address.wrapping_mul(0x9e37_79b9) >> self.shift) as usize
     }
 }
 

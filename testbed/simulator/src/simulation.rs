@@ -80,6 +80,7 @@ struct Simulation<'a> {
     counters: Option<Counters>,
     /// Whether a connection reacts to the full queue of its host's interface.
     heeds_full_interfaces: bool,
+    /// What has come out of the link that is polled.
     deliveries: Vec<Delivery>,
     next_id: u64,
     /// Flow and exchange of each recorded UDP packet under way, by its id.
@@ -222,7 +223,7 @@ impl<'a> Simulation<'a> {
 
     /// Puts a packet on the link towards its destination. Without a route it is discarded.
     fn forward(&mut self, node: usize, packet: Packet) {
-        let Some(IpAddr::V4(destination)) = packet.flow().map(|flow| flow.dst) else { return };
+        let Some(IpAddr::V4(destination)) = packet.destination() else { return };
         match self.nodes[node].next_hop(destination) {
             NextHop::Interface(interface, to) => self.transmit(node, interface, to, packet),
             NextHop::Local | NextHop::Unreachable => {}
@@ -256,21 +257,19 @@ impl<'a> Simulation<'a> {
             return;
         }
         simulated.scheduled = Time::MAX;
-        let mut deliveries = std::mem::take(&mut self.deliveries);
-        simulated.service.poll(self.now, &mut deliveries);
+        simulated.service.poll(self.now, &mut self.deliveries);
         simulated.service.record(self.now, &mut self.telemetry);
         simulated.schedule(link, self.now, &mut self.queue);
         if self.counters.is_some() {
             self.sample_queues(link);
         }
         // Taken from the end, the last one first. Most of the time there is one.
-        if deliveries.len() > 1 {
-            deliveries.reverse();
+        if self.deliveries.len() > 1 {
+            self.deliveries.reverse();
         }
-        while let Some(delivery) = deliveries.pop() {
+        while let Some(delivery) = self.deliveries.pop() {
             self.on_delivery(link, delivery);
         }
-        self.deliveries = deliveries;
     }
 
     /// A packet leaves a link.
@@ -301,8 +300,7 @@ impl<'a> Simulation<'a> {
 
     /// A packet arrives at a node: forwards it, or delivers it once the host has processed it.
     fn receive(&mut self, node: usize, mut packet: Packet) {
-        let Some(flow) = packet.flow() else { return };
-        let IpAddr::V4(destination) = flow.dst else { return };
+        let Some(IpAddr::V4(destination)) = packet.destination() else { return };
         match self.nodes[node].next_hop(destination) {
             NextHop::Local => match &mut self.nodes[node].processing {
                 Some(processing) => {

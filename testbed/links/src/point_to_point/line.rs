@@ -118,12 +118,13 @@ impl<P: Policy> Line<P> {
             let (bits, flying) = self.put(packet, true);
             self.usage.line_bits += bits;
             self.far_end.fly_compressed(now, flying);
+        } else if self.is_idle() && self.device.is_none() {
+            let next = self.policy.pass(now, packet, events);
+            self.send_packet(now, next, true);
         } else {
             self.policy.enqueue(now, packet, events);
             if self.device.is_some() {
                 self.fill_device(now, events);
-            } else if self.is_idle() {
-                self.send_next(now, true, events);
             }
         }
         self.update_times();
@@ -194,7 +195,13 @@ impl<P: Policy> Line<P> {
     #[inline(always)]
     fn advance(&mut self, now: Time, events: &mut Events) -> bool {
         let due = self.advance_at <= now;
-        if due {
+        if due && self.change_at > now && self.device.is_none() && self.policy.len_packets() == 0 {
+            // A transmission has ended, and nothing waits: the only step. The policy may record that its queue is empty.
+            self.end_transmission();
+            let next = self.policy.dequeue(self.advance_at, events);
+            debug_assert!(next.is_none());
+            (self.idle_since, self.advance_at) = (self.advance_at, self.change_at);
+        } else if due {
             self.take_steps(now, events);
         }
         due
@@ -228,11 +235,16 @@ impl<P: Policy> Line<P> {
                 None => self.send_next(now, true, events),
             }
         } else {
-            self.sending_until = Time::MAX;
-            self.usage.packets += 1;
-            self.usage.bytes += u64::from(self.sending_bytes);
+            self.end_transmission();
             self.send_next(now, false, events);
         }
+    }
+
+    #[inline(always)]
+    fn end_transmission(&mut self) {
+        self.sending_until = Time::MAX;
+        self.usage.packets += 1;
+        self.usage.bytes += u64::from(self.sending_bytes);
     }
 
     pub(super) fn usage(&self) -> Usage {
@@ -252,14 +264,23 @@ impl<P: Policy> Line<P> {
     /// Sends the next packet, if one waits; `idle` if the line was idle until now.
     #[inline(always)]
     fn send_next(&mut self, now: Time, idle: bool, events: &mut Events) {
-        let Some(rate_bps) = self.rate_bps else { return };
         if self.device.is_some() {
             self.send_from_device(now);
-        } else if let Some(packet) = self.policy.dequeue(now, events) {
-            let (bits, flying) = self.put(packet, idle);
-            self.send(now, service_time_ns(bits, rate_bps), bits, flying);
-        } else {
-            self.idle_since = now;
+        } else if self.rate_bps.is_some() {
+            let next = self.policy.dequeue(now, events);
+            self.send_packet(now, next, idle);
+        }
+    }
+
+    /// Sends what the policy has released; without it the line is idle.
+    #[inline(always)]
+    fn send_packet(&mut self, now: Time, packet: Option<Packet>, idle: bool) {
+        match (packet, self.rate_bps) {
+            (Some(packet), Some(rate_bps)) => {
+                let (bits, flying) = self.put(packet, idle);
+                self.send(now, service_time_ns(bits, rate_bps), bits, flying);
+            }
+            _ => self.idle_since = now,
         }
     }
 

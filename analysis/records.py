@@ -1,0 +1,25 @@
+"""Records of runs: files with one JSON object a line, which stacks, links and traffic programs write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from analysis.errors import AnalysisError
+
+
+def read_records(path: Path, schema: Mapping[str, Any]) -> pl.DataFrame:
+    """The records of a file; an empty table for an empty file.
+
+    Raises:
+        AnalysisError: the file is damaged.
+    """
+    if not path.stat().st_size:
+        return pl.DataFrame(schema=dict(schema))
+    try:
+        return pl.read_ndjson(path, schema=dict(schema))
+    except pl.exceptions.PolarsError as error:
+        raise AnalysisError(f"{path} cannot be read: {error}; 'run --force --only ID' makes the run again") from None
