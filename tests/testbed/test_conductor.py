@@ -16,7 +16,7 @@ import pytest
 
 from agents.client import AgentClient
 from agents.errors import AgentError, AgentUnreachable
-from agents.messages import CaptureCounts, CaptureRequest
+from agents.messages import CaptureCounts, CaptureRequest, Health
 from testbed import conductor as conductor_module
 from testbed.addressing import make_plan
 from testbed.clock import HostClocks, Reading, SharedClock
@@ -41,6 +41,12 @@ class ModelAgent:
 
     def reset(self) -> None:
         self.calls.append(("reset", None))
+
+    def health(self) -> Health:
+        return Health(
+            pid=1, kernel="model", root=False, congestion_controls=(), captures=0, traffic=(), holder="", interfaces={},
+            mtus={},
+        )  # fmt: skip
 
     def settings(self, sysctls: dict[str, str], _offloads: list[str]) -> dict[str, str]:
         return sysctls
