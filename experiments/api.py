@@ -37,7 +37,7 @@ from testbed.errors import TestbedError
 if TYPE_CHECKING:
     from analysis.store.documents import SessionChange
     from experiments.language.campaign import Plan
-    from experiments.sessions.state import SessionState
+    from experiments.sessions.state import SessionState as SessionState
 
 __all__ = [
     "MECHANISM_KINDS",

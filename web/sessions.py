@@ -22,7 +22,7 @@ from experiments.api import (
 from testbed.report import DROPS
 
 if TYPE_CHECKING:
-    from experiments.sessions.state import SessionState
+    from experiments.api import SessionState
 
 blueprint = Blueprint("sessions", __name__)
 

@@ -151,6 +151,8 @@ class Manifest(Versions):
     started: Number | None = None
     #: Seconds that it took to make.
     took_s: Number | None = None
+    #: Seconds that its captures took to be analysed.
+    analysed_s: Number | None = None
     attempt: int | None = None
     batch: Batch = Batch()
     report: Report | None = None

@@ -311,6 +311,8 @@ class HistoryRow:
     #: None for runs of old versions.
     took_s: float | None
     bytes: int
+    #: None for runs of versions that did not record it.
+    analysed_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -287,7 +287,7 @@ class Store:
         return [
             HistoryRow(
                 ScenarioDocument(scenario), Batch.model_validate(manifest.get("batch") or {}), manifest.get("took_s"),
-                int(sizes.get(run_id, 0)),
+                int(sizes.get(run_id, 0)), manifest.get("analysed_s"),
             )
             for run_id, scenario, manifest in latest
         ]  # fmt: skip

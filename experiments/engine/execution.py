@@ -210,6 +210,7 @@ def _require_installation(run: Run, report: Report) -> None:
 
 def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, batch: Batch) -> Landing:
     """Computes a run's metrics and verdict, and writes the scenario and the manifest that reproduce it."""
+    began = time.time()
     if run.backend != SIM:
         report = audited(run.scenario, report, folder)
     scenario = run.scenario
@@ -219,8 +220,9 @@ def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, 
     problems = sentences([*fidelity.problems(report, scenario.fidelity), *undelivered, *failed])
     problems += outputs.read(folder, scenario).problems
     manifest = made.replace(
-        **dict(machine.versions()), attempt=attempt, batch=batch, report=report, unmeasured=tuple(measured.unmeasured)
-    )
+        **dict(machine.versions()), attempt=attempt, batch=batch, report=report, unmeasured=tuple(measured.unmeasured),
+        analysed_s=time.time() - began,
+    )  # fmt: skip
     documents = Documents(run.document.document, manifest.as_json())
     documents.write(folder)
     return Landing(run.id, run.backend, documents, measured.rows, problems, attempt, folder)

@@ -36,8 +36,8 @@ CPU_S_A_SECOND, CPU_S_A_PACKET, CPU_S_A_RUN = 0.025, 3e-5, 0.4
 OVERHEAD_S, BUILD_S = 1.0, 4.0
 #: Time of a transfer of a known size, relative to its transmission time on the slowest line: losses, sharing.
 SIZED_SLOWER = 4.0
-#: CPU time of a simulated run: once, per captured packet, and per packet and link, in s.
-SIM_S_A_RUN, SIM_S_A_PACKET, SIM_S_A_CROSSING = 0.1, 4e-6, 4e-7
+#: CPU time of a simulated run with its analysis: once, per captured packet, and per packet and link, in s.
+SIM_S_A_RUN, SIM_S_A_PACKET, SIM_S_A_CROSSING = 0.25, 6e-6, 4e-7
 #: CPU time of a run on a kernel in virtual time: once, per virtual second, and per captured packet, in s.
 VIRTUAL_S_A_RUN, VIRTUAL_S_A_SECOND, VIRTUAL_S_A_PACKET = 4.0, 0.05, 3e-4
 
@@ -74,7 +74,7 @@ def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs
         of_point.setdefault(_point(past.scenario), []).append(past)
     modelled = [_modelled_bytes(past.scenario.scenario) for past in history]
     scale = sum(past.bytes for past in history) / sum(modelled) if modelled else 1.0
-    took = [float(past.took_s) for past in history if past.took_s is not None]
+    took = _taken(history, virtual)
     virtual_scale = sum(took) / sum(cost_s(past.scenario.scenario) for past in history) if virtual and took else 1.0
     disk = time_s = longest_s = 0.0
     cpu_s = 0.0
@@ -82,7 +82,7 @@ def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs
         scenario = run.scenario
         same = of_point.get(_point(run.document), [])
         disk += _mean([past.bytes for past in same]) if same else scale * _modelled_bytes(scenario)
-        known = [float(past.took_s) for past in same if past.took_s is not None]
+        known = _taken(same, virtual)
         if virtual:
             one_s = _mean(known) if known else virtual_scale * cost_s(scenario)
         else:
@@ -104,6 +104,15 @@ def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs
     # At the end some cells have no run left.
     whole_s = max(longest_s, time_s / cells + longest_s * (1 - 1 / cells) / 2) + (0.0 if virtual else BUILD_S)
     return Forecast(len(runs), whole_s, disk, cells, len(history))
+
+
+def _taken(history: Sequence[HistoryRow], virtual: bool) -> list[float]:
+    """What runs took, in s. In virtual time their analysis keeps CPUs from other runs; in real time it does not."""
+    return [
+        float(past.took_s) + (float(past.analysed_s or 0.0) if virtual else 0.0)
+        for past in history
+        if past.took_s is not None
+    ]
 
 
 def effort_s(run: Run) -> float:

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import dask
 import typer
@@ -62,7 +63,7 @@ def serve_scheduler(host: str, port: int, http_port: int | None = None) -> None:
             typer.echo(
                 f"Dask's pages at {scheme}://{host}:{scheduler.services['dashboard'].port}/info/main/workers.html"
             )
-        return scheduler
+        return cast(Server, scheduler)
 
     _serve(start, f"a client stopped the scheduler on {host} port {port}", http_settings(http_port))
 

@@ -2,6 +2,7 @@
 
     ./backchannel bench beyond --results results            # runs campaigns and perturbations, writes data and page
     ./backchannel bench beyond --results results --check    # runs nothing; fails where results, data and page differ
+    ./backchannel bench beyond --results results --study ack-filters    # only this study; the others stay as they are
 
 The data are experiments/beyond/results.json: for every measure and point the values of the repetitions, and the mean
 under each perturbation of the links (`./backchannel sensitivity`).
@@ -57,6 +58,8 @@ class Study(BaseModel):
     baselines: tuple[str, ...] = ("droptail", "fq-drr")
     #: (measure, column) that means nothing.
     left_out: tuple[tuple[str, str], ...] = ()
+    #: Perturbations of the links; 0 where the kernel's own queues have no option to perturb.
+    perturbations: int = PERTURBATIONS
 
 
 #: Of the link's rate.
@@ -73,6 +76,14 @@ STUDIES = (
         left_out=(("upload", "downloads alone"),),
     ),
     Study(campaign="lte-like-link"),
+    Study(
+        campaign="ack-filters",
+        rows="filter",
+        scale=1e-3,
+        unit="kbit/s",
+        baselines=("CAKE", "CAKE, filter"),
+        perturbations=0,
+    ),  # fmt: skip
 )
 
 
@@ -110,7 +121,7 @@ def plans(study: Study) -> list[Plan]:
     """The campaign and its perturbations."""
     file = FOLDER / f"{study.campaign}.yaml"
     shorter = load(file, [f"repetitions={PERTURBED_REPETITIONS}"])
-    return [load(file), *(perturbed_plan(shorter, number + 1, BY) for number in range(PERTURBATIONS))]
+    return [load(file), *(perturbed_plan(shorter, number + 1, BY) for number in range(study.perturbations))]
 
 
 def collect(store: Store, study: Study) -> tuple[Point, ...]:
@@ -206,8 +217,14 @@ def _difference(pair: tuple[Point, Point], judged: Compared) -> str:
         return judged.verdict
     changes = [after - before for before, after in zip(pair[0].perturbed, pair[1].perturbed, strict=True)]
     kept = sum(change * result.value > 0 for change in changes)
-    half = "" if result.half is None else f" ± {result.half:.2g}"
-    return f"{result.value:+.3g}{half}" + ("" if kept == len(changes) else f" ({kept} of {len(changes)})")
+    half = "" if result.half is None else f" ± {_plain(result.half, '', 2)}"
+    return f"{_plain(result.value, '+', 3)}{half}" + ("" if kept == len(changes) else f" ({kept} of {len(changes)})")
+
+
+def _plain(value: float, sign: str, digits: int) -> str:
+    """A number with so many significant digits, and without an exponent."""
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:{sign}.0f}" if abs(rounded) >= 10 ** (digits - 1) else f"{rounded:{sign}.{digits}g}"
 
 
 def markers(study: Study) -> tuple[str, str]:
@@ -215,9 +232,9 @@ def markers(study: Study) -> tuple[str, str]:
     return f"<!-- {study.campaign}: written by ./backchannel bench beyond -->\n", f"<!-- end of {study.campaign} -->\n"
 
 
-def page(text: str, data: Data) -> str:
+def page(text: str, data: Data, studies: Sequence[Study] = STUDIES) -> str:
     """The page with the data's tables."""
-    for study in STUDIES:
+    for study in studies:
         start, end = markers(study)
         before, _, rest = text.partition(start)
         text = before + start + tables(study, data.points[study.campaign]) + end + rest.partition(end)[2]
@@ -232,27 +249,32 @@ def main() -> None:
     parser.add_argument(
         "--check", action="store_true", help="run and write nothing; fail if results, data and page differ"
     )
+    names = [study.campaign for study in STUDIES]
+    parser.add_argument("--study", action="append", choices=names, help="only this study; may be repeated")
     args = parser.parse_args()
+    studies = [study for study in STUDIES if study.campaign in (args.study or names)]
     if not args.check:
-        every = [plan for study in STUDIES for plan in plans(study)]
+        every = [plan for study in studies for plan in plans(study)]
         outcomes = run_campaigns(every, Options(args.results, args.jobs), TerminalReporter(console(stderr=True)))
         if any(outcome.interrupted or outcome.failed for outcome in outcomes):
             sys.exit("not complete; the same command continues")
     store = Store.open(args.results)
     try:
-        data = Data(points={study.campaign: collect(store, study) for study in STUDIES})
+        written = Data.model_validate_json(DATA.read_text("utf-8")).points
+        collected = {study.campaign: collect(store, study) for study in studies}
+        data = Data(points={name: {**written, **collected}[name] for name in names if name in {**written, **collected}})
     except ValueError as error:
         sys.exit(str(error))
     finally:
         store.close()
     text = PAGE.read_text(encoding="utf-8")
-    made = {DATA: data.written(), PAGE: page(text, data)}
+    made = {DATA: data.written(), PAGE: page(text, data, studies)}
     if args.check:
         differ = [str(path.relative_to(ROOT)) for path, wanted in made.items() if path.read_text("utf-8") != wanted]
         sys.exit(f"{' and '.join(differ)} differ from {args.results}" if differ else 0)
     for path, wanted in made.items():
         path.write_text(wanted, encoding="utf-8")
-    for study in STUDIES:
+    for study in studies:
         print(f"\n{study.campaign}\n\n{tables(study, data.points[study.campaign])}", end="")
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from analysis.store.documents import Batch
 from analysis.store.rows import HistoryRow
-from experiments.engine.forecast import captured_packets, effort_s, forecast
+from experiments.engine.forecast import BUILD_S, captured_packets, effort_s, forecast
 from experiments.language import source
 from experiments.language.campaign import Plan, expand, load
 
@@ -54,10 +55,10 @@ def test_flows_share_a_line() -> None:
 def test_effort_is_length_in_real_time_and_calculation_in_virtual_time() -> None:
     assert effort_s(plan().runs[0]) == 12
     # 1500 packets cross three links each, and every one is captured at six places.
-    assert effort_s(plan("sim").runs[0]) == pytest.approx(0.1 + 1500 * (3 * 4e-7 + 6 * 4e-6))
+    assert effort_s(plan("sim").runs[0]) == pytest.approx(0.25 + 1500 * (3 * 4e-7 + 6 * 6e-6))
     long = FILE.replace("BACKEND", "sim").replace("12 s", "12000 s")
     uncaptured = expand(source.parse("c.yaml", long + "capture: {at: [none]}\n")).runs[0]
-    assert effort_s(uncaptured) == pytest.approx(0.1 + 1_500_000 * 3 * 4e-7)
+    assert effort_s(uncaptured) == pytest.approx(0.25 + 1_500_000 * 3 * 4e-7)
 
 
 def test_a_trace_carries_its_mean_rate(tmp_path: Path) -> None:
@@ -112,6 +113,14 @@ def test_other_points_scale_the_estimate() -> None:
 
 def test_cells_that_were_at_work_are_expected_again() -> None:
     assert forecast(plan().runs, past(plan(), 12.5, 1000, cells=7), 2).cells == 7
+
+
+def test_the_analysis_of_simulations_counts_and_that_of_real_packets_does_not() -> None:
+    for backend, one_s in (("sim", 3.0 + 9.0), ("emulated", 12.5 + 1.0)):
+        of = plan(backend)
+        history = [replace(row, analysed_s=9.0) for row in past(of, 3.0 if backend == "sim" else 12.5, 1000)]
+        alone = forecast(of.runs[:1], history, 2).time_s
+        assert alone == pytest.approx(one_s + (0 if backend == "sim" else BUILD_S), rel=0.1)
 
 
 def test_simulations_go_by_the_time_that_they_took() -> None:

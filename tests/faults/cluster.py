@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psycopg
 
+from analysis.store.artefacts import VERSION
 from testbed import node_binary
 from tests.equality.__main__ import VOLATILE
 from tests.faults.kills import LOOK_S, PATIENCE_S, SIMULATED, Count, output_of
@@ -189,13 +190,15 @@ class Cluster:
             metrics = connection.execute(
                 "SELECT run_id, name, subject, value FROM metric ORDER BY run_id, name, subject"
             ).fetchall()
-            files = connection.execute("SELECT run_id, path, sha256 FROM file ORDER BY run_id, path").fetchall()
-        for run, path, digest in files:
-            file = self._folder / "artefacts/runs" / run[:2] / run / path
+            files = connection.execute(
+                "SELECT run_id, landed, path, sha256 FROM file JOIN run ON run.id = run_id ORDER BY run_id, path"
+            ).fetchall()
+        for run, landed, path, digest in files:
+            file = self._folder / "artefacts/runs" / run[:2] / run / f"{VERSION}{landed}" / path
             if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != digest:
                 return f"run {run}: {path} differs from its row"
-        files = [row for row in files if row[1] not in VOLATILE]
-        return hashlib.sha256(json.dumps([rows, metrics, files]).encode()).hexdigest()
+        same = [(run, path, digest) for run, _, path, digest in files if path not in VOLATILE]
+        return hashlib.sha256(json.dumps([rows, metrics, same]).encode()).hexdigest()
 
     def _forget(self) -> None:
         """Empties the store."""

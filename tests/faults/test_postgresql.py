@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from analysis.store.artefacts import VERSION
 from testbed import node_binary
 from tests.faults.kills import PATIENCE_S, SIMULATED
 from tests.postgresql import Server, postgresql
@@ -54,11 +55,14 @@ class Lab:
         with psycopg.connect(self.server.url) as connection:
             runs = {row[0] for row in connection.execute("SELECT id FROM run WHERE state = 'valid'")}
             measured = {row[0] for row in connection.execute("SELECT DISTINCT run_id FROM metric")}
-            files = connection.execute("SELECT run_id, path, sha256 FROM file").fetchall()
+            files = connection.execute(
+                "SELECT run_id, landed, path, sha256 FROM file JOIN run ON run.id = run_id"
+            ).fetchall()
         assert len(runs) == RUNS
         assert runs == measured
-        paths = {self.folder / "artefacts/runs" / run[:2] / run / path: digest for run, path, digest in files}
-        assert {path for path in (self.folder / "artefacts").rglob("*") if path.is_file()} == set(paths)
+        top = self.folder / "artefacts/runs"
+        paths = {top / run[:2] / run / f"{VERSION}{landed}" / path: digest for run, landed, path, digest in files}
+        assert {path for path in top.rglob("*") if path.is_file()} == set(paths)
         for path, digest in paths.items():
             assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from testbed import node_binary
 from tests.ansible.conftest import in_lab, recorded
-from tests.physical.conftest import lab, output_of
+from tests.physical.conftest import CAMPAIGN, lab, output_of
 
 pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("sshd", "faketime")]
 
@@ -293,3 +294,17 @@ def test_teardown_restores_the_hosts(story: dict[str, Any]) -> None:
     assert "status 0" in story["teardown"]
     assert (story["folder"] / "after").read_text() == (story["folder"] / "before").read_text()
     assert recorded(story["folder"] / "hosts.yml")
+
+
+def test_the_documented_inventory_can_be_rehearsed(tmp_path: Path, sshd: None) -> None:
+    text = (node_binary.ROOT / "docs/physical.md").read_text()
+    block = text.partition("read the same file:\n\n")[2].partition("\n\n|")[0]
+    (tmp_path / "hosts.yml").write_text("\n".join(line[4:] for line in block.splitlines()) + "\n")
+    (tmp_path / "twoway.yaml").write_text(CAMPAIGN.replace("name: small", "name: twoway"))
+    script = (
+        'for playbook in site check; do backchannel testbed $playbook -i "$LAB/hosts.yml"; echo "$playbook $?"; done'
+    )
+    done = in_lab(tmp_path / "hosts.yml", script, timeout_s=600, LAB=str(tmp_path))
+    assert {"site 0", "check 0"} <= set(done.stdout.splitlines()), output_of(done)
+    # Its keys are gone.
+    assert not list(tmp_path.glob("lab_*"))

@@ -30,6 +30,10 @@ from tests.conftest import two_hosts
 HOUR_NS = 3_600_000_000_000
 
 
+#: MTU of every interface.
+SHORT_BYTES = 552
+
+
 class ModelAgent:
     """An agent that does nothing, records what it is asked, and answers what a perfect network would."""
 
@@ -43,10 +47,8 @@ class ModelAgent:
         self.calls.append(("reset", None))
 
     def health(self) -> Health:
-        return Health(
-            pid=1, kernel="model", root=False, congestion_controls=(), captures=0, traffic=(), holder="", interfaces={},
-            mtus={},
-        )  # fmt: skip
+        mtus = {end.name: SHORT_BYTES for end in self._network.plan.nodes[self._node].interfaces}
+        return Health(1, "6.1.0", True, (), 0, (), "", {}, mtus)
 
     def settings(self, sysctls: dict[str, str], _offloads: list[str]) -> dict[str, str]:
         return sysctls
@@ -259,6 +261,9 @@ def test_probes_compare_by_the_realtime_clocks_of_their_hosts(network: ModelNetw
     measured = Conductor(network, clocks).calibrate(made.links, 1)
     assert [(entry.direction, entry.problems) for entry in measured] == [("forward", ()), ("reverse", ())]
     assert measured[0].measured_delay_s == pytest.approx(0.02, abs=1e-6)
+    # Packets fit the interfaces.
+    agent: Any = network.agents["a"]
+    assert {options["size"] for call, options in agent.calls if call == "probe-send"} == {SHORT_BYTES}
     assert Conductor(network, SharedClock()).calibrate(made.links, 1)[0].problems
 
 

@@ -138,6 +138,9 @@ def connection_vars(inventory, host, namespaces):
         # Runs log in to the agent's account, which must own what the agent opens.
         **dict.fromkeys(("agent_user", "capture_user", "queue_policy_user"), ssh.agent_user),
     }
+    if host.name in namespaces:
+        # A rehearsal's hosts share the clock of this machine too.
+        variables["common_clock"] = "none"
     if ssh.key is not None:
         variables["ansible_ssh_private_key_file"] = str(inventory.resolved(ssh.key))
         public = Path(f"{inventory.resolved(ssh.key)}.pub")
