@@ -135,7 +135,7 @@ def score(
         ),
     ] = None,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print a page with a table for each paper, as docs/scores.md has them.")
+        bool, typer.Option("--markdown", help="Print a Markdown page with a table for each paper.")
     ] = False,
     results: ResultsOption = RESULTS,
     jobs: JobsOption = None,
