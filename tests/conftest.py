@@ -23,6 +23,9 @@ from testbed.scenario import Scenario
 from tests import quiet
 from tests.campaign_texts import TWO_WAYS, asymmetric_path
 
+# The suite takes the CPUs itself: which backend a campaign gets must not depend on that. Commands inherit it.
+os.environ.setdefault("BACKCHANNEL_KEEP_BACKEND", "1")
+
 #: Attempts of one run in a cell. The tests wait for a free CPU between them, as campaigns do.
 ATTEMPTS = 10
 #: The emulator, or an end of a flow, ran late.

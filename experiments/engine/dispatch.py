@@ -100,6 +100,8 @@ class Dispatcher:
         #: Since when a host of the lab has been lost, and when to try again; None: none is.
         self._lost_s: float | None = None
         self._parked_until_s = 0.0
+        #: Runs that had been handed out when the host was lost: their success does not show that it is back.
+        self._before_loss: set[str] = set()
         self._machines: dict[str, MachineState] = {}
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         #: An error that is not one run's own.
@@ -257,7 +259,9 @@ class Dispatcher:
         if result.lost_host:
             self._park(run, job.attempt, result.lost_host)
             return
-        self._lost_s = None
+        if run.id not in self._before_loss:
+            self._lost_s = None
+        self._before_loss.discard(run.id)
         if not in_virtual_time(run.backend):
             state.governor.on_run(time.monotonic(), result.strain, result.cells)
         if result.problems:
@@ -272,7 +276,9 @@ class Dispatcher:
         now_s = time.monotonic()
         if self._lost_s is None:
             self._lost_s = now_s
+            self._before_loss = {run_id for state in self._machines.values() for run_id in state.jobs}
             self._emit(RunParked(self._plan(run), run, reason))
+        self._before_loss.discard(run.id)
         self._waiting.appendleft((run, attempt))
         self._parked_until_s = now_s + PARKED_S
         if now_s - self._lost_s > MOST_PARKED_S:
