@@ -95,7 +95,7 @@ def run(
 
     file_order = is_file_order(order)
     terminal = console(stderr=as_json)
-    plan = load_runnable_plan(file, overrides, backend, results)
+    plan = load_runnable_plan(file, overrides, backend, results, artefacts)
     if plan.backend == "physical":
         from experiments import lab
 
@@ -140,7 +140,7 @@ def plan(
     from experiments.engine.selection import chosen, ordered, to_make, unique
 
     file_order = is_file_order(order)
-    plan = load_runnable_plan(file, overrides, backend, results)
+    plan = load_runnable_plan(file, overrides, backend, results, artefacts)
     if plan.backend == "physical" and inventory is not None:
         from experiments import lab
 

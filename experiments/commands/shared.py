@@ -54,7 +54,9 @@ def load_plan(file: Path, overrides: Sequence[str] | None, backend: str | None =
     return load(file, [*(overrides or ()), *(() if backend is None else [f"backend={backend}"])])
 
 
-def load_runnable_plan(file: Path, overrides: Sequence[str] | None, backend: str | None, results: str) -> Plan:
+def load_runnable_plan(
+    file: Path, overrides: Sequence[str] | None, backend: str | None, results: str, artefacts: str | None
+) -> Plan:
     """Reads a campaign file for `run`. If nothing names a backend and the kernel is built, it runs on Linux in virtual
     time where root is missing or the machine is too busy to be in time; that is said on standard error. A campaign that
     the results folder already has goes on where it began.
@@ -76,7 +78,7 @@ def load_runnable_plan(file: Path, overrides: Sequence[str] | None, backend: str
     except CampaignError:
         # It uses something that there is only outside; root is what it lacks.
         return plan
-    reason = _why_virtual(plan, virtual, results)
+    reason = _why_virtual(plan, virtual, results, artefacts)
     if reason is None:
         return plan
     typer.echo(
@@ -87,14 +89,14 @@ def load_runnable_plan(file: Path, overrides: Sequence[str] | None, backend: str
     return virtual
 
 
-def _why_virtual(emulated: Plan, virtual: Plan, results: str) -> str | None:
+def _why_virtual(emulated: Plan, virtual: Plan, results: str, artefacts: str | None) -> str | None:
     """Why a campaign that could run with real packets runs in virtual time; None: it does not."""
     from experiments.engine import machine
     from experiments.engine.governor import RULES
 
     if os.geteuid() != 0:
         return "real interfaces need root"
-    if (store := open_existing(results, None)) is not None:
+    if (store := open_existing(results, artefacts)) is not None:
         try:
             begun = {plan.backend for plan in (emulated, virtual) if store.campaign(plan.id) is not None}
         finally:

@@ -30,7 +30,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def chosen(file: Path, overrides: tuple[str, ...] = (), backend: str | None = None, results: str = "none") -> str:
-    return load_runnable_plan(file, overrides, backend, results).backend
+    return load_runnable_plan(file, overrides, backend, results, None).backend
 
 
 def test_without_root_real_tcp_runs_in_virtual_time(capsys: pytest.CaptureFixture[str]) -> None:
