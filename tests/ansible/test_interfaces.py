@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -198,7 +199,7 @@ def test_an_interface_that_was_down_is_down_again() -> None:
             "export SSH_CONNECTION='198.18.7.1 5000 203.0.113.9 22'\n"
             # A shell that stays, as sshd starts it, with the variable; below it a program without, as sudo starts it.
             'network() { bash -c \'env --ignore-environment PATH="$PATH" "$0" -c "$MODULE"; true\' '
-            + sys.executable
+            + shlex.quote(sys.executable)
             + "; }",
             "interface eth1 carries the SSH connection to the controller (198.18.7.1)",
         ),
