@@ -80,6 +80,22 @@ class Plan:
     links: Mapping[str, tuple[Interface, ...]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Graph:
+    """Which interfaces of which nodes meet on which links."""
+
+    of_node: Mapping[str, Sequence[Interface]]
+    of_link: Mapping[str, Sequence[Interface]]
+    #: Kind of each node.
+    kinds: Mapping[str, str]
+    #: Links that lead from their first end only.
+    one_way: frozenset[str]
+
+    def sends(self, own: Interface) -> bool:
+        """Whether packets can leave by this interface."""
+        return own.link not in self.one_way or own.end == 0
+
+
 def make_plan(nodes: Sequence[Node | Mapping[str, Any]], links: Sequence[LinkSpec | Mapping[str, Any]]) -> Plan:
     """Assigns addresses and routes to a scenario's nodes and links, given as types or as JSON.
 
@@ -129,16 +145,16 @@ def _make_plan(nodes: Sequence[Node], links: Sequence[LinkSpec]) -> Plan:
     linkless = [name for name in names if not of_node[name]]
     if linkless:
         raise TestbedError(f"node '{linkless[0]}' has no link: name it among the 'ends' of one, or take it out")
-    one_way = frozenset(link.name for link in links if link.one_way)
+    graph = Graph(of_node, of_link, kinds, one_way_links(links))
     _check_connected(of_node, of_link, kinds)
     plans = {}
-    declared = {node.name: _declared(node, of_node, of_link, kinds, one_way) for node in nodes}
+    declared = {node.name: _declared(node, graph) for node in nodes}
     for name in names:
         plans[name] = NodePlan(
             name=name,
             kind=kinds[name],
             interfaces=tuple(of_node[name]),
-            routes=_together(declared[name], _routes(name, of_node, of_link, kinds, one_way)),
+            routes=_together(declared[name], _routes(name, graph)),
             neighbours=tuple(
                 (peer.address, peer.mac, interface.name)
                 for interface in of_node[name]
@@ -149,25 +165,25 @@ def _make_plan(nodes: Sequence[Node], links: Sequence[LinkSpec]) -> Plan:
     return Plan(plans, of_link)
 
 
+def one_way_links(links: Sequence[LinkSpec]) -> frozenset[str]:
+    """Names of the links that lead from their first end only."""
+    return frozenset(link.name for link in links if link.one_way)
+
+
 def subnet(interface: Interface) -> str:
     """The subnet of an interface, as CIDR."""
     return f"{interface.address.rsplit('.', 1)[0]}.0/{interface.prefix}"
 
 
-def _routes(
-    start: str,
-    of_node: Mapping[str, Sequence[Interface]],
-    of_link: Mapping[str, Sequence[Interface]],
-    kinds: Mapping[str, str],
-    one_way: frozenset[str],
-) -> tuple[Route, ...]:
+def _routes(start: str, graph: Graph) -> tuple[Route, ...]:
     """Shortest paths in hops. Hosts do not forward, and a one-way link leads from its first end only.
 
     A host whose one link leads to one router gets a default route.
     """
+    of_node, of_link, kinds = graph.of_node, graph.of_link, graph.kinds
     if kinds[start] == "host" and len(of_node[start]) == 1:
         (only,) = of_node[start]
-        if only.link in one_way and only.end != 0:
+        if not graph.sends(only):
             return ()
         routers = [peer for peer in of_link[only.link] if kinds[peer.node] != "host"]
         if len(routers) == 1 and len(of_link[only.link]) == 2:
@@ -181,7 +197,7 @@ def _routes(
         if node != start and kinds[node] == "host":
             continue
         for interface in of_node[node]:
-            if interface.link in one_way and interface.end != 0:
+            if not graph.sends(interface):
                 continue
             if node != start:
                 routes.setdefault(
@@ -204,13 +220,7 @@ def _together(declared: Sequence[Route], shortest: Sequence[Route]) -> tuple[Rou
     return (*declared, *(route for route in shortest if route.subnet not in subnets))
 
 
-def _declared(
-    node: Node,
-    of_node: Mapping[str, Sequence[Interface]],
-    of_link: Mapping[str, Sequence[Interface]],
-    kinds: Mapping[str, str],
-    one_way: frozenset[str],
-) -> list[Route]:
+def _declared(node: Node, graph: Graph) -> list[Route]:
     """The routes that the scenario states for a node: one to each address of the other node, or a default route.
 
     Raises:
@@ -218,27 +228,20 @@ def _declared(
     """
     found: list[Route] = []
     for number, spec in enumerate(node.routes):
-        problem = route_problem(number, node, of_node, of_link, kinds, one_way)
+        problem = route_problem(number, node, graph)
         if problem is not None:
             raise TestbedError(f"node '{node.name}': {problem[1]}")
-        ((own, peer),) = _ways(spec, of_node[node.name], of_link, one_way)
-        targets = [DEFAULT_ROUTE] if spec.to == DEFAULT else [f"{end.address}/32" for end in of_node[spec.to]]
+        ((own, peer),) = _ways(spec, node.name, graph)
+        targets = [DEFAULT_ROUTE] if spec.to == DEFAULT else [f"{end.address}/32" for end in graph.of_node[spec.to]]
         # A host has one address by which others reach it, whichever link its packets take.
-        source = of_node[node.name][0].address if node.kind == "host" else ""
+        source = graph.of_node[node.name][0].address if node.kind == "host" else ""
         found += [Route(target, peer.address, own.name, source) for target in targets]
     return sorted(found, key=lambda route: route.subnet == DEFAULT_ROUTE)
 
 
-def route_problem(
-    number: int,
-    node: Node,
-    of_node: Mapping[str, Sequence[Interface]],
-    of_link: Mapping[str, Sequence[Interface]],
-    kinds: Mapping[str, str],
-    one_way: frozenset[str],
-) -> tuple[str, str] | None:
+def route_problem(number: int, node: Node, graph: Graph) -> tuple[str, str] | None:
     """The field of a node's route that is wrong, and why as a sentence; None for a good route."""
-    spec = node.routes[number]
+    spec, of_node, of_link = node.routes[number], graph.of_node, graph.of_link
     names = ", ".join(of_node)
     if spec.to != DEFAULT and spec.to not in of_node:
         return "to", f"there is no node '{spec.to}' for a route to lead to; there are: {DEFAULT}, {names}"
@@ -249,30 +252,25 @@ def route_problem(
     neighbours = sorted({peer.node for own in of_node[node.name] for peer in of_link[own.link]} - {node.name})
     if spec.via not in neighbours:
         return "via", f"'{spec.via}' is no neighbour of {node.name}; its neighbours are: {', '.join(neighbours)}"
-    if kinds[spec.via] == "host" and spec.via != spec.to:
+    if graph.kinds[spec.via] == "host" and spec.via != spec.to:
         return "via", f"'{spec.via}' is a host, and hosts do not forward packets"
     between = [own.link for own in of_node[node.name] if spec.via in [peer.node for peer in of_link[own.link]]]
     if spec.link is None and len(between) > 1:
         return "via", f"several links lead to '{spec.via}': add 'link', one of {', '.join(between)}"
     if spec.link is not None and spec.link not in between:
         return "link", f"'{spec.link}' does not lead to '{spec.via}'; links that do are: {', '.join(between)}"
-    if not _ways(spec, of_node[node.name], of_link, one_way):
+    if not _ways(spec, node.name, graph):
         return "via", f"the link to '{spec.via}' is one-way, and leads from there to {node.name}"
     return None
 
 
-def _ways(
-    spec: RouteSpec,
-    own_ends: Sequence[Interface],
-    of_link: Mapping[str, Sequence[Interface]],
-    one_way: frozenset[str],
-) -> list[tuple[Interface, Interface]]:
+def _ways(spec: RouteSpec, node: str, graph: Graph) -> list[tuple[Interface, Interface]]:
     """The node's interface and the neighbour's, for each link that a route may mean."""
     return [
         (own, peer)
-        for own in own_ends
-        for peer in of_link[own.link]
-        if peer.node == spec.via and spec.link in (None, own.link) and not (own.link in one_way and own.end != 0)
+        for own in graph.of_node[node]
+        for peer in graph.of_link[own.link]
+        if peer.node == spec.via and spec.link in (None, own.link) and graph.sends(own)
     ]
 
 

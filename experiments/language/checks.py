@@ -18,7 +18,7 @@ from experiments.language.routes import planned
 from experiments.language.schema import Campaign
 from experiments.language.yaml_text import FieldPath
 from testbed import kernel_links, kernel_tcp, node_binary
-from testbed.addressing import make_plan, route_problem
+from testbed.addressing import Graph, make_plan, one_way_links, route_problem
 from testbed.errors import TestbedError
 from testbed.kernel_tcp import is_kernel_stack
 from testbed.scenario import LinkSpec, Node
@@ -200,14 +200,16 @@ def _of_graph(nodes: Nodes, links: Links) -> Iterator[Finding]:
 
 def _of_routes(nodes: Nodes, links: Links) -> Iterator[Finding]:
     """Routes that lead nowhere."""
-    plan = make_plan([{**node, "routes": []} for node in nodes], links)
-    of_node = {name: node.interfaces for name, node in plan.nodes.items()}
-    kinds = {name: node.kind for name, node in plan.nodes.items()}
-    one_way = frozenset(str(link["name"]) for link in links if link["options"].get("one_way"))
+    specs = [LinkSpec.model_validate(link) for link in links]
+    plan = make_plan([{**node, "routes": []} for node in nodes], specs)
+    graph = Graph(
+        of_node={name: node.interfaces for name, node in plan.nodes.items()}, of_link=plan.links,
+        kinds={name: node.kind for name, node in plan.nodes.items()}, one_way=one_way_links(specs),
+    )  # fmt: skip
     for number, node in enumerate(nodes):
         typed = Node.model_validate(node)
         for place in range(len(typed.routes)):
-            problem = route_problem(place, typed, of_node, plan.links, kinds, one_way)
+            problem = route_problem(place, typed, graph)
             if problem is not None:
                 yield ("network", "nodes", number, "routes", place, problem[0]), problem[1]
 

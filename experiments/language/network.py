@@ -110,7 +110,7 @@ class Node(Model):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$", max_length=9)]
     kind: Literal["host", "router", "base-station"] = "host"
     stack: Stack | None = Field(None, description="stack of this host; default: the campaign's stack")
-    routes: list[Route] = Field([], description="in place of the routes with the fewest links")
+    routes: list[Route] = Field(default_factory=list, description="in place of the routes with the fewest links")
 
 
 def _with_profile(value: object, kind_key: str) -> object:

@@ -76,8 +76,8 @@ class Runs(Sequence[Run]):
     """
 
     def __init__(
-        self, counts: Sequence[int], campaign_of: Callable[[int], Campaign], install: Install | None = None,
-    ) -> None:  # fmt: skip
+        self, counts: Sequence[int], campaign_of: Callable[[int], Campaign], install: Install | None = None
+    ) -> None:
         self._counts = array("Q", counts)
         self._ends = array("Q", itertools.accumulate(counts))
         self._campaign_of = campaign_of
