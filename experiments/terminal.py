@@ -49,9 +49,9 @@ class TerminalReporter:
         label = run_label(event.plan, event.run)
         if is_batch:
             label = f"{event.plan.name}: {label}"
-        if isinstance(event, engine.RunFinished):
+        if isinstance(event, engine.RunFinished | engine.RunMadeElsewhere):
             if not self.console.is_terminal and not self._quiet:
-                self.console.print(f"{label}: done", highlight=False, soft_wrap=True)
+                self.console.print(f"{label}: {_event_text(event)}", highlight=False, soft_wrap=True)
             return
         # Not wrapped, so that scripts can read it.
         self.console.print(f"{label}: {_event_text(event)}", style="yellow", highlight=False, soft_wrap=True)
@@ -61,6 +61,8 @@ def _event_text(event: engine.RunEvent) -> str:
     match event:
         case engine.RunFinished():
             return "done"
+        case engine.RunMadeElsewhere():
+            return "done by another runner"
         case engine.RunRetried():
             return f"try {event.attempt} of {event.attempts} is not valid: {engine.first_problem(event.problems)}"
         case engine.RunGivenUp():

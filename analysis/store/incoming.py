@@ -35,14 +35,16 @@ class Incoming:
         self._held: TextIO | None = None
         self._threads = threading.Lock()
 
+    @property
+    def owner(self) -> str:
+        """Token of this open store. Its lock is held from here on."""
+        with self._threads:
+            return self._locked()
+
     def make(self, run_id: str) -> Path:
         """An empty folder for one attempt of a run. An earlier attempt may still be using another one."""
         with self._threads:
-            if self._held is None:
-                with self._exclusively():
-                    self._locks.mkdir(exist_ok=True)
-                    self._held = self._lock_of(self._owner).open("w")
-                    fcntl.flock(self._held, fcntl.LOCK_EX)
+            self._locked()
             # The site finds the folder of a process that it started by the id at the end.
             folder = self._incoming / f"{run_id}-{self._owner}-{next(self._numbers)}-{os.getpid()}"
         folder.mkdir(parents=True)
@@ -55,11 +57,11 @@ class Incoming:
             for folder in self._incoming.iterdir():
                 owner = folder.name.split("-")[-3] if folder.name.count("-") >= 3 else ""
                 if owner not in alive:
-                    alive[owner] = self._is_alive(owner)
+                    alive[owner] = self.is_alive(owner)
                 if not alive[owner]:
                     shutil.rmtree(folder, ignore_errors=True)
             for path in self._locks.glob("*.lock"):
-                if not alive.get(path.stem, True) or not self._is_alive(path.stem):
+                if not alive.get(path.stem, True) or not self.is_alive(path.stem):
                     path.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -70,10 +72,19 @@ class Incoming:
                 self._held.close()
                 self._held = None
 
+    def _locked(self) -> str:
+        if self._held is None:
+            with self._exclusively():
+                self._locks.mkdir(exist_ok=True)
+                self._held = self._lock_of(self._owner).open("w")
+                fcntl.flock(self._held, fcntl.LOCK_EX)
+        return self._owner
+
     def _lock_of(self, owner: str) -> Path:
         return self._locks / f"{owner}.lock"
 
-    def _is_alive(self, owner: str) -> bool:
+    def is_alive(self, owner: str) -> bool:
+        """Whether the process with this token has not ended."""
         try:
             with self._lock_of(owner).open("r+") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -127,6 +127,17 @@ metric = Table(
     Column("unit", String, nullable=False),
 )
 
+#: Runs that a runner is about to make or makes (claims.py).
+claim = Table(
+    "claim",
+    metadata,
+    Column("run_id", String, primary_key=True),
+    #: Token of the runner's open store.
+    Column("owner", String, nullable=False),
+    #: When the runner renewed it last.
+    Column("seen", Float, nullable=False),
+)
+
 #: Metrics of a valid result whose place another has taken (`--force`): what a campaign said at an earlier date.
 replaced = Table(
     "replaced",

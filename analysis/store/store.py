@@ -300,6 +300,17 @@ class Store:
         """Removes what processes that have ended left half-assembled."""
         self._incoming.sweep()
 
+    @property
+    def owner(self) -> str:
+        """A token of this open store."""
+        return self._incoming.owner
+
+    def has_ended(self, owner: str) -> bool:
+        """Whether the process that opened the store with this token has ended, as far as can be told from here: the
+        locks of other hosts on a team's database cannot be seen.
+        """
+        return not self._database.is_postgresql and not self._incoming.is_alive(owner)
+
     def land(self, landing: Landing, replaces: bool = False) -> None:
         """Stores a run. It is visible only once it is complete; a crash leaves nothing visible.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import queue
 import signal
@@ -17,6 +19,7 @@ from analysis.store import Store, StoreError, requests
 from analysis.store.documents import Batch
 from experiments import lab
 from experiments.engine.batch import PlannedCampaign
+from experiments.engine.claiming import Claiming
 from experiments.engine.executors import Executor, LocalExecutor, Machine
 from experiments.engine.governor import Governor, most_cells
 from experiments.engine.options import Options
@@ -28,6 +31,7 @@ from experiments.engine.progress import (
     RunEvent,
     RunFinished,
     RunGivenUp,
+    RunMadeElsewhere,
     RunParked,
     RunRetried,
     WorkerLost,
@@ -96,6 +100,10 @@ class Dispatcher:
         #: Runs that wait, each with the number of its next attempt.
         self._waiting: deque[tuple[Run, int]] = deque((run, 1) for run in runs)
         self._n_left = len(runs)
+        self._claiming = Claiming(store, [run_id for campaign in self._campaigns for run_id in campaign.replaced])
+        #: Number of the next attempt of each run that another runner makes.
+        self._attempts: dict[str, int] = {}
+        self._made_elsewhere: set[str] = set()
         self._losses: dict[str, int] = {}
         #: Since when a host of the lab has been lost, and when to try again; None: none is.
         self._lost_s: float | None = None
@@ -140,6 +148,7 @@ class Dispatcher:
                     show(self._progress(self._campaigns))
                     if time.monotonic() - stored > STORE_INTERVAL_S:
                         stored = time.monotonic()
+                        self._look_elsewhere()
                         self._store_progress()
             finally:
                 if self._stop.is_set():
@@ -148,6 +157,9 @@ class Dispatcher:
                 executor.close()
                 # Runs that were being analysed have landed meanwhile.
                 self._handle_events(0)
+                # A store that failed is the error to tell.
+                with contextlib.suppress(StoreError):
+                    self._claiming.release()
             show(self._progress(self._campaigns))
         if isinstance(self._error, TestbedError | StoreError):
             raise self._error
@@ -211,9 +223,24 @@ class Dispatcher:
                 break
             state = min(with_room, key=lambda state: len(state.jobs) / state.capacity)
             run, attempt = self._waiting.popleft()
+            room = sum(math.ceil(state.capacity * (1 + AHEAD)) for state in machines)
+            if not self._claiming.is_mine(run.id, (other.id for other, _ in self._waiting), room):
+                self._attempts[run.id] = attempt
+                continue
             job = Job(run, attempt, run.id in self._owner(run.id).replaced, self._order[run.id])
             state.jobs[run.id] = job
             executor.submit(state.machine.id, job)
+
+    def _look_elsewhere(self) -> None:
+        """Takes note of what other runners have made or given up."""
+        made, free = self._claiming.look()
+        for run_id in made:
+            run = self._runs[run_id]
+            self._made_elsewhere.add(run_id)
+            self._owner(run_id).outcome.reused += 1
+            self._finish(run)
+            self._emit(RunMadeElsewhere(self._plan(run), run))
+        self._waiting.extend((self._runs[run_id], self._attempts[run_id]) for run_id in sorted(free))
 
     def _governor_for(self, machine: Machine) -> Governor:
         if in_virtual_time(self._backend):
@@ -323,6 +350,7 @@ class Dispatcher:
 
     def _finish(self, run: Run) -> None:
         self._n_left -= 1
+        self._claiming.ended(run.id)
         for campaign in self._users[run.id]:
             campaign.on_finished(run.id)
 
@@ -362,6 +390,8 @@ class Dispatcher:
             allowed=sum(state.governor.allowed for state in self._machines.values()),
             cells=cells,
             pid=os.getpid(),
+            elsewhere=sum(self._owner(run_id) in campaigns for run_id in self._claiming.elsewhere),
+            made_elsewhere=sum(self._owner(run_id) in campaigns for run_id in self._made_elsewhere),
         )
 
 

@@ -48,6 +48,9 @@ class Progress:
     cells: tuple[CellProgress, ...]
     #: Process that runs the campaign.
     pid: int
+    #: Runs that other runners make, and those of them that they have made.
+    elsewhere: int = 0
+    made_elsewhere: int = 0
 
     @property
     def per_minute(self) -> float | None:
@@ -65,9 +68,13 @@ class Progress:
     @property
     def text(self) -> str:
         """One line for people."""
-        words = [f"{self.done + self.failed} of {self.runs} runs"]
+        words = [f"{self.done + self.failed + self.made_elsewhere} of {self.runs} runs"]
         if self.failed:
             words.append(f"{self.failed} without a valid result")
+        if self.made_elsewhere:
+            words.append(f"{self.made_elsewhere} of them made by other runners")
+        if self.elsewhere:
+            words.append(f"{self.elsewhere} at other runners")
         words.append(f"{sum(1 for cell in self.cells if cell.progress.phase is not Phase.ANALYSING)} busy cells")
         if not self.allowed:
             words.append("waiting, because the machine's host takes too much CPU time")
@@ -140,7 +147,15 @@ class RunParked:
     reason: str
 
 
-RunEvent = RunFinished | RunRetried | RunGivenUp | WorkerLost | RunParked
+@dataclass(frozen=True)
+class RunMadeElsewhere:
+    """Another runner that shares the store has made the run."""
+
+    plan: Plan
+    run: Run
+
+
+RunEvent = RunFinished | RunRetried | RunGivenUp | WorkerLost | RunParked | RunMadeElsewhere
 
 
 class Observer(Protocol):

@@ -1,0 +1,85 @@
+"""Claims: which of several runners that share a store makes a run.
+
+A runner claims runs shortly before it makes them, and releases those that have ended. The claims of a runner that has
+ended are free: in a folder at once, by its lock (analysis/store/incoming.py), and on PostgreSQL once it has not renewed
+them for LAPSES_AFTER_S. A runner that stood still for that long loses its claims. Then a run may be made twice, and the
+first result stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+
+import sqlalchemy as sa
+
+from analysis.store.database import batched
+from analysis.store.schema import claim
+from analysis.store.store import Store
+
+#: A claim that was not renewed for this long is free.
+LAPSES_AFTER_S = 15.0
+#: Serialises claims on PostgreSQL, whose writers do not wait for each other.
+_LOCK = 7_203_411
+
+
+class Claims:
+    """The claims of one runner.
+
+    Args:
+        store: that it shares.
+        now: seconds since the epoch.
+    """
+
+    def __init__(self, store: Store, now: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._owner = store.owner
+        self._now = now
+
+    def take(self, run_ids: Sequence[str]) -> set[str]:
+        """Claims runs that nobody else holds, and returns those that are this runner's now."""
+        with self._store.writing() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+            others = self._held(connection, run_ids)
+            mine = [run_id for run_id in dict.fromkeys(run_ids) if run_id not in others]
+            for some in batched(mine):
+                connection.execute(sa.delete(claim).where(claim.c.run_id.in_(some)))
+            seen = self._now()
+            if mine:
+                rows = [{"run_id": run_id, "owner": self._owner, "seen": seen} for run_id in mine]
+                connection.execute(sa.insert(claim), rows)
+        return set(mine)
+
+    def held(self, run_ids: Sequence[str]) -> set[str]:
+        """Those that other runners hold."""
+        with self._store.connect() as connection:
+            return self._held(connection, run_ids)
+
+    def renew(self, ended: Collection[str] = ()) -> None:
+        """Keeps the claims, but for runs that have ended."""
+        with self._store.writing() as connection:
+            for some in batched(list(ended)):
+                connection.execute(sa.delete(claim).where(claim.c.run_id.in_(some), claim.c.owner == self._owner))
+            connection.execute(sa.update(claim).where(claim.c.owner == self._owner).values(seen=self._now()))
+
+    def release(self) -> None:
+        """Gives up all claims, and removes those that have lapsed."""
+        lapsed = claim.c.seen < self._now() - LAPSES_AFTER_S
+        with self._store.writing() as connection:
+            connection.execute(sa.delete(claim).where(sa.or_(claim.c.owner == self._owner, lapsed)))
+
+    def _held(self, connection: sa.Connection, run_ids: Sequence[str]) -> set[str]:
+        rows = [
+            row
+            for some in batched(list(run_ids))
+            for row in connection.execute(
+                sa.select(claim.c.run_id, claim.c.owner).where(
+                    claim.c.run_id.in_(some),
+                    claim.c.owner != self._owner,
+                    claim.c.seen >= self._now() - LAPSES_AFTER_S,
+                )
+            )
+        ]
+        ended = {owner: self._store.has_ended(owner) for owner in {row.owner for row in rows}}
+        return {row.run_id for row in rows if not ended[row.owner]}
