@@ -17,14 +17,27 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 from testbed.local_folders import ScratchFolder, sweep
 from tests.faults.cluster import Cluster
-from tests.faults.kills import EMULATED, EMULATED_PARTS, SIMULATED, SIMULATED_PARTS, SITE_PARTS, Campaign, Count, Site
+from tests.faults.commands import Count
+from tests.faults.kills import (
+    EMULATED,
+    EMULATED_PARTS,
+    SIMULATED_OFTEN,
+    SIMULATED_TURNS,
+    SITE_PARTS,
+    Campaign,
+    Part,
+    Site,
+)
 from tests.faults.shortages import DISTURBANCES, SHORTAGES, Bench
+
+#: A kill comes within this share of the time of a whole campaign, so that several fall into each.
+SHARE = 0.15
 
 
 def main() -> int:
@@ -45,7 +58,7 @@ def main() -> int:
     with ScratchFolder() as folder:
         try:
             if options.kills:
-                _campaign(folder / "sim", SIMULATED, SIMULATED_PARTS, options.kills, rng, counts)
+                _campaign(folder / "sim", SIMULATED_OFTEN, SIMULATED_TURNS, options.kills, rng, counts)
             if options.emulated_kills:
                 _campaign(folder / "emulated", EMULATED, EMULATED_PARTS, options.emulated_kills, rng, counts)
             if options.emulated_stops:
@@ -76,35 +89,33 @@ def main() -> int:
 
 
 def _campaign(
-    folder: Path, text: str, parts: dict[str, Callable[[int], bool]], kills: int, rng: random.Random,
-    counts: dict[str, Count],
-) -> None:  # fmt: skip
+    folder: Path, text: str, turns: Sequence[Part], kills: int, rng: random.Random, counts: dict[str, Count]
+) -> None:
     """Spreads the kills over the parts."""
     folder.mkdir()
-    campaign = Campaign(folder, text, rng)
-    names = list(parts)
-    done = 0
-    for attempt in range(3 * kills):
-        if done == kills:
-            break
-        part = names[attempt % len(names)]
-        count = counts.setdefault(f"{folder.name}: {part}", Count())
-        before = count.kills
-        campaign.kill_once(part, parts[part], count, ["--scheduler", "local"] if part == "Dask worker" else [])
-        done += count.kills - before
-        _progress(folder.name, done, kills, count)
-    campaign.check_complete(count)
+    with closing(Campaign(folder, text, rng, SHARE)) as campaign:
+        done = 0
+        for attempt in range(3 * kills):
+            part = turns[attempt % len(turns)]
+            count = counts.setdefault(f"{folder.name}: {part.name}", Count())
+            before = count.kills
+            campaign.kill(part, count, kills - done)
+            done += count.kills - before
+            _progress(folder.name, done, kills, count)
+            if done == kills:
+                break
+        campaign.check_complete(count)
 
 
 def _stops(folder: Path, stops: int, rng: random.Random, counts: dict[str, Count]) -> None:
     """Stops each part with real packets in turn."""
     folder.mkdir()
-    campaign, parts = Campaign(folder, EMULATED, rng), list(EMULATED_PARTS.items())
-    for number in range(stops):
-        part, is_part = parts[number % len(parts)]
-        count = counts.setdefault(f"stopped: {part}", Count())
-        campaign.stop_once(part, is_part, count)
-        _progress("stops", number + 1, stops, count)
+    with closing(Campaign(folder, EMULATED, rng)) as campaign:
+        for number in range(stops):
+            part = EMULATED_PARTS[number % len(EMULATED_PARTS)]
+            count = counts.setdefault(f"stopped: {part.name}", Count())
+            campaign.stop(part, count)
+            _progress("stops", number + 1, stops, count)
 
 
 def _site(folder: Path, kills: int, rng: random.Random, counts: dict[str, Count]) -> None:

@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import node_binary
-from tests.faults.kills import PATIENCE_S, SIMULATED
+from tests.faults.commands import PATIENCE_S
+from tests.faults.kills import SIMULATED
 from tests.faults.leftovers import Watch, command_line
 from tests.faults.stores import damage, digest
 

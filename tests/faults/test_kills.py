@@ -5,42 +5,54 @@ from __future__ import annotations
 import random
 import sqlite3
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import backchannel
-from tests.faults.kills import EMULATED, EMULATED_PARTS, SIMULATED, SIMULATED_PARTS, Campaign, Count
+from tests.faults.commands import Count
+from tests.faults.kills import EMULATED, EMULATOR, NODE, RUNNER, SIMULATED, TCPDUMP, Campaign
 from tests.faults.leftovers import Watch
 from tests.faults.stores import damage, digest
 from tests.waiting import wait_until
 
 
-def test_a_killed_simulated_campaign_continues_to_equal_results(tmp_path: Path) -> None:
-    campaign = Campaign(tmp_path, SIMULATED.replace("repetitions: 3", "repetitions: 1"), random.Random(3))
-    count = Count()
-    for part in ("runner", "node binary"):
-        campaign.kill_once(part, SIMULATED_PARTS[part], count)
+@pytest.fixture
+def once(tmp_path: Path) -> Iterator[Callable[[str], Campaign]]:
+    """Makes a campaign with one repetition."""
+    with ExitStack() as stack:
+
+        def made(text: str) -> Campaign:
+            campaign = Campaign(tmp_path, text.replace("repetitions: 3", "repetitions: 1"), random.Random(3))
+            return stack.enter_context(closing(campaign))
+
+        yield made
+
+
+def test_a_killed_simulated_campaign_continues_to_equal_results(once: Callable[[str], Campaign]) -> None:
+    campaign, count = once(SIMULATED), Count()
+    for part in (RUNNER, NODE):
+        campaign.kill(part, count)
     campaign.check_complete(count)
     assert count.findings == []
     assert count.compared >= 1
 
 
 @pytest.mark.emulated
-def test_a_killed_campaign_with_real_packets_leaves_nothing(tmp_path: Path) -> None:
-    campaign = Campaign(tmp_path, EMULATED.replace("repetitions: 3", "repetitions: 1"), random.Random(3))
-    count = Count()
-    for part in ("runner", "tcpdump"):
-        campaign.kill_once(part, EMULATED_PARTS[part], count)
+def test_a_killed_campaign_with_real_packets_leaves_nothing(once: Callable[[str], Campaign]) -> None:
+    campaign, count = once(EMULATED), Count()
+    for part in (RUNNER, TCPDUMP):
+        campaign.kill(part, count)
     campaign.check_complete(count)
     assert count.findings == []
 
 
 @pytest.mark.emulated
-def test_a_campaign_whose_emulator_is_stopped_for_a_while_ends_and_continues(tmp_path: Path) -> None:
-    campaign = Campaign(tmp_path, EMULATED.replace("repetitions: 3", "repetitions: 1"), random.Random(3))
-    count = Count()
-    campaign.stop_once("emulator", EMULATED_PARTS["emulator"], count)
+def test_a_campaign_whose_emulator_is_stopped_for_a_while_ends_and_continues(once: Callable[[str], Campaign]) -> None:
+    campaign, count = once(EMULATED), Count()
+    campaign.stop(EMULATOR, count)
     campaign.check_complete(count)
     assert count.findings == []
 
