@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -53,6 +54,9 @@ def main() -> int:
     parser.add_argument("--no-shortages", action="store_true", help="leave out the shortages (they need root)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments and parts (1)")
     options = parser.parse_args()
+    # Programs in the background of a shell ignore the first.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     rng = random.Random(options.seed)
     counts: dict[str, Count] = {}
     sweep()
