@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from tests.faults.leftovers import Watch, state
 
@@ -32,7 +32,7 @@ class Command(Protocol):
     def kill(self) -> None:
         """Ends it at once."""
 
-    def communicate(self, *, timeout: float | None = None) -> tuple[str, None]:
+    def communicate(self, *, timeout: float | None = None) -> tuple[str, Any]:
         """What it wrote, once it has ended; raises TimeoutExpired."""
 
 

@@ -245,8 +245,9 @@ class Site:
             count.findings.append(f"the site does not answer: {error}")
         for process in (site, runner):
             process.send_signal(signal.SIGINT)
-        for process in (site, runner):
-            process.communicate(timeout=PATIENCE_S)
+        for name, process in zip(SITE_PARTS, (site, runner), strict=True):
+            if output_of(process, self.watch).hung:
+                count.findings.append(f"the {name} does not end when it is interrupted")
         if "Traceback" in (log := self._log.read_text()):
             count.findings.append(f"after the {part} was killed: {log[-1500:]}")
             self._log.write_text("")

@@ -98,7 +98,8 @@ def _serve() -> list[str]:
     """Forks a command for each line. Returns in the commands alone, with their words; the starter ends."""
     # A key pressed in the terminal is for the commands.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    while line := sys.stdin.buffer.raw.readline():  # type: ignore[attr-defined]
+    requests = open(0, "rb", buffering=0, closefd=False)  # noqa: PTH123, SIM115 (a descriptor, open to the end)
+    while line := requests.readline():
         request = json.loads(line)
         pid = os.fork()
         if pid == 0:
