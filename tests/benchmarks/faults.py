@@ -40,7 +40,7 @@ from tests.faults.shortages import DISTURBANCES, SHORTAGES, Bench
 
 #: A kill comes within this share of the time of a whole campaign, so that several fall into each. With real packets
 #: the first run begins after half of the time, which the cell and its calibration take.
-SHARE, EMULATED_SHARE = 0.15, 0.9
+SHARE, EMULATED_SHARE = 0.15, 0.6
 
 
 def main() -> int:
