@@ -27,8 +27,10 @@ DISTRIBUTIONS = {
     "ruamel": "ruamel.yaml",
     "yaml": "pyyaml",
 }
-#: Programs, and a library that Mininet imports.
-NOT_IMPORTED = {"ansible-lint", "import-linter", "mypy", "pytest-xdist", "ruff", "setuptools"}
+#: Programs, and libraries that Mininet, moto's server and fsspec import.
+NOT_IMPORTED = {
+    "ansible-lint", "flask-cors", "import-linter", "mypy", "pytest-xdist", "ruff", "s3fs", "setuptools",
+}  # fmt: skip
 
 
 def name(requirement: str) -> str:

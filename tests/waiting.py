@@ -1,10 +1,11 @@
-"""Waits for a condition, for tests of what other processes and threads do."""
+"""Waits for a condition, and for the end of a process, for tests of what other processes and threads do."""
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -23,3 +24,13 @@ def wait_until(condition: Callable[[], T], what: str = "the condition", timeout_
         assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
         time.sleep(LOOK_S)
     return value
+
+
+def end(process: subprocess.Popen[Any], within_s: float = 30.0) -> None:
+    """Asks a process to end, and kills it if it has not ended after `within_s`."""
+    process.terminate()
+    try:
+        process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -15,16 +15,32 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 from testbed.local_folders import ScratchFolder, sweep
 from tests.faults.cluster import Cluster
-from tests.faults.kills import EMULATED, EMULATED_PARTS, SIMULATED, SIMULATED_PARTS, SITE_PARTS, Campaign, Count, Site
+from tests.faults.commands import Count
+from tests.faults.kills import (
+    EMULATED,
+    EMULATED_OFTEN,
+    EMULATED_PARTS,
+    SIMULATED_OFTEN,
+    SIMULATED_TURNS,
+    SITE_PARTS,
+    Campaign,
+    Part,
+    Site,
+)
 from tests.faults.shortages import DISTURBANCES, SHORTAGES, Bench
+
+#: A kill comes within this share of the time of a whole campaign, so that several fall into each. With real packets
+#: the first run begins after half of the time, which the cell and its calibration take.
+SHARE, EMULATED_SHARE = 0.15, 0.6
 
 
 def main() -> int:
@@ -38,6 +54,9 @@ def main() -> int:
     parser.add_argument("--no-shortages", action="store_true", help="leave out the shortages (they need root)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments and parts (1)")
     options = parser.parse_args()
+    # Programs in the background of a shell ignore the first.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     rng = random.Random(options.seed)
     counts: dict[str, Count] = {}
     sweep()
@@ -45,9 +64,12 @@ def main() -> int:
     with ScratchFolder() as folder:
         try:
             if options.kills:
-                _campaign(folder / "sim", SIMULATED, SIMULATED_PARTS, options.kills, rng, counts)
+                _campaign(folder / "sim", SIMULATED_OFTEN, SIMULATED_TURNS, options.kills, SHARE, rng, counts)
             if options.emulated_kills:
-                _campaign(folder / "emulated", EMULATED, EMULATED_PARTS, options.emulated_kills, rng, counts)
+                _campaign(
+                    folder / "emulated", EMULATED_OFTEN, EMULATED_PARTS, options.emulated_kills, EMULATED_SHARE, rng,
+                    counts,
+                )  # fmt: skip
             if options.emulated_stops:
                 _stops(folder / "stops", options.emulated_stops, rng, counts)
             if options.site_kills:
@@ -76,35 +98,34 @@ def main() -> int:
 
 
 def _campaign(
-    folder: Path, text: str, parts: dict[str, Callable[[int], bool]], kills: int, rng: random.Random,
+    folder: Path, text: str, turns: Sequence[Part], kills: int, share: float, rng: random.Random,
     counts: dict[str, Count],
 ) -> None:  # fmt: skip
     """Spreads the kills over the parts."""
     folder.mkdir()
-    campaign = Campaign(folder, text, rng)
-    names = list(parts)
-    done = 0
-    for attempt in range(3 * kills):
-        if done == kills:
-            break
-        part = names[attempt % len(names)]
-        count = counts.setdefault(f"{folder.name}: {part}", Count())
-        before = count.kills
-        campaign.kill_once(part, parts[part], count, ["--scheduler", "local"] if part == "Dask worker" else [])
-        done += count.kills - before
-        _progress(folder.name, done, kills, count)
-    campaign.check_complete(count)
+    with closing(Campaign(folder, text, rng, share)) as campaign:
+        done = 0
+        for attempt in range(3 * kills):
+            part = turns[attempt % len(turns)]
+            count = counts.setdefault(f"{folder.name}: {part.name}", Count())
+            before = count.kills
+            campaign.kill(part, count, kills - done)
+            done += count.kills - before
+            _progress(folder.name, done, kills, count)
+            if done == kills:
+                break
+        campaign.check_complete(count)
 
 
 def _stops(folder: Path, stops: int, rng: random.Random, counts: dict[str, Count]) -> None:
     """Stops each part with real packets in turn."""
     folder.mkdir()
-    campaign, parts = Campaign(folder, EMULATED, rng), list(EMULATED_PARTS.items())
-    for number in range(stops):
-        part, is_part = parts[number % len(parts)]
-        count = counts.setdefault(f"stopped: {part}", Count())
-        campaign.stop_once(part, is_part, count)
-        _progress("stops", number + 1, stops, count)
+    with closing(Campaign(folder, EMULATED, rng)) as campaign:
+        for number in range(stops):
+            part = EMULATED_PARTS[number % len(EMULATED_PARTS)]
+            count = counts.setdefault(f"stopped: {part.name}", Count())
+            campaign.stop(part, count)
+            _progress("stops", number + 1, stops, count)
 
 
 def _site(folder: Path, kills: int, rng: random.Random, counts: dict[str, Count]) -> None:

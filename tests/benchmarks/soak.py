@@ -1,17 +1,23 @@
 """A long campaign of tiny simulated runs: runs per second, memory, descriptors and store size, from start to end.
 
-    ./backchannel bench soak [--runs N] [--scheduler none|local] [--samples N]
-    ./backchannel bench soak --postgresql [--runners 2] [--runs N]
+    ./backchannel bench soak [--runs N] [--scheduler none|local] [--samples N] [--most-s S]
+    ./backchannel bench soak --postgresql [--runners 2] [--restart] [--beside] [--runs N]
 
 Prints one line for each share of the runs. A value that rises with the number of runs shows a leak; the store grows by
 the same number of bytes for each run. With `--postgresql` the store is a server on loopback, and several runners may
-share the campaign; memory and descriptors are those of the first. The exit status is 1 if a run is missing at the end.
+share the campaign; memory and descriptors are those of the first. `--restart` ends the server as a crash does when half
+of the runs have landed, and starts it again; a runner that ended is started again, too. `--beside` runs the campaign in
+a results folder first, and prints the ratio of the rates. The exit status is 1 if a run is missing at the end.
+
+Ctrl-C, SIGTERM and `--most-s` end the campaign early; the counts until then are printed.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -25,6 +31,7 @@ from typing import Protocol
 
 import psycopg
 
+from experiments.exits import FAILED, INTERRUPTED
 from testbed import node_binary
 from testbed.local_folders import ScratchFolder, sweep
 from tests.postgresql import Server, postgresql
@@ -148,40 +155,97 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=10, help="number of lines (10)")
     parser.add_argument("--postgresql", action="store_true", help="store runs in a PostgreSQL server on loopback")
     parser.add_argument("--runners", type=int, default=1, help="commands that share the campaign (1)")
+    parser.add_argument("--restart", action="store_true", help="restart the PostgreSQL server in mid-campaign")
+    parser.add_argument("--beside", action="store_true", help="run the campaign in a results folder first")
+    parser.add_argument(
+        "--most-s", type=float, default=math.inf, help="end each campaign after so many seconds (never)"
+    )
     options = parser.parse_args()
+    # Programs in the background of a shell ignore the first.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     sweep()
     with ScratchFolder() as folder:
         os.environ["BACKCHANNEL_LOCAL"] = str(folder / "local")
         if not options.postgresql:
-            return _soak(folder, Folder(folder / "results"), options)
+            return _soak(folder, Folder(folder / "results"), options).status
         with _server(folder) as server:
-            return _soak(folder, Database(server, folder / "files"), options)
+            beside = _soak(folder, Folder(folder / "results"), options) if options.beside else None
+            database = Database(server, folder / "files")
+            outcome = _soak(folder, database, options, server if options.restart else None)
+    if beside is None:
+        return outcome.status
+    print(f"PostgreSQL: {outcome.rate:.2f} runs/s, {outcome.rate / beside.rate:.2f} of SQLite's {beside.rate:.2f}")
+    return outcome.status or beside.status
 
 
-def _soak(folder: Path, place: Place, options: argparse.Namespace) -> int:
+@dataclass(frozen=True)
+class Outcome:
+    """Exit status and rate of landed runs, per s."""
+
+    status: int
+    rate: float
+
+
+def _soak(folder: Path, place: Place, options: argparse.Namespace, restarted: Server | None = None) -> Outcome:
+    """Runs the campaign.
+
+    Args:
+        folder: for the campaign file and the log.
+        place: of its results.
+        options: of the command line.
+        restarted: the server to restart in mid-campaign.
+    """
     file, runs = folder / "soak.yaml", options.runs
     file.write_text(CAMPAIGN.format(runs=runs))
     words = [sys.executable, "-m", "experiments", "run", str(file), "--scheduler", options.scheduler, *place.words]
     started_s = time.monotonic()
-    with (folder / "log").open("w") as log:
-        commands = [
-            subprocess.Popen(words, stdout=log, stderr=log, cwd=node_binary.ROOT) for _ in range(options.runners)
-        ]
     print("   runs  seconds  runs/s     MB  descriptors  kB of database/run  kB of files/run")
-    last, due = Sample(0, 0.0, 0, 0, 0, 0), 1
-    while any(command.poll() is None for command in commands):
-        result = sample(commands[0].pid, place, started_s)
-        if result is not None and result.landed >= max(1, due * runs // options.samples):
-            _show(result, last)
-            last, due = result, result.landed * options.samples // runs + 1
-        time.sleep(LOOK_S)
+    last, due, stopped = Sample(0, 0.0, 0, 0, 0, 0), 1, False
+    # Runners that may be started again.
+    again = 0
+    with (folder / "log").open("w") as log:
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(words, stdout=log, stderr=log, cwd=node_binary.ROOT, start_new_session=True)
+
+        commands = [start() for _ in range(options.runners)]
+        try:
+            while True:
+                result = sample(commands[0].pid, place, started_s)
+                if result is not None and result.landed >= max(1, due * runs // options.samples):
+                    _show(result, last)
+                    last, due = result, result.landed * options.samples // runs + 1
+                if restarted is not None and (landed := place.number(LANDED) or 0) >= runs // 2:
+                    restarted.stop()
+                    restarted.start()
+                    print(f"the server was restarted after {landed} runs")
+                    restarted, again = None, options.runners
+                statuses = [command.poll() for command in commands]
+                for number, status in enumerate(statuses):
+                    if status == FAILED and again:
+                        print("a runner ended for that and was started again")
+                        commands[number], statuses[number] = start(), None
+                        again -= 1
+                if None not in statuses:
+                    break
+                if time.monotonic() - started_s > options.most_s:
+                    raise KeyboardInterrupt
+                time.sleep(LOOK_S)
+        except KeyboardInterrupt:
+            stopped = True
+            for command in commands:
+                command.send_signal(signal.SIGINT)
+        for command in commands:
+            command.wait()
     valid, total_s = place.number(LANDED) or 0, time.monotonic() - started_s
-    statuses = [command.returncode for command in commands]
+    ends = [command.returncode for command in commands]
     print(
         f"{valid} of {runs} runs landed in {total_s:.0f} s, {valid / total_s:.1f} runs/s; "
-        f"status {', '.join(map(str, statuses))}"
+        f"status {', '.join(map(str, ends))}" + ("; ended early" if stopped else "")
     )
-    return int(valid != runs or any(statuses))
+    expected = {0, INTERRUPTED} if stopped else {0}
+    return Outcome(int(not expected.issuperset(ends) or (valid != runs and not stopped)), valid / total_s)
 
 
 def _show(found: Sample, last: Sample) -> None:

@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed import node_binary
+from tests.faults.leftovers import descendants
 from tests.postgresql import postgresql
-from tests.waiting import wait_until
+from tests.waiting import end, wait_until
 
 HERE = "10.77.0.1"
 SCHEDULER = f"tcp://{HERE}:8786"
@@ -47,12 +48,7 @@ def running(*words: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     try:
         yield process
     finally:
-        process.terminate()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process, 15)
 
 
 @contextmanager
@@ -75,22 +71,6 @@ def worker(number: int, folder: Path, scheduler: str = SCHEDULER) -> Iterator[su
     finally:
         holder.kill()
         holder.wait()
-
-
-def descendants(pid: int) -> list[int]:
-    """A process and everything below it."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            children.setdefault(parent, []).append(int(entry.name))
-    result = [pid]
-    for one in result:
-        result += children.get(one, [])
-    return result
 
 
 def authority(folder: Path, name: str) -> Path:

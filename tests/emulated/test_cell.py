@@ -25,6 +25,7 @@ from testbed.errors import TestbedError
 from testbed.report import ProblemKind, Report
 from tests.conftest import LATE_IS_FINE, run_validly, two_hosts, typed
 from tests.emulated.processes import marked, run_with_a_pause
+from tests.faults.leftovers import interfaces
 
 pytestmark = pytest.mark.emulated
 
@@ -94,10 +95,6 @@ def left_behind(mark: str, before: set[str], patience_s: float = 5.0) -> str:
         if time.monotonic() > deadline:
             return f"processes {processes}, namespaces {sorted(more)}"
         time.sleep(0.02)
-
-
-def interfaces() -> set[str]:
-    return {path.name for path in Path("/sys/class/net").iterdir()}
 
 
 def test_runs_a_scenario_and_hands_back_its_files(tmp_path: Path) -> None:

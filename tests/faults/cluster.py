@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -22,10 +20,11 @@ import psycopg
 from analysis.store.artefacts import VERSION
 from testbed import node_binary
 from tests.equality.__main__ import VOLATILE
-from tests.faults.kills import LOOK_S, PATIENCE_S, SIMULATED, Count, output_of
+from tests.faults.commands import PATIENCE_S, Count, output_of, strike
+from tests.faults.kills import SIMULATED
 from tests.faults.leftovers import Watch, command_line, parent
 from tests.postgresql import postgresql
-from tests.waiting import wait_until
+from tests.waiting import end, wait_until
 
 WORKERS = 2
 #: How long a runner may wait for a scheduler or workers that are started again, in s.
@@ -64,10 +63,9 @@ class Cluster:
         try:
             self._serve()
             started = time.monotonic()
-            runner = self._start()
-            output = output_of(runner, self._runners)
-            if runner.returncode != 0:
-                raise SystemExit(f"the campaign does not run without faults either: {output}")
+            ended = output_of(self._start(), self._runners)
+            if ended.status != 0:
+                raise SystemExit(f"the campaign does not run without faults either: {ended.output}")
             self._length_s = time.monotonic() - started
             self._reference = self._digest()
         except BaseException:
@@ -99,7 +97,7 @@ class Cluster:
             wait_until(lambda: _answers(self._port), "the scheduler", PATIENCE_S)
             # Workers end with their scheduler.
             for worker in self._workers:
-                _end(worker)
+                end(worker)
         wait_until(self._workers_serve, "the workers", PATIENCE_S)
 
     def _workers_serve(self) -> bool:
@@ -126,15 +124,7 @@ class Cluster:
         """Starts the campaign, kills one process of a part, starts what ended again, and completes the campaign."""
         self._forget()
         runner = self._start()
-        moment_s = time.monotonic() + self._rng.uniform(0, 1.1 * self._length_s)
-        victim = 0
-        while runner.poll() is None and not victim:
-            candidates = self.parts()[part]() if time.monotonic() > moment_s else []
-            if candidates:
-                victim = self._rng.choice(candidates)
-                os.kill(victim, signal.SIGKILL)
-            else:
-                time.sleep(LOOK_S)
+        victim = strike(runner, self.parts()[part], 1.1 * self._length_s, self._rng)
         count.kills += bool(victim)
         count.missed += not victim
         if part == "scheduler" and victim and self._scheduler is not None:
@@ -142,34 +132,10 @@ class Cluster:
             # The fault itself: workers and the runner notice.
             time.sleep(RESTART_S)
         self._serve()
-        output = output_of(runner, self._runners)
-        if output is None:
-            runner.kill()
-            runner.communicate()
-            count.findings.append(f"after the {part} was killed, the command did not end within {PATIENCE_S:g} s")
-        elif runner.returncode == 0:
-            count.completed += 1
-        elif "Traceback" in output or (not output.strip() and runner.returncode != -signal.SIGKILL):
-            count.findings.append(f"after the {part} was killed: status {runner.returncode}, {output[-1500:]!r}")
-        elif runner.returncode != -signal.SIGKILL:
-            count.sentences += 1
+        count.judge(output_of(runner, self._runners), f"{part} was killed")
         count.findings += [f"after the {part} was killed: {what}" for what in self._runners.left() + self._orphans()]
-        self._check_complete(part, count)
-
-    def _check_complete(self, part: str, count: Count) -> None:
         self._serve()
-        done = self._start()
-        output = output_of(done, self._runners)
-        if output is None:
-            done.kill()
-            done.communicate()
-            count.findings.append(f"after the {part} was killed, the same command hangs")
-        elif done.returncode != 0:
-            count.findings.append(f"after the {part} was killed, the same command did not complete: {output[-1500:]}")
-        elif self._digest() != self._reference:
-            count.findings.append(f"after the {part} was killed, the results differ from those without a fault")
-        else:
-            count.compared += 1
+        count.judge_completion(output_of(self._start(), self._runners), self._digest, self._reference)
 
     def _orphans(self) -> list[str]:
         """Processes of services that have ended."""
@@ -210,17 +176,8 @@ class Cluster:
         """Ends the services."""
         for process in (*self._workers, self._scheduler):
             if process is not None:
-                _end(process)
+                end(process)
         self._stack.close()
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _is_below(pid: int, ancestors: list[int]) -> bool:

@@ -12,20 +12,19 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.store import Store, requests
 from analysis.store.rows import RequestRow
 from testbed import node_binary
-from tests.faults.leftovers import Watch, command_line, parent, state
+from tests.faults.commands import PATIENCE_S, Command, Count, output_of, strike
+from tests.faults.leftovers import Watch, command_line, parent
+from tests.faults.starter import Forked, Starter
 from tests.faults.stores import damage, digest
 
-#: How long a command may wait for anything but the CPU, in s.
-PATIENCE_S = 240.0
-LOOK_S, IDLE_LOOK_S = 0.01, 0.5
 #: For how long a part is stopped, in s: longer than a valid run may stall.
 STOPPED_S = 1.0
 
@@ -40,6 +39,8 @@ duration: 10 s
 sweep: {network.forward.delay: [10 ms, 20 ms]}
 repetitions: 3
 """
+#: More and shorter runs, so that a campaign is killed many times before it is complete.
+SIMULATED_OFTEN = SIMULATED.replace("duration: 10 s", "duration: 1 s").replace("repetitions: 3", "repetitions: 10")
 EMULATED = """\
 name: faults
 backend: emulated
@@ -51,6 +52,8 @@ duration: 3 s
 repetitions: 3
 fidelity: {rate: 10 %, delay: 200 ms, lateness: 200 ms, stall: 500 ms, stalled: 20 %}
 """
+#: As long as the captures need to start and end, and so to be killed.
+EMULATED_OFTEN = EMULATED.replace("duration: 3 s", "duration: 1 s")
 
 
 def _runs(*words: str) -> Callable[[int], bool]:
@@ -63,58 +66,44 @@ def _agent(pid: int) -> bool:
     return _runs("testbed.cellmain")(pid) and _runs("testbed.cellmain")(parent(pid))
 
 
-def _first(pid: int) -> bool:
-    return _runs("-m experiments run")(pid)
+def _builder(pid: int) -> bool:
+    return _runs("testbed.cellmain")(pid) and not _agent(pid) and not _runs("cell --")(pid)
 
 
-#: Parts that can be killed, by name: which processes they are.
-SIMULATED_PARTS: Mapping[str, Callable[[int], bool]] = {
-    "runner": _first,
-    "node binary": _runs("backchannel-node"),
-    "Dask worker": _runs("spawn_main"),
-}
-EMULATED_PARTS: Mapping[str, Callable[[int], bool]] = {
-    "runner": _first,
-    "cell": _runs("backchannel-node cell"),
-    "cell's Python": lambda pid: _runs("testbed.cellmain")(pid) and not _agent(pid) and not _runs("cell --")(pid),
-    "emulator": _runs("backchannel-node emulate"),
-    "agent": _agent,
-    "tcpdump": lambda pid: command_line(pid)[:1] == ["tcpdump"],
-}
-SITE_PARTS = ("site", "site's runner")
+@dataclass(frozen=True)
+class Part:
+    """A part of a command that can be killed.
 
-
-def output_of(command: subprocess.Popen[str], watch: Watch) -> str | None:
-    """What a command wrote, once it has ended; None if it hangs.
-
-    Only time in which none of its processes wants the CPU counts: on a busy machine a command at low priority may have
-    to wait for minutes.
+    Attributes:
+        name: for people.
+        is_part: which of the command's processes it has; None: the command itself.
+        most: kills while one command runs.
+        words: options that the command needs to have the part.
     """
-    idle_s = 0.0
-    while idle_s < PATIENCE_S:
-        try:
-            return command.communicate(timeout=IDLE_LOOK_S)[0]
-        except subprocess.TimeoutExpired:
-            wants_cpu = any(state(pid) in ("R", "D") for pid in watch.processes())
-            idle_s += 0.0 if wants_cpu else IDLE_LOOK_S
-    return None
+
+    name: str
+    is_part: Callable[[int], bool] | None
+    most: int = 1
+    words: Sequence[str] = ()
 
 
-@dataclass
-class Count:
-    """Outcomes of the kills, or stops, of one part."""
-
-    kills: int = 0
-    #: Commands that ended before the moment of the kill.
-    missed: int = 0
-    #: Commands that completed their campaign although a part was killed.
-    completed: int = 0
-    #: Commands that ended with a sentence.
-    sentences: int = 0
-    #: Completed simulated campaigns whose results equal those of an uninterrupted one.
-    compared: int = 0
-    #: Everything that was wrong, as sentences.
-    findings: list[str] = field(default_factory=list)
+RUNNER = Part("runner", None)
+NODE = Part("node binary", _runs("backchannel-node"), most=4)
+DASK_WORKER = Part("Dask worker", _runs("spawn_main"), most=4, words=("--scheduler", "local"))
+SIMULATED_PARTS = (RUNNER, NODE, DASK_WORKER)
+#: In this order again and again: a cluster takes ten times the CPU of its kills.
+SIMULATED_TURNS = (RUNNER, RUNNER, NODE) * 4 + (DASK_WORKER,)
+TCPDUMP = Part("tcpdump", lambda pid: command_line(pid)[:1] == ["tcpdump"], most=2)
+EMULATOR = Part("emulator", _runs("backchannel-node emulate"), most=2)
+EMULATED_PARTS = (
+    RUNNER,
+    Part("cell", _runs("backchannel-node cell"), most=2),
+    Part("cell's Python", _builder, most=2),
+    EMULATOR,
+    Part("agent", _agent, most=2),
+    TCPDUMP,
+)
+SITE_PARTS = ("site", "site's runner")
 
 
 class Campaign:
@@ -124,98 +113,73 @@ class Campaign:
         folder: for all files.
         text: of the campaign file.
         rng: of the moments.
+        share: a kill comes within this share of the time that the whole campaign takes, after the start of the command
+            or after the kill before.
     """
 
-    def __init__(self, folder: Path, text: str, rng: random.Random) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, text: str, rng: random.Random, share: float = 1.1) -> None:
         self._rng = rng
         self.watch = Watch(folder)
         self._file = folder / "faults.yaml"
         self._file.write_text(text)
         self._results = folder / "results"
+        self._starter = Starter(self.watch.environment, folder / "log")
+        self.watch.exempt(self._starter.pid)
         started = time.monotonic()
-        reference = self._start(folder / "reference")
-        output = output_of(reference, self.watch)
-        if reference.returncode != 0:
-            raise SystemExit(f"the campaign does not run without faults either: {output}")
-        self._length_s = time.monotonic() - started
+        ended = output_of(self._start(folder / "reference"), self.watch)
+        if ended.status != 0:
+            self.close()
+            raise SystemExit(f"the campaign does not run without faults either: {ended.output}")
+        self._within_s = share * (time.monotonic() - started)
         self._reference = digest(folder / "reference") if "backend: sim" in text else ""
 
-    def _start(self, results: Path, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "experiments", "run", str(self._file), "--results", str(results), *words],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=node_binary.ROOT,
-            env=self.watch.environment,
-        )  # fmt: skip
+    def close(self) -> None:
+        """Ends the starter."""
+        self._starter.close()
 
-    def kill_once(self, part: str, is_part: Callable[[int], bool], count: Count, words: Sequence[str] = ()) -> None:
-        """Starts the command, kills one process of a part, and checks the rest."""
-        command, victim = self._strike(is_part, signal.SIGKILL, words)
-        self._end(command, f"{part} was killed", bool(victim), count)
+    def _start(self, results: Path, *words: str) -> Forked:
+        return self._starter.start(["run", str(self._file), "--results", str(results), *words])
 
-    def stop_once(self, part: str, is_part: Callable[[int], bool], count: Count) -> None:
+    def kill(self, part: Part, count: Count, most: int | None = None) -> None:
+        """Starts the command, kills processes of a part, at most `most`, and checks the rest."""
+        command = self._start(self._results, *part.words)
+        struck = 0
+        while struck < (part.most if most is None else min(most, part.most)) and self._strike(command, part):
+            struck += 1
+        self._end(command, f"{part.name} was killed", struck, count)
+
+    def stop(self, part: Part, count: Count) -> None:
         """Starts the command, stops one process of a part for a while, and checks the rest."""
-        command, victim = self._strike(is_part, signal.SIGSTOP, ())
+        command = self._start(self._results, *part.words)
+        victim = self._strike(command, part, signal.SIGSTOP)
         if victim:
             # The fault itself.
             time.sleep(STOPPED_S)
             with suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGCONT)
-        self._end(command, f"{part} was stopped", bool(victim), count)
+        self._end(command, f"{part.name} was stopped", int(bool(victim)), count)
 
-    def _strike(
-        self, is_part: Callable[[int], bool], fault: signal.Signals, words: Sequence[str]
-    ) -> tuple[subprocess.Popen[str], int]:
-        """Starts the command and sends a signal to a process at a random moment. Returns the process, 0 if it was too
-        late.
-        """
-        command = self._start(self._results, *words)
-        moment_s = time.monotonic() + self._rng.uniform(0, 1.1 * self._length_s)
-        victim = 0
-        while command.poll() is None and not victim:
-            candidates = [pid for pid in self.watch.processes() if is_part(pid)] if time.monotonic() > moment_s else []
-            if candidates:
-                victim = self._rng.choice(candidates)
-                with suppress(ProcessLookupError):
-                    os.kill(victim, fault)
-            else:
-                time.sleep(LOOK_S)
-        return command, victim
+    def _strike(self, command: Command, part: Part, fault: signal.Signals = signal.SIGKILL) -> int:
+        def candidates() -> list[int]:
+            if part.is_part is None:
+                return [command.pid]
+            return [pid for pid in self.watch.processes() if part.is_part(pid)]
 
-    def _end(self, command: subprocess.Popen[str], what: str, is_hit: bool, count: Count) -> None:
-        output = output_of(command, self.watch)
-        if output is None:
-            command.kill()
-            command.communicate()
-            count.findings.append(f"after the {what}, the command did not end although it waited for {PATIENCE_S:g} s")
-            output = ""
-        count.kills += is_hit
-        count.missed += not is_hit
-        status = command.returncode
-        if status == 0:
-            count.completed += 1
-        elif "Traceback" in output or (not output.strip() and status != -signal.SIGKILL):
-            count.findings.append(f"after the {what}: status {status}, {output[-1500:]!r}")
-        elif status != -signal.SIGKILL:
-            count.sentences += 1
+        return strike(command, candidates, self._within_s, self._rng, fault)
+
+    def _end(self, command: Command, what: str, struck: int, count: Count) -> None:
+        ended = output_of(command, self.watch)
+        count.kills += struck
+        count.missed += not struck
+        count.judge(ended, what)
         count.findings += [f"after the {what}: {finding}" for finding in self.watch.left() + damage(self._results)]
-        if status == 0:
+        if ended.status == 0:
             self.check_complete(count)
 
     def check_complete(self, count: Count) -> None:
         """Completes the campaign, compares its results with the reference, and begins again."""
-        done = self._start(self._results)
-        output = output_of(done, self.watch)
-        if output is None:
-            done.kill()
-            done.communicate()
-            count.findings.append("the same command hangs")
-        elif done.returncode != 0:
-            count.findings.append(f"the same command did not complete the campaign: {output[-1500:]}")
-        elif self._reference and digest(self._results) != self._reference:
-            count.findings.append("the results differ from those without a fault")
-        elif self._reference:
-            count.compared += 1
+        ended = output_of(self._start(self._results), self.watch)
+        count.judge_completion(ended, lambda: digest(self._results), self._reference)
         incoming = self._results / "incoming"
         count.findings += [f"{path.name} stays in incoming" for path in incoming.iterdir()] if incoming.exists() else []
         count.findings += damage(self._results) + self.watch.left() + self.watch.folders()
@@ -281,8 +245,9 @@ class Site:
             count.findings.append(f"the site does not answer: {error}")
         for process in (site, runner):
             process.send_signal(signal.SIGINT)
-        for process in (site, runner):
-            process.communicate(timeout=PATIENCE_S)
+        for name, process in zip(SITE_PARTS, (site, runner), strict=True):
+            if output_of(process, self.watch).hung:
+                count.findings.append(f"the {name} does not end when it is interrupted")
         if "Traceback" in (log := self._log.read_text()):
             count.findings.append(f"after the {part} was killed: {log[-1500:]}")
             self._log.write_text("")

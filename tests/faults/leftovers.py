@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-
-from tests.emulated.test_cell import interfaces
 
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -36,6 +36,27 @@ def state(pid: int) -> str:
         return ""
 
 
+def interfaces() -> set[str]:
+    """Network interfaces of this process's namespace."""
+    return {path.name for path in Path("/sys/class/net").iterdir()}
+
+
+def processes() -> Iterator[int]:
+    """All processes of this machine."""
+    return (int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit())
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and everything below it."""
+    children: dict[int, list[int]] = {}
+    for child in processes():
+        children.setdefault(parent(child), []).append(child)
+    result = [pid]
+    for above in result:
+        result += children.get(above, [])
+    return result
+
+
 class Watch:
     """The commands that are started with `environment`, and what they leave.
 
@@ -53,36 +74,63 @@ class Watch:
         self._interfaces = interfaces()
         self._mounts = _mounts()
         self._cgroups = _cgroups()
-        self._own_namespace = _namespace(os.getpid())
-        self._namespaces: set[str] = set()
+        self._own_namespace = _namespace("self")
+        #: Network namespaces of the commands, each with an open descriptor: the kernel gives the number of a namespace
+        #: that has gone to the next one that anybody makes.
+        self._namespaces: dict[str, int] = {}
+        self._exempt: set[int] = set()
+
+    def exempt(self, pid: int) -> None:
+        """A process that may stay although it has the environment."""
+        self._exempt.add(pid)
 
     def processes(self) -> list[int]:
         """The commands' processes, in ascending order. Their network namespaces are remembered."""
         result = []
-        for entry in Path("/proc").iterdir():
+        for pid in processes():
             try:
-                if entry.name.isdigit() and self._mark.encode() in (entry / "environ").read_bytes():
-                    result.append(int(entry.name))
+                with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 (this is called 500 times a second)
+                    if self._mark.encode() in file.read() and pid not in self._exempt:
+                        result.append(pid)
             except OSError:
                 continue
-        self._namespaces |= {_namespace(pid) for pid in result} - {self._own_namespace, ""}
+        for pid in result:
+            self._remember_namespace(pid)
         return sorted(result)
+
+    def _remember_namespace(self, pid: int) -> None:
+        if _namespace(pid) in {self._own_namespace, "", *self._namespaces}:
+            return
+        with suppress(OSError):
+            file = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+            name = str(Path(f"/proc/self/fd/{file}").readlink())
+            if name == self._own_namespace or name in self._namespaces:
+                os.close(file)
+            else:
+                self._namespaces[name] = file
 
     def left(self, patience_s: float = 10.0) -> list[str]:
         """What is still there after all commands have ended or were killed, as sentences. Folders are not included."""
         deadline = time.monotonic() + patience_s
         while True:
-            result = [f"process {pid}: {' '.join(command_line(pid))[:80]}" for pid in self.processes()]
-            inhabited = {_namespace(int(entry.name)) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
-            result += [f"namespace {name}" for name in self._namespaces & inhabited]
-            result += [f"interface {name}" for name in interfaces() - self._interfaces]
-            result += [f"mount {name}" for name in _mounts() - self._mounts if self._is_ours(name)]
-            result += [f"cgroup {name}" for name in _cgroups() - self._cgroups if self._is_ours(name)]
-            sockets = Path("/proc/net/unix").read_text().splitlines()[1:]
-            result += [f"socket {line.split()[-1]}" for line in sockets if str(self._folder) in line]
+            result = self._left()
             if not result or time.monotonic() > deadline:
-                return result
+                break
             time.sleep(0.05)
+        for file in self._namespaces.values():
+            os.close(file)
+        self._namespaces.clear()
+        return result
+
+    def _left(self) -> list[str]:
+        result = [f"process {pid}: {' '.join(command_line(pid))[:80]}" for pid in self.processes()]
+        inhabited = {_namespace(pid) for pid in processes()} if self._namespaces else set()
+        result += [f"namespace {name}" for name in self._namespaces.keys() & inhabited]
+        result += [f"interface {name}" for name in interfaces() - self._interfaces]
+        result += [f"mount {name}" for name in _mounts() - self._mounts if self._is_ours(name)]
+        result += [f"cgroup {name}" for name in _cgroups() - self._cgroups if self._is_ours(name)]
+        sockets = Path("/proc/net/unix").read_text().splitlines()[1:]
+        return result + [f"socket {line.split()[-1]}" for line in sockets if str(self._folder) in line]
 
     def folders(self) -> list[str]:
         """What is in the temporary directory, as sentences; to be empty after a further command has ended."""
@@ -92,9 +140,9 @@ class Watch:
         return str(self._folder) in name or "backchannel" in name
 
 
-def _namespace(pid: int) -> str:
+def _namespace(pid: int | str) -> str:
     try:
-        return str((Path("/proc") / str(pid) / "ns/net").readlink())
+        return str(Path(f"/proc/{pid}/ns/net").readlink())
     except OSError:
         return ""
 

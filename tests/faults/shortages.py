@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import node_binary
-from tests.faults.kills import PATIENCE_S, SIMULATED
+from tests.faults.commands import PATIENCE_S, output_of
+from tests.faults.kills import SIMULATED
 from tests.faults.leftovers import Watch, command_line
 from tests.faults.stores import damage, digest
 
@@ -181,7 +182,7 @@ class Bench:
                         stopped.add(part)
             time.sleep(0.01)
         result = [] if len(stopped) == 2 else [f"only these parts were stopped: {sorted(stopped)}"]
-        return result + _ended_well(command)
+        return result + self._ended_well(command)
 
     def _with_jumps(self, results: Path) -> list[str]:
         library, offset = self._folder / "clock.so", self._folder / "offset"
@@ -195,7 +196,7 @@ class Bench:
             # Until the next run has landed.
             time.sleep(0.2)
         result = ["the clock did not jump"] if len(jumps) == 2 else []
-        return result + _ended_well(command)
+        return result + self._ended_well(command)
 
     def _without_terminal(self, results: Path) -> list[str]:
         ours, theirs = pty.openpty()
@@ -218,7 +219,13 @@ class Bench:
 
     def _twice(self, results: Path) -> list[str]:
         first, second = self._start(results), self._start(results)
-        return _ended_well(first) + _ended_well(second)
+        return self._ended_well(first) + self._ended_well(second)
+
+    def _ended_well(self, command: subprocess.Popen[str]) -> list[str]:
+        ended = output_of(command, self.watch)
+        if ended.hung:
+            return [f"the command did not end although it waited for {PATIENCE_S:g} s"]
+        return [] if ended.status == 0 else [f"status {ended.status}: {ended.output[-1500:]}"]
 
 
 def _starts(node: str, address_space_kib: int) -> bool:
@@ -239,8 +246,3 @@ def _untold(done: subprocess.CompletedProcess[str], words: str) -> list[str]:
     if not any(word in done.stdout for word in words.split("|")):
         return [f"the message has none of these words: {words}: {done.stdout[-1500:]}"]
     return []
-
-
-def _ended_well(command: subprocess.Popen[str]) -> list[str]:
-    output, _ = command.communicate(timeout=PATIENCE_S)
-    return [] if command.returncode == 0 else [f"status {command.returncode}: {output[-1500:]}"]

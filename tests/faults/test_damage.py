@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -47,37 +48,42 @@ def test_a_damaged_database_is_named_and_a_copy_of_it_goes_on(made: Path, tmp_pa
     assert damage(results) == []
 
 
-#: Files of a run, each of another format.
-CUT = ("segments.parquet", "summary.json", "telemetry/links.jsonl")
+class Cut(NamedTuple):
+    """A results folder, and a run of it with a cut file."""
+
+    results: Path
+    run: str
+    file: str
 
 
-@pytest.mark.parametrize("name", CUT)
-def test_a_cut_file_of_a_run_is_named_and_the_run_can_be_made_again(made: Path, tmp_path: Path, name: str) -> None:
+@pytest.fixture(params=["segments.parquet", "summary.json", "telemetry/links.jsonl"])
+def cut(made: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Cut:
+    """Results in which a file of a run, each of another format, has lost its second half."""
     results = tmp_path / "results"
     shutil.copytree(made / "results", results)
     folder = next(results.glob("runs/*/*"))
+    name: str = request.param
     os.truncate(folder / name, (folder / name).stat().st_size // 2 + 1)
-    plot = ("plot", "queue", folder.name, "--results", results, "-o", tmp_path / "queue.svg")
+    return Cut(results, folder.name, name)
+
+
+def test_a_cut_file_of_a_run_is_named_and_the_run_can_be_made_again(made: Path, tmp_path: Path, cut: Cut) -> None:
+    plot = ("plot", "queue", cut.run, "--results", cut.results, "-o", tmp_path / "queue.svg")
     done = backchannel(*plot)
     assert done.returncode == 2
-    assert folder.name in done.stderr
+    assert cut.run in done.stderr
     assert done.stderr.count("\n") == 1
     assert "cannot be read" in done.stderr
     assert "'run --force --only ID' makes the run again" in done.stderr
-    again = ("run", made / "faults.yaml", "--results", results, "--jobs", "1", "--force", "--only", folder.name)
+    again = ("run", made / "faults.yaml", "--results", cut.results, "--jobs", "1", "--force", "--only", cut.run)
     assert backchannel(*again).returncode == 0
     assert backchannel(*plot).returncode == 0
-    assert damage(results) == []
+    assert damage(cut.results) == []
 
 
-@pytest.mark.parametrize("name", CUT)
-def test_the_site_names_a_cut_file(made: Path, tmp_path: Path, name: str) -> None:
-    results = tmp_path / "results"
-    shutil.copytree(made / "results", results)
-    folder = next(results.glob("runs/*/*"))
-    os.truncate(folder / name, (folder / name).stat().st_size // 2 + 1)
-    site = create_app(results)
-    known = {"run_id": folder.name, "kind": "queue", "form": "csv", "path": name}
+def test_the_site_names_a_cut_file(cut: Cut) -> None:
+    site = create_app(cut.results)
+    known = {"run_id": cut.run, "kind": "queue", "form": "csv", "path": cut.file}
     answers = {}
     for rule in site.url_map.iter_rules():
         if "run_id" in rule.arguments and rule.arguments <= known.keys() and "GET" in (rule.methods or ()):

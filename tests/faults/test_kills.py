@@ -3,44 +3,59 @@
 from __future__ import annotations
 
 import random
+import signal
 import sqlite3
 import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import backchannel
-from tests.faults.kills import EMULATED, EMULATED_PARTS, SIMULATED, SIMULATED_PARTS, Campaign, Count
+from tests.faults import commands
+from tests.faults.commands import Count
+from tests.faults.kills import EMULATED, EMULATOR, NODE, RUNNER, SIMULATED, TCPDUMP, Campaign
 from tests.faults.leftovers import Watch
 from tests.faults.stores import damage, digest
 from tests.waiting import wait_until
 
 
-def test_a_killed_simulated_campaign_continues_to_equal_results(tmp_path: Path) -> None:
-    campaign = Campaign(tmp_path, SIMULATED.replace("repetitions: 3", "repetitions: 1"), random.Random(3))
-    count = Count()
-    for part in ("runner", "node binary"):
-        campaign.kill_once(part, SIMULATED_PARTS[part], count)
+@pytest.fixture
+def once(tmp_path: Path) -> Iterator[Callable[[str], Campaign]]:
+    """Makes a campaign with one repetition."""
+    with ExitStack() as stack:
+
+        def made(text: str) -> Campaign:
+            campaign = Campaign(tmp_path, text.replace("repetitions: 3", "repetitions: 1"), random.Random(3))
+            return stack.enter_context(closing(campaign))
+
+        yield made
+
+
+def test_a_killed_simulated_campaign_continues_to_equal_results(once: Callable[[str], Campaign]) -> None:
+    campaign, count = once(SIMULATED), Count()
+    for part in (RUNNER, NODE):
+        campaign.kill(part, count)
     campaign.check_complete(count)
     assert count.findings == []
     assert count.compared >= 1
 
 
 @pytest.mark.emulated
-def test_a_killed_campaign_with_real_packets_leaves_nothing(tmp_path: Path) -> None:
-    campaign = Campaign(tmp_path, EMULATED.replace("repetitions: 3", "repetitions: 1"), random.Random(3))
-    count = Count()
-    for part in ("runner", "tcpdump"):
-        campaign.kill_once(part, EMULATED_PARTS[part], count)
+def test_a_killed_campaign_with_real_packets_leaves_nothing(once: Callable[[str], Campaign]) -> None:
+    campaign, count = once(EMULATED), Count()
+    for part in (RUNNER, TCPDUMP):
+        campaign.kill(part, count)
     campaign.check_complete(count)
     assert count.findings == []
 
 
 @pytest.mark.emulated
-def test_a_campaign_whose_emulator_is_stopped_for_a_while_ends_and_continues(tmp_path: Path) -> None:
-    campaign = Campaign(tmp_path, EMULATED.replace("repetitions: 3", "repetitions: 1"), random.Random(3))
-    count = Count()
-    campaign.stop_once("emulator", EMULATED_PARTS["emulator"], count)
+def test_a_campaign_whose_emulator_is_stopped_for_a_while_ends_and_continues(once: Callable[[str], Campaign]) -> None:
+    campaign, count = once(EMULATED), Count()
+    campaign.stop(EMULATOR, count)
     campaign.check_complete(count)
     assert count.findings == []
 
@@ -58,6 +73,61 @@ def test_the_checks_find_what_is_left(tmp_path: Path) -> None:
         sleeper.kill()
         sleeper.wait()
     assert watch.left() == []
+
+
+def namespace_of(process: subprocess.Popen[bytes]) -> str:
+    """The network namespace that a process enters."""
+    own = Path("/proc/self/ns/net").readlink()
+
+    def entered() -> str:
+        name = Path(f"/proc/{process.pid}/ns/net").readlink()
+        return "" if name == own else str(name)
+
+    return wait_until(entered, "a namespace")
+
+
+@pytest.mark.emulated
+@pytest.mark.shares_cpu
+def test_a_namespace_that_got_the_number_of_another_is_not_left(tmp_path: Path) -> None:
+    watch, words = Watch(tmp_path), ["unshare", "--net", "sleep", "100"]
+    ours = subprocess.Popen(words, env=watch.environment)
+    processes = [ours]
+    try:
+        name = namespace_of(ours)
+        assert wait_until(watch.processes, "the process to be found") == [ours.pid]
+        assert f"namespace {name}" in watch.left(patience_s=0)
+        assert watch.processes() == [ours.pid]
+        ours.kill()
+        ours.wait()
+        for _ in range(10):
+            processes.append(subprocess.Popen(words))
+            namespace_of(processes[-1])
+            # The kernel frees the number of a namespace a moment after its last process has ended.
+            time.sleep(0.05)
+        assert watch.left(patience_s=0) == []
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_a_command_that_hangs_is_ended_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "PATIENCE_S", 0.2)
+    watch, count = Watch(tmp_path), Count()
+    command = subprocess.Popen(
+        ["sh", "-c", "echo begun; exec sleep 100"], stdout=subprocess.PIPE, text=True, env=watch.environment
+    )
+    ended = commands.output_of(command, watch)
+    assert ended == commands.Ended(-signal.SIGKILL, "begun\n", hung=True)
+    assert watch.left() == []
+    count.judge(ended, "runner was killed")
+    count.judge_completion(ended, lambda: "", "")
+    assert count == Count(
+        findings=[
+            "after the runner was killed, the command did not end although it waited for 0.2 s",
+            "the same command hangs",
+        ]
+    )
 
 
 def test_the_checks_find_damage(tmp_path: Path) -> None:

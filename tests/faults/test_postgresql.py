@@ -16,7 +16,8 @@ import pytest
 
 from analysis.store.artefacts import VERSION
 from testbed import node_binary
-from tests.faults.kills import PATIENCE_S, SIMULATED
+from tests.faults.commands import PATIENCE_S
+from tests.faults.kills import SIMULATED
 from tests.postgresql import Server, postgresql
 from tests.waiting import wait_until
 
