@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use backchannel_core::packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags, TcpOverIpv4};
 
+pub use crate::sack_blocks::SackBlocks;
 use crate::seq::SeqNumber;
 
 /// Bytes of an IPv4 header without options.
@@ -41,7 +42,7 @@ pub struct Pulse {
 }
 
 /// One segment, with the numbers of the wire.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Sequence number.
     pub seq: SeqNumber,
@@ -60,7 +61,7 @@ pub struct Segment {
     /// Timestamp option: value, echo.
     pub timestamps: Option<(u32, u32)>,
     /// SACK blocks, the most recent first.
-    pub sack: Vec<(SeqNumber, SeqNumber)>,
+    pub sack: SackBlocks,
     /// Bytes of data.
     pub payload: u32,
     /// The peerwin option: the sender's window in segments (asym 8.2).
@@ -124,7 +125,9 @@ impl Segment {
             ecn: packet.ecn(),
             ..Segment::default()
         };
-        segment.read_options(packet.tcp_options());
+        if u32::from(tcp.header) > TCP_HEADER {
+            segment.read_options(packet.tcp_options());
+        }
         Some(segment)
     }
 
@@ -230,7 +233,7 @@ impl Segment {
         }
         if !self.sack.is_empty() {
             options.push(&[NOOP, NOOP, 5, 2 + 8 * self.sack.len() as u8]);
-            for (start, end) in &self.sack {
+            for (start, end) in self.sack.iter() {
                 options.push(&start.0.to_be_bytes());
                 options.push(&end.0.to_be_bytes());
             }
@@ -273,7 +276,7 @@ mod tests {
         let syn = (any::<u16>(), proptest::option::of(0u8..15), any::<bool>());
         let blocks = proptest::collection::vec((any::<u32>(), any::<u32>()), 0..2);
         let blocks =
-            blocks.prop_map(|all| all.into_iter().map(|(a, b)| (SeqNumber(a), SeqNumber(b))).collect::<Vec<_>>());
+            blocks.prop_map(|all| all.into_iter().map(|(a, b)| (SeqNumber(a), SeqNumber(b))).collect::<SackBlocks>());
         let fixed = (any::<u32>(), any::<u32>(), any::<u16>(), proptest::option::of((any::<u32>(), any::<u32>())));
         (fixed, syn, blocks, 0u32..3000, any::<bool>()).prop_map(|(fixed, syn, sack, payload, is_syn)| Segment {
             seq: SeqNumber(fixed.0),
@@ -284,7 +287,7 @@ mod tests {
             mss: is_syn.then_some(syn.0),
             window_scale: syn.1.filter(|_| is_syn),
             sack_permitted: is_syn && syn.2,
-            sack: if is_syn { Vec::new() } else { sack },
+            sack: if is_syn { SackBlocks::default() } else { sack },
             payload,
             peer_window: (!is_syn && fixed.2 & 1 == 1).then_some(fixed.2),
             pulse: (!is_syn && fixed.2 & 2 == 2).then_some(Pulse {
@@ -305,7 +308,7 @@ mod tests {
             let packet = segment.packet(1, flow(), &bytes);
             prop_assert!(packet.checksum_ok());
             prop_assert_eq!(packet.flow(), Some(flow()));
-            prop_assert_eq!(Segment::read(&packet), Some(segment.clone()));
+            prop_assert_eq!(Segment::read(&packet), Some(segment));
             // Zeros stand for real bytes: the packet with them spelled out has the same checksum.
             let whole = Packet::from_bytes(1, packet.to_vec());
             prop_assert!(whole.checksum_ok());

@@ -12,9 +12,9 @@ use crate::time::Time;
 use crate::traits::{Delivery, Link, Policy, Port};
 
 /// A link in service, with what the driver counts and writes about it.
-pub struct LinkService {
+pub struct LinkService<L = Box<dyn Link>> {
     name: String,
-    link: Box<dyn Link>,
+    link: L,
     /// Rates that the reports state: of the first end, of the others.
     rates_bps: [Option<u64>; 2],
     ends: Vec<End>,
@@ -28,9 +28,9 @@ struct End {
     watch: QueueWatch,
 }
 
-impl LinkService {
+impl<L: Link> LinkService<L> {
     /// Puts a link with this number of ends into service.
-    pub fn new(name: &str, link: Box<dyn Link>, ends: usize, rates_bps: [Option<u64>; 2]) -> LinkService {
+    pub fn new(name: &str, link: L, ends: usize, rates_bps: [Option<u64>; 2]) -> LinkService<L> {
         let end = |port| End {
             direction: direction_name(port as Port),
             stats: DirectionStats::default(),
@@ -56,6 +56,7 @@ impl LinkService {
     }
 
     /// When [`LinkService::poll`] is next due; `None` while the link is idle.
+    #[inline]
     pub fn next_event(&self) -> Option<Time> {
         self.link.next_event()
     }
@@ -66,6 +67,7 @@ impl LinkService {
     }
 
     /// A packet enters at `port`. On a shared medium it goes to the end `to`. Returns whether a full queue dropped it.
+    #[inline]
     pub fn submit(
         &mut self,
         now: Time,
@@ -80,19 +82,25 @@ impl LinkService {
         }
         self.ends[usize::from(port)].stats.on_submit();
         self.link.submit(now, port, packet, &mut self.events);
+        if self.events.is_empty() {
+            self.record(now, telemetry);
+            return false;
+        }
         let is_refused = |event: &Event| event.kind == EventKind::DroppedFull && event.packet_id == id;
         let refused = self.events.list.iter().any(is_refused);
-        self.record(now, telemetry);
+        self.record_events(now, telemetry);
         refused
     }
 
     /// Advances the link to `now` and appends what has come out. [`LinkService::record`] must follow: in real time after
     /// the deliveries are handed over, because a slow disk must not delay packets.
+    #[inline]
     pub fn poll(&mut self, now: Time, out: &mut Vec<Delivery>) {
         self.link.poll(now, out, &mut self.events);
     }
 
     /// End at which a delivered packet entered. On a link with two ends it is the other one.
+    #[inline]
     pub fn entered_at(&self, delivery: &Delivery) -> Port {
         match self.ends.len() {
             2 => 1 - delivery.port,
@@ -101,6 +109,7 @@ impl LinkService {
     }
 
     /// Counts a delivery in virtual time.
+    #[inline]
     pub fn on_exact_delivery(&mut self, entered_at: Port) {
         self.ends[usize::from(entered_at)].stats.on_exact_delivery();
     }
@@ -120,6 +129,7 @@ impl LinkService {
         }
     }
 
+    #[inline(never)]
     fn record_events(&mut self, now: Time, telemetry: &mut Option<Telemetry>) {
         for event in self.events.list.drain(..) {
             let end = &mut self.ends[usize::from(event.port)];

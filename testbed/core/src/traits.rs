@@ -142,6 +142,32 @@ pub trait Link: Send {
     }
 }
 
+impl<L: Link + ?Sized> Link for Box<L> {
+    fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events) {
+        (**self).submit(now, port, packet, events);
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        (**self).next_event()
+    }
+
+    fn poll(&mut self, now: Time, out: &mut Vec<Delivery>, events: &mut Events) {
+        (**self).poll(now, out, events);
+    }
+
+    fn policy(&self, port: Port) -> Option<&dyn Policy> {
+        (**self).policy(port)
+    }
+
+    fn usage(&self, port: Port) -> Usage {
+        (**self).usage(port)
+    }
+
+    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), String> {
+        (**self).change(now, port, change)
+    }
+}
+
 /// What a direction of a link has serialised.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {

@@ -19,6 +19,16 @@ use crate::device::{Device, Taken};
 use crate::far_end::{FarEnd, Flying};
 use crate::serial::{self, Transmitter, DIRECTION};
 
+/// What [`Line::advance`] has done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Advanced {
+    Nothing,
+    /// A transmission has ended, and the line is idle.
+    ToIdle,
+    /// Steps after which `wake_at` may be another.
+    BySteps,
+}
+
 /// One direction of a point-to-point link.
 pub(super) struct Line<P> {
     pub(super) rate_bps: Option<u64>,
@@ -131,11 +141,12 @@ impl<P: Policy> Line<P> {
     }
 
     pub(super) fn on_opposite(&mut self, now: Time, packet: &Packet, events: &mut Events) {
-        // Events of this direction before `now` come first.
-        let advanced = self.advance(now, events);
+        // Events of this direction before `now` come first. The end of a transmission behind which nothing waits changes
+        // neither time.
+        let may_send = self.advance(now, events) == Advanced::BySteps;
         self.policy.on_opposite(now, packet);
         // It may have changed when the policy releases what it holds back.
-        if advanced || self.policy.len_packets() > 0 {
+        if may_send || self.policy.len_packets() > 0 {
             self.update_times();
         }
     }
@@ -191,22 +202,25 @@ impl<P: Policy> Line<P> {
         self.update_times();
     }
 
-    /// Advances transmitter and schedule to `now`. Returns whether there was something to do.
+    /// Advances transmitter and schedule to `now`.
     #[inline(always)]
-    fn advance(&mut self, now: Time, events: &mut Events) -> bool {
-        let due = self.advance_at <= now;
-        if due && self.change_at > now && self.device.is_none() && self.policy.len_packets() == 0 {
+    fn advance(&mut self, now: Time, events: &mut Events) -> Advanced {
+        if self.advance_at > now {
+            return Advanced::Nothing;
+        }
+        if self.change_at > now && self.device.is_none() && self.policy.len_packets() == 0 {
             // A transmission has ended, and nothing waits: the only step. The policy may record that its queue is empty.
             self.end_transmission();
             let next = self.policy.dequeue(self.advance_at, events);
             debug_assert!(next.is_none());
             (self.idle_since, self.advance_at) = (self.advance_at, self.change_at);
-        } else if due {
-            self.take_steps(now, events);
+            return Advanced::ToIdle;
         }
-        due
+        self.take_steps(now, events);
+        Advanced::BySteps
     }
 
+    #[inline(never)]
     fn take_steps(&mut self, now: Time, events: &mut Events) {
         while self.advance_at <= now && self.advance_at < Time::MAX {
             self.step(self.advance_at, events);
