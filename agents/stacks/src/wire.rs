@@ -114,7 +114,12 @@ impl Segment {
     /// The same whatever the checksum, for loss notification.
     #[inline]
     pub fn read_damaged(packet: &Packet) -> Option<Segment> {
-        let tcp: &Tcp = packet.tcp()?;
+        packet.tcp().map(|tcp| Segment::of(tcp, packet))
+    }
+
+    /// The segment of a packet with this TCP header, whatever the checksum.
+    #[inline(always)]
+    pub(crate) fn of(tcp: &Tcp, packet: &Packet) -> Segment {
         let mut segment = Segment {
             seq: SeqNumber(tcp.seq),
             ack: SeqNumber(tcp.ack),
@@ -128,7 +133,7 @@ impl Segment {
         if u32::from(tcp.header) > TCP_HEADER {
             segment.read_options(packet.tcp_options());
         }
-        Some(segment)
+        segment
     }
 
     /// An option that is cut off or malformed ends the list; those before it count.

@@ -13,6 +13,7 @@ use backchannel_core::traits::Port;
 use backchannel_links::AnyLink;
 use rustc_hash::FxHashMap;
 
+use crate::flow::FlowKeyV4;
 use crate::input::Input;
 use crate::processing::Processing;
 
@@ -29,6 +30,8 @@ pub(crate) struct Node {
     routes: Vec<Route>,
     /// Results of [`Node::next_hop`], so that the cost of a packet does not grow with the number of hosts.
     next_hops: NextHops,
+    /// The connection of the host that was opened last: the flow that it sends, and its number.
+    pub(crate) latest_connection: (FlowKeyV4, usize),
 }
 
 /// A table of next hops by address, with open addressing: half of its places at least are empty.
@@ -194,6 +197,7 @@ pub(crate) fn build(
             addresses: Vec::new(),
             routes: Vec::new(),
             next_hops: NextHops::default(),
+            latest_connection: (FlowKeyV4::NONE, 0),
         };
         for (place, interface) in plan.interfaces.iter().enumerate() {
             let link = *by_name.get(interface.link.as_str()).ok_or_else(|| {

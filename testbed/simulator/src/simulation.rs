@@ -207,6 +207,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Sends a packet from a host, once the host has processed it.
+    #[inline]
     fn send(&mut self, node: usize, packet: Packet) {
         let Some(processing) = &mut self.nodes[node].processing else { return self.forward(node, packet) };
         let done = processing.sent.push(self.now, packet);
@@ -227,6 +228,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Puts a packet on the link towards its destination. Without a route it is discarded.
+    #[inline]
     fn forward(&mut self, node: usize, packet: Packet) {
         let Some(IpAddr::V4(destination)) = packet.destination() else { return };
         match self.nodes[node].next_hop(destination) {
@@ -236,6 +238,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Puts a packet on a link.
+    #[inline(always)]
     fn transmit(&mut self, node: usize, egress: Egress, packet: Packet) {
         let link = egress.link as usize;
         if self.is_watched {
@@ -335,7 +338,11 @@ impl<'a> Simulation<'a> {
     fn deliver(&mut self, node: usize, packet: Packet) {
         let Some(flow) = packet.flow() else { return };
         let IpAddr::V4(destination) = flow.dst else { return };
-        if let Some(&number) = self.by_flow.get(&FlowKeyV4::from(flow.reversed())) {
+        let own = FlowKeyV4::from(flow.reversed());
+        // Most hosts have one connection, and a comparison costs less than a look-up.
+        let (latest, number) = self.nodes[node].latest_connection;
+        let number = if latest == own { Some(number) } else { self.by_flow.get(&own).copied() };
+        if let Some(number) = number {
             let host = &mut self.connections[number];
             if let (Role::Receiver, Some(counters)) = (host.role, &mut self.counters) {
                 counters.on_arrival(host.flow, &packet);

@@ -53,6 +53,9 @@ pub(super) struct Line<P> {
     sending_until: Time,
     /// Its network-layer length.
     sending_bytes: u32,
+    /// Bits of the packet sent last and the time that they took at the present rate: most packets of a direction have one
+    /// length.
+    last_service: (u64, u64),
     /// When the policy last had no packet to send. Packets that it held back are not sent before.
     idle_since: Time,
     far_end: FarEnd,
@@ -111,6 +114,7 @@ impl<P: Policy> Line<P> {
             changed: false,
             sending_until: Time::MAX,
             sending_bytes: 0,
+            last_service: (0, 0),
             idle_since: Time::ZERO,
             far_end,
             usage: Usage::default(),
@@ -292,7 +296,10 @@ impl<P: Policy> Line<P> {
         match (packet, self.rate_bps) {
             (Some(packet), Some(rate_bps)) => {
                 let (bits, flying) = self.put(packet, idle);
-                self.send(now, service_time_ns(bits, rate_bps), bits, flying);
+                if bits != self.last_service.0 {
+                    self.last_service = (bits, service_time_ns(bits, rate_bps));
+                }
+                self.send(now, self.last_service.1, bits, flying);
             }
             _ => self.idle_since = now,
         }
@@ -372,6 +379,7 @@ impl<P: Policy> Line<P> {
         self.change_at = next_change(self.schedule.make_contiguous());
         if let Some(rate_bps) = change.rate_bps {
             self.rate_bps = Some(rate_bps);
+            self.last_service = (0, 0);
             self.changed = true;
         }
         if let Some(delay_s) = change.delay_s {
