@@ -67,7 +67,7 @@ impl<L: Link> LinkService<L> {
     }
 
     /// A packet enters at `port`. On a shared medium it goes to the end `to`. Returns whether a full queue dropped it.
-    #[inline]
+    #[inline(always)]
     pub fn submit(
         &mut self,
         now: Time,
@@ -82,13 +82,9 @@ impl<L: Link> LinkService<L> {
         }
         self.ends[usize::from(port)].stats.on_submit();
         self.link.submit(now, port, packet, &mut self.events);
-        if self.events.is_empty() {
-            self.record(now, telemetry);
-            return false;
-        }
         let is_refused = |event: &Event| event.kind == EventKind::DroppedFull && event.packet_id == id;
         let refused = self.events.list.iter().any(is_refused);
-        self.record_events(now, telemetry);
+        self.record(now, telemetry);
         refused
     }
 
@@ -122,15 +118,18 @@ impl<L: Link> LinkService<L> {
     }
 
     /// Counts the link's events since the last call and writes them and the queue lengths to telemetry.
-    #[inline]
+    #[inline(always)]
     pub fn record(&mut self, now: Time, telemetry: &mut Option<Telemetry>) {
-        if telemetry.is_some() || !self.events.is_empty() {
-            self.record_events(now, telemetry);
+        if !self.events.is_empty() {
+            self.record_events(telemetry);
+        }
+        if let Some(telemetry) = telemetry {
+            self.watch_queues(now, telemetry);
         }
     }
 
     #[inline(never)]
-    fn record_events(&mut self, now: Time, telemetry: &mut Option<Telemetry>) {
+    fn record_events(&mut self, telemetry: &mut Option<Telemetry>) {
         for event in self.events.list.drain(..) {
             let end = &mut self.ends[usize::from(event.port)];
             end.stats.on_event(&event);
@@ -145,10 +144,14 @@ impl<L: Link> LinkService<L> {
                 telemetry.sender(&self.name, &end.direction, &state);
             }
         }
-        let Some(telemetry) = telemetry else { return };
+    }
+
+    #[inline(never)]
+    fn watch_queues(&mut self, now: Time, telemetry: &mut Telemetry) {
         for (port, end) in self.ends.iter_mut().enumerate() {
-            if let Some(policy) = self.link.policy(port as Port) {
-                telemetry.queue(&mut end.watch, now, &self.name, &end.direction, policy.backlog());
+            let Some(backlog) = self.link.backlog(port as Port) else { continue };
+            if let Some(max) = end.watch.update(now, backlog.packets) {
+                telemetry.queue(now, &self.name, &end.direction, backlog, max);
             }
         }
     }
@@ -168,7 +171,7 @@ impl<L: Link> LinkService<L> {
     pub fn status(&self) -> BTreeMap<String, DirectionStatus> {
         let status = |port: Port| {
             let end = &self.ends[usize::from(port)];
-            let backlog = self.link.policy(port).map(Policy::backlog);
+            let backlog = self.link.backlog(port);
             (end.direction.clone(), end.stats.so_far(self.link.usage(port), backlog))
         };
         (0..self.ends.len() as Port).map(status).collect()

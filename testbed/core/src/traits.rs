@@ -130,6 +130,11 @@ pub trait Link: Send {
     /// The policy in front of `port`; `None` if the port has none.
     fn policy(&self, port: Port) -> Option<&dyn Policy>;
 
+    /// What waits in front of `port`; `None` if the port has no policy.
+    fn backlog(&self, port: Port) -> Option<Backlog> {
+        self.policy(port).map(Policy::backlog)
+    }
+
     /// What the direction that enters at `port` has serialised so far.
     fn usage(&self, port: Port) -> Usage;
 
@@ -157,6 +162,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn policy(&self, port: Port) -> Option<&dyn Policy> {
         (**self).policy(port)
+    }
+
+    fn backlog(&self, port: Port) -> Option<Backlog> {
+        (**self).backlog(port)
     }
 
     fn usage(&self, port: Port) -> Usage {

@@ -11,7 +11,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec, Named};
 use backchannel_core::time::Time;
-use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
+use backchannel_core::traits::{Backlog, Delivery, Link, Policy, Port, Usage};
 use backchannel_policies::{Context, DropTail};
 
 use line::Line;
@@ -81,6 +81,7 @@ pub struct PointToPoint<P> {
 }
 
 impl<P: Policy> Link for PointToPoint<P> {
+    #[inline(always)]
     fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events) {
         if self.one_way && port == 1 {
             events.port = port;
@@ -117,6 +118,12 @@ impl<P: Policy> Link for PointToPoint<P> {
     fn policy(&self, port: Port) -> Option<&dyn Policy> {
         let line = &self.lines[usize::from(port)];
         line.rate_bps.map(|_| &line.policy as &dyn Policy)
+    }
+
+    #[inline]
+    fn backlog(&self, port: Port) -> Option<Backlog> {
+        let line = &self.lines[usize::from(port)];
+        line.rate_bps.map(|_| line.policy.backlog())
     }
 
     fn usage(&self, port: Port) -> Usage {

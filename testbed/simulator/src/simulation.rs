@@ -207,7 +207,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Sends a packet from a host, once the host has processed it.
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, node: usize, packet: Packet) {
         let Some(processing) = &mut self.nodes[node].processing else { return self.forward(node, packet) };
         let done = processing.sent.push(self.now, packet);
@@ -228,7 +228,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Puts a packet on the link towards its destination. Without a route it is discarded.
-    #[inline]
+    #[inline(always)]
     fn forward(&mut self, node: usize, packet: Packet) {
         let Some(IpAddr::V4(destination)) = packet.destination() else { return };
         match self.nodes[node].next_hop(destination) {
@@ -251,7 +251,7 @@ impl<'a> Simulation<'a> {
         let simulated = &mut self.links[link];
         let refused = simulated.service.submit(self.now, egress.port, egress.to, packet, &mut self.telemetry);
         simulated.schedule(link, self.now, &mut self.queue);
-        if self.is_watched {
+        if self.is_watched && self.counters.is_some() {
             self.sample_queues(link);
         }
         if let (true, Some(number)) = (refused, sender) {
@@ -275,7 +275,7 @@ impl<'a> Simulation<'a> {
         simulated.service.poll(self.now, &mut self.deliveries);
         simulated.service.record(self.now, &mut self.telemetry);
         simulated.schedule(link, self.now, &mut self.queue);
-        if self.is_watched {
+        if self.is_watched && self.counters.is_some() {
             self.sample_queues(link);
         }
         // Taken from the end, the last one first. Most of the time there is one.

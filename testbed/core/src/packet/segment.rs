@@ -41,17 +41,20 @@ impl TcpOverIpv4<'_> {
             FlowKey { src: self.src.0.into(), dst: self.dst.0.into(), src_port: self.src.1, dst_port: self.dst.1 };
         let body = Box::new_uninit();
         // The body is written where it stays.
-        let body = Box::write(body, Body {
-            link_header: None,
-            ports: [0; 2],
-            bytes: Bytes::new(length, self.data, |headers| self.write(headers)),
-            zeros,
-            length: length as u32 + self.tcp.payload,
-            flow: Some(flow),
-            transport: Transport::Tcp(self.tcp),
-            transport_at: IP_HEADER as u16,
-            checksum_is_right: true,
-        });
+        let body = Box::write(
+            body,
+            Body {
+                link_header: None,
+                ports: [0; 2],
+                bytes: Bytes::new(length, self.data, |headers| self.write(headers)),
+                zeros,
+                length: length as u32 + self.tcp.payload,
+                flow: Some(flow),
+                transport: Transport::Tcp(self.tcp),
+                transport_at: IP_HEADER as u16,
+                checksum_is_right: true,
+            },
+        );
         Packet { id, body }
     }
 
