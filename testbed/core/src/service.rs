@@ -67,7 +67,7 @@ impl<L: Link> LinkService<L> {
     }
 
     /// A packet enters at `port`. On a shared medium it goes to the end `to`. Returns whether a full queue dropped it.
-    #[inline(always)]
+    #[inline]
     pub fn submit(
         &mut self,
         now: Time,

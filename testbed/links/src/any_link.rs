@@ -57,7 +57,7 @@ macro_rules! each {
 }
 
 impl Link for AnyLink {
-    #[inline(always)]
+    #[inline]
     fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events) {
         each!(self, link => link.submit(now, port, packet, events));
     }

@@ -81,7 +81,6 @@ pub struct PointToPoint<P> {
 }
 
 impl<P: Policy> Link for PointToPoint<P> {
-    #[inline(always)]
     fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events) {
         if self.one_way && port == 1 {
             events.port = port;

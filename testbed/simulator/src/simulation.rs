@@ -207,7 +207,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Sends a packet from a host, once the host has processed it.
-    #[inline(always)]
+    #[inline]
     fn send(&mut self, node: usize, packet: Packet) {
         let Some(processing) = &mut self.nodes[node].processing else { return self.forward(node, packet) };
         let done = processing.sent.push(self.now, packet);
@@ -228,7 +228,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Puts a packet on the link towards its destination. Without a route it is discarded.
-    #[inline(always)]
+    #[inline]
     fn forward(&mut self, node: usize, packet: Packet) {
         let Some(IpAddr::V4(destination)) = packet.destination() else { return };
         match self.nodes[node].next_hop(destination) {

@@ -124,7 +124,6 @@ impl<P: Policy> Line<P> {
         })
     }
 
-    #[inline(always)]
     pub(super) fn submit(&mut self, now: Time, packet: Packet, events: &mut Events) {
         self.advance(now, events);
         if self.rate_bps.is_none() {
@@ -145,7 +144,6 @@ impl<P: Policy> Line<P> {
         self.update_times();
     }
 
-    #[inline(always)]
     pub(super) fn on_opposite(&mut self, now: Time, packet: &Packet, events: &mut Events) {
         // Events of this direction before `now` come first. The end of a transmission behind which nothing waits changes
         // neither time.
