@@ -62,6 +62,9 @@ pub(crate) struct DuplicateHints {
 
 /// The points of a connection at which papers add something. Each does nothing by default.
 pub(crate) trait Extension {
+    /// Whether the options of the connection ask for the extension. If they ask for none, no other method is called.
+    fn is_enabled(&self) -> bool;
+
     /// Bytes of the options that the extension puts on every data segment. They are taken off the segment size.
     fn data_option_bytes(&self) -> u32 {
         0
@@ -125,41 +128,61 @@ macro_rules! extensions {
     ($($file:ident::$name:ident,)*) => {
         /// The extensions of one connection; those that its options do not ask for do nothing.
         #[derive(Clone, Debug)]
-        pub(crate) struct Extensions { $($file: $file::$name),* }
+        pub(crate) struct Extensions {
+            /// Whether any is enabled: connections without extensions do not call each.
+            any: bool,
+            $($file: $file::$name),*
+        }
 
         impl Extensions {
             pub fn new(config: &Config) -> Extensions {
-                Extensions { $($file: $file::$name::new(config)),* }
+                let mut extensions = Extensions { any: false, $($file: $file::$name::new(config)),* };
+                extensions.any = false $(|| extensions.$file.is_enabled())*;
+                extensions
             }
         }
 
         impl Extension for Extensions {
+            fn is_enabled(&self) -> bool {
+                self.any
+            }
+
             fn data_option_bytes(&self) -> u32 {
-                0 $(+ self.$file.data_option_bytes())*
+                if self.any { 0 $(+ self.$file.data_option_bytes())* } else { 0 }
             }
 
             fn on_transmit(&mut self, segment: &mut Segment, outgoing: &Outgoing) {
-                $(self.$file.on_transmit(segment, outgoing);)*
+                if self.any {
+                    $(self.$file.on_transmit(segment, outgoing);)*
+                }
             }
 
             fn on_data(&mut self, now: Time, segment: &Segment, rtt: Option<Duration>) {
-                $(self.$file.on_data(now, segment, rtt);)*
+                if self.any {
+                    $(self.$file.on_data(now, segment, rtt);)*
+                }
             }
 
             fn on_damaged(&mut self, start: Offset, end: Offset, next: Offset) {
-                $(self.$file.on_damaged(start, end, next);)*
+                if self.any {
+                    $(self.$file.on_damaged(start, end, next);)*
+                }
             }
 
             fn segments_per_ack(&self) -> Option<u32> {
-                None $(.or_else(|| self.$file.segments_per_ack()))*
+                if self.any { None $(.or_else(|| self.$file.segments_per_ack()))* } else { None }
             }
 
             fn on_duplicate_ack(&mut self, segment: &Segment, hints: &mut DuplicateHints) {
-                $(self.$file.on_duplicate_ack(segment, hints);)*
+                if self.any {
+                    $(self.$file.on_duplicate_ack(segment, hints);)*
+                }
             }
 
             fn on_corruption(&mut self, window: &mut Window, duplicates: u32) {
-                $(self.$file.on_corruption(window, duplicates);)*
+                if self.any {
+                    $(self.$file.on_corruption(window, duplicates);)*
+                }
             }
 
             fn is_repairing(&self) -> bool {
@@ -171,11 +194,13 @@ macro_rules! extensions {
             }
 
             fn on_growth(&mut self, window: &mut Window, segment: &Segment) -> bool {
-                false $(|| self.$file.on_growth(window, segment))*
+                self.any && (false $(|| self.$file.on_growth(window, segment))*)
             }
 
             fn on_timeout(&mut self) {
-                $(self.$file.on_timeout();)*
+                if self.any {
+                    $(self.$file.on_timeout();)*
+                }
             }
         }
     };

@@ -17,11 +17,12 @@ use crate::wire::Segment;
 impl Connection {
     /// Takes a packet; one that is malformed or damaged is counted, and reported to extensions.
     pub(crate) fn take_packet(&mut self, now: Time, packet: &Packet) {
-        let Some(mut segment) = Segment::read(packet) else {
+        let Some(tcp) = packet.tcp().filter(|_| packet.checksum_ok()) else {
             self.counts.refused += 1;
             self.on_damaged(packet);
             return;
         };
+        let mut segment = Segment::of(tcp, packet);
         self.counts.received += 1;
         self.sender.received_at = now;
         self.ecn.on_segment(&segment);

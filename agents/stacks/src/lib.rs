@@ -51,6 +51,7 @@ mod receiver;
 mod recovery;
 mod reset;
 mod rtt;
+mod sack_blocks;
 mod scoreboard;
 mod send_window;
 mod sender;

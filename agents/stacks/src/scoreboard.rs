@@ -179,19 +179,30 @@ impl Scoreboard {
     }
 
     /// Bytes that may be sent from `at` on before the next held range.
+    #[inline]
     pub fn room(&self, at: Offset) -> u64 {
         // A search costs more than this test, and nothing is held most of the time.
         if self.is_empty() {
             return u64::MAX;
         }
+        self.room_before_held(at)
+    }
+
+    fn room_before_held(&self, at: Offset) -> u64 {
         self.held.range(at..).next().map_or(u64::MAX, |(&start, _)| start.since(at))
     }
 
     /// The first byte at or after `at` that is not held.
+    #[inline]
     pub fn skip_held(&self, at: Offset) -> Offset {
         if self.is_empty() {
             return at;
         }
+        self.end_of_held(at)
+    }
+
+    /// The end of the range that holds `at`, or `at`.
+    fn end_of_held(&self, at: Offset) -> Offset {
         match self.held.range(..=at).next_back() {
             Some((_, &end)) if end > at => end,
             _ => at,

@@ -145,6 +145,7 @@ impl Sender {
 
     /// RFC 5681 4.1. It counts from the last data sent; 4.4BSD's t_idle from the last segment that arrived, so that one which
     /// opens a closed window finds no idle sender (ton figure 11).
+    #[inline]
     fn restart_after_idle(&mut self, now: Time) {
         let since = if self.rtt.is_bsd() { self.received_at } else { self.sent_at };
         if self.una >= self.max && self.max > Offset::FIRST_BYTE && now - since > self.rtt.rto() {
@@ -153,6 +154,7 @@ impl Sender {
     }
 
     /// The next data segment without the limit on bursts.
+    #[inline]
     fn next_in_window(&mut self, now: Time, mss: u64) -> Option<(Offset, u64)> {
         if self.uses_sack && self.recovery.is_active() {
             return self.next_in_sack_recovery(now, mss);
@@ -203,6 +205,7 @@ impl Sender {
     }
 
     /// A segment from `at` on that ends before `limit` and the edge of the peer's window.
+    #[inline]
     fn fresh(&self, at: Offset, limit: Offset) -> Option<(Offset, u64)> {
         let mss = u64::from(self.mss);
         let left = self.data_end().since(at);
@@ -222,6 +225,7 @@ impl Sender {
     }
 
     /// What is left behind the last byte: a FIN, which needs no room in the congestion window.
+    #[inline]
     fn rest(&self, at: Offset) -> Option<(Offset, u64)> {
         (self.source.finished() && at == self.data_end()).then_some((at, 0))
     }
@@ -281,6 +285,7 @@ impl Sender {
 
     /// Sets the persist timer when the peer's window, closed or too small for a full segment, is all that holds data back
     /// (RFC 9293 3.8.6.1; the override timeout of 3.8.6.2.1).
+    #[inline]
     pub fn watch_closed_window(&mut self, now: Time, timers: &mut TimerTable) {
         let waiting = self.data_end() > self.nxt
             && self.una >= self.nxt
@@ -292,7 +297,14 @@ impl Sender {
     }
 
     /// Records the sender's state.
+    #[inline]
     pub fn record(&mut self, at: Time, event: SenderEvent) {
+        if self.samples.is_some() {
+            self.add_sample(at, event);
+        }
+    }
+
+    fn add_sample(&mut self, at: Time, event: SenderEvent) {
         let outstanding = self.flight();
         let Some(samples) = &mut self.samples else { return };
         samples.push(Sample {

@@ -293,7 +293,7 @@ proptest! {
                 flags,
                 window,
                 payload,
-                sack: vec![(SeqNumber(seed) + seq as u32, SeqNumber(seed) + ack as u32)],
+                sack: [(SeqNumber(seed) + seq as u32, SeqNumber(seed) + ack as u32)].into_iter().collect(),
                 ..Segment::default()
             };
             connection.on_segment(Time(now), &segment.packet(1, flow().reversed(), &[]));

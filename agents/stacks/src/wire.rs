@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use backchannel_core::packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags, TcpOverIpv4};
 
+pub use crate::sack_blocks::SackBlocks;
 use crate::seq::SeqNumber;
 
 /// Bytes of an IPv4 header without options.
@@ -41,7 +42,7 @@ pub struct Pulse {
 }
 
 /// One segment, with the numbers of the wire.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Sequence number.
     pub seq: SeqNumber,
@@ -60,7 +61,7 @@ pub struct Segment {
     /// Timestamp option: value, echo.
     pub timestamps: Option<(u32, u32)>,
     /// SACK blocks, the most recent first.
-    pub sack: Vec<(SeqNumber, SeqNumber)>,
+    pub sack: SackBlocks,
     /// Bytes of data.
     pub payload: u32,
     /// The peerwin option: the sender's window in segments (asym 8.2).
@@ -113,7 +114,12 @@ impl Segment {
     /// The same whatever the checksum, for loss notification.
     #[inline]
     pub fn read_damaged(packet: &Packet) -> Option<Segment> {
-        let tcp: &Tcp = packet.tcp()?;
+        packet.tcp().map(|tcp| Segment::of(tcp, packet))
+    }
+
+    /// The segment of a packet with this TCP header, whatever the checksum.
+    #[inline(always)]
+    pub(crate) fn of(tcp: &Tcp, packet: &Packet) -> Segment {
         let mut segment = Segment {
             seq: SeqNumber(tcp.seq),
             ack: SeqNumber(tcp.ack),
@@ -124,8 +130,10 @@ impl Segment {
             ecn: packet.ecn(),
             ..Segment::default()
         };
-        segment.read_options(packet.tcp_options());
-        Some(segment)
+        if u32::from(tcp.header) > TCP_HEADER {
+            segment.read_options(packet.tcp_options());
+        }
+        segment
     }
 
     /// An option that is cut off or malformed ends the list; those before it count.
@@ -230,7 +238,7 @@ impl Segment {
         }
         if !self.sack.is_empty() {
             options.push(&[NOOP, NOOP, 5, 2 + 8 * self.sack.len() as u8]);
-            for (start, end) in &self.sack {
+            for (start, end) in self.sack.iter() {
                 options.push(&start.0.to_be_bytes());
                 options.push(&end.0.to_be_bytes());
             }
@@ -273,7 +281,7 @@ mod tests {
         let syn = (any::<u16>(), proptest::option::of(0u8..15), any::<bool>());
         let blocks = proptest::collection::vec((any::<u32>(), any::<u32>()), 0..2);
         let blocks =
-            blocks.prop_map(|all| all.into_iter().map(|(a, b)| (SeqNumber(a), SeqNumber(b))).collect::<Vec<_>>());
+            blocks.prop_map(|all| all.into_iter().map(|(a, b)| (SeqNumber(a), SeqNumber(b))).collect::<SackBlocks>());
         let fixed = (any::<u32>(), any::<u32>(), any::<u16>(), proptest::option::of((any::<u32>(), any::<u32>())));
         (fixed, syn, blocks, 0u32..3000, any::<bool>()).prop_map(|(fixed, syn, sack, payload, is_syn)| Segment {
             seq: SeqNumber(fixed.0),
@@ -284,7 +292,7 @@ mod tests {
             mss: is_syn.then_some(syn.0),
             window_scale: syn.1.filter(|_| is_syn),
             sack_permitted: is_syn && syn.2,
-            sack: if is_syn { Vec::new() } else { sack },
+            sack: if is_syn { SackBlocks::default() } else { sack },
             payload,
             peer_window: (!is_syn && fixed.2 & 1 == 1).then_some(fixed.2),
             pulse: (!is_syn && fixed.2 & 2 == 2).then_some(Pulse {
@@ -305,7 +313,7 @@ mod tests {
             let packet = segment.packet(1, flow(), &bytes);
             prop_assert!(packet.checksum_ok());
             prop_assert_eq!(packet.flow(), Some(flow()));
-            prop_assert_eq!(Segment::read(&packet), Some(segment.clone()));
+            prop_assert_eq!(Segment::read(&packet), Some(segment));
             // Zeros stand for real bytes: the packet with them spelled out has the same checksum.
             let whole = Packet::from_bytes(1, packet.to_vec());
             prop_assert!(whole.checksum_ok());

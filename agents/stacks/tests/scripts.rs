@@ -13,7 +13,7 @@ use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::traits::Endpoint;
 use backchannel_stacks::config::{stack_config, Config};
-use backchannel_stacks::wire::{Pulse, Segment};
+use backchannel_stacks::wire::{Pulse, SackBlocks, Segment};
 use backchannel_stacks::{Connection, Content, SeqNumber, Source};
 
 /// First sequence numbers of our side and of the peer: both wrap within the first segments.
@@ -338,7 +338,7 @@ fn option(words: &[&str], name: &str) -> Option<u32> {
     words.iter().find_map(|word| word.strip_prefix(name)?.parse().ok())
 }
 
-fn blocks(text: &str) -> Outcome<Vec<(SeqNumber, SeqNumber)>> {
+fn blocks(text: &str) -> Outcome<SackBlocks> {
     let pair = |pair: &str| {
         let (start, end) = pair.split_once('-').ok_or("a block is start-end")?;
         Ok((OUR_FIRST + number(start)?, OUR_FIRST + number(end)?))

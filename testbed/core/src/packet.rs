@@ -212,6 +212,7 @@ impl Packet {
     }
 
     /// Length on the wire in bytes, IP header included.
+    #[inline]
     pub fn len(&self) -> u32 {
         self.body.length
     }
@@ -222,6 +223,7 @@ impl Packet {
     }
 
     /// The stored bytes, from the IP header on.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.body.bytes
     }
@@ -232,6 +234,7 @@ impl Packet {
     }
 
     /// Addresses and ports, for TCP and UDP.
+    #[inline]
     pub fn flow(&self) -> Option<FlowKey> {
         self.body.flow
     }
@@ -248,6 +251,7 @@ impl Packet {
     }
 
     /// The TCP header, if it is TCP.
+    #[inline]
     pub fn tcp(&self) -> Option<&Tcp> {
         match &self.body.transport {
             Transport::Tcp(tcp) => Some(tcp),
@@ -256,6 +260,7 @@ impl Packet {
     }
 
     /// The TCP options, as bytes.
+    #[inline]
     pub fn tcp_options(&self) -> &[u8] {
         match self.tcp() {
             Some(tcp) => {
@@ -267,6 +272,7 @@ impl Packet {
     }
 
     /// The stored bytes of transport payload, without the zeros.
+    #[inline]
     pub fn payload(&self) -> &[u8] {
         let at = self.body.transport_at as usize;
         match self.body.transport {
@@ -286,6 +292,7 @@ impl Packet {
     }
 
     /// ECN field of the IP header.
+    #[inline]
     pub fn ecn(&self) -> Ecn {
         match self.traffic_class().map(|tos| tos & 3) {
             Some(3) => Ecn::Experienced,
@@ -302,6 +309,7 @@ impl Packet {
         all
     }
 
+    #[inline]
     fn traffic_class(&self) -> Option<u8> {
         if self.body.transport_at == 0 {
             return None;

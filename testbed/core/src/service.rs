@@ -12,9 +12,9 @@ use crate::time::Time;
 use crate::traits::{Delivery, Link, Policy, Port};
 
 /// A link in service, with what the driver counts and writes about it.
-pub struct LinkService {
+pub struct LinkService<L = Box<dyn Link>> {
     name: String,
-    link: Box<dyn Link>,
+    link: L,
     /// Rates that the reports state: of the first end, of the others.
     rates_bps: [Option<u64>; 2],
     ends: Vec<End>,
@@ -28,9 +28,9 @@ struct End {
     watch: QueueWatch,
 }
 
-impl LinkService {
+impl<L: Link> LinkService<L> {
     /// Puts a link with this number of ends into service.
-    pub fn new(name: &str, link: Box<dyn Link>, ends: usize, rates_bps: [Option<u64>; 2]) -> LinkService {
+    pub fn new(name: &str, link: L, ends: usize, rates_bps: [Option<u64>; 2]) -> LinkService<L> {
         let end = |port| End {
             direction: direction_name(port as Port),
             stats: DirectionStats::default(),
@@ -56,6 +56,7 @@ impl LinkService {
     }
 
     /// When [`LinkService::poll`] is next due; `None` while the link is idle.
+    #[inline]
     pub fn next_event(&self) -> Option<Time> {
         self.link.next_event()
     }
@@ -66,6 +67,7 @@ impl LinkService {
     }
 
     /// A packet enters at `port`. On a shared medium it goes to the end `to`. Returns whether a full queue dropped it.
+    #[inline]
     pub fn submit(
         &mut self,
         now: Time,
@@ -88,11 +90,13 @@ impl LinkService {
 
     /// Advances the link to `now` and appends what has come out. [`LinkService::record`] must follow: in real time after
     /// the deliveries are handed over, because a slow disk must not delay packets.
+    #[inline]
     pub fn poll(&mut self, now: Time, out: &mut Vec<Delivery>) {
         self.link.poll(now, out, &mut self.events);
     }
 
     /// End at which a delivered packet entered. On a link with two ends it is the other one.
+    #[inline]
     pub fn entered_at(&self, delivery: &Delivery) -> Port {
         match self.ends.len() {
             2 => 1 - delivery.port,
@@ -101,6 +105,7 @@ impl LinkService {
     }
 
     /// Counts a delivery in virtual time.
+    #[inline]
     pub fn on_exact_delivery(&mut self, entered_at: Port) {
         self.ends[usize::from(entered_at)].stats.on_exact_delivery();
     }
@@ -113,14 +118,18 @@ impl LinkService {
     }
 
     /// Counts the link's events since the last call and writes them and the queue lengths to telemetry.
-    #[inline]
+    #[inline(always)]
     pub fn record(&mut self, now: Time, telemetry: &mut Option<Telemetry>) {
-        if telemetry.is_some() || !self.events.is_empty() {
-            self.record_events(now, telemetry);
+        if !self.events.is_empty() {
+            self.record_events(telemetry);
+        }
+        if let Some(telemetry) = telemetry {
+            self.watch_queues(now, telemetry);
         }
     }
 
-    fn record_events(&mut self, now: Time, telemetry: &mut Option<Telemetry>) {
+    #[inline(never)]
+    fn record_events(&mut self, telemetry: &mut Option<Telemetry>) {
         for event in self.events.list.drain(..) {
             let end = &mut self.ends[usize::from(event.port)];
             end.stats.on_event(&event);
@@ -135,10 +144,14 @@ impl LinkService {
                 telemetry.sender(&self.name, &end.direction, &state);
             }
         }
-        let Some(telemetry) = telemetry else { return };
+    }
+
+    #[inline(never)]
+    fn watch_queues(&mut self, now: Time, telemetry: &mut Telemetry) {
         for (port, end) in self.ends.iter_mut().enumerate() {
-            if let Some(policy) = self.link.policy(port as Port) {
-                telemetry.queue(&mut end.watch, now, &self.name, &end.direction, policy.backlog());
+            let Some(backlog) = self.link.backlog(port as Port) else { continue };
+            if let Some(max) = end.watch.update(now, backlog.packets) {
+                telemetry.queue(now, &self.name, &end.direction, backlog, max);
             }
         }
     }
@@ -158,7 +171,7 @@ impl LinkService {
     pub fn status(&self) -> BTreeMap<String, DirectionStatus> {
         let status = |port: Port| {
             let end = &self.ends[usize::from(port)];
-            let backlog = self.link.policy(port).map(Policy::backlog);
+            let backlog = self.link.backlog(port);
             (end.direction.clone(), end.stats.so_far(self.link.usage(port), backlog))
         };
         (0..self.ends.len() as Port).map(status).collect()

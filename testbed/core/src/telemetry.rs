@@ -214,7 +214,8 @@ pub(crate) struct QueueWatch {
 
 impl QueueWatch {
     /// Reports the length of the queue. Returns the `max` of a line if one is due.
-    fn update(&mut self, now: Time, packets: usize) -> Option<usize> {
+    #[inline]
+    pub(crate) fn update(&mut self, now: Time, packets: usize) -> Option<usize> {
         self.max = self.max.max(packets);
         if let Some((at, last)) = self.last {
             let changed = packets != last || self.max != last;
@@ -237,17 +238,10 @@ impl Telemetry {
         Ok(Telemetry { out: BufWriter::with_capacity(1 << 18, file), failed: None })
     }
 
-    pub(crate) fn queue(
-        &mut self,
-        watch: &mut QueueWatch,
-        now: Time,
-        link: &str,
-        direction: &str,
-        Backlog { packets, bytes }: Backlog,
-    ) {
-        if let Some(max) = watch.update(now, packets) {
-            self.write(QueueLine { t_ns: now.nanos(), link, direction, packets, bytes, max });
-        }
+    /// Writes what waits in front of a direction; `max` is what [`QueueWatch::update`] returned.
+    pub(crate) fn queue(&mut self, now: Time, link: &str, direction: &str, backlog: Backlog, max: usize) {
+        let Backlog { packets, bytes } = backlog;
+        self.write(QueueLine { t_ns: now.nanos(), link, direction, packets, bytes, max });
     }
 
     pub(crate) fn event(&mut self, link: &str, direction: &str, event: &Event) {

@@ -130,6 +130,11 @@ pub trait Link: Send {
     /// The policy in front of `port`; `None` if the port has none.
     fn policy(&self, port: Port) -> Option<&dyn Policy>;
 
+    /// What waits in front of `port`; `None` if the port has no policy.
+    fn backlog(&self, port: Port) -> Option<Backlog> {
+        self.policy(port).map(Policy::backlog)
+    }
+
     /// What the direction that enters at `port` has serialised so far.
     fn usage(&self, port: Port) -> Usage;
 
@@ -139,6 +144,36 @@ pub trait Link: Send {
     /// The change is invalid, or a link of this kind cannot change. Nothing has changed then.
     fn change(&mut self, _now: Time, _port: Port, _change: &Change) -> Result<(), String> {
         Err("only a point-to-point link can be changed while it runs".into())
+    }
+}
+
+impl<L: Link + ?Sized> Link for Box<L> {
+    fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events) {
+        (**self).submit(now, port, packet, events);
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        (**self).next_event()
+    }
+
+    fn poll(&mut self, now: Time, out: &mut Vec<Delivery>, events: &mut Events) {
+        (**self).poll(now, out, events);
+    }
+
+    fn policy(&self, port: Port) -> Option<&dyn Policy> {
+        (**self).policy(port)
+    }
+
+    fn backlog(&self, port: Port) -> Option<Backlog> {
+        (**self).backlog(port)
+    }
+
+    fn usage(&self, port: Port) -> Usage {
+        (**self).usage(port)
+    }
+
+    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), String> {
+        (**self).change(now, port, change)
     }
 }
 

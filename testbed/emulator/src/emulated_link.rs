@@ -9,7 +9,7 @@ use backchannel_core::service::LinkService;
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
-use backchannel_links::{build_changeable, Fault};
+use backchannel_links::{build_with_fault, Fault};
 
 use crate::interface::Interface;
 use crate::os::clock::monotonic_ns;
@@ -44,7 +44,7 @@ pub(crate) struct EmulatedLink {
 /// # Errors
 /// The specification is invalid.
 fn service(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Result<LinkService, String> {
-    let link = build_changeable(spec, seed, fault)?;
+    let link = build_with_fault(spec, seed, fault)?;
     // The rate error is measured against one rate, so a schedule leaves none to measure against.
     let rates_bps = if spec.has_schedule() { [None; 2] } else { spec.rates_bps() };
     Ok(LinkService::new(&spec.name, link, spec.ends.len(), rates_bps))

@@ -59,22 +59,7 @@ const REORDER_AT_MOST: Duration = Duration::from_secs(1);
 /// # Errors
 /// Those of [`crate::build`].
 pub fn build_with_fault(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Result<Box<dyn Link>, String> {
-    faulty(spec, seed, fault, crate::build)
-}
-
-/// The same for a link whose queue policies can be replaced while it runs.
-///
-/// # Errors
-/// Those of [`crate::build`].
-pub fn build_changeable(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Result<Box<dyn Link>, String> {
-    faulty(spec, seed, fault, crate::build_dynamic)
-}
-
-/// Builds a link from its parameters and the run's seed.
-type Build = fn(&LinkSpec, u64) -> Result<Box<dyn Link>, String>;
-
-fn faulty(spec: &LinkSpec, seed: u64, fault: Option<&Fault>, build: Build) -> Result<Box<dyn Link>, String> {
-    let Some(fault) = fault.filter(|fault| fault.link == spec.name) else { return build(spec, seed) };
+    let Some(fault) = fault.filter(|fault| fault.link == spec.name) else { return crate::build(spec, seed) };
     let mut faulty = spec.clone();
     for direction in [&mut faulty.forward, &mut faulty.reverse] {
         apply(&fault.kind, direction);
@@ -82,7 +67,7 @@ fn faulty(spec: &LinkSpec, seed: u64, fault: Option<&Fault>, build: Build) -> Re
     if let FaultKind::FramingBytes(more) = fault.kind {
         add(&mut faulty.options, "framing_bytes", more, 0);
     }
-    let link = build(&faulty, seed)?;
+    let link = crate::build(&faulty, seed)?;
     Ok(Box::new(Faulty {
         link,
         kind: fault.kind.clone(),

@@ -4,6 +4,7 @@
 //! [`build`] makes a link from its specification. A link kind is one file and one line in [`KINDS`]; an error model is one file
 //! and one line in [`errors::MODELS`]. docs/links.md describes each.
 
+mod any_link;
 mod device;
 pub mod errors;
 mod far_end;
@@ -22,7 +23,8 @@ use backchannel_core::registry::{CheckedOptions, Entry};
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::traits::Link;
 
-pub use fault::{build_changeable, build_with_fault, Fault, FaultKind};
+pub use any_link::AnyLink;
+pub use fault::{build_with_fault, Fault, FaultKind};
 pub use point_to_point::PointToPoint;
 pub use profiles::{profiles, Profile};
 use with_middlebox::WithMiddlebox;
@@ -48,30 +50,17 @@ pub fn entries() -> Vec<&'static Entry> {
 /// # Errors
 /// A message that names the link, the direction and what is allowed.
 pub fn build(spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    build_by(spec, seed, |build| build)
-}
-
-/// The same; the queue policies of the link can be replaced while it runs.
-fn build_dynamic(spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    build_by(
-        spec,
-        seed,
-        |build| if spec.kind == point_to_point::ENTRY.name { point_to_point::build_dynamic } else { build },
-    )
-}
-
-fn build_by(spec: &LinkSpec, seed: u64, choose: impl Fn(Build) -> Build) -> Result<Box<dyn Link>, String> {
-    build_kind(spec, seed, choose)
+    build_kind(spec, seed)
         .and_then(|link| attach_middleboxes(link, spec))
         .map_err(|why| format!("link '{}': {why}", spec.name))
 }
 
-fn build_kind(spec: &LinkSpec, seed: u64, choose: impl Fn(Build) -> Build) -> Result<Box<dyn Link>, String> {
+fn build_kind(spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
     let (entry, build) = KINDS.iter().find(|(entry, _)| entry.name == spec.kind).ok_or_else(|| {
         let known: Vec<_> = KINDS.iter().map(|(entry, _)| entry.name).collect();
         format!("there is no link kind '{}'; there are: {}", spec.kind, known.join(", "))
     })?;
-    choose(*build)(&CheckedOptions::check(entry, &spec.options)?, spec, seed)
+    build(&CheckedOptions::check(entry, &spec.options)?, spec, seed)
 }
 
 fn attach_middleboxes(mut link: Box<dyn Link>, spec: &LinkSpec) -> Result<Box<dyn Link>, String> {

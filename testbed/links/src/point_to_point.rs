@@ -11,7 +11,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec, Named};
 use backchannel_core::time::Time;
-use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
+use backchannel_core::traits::{Backlog, Delivery, Link, Policy, Port, Usage};
 use backchannel_policies::{Context, DropTail};
 
 use line::Line;
@@ -41,22 +41,34 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
 };
 
-/// Most links of a network have droptail queues at both ends: their policies are called statically.
+/// A link whose policies can be replaced by any other.
 pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    if [&spec.forward, &spec.reverse].into_iter().flat_map(DirectionSpec::queues).all(|queue| queue.name == "droptail")
-    {
-        return Ok(Box::new(PointToPoint::new(checked, spec, seed, |queue, _| {
-            DropTail::from_options(&queue.options)
-        })?));
-    }
-    build_dynamic(checked, spec, seed)
+    Ok(Box::new(with_any_policy(checked, spec, seed)?))
 }
 
-/// A link whose policies can be replaced by any other.
-pub(crate) fn build_dynamic(checked: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    let any: Build<Box<dyn Policy>> =
-        |queue, context| backchannel_policies::build(&queue.name, &queue.options, context);
-    Ok(Box::new(PointToPoint::new(checked, spec, seed, any)?))
+/// Whether all queues of a link are droptail, as those of most links of a network.
+pub(crate) fn has_droptail_alone(spec: &LinkSpec) -> bool {
+    [&spec.forward, &spec.reverse].into_iter().flat_map(DirectionSpec::queues).all(|queue| queue.name == "droptail")
+}
+
+/// A link with droptail queues, which are called statically.
+pub(crate) fn with_droptail(
+    checked: &CheckedOptions<'_>,
+    spec: &LinkSpec,
+    seed: u64,
+) -> Result<PointToPoint<DropTail>, String> {
+    PointToPoint::new(checked, spec, seed, |queue, _| DropTail::from_options(&queue.options))
+}
+
+/// A link with queues of any policy.
+pub(crate) fn with_any_policy(
+    checked: &CheckedOptions<'_>,
+    spec: &LinkSpec,
+    seed: u64,
+) -> Result<PointToPoint<Box<dyn Policy>>, String> {
+    PointToPoint::new(checked, spec, seed, |queue, context| {
+        backchannel_policies::build(&queue.name, &queue.options, context)
+    })
 }
 
 /// Builds a policy.
@@ -75,13 +87,16 @@ impl<P: Policy> Link for PointToPoint<P> {
             events.record(now, EventKind::Lost, &packet);
             return;
         }
+        let [forward, reverse] = &mut self.lines;
+        let (line, opposite) = if port == 0 { (forward, reverse) } else { (reverse, forward) };
         events.port = 1 - port;
-        self.lines[usize::from(1 - port)].on_opposite(now, &packet, events);
+        opposite.on_opposite(now, &packet, events);
         events.port = port;
-        self.lines[usize::from(port)].submit(now, packet, events);
+        line.submit(now, packet, events);
         self.update_rates(now);
     }
 
+    #[inline(always)]
     fn next_event(&self) -> Option<Time> {
         let next = self.lines[0].wake_at.min(self.lines[1].wake_at);
         (next < Time::MAX).then_some(next)
@@ -102,6 +117,12 @@ impl<P: Policy> Link for PointToPoint<P> {
     fn policy(&self, port: Port) -> Option<&dyn Policy> {
         let line = &self.lines[usize::from(port)];
         line.rate_bps.map(|_| &line.policy as &dyn Policy)
+    }
+
+    #[inline]
+    fn backlog(&self, port: Port) -> Option<Backlog> {
+        let line = &self.lines[usize::from(port)];
+        line.rate_bps.map(|_| line.policy.backlog())
     }
 
     fn usage(&self, port: Port) -> Usage {

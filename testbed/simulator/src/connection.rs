@@ -95,12 +95,15 @@ pub(crate) fn flow_config(stack: Option<&Named>, flow: &Flow) -> Result<Config, 
     stack_config(name, &options).map_err(|why| format!("flow '{}': {why}", flow.name))
 }
 
+/// A sample as a line takes no more bytes, as a rule.
+const SAMPLE_BYTES: usize = 256;
+
 /// Writes samples of a sender as JSON lines with times since `start`; `mss` in bytes.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn write_samples(out: &mut impl Write, samples: &[Sample], start: Time, mss: f64) -> std::io::Result<()> {
-    let mut text = String::new();
+    let mut text = String::with_capacity(SAMPLE_BYTES * samples.len());
     for sample in samples {
         let t_ns = sample.at.since(start).as_nanos() as u64;
         FlowLine { t_ns, sample: sample.in_segments(mss) }.append_to(&mut text);

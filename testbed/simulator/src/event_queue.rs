@@ -45,13 +45,6 @@ struct Entry {
     event: Event,
 }
 
-impl Entry {
-    #[inline(always)]
-    fn key(&self) -> u128 {
-        u128::from(self.at.nanos()) << 64 | u128::from(self.order)
-    }
-}
-
 impl EventQueue {
     #[inline]
     pub(crate) fn schedule(&mut self, at: Time, event: Event) {
@@ -60,14 +53,15 @@ impl EventQueue {
         if self.soon.len() == SOON {
             self.spill();
         }
-        if self.later.peek().is_some_and(|first| first.0.key() < entry.key()) {
+        // Among entries of one instant it is the last.
+        if self.later.peek().is_some_and(|first| first.0.at <= at) {
             return self.postpone(entry);
         }
         self.soon.push(entry);
         // Earlier entries move back by one place.
         let mut rest = self.soon.as_mut_slice();
         while let [.., before, last] = rest {
-            if before.key() > entry.key() {
+            if before.at > at {
                 break;
             }
             *last = *before;

@@ -61,6 +61,11 @@ impl FlowState {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct FlowKeyV4(u128);
 
+impl FlowKeyV4 {
+    /// Not the key of any flow: ports and addresses take 96 bits.
+    pub(crate) const NONE: FlowKeyV4 = FlowKeyV4(u128::MAX);
+}
+
 impl From<FlowKey> for FlowKeyV4 {
     fn from(flow: FlowKey) -> FlowKeyV4 {
         let address = |address: IpAddr| match address {

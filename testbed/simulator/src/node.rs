@@ -10,8 +10,10 @@ use backchannel_core::scenario::{Named, NodeKind};
 use backchannel_core::service::LinkService;
 use backchannel_core::time::Time;
 use backchannel_core::traits::Port;
+use backchannel_links::AnyLink;
 use rustc_hash::FxHashMap;
 
+use crate::flow::FlowKeyV4;
 use crate::input::Input;
 use crate::processing::Processing;
 
@@ -28,6 +30,8 @@ pub(crate) struct Node {
     routes: Vec<Route>,
     /// Results of [`Node::next_hop`], so that the cost of a packet does not grow with the number of hosts.
     next_hops: NextHops,
+    /// The connection of the host that was opened last: the flow that it sends, and its number.
+    pub(crate) latest_connection: (FlowKeyV4, usize),
 }
 
 /// A table of next hops by address, with open addressing: half of its places at least are empty.
@@ -97,10 +101,23 @@ impl Route {
 pub(crate) enum NextHop {
     /// The address is the node's own.
     Local,
-    /// Through this interface, to the node at this end of its link.
-    Interface(u32, Port),
+    /// Through an interface.
+    Interface(Egress),
     /// There is no route.
     Unreachable,
+}
+
+/// The way of a packet out of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Egress {
+    /// Number of the node's interface.
+    pub(crate) interface: u32,
+    /// Number of its link.
+    pub(crate) link: u32,
+    /// End of the link at which the packet enters.
+    pub(crate) port: Port,
+    /// End of the link at which the next hop is.
+    pub(crate) to: Port,
 }
 
 /// A node's end of a link.
@@ -139,7 +156,9 @@ impl Node {
         } else {
             let route = self.routes.iter().find(|route| route.matches(address));
             route.map_or(NextHop::Unreachable, |route| {
-                NextHop::Interface(route.interface, route.via.unwrap_or_else(|| end_of(destination)))
+                let Interface { link, port, .. } = self.interfaces[route.interface as usize];
+                let to = route.via.unwrap_or_else(|| end_of(destination));
+                NextHop::Interface(Egress { interface: route.interface, link: link as u32, port, to })
             })
         };
         self.next_hops.insert(address, hop);
@@ -162,10 +181,10 @@ pub(crate) type Attachment = (usize, usize);
 pub(crate) fn build(
     input: &Input,
     out: &Path,
-    links: &[LinkService],
+    links: &[LinkService<AnyLink>],
 ) -> Result<(Vec<Node>, Vec<Vec<Attachment>>), String> {
     let mut attached: Vec<Vec<Option<Attachment>>> = links.iter().map(|link| vec![None; link.ends()]).collect();
-    let by_name: FxHashMap<_, _> = links.iter().map(LinkService::name).zip(0..).collect();
+    let by_name: FxHashMap<_, _> = links.iter().map(|link| link.name()).zip(0..).collect();
     let mut nodes = Vec::new();
     for (number, spec) in input.scenario.nodes.iter().enumerate() {
         let plan = input.nodes.get(&spec.name).ok_or_else(|| format!("node '{}' has no addresses", spec.name))?;
@@ -178,6 +197,7 @@ pub(crate) fn build(
             addresses: Vec::new(),
             routes: Vec::new(),
             next_hops: NextHops::default(),
+            latest_connection: (FlowKeyV4::NONE, 0),
         };
         for (place, interface) in plan.interfaces.iter().enumerate() {
             let link = *by_name.get(interface.link.as_str()).ok_or_else(|| {
@@ -231,11 +251,12 @@ mod tests {
         let mut table = NextHops::default();
         assert!(table.get(0).is_none());
         let address = |number: u32| 0x0a00_0001 + (number << 8);
+        let egress = |number: u32| Egress { interface: number, link: 2 * number, port: 0, to: 1 };
         for number in 0..1000 {
-            table.insert(address(number), NextHop::Interface(number, 1));
+            table.insert(address(number), NextHop::Interface(egress(number)));
         }
         for number in 0..1000 {
-            assert!(matches!(table.get(address(number)), Some(NextHop::Interface(found, 1)) if found == number));
+            assert!(matches!(table.get(address(number)), Some(NextHop::Interface(found)) if found == egress(number)));
         }
         assert!(table.get(address(1000)).is_none() && table.get(0).is_none());
     }

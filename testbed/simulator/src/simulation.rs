@@ -15,6 +15,7 @@ use backchannel_core::service::LinkService;
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Endpoint, Port};
+use backchannel_links::AnyLink;
 use backchannel_workloads::Application;
 use rustc_hash::FxHashMap;
 
@@ -23,7 +24,7 @@ use crate::counters::Counters;
 use crate::event_queue::{Event, EventQueue};
 use crate::flow::{FlowKeyV4, FlowState, FIRST_EPHEMERAL};
 use crate::input::Input;
-use crate::node::{self, Attachment, NextHop, Node};
+use crate::node::{self, Attachment, Egress, NextHop, Node};
 use crate::processing::{Processing, Stage};
 use crate::report::{CaptureReport, DriverReport, FlowReport, FlowSideReport, SimulationReport};
 
@@ -40,7 +41,7 @@ pub fn simulate(input: &Input, out: &Path) -> Result<SimulationReport, String> {
 
 /// A link and what is attached to it.
 struct SimulatedLink {
-    service: LinkService,
+    service: LinkService<AnyLink>,
     /// Per end.
     attached: Vec<Attachment>,
     /// When it is in the event queue; [`Time::MAX`]: it is not.
@@ -78,6 +79,8 @@ struct Simulation<'a> {
     samples: Vec<BufWriter<File>>,
     telemetry: Option<Telemetry>,
     counters: Option<Counters>,
+    /// Whether interfaces are captured or packets counted.
+    is_watched: bool,
     /// Whether a connection reacts to the full queue of its host's interface.
     heeds_full_interfaces: bool,
     /// What has come out of the link that is polled.
@@ -98,13 +101,14 @@ impl<'a> Simulation<'a> {
         let scenario = &input.scenario;
         let mut services = Vec::new();
         for spec in &scenario.links {
-            let link = backchannel_links::build_with_fault(spec, scenario.seed, input.fault.as_ref())?;
+            let link = AnyLink::new(spec, scenario.seed, input.fault.as_ref())?;
             services.push(LinkService::new(&spec.name, link, spec.ends.len(), spec.rates_bps()));
         }
         let (nodes, attached) = node::build(input, out, &services)?;
         let links: Vec<_> = services.iter().map(|service| (service.name(), service.ends())).collect();
         let counters = scenario.capture.counters.as_ref();
         let counters = counters.map(|spec| Counters::new(spec, &links, scenario.workload.len()));
+        let is_captured = nodes.iter().flat_map(|node| &node.interfaces).any(|interface| interface.capture.is_some());
         let telemetry = out.join("telemetry/links.jsonl").display().to_string();
         let mut simulation = Simulation {
             input,
@@ -123,6 +127,7 @@ impl<'a> Simulation<'a> {
             listening: FxHashMap::default(),
             samples: Vec::new(),
             telemetry: scenario.capture.telemetry.then(|| Telemetry::create(&telemetry)).transpose()?,
+            is_watched: is_captured || counters.is_some(),
             counters,
             heeds_full_interfaces: false,
             deliveries: Vec::new(),
@@ -202,6 +207,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Sends a packet from a host, once the host has processed it.
+    #[inline]
     fn send(&mut self, node: usize, packet: Packet) {
         let Some(processing) = &mut self.nodes[node].processing else { return self.forward(node, packet) };
         let done = processing.sent.push(self.now, packet);
@@ -222,33 +228,42 @@ impl<'a> Simulation<'a> {
     }
 
     /// Puts a packet on the link towards its destination. Without a route it is discarded.
+    #[inline]
     fn forward(&mut self, node: usize, packet: Packet) {
         let Some(IpAddr::V4(destination)) = packet.destination() else { return };
         match self.nodes[node].next_hop(destination) {
-            NextHop::Interface(interface, to) => self.transmit(node, interface, to, packet),
+            NextHop::Interface(egress) => self.transmit(node, egress, packet),
             NextHop::Local | NextHop::Unreachable => {}
         }
     }
 
-    /// Puts a packet on the link of an interface.
-    fn transmit(&mut self, node: usize, interface: u32, to: Port, packet: Packet) {
-        let interface = &mut self.nodes[node].interfaces[interface as usize];
-        interface.capture(self.now, &packet);
-        let (link, port) = (interface.link, interface.port);
-        if let Some(counters) = &mut self.counters {
-            counters.on_enter(link, port, &packet);
+    /// Puts a packet on a link.
+    #[inline(always)]
+    fn transmit(&mut self, node: usize, egress: Egress, packet: Packet) {
+        let link = egress.link as usize;
+        if self.is_watched {
+            self.nodes[node].interfaces[egress.interface as usize].capture(self.now, &packet);
+            if let Some(counters) = &mut self.counters {
+                counters.on_enter(link, egress.port, &packet);
+            }
         }
+        let sender = if self.heeds_full_interfaces { self.local_connection(node, &packet) } else { None };
         let simulated = &mut self.links[link];
-        let flow = if self.heeds_full_interfaces && !self.nodes[node].forwards { packet.flow() } else { None };
-        let refused = simulated.service.submit(self.now, port, to, packet, &mut self.telemetry);
+        let refused = simulated.service.submit(self.now, egress.port, egress.to, packet, &mut self.telemetry);
         simulated.schedule(link, self.now, &mut self.queue);
-        if self.counters.is_some() {
+        if self.is_watched && self.counters.is_some() {
             self.sample_queues(link);
         }
-        let number = flow.filter(|_| refused).and_then(|flow| self.by_flow.get(&FlowKeyV4::from(flow)).copied());
-        if let Some(number) = number {
+        if let (true, Some(number)) = (refused, sender) {
             self.connections[number].connection.on_full_interface();
         }
+    }
+
+    /// Number of the connection of this host that sends a packet.
+    #[cold]
+    fn local_connection(&self, node: usize, packet: &Packet) -> Option<usize> {
+        let flow = packet.flow().filter(|_| !self.nodes[node].forwards)?;
+        self.by_flow.get(&FlowKeyV4::from(flow)).copied()
     }
 
     fn on_link_event(&mut self, link: usize) {
@@ -260,7 +275,7 @@ impl<'a> Simulation<'a> {
         simulated.service.poll(self.now, &mut self.deliveries);
         simulated.service.record(self.now, &mut self.telemetry);
         simulated.schedule(link, self.now, &mut self.queue);
-        if self.counters.is_some() {
+        if self.is_watched && self.counters.is_some() {
             self.sample_queues(link);
         }
         // Taken from the end, the last one first. Most of the time there is one.
@@ -279,10 +294,12 @@ impl<'a> Simulation<'a> {
         let entered_at = service.entered_at(&delivery);
         service.on_exact_delivery(entered_at);
         let (node, interface) = attached[usize::from(delivery.port)];
-        if let Some(counters) = &mut self.counters {
-            counters.on_leave(link, entered_at, self.now, &delivery.packet);
+        if self.is_watched {
+            if let Some(counters) = &mut self.counters {
+                counters.on_leave(link, entered_at, self.now, &delivery.packet);
+            }
+            self.nodes[node].interfaces[interface].capture(self.now, &delivery.packet);
         }
-        self.nodes[node].interfaces[interface].capture(self.now, &delivery.packet);
         self.receive(node, delivery.packet);
     }
 
@@ -301,18 +318,19 @@ impl<'a> Simulation<'a> {
     /// A packet arrives at a node: forwards it, or delivers it once the host has processed it.
     fn receive(&mut self, node: usize, mut packet: Packet) {
         let Some(IpAddr::V4(destination)) = packet.destination() else { return };
-        match self.nodes[node].next_hop(destination) {
-            NextHop::Local => match &mut self.nodes[node].processing {
+        let receiver = &mut self.nodes[node];
+        match receiver.next_hop(destination) {
+            NextHop::Local => match &mut receiver.processing {
                 Some(processing) => {
                     let done = processing.received.push(self.now, packet);
                     self.queue.schedule(done, Event::Received(node as u32));
                 }
                 None => self.deliver(node, packet),
             },
-            NextHop::Interface(interface, to) if self.nodes[node].forwards && packet.lower_hop_limit() => {
-                self.transmit(node, interface, to, packet)
+            NextHop::Interface(egress) if receiver.forwards && packet.lower_hop_limit() => {
+                self.transmit(node, egress, packet)
             }
-            NextHop::Interface(..) | NextHop::Unreachable => {}
+            NextHop::Interface(_) | NextHop::Unreachable => {}
         }
     }
 
@@ -320,7 +338,11 @@ impl<'a> Simulation<'a> {
     fn deliver(&mut self, node: usize, packet: Packet) {
         let Some(flow) = packet.flow() else { return };
         let IpAddr::V4(destination) = flow.dst else { return };
-        if let Some(&number) = self.by_flow.get(&FlowKeyV4::from(flow.reversed())) {
+        let own = FlowKeyV4::from(flow.reversed());
+        // Most hosts have one connection, and a comparison costs less than a look-up.
+        let (latest, number) = self.nodes[node].latest_connection;
+        let number = if latest == own { Some(number) } else { self.by_flow.get(&own).copied() };
+        if let Some(number) = number {
             let host = &mut self.connections[number];
             if let (Role::Receiver, Some(counters)) = (host.role, &mut self.counters) {
                 counters.on_arrival(host.flow, &packet);

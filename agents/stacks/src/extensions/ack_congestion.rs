@@ -71,6 +71,10 @@ impl AckCongestion {
 }
 
 impl Extension for AckCongestion {
+    fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
     fn on_data(&mut self, now: Time, segment: &Segment, rtt: Option<Duration>) {
         if !self.enabled {
             return;

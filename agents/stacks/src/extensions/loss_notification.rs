@@ -46,10 +46,6 @@ impl LossNotification {
         LossNotification { mode: config.eln, corrupted: VecDeque::new(), intact: None }
     }
 
-    fn enabled(&self) -> bool {
-        self.mode != LossNotificationMode::Off
-    }
-
     /// Whether the next byte expected was corrupted on its way.
     fn explains(&self, next: Offset) -> bool {
         self.corrupted.iter().any(|&(start, end)| (start..end).contains(&next))
@@ -57,14 +53,18 @@ impl LossNotification {
 }
 
 impl Extension for LossNotification {
+    fn is_enabled(&self) -> bool {
+        self.mode != LossNotificationMode::Off
+    }
+
     fn on_transmit(&mut self, segment: &mut Segment, outgoing: &Outgoing) {
-        if self.enabled() && self.explains(outgoing.next) {
+        if self.is_enabled() && self.explains(outgoing.next) {
             segment.marks |= mark::ELN;
         }
     }
 
     fn on_damaged(&mut self, start: Offset, end: Offset, next: Offset) {
-        if self.enabled() && start < end && end > next {
+        if self.is_enabled() && start < end && end > next {
             self.corrupted.retain(|&(_, end)| end > next);
             if self.corrupted.len() == MOST_RANGES {
                 self.corrupted.pop_front();
@@ -74,7 +74,7 @@ impl Extension for LossNotification {
     }
 
     fn on_duplicate_ack(&mut self, segment: &Segment, hints: &mut DuplicateHints) {
-        if self.enabled() && segment.marks & mark::ELN != 0 {
+        if self.is_enabled() && segment.marks & mark::ELN != 0 {
             hints.corrupted = true;
             hints.retransmit_now |= self.mode == LossNotificationMode::FirstDuplicate;
         }

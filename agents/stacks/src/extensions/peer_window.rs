@@ -56,6 +56,10 @@ impl Limits {
 }
 
 impl Extension for PeerWindow {
+    fn is_enabled(&self) -> bool {
+        self.sends || self.limits.is_some()
+    }
+
     fn data_option_bytes(&self) -> u32 {
         if self.sends {
             PEERWIN_OPTION

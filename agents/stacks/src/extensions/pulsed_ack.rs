@@ -57,6 +57,10 @@ fn increase(mss: f64, a: u8) -> f64 {
 }
 
 impl Extension for PulsedAck {
+    fn is_enabled(&self) -> bool {
+        self.sends || self.a.is_some()
+    }
+
     fn data_option_bytes(&self) -> u32 {
         if self.sends {
             PULSE_OPTION

@@ -55,6 +55,10 @@ fn every(requested: Option<u8>) -> u32 {
 }
 
 impl Extension for RateRequest {
+    fn is_enabled(&self) -> bool {
+        self.acks_per_window.is_some() || self.obeys
+    }
+
     fn data_option_bytes(&self) -> u32 {
         if self.acks_per_window.is_some() {
             REQUEST_OPTION

@@ -23,6 +23,10 @@ impl RetransmitRequest {
 }
 
 impl Extension for RetransmitRequest {
+    fn is_enabled(&self) -> bool {
+        self.mark_after > 0 || self.obeys
+    }
+
     /// So many duplicates have not brought the retransmission.
     fn on_transmit(&mut self, segment: &mut Segment, outgoing: &Outgoing) {
         if !outgoing.data && self.mark_after > 0 && outgoing.out_of_order > self.mark_after {

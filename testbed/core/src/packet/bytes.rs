@@ -2,8 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// Bytes that fit beside the other fields of a packet: both headers with 24 bytes of TCP options.
-const INLINE_BYTES: usize = 64;
+/// Bytes that fit beside the other fields of a packet: an IPv4 header without options and any TCP header.
+const INLINE_BYTES: usize = 80;
 
 /// The bytes of one packet. Those of a simulated packet, which has headers alone, need no allocation.
 #[derive(Clone, Debug)]
@@ -13,18 +13,16 @@ pub(super) enum Bytes {
 }
 
 impl Bytes {
-    /// Headers of this length, which `write` writes, and then `data`.
-    #[inline]
+    /// Headers of this length, at most 80 bytes, which `write` writes, and then `data`.
+    #[inline(always)]
     pub(super) fn new(length: usize, data: &[u8], write: impl FnOnce(&mut [u8])) -> Bytes {
-        if !data.is_empty() || length > INLINE_BYTES {
-            let mut bytes = vec![0; length];
-            write(&mut bytes);
-            bytes.extend_from_slice(data);
-            return Bytes::Allocated(bytes);
-        }
         let mut bytes = [0; INLINE_BYTES];
         write(&mut bytes[..length]);
-        Bytes::Inline { length: length as u8, bytes }
+        if data.is_empty() {
+            Bytes::Inline { length: length as u8, bytes }
+        } else {
+            Bytes::Allocated([&bytes[..length], data].concat())
+        }
     }
 }
 

@@ -90,6 +90,7 @@ impl Packet {
     }
 
     /// Whether the transport checksum is correct; true if there is none to check.
+    #[inline]
     pub fn checksum_ok(&self) -> bool {
         self.body.checksum_is_right || self.computed_checksum_ok()
     }

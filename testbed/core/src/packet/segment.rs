@@ -39,18 +39,23 @@ impl TcpOverIpv4<'_> {
         let length = IP_HEADER + TCP_HEADER + self.options.len();
         let flow =
             FlowKey { src: self.src.0.into(), dst: self.dst.0.into(), src_port: self.src.1, dst_port: self.dst.1 };
-        let body = Body {
-            link_header: None,
-            ports: [0; 2],
-            bytes: Bytes::new(length, self.data, |headers| self.write(headers)),
-            zeros,
-            length: length as u32 + self.tcp.payload,
-            flow: Some(flow),
-            transport: Transport::Tcp(self.tcp),
-            transport_at: IP_HEADER as u16,
-            checksum_is_right: true,
-        };
-        Packet { id, body: Box::new(body) }
+        let body = Box::new_uninit();
+        // The body is written where it stays.
+        let body = Box::write(
+            body,
+            Body {
+                link_header: None,
+                ports: [0; 2],
+                bytes: Bytes::new(length, self.data, |headers| self.write(headers)),
+                zeros,
+                length: length as u32 + self.tcp.payload,
+                flow: Some(flow),
+                transport: Transport::Tcp(self.tcp),
+                transport_at: IP_HEADER as u16,
+                checksum_is_right: true,
+            },
+        );
+        Packet { id, body }
     }
 
     /// Length of header and payload.
@@ -59,6 +64,7 @@ impl TcpOverIpv4<'_> {
     }
 
     /// Writes both headers and the options.
+    #[inline(always)]
     fn write(&self, headers: &mut [u8]) {
         let (ip, rest) = headers.split_first_chunk_mut().expect("there is room for an IP header");
         let (tcp, options) = rest.split_first_chunk_mut().expect("there is room for a TCP header");

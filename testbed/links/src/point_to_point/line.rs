@@ -19,6 +19,16 @@ use crate::device::{Device, Taken};
 use crate::far_end::{FarEnd, Flying};
 use crate::serial::{self, Transmitter, DIRECTION};
 
+/// What [`Line::advance`] has done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Advanced {
+    Nothing,
+    /// A transmission has ended, and the line is idle.
+    ToIdle,
+    /// Steps after which `wake_at` may be another.
+    BySteps,
+}
+
 /// One direction of a point-to-point link.
 pub(super) struct Line<P> {
     pub(super) rate_bps: Option<u64>,
@@ -43,6 +53,9 @@ pub(super) struct Line<P> {
     sending_until: Time,
     /// Its network-layer length.
     sending_bytes: u32,
+    /// Bits of the packet sent last and the time that they took at the present rate: most packets of a direction have one
+    /// length.
+    last_service: (u64, u64),
     /// When the policy last had no packet to send. Packets that it held back are not sent before.
     idle_since: Time,
     far_end: FarEnd,
@@ -101,6 +114,7 @@ impl<P: Policy> Line<P> {
             changed: false,
             sending_until: Time::MAX,
             sending_bytes: 0,
+            last_service: (0, 0),
             idle_since: Time::ZERO,
             far_end,
             usage: Usage::default(),
@@ -131,11 +145,12 @@ impl<P: Policy> Line<P> {
     }
 
     pub(super) fn on_opposite(&mut self, now: Time, packet: &Packet, events: &mut Events) {
-        // Events of this direction before `now` come first.
-        let advanced = self.advance(now, events);
+        // Events of this direction before `now` come first. The end of a transmission behind which nothing waits changes
+        // neither time.
+        let may_send = self.advance(now, events) == Advanced::BySteps;
         self.policy.on_opposite(now, packet);
         // It may have changed when the policy releases what it holds back.
-        if advanced || self.policy.len_packets() > 0 {
+        if may_send || self.policy.len_packets() > 0 {
             self.update_times();
         }
     }
@@ -191,22 +206,25 @@ impl<P: Policy> Line<P> {
         self.update_times();
     }
 
-    /// Advances transmitter and schedule to `now`. Returns whether there was something to do.
+    /// Advances transmitter and schedule to `now`.
     #[inline(always)]
-    fn advance(&mut self, now: Time, events: &mut Events) -> bool {
-        let due = self.advance_at <= now;
-        if due && self.change_at > now && self.device.is_none() && self.policy.len_packets() == 0 {
+    fn advance(&mut self, now: Time, events: &mut Events) -> Advanced {
+        if self.advance_at > now {
+            return Advanced::Nothing;
+        }
+        if self.change_at > now && self.device.is_none() && self.policy.len_packets() == 0 {
             // A transmission has ended, and nothing waits: the only step. The policy may record that its queue is empty.
             self.end_transmission();
             let next = self.policy.dequeue(self.advance_at, events);
             debug_assert!(next.is_none());
             (self.idle_since, self.advance_at) = (self.advance_at, self.change_at);
-        } else if due {
-            self.take_steps(now, events);
+            return Advanced::ToIdle;
         }
-        due
+        self.take_steps(now, events);
+        Advanced::BySteps
     }
 
+    #[inline(never)]
     fn take_steps(&mut self, now: Time, events: &mut Events) {
         while self.advance_at <= now && self.advance_at < Time::MAX {
             self.step(self.advance_at, events);
@@ -278,7 +296,10 @@ impl<P: Policy> Line<P> {
         match (packet, self.rate_bps) {
             (Some(packet), Some(rate_bps)) => {
                 let (bits, flying) = self.put(packet, idle);
-                self.send(now, service_time_ns(bits, rate_bps), bits, flying);
+                if bits != self.last_service.0 {
+                    self.last_service = (bits, service_time_ns(bits, rate_bps));
+                }
+                self.send(now, self.last_service.1, bits, flying);
             }
             _ => self.idle_since = now,
         }
@@ -358,6 +379,7 @@ impl<P: Policy> Line<P> {
         self.change_at = next_change(self.schedule.make_contiguous());
         if let Some(rate_bps) = change.rate_bps {
             self.rate_bps = Some(rate_bps);
+            self.last_service = (0, 0);
             self.changed = true;
         }
         if let Some(delay_s) = change.delay_s {

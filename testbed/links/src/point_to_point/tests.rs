@@ -286,7 +286,7 @@ proptest! {
 fn a_new_policy_takes_over_what_waits_and_drops_what_has_no_room() {
     let queue = json!({"name": "drop-from-front", "options": {"limit_packets": 4}});
     let mut scheduled = crate::build(&ten_megabit(json!({"schedule": [{"at_s": 0.0001, "queue": queue}]})), 1).unwrap();
-    let mut live = crate::build_changeable(&ten_megabit(json!({})), 1, None).unwrap();
+    let mut live = crate::build(&ten_megabit(json!({})), 1).unwrap();
     let mut results = Vec::new();
     for (link, is_live) in [(&mut scheduled, false), (&mut live, true)] {
         let mut events = Events::default();
@@ -307,7 +307,7 @@ fn a_new_policy_takes_over_what_waits_and_drops_what_has_no_room() {
 
 #[test]
 fn an_invalid_change_of_a_running_line_changes_nothing() {
-    let mut link = crate::build_changeable(&ten_megabit(json!({})), 1, None).unwrap();
+    let mut link = crate::build(&ten_megabit(json!({})), 1).unwrap();
     let change = |fields: serde_json::Value| serde_json::from_value(fields).unwrap();
     for (fields, reason) in [
         (json!({"at_s": 0.0, "rate_bps": 0}), "a rate of 0 bit/s"),

@@ -131,13 +131,15 @@ impl Simulation<'_> {
     }
 
     fn add_connection(&mut self, mut connection: HostConnection, key: FlowKey) {
-        let number = self.connections.len();
+        let (number, node) = (self.connections.len(), connection.node);
         if self.counters.is_none() && self.samples.is_empty() {
             connection.connection.ignore_samples();
         }
         self.heeds_full_interfaces |= connection.connection.heeds_full_interface();
         self.connections.push(connection);
-        self.by_flow.insert(FlowKeyV4::from(key), number);
+        let key = FlowKeyV4::from(key);
+        self.nodes[node].latest_connection = (key, number);
+        self.by_flow.insert(key, number);
         self.drive(number)
     }
 
