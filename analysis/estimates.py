@@ -127,12 +127,19 @@ def decimals(half: float) -> int:
     return max(1 - math.floor(math.log10(half)), 0) if half > 0 else 0
 
 
+def plus_minus(mean: float, half: float, sign: Literal["", "+"] = "", most: int = 6) -> str:
+    """ "12.3 ± 1.1": two digits of the half-width, at most `most` decimals; "+" writes the sign of a positive mean."""
+    digits = min(decimals(half), most)
+    return f"{mean:{sign}.{digits}f} ± {half:.{digits}f}"
+
+
 def _interval_text(mean: float, interval: Interval, scale: float) -> str:
     """Two digits of the half-width, at most three decimals."""
     low, high = interval.low / scale, interval.high / scale
-    digits = min(decimals((high - low) / 2), 3)
+    half = (high - low) / 2
     if interval.method == "t":
-        return f"{mean:.{digits}f} ± {(high - low) / 2:.{digits}f}"
+        return plus_minus(mean, half, most=3)
+    digits = min(decimals(half), 3)
     return f"{mean:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 

@@ -33,7 +33,7 @@ def read(folder: Path, scenario: Scenario) -> Outputs:
     for flow in scenario.workload:
         for name, spec in {} if flow.command is None else flow.command.metrics.items():
             role, ending = commands.STREAMS[spec.of]
-            path = folder / commands.FOLDER / commands.output_file(flow, role, ending)
+            path = folder / commands.FOLDER / commands.output_file(flow.name, role, ending)
             if not path.is_file():
                 continue
             try:

@@ -90,11 +90,26 @@ class Score:
         return [value for value in self.values if value.origin == "stated"]
 
     @property
+    def within(self) -> int:
+        """Number of the stated values within their tolerance."""
+        return sum(value.within for value in self.stated)
+
+    @property
+    def hold(self) -> int:
+        """Number of the orderings that hold."""
+        return sum(ordering.holds for ordering in self.orderings)
+
+    @property
+    def tied(self) -> int:
+        """Number of the orderings that hold as ties."""
+        return sum(ordering.tie for ordering in self.orderings)
+
+    @property
     def passes(self) -> bool:
         """Whether the campaign is complete, enough values are within tolerance, and every ordering holds."""
         stated = self.stated or (list(self.values) if not self.orderings else [])
         enough = sum(value.within for value in stated) >= ENOUGH * len(stated)
-        return self.valid == self.asked and enough and all(ordering.holds for ordering in self.orderings)
+        return self.valid == self.asked and enough and self.hold == len(self.orderings)
 
 
 @dataclass(frozen=True)
@@ -222,10 +237,7 @@ def document(artefacts: Sequence[Artefact]) -> dict[str, Any]:
 
 
 def _document(score: Score) -> dict[str, Any]:
-    return {
-        **asdict(score), "passes": score.passes, "within": sum(value.within for value in score.stated),
-        "stated": len(score.stated),
-    }  # fmt: skip
+    return {**asdict(score), "passes": score.passes, "within": score.within, "stated": len(score.stated)}
 
 
 @dataclass(frozen=True)
@@ -297,11 +309,11 @@ def count(artefacts: Sequence[Artefact]) -> dict[str, int]:
         "defaults_pass": sum(artefact.verdict_with_defaults == "pass" for artefact in artefacts),
         "defaults_not_run": sum(artefact.verdict_with_defaults in ("not run", "incomplete") for artefact in artefacts),
         "values": sum(len(score.stated) for score in scores),
-        "values_within": sum(value.within for score in scores for value in score.stated),
+        "values_within": sum(score.within for score in scores),
         "orderings": sum(len(score.orderings) for score in scores),
-        "orderings_hold": sum(ordering.holds for score in scores for ordering in score.orderings),
+        "orderings_hold": sum(score.hold for score in scores),
         # Of those that hold: reversals within the confidence intervals.
-        "orderings_tied": sum(ordering.tie for score in scores for ordering in score.orderings),
+        "orderings_tied": sum(score.tied for score in scores),
     }
 
 

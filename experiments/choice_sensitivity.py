@@ -78,9 +78,9 @@ class Outcome:
             "perturbation": self.variant.perturbation,
             "passes": None if score is None else score.passes,
             "flips": self.flips,
-            "within": None if score is None else sum(value.within for value in score.stated),
+            "within": None if score is None else score.within,
             "stated": None if score is None else len(score.stated),
-            "orderings_hold": None if score is None else sum(one.holds for one in score.orderings),
+            "orderings_hold": None if score is None else score.hold,
             "orderings": None if score is None else len(score.orderings),
             "problem": self.problem,
         }

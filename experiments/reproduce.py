@@ -11,7 +11,7 @@ from analysis.choices import Choice
 from analysis.store import Store
 from experiments.catalogue import FOLDER as FOLDER
 from experiments.catalogue import Reproduction
-from experiments.engine.forecast import forecast
+from experiments.engine.forecast import Forecaster
 from experiments.engine.options import Options
 from experiments.engine.scheduling import Outcome, run_campaigns
 from experiments.engine.selection import unique
@@ -70,8 +70,8 @@ def expected(
         defaults: with the defaults of what was chosen.
     """
     by_file, seen, batches = dict[Path, Expected](), set[str](), dict[str, list[Run]]()
-    # Of thousands of runs, each with its scenario: read once a backend.
-    history = cache(lambda which: store.history(which) if store is not None else [])
+    # Histories have thousands of runs, each with its scenario: they are read once a backend.
+    forecasters = cache(lambda which: Forecaster(which, store.history(which) if store is not None else [], cpus, jobs))
     plans = list[tuple[Reproduction, Plan]]()
     for chosen_one in chosen_ones:
         try:
@@ -84,11 +84,11 @@ def expected(
         to_do = [run for run in unique(plan.runs) if run.id not in done | seen][:room]
         seen |= {run.id for run in to_do}
         batches.setdefault(plan.backend, []).extend(to_do)
-        cost = forecast(to_do, history(plan.backend), cpus, jobs)
+        cost = forecasters(plan.backend).forecast(to_do)
         by_file[chosen_one.file] = Expected(
             chosen_one.artefact, len(plan.points), plan.repetitions, len(plan.runs), len(to_do), cost.time_s, cost.cells
         )
-    whole_s = sum(forecast(runs, history(which), cpus, jobs).time_s for which, runs in batches.items())
+    whole_s = sum(forecasters(which).forecast(runs).time_s for which, runs in batches.items())
     return [by_file[chosen_one.file] for chosen_one in chosen_ones], whole_s
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from analysis.choices import Choice
+from analysis.estimates import plus_minus
 from analysis.scorecard import Artefact, Score, ValueScore, count
-from testbed.units import in_unit
+from testbed.units import in_unit, readable
 
 #: An artefact with more values shows those outside the tolerance and a count.
 MOST = 8
@@ -111,11 +112,10 @@ def _backend(score: Score | None, shown: Sequence[ValueScore]) -> str:
 
 def _counts(score: Score) -> Iterator[str]:
     if len(score.stated) > MOST:
-        yield f"{sum(value.within for value in score.stated)} of {len(score.stated)} values"
+        yield f"{score.within} of {len(score.stated)} values"
     if score.orderings:
-        ties = sum(ordering.tie for ordering in score.orderings)
-        held = f"{sum(ordering.holds for ordering in score.orderings)} of {len(score.orderings)} orderings"
-        yield f"{held} ({ties} as ties)" if ties else held
+        held = f"{score.hold} of {len(score.orderings)} orderings"
+        yield f"{held} ({score.tied} as ties)" if score.tied else held
     if score.valid < score.asked:
         yield f"{score.valid} of {score.asked} runs"
 
@@ -128,10 +128,9 @@ def _published(value: ValueScore) -> str:
 
 def _measured(value: ValueScore) -> str:
     text = in_unit(value.measured, value.unit, value.published)
-    if value.half_interval is not None:
-        number, _, unit = text.partition(" ")
-        half = in_unit(value.half_interval, value.unit, value.published).partition(" ")[0]
-        text = f"{number} ± {float(half):.2g} {unit}".strip()
+    if value.measured is not None and value.half_interval:
+        factor, unit = readable(value.unit, value.published)
+        text = f"{plus_minus(value.measured * factor, value.half_interval * factor)} {unit}".strip()
     return text if value.within else f"**{text}**"
 
 

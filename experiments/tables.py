@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from analysis.estimates import decimals
+from analysis.estimates import plus_minus
 from analysis.results import is_output
 from experiments.labels import cell_text, comparisons_note, duration_text, point_label
 from testbed import units
@@ -268,10 +268,8 @@ def _with_defaults(artefact: Artefact) -> str:
 
 def _counts(score: Score) -> str:
     """What agrees; orderings that hold as ties are counted apart."""
-    within, hold = sum(value.within for value in score.stated), sum(each.holds for each in score.orderings)
-    ties = sum(each.tie for each in score.orderings)
-    counted = f"{within:2} of {len(score.stated):2} values, {hold:2} of {len(score.orderings):2} orderings"
-    return f"{counted} ({ties} as ties)" if ties else counted
+    counted = f"{score.within:2} of {len(score.stated):2} values, {score.hold:2} of {len(score.orderings):2} orderings"
+    return f"{counted} ({score.tied} as ties)" if score.tied else counted
 
 
 def _side_by_side(scores: Mapping[str, Score]) -> list[Text]:
@@ -296,8 +294,9 @@ def _side_by_side(scores: Mapping[str, Score]) -> list[Text]:
 
 
 def _measured(value: ValueScore) -> str:
-    ours = "nothing" if value.measured is None else f"{value.measured:.4g}"
-    return ours if value.half_interval is None else f"{ours} ± {value.half_interval:.{decimals(value.half_interval)}f}"
+    if value.measured is None:
+        return "nothing"
+    return plus_minus(value.measured, value.half_interval) if value.half_interval else f"{value.measured:.4g}"
 
 
 def _published(value: ValueScore) -> str:

@@ -49,9 +49,15 @@ def program_name(flow: Flow, role: str) -> str:
     return f"{flow.name}.{role}"
 
 
-def output_file(flow: Flow, role: str, suffix: str) -> str:
-    """Name of the file of an output, on the node and in FOLDER."""
-    return f"{flow.name}.{role}.{suffix}"
+def output_file(flow: str, role: str, suffix: str) -> str:
+    """Name of the file of an output, on the node and in FOLDER.
+
+    Args:
+        flow: its name.
+        role: client or server.
+        suffix: OUTPUT or ERRORS.
+    """
+    return f"{flow}.{role}.{suffix}"
 
 
 def roles(flow: Flow) -> Iterator[tuple[str, str]]:
@@ -96,8 +102,8 @@ def _options(scenario: Scenario, plan: Plan, flow: Flow, role: str, words: Seque
         "words": json.dumps([filled(word, values) for word in words]),
         "environment": json.dumps(environment),
         "cwd": program_name(flow, role),
-        "output": output_file(flow, role, OUTPUT),
-        "errors": output_file(flow, role, ERRORS),
+        "output": output_file(flow.name, role, OUTPUT),
+        "errors": output_file(flow.name, role, ERRORS),
         "limit-bytes": spec.output_bytes,
     }
 

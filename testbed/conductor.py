@@ -440,7 +440,7 @@ class Conductor:
             (to / f"{flow.name}.json").write_text(report.model_dump_json(indent=1) + "\n")
             for role, node in commands.roles(flow):
                 for ending in (commands.OUTPUT, commands.ERRORS):
-                    name = commands.output_file(flow, role, ending)
+                    name = commands.output_file(flow.name, role, ending)
                     self._network.agents[node].fetch(name, to / name)
 
     def _fetch(self, scenario: Scenario, name: str, captures: Iterable[CaptureReport], out: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed import node_binary
 from testbed.errors import TestbedError
 
 
@@ -112,13 +113,8 @@ class LineProcess:
 
     def _end_reason(self) -> str:
         self._process.wait()
-        lines = self._log.read_text(errors="replace").strip().splitlines()
-        return f"{self.name} has ended: {last_words(lines) or f'status {self._process.returncode}'}"
-
-
-def last_words(lines: Sequence[str]) -> str:
-    """Why a program ended, of what it wrote: its last line; of a panic in Rust, message and place."""
-    for place, message in zip(lines, lines[1:], strict=False):
-        if " panicked at " in place:
-            return f"{message} ({place.partition(' panicked at ')[2].rstrip(':')})"
-    return lines[-1].removeprefix("error: ") if lines else ""
+        written = self._log.read_text(errors="replace")
+        # The log goes on from request to request: only its end says why the child has ended.
+        *_, last = ["", *written.strip().splitlines()]
+        why = node_binary.panic(written) or last.removeprefix("error: ")
+        return f"{self.name} has ended: {why or f'status {self._process.returncode}'}"

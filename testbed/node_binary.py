@@ -53,7 +53,16 @@ def failure(status: int, stderr: str) -> str:
         stderr: what it wrote.
     """
     if status >= 0:
-        return stderr.strip().removeprefix("error: ") or f"it ended with status {status}"
+        return panic(stderr) or stderr.strip().removeprefix("error: ") or f"it ended with status {status}"
     # An abort leaves a backtrace, or the bytes that it could not allocate.
     first = next((line for line in stderr.splitlines() if line.strip()), "")
-    return f"it was ended by {signal.Signals(-status).name}" + (f": {first}" if first else "")
+    return f"it was ended by {signal.Signals(-status).name}" + (f": {panic(stderr) or first}" if first else "")
+
+
+def panic(stderr: str) -> str:
+    """Message and place of the panic among what a Rust program wrote; empty without one."""
+    lines = stderr.splitlines()
+    for place, message in zip(lines, lines[1:], strict=False):
+        if " panicked at " in place:
+            return f"{message} ({place.partition(' panicked at ')[2].rstrip(':')})"
+    return ""

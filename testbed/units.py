@@ -173,14 +173,18 @@ def in_unit(value: float | None, unit: str, reference: float) -> str:
     """
     if value is None:
         return "nothing"
-    if unit == "%":
-        return f"{plain(value)} %"
+    factor, name = readable(unit, reference)
+    return f"{plain(value * factor)} {name}".strip()
+
+
+def readable(unit: str, reference: float) -> tuple[float, str]:
+    """The unit in which a reference reads best: what to multiply a value in `unit` by, and the unit's name."""
     kind = next((kind for kind in ("rate", "time", "bytes") if unit in UNITS[kind]), "")
     if not kind or not reference:
-        return f"{plain(value)} {unit if unit != '1' else ''}".strip()
+        return 1.0, unit if unit != "1" else ""
     size = float(UNITS[kind][unit])
     scale, name = scale_of(reference * size, kind)
-    return f"{plain(value * size / scale)} {name}"
+    return size / scale, name
 
 
 def plain(value: float | None) -> str:

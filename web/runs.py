@@ -191,8 +191,8 @@ def _programs(run: RunRow, report: Report | None) -> list[_Program]:
                 continue
             began_ns = program.started_monotonic_ns
             lasted_s = None if began_ns is None else (program.ended_monotonic_ns - began_ns) / 1e9
-            names = [f"{commands.FOLDER}/{flow}.{role}.{ending}" for ending in (commands.OUTPUT, commands.ERRORS)]
-            kept = [name for name in names if name in written]
+            outputs = (commands.output_file(flow, role, ending) for ending in (commands.OUTPUT, commands.ERRORS))
+            kept = [name for name in (f"{commands.FOLDER}/{output}" for output in outputs) if name in written]
             rows.append(_Program(flow, role, commands.ending(program), lasted_s, kept))
     return rows
 

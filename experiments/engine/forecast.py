@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from experiments.engine.governor import RULES
-from experiments.language.backends import SIM, VIRTUAL_KERNEL, in_virtual_time
+from experiments.language.backends import PHYSICAL, SIM, in_virtual_time
 from experiments.language.campaign import Run
 from experiments.language.routes import PACKET_BYTES, Route, route
 from testbed.scenario import DIRECTIONS, Direction, Document, LinkSpec, Scenario, ScenarioDocument
@@ -56,6 +56,26 @@ class Forecast:
     based_on: int
 
 
+@dataclass(frozen=True)
+class _Traffic:
+    """Estimated packets of a run."""
+
+    #: In all captures.
+    captured: float
+    #: Over all links: a packet counts once for each.
+    crossings: float
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """The estimate for one run."""
+
+    time_s: float
+    disk_bytes: float
+    #: CPU time in real time, in s; 0 in virtual time, where it is the time.
+    cpu_s: float
+
+
 def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs: int | None = None) -> Forecast:
     """Time and disk of runs.
 
@@ -67,43 +87,94 @@ def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs
     """
     if not runs:
         return Forecast(0, 0.0, 0.0, 0, len(history))
-    virtual = in_virtual_time(runs[0].backend)
-    cost_s = _sim_s if runs[0].backend == SIM else _virtual_kernel_s
-    of_point: dict[str, list[HistoryRow]] = {}
-    for past in history:
-        of_point.setdefault(_point(past.scenario), []).append(past)
-    modelled = [_modelled_bytes(past.scenario.scenario) for past in history]
-    scale = sum(past.bytes for past in history) / sum(modelled) if modelled else 1.0
-    took = _taken(history, virtual)
-    virtual_scale = sum(took) / sum(cost_s(past.scenario.scenario) for past in history) if virtual and took else 1.0
-    disk = time_s = longest_s = 0.0
-    cpu_s = 0.0
-    for run in runs:
-        scenario = run.scenario
-        same = of_point.get(_point(run.document), [])
-        disk += _mean([past.bytes for past in same]) if same else scale * _modelled_bytes(scenario)
-        known = _taken(same, virtual)
-        if virtual:
-            one_s = _mean(known) if known else virtual_scale * cost_s(scenario)
-        else:
-            length_s = _length_s(scenario)
-            one_s = max(length_s, _mean(known)) + OVERHEAD_S if known else length_s + OVERHEAD_S
-            cpu_s += CPU_S_A_RUN + CPU_S_A_SECOND * length_s + CPU_S_A_PACKET * captured_packets(scenario)
-        time_s += one_s
-        longest_s = max(longest_s, one_s)
-    if virtual:
-        cells = min(jobs or cpus, len(runs))
-    elif runs[0].backend == "physical":
-        # A lab is one testbed, so `jobs` has no effect.
-        cells = 1
-    else:
-        seen = sorted(past.batch.cells for past in history if past.batch.cells)
+    return Forecaster(runs[0].backend, history, cpus, jobs).forecast(runs)
+
+
+class Forecaster:
+    """Forecasts for several sets of runs of one backend, from the same history. Each point is estimated once.
+
+    Args:
+        backend: of the runs.
+        history: of Store.history, for that backend.
+        cpus: number of CPUs.
+        jobs: maximum number of cells, if the user set it.
+    """
+
+    def __init__(self, backend: str, history: Sequence[HistoryRow], cpus: int, jobs: int | None = None) -> None:
+        self._backend, self._history, self._cpus, self._jobs = backend, history, cpus, jobs
+        self._is_virtual = in_virtual_time(backend)
+        self._of_point: dict[str, list[HistoryRow]] = {}
+        for past in history:
+            self._of_point.setdefault(_point(past.scenario), []).append(past)
+        self._traffic: dict[str, _Traffic] = {}
+        modelled = [
+            _modelled_bytes(self._traffic_of(point, past.scenario.scenario))
+            for point, rows in self._of_point.items()
+            for past in rows
+        ]
+        self._scale = sum(past.bytes for past in history) / sum(modelled) if modelled else 1.0
+        took = _taken(history, self._is_virtual)
+        self._virtual_scale = 1.0
+        if self._is_virtual and took:
+            self._virtual_scale = sum(took) / sum(
+                _virtual_s(backend, past.scenario.scenario, self._traffic_of(point, past.scenario.scenario))
+                for point, rows in self._of_point.items()
+                for past in rows
+            )
+        self._costs: dict[str, _Cost] = {}
+        self._cost_of_run: dict[str, _Cost] = {}
+
+    def forecast(self, runs: Sequence[Run]) -> Forecast:
+        """Time and disk of runs."""
+        if not runs:
+            return Forecast(0, 0.0, 0.0, 0, len(self._history))
+        costs = [self._cost(run) for run in runs]
+        time_s, longest_s = sum(cost.time_s for cost in costs), max(cost.time_s for cost in costs)
+        cells = self._cells(len(runs), sum(cost.cpu_s for cost in costs) / time_s)
+        # At the end some cells have no run left.
+        whole_s = max(longest_s, time_s / cells + longest_s * (1 - 1 / cells) / 2)
+        disk_bytes = sum(cost.disk_bytes for cost in costs)
+        return Forecast(
+            len(runs), whole_s + (0.0 if self._is_virtual else BUILD_S), disk_bytes, cells, len(self._history)
+        )
+
+    def _cells(self, runs: int, busy: float) -> int:
+        """Runs at the same time, each of which keeps this share of a CPU busy."""
+        if self._is_virtual:
+            return min(self._jobs or self._cpus, runs)
+        if self._backend == PHYSICAL:
+            # A lab is one testbed, so `jobs` has no effect.
+            return 1
+        seen = sorted(past.batch.cells for past in self._history if past.batch.cells)
         measured = seen[(9 * len(seen)) // 10] if len(seen) >= 8 else None
-        fit = measured or max(1, math.floor(RULES.room * cpus / (cpu_s / time_s)))
-        cells = min(jobs or fit, len(runs))
-    # At the end some cells have no run left.
-    whole_s = max(longest_s, time_s / cells + longest_s * (1 - 1 / cells) / 2) + (0.0 if virtual else BUILD_S)
-    return Forecast(len(runs), whole_s, disk, cells, len(history))
+        fit = measured or max(1, math.floor(RULES.room * self._cpus / busy))
+        return min(self._jobs or fit, runs)
+
+    def _cost(self, run: Run) -> _Cost:
+        cost = self._cost_of_run.get(run.id)
+        if cost is None:
+            point = _point(run.document)
+            # Repetitions differ by what varies only.
+            if point not in self._costs:
+                self._costs[point] = self._estimate(point, run.scenario)
+            cost = self._cost_of_run[run.id] = self._costs[point]
+        return cost
+
+    def _estimate(self, point: str, scenario: Scenario) -> _Cost:
+        same, traffic = self._of_point.get(point, []), self._traffic_of(point, scenario)
+        disk_bytes = _mean([past.bytes for past in same]) if same else self._scale * _modelled_bytes(traffic)
+        known = _taken(same, self._is_virtual)
+        if self._is_virtual:
+            modelled_s = self._virtual_scale * _virtual_s(self._backend, scenario, traffic)
+            return _Cost(_mean(known) if known else modelled_s, disk_bytes, 0.0)
+        length_s = _length_s(scenario)
+        cpu_s = CPU_S_A_RUN + CPU_S_A_SECOND * length_s + CPU_S_A_PACKET * traffic.captured
+        return _Cost((max(length_s, _mean(known)) if known else length_s) + OVERHEAD_S, disk_bytes, cpu_s)
+
+    def _traffic_of(self, point: str, scenario: Scenario) -> _Traffic:
+        if point not in self._traffic:
+            self._traffic[point] = _traffic(scenario)
+        return self._traffic[point]
 
 
 def _taken(history: Sequence[HistoryRow], virtual: bool) -> list[float]:
@@ -117,9 +188,9 @@ def _taken(history: Sequence[HistoryRow], virtual: bool) -> list[float]:
 
 def effort_s(run: Run) -> float:
     """Cost of a run relative to others of its backend: its duration in real time, its CPU time in virtual time."""
-    if run.backend == SIM:
-        return _sim_s(run.scenario)
-    return _virtual_kernel_s(run.scenario) if run.backend == VIRTUAL_KERNEL else _length_s(run.scenario)
+    if not in_virtual_time(run.backend):
+        return _length_s(run.scenario)
+    return _virtual_s(run.backend, run.scenario, _traffic(run.scenario))
 
 
 def _length_s(scenario: Scenario) -> float:
@@ -137,12 +208,12 @@ def _length_s(scenario: Scenario) -> float:
 
 def captured_packets(scenario: Scenario) -> float:
     """Estimated number of packets in all captures of a run."""
-    return _packets(scenario, lambda hops: _captures(scenario, hops))
+    return _traffic(scenario).captured
 
 
-def _packets(scenario: Scenario, times: Callable[[Route], int]) -> float:
-    """Estimated packets of all flows, each multiplied by `times` of its route."""
-    total = 0.0
+def _traffic(scenario: Scenario) -> _Traffic:
+    """Estimated packets of all flows."""
+    captured = crossings = 0.0
     ways = [(flow, route(scenario, flow.from_, flow.to)) for flow in scenario.workload]
     load: dict[tuple[str, str], int] = {}
     for _, hops in ways:
@@ -159,8 +230,10 @@ def _packets(scenario: Scenario, times: Callable[[Route], int]) -> float:
         packets = rate_bps * max(end_s - flow.start_s, 0.0) / (8 * PACKET_BYTES)
         if flow.bytes:
             packets = min(packets, flow.bytes / PACKET_BYTES)
-        total += packets * (1 + 1 / PER_ACK) * times(hops)
-    return total
+        packets *= 1 + 1 / PER_ACK
+        captured += packets * _captures(scenario, hops)
+        crossings += packets * len(hops)
+    return _Traffic(captured, crossings)
 
 
 def _captures(scenario: Scenario, hops: Route) -> int:
@@ -169,18 +242,15 @@ def _captures(scenario: Scenario, hops: Route) -> int:
     return sum(not at or f"{end}:{link.name}" in at for link, _ in hops for end in link.ends)
 
 
-def _modelled_bytes(scenario: Scenario) -> float:
-    return BYTES_A_RUN + BYTES_A_PACKET * captured_packets(scenario)
+def _modelled_bytes(traffic: _Traffic) -> float:
+    return BYTES_A_RUN + BYTES_A_PACKET * traffic.captured
 
 
-def _virtual_kernel_s(scenario: Scenario) -> float:
-    """CPU time of a run on a kernel in virtual time, in s."""
-    return VIRTUAL_S_A_RUN + VIRTUAL_S_A_SECOND * scenario.duration_s + VIRTUAL_S_A_PACKET * captured_packets(scenario)
-
-
-def _sim_s(scenario: Scenario) -> float:
-    crossings = _packets(scenario, len)
-    return SIM_S_A_RUN + SIM_S_A_PACKET * captured_packets(scenario) + SIM_S_A_CROSSING * crossings
+def _virtual_s(backend: str, scenario: Scenario, traffic: _Traffic) -> float:
+    """CPU time of a run in virtual time, in s."""
+    if backend == SIM:
+        return SIM_S_A_RUN + SIM_S_A_PACKET * traffic.captured + SIM_S_A_CROSSING * traffic.crossings
+    return VIRTUAL_S_A_RUN + VIRTUAL_S_A_SECOND * scenario.duration_s + VIRTUAL_S_A_PACKET * traffic.captured
 
 
 def _point(scenario: ScenarioDocument) -> str:

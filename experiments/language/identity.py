@@ -51,12 +51,16 @@ def canonical_json(value: Any) -> str:
 
 
 def _integers(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _integers(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_integers(item) for item in value]
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
+    match value:
+        # Most values are these, and asking whether something is a mapping takes longest.
+        case str() | int() | None:
+            return value
+        case float():
+            return int(value) if value.is_integer() and abs(value) < 2**53 else value
+        case list() | tuple():
+            return [_integers(item) for item in value]
+        case Mapping():
+            return {key: _integers(item) for key, item in value.items()}
     return value
 
 

@@ -21,14 +21,16 @@ def route(scenario: Scenario, source: str, target: str) -> Route:
     """
     if any(node.routes for node in scenario.nodes):
         return planned(make_plan(scenario.nodes, scenario.links), scenario.links, source, target) or ()
+    of_node: dict[str, list[LinkSpec]] = {}
+    for link in scenario.links:
+        for end in link.ends:
+            of_node.setdefault(end, []).append(link)
     routes: dict[str, list[tuple[LinkSpec, Direction]]] = {source: []}
     edge = [source]
     while edge and target not in routes:
         following = []
         for node in edge:
-            for link in scenario.links:
-                if node not in link.ends:
-                    continue
+            for link in of_node.get(node, ()):
                 for neighbour in link.ends:
                     if neighbour not in routes:
                         side: Direction = "forward" if link.ends.index(node) < link.ends.index(neighbour) else "reverse"

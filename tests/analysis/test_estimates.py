@@ -37,6 +37,21 @@ def test_an_estimate_is_stated_in_one_way(values: list[float], unit: str, text: 
     assert Estimate(tuple(values), bounds).text(unit) == text
 
 
+@pytest.mark.parametrize(
+    ("mean", "half", "sign", "text"),
+    [
+        (12.34, 1.06, "", "12.3 ± 1.1"),
+        (698321.4, 130.0, "", "698321 ± 130"),
+        (-7.0, 3.0, "+", "-7.0 ± 3.0"),
+        (15.1234, 0.756, "+", "+15.12 ± 0.76"),
+        (0.00012345, 0.000031, "", "0.000123 ± 0.000031"),
+        (1.0, 1e-9, "", "1.000000 ± 0.000000"),
+    ],
+)
+def test_a_mean_has_the_digits_that_its_half_width_leaves(mean: float, half: float, sign: str, text: str) -> None:
+    assert estimates.plus_minus(mean, half, "+" if sign else "") == text
+
+
 def test_intervals_stay_within_the_bounds_of_the_metric() -> None:
     draw = random.Random(3)
     cut = 0

@@ -18,7 +18,7 @@ from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict
 
-from analysis.estimates import AT_LEAST_0, Bounds, Estimate
+from analysis.estimates import AT_LEAST_0, Bounds, Estimate, plus_minus
 from analysis.scorecard import results_table
 from analysis.statistics import Compared, compare_all
 from analysis.store import Store
@@ -217,14 +217,8 @@ def _difference(pair: tuple[Point, Point], judged: Compared) -> str:
         return judged.verdict
     changes = [after - before for before, after in zip(pair[0].perturbed, pair[1].perturbed, strict=True)]
     kept = sum(change * result.value > 0 for change in changes)
-    half = "" if result.half is None else f" ± {_plain(result.half, '', 2)}"
-    return f"{_plain(result.value, '+', 3)}{half}" + ("" if kept == len(changes) else f" ({kept} of {len(changes)})")
-
-
-def _plain(value: float, sign: str, digits: int) -> str:
-    """A number with so many significant digits, and without an exponent."""
-    rounded = float(f"{value:.{digits}g}")
-    return f"{rounded:{sign}.0f}" if abs(rounded) >= 10 ** (digits - 1) else f"{rounded:{sign}.{digits}g}"
+    shown = plus_minus(result.value, result.half, "+") if result.half else f"{result.value:+.3f}"
+    return shown + ("" if kept == len(changes) else f" ({kept} of {len(changes)})")
 
 
 def markers(study: Study) -> tuple[str, str]:
@@ -262,7 +256,8 @@ def main() -> None:
     try:
         written = Data.model_validate_json(DATA.read_text("utf-8")).points
         collected = {study.campaign: collect(store, study) for study in studies}
-        data = Data(points={name: {**written, **collected}[name] for name in names if name in {**written, **collected}})
+        points = {**written, **collected}
+        data = Data(points={name: points[name] for name in names if name in points})
     except ValueError as error:
         sys.exit(str(error))
     finally:

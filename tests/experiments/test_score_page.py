@@ -42,7 +42,7 @@ def test_a_row_has_published_measured_verdict_and_what_was_chosen() -> None:
     text = page([passing, failing, both, computed], [choice])
     assert rows(text) == {
         "asym-x": [
-            "`asym-x`<br>A title", "Reno throughput: 6.95 Mbit/s", "6.54 ± 0.1 Mbit/s<br>1 of 1 orderings (1 as ties)",
+            "`asym-x`<br>A title", "Reno throughput: 6.95 Mbit/s", "6.54 ± 0.10 Mbit/s<br>1 of 1 orderings (1 as ties)",
             "pass", "`stack.ack_every`",
         ],
         "asym-y": [
@@ -50,8 +50,8 @@ def test_a_row_has_published_measured_verdict_and_what_was_chosen() -> None:
             "**fail**",
         ],
         "ton-x": [
-            "`ton-x`<br>A title", "Reno throughput: 6.95 Mbit/s", "7 ± 0.1 Mbit/s<br>1 of 1 orderings",
-            "**9 ± 0.1 Mbit/s**<br>1 of 1 orderings", "sim: pass<br>emulated: **fail**",
+            "`ton-x`<br>A title", "Reno throughput: 6.95 Mbit/s", "7.00 ± 0.10 Mbit/s<br>1 of 1 orderings",
+            "**9.00 ± 0.10 Mbit/s**<br>1 of 1 orderings", "sim: pass<br>emulated: **fail**",
         ],
         "aq-x": [
             "`aq-x`<br>A title", "Reno throughput: 6.95 Mbit/s", "6.95 Mbit/s<br>1 of 1 orderings", "pass",
@@ -66,5 +66,5 @@ def test_of_many_values_those_outside_the_tolerance_are_listed() -> None:
     text = page([artefact("acq-x", "acq", score("sim", *many, value(1e6, within=False, label="odd")))], [])
     row = rows(text)["acq-x"]
     assert row[1:3] == [
-        "odd throughput: 6.95 Mbit/s", f"**1 ± 0.1 Mbit/s**<br>{MOST} of {MOST + 1} values<br>1 of 1 orderings",
+        "odd throughput: 6.95 Mbit/s", f"**1.00 ± 0.10 Mbit/s**<br>{MOST} of {MOST + 1} values<br>1 of 1 orderings",
     ]  # fmt: skip
