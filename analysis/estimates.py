@@ -122,6 +122,15 @@ class Estimate:
         return ", ".join(f"{value / scale:.3g}" for value in self.values) + suffix
 
 
+def relative_text(change: float | None) -> str:
+    """A relative change after a difference, " (+12 %)"; empty from ten times on, where it says little."""
+    if change is None or abs(change) >= 10:
+        return ""
+    percent = change * 100
+    shown = f"{percent:+.1g}" if 0 < abs(percent) < 1 else f"{percent:+.0f}"
+    return f" ({shown} %)".replace("-", "−")
+
+
 def decimals(half: float) -> int:
     """Decimals with which two digits of an interval's half-width are written, and the value it belongs to."""
     return max(1 - math.floor(math.log10(half)), 0) if half > 0 else 0
