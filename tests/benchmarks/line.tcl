@@ -1,6 +1,6 @@
 # The settings of experiments/ns2 for ns-2.
 # usage: ns line.tcl SETTING SEED SECONDS DELACK STRETCH
-#   SETTING:  two-flows, main, table1, two-way, two-rtts
+#   SETTING:  two-flows, main, table1, two-way, two-rtts, loss (one packet of data in a thousand)
 #   DELACK:   0 or 1
 #   STRETCH:  the wires of the servers, and those of the clients, are longer by random times from 0 to this (s)
 # Prints, per direction, bit/s of whole packets acknowledged after the warm-up, for two-rtts those of each flow as well, and the time
@@ -21,12 +21,22 @@ if {$setting == "table1"} {
     array set p {down 10Mb down_s 20ms up 128kb up_s 20ms queue 50 packet 960 warm 5 wire 100Mb wires 1000}
 } elseif {$setting == "two-rtts"} {
     array set p {down 10Mb down_s 5ms up 10Mb up_s 5ms queue 50 packet 960 warm 5 wire 100Mb wires 1000}
+} elseif {$setting == "loss"} {
+    array set p {down 10Mb down_s 20ms up 10Mb up_s 20ms queue 200 packet 960 warm 5 wire 100Mb wires 1000}
 } else {
     array set p {down 10Mb down_s 5ms up 1Mb up_s 5ms queue 50 packet 1460 warm 5 wire 100Mb wires 1000}
 }
 $ns simplex-link $left $right $p(down) $p(down_s) DropTail
 $ns simplex-link $right $left $p(up) $p(up_s) DropTail
 $ns queue-limit $left $right $p(queue)
+if {$setting == "loss"} {
+    set losses [new ErrorModel]
+    $losses unit pkt
+    $losses set rate_ 0.001
+    $losses ranvar [new RandomVariable/Uniform]
+    $losses drop-target [new Agent/Null]
+    $ns lossmodel $losses $left $right
+}
 $ns queue-limit $right $left [expr {$setting == "two-way" ? 20 : $p(queue)}]
 
 proc wire {a b delay} {
@@ -78,6 +88,7 @@ switch $setting {
         flow down 0.005 0.005 [draw 0 0.1]
         flow up 0.005 0.005 [draw 0 0.1]
     }
+    loss { flow down 0.005 0.005 [draw 0 0.1] }
     two-rtts {
         flow down 0.005 0.005 [draw 0 0.1]
         flow down 0.095 0.005 [draw 0 0.1]
@@ -110,6 +121,8 @@ $ns at $seconds {
             puts "$name [expr ([$tcp set ack_] - $before($tcp)) * ($p(packet) + 40) * 8.0 / ($seconds - $p(warm))]"
         }
     }
+    puts "retransmissions [[lindex $flows(down) 0] set nrexmitpack_]"
+    puts "timeouts [[lindex $flows(down) 0] set nrexmit_]"
     puts "cwnd [expr $sum / $samples]"
     exit 0
 }

@@ -54,6 +54,12 @@ def _two_way(title: str, campaign: str, name: str, seconds: int, ack_every: int)
     )
 
 
+def _lossy(title: str, ack_every: int) -> Setting:
+    return Setting(
+        title, "loss", (f"stack.ack_every={ack_every}",), ("loss", "60", str(ack_every - 1), "0"), {"down": "download"}
+    )
+
+
 TWO_FLOWS = _two_way("two flows, 60 s", "aq-two-flows", "two-flows", 60, 1)
 TABLE_1 = Setting(
     "asym table 1, Reno", "asym-table1-reno", ("network.access.rate=10 Mbit/s",), ("table1", "50", "0", "0"),
@@ -71,6 +77,8 @@ SETTINGS = (
     Setting(
         "round trips of 22 and 202 ms", "two-rtts", (), ("two-rtts", "60", "0", "0"), {"short": "short", "long": "long"}
     ),
+    _lossy("random loss of 0.1 %", 1),
+    _lossy("random loss of 0.1 %, delayed acks", 2),
 )
 
 
@@ -83,7 +91,7 @@ def differences(setting: Setting) -> list[Setting]:
     if setting.campaign == "two-way":
         limits["reverse"] = 20
     removed = {"queues of n - 1": [f"network.{way}.queue.limit={most - 1} packets" for way, most in limits.items()]}
-    if setting.campaign == "two-rtts":
+    if setting.campaign in ("two-rtts", "loss"):
         removed = {}
     if table_1:
         removed["acks of 40 bytes"] = ["network.reverse.rate=192 kbit/s", "network.reverse.header_compression=none"]

@@ -13,7 +13,8 @@
 //! retransmit (8.4). Differs from the source, which is silent, in: SYN, FIN, RST and acks with SACK blocks are never removed either.
 //!
 //! Options that the paper allows for: remove only a fraction of the redundant acks, fixed or equal to the fill level of the
-//! queue, the oldest or random ones (6.2). Filter duplicate acks too, and mark later ones for a fast retransmit once enough were
+//! queue, the oldest or random ones (6.2). Let so many acks of a connection wait before any is removed (Barakat and Altman 2000,
+//! static filtering, which acq compares with: one ack is too aggressive for bursts of them in slow start). Filter duplicate acks too, and mark later ones for a fast retransmit once enough were
 //! filtered (6.3); this needs a count per connection. Put the new ack in the place of the first one removed (ns).
 
 use backchannel_core::event::{EventKind, Events};
@@ -27,6 +28,26 @@ use rustc_hash::FxHashMap;
 use crate::ack_queue::AckQueue;
 use crate::limit::{Limit, BUFFER, LIMIT};
 use crate::Context;
+
+/// Options of policies that can filter their queue of acks.
+pub(crate) const FILTER: Param =
+    Param::new("filter", Unit::Flag, Preset::Flag(false), "apply ack filtering to the queue of acks (AF in acq 3.3)");
+pub(crate) const ALLOWED_ACKS: Param = Param::new(
+    "allowed_acks",
+    Unit::Count,
+    Preset::Absent,
+    "with filter: acks of a connection that may wait, as of ack-filtering; absent: one",
+)
+.at_least(1.0);
+
+/// Acks of a connection that may wait, by these options; `None`: acks are not filtered.
+pub(crate) fn allowed_acks(checked: &CheckedOptions<'_>, policy: &str) -> Result<Option<u64>, String> {
+    match (checked.flag(FILTER.name), checked.count(ALLOWED_ACKS.name)) {
+        (true, allowed) => Ok(Some(allowed.unwrap_or(1))),
+        (false, None) => Ok(None),
+        (false, Some(_)) => Err(format!("policy {policy}: allowed_acks needs filter: true")),
+    }
+}
 
 pub(crate) static ENTRY: Entry = Entry {
     kind: "policy",
@@ -44,6 +65,14 @@ pub(crate) static ENTRY: Entry = Entry {
             "fraction of the redundant acks to remove; absent: all (asym 6.2)",
         ),
         Param::new("by_fullness", Unit::Flag, Preset::Absent, "remove a fraction equal to the fill level of the queue, in packets (asym 6.2); not together with fraction"),
+        Param::new(
+            ALLOWED_ACKS.name,
+            Unit::Count,
+            Preset::Absent,
+            "acks of a connection that may wait; only redundant ones in excess of them are removed, the oldest first (static filtering, \
+             Barakat and Altman 2000); not together with fraction or by_fullness",
+        )
+        .at_least(1.0),
         Param::new("random", Unit::Flag, Preset::Absent, "remove random redundant acks instead of the oldest; needs fraction or by_fullness (asym 6.2)"),
         Param::new("replace_head", Unit::Flag, Preset::Absent, "put the new ack in the place of the first one removed instead of at the tail (ns)"),
         Param::new(
@@ -58,14 +87,15 @@ pub(crate) static ENTRY: Entry = Entry {
 };
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let share = match (checked.number("fraction"), checked.flag("by_fullness")) {
-        (Some(_), true) => return Err("policy ack-filtering: set fraction or by_fullness, not both".into()),
-        (Some(fraction), false) => Share::Fraction(fraction),
-        (None, true) => Share::Fullness,
-        (None, false) => Share::All,
+    let share = match (checked.number("fraction"), checked.flag("by_fullness"), checked.count(ALLOWED_ACKS.name)) {
+        (Some(fraction), false, None) => Share::Fraction(fraction),
+        (None, true, None) => Share::Fullness,
+        (None, false, Some(allowed)) => Share::Beyond(allowed),
+        (None, false, None) => Share::All,
+        _ => return Err("policy ack-filtering: set only one of fraction, by_fullness and allowed_acks".into()),
     };
-    if share == Share::All && checked.flag("random") {
-        return Err("policy ack-filtering: random needs fraction or by_fullness, because without them all redundant acks are removed".into());
+    if matches!(share, Share::All | Share::Beyond(_)) && checked.flag("random") {
+        return Err("policy ack-filtering: random needs fraction or by_fullness, because otherwise the filter says which acks go".into());
     }
     let variant = Variant {
         share,
@@ -86,6 +116,8 @@ pub enum Share {
     Fraction(f64),
     /// The fill level of the queue, rounded up.
     Fullness,
+    /// Those in excess of this number of acks of the connection, the arriving one included.
+    Beyond(u64),
 }
 
 /// Options that the paper allows for.
@@ -101,15 +133,22 @@ pub struct Variant {
     pub mark_dupacks_after: Option<u64>,
 }
 
-/// Removes the acks of `queue` that `newer` makes redundant, and reports them as events.
-pub(crate) fn filter(queue: &mut AckQueue, now: Time, newer: &Packet, events: &mut Events) {
+/// Removes the oldest acks of `queue` that `newer` makes redundant until, with it, at most `allowed` wait, and reports
+/// them as events.
+pub(crate) fn filter(queue: &mut AckQueue, allowed: u64, now: Time, newer: &Packet, events: &mut Events) {
     if !newer.is_pure_ack() {
         return;
     }
-    for place in redundant_to(queue, newer) {
+    let places = redundant_to(queue, newer);
+    for place in places.iter().take(beyond(places.len(), allowed)).copied() {
         let older = queue.take(place).expect("the place holds a packet");
         events.record(now, EventKind::Purged, &older);
     }
+}
+
+/// How many of so many redundant acks are in excess of those that may wait, the arriving one included.
+fn beyond(redundant: usize, allowed: u64) -> usize {
+    (redundant + 1).saturating_sub(allowed as usize)
 }
 
 /// Places of the acks that a newer pure ack makes redundant, oldest first.
@@ -175,12 +214,13 @@ impl AckFiltering {
             Share::All if !dupacks => redundant_to(&self.queue, newer),
             _ => self.queue.acks_of(newer).filter(|place| self.queue.at(*place).is_some_and(removable)).collect(),
         };
-        let share = match self.variant.share {
-            Share::All => 1.0,
-            Share::Fraction(fraction) => fraction,
-            Share::Fullness => self.queue.len() as f64 / self.limit.packets as f64,
+        let of_redundant = |share: f64| (share * places.len() as f64).ceil() as usize;
+        let count = match self.variant.share {
+            Share::All => places.len(),
+            Share::Fraction(fraction) => of_redundant(fraction),
+            Share::Fullness => of_redundant(self.queue.len() as f64 / self.limit.packets as f64),
+            Share::Beyond(allowed) => beyond(places.len(), allowed),
         };
-        let count = (share * places.len() as f64).ceil() as usize;
         if let Some(rng) = &mut self.variant.random {
             // The first `count` steps of a Fisher-Yates shuffle.
             for chosen in 0..count {
@@ -315,6 +355,17 @@ mod tests {
             queue.enqueue(Time::ZERO, packet, &mut events);
         }
         (drain(&mut queue, &mut events), events)
+    }
+
+    #[test]
+    fn only_acks_in_excess_of_those_allowed_are_removed() {
+        let allowing = |allowed| Variant { share: Share::Beyond(allowed), ..Variant::default() };
+        let arrivals = || vec![ack(1), data(7, 960), ack(2), ack(3), ack(4)];
+        assert_eq!(left_with(allowing(1), arrivals()).0, [7, 4]);
+        assert_eq!(left_with(allowing(2), arrivals()).0, [7, 3, 4]);
+        assert_eq!(left_with(allowing(4), arrivals()).0, [1, 7, 2, 3, 4]);
+        let other = Segment { id: 8, flow: 1, ack: 5, ..Segment::default() }.packet();
+        assert_eq!(left_with(allowing(1), vec![ack(1), other, ack(2)]).0, [8, 2], "each connection has its own");
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl AcksFirst {
 impl Policy for AcksFirst {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
         if self.filtering {
-            ack_filter::filter(&mut self.acks, now, &packet, events);
+            ack_filter::filter(&mut self.acks, 1, now, &packet, events);
         }
         if !self.limit.admits(self.len_packets(), self.len_bytes(), &packet) {
             events.record(now, EventKind::DroppedFull, &packet);

@@ -24,7 +24,8 @@ use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, U
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
-use crate::cbq5050::{BOUNDED, CLASS_LIMIT, FILTER};
+use crate::ack_filter::{self, ALLOWED_ACKS, FILTER};
+use crate::cbq5050::{BOUNDED, CLASS_LIMIT};
 use crate::classes::{Class, Classes};
 use crate::limit::{Limit, BUFFER};
 use crate::meter::Intervals;
@@ -40,6 +41,7 @@ pub(crate) static ENTRY: Entry = Entry {
         CLASS_LIMIT,
         BUFFER,
         FILTER,
+        ALLOWED_ACKS,
         Param::new(
             "period_s",
             Unit::Time,
@@ -85,7 +87,7 @@ pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<B
     let number = |name| checked.number(name).expect("it has a default");
     let parameters = Parameters {
         limit: Limit::of(checked),
-        filter: checked.flag(FILTER.name),
+        allowed_acks: ack_filter::allowed_acks(checked, "acq")?,
         bounded: checked.flag(BOUNDED.name),
         period_s: number("period_s"),
         gamma_kbps2: number("gamma"),
@@ -102,8 +104,8 @@ pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<B
 pub struct Parameters {
     /// Capacity of each class's buffer.
     pub limit: Limit,
-    /// Filter the queue of acks.
-    pub filter: bool,
+    /// Acks of a connection that may wait; `None`: they are not filtered.
+    pub allowed_acks: Option<u64>,
     /// Classes do not borrow from each other.
     pub bounded: bool,
     /// T, seconds.
@@ -196,7 +198,7 @@ impl Policy for Acq {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
         self.update(now);
         let class = if packet.is_pure_ack() { Class::Acks } else { Class::Data };
-        self.classes.push(class, self.parameters.filter, now, packet, events);
+        self.classes.push(class, self.parameters.allowed_acks, now, packet, events);
     }
 
     fn dequeue(&mut self, now: Time, _: &mut Events) -> Option<Packet> {
@@ -246,7 +248,7 @@ mod tests {
     /// The setting of acq 3.2, with the rates that the catalogue infers.
     const PAPER: Parameters = Parameters {
         limit: Limit { packets: 40, bytes: None },
-        filter: false,
+        allowed_acks: None,
         bounded: false,
         period_s: 10.0,
         gamma_kbps2: 50.0,
@@ -377,7 +379,7 @@ mod tests {
 
     #[test]
     fn with_the_filter_one_ack_waits() {
-        let (mut acq, mut events) = (Acq::new(Parameters { filter: true, ..PAPER }), Events::default());
+        let (mut acq, mut events) = (Acq::new(Parameters { allowed_acks: Some(1), ..PAPER }), Events::default());
         for packet in [data(1, 960), ack(11), ack(12)] {
             acq.enqueue(Time::ZERO, packet, &mut events);
         }

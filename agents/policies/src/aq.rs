@@ -282,7 +282,7 @@ impl Policy for AsymmetricQueueing {
             packet.is_pure_ack()
         };
         let class = if is_ack { Class::Acks } else { Class::Data };
-        self.classes.push(class, false, now, packet, events);
+        self.classes.push(class, None, now, packet, events);
     }
 
     fn dequeue(&mut self, now: Time, _: &mut Events) -> Option<Packet> {

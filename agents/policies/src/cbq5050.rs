@@ -7,6 +7,7 @@ use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, U
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
+use crate::ack_filter::{self, ALLOWED_ACKS, FILTER};
 use crate::classes::{Class, Classes};
 use crate::limit::{Limit, BUFFER};
 use crate::Context;
@@ -19,10 +20,6 @@ pub(crate) const CLASS_LIMIT: Param = Param::new(
     "capacity of each class's queue in packets (acq 3)",
 )
 .at_least(1.0);
-
-/// Option of policies that can filter acks.
-pub(crate) const FILTER: Param =
-    Param::new("filter", Unit::Flag, Preset::Flag(false), "apply ack filtering to the queue of acks (AF in acq 3.3)");
 
 /// Option of policies whose classes can be bounded.
 pub(crate) const BOUNDED: Param = Param::new(
@@ -42,6 +39,7 @@ pub(crate) static ENTRY: Entry = Entry {
         CLASS_LIMIT,
         BUFFER,
         FILTER,
+        ALLOWED_ACKS,
         Param::new("ack_share", Unit::Fraction, Preset::Number(0.5), "share of the line for acks while both classes wait; data gets the rest"),
         BOUNDED,
         Param::new("rate_bps", Unit::Rate, Preset::Absent, "rate that bounded classes share, for lines whose framing or compression changes packet sizes; absent: the line's rate")
@@ -51,7 +49,7 @@ pub(crate) static ENTRY: Entry = Entry {
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
     let share = checked.number("ack_share").expect("it has a default");
-    let mut halves = Halves::new(Limit::of(checked), share, checked.flag(FILTER.name));
+    let mut halves = Halves::new(Limit::of(checked), share, ack_filter::allowed_acks(checked, "cbq-5050")?);
     if checked.flag(BOUNDED.name) {
         let rate_bps = checked.number("rate_bps");
         let line_bps = rate_bps.or(context.rate_bps.map(|bps| bps as f64)).ok_or(
@@ -66,23 +64,25 @@ pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<B
 #[derive(Debug)]
 pub struct Halves {
     classes: Classes,
-    filtering: bool,
+    /// Acks of a connection that may wait; `None`: they are not filtered.
+    allowed_acks: Option<u64>,
     /// The shared rate is the line's and changes with it.
     follows_line: bool,
 }
 
 impl Halves {
-    /// Empty queues of at most `limit` each; acks get `ack_share` of the line.
-    pub fn new(limit: impl Into<Limit>, ack_share: f64, filtering: bool) -> Halves {
+    /// Empty queues of at most `limit` each; acks get `ack_share` of the line, and with
+    /// `allowed_acks` only so many of a connection wait.
+    pub fn new(limit: impl Into<Limit>, ack_share: f64, allowed_acks: Option<u64>) -> Halves {
         let limit = limit.into();
-        Halves { classes: Classes::new(limit, limit, ack_share), filtering, follows_line: false }
+        Halves { classes: Classes::new(limit, limit, ack_share), allowed_acks, follows_line: false }
     }
 }
 
 impl Policy for Halves {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
         let class = if packet.is_pure_ack() { Class::Acks } else { Class::Data };
-        self.classes.push(class, self.filtering, now, packet, events);
+        self.classes.push(class, self.allowed_acks, now, packet, events);
     }
 
     fn dequeue(&mut self, now: Time, _: &mut Events) -> Option<Packet> {
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn five_acks_of_40_bytes_are_sent_per_200_bytes_of_data() {
-        let (mut queue, mut events) = (Halves::new(40, 0.5, false), Events::default());
+        let (mut queue, mut events) = (Halves::new(40, 0.5, None), Events::default());
         for id in 1..=2 {
             queue.enqueue(Time::ZERO, data(id, 160), &mut events);
         }
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_full_class_does_not_affect_the_other() {
-        let (mut queue, mut events) = (Halves::new(1, 0.5, false), Events::default());
+        let (mut queue, mut events) = (Halves::new(1, 0.5, None), Events::default());
         for packet in [data(1, 960), data(2, 960), ack(11), ack(12)] {
             queue.enqueue(Time::ZERO, packet, &mut events);
         }
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn with_the_filter_only_the_newest_ack_waits() {
-        let (mut queue, mut events) = (Halves::new(9, 0.5, true), Events::default());
+        let (mut queue, mut events) = (Halves::new(9, 0.5, Some(1)), Events::default());
         for packet in [ack(11), ack(12), data(1, 960)] {
             queue.enqueue(Time::ZERO, packet, &mut events);
         }

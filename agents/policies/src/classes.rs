@@ -123,12 +123,20 @@ impl Classes {
         }
     }
 
-    /// Enqueues a packet; `filtering` removes the acks that it makes redundant.
-    pub(crate) fn push(&mut self, class: Class, filtering: bool, now: Time, packet: Packet, events: &mut Events) {
+    /// Enqueues a packet. With `allowed_acks`, acks that it makes redundant are removed until only so many of its connection
+    /// wait.
+    pub(crate) fn push(
+        &mut self,
+        class: Class,
+        allowed_acks: Option<u64>,
+        now: Time,
+        packet: Packet,
+        events: &mut Events,
+    ) {
         let i = class as usize;
         let queue = &mut self.queues[i];
-        if filtering && class == Class::Acks {
-            ack_filter::filter(queue, now, &packet, events);
+        if let (Class::Acks, Some(allowed)) = (class, allowed_acks) {
+            ack_filter::filter(queue, allowed, now, &packet, events);
         }
         if self.limits[i].admits(queue.len(), queue.bytes(), &packet) {
             queue.push(packet);
@@ -216,8 +224,8 @@ mod tests {
     fn served(share: f64, packets: usize) -> [u64; 2] {
         let (mut classes, mut events) = (Classes::new(100_000, 100_000, share), Events::default());
         for id in 0..40_000 {
-            classes.push(Class::Acks, false, Time::ZERO, ack(id), &mut events);
-            classes.push(Class::Data, false, Time::ZERO, data(u64::from(id), 1460), &mut events);
+            classes.push(Class::Acks, None, Time::ZERO, ack(id), &mut events);
+            classes.push(Class::Data, None, Time::ZERO, data(u64::from(id), 1460), &mut events);
         }
         let mut bytes = [0; 2];
         for _ in 0..packets {
@@ -241,9 +249,9 @@ mod tests {
     fn a_class_of_weight_zero_is_served_when_the_other_is_empty() {
         let (mut classes, mut events) = (Classes::new(9, 9, 0.0), Events::default());
         for packet in [ack(11), ack(12)] {
-            classes.push(Class::Acks, false, Time::ZERO, packet, &mut events);
+            classes.push(Class::Acks, None, Time::ZERO, packet, &mut events);
         }
-        classes.push(Class::Data, false, Time::ZERO, data(1, 960), &mut events);
+        classes.push(Class::Data, None, Time::ZERO, data(1, 960), &mut events);
         let order: Vec<_> = std::iter::from_fn(|| classes.pop(Time::ZERO)).map(|(_, packet)| packet.id).collect();
         assert_eq!(order, [1, 11, 12]);
     }
@@ -254,8 +262,8 @@ mod tests {
             let mut classes = Classes::new(100_000, 100_000, share).bounded(1e6);
             let mut events = Events::default();
             for id in 0..20_000 {
-                classes.push(Class::Acks, false, Time::ZERO, ack(id), &mut events);
-                classes.push(Class::Data, false, Time::ZERO, data(u64::from(id), 1460), &mut events);
+                classes.push(Class::Acks, None, Time::ZERO, ack(id), &mut events);
+                classes.push(Class::Data, None, Time::ZERO, data(u64::from(id), 1460), &mut events);
             }
             let (mut now, mut bytes) = (Time::ZERO, [0.0; 2]);
             while now < Time::from_seconds(3.0) {
@@ -274,7 +282,7 @@ mod tests {
         let mut classes = Classes::new(99, 99, 0.5).bounded(1e6);
         let mut events = Events::default();
         for id in 0..9 {
-            classes.push(Class::Data, false, Time::ZERO, data(id, 960), &mut events);
+            classes.push(Class::Data, None, Time::ZERO, data(id, 960), &mut events);
         }
         // 1000 bytes at 0.5 Mbit/s are 16 ms.
         assert!(classes.pop(Time::ZERO).is_some());
@@ -317,7 +325,7 @@ mod tests {
                     if since[class as usize].is_none() {
                         (since[class as usize], bytes[class as usize]) = (Some(at), 0.0);
                     }
-                    classes.push(class, false, at, packet, &mut events);
+                    classes.push(class, None, at, packet, &mut events);
                     total += 1;
                 }
                 if let Some((class, packet)) = classes.pop(now) {
@@ -349,13 +357,13 @@ mod tests {
     fn an_idle_class_gets_no_credit() {
         let (mut classes, mut events) = (Classes::new(99, 99, 0.5), Events::default());
         for id in 0..20 {
-            classes.push(Class::Data, false, Time::ZERO, data(id, 960), &mut events);
+            classes.push(Class::Data, None, Time::ZERO, data(id, 960), &mut events);
         }
         for _ in 0..10 {
             classes.pop(Time::ZERO);
         }
         for number in 101..=160 {
-            classes.push(Class::Acks, false, Time::ZERO, ack(number), &mut events);
+            classes.push(Class::Acks, None, Time::ZERO, ack(number), &mut events);
         }
         // Ten kilobytes of data went before; had they been saved up, all sixty acks would go now.
         let next: Vec<_> = (0..26).map(|_| classes.pop(Time::ZERO).expect("both wait").0).collect();
@@ -366,15 +374,15 @@ mod tests {
     fn a_replaced_ack_keeps_the_tag_of_its_class() {
         let (mut classes, mut events) = (Classes::new(9, 9, 0.1), Events::default());
         for id in 0..5 {
-            classes.push(Class::Data, true, Time::ZERO, data(id, 960), &mut events);
+            classes.push(Class::Data, Some(1), Time::ZERO, data(id, 960), &mut events);
         }
         // Each ack replaces the last before its class has its turn: 40/0.1 = 400 lies before 1000/0.9 = 1111.
-        classes.push(Class::Acks, true, Time::ZERO, ack(100), &mut events);
-        classes.push(Class::Acks, true, Time::ZERO, ack(200), &mut events);
+        classes.push(Class::Acks, Some(1), Time::ZERO, ack(100), &mut events);
+        classes.push(Class::Acks, Some(1), Time::ZERO, ack(200), &mut events);
         assert_eq!(classes.pop(Time::ZERO).map(|(_, packet)| packet.id), Some(200));
         // The next turn of the acks is at 800, still before the data, and so on: 12 is at 1200, after one of data.
         for (number, expected) in [(300, 300), (400, 0), (500, 500)] {
-            classes.push(Class::Acks, true, Time::ZERO, ack(number), &mut events);
+            classes.push(Class::Acks, Some(1), Time::ZERO, ack(number), &mut events);
             assert_eq!(classes.pop(Time::ZERO).map(|(_, packet)| packet.id), Some(expected), "{number}");
         }
     }
