@@ -55,7 +55,7 @@ def test_which_of_two_is_better(page: Page, address: str, simulated: Simulated) 
     point = f"point={simulated.campaign['campaign']}"
     page.goto(f"{address}/compare?{point}:0&{point}:2")
     sentence = page.locator("p.answer").first
-    expect(sentence).to_contain_text("sweep: policy=droptail, rate=128 kbit/s against sweep: policy=droptail, rate=9.6")
+    expect(sentence).to_contain_text("policy=droptail, rate=128 kbit/s against policy=droptail, rate=9.6 kbit/s, of")
     expect(sentence).to_contain_text(re.compile(r"of \d+ metrics: .*(better|worse|cannot be told apart)"))
     expect(page.locator("#main")).to_contain_text("p by Holm")
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]  # type: ignore[index]
@@ -83,7 +83,7 @@ def test_what_did_a_run_with_counters_do(page: Page, serve: Callable[[Path], str
     counters = "capture: {at: [none], telemetry: false, counters: {every: 0.5 s, at: [bottleneck]}}\n"
     counted = ran(tmp_path, "counted.yaml", DROPPING.replace("name: dropping", "name: counted") + counters)
     page.goto(f"{serve(counted.results)}/runs/{counted.run_id()}")
-    for kind in ("throughput", "window", "queue"):
+    for kind in ("throughput", "cwnd", "queue"):
         plot = drawn(page, kind)
         expect(plot.locator(".u-wrap canvas")).to_be_visible()
         assert page.evaluate(
