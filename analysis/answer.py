@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.estimates import Estimate
+from analysis.estimates import Estimate, relative_text
 from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
 from analysis.results import Quantity, Results, Values
@@ -142,9 +142,9 @@ def _lead(second: Ranked, compared: Compared, unit: str, labels: Mapping[int, st
     if gap.value == 0 and not ends and compared.verdict == "same":
         return f"It is equal, run by run, with {labels[second.point]}."
     size = f"{abs(gap.value) / scale:.3g} {name}".strip()
-    share = f" ({gap.relative * 100:+.0f} %)" if gap.relative is not None and abs(gap.relative) < 10 else ""
     way = "more" if gap.value >= 0 else "less"
-    text = f"That is {size}{share} {way} than with {labels[second.point]}, the next: {second.estimate.text(unit)}"
+    size += relative_text(gap.relative)
+    text = f"That is {size} {way} than with {labels[second.point]}, the next: {second.estimate.text(unit)}"
     if ends:
         low, high = (f"{end / scale:.3g}".replace("-", "−") for end in ends)
         text += f"; interval of the difference {low} to {high} {name}".rstrip()

@@ -33,11 +33,11 @@ RUNS = 25
 MOST_PAGES = 10**9
 #: Names that a message lists.
 MOST_LISTED = 12
-#: Metrics in the table of runs.
-COLUMNS, MOST_COLUMNS = (
+#: Metrics in the table of runs. With the swept fields there are MOST_COLUMNS at first, which a screen has room for.
+COLUMNS, MOST_COLUMNS, LEAST_COLUMNS = (
     "throughput", "goodput", "retransmissions", "latency_p50", "latency_p95", "responsiveness", "call_quality",
     "flow_completion_p50", "completion_time", "direction_fairness",
-), 12  # fmt: skip
+), 7, 3  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ def columns(campaign_id: str) -> list[Kind]:
     chosen = [kind for kind in kinds(campaign_id) if kind.key in picked]
     known = kinds(campaign_id)
     outputs = [kind for kind in known if is_output(kind.name)]
-    return chosen or [*outputs, *(kind for kind in known if kind.name in COLUMNS)][:MOST_COLUMNS]
+    room = max(MOST_COLUMNS - len(axes_of(campaign_id)), LEAST_COLUMNS)
+    return chosen or [*outputs, *(kind for kind in known if kind.name in COLUMNS)][:room]
 
 
 def scenario(campaign_id: str) -> Scenario | None:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request, url_for
 
 from analysis.comparison import verdict
-from analysis.estimates import Estimate, decimals
+from analysis.estimates import Estimate, decimals, relative_text
 from analysis.figures.means import Group, Mean, Means
 from analysis.figures.model import COLOURS, Figure, Series
 from analysis.metrics.registry import estimate
@@ -73,7 +73,7 @@ class Cell:
             scale, name = 0.01, "points"
         sign = "−" if gap.value < 0 else "+"
         share = gap.relative if unit != "fraction" else None
-        relative = f" ({share * 100:+.0f} %)".replace("-", "−") if share is not None and abs(share) < 10 else ""
+        relative = relative_text(share)
         size = abs(gap.value) / scale
         shown = f"{size:.3g}"
         if gap.half is not None:

@@ -7,6 +7,7 @@ from flask import Blueprint, Response, g, jsonify, render_template
 from analysis.store import browse, requests
 from experiments.api import campaign_text
 from web import scorecard
+from web.cache import cached
 
 blueprint = Blueprint("home", __name__)
 
@@ -20,7 +21,7 @@ MOST_CAUSES = 8
 def index() -> str:
     """Home."""
     store = g.store
-    total = browse.count_campaigns(store)
+    total = cached(("count",), lambda: browse.count_campaigns(store))
     return render_template(
         "home.html",
         running=browse.active(store),
@@ -31,10 +32,10 @@ def index() -> str:
         campaigns=browse.campaigns(store, limit=6),
         total=total,
         first_campaign="" if total else campaign_text(FIRST),
-        newest=browse.newest(store),
-        causes=browse.causes(store)[:MOST_CAUSES],
-        unfinished=browse.unfinished(store, 5),
-        counts=browse.counts(store),
+        newest=cached(("newest",), lambda: browse.newest(store)),
+        causes=cached(("causes",), lambda: browse.causes(store)[:MOST_CAUSES]),
+        unfinished=cached(("unfinished",), lambda: browse.unfinished(store, 5)),
+        counts=cached(("counts",), lambda: browse.counts(store)),
         card=scorecard.read(),
     )
 

@@ -142,7 +142,7 @@ def published_for(campaign: CampaignRow) -> list[PublishedValue]:
 
 @blueprint.get("/scorecard")
 def show() -> str:
-    """All artefacts; `paper` and `show` (one of VERDICTS) narrow them."""
+    """All artefacts, those that were run first; `paper` and `show` (one of VERDICTS) narrow them."""
     card = read()
     paper, only = request.args.get("paper", ""), request.args.get("show", "")
     shown = [
@@ -150,6 +150,8 @@ def show() -> str:
         for artefact in card.artefacts
         if (not paper or artefact.paper == paper) and (not only or verdict(artefact) == only)
     ]
+    # Cards without a figure are low; between the others they would leave holes in the wall.
+    shown.sort(key=lambda artefact: verdict(artefact) == "not run")
     return render_template(
         "scorecard.html",
         card=card,

@@ -135,7 +135,7 @@ def _series(axes: Axes, series: Series, order: float) -> None:
         axes.bar(x, y, series.width, color=colour, zorder=order)
     elif series.kind == "cells":
         axes.bar(x, series.width, series.width, bottom=y - series.width / 2, color=colour, zorder=order)
-        dark = series.colour in LEVELS[DARK_FROM:]
+        dark = series.colour in ("soft", *LEVELS[DARK_FROM:])
         for left, top, label in points.select("x", "y", "label").iter_rows():
             axes.text(
                 left, top, label, ha="center", va="center", fontsize=6.5, color="white" if dark else PALETTE["ink"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from analysis.statistics import mean, sd
 from analysis.store.database import batched
 from analysis.store.rows import (
     MISSING,
@@ -162,9 +162,7 @@ def summary(
     rows = []
     for (number, name, subject, unit), of_runs in groups.items():
         values = [value for _, value in sorted(of_runs)]
-        n, mean = len(values), math.fsum(values) / len(values)
-        sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
-        rows.append(TableRow(number, name, subject, unit, n, mean, sd, values))
+        rows.append(TableRow(number, name, subject, unit, len(values), mean(values), sd(values), values))
     return rows
 
 

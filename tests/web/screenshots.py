@@ -1,23 +1,32 @@
 """The pictures of the site in README and docs: `./backchannel screenshots [FOLDER]`.
 
-Runs the quickstart and a sweep over the return line's rate in virtual time, serves them, and photographs the pages.
+Runs the quickstart and a sweep over the return line's rate in virtual time, imports a capture, executes a request,
+starts a session, which needs root, and photographs the pages of all that.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
+import signal
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from PIL import Image
+from playwright.sync_api import Page, expect, sync_playwright
 from rich.console import Console
 
-from analysis.store import Store
+from analysis.store import Store, browse, requests
 from experiments.engine.options import Options
 from experiments.engine.scheduling import run_campaign
 from experiments.language.campaign import load
 from experiments.terminal import TerminalReporter
 from testbed import node_binary
+from tests.conftest import backchannel
 from tests.waiting import wait_until
 from tests.web.conftest import served
 from web.app import create_app, warm
@@ -32,6 +41,9 @@ SWEEP = [
     "name=return-rates",
     "title=How fast must the return line be?",
 ]
+#: What the pictures' request varies: enough runs to be photographed while they land.
+LIVE = [entry.replace("return-rates", "more-rates").replace("repetitions=10", "repetitions=200") for entry in SWEEP]
+QUICKSTART = node_binary.ROOT / "experiments/quickstart.yaml"
 
 
 def main() -> None:
@@ -40,18 +52,25 @@ def main() -> None:
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         results = Path(name) / "results"
-        file = node_binary.ROOT / "experiments/quickstart.yaml"
         for overrides in (SIM, SWEEP):
             reporter = TerminalReporter(Console(stderr=True), quiet=True)
-            done = run_campaign(load(file, overrides), Options(results), reporter)
+            done = run_campaign(load(QUICKSTART, overrides), Options(results), reporter)
             if done.interrupted or done.failed:
                 raise SystemExit("a campaign did not finish: the pictures stay as they were")
+        capture = Path(name) / "evening.pcap"
+        capture.write_bytes(gzip.decompress(next((results / "runs").rglob("client-eth0.pcap.gz")).read_bytes()))
+        ended = backchannel("import", capture, "--results", results)
+        if ended.returncode:
+            raise SystemExit(ended.stderr)
         shoot(results, target)
 
 
 def shoot(results: Path, target: Path) -> None:
     """Serves a folder and photographs its pages."""
     store = Store.open(results)
+    imports = next(campaign for campaign in store.campaigns() if campaign.backend == "import")
+    imported = store.campaign(imports.id)
+    assert imported is not None
     sweep, quickstart = (
         next(campaign for campaign in store.campaigns() if campaign.name == name)
         for name in ("return-rates", "quickstart")
@@ -69,12 +88,13 @@ def shoot(results: Path, target: Path) -> None:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1200, "height": 900})
 
-        def photograph(name: str, url: str, height: int = 900) -> None:
+        def photograph(name: str, url: str, height: int = 900, until: str = "") -> None:
             page.set_viewport_size({"width": 1200, "height": height})
             page.goto(url)
+            if until:
+                expect(page.locator(until).first).to_contain_text("bit/s", timeout=30_000)
             settle(page)
-            page.screenshot(path=target / f"{name}.png")
-            print(target / f"{name}.png")
+            write(page.screenshot(), target / f"{name}.png")
 
         photograph("home", base, 760)
         photograph("campaign", f"{address}?metric=throughput/forward", 1150)
@@ -84,7 +104,54 @@ def shoot(results: Path, target: Path) -> None:
         for name in ("campaigns", "scorecard", "import", "docs"):
             photograph(name, f"{base}/{name}", 760)
         photograph("launch", f"{base}/launch?file=quickstart.yaml", 1050)
+        photograph("guide", f"{base}/docs/guide", 900)
+        photograph("imported", f"{base}/runs/{imported.points[0].members[0].run_id}", 1100)
+        with session(results):
+            photograph("sessions", f"{base}/sessions", 900, until="[data-direction=reverse] [data-now=throughput]")
+        number = requests.ask_run(store, "return-rates.yaml", QUICKSTART.read_text(), LIVE, force=False)
+        with runner(results):
+            wait_until(lambda: landed_of(store, number) > 60, "runs of the request", 120)
+            photograph("request", f"{base}/requests/{number}", 1100)
         browser.close()
+
+
+def write(picture: bytes, path: Path) -> None:
+    """Writes a picture with a palette of 256 colours, which takes half of the bytes."""
+    Image.open(io.BytesIO(picture)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+    print(path)
+
+
+def landed_of(store: Store, number: int) -> int:
+    """Valid runs of a request's campaign."""
+    asked = requests.find(store, number)
+    campaign = browse.campaign_head(store, asked.campaign_id) if asked and asked.campaign_id else None
+    return campaign.valid if campaign else 0
+
+
+@contextmanager
+def runner(results: Path) -> Iterator[None]:
+    """A runner that executes what is requested."""
+    command = [sys.executable, "-m", "experiments", "runner", "--results", str(results), "--jobs", "1"]
+    process = subprocess.Popen(command, cwd=node_binary.ROOT, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
+@contextmanager
+def session(results: Path) -> Iterator[None]:
+    """A host that pings through a line."""
+    pings = ["ping", "-q", "-i", "0.1", "-s", "1000", "server"]
+    options = ["--network", QUICKSTART, "--results", results, "--time-limit", "30"]
+    command = [node_binary.ROOT / "backchannel", "shell", *options, "--", *pings]
+    process = subprocess.Popen(command, cwd=node_binary.ROOT, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        # It ends by its limit.
+        process.wait(120)
 
 
 def settle(page: Page) -> None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Browser, Page
+from werkzeug.routing import Rule
 
-from tests.web.conftest import FakeSession, Simulated
+from analysis.store import Store, requests
+from tests.conftest import backchannel
+from tests.waiting import wait_until
+from tests.web.conftest import DROPPING, FakeSession, Simulated, ran, served
+from tests.web.test_pages import campaign
+from web.app import create_app
 
 pytestmark = pytest.mark.browser
 
@@ -19,6 +29,15 @@ PAGES = (
     "home", "campaigns", "campaign", "explorer", "panels", "effects", "run", "compare", "scorecard", "launch", "import",
     "docs", "guide", "profile", "error", "sessions",
 )  # fmt: skip
+#: Kinds of pages that need a store of their own.
+OTHERS = ("first", "request", "upload", "imported", "counters", "enter")
+#: Endpoints outside the API that answer with something else than a page of their own.
+NO_PAGES = {
+    "static", "figures.static", "monitoring.metrics", "runs.find", "runs.download", "runs.network", "runs.plot_file",
+    "campaign_exports.figure", "campaign_exports.file_figure", "campaign_exports.tradeoff", "campaign_exports.network",
+    "campaign_exports.as_csv", "campaign_exports.runs_as_csv", "campaign_exports.as_yaml", "explore.file",
+    "compare.figure", "compare.plot_file", "scorecard.small_figure",
+}  # fmt: skip
 
 
 def path_of(kind: str, simulated: Simulated) -> str:
@@ -33,6 +52,65 @@ def path_of(kind: str, simulated: Simulated) -> str:
         "error": "/runs/none",
     }  # fmt: skip
     return paths.get(kind, f"/{kind}")
+
+
+COUNTED = DROPPING.replace("name: dropping", "name: counted") + (
+    "capture: {at: [none], telemetry: false, counters: {every: 0.5 s, at: [bottleneck]}}\n"
+)
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory, simulated: Simulated) -> Iterator[dict[str, str]]:
+    """Addresses of OTHERS: a live request, a failed upload, an import, a run with counters, the door, an empty site."""
+    folder = tmp_path_factory.mktemp("others")
+    counted = ran(folder, "counted.yaml", COUNTED)
+    capture = folder / "evening.pcap"
+    capture.write_bytes(gzip.decompress(next((simulated.results / "runs").rglob("client-eth0.pcap.gz")).read_bytes()))
+    done = backchannel("import", capture, "--results", counted.results, "--json")
+    assert done.returncode == 0, done.stderr
+    store = Store.open(counted.results)
+    imports = next(row for row in store.campaigns() if row.backend == "import")
+    imported = store.campaign(imports.id)
+    assert imported is not None
+    number = requests.ask_run(store, "own.yaml", "name: own", [], force=False)
+    requests.take(store, "r1")
+    running = campaign(store)
+    requests.name_campaign(store, number, running)
+    cells = [{"cell": "a", "point": 1, "repetition": 0, "phase": "running"}]
+    store.set_progress(running, {"share": 0.1, "per_minute": 6.0, "left_s": 20.0, "cells": cells})
+    app = create_app(counted.results)
+    visitor = app.test_client()
+    token = re.search(r'name="csrf" content="([^"]+)"', visitor.get("/import").text)
+    assert token is not None
+    sent = visitor.post("/import", data={"csrf": token[1], "capture": (io.BytesIO(b"Dear network,"), "letter.txt")})
+    upload = sent.headers["Location"]
+    wait_until(lambda: visitor.get(f"/api{upload}".replace("/import/", "/imports/")).json["state"] == "failed")  # type: ignore[index]
+    with (
+        served(app) as address,
+        served(create_app(folder / "empty")) as empty,
+        served(create_app(folder / "closed", token="t" * 16)) as closed,
+    ):
+        yield {
+            "first": f"{empty}/", "request": f"{address}/requests/{number}", "upload": address + upload,
+            "imported": f"{address}/runs/{imported.points[0].members[0].run_id}",
+            "counters": f"{address}/runs/{counted.run_id()}", "enter": f"{closed}/enter",
+        }  # fmt: skip
+    store.close()
+
+
+def is_page(rule: Rule) -> bool:
+    """Whether an address of the site should answer with a page."""
+    return "GET" in (rule.methods or ()) and not rule.rule.startswith("/api/") and rule.endpoint not in NO_PAGES
+
+
+def test_every_kind_of_page_is_examined(simulated: Simulated, others: dict[str, str]) -> None:
+    app = create_app(simulated.results)
+    adapter = app.url_map.bind("localhost")
+    paths = [path_of(kind, simulated) for kind in PAGES]
+    paths += ["/" + address.partition("//")[2].partition("/")[2] for address in others.values()]
+    examined = {adapter.match(path.partition("?")[0])[0] for path in paths}
+    assert {rule.endpoint for rule in app.url_map.iter_rules() if is_page(rule)} == examined
+    assert set(others) == set(OTHERS)
 
 
 def violations(page: Page) -> list[str]:
@@ -50,18 +128,19 @@ def violations(page: Page) -> list[str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("kind", PAGES)
+@pytest.mark.parametrize("kind", PAGES + OTHERS)
 def test_axe_finds_nothing(
     browser: Browser,
     address: str,
     simulated: Simulated,
+    others: dict[str, str],
     session: FakeSession,
     kind: str,
     width: int,
     scheme: Literal["light", "dark"],
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    page.goto(address + path_of(kind, simulated), wait_until="load")
+    page.goto(others.get(kind) or address + path_of(kind, simulated), wait_until="load")
     result = violations(page)
     wide = page.evaluate("document.documentElement.scrollWidth")
     page.close()

@@ -507,6 +507,15 @@ def test_a_run_is_printed_with_all_its_plots_on_light_paper(
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     expect(page.locator("header")).to_be_hidden()
     expect(plots.first.locator(".u-wrap canvas")).to_be_visible()
+    # As wide as A4 between its margins: plots have a readable height, and no room is left empty below them.
+    page.set_viewport_size({"width": 703, "height": 1000})
+    heights = page.evaluate(
+        """() => [...document.querySelectorAll(".timeline .plot .board:not(.note)")].map((board) => [
+          board.offsetHeight, ...[".u-wrap", ".uplot"].map((part) => board.querySelector(part).offsetHeight)])"""
+    )
+    assert len(heights) >= 5
+    assert all(wrap >= 150 and board <= whole + 40 for board, wrap, whole in heights), heights
+    page.set_viewport_size({"width": 1280, "height": 720})
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate(WIDEST) > 900

@@ -25,6 +25,14 @@ from analysis.store import Store
 from tests.waiting import wait_until
 from tests.web.conftest import Simulated
 
+
+@pytest.fixture(params=[1280, 390])
+def page(page: Page, request: pytest.FixtureRequest) -> Page:
+    """A desktop's page and a phone's."""
+    page.set_viewport_size({"width": request.param, "height": 900})
+    return page
+
+
 RATE, POLICY = "network.reverse.rate", "network.reverse.queue.policy"
 THROUGHPUT = Quantity("throughput", "forward", "rate")
 AXES = {"line.rate": ["20 kbit/s", "10 kbit/s", "1 Mbit/s"], "delay": ["1 ms", "2 ms", "3 ms"], "policy": ["a", "b"]}

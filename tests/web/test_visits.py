@@ -22,6 +22,13 @@ from web import guide
 pytestmark = pytest.mark.browser
 
 
+@pytest.fixture(params=[1280, 390])
+def page(page: Page, request: pytest.FixtureRequest) -> Page:
+    """A desktop's page and a phone's."""
+    page.set_viewport_size({"width": request.param, "height": 900})
+    return page
+
+
 def test_the_scorecard_is_a_wall_of_figures_that_open_to_their_explanation(
     page: Page, serve: Callable[[Path], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

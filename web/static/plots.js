@@ -140,11 +140,12 @@ async function draw(plot) {
   if (asked !== view) await refresh(plot);
 }
 
-// On a screen with room, plots are as low as style.css says, and the last one alone has the times.
+// On a screen with room, plots are as low as style.css says, and the last one alone has the times. On paper all have them.
 function size(holder) {
   const height = parseFloat(getComputedStyle(holder.querySelector(".board")).minHeight);
   const isLast = holder === [...document.querySelectorAll(".timeline > .plot")].at(-1);
-  const isBare = Boolean(holder.closest(".timeline")) && innerWidth > 900 && !isLast;
+  const isOnPaper = document.documentElement.dataset.paper !== undefined;
+  const isBare = Boolean(holder.closest(".timeline")) && innerWidth > 900 && !isLast && !isOnPaper;
   return { height, isBare };
 }
 
@@ -375,6 +376,13 @@ if (board) {
     const first = prefetched(holder.dataset.first);
     plots.push({ holder, first, board: holder.querySelector(".board"), inspects, ...size(holder), figure: null, get chart() { return this.figure?.plot ?? null; } });
   }
+  // Before its figures do so: they are drawn again with these sizes.
+  document.addEventListener("themed", () => {
+    for (const plot of plots) {
+      Object.assign(plot, size(plot.holder));
+      if (plot.figure) Object.assign(plot.figure.options, { height: plot.height, bare: plot.isBare });
+    }
+  });
   // The uppermost at once, then those on screen, one after the other; the rest when they come near.
   let before = draw(plots[0]);
   const near = new IntersectionObserver((entries) => {

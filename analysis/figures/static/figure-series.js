@@ -98,7 +98,7 @@ const FigureSeries = (() => {
     if (one.kind !== "cells") return;
     const ratio = devicePixelRatio || 1;
     const [wide, high] = size(u, one, true);
-    u.ctx.fillStyle = color(one.colour[0] === "h" && Number(one.colour[1]) >= DARK_FROM ? "raised" : "ink");
+    u.ctx.fillStyle = color(one.colour === "soft" || (one.colour[0] === "h" && Number(one.colour[1]) >= DARK_FROM) ? "raised" : "ink");
     u.ctx.font = `${12 * ratio}px system-ui, sans-serif`;
     u.ctx.textAlign = "center";
     u.ctx.textBaseline = "middle";

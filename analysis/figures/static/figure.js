@@ -46,7 +46,7 @@ const Figures = (() => {
     const look = { stroke: color("soft"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line"), width: 1 }, font: FONT, labelFont: FONT, label: axis.label, labelSize: 20 };
     const named = axis.ticks && key === "y" ? { splits: () => axis.ticks.map(([place]) => place), values: (_, places) => places.map((place) => axis.ticks.find(([at]) => at === place)?.[1] ?? "") } : {};
     // Plots over one time axis begin at the same place.
-    if (chart.options.sync && key === "y") return { ...look, ...named, size: 56, label: height(chart) < 150 ? axis.unit || axis.label : axis.label };
+    if (chart.options.sync && key === "y") return { ...look, ...named, size: 56, label: height(chart) < 190 ? axis.unit || axis.label : axis.label };
     if (chart.options.bare && key === "x") return { ...look, label: undefined, labelSize: 0, size: 6, values: (_, places) => places.map(() => "") };
     if (key === "y") return { ...look, ...named, size: (_, values) => Math.max(44, 16 + 7 * Math.max(0, ...(values ?? []).map((text) => String(text).length))), labelSize: 20 };
     if (!axis.ticks) return { ...look, size: 34 };
