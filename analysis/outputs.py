@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import regex
 
 from analysis.results import OUTPUT, MetricValue
 from testbed import commands
 from testbed.report import CommandReport
 from testbed.scenario import Flow, OutputMetric, Scenario
+
+#: A pattern with repetitions in repetitions can take longer than the universe is old.
+MOST_MATCHING_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,14 @@ def value_in(text: str, spec: OutputMetric) -> float:
 
 
 def _of_pattern(text: str, pattern: str) -> Any:
-    found = [match[1] for match in re.finditer(pattern, text, re.MULTILINE) if match[1] is not None]
+    try:
+        matches = regex.finditer(pattern, text, regex.MULTILINE, timeout=MOST_MATCHING_S)
+        found = [match[1] for match in matches if match[1] is not None]
+    except TimeoutError:
+        raise ValueError(
+            f"'{pattern}' was sought for {MOST_MATCHING_S:g} s without an end; write it without repetitions in "
+            "repetitions"
+        ) from None
     if not found:
         raise ValueError(f"nothing in the output matches '{pattern}'")
     return found[-1]

@@ -24,6 +24,7 @@ DISTRIBUTIONS = {
     "ansible": "ansible-core",
     "ansible_collections": "ansible-core",
     "markdown_it": "markdown-it-py",
+    "pil": "pillow",
     "ruamel": "ruamel.yaml",
     "yaml": "pyyaml",
 }

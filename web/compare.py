@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request, url_for
 
 from analysis.comparison import verdict
-from analysis.estimates import Estimate, decimals, relative_text
+from analysis.estimates import Estimate, plus_minus, relative_text
 from analysis.figures.means import Group, Mean, Means
 from analysis.figures.model import COLOURS, Figure, Series
 from analysis.metrics.registry import estimate
@@ -75,10 +75,7 @@ class Cell:
         share = gap.relative if unit != "fraction" else None
         relative = relative_text(share)
         size = abs(gap.value) / scale
-        shown = f"{size:.3g}"
-        if gap.half is not None:
-            digits = decimals(gap.half / scale)
-            shown = f"{size:.{digits}f} ± {gap.half / scale:.{digits}f}"
+        shown = plus_minus(size, gap.half / scale) if gap.half else f"{size:.3g}"
         return f"{sign}{shown} {name}".strip() + relative
 
 

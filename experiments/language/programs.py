@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -55,9 +54,12 @@ class OutputMetric(Model):
     def _compiles(cls, value: str | None) -> str | None:
         if value is None:
             return None
+        # Few files have patterns, and the library takes as long to load as a small file to read.
+        import regex
+
         try:
-            groups = re.compile(value).groups
-        except re.error as error:
+            groups = regex.compile(value).groups
+        except regex.error as error:
             raise ValueError(f"'{value}' is not a regular expression: {error}") from None
         if groups != 1:
             raise ValueError(f"'{value}' has {groups} groups; put the value, and nothing else, in ( )")

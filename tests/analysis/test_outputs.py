@@ -49,6 +49,12 @@ def test_what_is_missing_is_a_sentence(text: str, fields: dict[str, str], senten
     assert sentence in str(caught.value)
 
 
+def test_a_pattern_that_would_take_for_ever_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "MOST_MATCHING_S", 0.2)
+    with pytest.raises(ValueError, match=r"was sought for 0.2 s without an end; write it without repetitions"):
+        outputs.value_in("a" * 60 + "!", metric(pattern=r"^(?:(a|aa)+)+$"))
+
+
 def test_values_are_of_the_flow_in_si_units_and_a_missing_one_is_a_problem(tmp_path: Path) -> None:
     document = two_hosts()
     (flow,) = document["workload"]

@@ -21,9 +21,7 @@ RUNS = 16
 @pytest.fixture
 def campaign(tmp_path: Path) -> Path:
     file = tmp_path / "shared.yaml"
-    file.write_text(
-        one_line("shared", f"repetitions: {RUNS}", duration="8 s")
-    )
+    file.write_text(one_line("shared", f"repetitions: {RUNS}", duration="8 s"))
     return file
 
 
