@@ -24,13 +24,14 @@ DISTRIBUTIONS = {
     "ansible": "ansible-core",
     "ansible_collections": "ansible-core",
     "markdown_it": "markdown-it-py",
-    "pil": "pillow",
+    "PIL": "pillow",
     "ruamel": "ruamel.yaml",
     "yaml": "pyyaml",
 }
-#: Programs, and libraries that Mininet, moto's server and fsspec import.
+#: Programs, types of libraries, and libraries that Mininet, moto's server and fsspec import.
 NOT_IMPORTED = {
     "ansible-lint", "flask-cors", "import-linter", "mypy", "pytest-xdist", "ruff", "s3fs", "setuptools",
+    "types-regex",
 }  # fmt: skip
 
 
