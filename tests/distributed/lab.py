@@ -171,6 +171,7 @@ def main() -> int:
                 "-p",
                 "no:cacheprovider",
                 "tests/analysis/store/test_store.py",
+                "tests/analysis/store/test_claims.py",
             ]
             outcome["status"], outcome["messages"], _ = finish(words)
             print(json.dumps(outcome))
