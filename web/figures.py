@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from analysis.figures.model import Figure
 from analysis.figures.page import STATIC
-from web.topology import Picture
+from web.picture import Picture
 
 blueprint = Blueprint("figures", __name__, static_folder=str(STATIC), static_url_path="/static/figures")
 

@@ -1,22 +1,14 @@
-"""The picture of a scenario's network: nodes from left to right, and on each link its rates, delays and queues.
-
-A picture is a list of wires, boxes and labels; templates/topology.svg draws it on pages, matplotlib as PDF.
-"""
+"""The picture of a scenario's network: nodes from left to right, and on each link its rates, delays and queues."""
 
 from __future__ import annotations
 
-import io
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
-from flask import render_template
-from markupsafe import Markup
-
-from analysis.figures.model import COLOURS, PALETTE
-from experiments.api import format_quantity
-from testbed.scenario import DirectionSpec, Flow, LinkSpec, Named, Node, Scenario
+from testbed.scenario import LinkSpec, Node, Scenario
 from web.crossing import STUDIED, link_under_study
+from web.network_words import description, flow_lines, link_labels
+from web.picture import Box, Label, Picture, Wire
 
 NODE_WIDTH, NODE_HEIGHT = 96.0, 40.0
 ROW = 76.0
@@ -36,87 +28,6 @@ UPRIGHT_WIDTH, LINE, MOST_BESIDE = 380.0, 13.0, 3
 Places = Mapping[str, tuple[float, float]]
 
 
-@dataclass(frozen=True)
-class Wire:
-    """A line from left to right; with an arrow head in the key of the flows."""
-
-    x0: float
-    y0: float
-    x1: float
-    y1: float
-    colour: str
-    width: float
-    arrow: bool = False
-
-
-@dataclass(frozen=True)
-class Box:
-    """A node."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    colour: str
-    radius: float
-
-
-@dataclass(frozen=True)
-class Label:
-    """One line of text, centred at a point or starting there."""
-
-    x: float
-    y: float
-    text: str
-    colour: str = "ink"
-    size: float = 11.0
-    centred: bool = True
-    bold: bool = False
-
-
-@dataclass
-class Picture:
-    """A picture in points, from the top left."""
-
-    width: float
-    height: float
-    description: str
-    wires: list[Wire] = field(default_factory=list)
-    boxes: list[Box] = field(default_factory=list)
-    labels: list[Label] = field(default_factory=list)
-
-    def svg(self, page: bool = False) -> Markup:
-        """As SVG: part of a page, whose style sheet colours it, or a file with colours of its own."""
-        return Markup(render_template("topology.svg", picture=self, page=page, palette=PALETTE))
-
-    def pdf(self) -> bytes:
-        """As PDF, drawn by matplotlib."""
-        from matplotlib.figure import Figure
-        from matplotlib.patches import FancyBboxPatch
-
-        sheet = Figure(figsize=(self.width / 72, self.height / 72))
-        axes = sheet.add_axes((0, 0, 1, 1), xlim=(0, self.width), ylim=(self.height, 0))
-        axes.set_axis_off()
-        for wire in self.wires:
-            ends = {"xy": (wire.x1, wire.y1), "xytext": (wire.x0, wire.y0)}
-            arrow = {"arrowstyle": "-|>" if wire.arrow else "-", "color": PALETTE[wire.colour], "lw": wire.width}
-            axes.annotate("", **ends, arrowprops=arrow | {"shrinkA": 0, "shrinkB": 0})  # type: ignore[arg-type]
-        for box in self.boxes:
-            shape = f"round,pad=0,rounding_size={box.radius}"
-            outline = FancyBboxPatch(
-                (box.x, box.y), box.width, box.height, boxstyle=shape, fc="#f4f6f4", ec=PALETTE[box.colour], lw=0.8
-            )
-            axes.add_patch(outline)
-        for label in self.labels:
-            axes.text(
-                label.x, label.y, label.text, color=PALETTE[label.colour], size=label.size * 0.82, va="center",
-                ha="center" if label.centred else "left", weight="bold" if label.bold else "normal",
-            )  # fmt: skip
-        file = io.BytesIO()
-        sheet.savefig(file, format="pdf", metadata={"CreationDate": None})
-        return file.getvalue()
-
-
 def draw(scenario: Scenario) -> Picture:
     """The picture. Equal branches beyond a few are counted instead of drawn."""
     nodes = {node.name: node for node in scenario.nodes}
@@ -128,7 +39,7 @@ def draw(scenario: Scenario) -> Picture:
     height = max(rows * ROW, 120.0) + 24
     margin = MARGIN_BESIDE_LABELS if any(_outer_end(link, links) for link in links) else MARGIN
     width = sum(gaps) + NODE_WIDTH * len(columns) + 2 * margin
-    picture = Picture(width, 0.0, _description(scenario))
+    picture = Picture(width, 0.0, description(scenario))
     places: dict[str, tuple[float, float]] = {}
     x = margin
     for number, names in enumerate(columns):
@@ -147,7 +58,7 @@ def draw(scenario: Scenario) -> Picture:
             continue
         aside = _aside(link, links)
         _add_link(picture, link, places, aside)
-        look = repr(_labels(link))
+        look = repr(link_labels(link))
         if not crowded or look not in labelled:
             _add_label(picture, link, places, aside, _outer_end(link, links))
         labelled.add(look)
@@ -159,7 +70,7 @@ def draw(scenario: Scenario) -> Picture:
 
 def _add_flows(picture: Picture, scenario: Scenario, top: float, size: float) -> float:
     """Adds the key of the flows; returns the height of the picture with it."""
-    flows = _flows(scenario)
+    flows = flow_lines(scenario)
     for number, (text, colour) in enumerate(flows):
         y = top + 12 + 22 * number
         picture.wires.append(Wire(16, y, 46, y, colour, 2, arrow=True))
@@ -232,7 +143,7 @@ def _gaps(columns: Sequence[Sequence[str]], links: Sequence[LinkSpec]) -> list[f
     for link in links:
         at = sorted(column[end] for end in link.ends)
         if len(at) == 2 and at[1] == at[0] + 1:
-            longest = max((_text_width(line, 10.5) for lines in _labels(link) for line in lines), default=0.0)
+            longest = max((_text_width(line, 10.5) for lines in link_labels(link) for line in lines), default=0.0)
             gaps[at[0]] = max(gaps[at[0]], min(longest + 28, 300))
     return gaps
 
@@ -285,7 +196,7 @@ def draw_upright(scenario: Scenario) -> Picture | None:
         if len(ends) != 2 or ends[1] != ends[0] + 1:
             return None
         below[ends[0]].append(link)
-    picture, places, y = Picture(UPRIGHT_WIDTH, 0.0, _description(scenario)), dict[str, tuple[float, float]](), MARGIN
+    picture, places, y = Picture(UPRIGHT_WIDTH, 0.0, description(scenario)), dict[str, tuple[float, float]](), MARGIN
     for number, names in enumerate(rows):
         y += NODE_HEIGHT / 2
         shown = names if len(names) <= MOST_BESIDE else names[: MOST_BESIDE - 1]
@@ -332,11 +243,11 @@ def _upright_labels(link: LinkSpec, row_of: Mapping[str, int]) -> list[str]:
     """The labels of a link that is drawn from top to bottom."""
     arrows = "↓↑" if row_of[link.ends[0]] < row_of[link.ends[1]] else "↑↓"
     turned = str.maketrans("→←↔", f"{arrows}↕")
-    return [text.translate(turned) for texts in _labels(link) for text in texts]
+    return [text.translate(turned) for texts in link_labels(link) for text in texts]
 
 
 def _add_label(picture: Picture, link: LinkSpec, places: Places, aside: int, outer: str) -> None:
-    above, below = _labels(link)
+    above, below = link_labels(link)
     if outer:
         x, y = places[outer]
         y, lines = y + NODE_HEIGHT / 2 - 3, [[], [*above, *below]]
@@ -350,65 +261,3 @@ def _add_label(picture: Picture, link: LinkSpec, places: Places, aside: int, out
         for number, text in enumerate(texts[::side]):
             at = y + side * (12.5 + 13 * number)
             picture.labels.append(Label(x, at, _fitted(text, 10.5, LABEL_ROOM), colour, 10.5))
-
-
-def _labels(link: LinkSpec) -> tuple[list[str], list[str]]:
-    """The labels above a link (forward) and below it (reverse)."""
-    forward, reverse = _direction(link.forward, "→"), _direction(link.reverse, "←")
-    if link.forward == link.reverse:
-        forward[0] = "↔" + forward[0][1:]
-        reverse = []
-    extra = []
-    if link.kind != "point-to-point":
-        extra.append(link.kind)
-    extra += [f"{box.name} at {link.ends[box.end]}" for box in link.middleboxes]
-    return ([", ".join(extra)] if extra else []) + forward, reverse
-
-
-def _direction(direction: DirectionSpec, arrow: str) -> list[str]:
-    rate = format_quantity(direction.rate_bps, "rate") if direction.rate_bps else "no rate limit"
-    queue, options = direction.queue, direction.options
-    lines = [f"{arrow} {rate}, {format_quantity(direction.delay_s, 'time')}"]
-    lines.append(f"{queue.name}{f', {_limit(queue)}' if _limit(queue) else ''}")
-    if direction.errors:
-        lines.append(f"errors: {', '.join(error.name for error in direction.errors)}")
-    if direction.schedule:
-        lines.append(f"{len(direction.schedule)} changes")
-    if options.get("header_compression"):
-        lines.append(options["header_compression"])
-    if options.get("device_buffer_bytes"):
-        lines.append(f"device holds {format_quantity(options['device_buffer_bytes'], 'bytes')}")
-    return lines
-
-
-def _limit(queue: Named) -> str:
-    options = queue.options
-    if options.get("limit_packets"):
-        return f"{options['limit_packets']:g} packets"
-    return format_quantity(options["limit_bytes"], "bytes") if options.get("limit_bytes") else ""
-
-
-def _flows(scenario: Scenario) -> list[tuple[str, str]]:
-    groups: dict[str, list[Flow]] = {}
-    for flow in scenario.workload:
-        groups.setdefault(flow.group or flow.name, []).append(flow)
-    lines = []
-    for number, (name, flows) in enumerate(groups.items()):
-        flow = flows[0]
-        size = format_quantity(flow.bytes, "bytes") if flow.bytes else "until the end"
-        if len(flows) == 1:
-            text = f"{name}: {flow.from_} to {flow.to}, {size}, from {format_quantity(flow.start_s, 'time')} on"
-        else:
-            ends = [end.rstrip("0123456789") + "s" for end in (flow.from_, flow.to)]
-            text = f"{name}: {len(flows)} flows, {ends[0]} to {ends[1]}, {size}"
-        lines.append((text, COLOURS[number % len(COLOURS)]))
-    return lines[:8]
-
-
-def _description(scenario: Scenario) -> str:
-    parts = []
-    for link in scenario.links[:8]:
-        above, below = _labels(link)
-        parts.append(f"{' to '.join(link.ends)}: {', '.join([*above, *below])}")
-    more = f"; and {len(scenario.links) - 8} more links" if len(scenario.links) > 8 else ""
-    return f"Network. {'; '.join(parts)}{more}"

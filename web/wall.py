@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from analysis.metrics import METRICS
 from analysis.scorecard import Artefact, OrderingScore, ValueScore
 from testbed.units import in_unit, plain
-from web.topology import Box, Label, Picture, Wire
+from web.picture import Box, Label, Picture, Wire
 
 WIDTH, HEIGHT = 260.0, 138.0
 LEFT, RIGHT, TOP, BOTTOM = 2.0, 258.0, 32.0, 116.0
