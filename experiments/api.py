@@ -176,7 +176,7 @@ def estimate(plan: Plan, results: str) -> Estimate:
 
     store = Store.open(results if is_url(results) else Path(results))
     try:
-        done = store.valid_runs([run.id for run in plan.runs])
+        done = store.valid_runs(plan.run_ids)
         history = store.history(plan.backend)
     finally:
         store.close()

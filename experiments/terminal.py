@@ -94,7 +94,7 @@ class _LiveProgress:
         self._bar = bar
         self._task = task
         self._live = live
-        self._plans = {run.id: plan for plan in reversed(plans) for run in plan.runs}
+        self._plans = {run_id: plan for plan in reversed(plans) for run_id in plan.run_ids}
         self._is_batch = len(plans) > 1
 
     def update(self, progress: engine.Progress) -> None:

@@ -148,7 +148,7 @@ def plan(
     selected = unique(chosen(plan, only or ()))
     store = open_existing(results, artefacts)
     try:
-        done = store.valid_runs([run.id for run in plan.runs]) if store is not None else set()
+        done = store.valid_runs(plan.run_ids) if store is not None else set()
         if store is not None:
             selected = to_make(selected, set() if force else done, store.tried_runs if retry_failed else None)
         elif retry_failed:
@@ -192,7 +192,7 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
 
     typer.echo(f"{plan.title}\n")
     missing_ids = {run.id for run in missing}
-    for number, of_point in itertools.groupby(plan.runs, key=lambda run: run.point):
+    for number, of_point in itertools.groupby(plan.members, key=lambda run: run.point):
         runs, point = list(of_point), plan.points[number]
         n_done, n_missing = sum(run.id in done for run in runs), sum(run.id in missing_ids for run in runs)
         line = f"  {number + 1:3}  {n_done}/{len(runs)} done, {n_missing} to run  {point_label(point.parameters)}"
@@ -211,7 +211,7 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
     )
     durations_s = {run.id: run.duration_s for run in missing}
     typer.echo(
-        f"{results} has {sum(run.id in done for run in plan.runs)} of them; "
+        f"{results} has {sum(run.id in done for run in plan.members)} of them; "
         f"to be run: {len(durations_s)}, {show(sum(durations_s.values()), 'time')} {passing}"
     )
     if expected.runs:
@@ -248,9 +248,11 @@ def _print_outcome(terminal: Console, plan: Plan, outcome: Outcome, store: Store
     )
     if note := exact_note(plan):
         print_line(note)
-    runs = {run.id: run for run in reversed(plan.runs)}
-    for limits in sorted({"; ".join(fidelity.wider(run.scenario.fidelity)) for run in plan.runs} - {""}):
+    for limits in sorted(
+        {"; ".join(fidelity.wider(scenario.fidelity)) for _, scenario in plan.first_scenarios()} - {""}
+    ):
         print_line(f"This campaign accepts runs by wider limits than the default: {limits}")
+    runs = {run.id: run for run in reversed(plan.runs)} if outcome.failed else {}
     for run_id, problems in outcome.failed.items():
         first, _, more = problems.partition("; ")
         others = f" (and {more.count('; ') + 1} more)" if more else ""

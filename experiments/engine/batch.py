@@ -53,7 +53,12 @@ class PlannedCampaign:
     closed: bool = False
 
     def __post_init__(self) -> None:
-        self.efforts_s = {run.id: effort_s(run) for run in self.runs}
+        # Repetitions differ by what varies only, and a scenario takes as long to type as a run to be made.
+        of_point: dict[int, float] = {}
+        for run in self.runs:
+            if run.point not in of_point:
+                of_point[run.point] = effort_s(run)
+        self.efforts_s = {run.id: of_point[run.point] for run in self.runs}
         #: Effort of all runs that are made for it, in s.
         self.total_s = sum(self.efforts_s.values())
 

@@ -126,4 +126,4 @@ def _enter(store: Store, plan: Plan) -> None:
         backend=plan.backend, seed=plan.seed, repetitions=plan.repetitions,
     )  # fmt: skip
     points = [list(point.parameters.items()) for point in plan.points]
-    store.begin_campaign(new, points, [(run.point, run.repetition, run.id) for run in plan.runs])
+    store.begin_campaign(new, points, [(run.point, run.repetition, run.id) for run in plan.members])

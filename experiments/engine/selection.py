@@ -41,7 +41,7 @@ def chosen(plan: Plan, only: Sequence[str]) -> list[Run]:
 def _condition(plan: Plan, text: str) -> tuple[str, Callable[[Run], bool]]:
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals:
-        if len(name) >= LEAST_ID and any(run.id.startswith(name) for run in plan.runs):
+        if len(name) >= LEAST_ID and any(run.id.startswith(name) for run in plan.members):
             return "", lambda run: run.id.startswith(name)
         raise ValueError(
             f"'{name}' is neither FIELD=VALUE nor the beginning of a run's id ({LEAST_ID} characters or more)"

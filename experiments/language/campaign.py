@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from pydantic import ValidationError
 
@@ -85,6 +85,15 @@ class Points(Sequence[Point]):
         return Point(number, parameters, self._counts[number] < self._repetitions)
 
 
+class Member(NamedTuple):
+    """A run of a plan, without its scenario."""
+
+    point: int
+    repetition: int
+    id: str
+    duration_s: float
+
+
 @dataclass(frozen=True)
 class Plan:
     """An expanded campaign."""
@@ -107,15 +116,20 @@ class Plan:
         assert isinstance(self.runs, Runs)
         return replace(self, runs=self.runs.installed(install))
 
-    @property
+    @cached_property
+    def members(self) -> Sequence[Member]:
+        """The runs without their scenarios, which a large campaign does not keep: making them takes longest."""
+        return [Member(run.point, run.repetition, run.id, run.duration_s) for run in self.runs]
+
+    @cached_property
     def id(self) -> str:
         """A hash of the name and the runs."""
-        return hashlib.sha256("\n".join([self.name, *(run.id for run in self.runs)]).encode()).hexdigest()[:16]
+        return hashlib.sha256("\n".join([self.name, *(run.id for run in self.members)]).encode()).hexdigest()[:16]
 
     @property
     def longest_s(self) -> float:
         """Duration of the longest run, in s."""
-        return max(run.duration_s for run in self.runs)
+        return max(run.duration_s for run in self.members)
 
     def first_scenarios(self) -> Iterator[tuple[int, Scenario]]:
         """The scenario of every point without the variation of repetitions, by the point's number."""
@@ -125,12 +139,12 @@ class Plan:
     @property
     def run_ids(self) -> list[str]:
         """Ids of the runs, each once: points with the same scenario share their runs."""
-        return list(dict.fromkeys(run.id for run in self.runs))
+        return list(dict.fromkeys(run.id for run in self.members))
 
     @property
     def duration_s(self) -> float:
         """Sum of the durations of all runs, in s."""
-        return sum(run.duration_s for run in self.runs)
+        return sum(run.duration_s for run in self.members)
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Plan:

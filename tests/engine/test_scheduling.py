@@ -20,6 +20,7 @@ from experiments.engine.executors import Listener, Machine, this_machine
 from experiments.engine.options import Options
 from experiments.engine.pool import Job
 from experiments.engine.scheduling import Outcome, run_campaign, run_campaigns
+from experiments.language import runs
 from experiments.language.campaign import Plan, Run, load
 from experiments.language.problems import CampaignError
 from experiments.terminal import TerminalReporter
@@ -410,3 +411,19 @@ def test_a_limit_is_that_of_the_whole_batch(tmp_path: Path) -> None:
     outcomes = run_campaigns(plans, options, TerminalReporter(Console(quiet=True)))
     assert [outcome.landed for outcome in outcomes] == [1, 0, 4]
     assert [outcome.complete for outcome in outcomes] == [False, False, True]
+
+
+def test_a_campaign_that_is_too_large_to_be_kept_makes_its_runs_twice_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    real = runs.Runs._make
+
+    def counted(self: runs.Runs, point: int, repetition: int) -> Run:
+        made.append(point)
+        return real(self, point, repetition)
+
+    monkeypatch.setattr(runs.Runs, "_make", counted)
+    monkeypatch.setattr(runs, "MAX_KEPT", 3)
+    assert run(tmp_path, limit=1).landed == 1
+    assert len(made) <= 2 * 4
