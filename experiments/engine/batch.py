@@ -50,6 +50,8 @@ class PlannedCampaign:
     #: Finished runs, its own and shared ones; and the effort of its own, in s.
     finished: set[str] = field(default_factory=set)
     finished_s: float = 0.0
+    #: Number of its own runs that other runners of the store have made.
+    made_elsewhere: int = 0
     closed: bool = False
 
     def __post_init__(self) -> None:

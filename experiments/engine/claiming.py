@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from analysis.store import Store
@@ -27,11 +27,9 @@ class Claiming:
         #: Claimed and not ended.
         self._mine: set[str] = set()
         self._ended: set[str] = set()
-        #: Runs that another runner makes.
-        self.elsewhere: set[str] = set()
 
     def is_mine(self, run_id: str, following: Iterable[str], jobs: int) -> bool:
-        """Whether this runner makes a run; else it is among `elsewhere`.
+        """Whether this runner makes a run; else another one makes it or has made it.
 
         Args:
             run_id: the next run.
@@ -46,10 +44,7 @@ class Claiming:
         made = self._store.valid_runs(list(claimed))
         self._ended |= made
         self._mine |= claimed - made
-        if run_id in self._mine:
-            return True
-        self.elsewhere.add(run_id)
-        return False
+        return run_id in self._mine
 
     def ended(self, run_id: str) -> None:
         """A run has ended, with or without a result."""
@@ -57,18 +52,17 @@ class Claiming:
             self._mine.discard(run_id)
             self._ended.add(run_id)
 
-    def look(self) -> tuple[set[str], set[str]]:
-        """Renews the claims, and returns which of the runs elsewhere have a result now, and which are free again."""
+    def renew(self) -> None:
+        """Keeps the claims on what has not ended."""
         ended, self._ended = self._ended, set()
         self._claims.renew(ended)
-        if not self.elsewhere:
-            return set(), set()
+
+    def settled(self, elsewhere: Sequence[str]) -> tuple[set[str], set[str]]:
+        """Of runs that were not this runner's: those that have a result now, and those that are free again."""
         # In this order: a run that lands in between is held, and seen the next time.
-        held = self._claims.held(list(self.elsewhere))
-        made = self._store.valid_runs(list(self.elsewhere))
-        free = self.elsewhere - held - made
-        self.elsewhere -= made | free
-        return made, free
+        held = self._claims.held(elsewhere)
+        made = self._store.valid_runs(elsewhere)
+        return made, set(elsewhere) - held - made
 
     def release(self) -> None:
         """Gives up all claims."""

@@ -101,9 +101,8 @@ class Dispatcher:
         self._waiting: deque[tuple[Run, int]] = deque((run, 1) for run in runs)
         self._n_left = len(runs)
         self._claiming = Claiming(store, [run_id for campaign in self._campaigns for run_id in campaign.replaced])
-        #: Number of the next attempt of each run that another runner makes.
-        self._attempts: dict[str, int] = {}
-        self._made_elsewhere: set[str] = set()
+        #: Runs that another runner makes, each with the number of its next attempt here.
+        self._elsewhere: dict[str, tuple[Run, int]] = {}
         self._losses: dict[str, int] = {}
         #: Since when a host of the lab has been lost, and when to try again; None: none is.
         self._lost_s: float | None = None
@@ -148,6 +147,7 @@ class Dispatcher:
                     show(self._progress(self._campaigns))
                     if time.monotonic() - stored > STORE_INTERVAL_S:
                         stored = time.monotonic()
+                        self._claiming.renew()
                         self._look_elsewhere()
                         self._store_progress()
             finally:
@@ -217,15 +217,15 @@ class Dispatcher:
             if state.allowed != state.governor.allowed:
                 state.allowed = state.governor.allowed
                 executor.allow(state.machine.id, state.allowed)
+        jobs = sum(math.ceil(state.capacity * (1 + AHEAD)) for state in machines)
         while self._waiting and time.monotonic() >= self._parked_until_s:
             with_room = [state for state in machines if len(state.jobs) < state.capacity * (1 + AHEAD)]
             if not with_room:
                 break
             state = min(with_room, key=lambda state: len(state.jobs) / state.capacity)
             run, attempt = self._waiting.popleft()
-            room = sum(math.ceil(state.capacity * (1 + AHEAD)) for state in machines)
-            if not self._claiming.is_mine(run.id, (other.id for other, _ in self._waiting), room):
-                self._attempts[run.id] = attempt
+            if not self._claiming.is_mine(run.id, (other.id for other, _ in self._waiting), jobs):
+                self._elsewhere[run.id] = run, attempt
                 continue
             job = Job(run, attempt, run.id in self._owner(run.id).replaced, self._order[run.id])
             state.jobs[run.id] = job
@@ -233,14 +233,15 @@ class Dispatcher:
 
     def _look_elsewhere(self) -> None:
         """Takes note of what other runners have made or given up."""
-        made, free = self._claiming.look()
+        made, free = self._claiming.settled(list(self._elsewhere)) if self._elsewhere else (set(), set())
         for run_id in made:
-            run = self._runs[run_id]
-            self._made_elsewhere.add(run_id)
-            self._owner(run_id).outcome.reused += 1
+            run, _ = self._elsewhere.pop(run_id)
+            owner = self._owner(run_id)
+            owner.outcome.reused += 1
+            owner.made_elsewhere += 1
             self._finish(run)
             self._emit(RunMadeElsewhere(self._plan(run), run))
-        self._waiting.extend((self._runs[run_id], self._attempts[run_id]) for run_id in sorted(free))
+        self._waiting.extend(self._elsewhere.pop(run_id) for run_id in sorted(free))
 
     def _governor_for(self, machine: Machine) -> Governor:
         if in_virtual_time(self._backend):
@@ -390,8 +391,8 @@ class Dispatcher:
             allowed=sum(state.governor.allowed for state in self._machines.values()),
             cells=cells,
             pid=os.getpid(),
-            elsewhere=sum(self._owner(run_id) in campaigns for run_id in self._claiming.elsewhere),
-            made_elsewhere=sum(self._owner(run_id) in campaigns for run_id in self._made_elsewhere),
+            elsewhere=sum(self._owner(run_id) in campaigns for run_id in self._elsewhere),
+            made_elsewhere=sum(campaign.made_elsewhere for campaign in campaigns),
         )
 
 

@@ -16,13 +16,18 @@ from tests.campaign_texts import one_line
 from tests.waiting import wait_until
 
 RUNS = 16
+#: Enough for one runner until the other looks for work again, two seconds later.
+MANY = 60
 
 
 @pytest.fixture
 def campaign(tmp_path: Path) -> Path:
-    file = tmp_path / "shared.yaml"
-    file.write_text(one_line("shared", f"repetitions: {RUNS}", duration="8 s"))
-    return file
+    return written(tmp_path / "shared.yaml", RUNS)
+
+
+def written(path: Path, repetitions: int) -> Path:
+    path.write_text(one_line("shared", f"repetitions: {repetitions}", duration="8 s"))
+    return path
 
 
 def start(file: Path, results: Path, *more: str) -> subprocess.Popen[str]:
@@ -44,13 +49,22 @@ def valid(file: Path, results: Path) -> int:
         store.close()
 
 
-def test_two_runners_make_every_run_once(campaign: Path, tmp_path: Path) -> None:
+def test_two_runners_make_every_run_once(tmp_path: Path) -> None:
+    campaign = written(tmp_path / "shared.yaml", MANY)
     results = tmp_path / "results"
+    ids = load(campaign).run_ids
+    # Both have begun before there is anything to make.
+    store = Store.open(results)
+    other = Claims(store)
+    other.take(ids)
     runners = [start(campaign, results) for _ in range(2)]
+    wait_until(lambda: len(list((results / "assembling").glob("*.lock"))) == 3, "both runners")
+    other.release()
+    store.close()
     said = [runner.communicate(timeout=300)[0] for runner in runners]
     assert [runner.returncode for runner in runners] == [0, 0], said
-    assert sum(map(made, said)) == RUNS, said
-    assert valid(campaign, results) == RUNS
+    assert sum(map(made, said)) == MANY, said
+    assert valid(campaign, results) == MANY
     assert min(map(made, said)) > 0
     assert any("done by another runner" in text for text in said)
 
