@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -24,6 +25,12 @@ def wait_until(condition: Callable[[], T], what: str = "the condition", timeout_
         assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
         time.sleep(LOOK_S)
     return value
+
+
+def interrupted_by_sigterm() -> None:
+    """SIGTERM ends this program as Ctrl-C does. So does SIGINT, which programs in the background of a shell ignore."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
 
 
 def end(process: subprocess.Popen[Any], within_s: float = 30.0) -> None:

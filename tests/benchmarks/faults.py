@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -37,6 +36,7 @@ from tests.faults.kills import (
     Site,
 )
 from tests.faults.shortages import DISTURBANCES, SHORTAGES, Bench
+from tests.waiting import interrupted_by_sigterm
 
 #: A kill comes within this share of the time of a whole campaign, so that several fall into each. With real packets
 #: the first run begins after half of the time, which the cell and its calibration take.
@@ -54,9 +54,7 @@ def main() -> int:
     parser.add_argument("--no-shortages", action="store_true", help="leave out the shortages (they need root)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments and parts (1)")
     options = parser.parse_args()
-    # Programs in the background of a shell ignore the first.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    interrupted_by_sigterm()
     rng = random.Random(options.seed)
     counts: dict[str, Count] = {}
     sweep()

@@ -3,8 +3,8 @@
 #   SETTING:  two-flows, main, table1, two-way, two-rtts, loss (one packet of data in a thousand)
 #   DELACK:   0 or 1
 #   STRETCH:  the wires of the servers, and those of the clients, are longer by random times from 0 to this (s)
-# Prints, per direction, bit/s of whole packets acknowledged after the warm-up, for two-rtts those of each flow as well, and the time
-# average of the first download's window.
+# Prints, per direction, bit/s of whole packets acknowledged after the warm-up, for two-rtts those of each flow as well, and of the
+# first download the packets sent again, the timeouts and the time average of the window.
 foreach {setting seed seconds delack stretch} $argv break
 # The generator's first numbers are proportional to small seeds: 8e-6 for the seed 1.
 ns-random $seed

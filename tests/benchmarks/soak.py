@@ -35,6 +35,7 @@ from experiments.exits import FAILED, INTERRUPTED
 from testbed import node_binary
 from testbed.local_folders import ScratchFolder, sweep
 from tests.postgresql import Server, postgresql
+from tests.waiting import interrupted_by_sigterm
 
 CAMPAIGN = """\
 name: soak
@@ -161,9 +162,7 @@ def main() -> int:
         "--most-s", type=float, default=math.inf, help="end each campaign after so many seconds (never)"
     )
     options = parser.parse_args()
-    # Programs in the background of a shell ignore the first.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    interrupted_by_sigterm()
     sweep()
     with ScratchFolder() as folder:
         os.environ["BACKCHANNEL_LOCAL"] = str(folder / "local")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import threading
@@ -55,6 +56,13 @@ class Simulated(NamedTuple):
         return str(self.campaign["points"][point]["runs"][repetition]["run_id"])
 
 
+def captured(results: Path, path: Path) -> Path:
+    """A client's capture of one of these runs, unpacked to a path, as somebody might have it."""
+    packed = next((results / "runs").rglob("client-eth0.pcap.gz"))
+    path.write_bytes(gzip.decompress(packed.read_bytes()))
+    return path
+
+
 def ran(folder: Path, name: str, text: str) -> Simulated:
     file, results = folder / name, folder / "results"
     file.write_text(text)
@@ -83,6 +91,10 @@ workload:
 duration: 12 s
 seed: 3
 """
+#: The same with counters in place of captures.
+COUNTED = DROPPING.replace("name: dropping", "name: counted") + (
+    "capture: {at: [none], telemetry: false, counters: {every: 0.5 s, at: [bottleneck]}}\n"
+)
 
 
 @pytest.fixture(scope="session")

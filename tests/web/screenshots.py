@@ -6,7 +6,6 @@ starts a session, which needs root, and photographs the pages of all that.
 
 from __future__ import annotations
 
-import gzip
 import io
 import signal
 import subprocess
@@ -28,7 +27,7 @@ from experiments.terminal import TerminalReporter
 from testbed import node_binary
 from tests.conftest import backchannel
 from tests.waiting import wait_until
-from tests.web.conftest import served
+from tests.web.conftest import captured, served
 from web.app import create_app, warm
 
 SIM = ["backend=sim", "stack=newreno"]
@@ -57,8 +56,7 @@ def main() -> None:
             done = run_campaign(load(QUICKSTART, overrides), Options(results), reporter)
             if done.interrupted or done.failed:
                 raise SystemExit("a campaign did not finish: the pictures stay as they were")
-        capture = Path(name) / "evening.pcap"
-        capture.write_bytes(gzip.decompress(next((results / "runs").rglob("client-eth0.pcap.gz")).read_bytes()))
+        capture = captured(results, Path(name) / "evening.pcap")
         ended = backchannel("import", capture, "--results", results)
         if ended.returncode:
             raise SystemExit(ended.stderr)

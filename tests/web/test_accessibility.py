@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import re
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from werkzeug.routing import Rule
 from analysis.store import Store, requests
 from tests.conftest import backchannel
 from tests.waiting import wait_until
-from tests.web.conftest import DROPPING, FakeSession, Simulated, ran, served
+from tests.web.conftest import COUNTED, FakeSession, Simulated, captured, ran, served
 from tests.web.test_pages import campaign
 from web.app import create_app
 
@@ -54,18 +53,12 @@ def path_of(kind: str, simulated: Simulated) -> str:
     return paths.get(kind, f"/{kind}")
 
 
-COUNTED = DROPPING.replace("name: dropping", "name: counted") + (
-    "capture: {at: [none], telemetry: false, counters: {every: 0.5 s, at: [bottleneck]}}\n"
-)
-
-
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory, simulated: Simulated) -> Iterator[dict[str, str]]:
     """Addresses of OTHERS: a live request, a failed upload, an import, a run with counters, the door, an empty site."""
     folder = tmp_path_factory.mktemp("others")
     counted = ran(folder, "counted.yaml", COUNTED)
-    capture = folder / "evening.pcap"
-    capture.write_bytes(gzip.decompress(next((simulated.results / "runs").rglob("client-eth0.pcap.gz")).read_bytes()))
+    capture = captured(simulated.results, folder / "evening.pcap")
     done = backchannel("import", capture, "--results", counted.results, "--json")
     assert done.returncode == 0, done.stderr
     store = Store.open(counted.results)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import signal
@@ -21,7 +20,7 @@ from analysis.store.rows import NewCampaign
 from testbed import node_binary
 from tests.conftest import backchannel, two_hosts
 from tests.waiting import wait_until
-from tests.web.conftest import Simulated
+from tests.web.conftest import Simulated, captured
 from tests.web.screenshots import settle
 from tests.web.test_requests import TINY
 
@@ -695,10 +694,7 @@ def test_a_form_makes_a_file_and_a_check_keeps_both(page: Page, own: tuple[str, 
 @pytest.fixture
 def capture(simulated: Simulated, tmp_path: Path) -> Path:
     """A capture of one of our own runs, as somebody might have it."""
-    packed = next((simulated.results / "runs").rglob("client-eth0.pcap.gz"))
-    path = tmp_path / "strange.pcap"
-    path.write_bytes(gzip.decompress(packed.read_bytes()))
-    return path
+    return captured(simulated.results, tmp_path / "strange.pcap")
 
 
 def drop(page: Page, name: str, body: bytes) -> None:

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from analysis.store import Landing, Store
 from analysis.store.documents import Documents
 from tests.conftest import two_hosts
-from tests.web.conftest import DROPPING, Simulated, ran
+from tests.web.conftest import COUNTED, Simulated, ran
 from tests.web.screenshots import settle
 from tests.web.test_browser import drawn
 from tests.web.test_pages import campaign
@@ -80,8 +80,7 @@ def test_why_are_runs_invalid(page: Page, serve: Callable[[Path], str], tmp_path
 
 
 def test_what_did_a_run_with_counters_do(page: Page, serve: Callable[[Path], str], tmp_path: Path) -> None:
-    counters = "capture: {at: [none], telemetry: false, counters: {every: 0.5 s, at: [bottleneck]}}\n"
-    counted = ran(tmp_path, "counted.yaml", DROPPING.replace("name: dropping", "name: counted") + counters)
+    counted = ran(tmp_path, "counted.yaml", COUNTED)
     page.goto(f"{serve(counted.results)}/runs/{counted.run_id()}")
     for kind in ("throughput", "cwnd", "queue"):
         plot = drawn(page, kind)

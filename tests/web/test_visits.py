@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import subprocess
 import threading
@@ -15,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from analysis.store import Store, requests
-from tests.web.conftest import Simulated
+from tests.web.conftest import Simulated, captured
 from tests.web.test_pages import ARTEFACT, TARGETS, campaign, land
 from web import guide
 
@@ -102,9 +101,7 @@ def test_a_request_shows_values_and_a_figure_as_its_runs_land(
 def test_an_import_lists_its_conversations_and_each_opens_its_plots(
     page: Page, serve: Callable[[Path], str], simulated: Simulated, tmp_path: Path
 ) -> None:
-    packed = next((simulated.results / "runs").rglob("client-eth0.pcap.gz"))
-    capture = tmp_path / "strange.pcap"
-    capture.write_bytes(gzip.decompress(packed.read_bytes()))
+    capture = captured(simulated.results, tmp_path / "strange.pcap")
     address = serve(tmp_path / "results")
     page.goto(f"{address}/import")
     page.get_by_label("Label").fill("DSL, evening")
