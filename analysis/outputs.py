@@ -18,7 +18,7 @@ from testbed import commands
 from testbed.report import CommandReport
 from testbed.scenario import Flow, OutputMetric, Scenario
 
-#: A pattern with repetitions in repetitions can take longer than the universe is old.
+#: Time limit of a search, in s: that of a pattern with repetitions in repetitions doubles with each character.
 MOST_MATCHING_S = 5.0
 
 

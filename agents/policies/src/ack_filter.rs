@@ -13,9 +13,10 @@
 //! retransmit (8.4). Differs from the source, which is silent, in: SYN, FIN, RST and acks with SACK blocks are never removed either.
 //!
 //! Options that the paper allows for: remove only a fraction of the redundant acks, fixed or equal to the fill level of the
-//! queue, the oldest or random ones (6.2). Let so many acks of a connection wait before any is removed (Barakat and Altman 2000,
-//! static filtering, which acq compares with: one ack is too aggressive for bursts of them in slow start). Filter duplicate acks too, and mark later ones for a fast retransmit once enough were
-//! filtered (6.3); this needs a count per connection. Put the new ack in the place of the first one removed (ns).
+//! queue, the oldest or random ones (6.2). Filter duplicate acks too, and mark later ones for a fast retransmit once enough were
+//! filtered (6.3); this needs a count per connection. Put the new ack in the place of the first one removed (ns). Let several acks
+//! of a connection wait (static filtering, Barakat and Altman 2000, the filter that acq compares with): one is too few where acks
+//! come in bursts.
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::{mark, FlowKey, Packet};
