@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from testbed.addressing import Plan, make_plan, next_hop
+from testbed.addressing import Plan, both, make_plan, next_hop
 from testbed.errors import TestbedError
 from testbed.scenario import Scenario
 
@@ -20,7 +20,7 @@ class Routes:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._owner = {end.address: end for ends in plan.links.values() for end in ends}
+        self._owner = {address: end for ends in plan.links.values() for end in ends for address in both(end.address)}
         self._paths: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
 
     def path(self, source: str, target: str) -> list[tuple[str, str, str]]:
@@ -28,7 +28,8 @@ class Routes:
         key = (source, target)
         if key not in self._paths:
             known = source in self._owner and target in self._owner
-            self._paths[key] = list(self._hops(self._owner[source].node, target)) if known else []
+            # Routes of both versions of IP take the same ways.
+            self._paths[key] = list(self._hops(self._owner[source].node, self._owner[target].address)) if known else []
         return self._paths[key]
 
     def between(self, source: str, target: str) -> list[tuple[str, str, str]]:

@@ -24,6 +24,15 @@ impl Bytes {
             Bytes::Allocated([&bytes[..length], data].concat())
         }
     }
+
+    /// Headers of any length, and then `data`.
+    pub(super) fn of(headers: &[u8], data: &[u8]) -> Bytes {
+        if headers.len() <= INLINE_BYTES {
+            Bytes::new(headers.len(), data, |room| room.copy_from_slice(headers))
+        } else {
+            Bytes::Allocated([headers, data].concat())
+        }
+    }
 }
 
 impl Deref for Bytes {
