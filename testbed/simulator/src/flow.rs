@@ -18,17 +18,14 @@ const FIRST_FURTHER: u16 = 10_000;
 pub(crate) fn destination(packet: &Packet) -> Option<Ipv4Addr> {
     match packet.destination() {
         Some(IpAddr::V4(address)) => Some(address),
-        _ => destination_v6(packet),
+        // By value: a reference to the packet would keep it in memory.
+        other => other.and_then(v4),
     }
 }
 
+/// IPv4 address of the interface that has an address; `None` if no interface has it.
 #[cold]
 #[inline(never)]
-fn destination_v6(packet: &Packet) -> Option<Ipv4Addr> {
-    v4(packet.destination()?)
-}
-
-/// IPv4 address of the interface that has an address; `None` if no interface has it.
 fn v4(address: IpAddr) -> Option<Ipv4Addr> {
     match address {
         IpAddr::V4(address) => Some(address),
