@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ LINKS: list[dict[str, Any]] = [
 DIRECTION = {"queue": {"name": "droptail"}}
 
 
-def plan_of(nodes: list[dict[str, str]], links: list[dict[str, Any]]) -> Plan:
+def plan_of(nodes: Sequence[Mapping[str, Any]], links: list[dict[str, Any]]) -> Plan:
     """The plan of links that have only a name and ends."""
     rest = {"kind": "point-to-point", "forward": DIRECTION, "reverse": DIRECTION}
     return make_plan(nodes, [{**rest, **link} for link in links])
@@ -61,7 +62,7 @@ def test_ipv6_takes_the_same_ways() -> None:
 
 
 def test_a_declared_route_over_ipv6_leads_to_one_address_and_names_the_source() -> None:
-    nodes = [{**NODES[0], "routes": [{"to": "client", "via": "r1"}]}, *NODES[1:]]
+    nodes: list[dict[str, Any]] = [{**NODES[0], "routes": [{"to": "client", "via": "r1"}]}, *NODES[1:]]
     lines = ipv6_batch(plan_of(nodes, LINKS).nodes["server"])
     assert "route replace 2001:db8:a03::2/128 via 2001:db8:a01::2 dev server-eth0 src 2001:db8:a01::1" in lines
 

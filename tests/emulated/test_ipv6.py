@@ -117,12 +117,12 @@ def test_workloads_and_programs_use_ipv6(cell: Cell, tmp_path: Path) -> None:
     report = cell.run(made, tmp_path)
     assert (tmp_path / "programs/own.client.out").read_text().strip() == "2001:db8:a01::1"
     assert frames(tmp_path, "a-eth0", "ip || icmpv6") == 0
+    # A probe is 64 bytes long over either version.
+    assert frames(tmp_path, "b-eth0", "udp && ipv6.plen == 24") > 20
     data = analysed(tmp_path, made, report)
     for name in ("probe", "ask", "page"):
         exchanges = (tmp_path / f"applications/{name}.jsonl").read_text().splitlines()
         assert len(exchanges) > 0, name
-    # A probe is 64 bytes long over either version.
-    assert frames(tmp_path, "b-eth0", "udp && ipv6.plen == 24") > 20
     assert sorted(flow.name for flow in data.flows if flow.connections.height) == ["ask", "own", "page"]
 
 

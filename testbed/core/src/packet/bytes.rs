@@ -26,11 +26,12 @@ impl Bytes {
 
     /// Headers of any length, and then `data`.
     pub(super) fn of(headers: &[u8], data: &[u8]) -> Bytes {
-        if headers.len() <= INLINE_BYTES {
-            Bytes::new(headers.len(), data, |room| room.copy_from_slice(headers))
-        } else {
-            Bytes::Allocated([headers, data].concat())
+        if headers.len() > INLINE_BYTES || !data.is_empty() {
+            return Bytes::Allocated([headers, data].concat());
         }
+        let mut bytes = Bytes::headers(headers.len());
+        bytes.copy_from_slice(headers);
+        bytes
     }
 }
 
