@@ -299,12 +299,16 @@ mod tests {
         })
     }
 
-    /// What a policy does with the packets of some steps: (id, ECN field) of each that leaves, then kind and id of each event.
-    fn treatment(
-        (name, options): &(&str, Options),
-        ip: IpVersion,
-        steps: &[Step],
-    ) -> (Vec<(u64, Ecn)>, Vec<(u64, EventKind)>) {
+    /// What a policy does with some packets.
+    #[derive(Debug, PartialEq)]
+    struct Treatment {
+        /// Id and ECN field of each that leaves.
+        left: Vec<(u64, Ecn)>,
+        /// Id and kind of each event.
+        events: Vec<(u64, EventKind)>,
+    }
+
+    fn treatment((name, options): &(&str, Options), ip: IpVersion, steps: &[Step]) -> Treatment {
         let context = Context { rate_bps: Some(500_000), ..context() };
         let mut policy = build(name, options, &context).unwrap_or_else(|why| panic!("{name}: {why}"));
         let (mut events, mut out, mut now) = (Events::default(), Vec::new(), Time::ZERO);
@@ -320,7 +324,7 @@ mod tests {
                 }
             }
         }
-        (out, testing::kinds(&events))
+        Treatment { left: out, events: testing::kinds(&events) }
     }
 
     proptest! {

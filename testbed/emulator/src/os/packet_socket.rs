@@ -269,7 +269,7 @@ mod tests {
             let receiver = Socket::from(OwnedFd::from(receiver));
             receiver.attach_filter(&tcp_port_filter_v6(layer, 5001)).unwrap();
             let accepted = |protocol: i32, to_port: u16, length: usize| {
-                let mut frame = vec![0; 14 + 40 + 20];
+                let mut frame = [0; 14 + 40 + 20];
                 frame[14] = 0x60;
                 frame[14 + 6] = protocol as u8;
                 frame[14 + 40 + 2..][..2].copy_from_slice(&to_port.to_be_bytes());
