@@ -12,6 +12,7 @@ pub mod build;
 mod bytes;
 mod edit;
 mod parse;
+mod sack;
 mod segment;
 mod segment_v6;
 #[cfg(test)]
