@@ -188,8 +188,7 @@ class SshTunnel(Tunnel):
             "known": options.known_hosts or "known_hosts",
             "enter": "'./backchannel testbed site' enters it",
         }
-        if options.jump is not None:
-            self._facts["jump"] = options.jump.host
+        self._jump = jump_facts(options)
         self.socket = folder / f"{name}.sock"
         self._log = folder / f"{name}.ssh.log"
         self._connect_s = options.connect_s
@@ -213,14 +212,14 @@ class SshTunnel(Tunnel):
                 self.close()
                 output = self._output()
                 kind = HostLost if not output.strip() or any(sign in output for sign in AWAY) else TestbedError
-                raise kind(f"host {self.name}: {meaning(output, self._facts)}")
+                raise kind(f"host {self.name}: {meaning(output, self._facts, self._jump)}")
             time.sleep(0.01)
 
     def failure(self) -> str | None:
         """From ssh's last message."""
         if self._process.poll() is None:
             return None
-        return f"host {self.name} was lost: {meaning(self._output(), self._facts)}"
+        return f"host {self.name} was lost: {meaning(self._output(), self._facts, self._jump)}"
 
     def close(self) -> None:
         """Ends the connection."""
@@ -244,8 +243,22 @@ def has_passphrase(key: Path) -> bool:
     return done.returncode != 0 and "passphrase" in done.stderr
 
 
-def meaning(output: str, facts: dict[str, object]) -> str:
-    """Cause and remedy of an ssh failure, from its output."""
+def jump_facts(options: SshOptions) -> dict[str, object]:
+    """Facts for `meaning` about the host in between; none without one."""
+    jump = options.jump
+    if jump is None:
+        return {}
+    return {
+        "address": jump.host, "port": jump.port, "user": jump.user or "that ssh chose",
+        "key": options.jump_key or options.key or "that ssh chose", "known": options.known_hosts or "known_hosts",
+        "enter": "enter its public half there",
+    }  # fmt: skip
+
+
+def meaning(output: str, facts: dict[str, object], jump: dict[str, object] | None = None) -> str:
+    """Cause and remedy of an ssh failure, from its output. `jump` has the facts of the host in between."""
+    if jump and str(jump["address"]) in output:
+        return f"at the host in between (proxy_jump), {meaning(output, jump)}"
     if "Permission denied" in output and has_passphrase(Path(str(facts["key"]))):
         output = f"{LOCKED}\n{output}"
     for sign, text in MEANINGS:

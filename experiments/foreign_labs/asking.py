@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from experiments.foreign_labs.lent import LentHost, Nic, hardware_address
 from experiments.foreign_labs.matching import named
 from testbed.errors import TestbedError
-from testbed.tunnels import SshOptions, login_words, meaning
+from testbed.tunnels import SshOptions, jump_facts, login_words, meaning
 
 #: Hosts that are asked at once.
 AT_ONCE = 16
@@ -46,7 +46,7 @@ def _ask(host: LentHost, options: SshOptions) -> list[Nic]:
             "address": host.address, "port": host.port, "user": options.user, "key": options.key or "that ssh chose",
             "known": options.known_hosts or "known_hosts", "enter": "enter its public half there",
         }  # fmt: skip
-        raise TestbedError(f"host {host.name}: {meaning(done.stderr, facts)}")
+        raise TestbedError(f"host {host.name}: {meaning(done.stderr, facts, jump_facts(options))}")
     try:
         return answers(done.stdout)
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -22,7 +22,7 @@ from testbed.errors import LeaseOver, TestbedError
 from testbed.host_agents import HostAccess
 from testbed.host_testbed import HostTestbed
 from testbed.leases import OVERHEAD_S, HostLease
-from testbed.tunnels import Jump, SshOptions, jump_command, ssh_command
+from testbed.tunnels import Jump, SshOptions, jump_command, jump_facts, meaning, ssh_command
 from tests.ansible.conftest import in_lab, write_yaml
 from tests.physical.conftest import output_of
 from tests.physical.test_sets import CAMPAIGN, changed
@@ -55,6 +55,24 @@ def test_a_host_in_between_is_reached_with_the_labs_keys() -> None:
     other = SshOptions("u", Path("/k"), None, jump=Jump("j"), jump_key=Path("/other key"))
     assert str(jump_command(other)).endswith("-i '/other key' -o IdentitiesOnly=yes -p 22 j")
     assert jump_command(SshOptions("u", None, None)) is None
+
+
+def test_a_failure_at_the_host_in_between_is_said_to_be_there() -> None:
+    options = SshOptions("backchannel", Path("/k"), Path("/known"), jump=Jump("192.0.2.7", "ann", 2222))
+    facts: dict[str, object] = {
+        "address": "192.0.2.1",
+        "port": 22,
+        "user": "u",
+        "key": "/k",
+        "known": "x",
+        "enter": "e",
+    }
+    jump = jump_facts(options)
+    text = meaning("ssh: connect to host 192.0.2.7 port 2222: Connection refused", facts, jump)
+    assert text.startswith("at the host in between (proxy_jump), nothing answers SSH at 192.0.2.7 port 2222")
+    denied = meaning("ann@192.0.2.7: Permission denied (publickey).", facts, jump)
+    assert "it refuses the key /k for user ann (enter its public half there)" in denied
+    assert meaning("u@192.0.2.1: Permission denied (publickey).", facts, jump) == "it refuses the key /k for user u (e)"
 
 
 @pytest.mark.parametrize(
@@ -181,8 +199,8 @@ lease "+15 seconds"
 backchannel run pair.yaml --backend physical -i hosts.yml --results results; echo "short $?"
 lease "-1 second"
 backchannel testbed check -i hosts.yml; echo "late $?"
-inside jump_host pkill -x sshd
-backchannel testbed check -i hosts.yml; echo "cut $?"
+lease "+1 hour"; inside jump_host ip link set mgmt0 down
+backchannel run pair.yaml --backend physical -i hosts.yml --results results; echo "cut $?"
 """
 
 
@@ -197,7 +215,7 @@ def test_hosts_behind_another_over_ssh(tmp_path: Path, sshd: None) -> None:
     assert {name: host.interfaces["line"] for name, host in asked.hosts.items()} == {
         "left": "left-eth0", "right": "right-eth0",
     }  # fmt: skip
-    assert any(line.startswith("backchannel: the lease of the hosts ends in 0 h 59 min") for line in lines)
+    assert any(line.startswith("backchannel: the lease of the hosts ends in 0 h 5") for line in lines)
     short = done.stdout.partition("run 0")[2].partition("short 1")[0]
     assert "7 runs were not started: the lease of the hosts ends in" in short
     late = done.stdout.partition("short 1")[2].partition("late 1")[0]

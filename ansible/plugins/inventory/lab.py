@@ -6,10 +6,10 @@ import json
 import math
 import os
 import shlex
-import sys
 from pathlib import Path
 
 from ansible.errors import AnsibleParserError
+from ansible_collections.backchannel.testbed.plugins.plugin_utils import checkout
 
 from ansible.plugins.inventory import BaseInventoryPlugin
 
@@ -47,7 +47,6 @@ links:
   line: {real: wire}
 """
 
-ROOT = Path(__file__).resolve().parents[3]
 #: Network roles by group, in the order of their installation.
 NETWORK_ROLES = {
     "queues": "queue_policy",
@@ -71,15 +70,13 @@ class InventoryModule(BaseInventoryPlugin):
     def parse(self, inventory, loader, path, cache=True):
         """Adds hosts, groups and variables."""
         super().parse(inventory, loader, path, cache)
-        # Last in the path, because this repository's folder `ansible` must not hide the package.
-        if str(ROOT) not in sys.path:
-            sys.path.append(str(ROOT))
+        root = checkout.importable()
         try:
             from experiments import inventory as lab
             from experiments.language import campaign, problems
             from testbed import errors, placement, tunnels
         except ImportError as error:
-            raise AnsibleParserError(f"run this with the Python of {ROOT}/.venv: {error}") from error
+            raise AnsibleParserError(f"run this with the Python of {root}/.venv: {error}") from error
         try:
             lab_inventory = lab.read(Path(path))
             topology = os.environ.get("BACKCHANNEL_CAMPAIGN") or lab_inventory.campaign
