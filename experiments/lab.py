@@ -1,12 +1,11 @@
 """Labs: Ansible's playbooks, and rehearsals in namespaces or virtual machines.
 
-python -m experiments.lab namespaces|machines INVENTORY CAMPAIGN -- COMMAND...     first program of a rehearsal's cell
+python -m experiments.lab namespaces|machines INVENTORY CAMPAIGN TREE -- COMMAND...: first program of a rehearsal's cell
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -134,8 +133,11 @@ def refused_logins(path: Path, scenario: Scenario) -> list[str]:
     return problems
 
 
-def rehearse(path: Path, file: Path | None, command: Sequence[str], machines: bool = False) -> int:
-    """Runs a command in a cell with the lab as namespaces or virtual machines. Returns its exit status.
+def rehearse(
+    path: Path, file: Path | None, command: Sequence[str], machines: bool = False, tree: Path = Path("/")
+) -> int:
+    """Runs a command in a cell with the lab as namespaces, with this file tree, or virtual machines. Returns its exit
+    status.
 
     Raises:
         CampaignError: the inventory or the campaign is wrong.
@@ -155,13 +157,13 @@ def rehearse(path: Path, file: Path | None, command: Sequence[str], machines: bo
     words = [
         node_binary.path(), "cell", "--parent", str(os.getpid()), "--",
         sys.executable, "-m", "experiments.lab", "machines" if machines else "namespaces",
-        str(path.absolute()), str(topology(inventory_, file)), "--", *command,
+        str(path.absolute()), str(topology(inventory_, file)), str(tree.absolute()), "--", *command,
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(node_binary.ROOT), "BACKCHANNEL_NODE": node_binary.path()}
     return subprocess.run(words, env=environment, check=False).returncode
 
 
-def build(path: Path, file: Path, folder: Path, machines: bool = False) -> Lab | Machines:
+def build(path: Path, file: Path, folder: Path, machines: bool = False, tree: Path = Path("/")) -> Lab | Machines:
     """Builds the lab of an inventory, inside a cell.
 
     Raises:
@@ -183,9 +185,9 @@ def build(path: Path, file: Path, folder: Path, machines: bool = False) -> Lab |
         ssh = SshFiles(key, known_hosts)
         if machines:
             return Machines(placements, folder, ssh, image.image(lambda text: None))
-        if shutil.which("sshd") is None and not Path("/usr/sbin/sshd").exists():
+        if not (tree / "usr/sbin/sshd").exists():
             raise Unavailable("a rehearsal with SSH needs sshd: apt-get install openssh-server")
-    return Lab(placements, folder, ssh, inventory_.ssh_options().jump if ssh is not None else None)
+    return Lab(placements, folder, ssh, inventory_.ssh_options().jump if ssh is not None else None, tree)
 
 
 def in_lab(path: Path | None, plan: Plan, warn: Callable[[str], None]) -> Plan:
@@ -292,10 +294,10 @@ def _given(path: Path | None) -> inventory.Inventory:
 
 def main() -> int:
     """Builds the lab and runs the command."""
-    kind, path, file, _, *command = sys.argv[1:]
+    kind, path, file, tree, _, *command = sys.argv[1:]
     try:
         private_memory_folder()
-        lab = build(Path(path), Path(file), FOLDER / "lab", kind == "machines")
+        lab = build(Path(path), Path(file), FOLDER / "lab", kind == "machines", Path(tree))
     except (CampaignError, TestbedError, Unavailable) as error:
         print(f"backchannel: {error}", file=sys.stderr)
         return 2 if isinstance(error, CampaignError) else 1

@@ -3,9 +3,9 @@
 For rehearsals, tests, and as a testbed on one machine that Ansible provisions. The lab runs inside a cell
 (`./backchannel lab`), so it ends with the command.
 
-A host has network, mount, PID, IPC and UTS namespaces. Its file tree is the machine's below a layer in memory, so
-changes are visible to the host only. Cables are veth pairs: from each interface of a node to the link box, or to the
-node at the other end of a real link.
+A host has network, mount, PID, IPC and UTS namespaces. Its file tree is the machine's, or another system's, below a
+layer in memory, so changes are visible to the host only. Cables are veth pairs: from each interface of a node to the
+link box, or to the node at the other end of a real link.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ MANAGEMENT, CONTROLLER = "mgmt0", "mgmt-ctl"
 BEHIND, JUMP = "mgmt-lan", "jump-host"
 START_S = 20.0
 
-#: Turns a cell into a host. Arguments: its folder, its name, the checkout.
+#: Turns a cell into a host. Arguments: its folder, its name, the checkout, the file tree below its layer.
 HOST = """
 set -e
 cd "$1"
 mkdir -p upper work tree
-mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work,index=off tree
+mount -t overlay overlay -o lowerdir="$4",upperdir=upper,workdir=work,index=off tree
 cd tree
 mount -t proc proc proc
 mount -t sysfs sysfs sys
@@ -107,16 +107,19 @@ class Lab:
         folder: in the cell's memory.
         ssh: files for new keys of a server on every host; None starts no servers.
         jump: a host that is made beside them, and through which alone they are reached.
+        tree: file tree of the hosts, whose changes it does not see.
 
     Raises:
         TestbedError: the lab could not be built.
     """
 
     def __init__(
-        self, placements: Sequence[Placement], folder: Path, ssh: SshFiles | None, jump: Jump | None = None
-    ) -> None:
+        self, placements: Sequence[Placement], folder: Path, ssh: SshFiles | None, jump: Jump | None = None,
+        tree: Path = Path("/"),
+    ) -> None:  # fmt: skip
         self._placements = placements
         self._hosts = hosts_of(placements)
+        self._tree = tree
         self._folder = folder
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._servers: dict[str, subprocess.Popen[bytes]] = {}
@@ -175,7 +178,7 @@ class Lab:
         folder.mkdir()
         words = [
             node_binary.path(), "cell", "--parent", str(os.getpid()), "--",
-            "/bin/sh", "-c", HOST, "host", str(folder), name, str(node_binary.ROOT),
+            "/bin/sh", "-c", HOST, "host", str(folder), name, str(node_binary.ROOT), str(self._tree),
         ]  # fmt: skip
         with (folder / "log").open("wb") as log:
             self._processes[name] = subprocess.Popen(

@@ -180,10 +180,26 @@ def in_lab(
         bool,
         typer.Option("--vm", help="Use virtual machines, which have separate kernels, instead of namespaces; slower."),
     ] = False,
+    tree: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER",
+            show_default=False,
+            help="File tree of the hosts, such as another release of Debian that mmdebstrap unpacked. Default: this "
+            "machine's.",
+        ),
+    ] = Path("/"),
 ) -> None:
     """Rehearse a lab: create its hosts as namespaces while a command runs."""
     from experiments import lab
     from testbed.capability import require_emulation
 
     require_emulation()
-    sys.exit(lab.rehearse(inventory, campaign, command, machines))
+    if machines and tree != Path("/"):
+        fail(
+            "--tree is for hosts in namespaces; virtual machines have their own disk, so leave out one of the two",
+            exits.BAD_INPUT,
+        )
+    if not (tree / "usr/bin/python3").exists():
+        fail(f"--tree: {tree} is no file tree of a system with Python 3 (/usr/bin/python3)", exits.BAD_INPUT)
+    sys.exit(lab.rehearse(inventory, campaign, command, machines, tree))

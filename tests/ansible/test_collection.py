@@ -78,7 +78,8 @@ def test_a_playbook_elsewhere_uses_it(installed: Path, lab_files: Path, tmp_path
     )
     script = f"""
     cd {tmp_path}
-    touch ansible.cfg; unset ANSIBLE_CONFIG ANSIBLE_CALLBACKS_ENABLED ANSIBLE_CALLBACK_PLUGINS PYTHONPATH
+    touch ansible.cfg
+    unset BACKCHANNEL_ROOT ANSIBLE_CONFIG ANSIBLE_CALLBACKS_ENABLED ANSIBLE_CALLBACK_PLUGINS PYTHONPATH
     export ANSIBLE_COLLECTIONS_PATH={installed} ANSIBLE_PYTHON_INTERPRETER=/usr/bin/python3
     export ANSIBLE_INVENTORY_ENABLED=backchannel.testbed.lab,yaml ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED=true
     pid=$(python3 -c "import json, os; print(json.load(open(os.environ['BACKCHANNEL_LAB']))['b'])")
