@@ -3,7 +3,7 @@
     ./backchannel bench scale [ROUNDS]
 
 Hosts are namespaces of this machine, in sets of two with a wire between them (2 to 16 hosts), so that `site` pays for
-the hosts' CPU time too, which real hosts would spend themselves. Runs are physical ones of 2 s over a link box, 2 to 8
+the hosts' CPU time too, which real hosts would spend themselves. Runs are physical ones of 2 s over a link box, 2 to 14
 of them: CPU time of the controller (the command and everything that it waits for, its captures' analysis included, the
 hosts not), and the size of the results folder. `plan` is measured at 100 to 10,000 runs.
 
@@ -32,7 +32,7 @@ from scipy import stats
 from testbed import node_binary
 
 HOSTS = (2, 4, 8, 16)
-RUNS = (2, 4, 8)
+RUNS = (2, 6, 14)
 PLANNED = (100, 1_000, 10_000)
 #: What is extrapolated to.
 MANY_HOSTS, MANY_RUNS = 100, 10_000
@@ -45,6 +45,8 @@ network:
     - {{name: line, ends: [left, right], forward: {{rate: 1 Mbit/s, delay: 5 ms}}, reverse: {{rate: 128 kbit/s}}}}
 workload: [{{name: bulk, from: left, to: right}}]
 duration: {DURATION_S} s
+# What an attempt costs does not depend on its verdict.
+fidelity: {{rate: 50 %, delay: 1 s, lateness: 1 s, stall: 1 s, stalled: 50 %}}
 """
 
 
@@ -166,7 +168,7 @@ def row(what: str, unit: str, numbers: Sequence[float], values: Sequence[float],
     line = fitted(numbers, values)
     value, half = line.at(many)
     shown = ", ".join(f"{number:g}: {value:.4g}" for number, value in zip(numbers, values, strict=True))
-    print(f"| {what} | {shown} | {line.fixed:.3g} + {line.each:.3g} n | {value:.4g} ± {half:.2g} {unit} |")
+    print(f"| {what} | {shown} | {line.fixed:.3g} + {line.each:.3g} n | {value:.4g} ± {half:.2g} {unit} |", flush=True)
 
 
 def main() -> int:
@@ -180,26 +182,18 @@ def main() -> int:
         (folder / "scale.yaml").write_text(CAMPAIGN)
         load, *_ = os.getloadavg()
         print(f"load before: {load:.1f} on {os.cpu_count()} CPUs; {rounds} round(s)\n", flush=True)
-        hosts: list[float] = []
-        wall: list[float] = []
-        cpu: list[float] = []
-        for count in HOSTS * rounds:
-            ((wall_s, cpu_s),) = in_lab(inventory(folder, count), "hosts")
-            hosts.append(count)
-            wall.append(wall_s)
-            cpu.append(cpu_s)
-        planned: list[float] = []
-        for count in PLANNED:
-            _, cpu_s, _ = call("plan", str(folder / "scale.yaml"), "--set", f"repetitions={count}")
-            planned.append(cpu_s)
+        head = f"extrapolated to {MANY_HOSTS} hosts, {MANY_RUNS:,} runs (95 %)"
+        print(f"| n | measured | line | {head} |\n|---|---|---|---|", flush=True)
+        hosts = [float(count) for count in HOSTS * rounds]
+        sites = [in_lab(inventory(folder, int(count)), "hosts")[0] for count in hosts]
+        row("hosts: `site`, first time, wall", "s", hosts, [wall_s for wall_s, _ in sites], MANY_HOSTS)
+        row("hosts: `site`, first time, CPU with the hosts'", "s", hosts, [cpu_s for _, cpu_s in sites], MANY_HOSTS)
         made = [measured for _ in range(rounds) for measured in in_lab(inventory(folder, 0), "runs")]
+        planned = [call("plan", str(folder / "scale.yaml"), "--set", f"repetitions={count}")[1] for count in PLANNED]
     finally:
         shutil.rmtree(folder)
     runs = [one[0] for one in made]
     attempts = [one[1] for one in made]
-    print(f"| n | measured | line | extrapolated to {MANY_HOSTS} hosts, {MANY_RUNS:,} runs (95 %) |\n|---|---|---|---|")
-    row("hosts: `site`, first time, wall", "s", hosts, wall, MANY_HOSTS)
-    row("hosts: `site`, first time, CPU with the hosts'", "s", hosts, cpu, MANY_HOSTS)
     row("attempts: controller's CPU", "s", attempts, [one[3] for one in made], MANY_RUNS)
     row("attempts: wall on one set", "s", attempts, [one[2] for one in made], MANY_RUNS)
     row("runs: results folder", "MB", runs, [one[4] / 1e6 for one in made], MANY_RUNS)
