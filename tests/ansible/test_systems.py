@@ -20,7 +20,7 @@ from tests.physical.test_sets import CAMPAIGN
 pytestmark = [pytest.mark.emulated, pytest.mark.vm]
 
 #: Of the role `common`; hosts of a rehearsal have no network.
-PACKAGES = "python3,iproute2,ethtool,tcpdump,iputils-ping,util-linux,procps"
+PACKAGES = "python3,iproute2,ethtool,tcpdump,iputils-ping,util-linux,mount,procps"
 SYSTEMS = ("bookworm", "trixie", "noble")
 KEYS = Path("/usr/share/keyrings")
 STORY = """
