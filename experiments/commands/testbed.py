@@ -59,10 +59,10 @@ def calibrate(
 
 #: Playbooks with their effects.
 PLAYBOOKS = {
-    "site": "sets the hosts up; a second run changes nothing",
-    "check": "reports problems of clocks, offloads, kernel, disk and reachability",
-    "collect": "copies logs, leftover captures and network state of every host",
-    "teardown": "removes what site installed and restores what it found",
+    "site": "Set the hosts up; a second run changes nothing.",
+    "check": "Report problems of clocks, offloads, kernel, disk and reachability, and how long the hosts are lent.",
+    "collect": "Copy logs, leftover captures and network state of every host.",
+    "teardown": "Remove what site installed and restore what it found.",
 }
 
 testbed = typer.Typer(
