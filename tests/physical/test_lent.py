@@ -195,8 +195,8 @@ lease "+1 hour"
 backchannel testbed site -i hosts.yml; echo "site $?"
 backchannel testbed check -i hosts.yml; echo "check $?"
 backchannel run pair.yaml --backend physical -i hosts.yml --results results --tries 9 --limit 1; echo "run $?"
-lease "+15 seconds"
-backchannel run pair.yaml --backend physical -i hosts.yml --results results; echo "short $?"
+lease "+4 minutes"
+backchannel run pair.yaml --backend physical -i hosts.yml --results results --set duration=5min; echo "short $?"
 lease "-1 second"
 backchannel testbed check -i hosts.yml; echo "late $?"
 lease "+1 hour"; inside jump_host ip link set mgmt0 down
@@ -217,7 +217,7 @@ def test_hosts_behind_another_over_ssh(tmp_path: Path, sshd: None) -> None:
     }  # fmt: skip
     assert any(line.startswith("backchannel: the lease of the hosts ends in 0 h 5") for line in lines)
     short = done.stdout.partition("run 0")[2].partition("short 1")[0]
-    assert "7 runs were not started: the lease of the hosts ends in" in short
+    assert "8 runs were not started: the lease of the hosts ends in" in short
     late = done.stdout.partition("short 1")[2].partition("late 1")[0]
     assert "backchannel: the lease of the hosts has ended" in late
     assert "cut 0" not in lines
