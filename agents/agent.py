@@ -94,6 +94,7 @@ class Agent:
             holder=self.lease.holder,
             interfaces=hardware.interfaces(),
             mtus=hardware.mtus(),
+            processors=hardware.processors(),
         )
 
     def clock(self) -> Clocks:

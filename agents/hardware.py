@@ -1,7 +1,8 @@
-"""The network hardware of a node. Standard library only."""
+"""The network hardware and the processors of a node. Standard library only."""
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 INTERFACES = Path("/sys/class/net")
@@ -17,6 +18,17 @@ def interfaces(root: Path = INTERFACES) -> dict[str, str]:
 def mtus(root: Path = INTERFACES) -> dict[str, int]:
     """Longest IP packet of each interface, in bytes."""
     return {name: int((root / name / "mtu").read_text()) for name in _names(root)}
+
+
+def processors(path: Path = Path("/proc/cpuinfo")) -> str:
+    """Number and model of the processors, such as "4 x Example 1000"; the architecture where the model has no name."""
+    try:
+        lines = [line.partition(":") for line in path.read_text(errors="replace").splitlines()]
+    except OSError:
+        lines = []
+    count = sum(name.strip() == "processor" for name, _, _ in lines)
+    model = next((value.strip() for name, _, value in lines if name.strip() == "model name"), platform.machine())
+    return f"{count} x {' '.join(model.split())}"
 
 
 def _names(root: Path) -> list[str]:

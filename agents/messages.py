@@ -28,6 +28,8 @@ class Health:
     interfaces: Mapping[str, str]
     #: Longest IP packet of each interface, in bytes.
     mtus: Mapping[str, int]
+    #: Number and model of the processors (agents.hardware).
+    processors: str = "unknown"
 
 
 @dataclass(frozen=True)

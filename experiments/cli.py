@@ -56,7 +56,7 @@ _COMMANDS = {
     "reproduce": _Command("papers:reproduce", "Run the papers' tables, figures and claims"),
     "score": _Command("papers:score", "Compare results with published values"),
     "calibrate": _Command("testbed:calibrate", "Measure emulated links"),
-    "testbed": _Command("testbed:on_testbed", "Set up hosts as a testbed", passes_on=True),
+    "testbed": _Command("testbed:testbed", "Set up hosts as a testbed, or import them"),
     "lab": _Command("testbed:in_lab", "Rehearse a lab in namespaces or virtual machines", passes_on=True),
     "kernel": _Command("kernel:app", "Build the kernels that run in virtual time"),
     "scheduler": _Command("services:scheduler", "Start the Dask scheduler of a lab"),

@@ -1,17 +1,18 @@
 """The inventory file of a lab (docs/physical.md): reads it and assigns a campaign's topology to its hosts.
 
-Ansible reads the same file through ansible/plugins/inventory/lab.py, which calls `read` and `placed` here.
+Ansible reads the same file through ansible/plugins/inventory/lab.py, which calls `read` and `placements` here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 from ruamel.yaml import YAML
 
 from experiments.language import registry, source
@@ -19,14 +20,46 @@ from experiments.language.fields import dotted
 from experiments.language.messages import message
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.quantities import Model, Seconds
+from experiments.language.yaml_text import FieldPath
 from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.placement import Host, LinkPlacement, Placement, place
 from testbed.scenario import LinkSpec, Node
-from testbed.tunnels import CONNECT_S, SILENCE_S
+from testbed.tunnels import CONNECT_S, SILENCE_S, Jump, SshOptions
 
 HostName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=40)]
 InterfaceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:@-]+$", max_length=15)]
+#: Fields that set what Ansible's variables of the same meaning would set for Ansible alone.
+CONNECTION_FIELDS = {
+    "ansible_connection": "connection",
+    "ansible_host": "hosts.NAME.address",
+    "ansible_port": "hosts.NAME.port",
+    "ansible_user": "ssh.user",
+    "ansible_ssh_user": "ssh.user",
+    "ansible_ssh_private_key_file": "ssh.key",
+    "ansible_private_key_file": "ssh.key",
+    "ansible_ssh_common_args": "ssh.proxy_jump and ssh.known_hosts",
+}
+
+
+def _instant(value: object) -> datetime:
+    """An instant with its offset from UTC.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        instant = datetime.fromisoformat(str(value))
+    except ValueError:
+        instant = None
+    if instant is None or instant.tzinfo is None:
+        raise ValueError(f"'{value}' is not a time with its offset from UTC; write it as '2026-03-01T18:00:00+00:00'")
+    return instant
+
+
+def _jump(value: object) -> str:
+    Jump.parse(str(value))
+    return str(value)
 
 
 class Ssh(Model):
@@ -36,6 +69,10 @@ class Ssh(Model):
     agent_user: str = Field("backchannel", description="account of the agent and login of the controller")
     key: Path | None = Field(None, description="private key; default: that of ssh")
     known_hosts: Path | None = Field(None, description="host keys; default: those of the user and the system")
+    proxy_jump: Annotated[str, BeforeValidator(_jump)] | None = Field(
+        None, description="[USER@]HOST[:PORT] of the host through which all others are reached; default: none"
+    )
+    proxy_key: Path | None = Field(None, description="private key for proxy_jump; default: key")
     connect_timeout: Seconds = Field(CONNECT_S, gt=0, description="maximum time until the first reply of a host")
     # Less than the lease, after which a host stops its run.
     silence: Seconds = Field(SILENCE_S, ge=2, le=20, description="time without a reply until a host counts as lost")
@@ -49,6 +86,7 @@ class HostEntry(Model):
     port: Annotated[int, Field(ge=1, le=65535)] = 22
     interfaces: dict[str, InterfaceName] = {}
     also: list[Literal["worker", "results-site"]] = []
+    vars: dict[str, Any] = Field({}, description="variables for Ansible's roles on this host")
 
 
 class LinkEntry(Model):
@@ -60,6 +98,13 @@ class LinkEntry(Model):
     queue_at: str | None = None
 
 
+class SetEntry(Model):
+    """A set of hosts that plays the whole topology."""
+
+    hosts: dict[HostName, HostEntry] = Field(min_length=1)
+    links: dict[str, LinkEntry] = {}
+
+
 class InventoryFile(Model):
     """The inventory file."""
 
@@ -68,8 +113,12 @@ class InventoryFile(Model):
     connection: Literal["ssh", "namespace"] = "ssh"
     addresses: str = "10.0.0.0/8"
     ssh: Ssh = Ssh()  # type: ignore[call-arg]
-    hosts: dict[HostName, HostEntry] = Field(min_length=1)
+    hosts: dict[HostName, HostEntry] = {}
     links: dict[str, LinkEntry] = {}
+    sets: dict[HostName, SetEntry] = Field({}, description="disjoint sets of hosts, each of which plays the topology")
+    lease_ends: Annotated[datetime, BeforeValidator(_instant)] | None = Field(
+        None, description="when the hosts are taken away; no run begins that would not end before"
+    )
     vars: dict[str, Any] = Field({}, description="variables for Ansible's roles")
 
 
@@ -100,6 +149,14 @@ class Inventory:
         """Resolves a path that is relative to the file."""
         return None if path is None else (self.path.parent / path.expanduser()).absolute()
 
+    def ssh_options(self) -> SshOptions:
+        """How the controller reaches the hosts."""
+        ssh = self.file.ssh
+        return SshOptions(
+            ssh.agent_user, self.resolved(ssh.key), self.resolved(ssh.known_hosts), ssh.connect_timeout, ssh.silence,
+            None if ssh.proxy_jump is None else Jump.parse(ssh.proxy_jump), self.resolved(ssh.proxy_key),
+        )  # fmt: skip
+
 
 def read(path: Path) -> Inventory:
     """Reads an inventory file.
@@ -116,11 +173,27 @@ def read(path: Path) -> Inventory:
             place = tuple(part for part in details["loc"] if part != "[key]")
             problems.append(document.problem(place, dotted(place), message(dict(details), InventoryFile, place, ())))
         raise CampaignError(document.name, problems) from None
-    reasons = {name: wrong_variable(name, value) for name, value in file.vars.items()}
-    problems = [document.problem(("vars", name), f"vars.{name}", why) for name, why in reasons.items() if why]
+    problems = [document.problem(path_, dotted(path_), why) for path_, why in _mistakes(file)]
     if problems:
         raise CampaignError(document.name, problems)
     return Inventory(path, file)
+
+
+def _mistakes(file: InventoryFile) -> Iterator[tuple[FieldPath, str]]:
+    """Fields that are wrong beside others, each with the reason."""
+    if not file.hosts and not file.sets:
+        yield ("hosts",), "this field is missing; add it with the lab's hosts, or 'sets' with several sets of hosts"
+    for name, entry in file.hosts.items():
+        if file.sets and (entry.plays or entry.interfaces or not entry.also):
+            yield ("hosts", name), "with 'sets', a host outside of them has 'also' and plays nothing; move it to a set"
+    groups: list[tuple[FieldPath, Mapping[str, HostEntry]]] = [(("hosts",), file.hosts)]
+    groups += [(("sets", name, "hosts"), entry.hosts) for name, entry in file.sets.items()]
+    variables: list[tuple[FieldPath, Mapping[str, Any]]] = [(("vars",), file.vars)]
+    variables += [((*path, name, "vars"), entry.vars) for path, hosts in groups for name, entry in hosts.items()]
+    for path, values in variables:
+        for name, value in values.items():
+            if why := wrong_variable(name, value):
+                yield (*path, name), why
 
 
 @cache
@@ -134,6 +207,8 @@ def role_options() -> dict[str, dict[str, dict[str, Any]]]:
 
 def wrong_variable(name: str, value: object) -> str | None:
     """Why a role's variable is invalid. None for valid ones and for variables of other roles."""
+    if name in CONNECTION_FIELDS:
+        return f"a campaign's own connections would not follow it; set '{CONNECTION_FIELDS[name]}' instead"
     role = next((role for role in role_options() if name.startswith(f"{role}_")), None)
     if role is None:
         return None
@@ -160,18 +235,68 @@ def _is(value: object, types: tuple[type, ...]) -> bool:
     return isinstance(value, types) and (bool in types or not isinstance(value, bool))
 
 
+def placements(
+    inventory: Inventory,
+    nodes: Sequence[Node | Mapping[str, Any]],
+    links: Sequence[LinkSpec | Mapping[str, Any]],
+) -> dict[str, Placement]:
+    """Assigns a topology to each of the lab's sets of hosts, by the name of the set; "" in a lab without sets.
+
+    Raises:
+        CampaignError: they do not fit, or two sets share a host.
+    """
+    file = inventory.file
+    if not file.sets:
+        return {"": _placed(inventory, "", file.hosts, file.links, nodes, links)}
+    found = {
+        name: _placed(inventory, name, {**file.hosts, **entry.hosts}, {**file.links, **entry.links}, nodes, links)
+        for name, entry in file.sets.items()
+    }
+    names: dict[str, str] = {}
+    addresses: dict[tuple[str, int], tuple[str, str]] = {}
+    for name, placement in found.items():
+        outside = [member for member in placement.members() if member in file.hosts]
+        if outside:
+            raise _misfit(inventory, f"set {name} uses host {outside[0]}, which is in no set; move it into this set")
+        for host in placement.hosts.values():
+            if host.name in file.hosts:
+                continue
+            if host.name in names:
+                raise _misfit(inventory, f"sets {names[host.name]} and {name} both have host {host.name}; one must not")
+            names[host.name] = name
+            where = (host.address, host.port)
+            if where in addresses:
+                other, of = addresses[where]
+                raise _misfit(
+                    inventory, f"hosts {other} of set {of} and {host.name} of set {name} have the address "
+                    f"'{host.address}'; each machine is one host"
+                )  # fmt: skip
+            addresses[where] = host.name, name
+    return found
+
+
 def placed(
     inventory: Inventory,
     nodes: Sequence[Node | Mapping[str, Any]],
     links: Sequence[LinkSpec | Mapping[str, Any]],
 ) -> Placement:
-    """Assigns a topology to the lab's hosts.
+    """Assigns a topology to the hosts of a lab, or of its first set.
 
     Raises:
         CampaignError: they do not fit.
     """
-    file = inventory.file
-    boxes = {entry.box for entry in file.links.values()}
+    return next(iter(placements(inventory, nodes, links).values()))
+
+
+def _placed(
+    inventory: Inventory,
+    set_name: str,
+    entries: Mapping[str, HostEntry],
+    link_entries: Mapping[str, LinkEntry],
+    nodes: Sequence[Node | Mapping[str, Any]],
+    links: Sequence[LinkSpec | Mapping[str, Any]],
+) -> Placement:
+    boxes = {entry.box for entry in link_entries.values()}
     names = [Node.model_validate(node).name for node in nodes]
     hosts = [
         Host(
@@ -179,13 +304,23 @@ def placed(
             # A host with the name of a node plays it, unless it is a link box.
             plays=entry.plays or (name if name in names and name not in boxes else None), also=tuple(entry.also),
         )
-        for name, entry in file.hosts.items()
+        for name, entry in entries.items()
     ]  # fmt: skip
     places = [
         LinkPlacement(link, entry.box, tuple(entry.interfaces), entry.real, entry.queue_at)
-        for link, entry in file.links.items()
+        for link, entry in link_entries.items()
     ]
     try:
-        return place(hosts, places, nodes, links, file.addresses)
+        return place(hosts, places, nodes, links, inventory.file.addresses, set_name)
     except TestbedError as error:
-        raise CampaignError(str(inventory.path), [Problem(0, "", str(error))]) from None
+        raise _misfit(inventory, f"set {set_name}: {error}" if set_name else str(error)) from None
+
+
+def _misfit(inventory: Inventory, why: str) -> CampaignError:
+    return CampaignError(str(inventory.path), [Problem(0, "", why)])
+
+
+def host_entry(inventory: Inventory, name: str) -> HostEntry:
+    """A host's entry, of the lab or of one of its sets."""
+    file = inventory.file
+    return next(hosts[name] for hosts in (file.hosts, *(one.hosts for one in file.sets.values())) if name in hosts)

@@ -1,16 +1,17 @@
 """Labs: Ansible's playbooks, and rehearsals in namespaces or virtual machines.
 
-python -m experiments.lab namespaces|machines INVENTORY CAMPAIGN -- COMMAND...     first program of a rehearsal's cell
+python -m experiments.lab namespaces|machines INVENTORY CAMPAIGN TREE -- COMMAND...: first program of a rehearsal's cell
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from agents.client import AgentClient
@@ -19,32 +20,26 @@ from experiments import inventory
 from experiments.language import campaign
 from experiments.language.campaign import Plan
 from experiments.language.problems import CampaignError, Problem
-from experiments.testbeds import TestbedFactory
+from experiments.testbeds import OnProgress, TestbedFactory
 from testbed import image, node_binary
 from testbed.cell import topology_key
 from testbed.cellmain import FOLDER, private_memory_folder
-from testbed.errors import TestbedError, Unavailable
+from testbed.errors import HostLost, TestbedError, Unavailable
 from testbed.host_agents import HostAccess
 from testbed.host_testbed import HostTestbed
-from testbed.installation import Installation
+from testbed.installation import Installation, difference
 from testbed.lab import Lab, SshFiles, processes
+from testbed.leases import HostLease
 from testbed.local_folders import ScratchFolder
 from testbed.machines import Machines
 from testbed.placement import Placement
 from testbed.scenario import Scenario
-from testbed.tunnels import SshOptions, SshTunnel
+from testbed.tunnels import SshTunnel
 
 ANSIBLE = node_binary.ROOT / "ansible"
 #: Options of ssh (ansible/ansible.cfg) without connections that are kept or shared.
 FRESH_CONNECTIONS = "-o ControlMaster=no -o ControlPath=none -o BatchMode=yes -o ServerAliveInterval=5"
 NEEDS_INVENTORY = "the physical backend needs a lab's inventory: --inventory FILE"
-#: Playbooks with their effects.
-PLAYBOOKS = {
-    "site": "sets the hosts up; a second run changes nothing",
-    "check": "reports problems of clocks, offloads, kernel, disk and reachability",
-    "collect": "copies logs, leftover captures and network state of every host",
-    "teardown": "removes what site installed and restores what it found",
-}
 
 
 def topology(inventory_: inventory.Inventory, file: Path | None) -> Path:
@@ -82,7 +77,7 @@ def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str])
     """
     inventory_ = inventory.read(path)
     scenario = campaign.load(topology(inventory_, file)).runs[0].scenario
-    inventory.placed(inventory_, scenario.nodes, scenario.links)
+    inventory.placements(inventory_, scenario.nodes, scenario.links)
     program = Path(sys.executable).with_name("ansible-playbook")
     if not program.exists():
         raise Unavailable(f"Ansible is not installed beside {sys.executable}; ./backchannel installs it")
@@ -99,9 +94,16 @@ def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str])
         environment["ANSIBLE_SSH_ARGS"] = FRESH_CONNECTIONS
     words = [str(program), "--inventory", str(path.absolute()), str(ANSIBLE / "playbooks" / f"{name}.yml"), *arguments]
     status = subprocess.run(words, env=environment, cwd=ANSIBLE, check=False).returncode
-    if name != "check" or status != 0:
+    if name != "check":
+        return status
+    lent = lease(inventory_)
+    if lent is not None:
+        print(f"backchannel: {lent.state(time.time())}", file=sys.stderr)
+    if status != 0:
         return status
     problems = refused_logins(path, scenario)
+    if lent is not None and lent.left_s(time.time()) <= 0:
+        problems.append("no run begins after the end of the lease; extend it and its 'lease_ends' in the inventory")
     for problem in problems:
         print(f"backchannel: {problem}", file=sys.stderr)
     return 1 if problems else 0
@@ -109,26 +111,33 @@ def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str])
 
 def refused_logins(path: Path, scenario: Scenario) -> list[str]:
     """Hosts whose agent the controller cannot reach with the agent's login, as a campaign would, with the remedy."""
-    place, access = _access(path)
-    if access.ssh is None:
+    access, problems = _access(path), []
+    ssh = access.hosts.ssh
+    if ssh is None:
         return []
-    placement, problems = place(scenario), []
     with ScratchFolder() as folder:
-        hosts = [placement.hosts[name] for name in dict.fromkeys(placement.members())]
-        tunnels = [SshTunnel(host.name, host.address, host.port, access.ssh, folder) for host in hosts]
+        hosts = [
+            placement.hosts[name]
+            for placement in access.places(scenario).values()
+            for name in dict.fromkeys(placement.members())
+        ]
+        tunnels = [SshTunnel(host.name, host.address, host.port, ssh, folder) for host in hosts]
         for tunnel in tunnels:
             try:
                 tunnel.wait()
                 AgentClient(tunnel.name, tunnel.socket).health()
             except (TestbedError, AgentError) as error:
-                problems.append(f"the login of the agent, {access.ssh.user}: {error}")
+                problems.append(f"the login of the agent, {ssh.user}: {error}")
             finally:
                 tunnel.close()
     return problems
 
 
-def rehearse(path: Path, file: Path | None, command: Sequence[str], machines: bool = False) -> int:
-    """Runs a command in a cell with the lab as namespaces or virtual machines. Returns its exit status.
+def rehearse(
+    path: Path, file: Path | None, command: Sequence[str], machines: bool = False, tree: Path = Path("/")
+) -> int:
+    """Runs a command in a cell with the lab as namespaces, with this file tree, or virtual machines. Returns its exit
+    status.
 
     Raises:
         CampaignError: the inventory or the campaign is wrong.
@@ -138,20 +147,23 @@ def rehearse(path: Path, file: Path | None, command: Sequence[str], machines: bo
     if machines:
         if inventory_.file.connection != "ssh":
             raise CampaignError(str(path), [Problem(0, "connection", "virtual machines need 'ssh', not 'namespace'")])
+        if inventory_.file.ssh.proxy_jump is not None:
+            message = "a jump host can be rehearsed in namespaces only, without '--vm'"
+            raise CampaignError(str(path), [Problem(0, "ssh.proxy_jump", message)])
         scenario = campaign.load(topology(inventory_, file)).runs[0].scenario
-        inventory.placed(inventory_, scenario.nodes, scenario.links)
+        inventory.placements(inventory_, scenario.nodes, scenario.links)
         # The cell has no network to download packages.
         image.image(lambda text: print(f"backchannel: {text}", file=sys.stderr))
     words = [
         node_binary.path(), "cell", "--parent", str(os.getpid()), "--",
         sys.executable, "-m", "experiments.lab", "machines" if machines else "namespaces",
-        str(path.absolute()), str(topology(inventory_, file)), "--", *command,
+        str(path.absolute()), str(topology(inventory_, file)), str(tree.absolute()), "--", *command,
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(node_binary.ROOT), "BACKCHANNEL_NODE": node_binary.path()}
     return subprocess.run(words, env=environment, check=False).returncode
 
 
-def build(path: Path, file: Path, folder: Path, machines: bool = False) -> Lab | Machines:
+def build(path: Path, file: Path, folder: Path, machines: bool = False, tree: Path = Path("/")) -> Lab | Machines:
     """Builds the lab of an inventory, inside a cell.
 
     Raises:
@@ -159,7 +171,7 @@ def build(path: Path, file: Path, folder: Path, machines: bool = False) -> Lab |
     """
     inventory_ = inventory.read(path)
     scenario = campaign.load(file).runs[0].scenario
-    placement = inventory.placed(inventory_, scenario.nodes, scenario.links)
+    placements = list(inventory.placements(inventory_, scenario.nodes, scenario.links).values())
     ssh = None
     if inventory_.file.connection == "ssh":
         key, known_hosts = (
@@ -172,57 +184,106 @@ def build(path: Path, file: Path, folder: Path, machines: bool = False) -> Lab |
             )
         ssh = SshFiles(key, known_hosts)
         if machines:
-            return Machines(placement, folder, ssh, image.image(lambda text: None))
-        if shutil.which("sshd") is None and not Path("/usr/sbin/sshd").exists():
+            return Machines(placements, folder, ssh, image.image(lambda text: None))
+        if not (tree / "usr/sbin/sshd").exists():
             raise Unavailable("a rehearsal with SSH needs sshd: apt-get install openssh-server")
-    return Lab(placement, folder, ssh)
+    return Lab(placements, folder, ssh, inventory_.ssh_options().jump if ssh is not None else None, tree)
 
 
-def in_lab(path: Path | None, plan: Plan) -> Plan:
+def in_lab(path: Path | None, plan: Plan, warn: Callable[[str], None]) -> Plan:
     """A campaign on the hosts of a lab, with that lab's ids of runs.
 
     Connects once to the hosts of every topology: each is reachable, has an agent, is held by nobody and has the right
-    time. Then releases them.
+    time. Then releases them. In a lab with several sets of hosts, a set that does not answer is passed to `warn` as a
+    sentence, as long as another does: runs may begin without it.
 
     Raises:
         CampaignError: there is no inventory, or a topology does not fit it.
-        TestbedError: the first host of which that is not true, with the remedy; nothing was changed.
+        TestbedError: the first host of which that is not true, with the remedy, or sets that are not alike; nothing was
+            changed.
     """
-    place, access = _access(path)
+    access = _access(path)
     by_topology = {topology_key(scenario): scenario for _, scenario in plan.first_scenarios()}
     for scenario in by_topology.values():
-        place(scenario)
-    found: dict[str, Installation] = {}
-    testbed = HostTestbed(place, access, f"campaign {plan.name}")
-    try:
-        for key, scenario in by_topology.items():
-            testbed.build(scenario)
-            found[key] = testbed.installation()
-    finally:
-        testbed.close()
-    return plan.in_lab(lambda scenario: found[topology_key(scenario)])
+        access.places(scenario)
+    found: dict[str, dict[str, Installation]] = {}
+    lost: list[HostLost] = []
+    lent = lease(access.inventory)
+    if lent is not None and lent.left_s(time.time()) <= 0:
+        raise TestbedError(f"{lent.state(time.time())}; extend it and its 'lease_ends' in the inventory")
+    for name in access.sets:
+        testbed = access.testbed(name, f"campaign {plan.name}")
+        try:
+            for key, scenario in by_topology.items():
+                testbed.build(scenario)
+                found.setdefault(name, {})[key] = testbed.installation()
+        except HostLost as error:
+            found.pop(name, None)
+            lost.append(error)
+            if len(lost) == len(access.sets):
+                raise lost[0] from None
+            warn(f"set {name} does not take part until it answers: {error}")
+        finally:
+            testbed.close()
+    first, *others = found.values()
+    for other in others:
+        for key in by_topology:
+            if why := difference(first[key], other[key]):
+                raise TestbedError(
+                    f"the sets of hosts are not alike: {why}; results of unlike hosts are never mixed, so make them "
+                    "alike, or give each kind of hosts its own inventory"
+                )
+    return plan.in_lab(lambda scenario: first[topology_key(scenario)].identity())
 
 
-def cells(path: Path | None, name: str) -> TestbedFactory:
-    """What makes the physical backend's cells: connections to the lab's hosts, held in the campaign's name."""
-    place, access = _access(path)
-    return lambda _, on_progress: HostTestbed(place, access, f"campaign {name}", on_progress)
+def cells(path: Path | None, name: str) -> dict[str, TestbedFactory]:
+    """What makes the physical backend's cells, by set of hosts: connections to them, held in the campaign's name."""
+    access = _access(path)
+    lent = lease(access.inventory)
+
+    def factory(set_name: str) -> TestbedFactory:
+        return lambda _, on_progress: access.testbed(set_name, f"campaign {name}", on_progress, lent)
+
+    return {set_name: factory(set_name) for set_name in access.sets}
 
 
-def _access(path: Path | None) -> tuple[Callable[[Scenario], Placement], HostAccess]:
+@dataclass(frozen=True)
+class _Access:
     """How scenarios are placed in a lab, and how its hosts are reached."""
+
+    inventory: inventory.Inventory
+    hosts: HostAccess
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """Names of the lab's sets of hosts; one empty name without sets."""
+        return tuple(self.inventory.file.sets) or ("",)
+
+    def places(self, scenario: Scenario) -> dict[str, Placement]:
+        """The scenario in each set."""
+        return inventory.placements(self.inventory, scenario.nodes, scenario.links)
+
+    def testbed(
+        self, set_name: str, holder: str, on_progress: OnProgress | None = None, lent: HostLease | None = None
+    ) -> HostTestbed:
+        """The hosts of one set."""
+        return HostTestbed(lambda scenario: self.places(scenario)[set_name], self.hosts, holder, on_progress, lent)
+
+
+def _access(path: Path | None) -> _Access:
     inventory_ = _given(path)
-    options = inventory_.file.ssh
-    ssh = SshOptions(
-        options.agent_user, inventory_.resolved(options.key), inventory_.resolved(options.known_hosts),
-        options.connect_timeout, options.silence,
-    )  # fmt: skip
-    access = HostAccess(ssh=ssh) if inventory_.file.connection == "ssh" else HostAccess(namespaces=processes())
+    hosts = (
+        HostAccess(ssh=inventory_.ssh_options())
+        if inventory_.file.connection == "ssh"
+        else HostAccess(namespaces=processes())
+    )
+    return _Access(inventory_, hosts)
 
-    def place(scenario: Scenario) -> Placement:
-        return inventory.placed(inventory_, scenario.nodes, scenario.links)
 
-    return place, access
+def lease(inventory_: inventory.Inventory) -> HostLease | None:
+    """The lease of a lab's hosts; None: they stay."""
+    ends = inventory_.file.lease_ends
+    return None if ends is None else HostLease(ends)
 
 
 def _given(path: Path | None) -> inventory.Inventory:
@@ -233,10 +294,10 @@ def _given(path: Path | None) -> inventory.Inventory:
 
 def main() -> int:
     """Builds the lab and runs the command."""
-    kind, path, file, _, *command = sys.argv[1:]
+    kind, path, file, tree, _, *command = sys.argv[1:]
     try:
         private_memory_folder()
-        lab = build(Path(path), Path(file), FOLDER / "lab", kind == "machines")
+        lab = build(Path(path), Path(file), FOLDER / "lab", kind == "machines", Path(tree))
     except (CampaignError, TestbedError, Unavailable) as error:
         print(f"backchannel: {error}", file=sys.stderr)
         return 2 if isinstance(error, CampaignError) else 1

@@ -70,6 +70,8 @@ def _event_text(event: engine.RunEvent) -> str:
         case engine.WorkerLost():
             return f"{event.reason}; this run is repeated"
         case engine.RunParked():
+            if event.set_name:
+                return f"{event.reason}; set {event.set_name} waits for the host, other sets make its runs"
             return f"{event.reason}; this run and those after it wait for the host"
 
 

@@ -20,6 +20,24 @@ PROGRAMS = {
     "ping": "iputils-ping",
 }
 
+#: Capabilities that root in a container may lack: the bit in linux/capability.h, and what needs it.
+CAPABILITIES = {
+    "SYS_ADMIN": (21, "namespaces and mounts of cells"),
+    "NET_ADMIN": (12, "interfaces, addresses and routes"),
+    "NET_RAW": (13, "captures"),
+    "SYS_CHROOT": (18, "programs that enter a node's mount namespace"),
+    "SYS_NICE": (23, "the real-time class, without which packets are late"),
+    "SETUID": (7, "tcpdump"),
+    "SETGID": (6, "tcpdump"),
+}
+
+
+def lacking(status: str) -> list[str]:
+    """Capabilities of CAPABILITIES that a process lacks, from the text of its /proc/PID/status."""
+    fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    effective = int(fields["CapEff"], 16)
+    return [name for name, (bit, _) in CAPABILITIES.items() if not effective >> bit & 1]
+
 
 def has_ipv6() -> bool:
     """Whether the kernel has IPv6, for hosts of the emulated backend."""
@@ -34,6 +52,11 @@ def missing_for_emulation() -> list[str]:
             "it needs root, to make network namespaces and interfaces: run it with sudo, or build a kernel that needs "
             "none ('./backchannel kernel build', then --backend virtual-kernel)"
         )
+    else:
+        lacks = lacking(Path("/proc/self/status").read_text())
+        if lacks:
+            needs = ", ".join(f"CAP_{name} for {CAPABILITIES[name][1]}" for name in lacks)
+            missing.append(f"root lacks {needs}: let the container add what testbed/container/job.yaml lists")
     if not Path("/dev/net/tun").exists():
         missing.append("/dev/net/tun does not exist: 'modprobe tun', or give the container that device")
     packages = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})

@@ -16,5 +16,9 @@ class HostLost(TestbedError):
     """A host does not answer, and may do so again later."""
 
 
+class LeaseOver(TestbedError):
+    """The lab's hosts are taken away before a run would end."""
+
+
 class CalibrationError(TestbedError):
     """Links deviate from what a scenario declares; the testbed itself works."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from testbed.conductor import Conductor, OnProgress
 from testbed.host_agents import HostAccess, HostAgents
 from testbed.host_network import HostNetwork
 from testbed.installation import Installation, installation
+from testbed.leases import HostLease
 from testbed.placement import Placement
 from testbed.report import Measurement, Phase, Progress, Report
 from testbed.scenario import Scenario
@@ -25,6 +27,8 @@ class HostTestbed:
         access: how hosts are reached.
         name: of the campaign, shown to others that want to use a host.
         on_progress: called when the phase changes and about once a second during a run.
+        lease: of the hosts; None: they stay.
+        now: seconds since the epoch.
     """
 
     def __init__(
@@ -33,8 +37,12 @@ class HostTestbed:
         access: HostAccess,
         name: str,
         on_progress: OnProgress | None = None,
+        lease: HostLease | None = None,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._place = place
+        self._lease = lease
+        self._now = now
         self._access = access
         self._holder = f"{name}, of {getpass.getuser()} on {os.uname().nodename}, process {os.getpid()}"
         self._on_progress = on_progress or (lambda progress: None)
@@ -45,6 +53,7 @@ class HostTestbed:
 
     def build(self, scenario: Scenario) -> bool:
         """Connects to the hosts that a scenario needs. Returns False if they were connected already."""
+        self._require_time(scenario)
         placement = self._place(scenario)
         if self._conductor is not None and placement == self._placement:
             return False
@@ -65,8 +74,13 @@ class HostTestbed:
     def run(self, scenario: Scenario, out: Path) -> Report:
         """Runs a scenario; its files go to `out`."""
         assert self._conductor is not None
+        self._require_time(scenario)
         report = self._conductor.run(scenario, out.resolve(), self._on_progress)
         return report.replace(installation=self.installation().as_json())
+
+    def _require_time(self, scenario: Scenario) -> None:
+        if self._lease is not None:
+            self._lease.require(scenario.duration_s, self._now())
 
     def installation(self) -> Installation:
         """What plays the nodes and links of the scenario that it was built for."""

@@ -3,9 +3,9 @@
 For rehearsals, tests, and as a testbed on one machine that Ansible provisions. The lab runs inside a cell
 (`./backchannel lab`), so it ends with the command.
 
-A host has network, mount, PID, IPC and UTS namespaces. Its file tree is the machine's below a layer in memory, so
-changes are visible to the host only. Cables are veth pairs: from each interface of a node to the link box, or to the
-node at the other end of a real link.
+A host has network, mount, PID, IPC and UTS namespaces. Its file tree is the machine's, or another system's, below a
+layer in memory, so changes are visible to the host only. Cables are veth pairs: from each interface of a node to the
+link box, or to the node at the other end of a real link.
 """
 
 from __future__ import annotations
@@ -15,26 +15,29 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import node_binary
 from testbed.errors import TestbedError
-from testbed.placement import QUEUE_PREFIX, Placement, box_interfaces
+from testbed.placement import QUEUE_PREFIX, Host, Placement, box_interfaces
+from testbed.tunnels import Jump
 
 #: Names the file with the process id of each host, for the inventory plugin and the physical backend.
 VARIABLE = "BACKCHANNEL_LAB"
 #: Management interface of a host, and of the controller.
 MANAGEMENT, CONTROLLER = "mgmt0", "mgmt-ctl"
+#: Bridge of the hosts behind a jump host, and the name of that host.
+BEHIND, JUMP = "mgmt-lan", "jump-host"
 START_S = 20.0
 
-#: Turns a cell into a host. Arguments: its folder, its name, the checkout.
+#: Turns a cell into a host. Arguments: its folder, its name, the checkout, the file tree below its layer.
 HOST = """
 set -e
 cd "$1"
 mkdir -p upper work tree
-mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work,index=off tree
+mount -t overlay overlay -o lowerdir="$4",upperdir=upper,workdir=work,index=off tree
 cd tree
 mount -t proc proc proc
 mount -t sysfs sysfs sys
@@ -61,6 +64,7 @@ exec sleep infinity
 """
 
 SSHD = """
+Port {port}
 ListenAddress {address}
 HostKey /etc/ssh/lab_host_key
 PidFile /run/sshd.pid
@@ -99,16 +103,23 @@ class Lab:
     """Hosts and cables for the lifetime of the cell.
 
     Args:
-        placement: assignment of nodes and links to hosts.
+        placements: assignment of nodes and links to hosts, for each set of hosts.
         folder: in the cell's memory.
         ssh: files for new keys of a server on every host; None starts no servers.
+        jump: a host that is made beside them, and through which alone they are reached.
+        tree: file tree of the hosts, whose changes it does not see.
 
     Raises:
         TestbedError: the lab could not be built.
     """
 
-    def __init__(self, placement: Placement, folder: Path, ssh: SshFiles | None) -> None:
-        self._placement = placement
+    def __init__(
+        self, placements: Sequence[Placement], folder: Path, ssh: SshFiles | None, jump: Jump | None = None,
+        tree: Path = Path("/"),
+    ) -> None:  # fmt: skip
+        self._placements = placements
+        self._hosts = hosts_of(placements)
+        self._tree = tree
         self._folder = folder
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._servers: dict[str, subprocess.Popen[bytes]] = {}
@@ -116,14 +127,19 @@ class Lab:
         self._keys: SshFiles | None = None
         self.pids: dict[str, int] = {}
         folder.mkdir(parents=True, exist_ok=True)
-        for name in placement.hosts:
+        names = [host.name for host in self._hosts]
+        if jump is not None:
+            if JUMP in names:
+                raise TestbedError(f"a rehearsal behind a jump host calls that host {JUMP}; call yours otherwise")
+            names.append(JUMP)
+        for name in names:
             self._start(name)
-        for name in placement.hosts:
+        for name in names:
             self._await(name)
         self._wire()
         if ssh is not None:
             try:
-                self._serve(ssh)
+                self._serve(ssh, jump)
             except BaseException:
                 self.close()
                 raise
@@ -162,7 +178,7 @@ class Lab:
         folder.mkdir()
         words = [
             node_binary.path(), "cell", "--parent", str(os.getpid()), "--",
-            "/bin/sh", "-c", HOST, "host", str(folder), name, str(node_binary.ROOT),
+            "/bin/sh", "-c", HOST, "host", str(folder), name, str(node_binary.ROOT), str(self._tree),
         ]  # fmt: skip
         with (folder / "log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
@@ -184,45 +200,79 @@ class Lab:
     def _wire(self) -> None:
         lines = [
             f"link add {wire[1]} netns {self.pids[wire[0]]} type veth peer name {two[1]} netns {self.pids[two[0]]}"
-            for wire, two in wires(self._placement)
+            for placement in self._placements
+            for wire, two in wires(placement)
         ]
         run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
 
-    def _serve(self, ssh: SshFiles) -> None:
-        hosts = list(self._placement.hosts.values())
-        controller = controller_address([host.address for host in hosts])
+    def _serve(self, ssh: SshFiles, jump: Jump | None) -> None:
+        addresses = [host.address for host in self._hosts]
+        gateway = controller_address(addresses)
         ssh.require_new()
         self._keys = ssh
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(ssh.key)])
         public = Path(f"{ssh.key}.pub").read_text()
+        bridge = CONTROLLER if jump is None else BEHIND
+        controller = gateway if jump is None else _outside(jump, gateway)
         run(["ip", "link", "add", CONTROLLER, "type", "bridge"])
         run(["ip", "address", "add", f"{controller}/24", "dev", CONTROLLER])
         run(["ip", "link", "set", CONTROLLER, "up"])
         known = []
-        for number, host in enumerate(hosts):
-            pid, port = self.pids[host.name], f"mgmt-{number}"
-            run(["ip", "link", "add", port, "type", "veth", "peer", "name", MANAGEMENT, "netns", str(pid)])
-            run(["ip", "link", "set", port, "master", CONTROLLER, "up"])
-            self.inside(
-                host.name, "ip", "-batch", "-",
-                stdin=f"address add {host.address}/24 dev {MANAGEMENT}\nlink set {MANAGEMENT} up\n",
-            )  # fmt: skip
-            self.inside(
-                host.name, "sh", "-ec",
-                "mkdir -p /root/.ssh && chmod 700 /root /root/.ssh && cat >/root/.ssh/authorized_keys\n"
-                "rm -f /etc/ssh/lab_host_key*\n"
-                "ssh-keygen -q -t ed25519 -N '' -C lab -f /etc/ssh/lab_host_key",
-                stdin=public,
-            )  # fmt: skip
-            self.inside(host.name, "sh", "-c", "cat >/etc/ssh/lab_config", stdin=SSHD.format(address=host.address))
-            host_key = " ".join(self.inside(host.name, "cat", "/etc/ssh/lab_host_key.pub").split()[:2])
-            known.append(f"{host.address} {host_key}")
-            self._servers[host.name] = subprocess.Popen(
-                [*enter(pid), "/usr/sbin/sshd", "-D", "-e", "-f", "/etc/ssh/lab_config"],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=(self._folder / host.name / "sshd.log").open("wb"), start_new_session=True,
-            )  # fmt: skip
+        if jump is not None:
+            # Only the jump host is in both networks.
+            run(["ip", "link", "add", BEHIND, "type", "bridge"])
+            run(["ip", "link", "set", BEHIND, "up"])
+            self._attach(JUMP, "mgmt-jump", CONTROLLER, MANAGEMENT, jump.host)
+            self._attach(JUMP, "mgmt-behind", BEHIND, "mgmt1", gateway)
+            name = jump.host if jump.port == 22 else f"[{jump.host}]:{jump.port}"
+            known.append(f"{name} {self._start_sshd(JUMP, jump.host, jump.port, public)}")
+        for number, host in enumerate(self._hosts):
+            self._attach(host.name, f"mgmt-{number}", bridge, MANAGEMENT, host.address)
+            known.append(f"{host.address} {self._start_sshd(host.name, host.address, 22, public)}")
         ssh.known_hosts.write_text("\n".join(known) + "\n")
+
+    def _attach(self, name: str, port: str, bridge: str, interface: str, address: str) -> None:
+        """Connects a host to a bridge."""
+        run(["ip", "link", "add", port, "type", "veth", "peer", "name", interface, "netns", str(self.pids[name])])
+        run(["ip", "link", "set", port, "master", bridge, "up"])
+        self.inside(
+            name, "ip", "-batch", "-", stdin=f"address add {address}/24 dev {interface}\nlink set {interface} up\n"
+        )
+
+    def _start_sshd(self, name: str, address: str, port: int, public: str) -> str:
+        """Starts a host's server, which lets in root with the lab's key. Returns the key of the host."""
+        self.inside(
+            name, "sh", "-ec",
+            "mkdir -p /root/.ssh && chmod 700 /root /root/.ssh && cat >/root/.ssh/authorized_keys\n"
+            "rm -f /etc/ssh/lab_host_key*\n"
+            "ssh-keygen -q -t ed25519 -N '' -C lab -f /etc/ssh/lab_host_key",
+            stdin=public,
+        )  # fmt: skip
+        config = SSHD.format(address=address, port=port)
+        self.inside(name, "sh", "-c", "cat >/etc/ssh/lab_config", stdin=config)
+        self._servers[name] = subprocess.Popen(
+            [*enter(self.pids[name]), "/usr/sbin/sshd", "-D", "-e", "-f", "/etc/ssh/lab_config"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=(self._folder / name / "sshd.log").open("wb"), start_new_session=True,
+        )  # fmt: skip
+        return " ".join(self.inside(name, "cat", "/etc/ssh/lab_host_key.pub").split()[:2])
+
+
+def hosts_of(placements: Sequence[Placement]) -> list[Host]:
+    """The hosts of all sets, each once."""
+    return list({host.name: host for placement in placements for host in placement.hosts.values()}.values())
+
+
+def _outside(jump: Jump, inside: str) -> str:
+    """The controller's address in a jump host's outer /24."""
+    if jump.user not in ("", "root"):
+        raise TestbedError(f"hosts of a rehearsal let in root alone; write 'proxy_jump: root@{jump.host}' for it")
+    controller = controller_address([jump.host])
+    if ipaddress.ip_network(f"{controller}/24", strict=False) == ipaddress.ip_network(f"{inside}/24", strict=False):
+        raise TestbedError(
+            "in a lab of namespaces 'proxy_jump' needs an address outside the /24 of the hosts behind it"
+        )
+    return controller
 
 
 def wires(placement: Placement) -> list[tuple[tuple[str, str], tuple[str, str]]]:

@@ -13,11 +13,12 @@ import os
 import subprocess
 import tarfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.errors import TestbedError
 from testbed.image import Image
-from testbed.lab import CONTROLLER, MANAGEMENT, SshFiles, controller_address, run, wires
+from testbed.lab import CONTROLLER, MANAGEMENT, SshFiles, controller_address, hosts_of, run, wires
 from testbed.placement import Placement
 
 MEMORY_MIB = 512
@@ -74,7 +75,7 @@ class Machines:
     """Hosts and cables for the lifetime of the cell.
 
     Args:
-        placement: who plays what, and where links are.
+        placements: who plays what, and where links are, for each set of hosts.
         folder: of this cell's own memory.
         ssh: the lab's keys, which are written there.
         image: what the machines boot from.
@@ -83,14 +84,15 @@ class Machines:
         TestbedError: they could not be made.
     """
 
-    def __init__(self, placement: Placement, folder: Path, ssh: SshFiles, image: Image) -> None:
-        self._placement = placement
+    def __init__(self, placements: Sequence[Placement], folder: Path, ssh: SshFiles, image: Image) -> None:
+        self._placements = placements
+        self._hosts = hosts_of(placements)
         #: Keys that this lab created.
         self._keys: SshFiles | None = None
         self._folder = folder
         self._image = image
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        _require_memory(len(placement.hosts))
+        _require_memory(len(self._hosts))
         folder.mkdir(parents=True, exist_ok=True)
         try:
             self._build(ssh)
@@ -112,7 +114,7 @@ class Machines:
             process.wait()
 
     def _build(self, ssh: SshFiles) -> None:
-        hosts = list(self._placement.hosts.values())
+        hosts = self._hosts
         controller = controller_address([host.address for host in hosts])
         ssh.require_new()
         self._keys = ssh
@@ -124,7 +126,8 @@ class Machines:
             tap = f"tm{number}"
             interfaces[host.name] = [(tap, MANAGEMENT)]
             lines += [f"tuntap add {tap} mode tap", f"link set {tap} master {CONTROLLER} up"]
-        for number, ends in enumerate(wires(self._placement)):
+        cables = [ends for placement in self._placements for ends in wires(placement)]
+        for number, ends in enumerate(cables):
             # A bridge that forgets addresses at once forwards like a cable.
             lines += [f"link add tw{number} type bridge ageing_time 0 mcast_snooping 0", f"link set tw{number} up"]
             for side, (host_name, name) in enumerate(ends):

@@ -68,6 +68,8 @@ class Placement:
     host_of: Mapping[str, str]
     #: Kind of each node.
     kinds: Mapping[str, str]
+    #: Name of the set of hosts, in a lab with several; empty: the lab has no sets.
+    set: str = ""
 
     def boxes(self) -> list[str]:
         """Hosts that emulate links, in order of the links."""
@@ -84,6 +86,7 @@ def place(
     nodes: Sequence[Node | Mapping[str, Any]],
     links: Sequence[LinkSpec | Mapping[str, Any]],
     addresses: str = "10.0.0.0/8",
+    set_name: str = "",
 ) -> Placement:
     """Places a scenario's nodes and links in a lab.
 
@@ -93,6 +96,7 @@ def place(
         nodes: of the scenario.
         links: of the scenario.
         addresses: range of the experiment's addresses, one of RANGES.
+        set_name: of these hosts, in a lab with several sets.
 
     Raises:
         TestbedError: a node without a host or with two, a link without a place, an interface used twice, addresses that
@@ -121,7 +125,7 @@ def place(
     plan = _with_host_names(plan, by_name, host_of, by_link)
     _check_interfaces(plan, by_name, host_of, by_link)
     _check_access(hosts, addresses, networks)
-    return Placement(plan, by_name, by_link, host_of, {node.name: node.kind for node in all_nodes})
+    return Placement(plan, by_name, by_link, host_of, {node.name: node.kind for node in all_nodes}, set_name)
 
 
 def _host_of(hosts: Sequence[Host], nodes: Sequence[str]) -> dict[str, str]:

@@ -7,11 +7,14 @@ keys are checked, ssh asks nothing interactively, and it dies with this process.
 from __future__ import annotations
 
 import math
+import re
+import shlex
 import subprocess
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from testbed.errors import HostLost, TestbedError
 
@@ -76,6 +79,33 @@ class NamespaceTunnel(Tunnel):
 
 
 @dataclass(frozen=True)
+class Jump:
+    """A host through which all others are reached."""
+
+    host: str
+    user: str = ""
+    port: int = 22
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads "[USER@]HOST[:PORT]".
+
+        Raises:
+            ValueError: it is something else.
+        """
+        found = re.fullmatch(
+            r"(?:([A-Za-z0-9_.-]+)@)?([A-Za-z0-9][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:]+\])(?::(\d{1,5}))?", text
+        )
+        port = int(found[3] or 22) if found else 0
+        if found is None or not 1 <= port <= 65535:
+            raise ValueError(
+                f"'{text}' is not a host to jump over; write [USER@]HOST[:PORT], such as 'ann@192.0.2.1' (several in a "
+                "row go into ~/.ssh/config)"
+            )
+        return cls(found[2].strip("[]"), found[1] or "", port)
+
+
+@dataclass(frozen=True)
 class SshOptions:
     """How to reach hosts."""
 
@@ -84,6 +114,40 @@ class SshOptions:
     known_hosts: Path | None
     connect_s: float = CONNECT_S
     silence_s: float = SILENCE_S
+    jump: Jump | None = None
+    #: Private key for `jump`; None: `key`.
+    jump_key: Path | None = None
+
+
+def jump_command(options: SshOptions) -> str | None:
+    """The value of ssh's ProxyCommand that goes over `options.jump`; None without one.
+
+    ssh's own ProxyJump would ignore the lab's key and host keys at the host in between.
+    """
+    jump = options.jump
+    if jump is None:
+        return None
+    words = ["ssh", "-W", "[%h]:%p", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"]
+    words += ["-o", f"ConnectTimeout={math.ceil(options.connect_s)}"]
+    words += _known_hosts(options) + _identity(options.jump_key or options.key)
+    return shlex.join([*words, "-p", str(jump.port), f"{jump.user}@{jump.host}" if jump.user else jump.host])
+
+
+def login_words(options: SshOptions) -> list[str]:
+    """Options of ssh for keys and the host in between."""
+    words = _known_hosts(options) + _identity(options.key)
+    jump = jump_command(options)
+    return words if jump is None else [*words, "-o", f"ProxyCommand={jump}"]
+
+
+def _known_hosts(options: SshOptions) -> list[str]:
+    if options.known_hosts is None:
+        return []
+    return ["-o", f"UserKnownHostsFile={options.known_hosts}", "-o", "GlobalKnownHostsFile=/dev/null"]
+
+
+def _identity(key: Path | None) -> list[str]:
+    return [] if key is None else ["-i", str(key), "-o", "IdentitiesOnly=yes"]
 
 
 def ssh_command(options: SshOptions, address: str, port: int, control: Path, socket: Path) -> list[str]:
@@ -95,11 +159,15 @@ def ssh_command(options: SshOptions, address: str, port: int, control: Path, soc
         "-o", f"ConnectTimeout={math.ceil(options.connect_s)}",
         "-o", "ServerAliveInterval=1", "-o", f"ServerAliveCountMax={max(1, math.ceil(options.silence_s) - 1)}",
     ]  # fmt: skip
-    if options.known_hosts is not None:
-        words += ["-o", f"UserKnownHostsFile={options.known_hosts}", "-o", "GlobalKnownHostsFile=/dev/null"]
-    if options.key is not None:
-        words += ["-i", str(options.key), "-o", "IdentitiesOnly=yes"]
-    return [*words, "-p", str(port), "-L", f"{socket}:{AGENT_SOCKET}", f"{options.user}@{address}"]
+    return [
+        *words,
+        *login_words(options),
+        "-p",
+        str(port),
+        "-L",
+        f"{socket}:{AGENT_SOCKET}",
+        f"{options.user}@{address}",
+    ]
 
 
 class SshTunnel(Tunnel):
@@ -120,6 +188,7 @@ class SshTunnel(Tunnel):
             "known": options.known_hosts or "known_hosts",
             "enter": "'./backchannel testbed site' enters it",
         }
+        self._jump = jump_facts(options)
         self.socket = folder / f"{name}.sock"
         self._log = folder / f"{name}.ssh.log"
         self._connect_s = options.connect_s
@@ -143,14 +212,14 @@ class SshTunnel(Tunnel):
                 self.close()
                 output = self._output()
                 kind = HostLost if not output.strip() or any(sign in output for sign in AWAY) else TestbedError
-                raise kind(f"host {self.name}: {meaning(output, self._facts)}")
+                raise kind(f"host {self.name}: {meaning(output, self._facts, self._jump)}")
             time.sleep(0.01)
 
     def failure(self) -> str | None:
         """From ssh's last message."""
         if self._process.poll() is None:
             return None
-        return f"host {self.name} was lost: {meaning(self._output(), self._facts)}"
+        return f"host {self.name} was lost: {meaning(self._output(), self._facts, self._jump)}"
 
     def close(self) -> None:
         """Ends the connection."""
@@ -174,8 +243,22 @@ def has_passphrase(key: Path) -> bool:
     return done.returncode != 0 and "passphrase" in done.stderr
 
 
-def meaning(output: str, facts: dict[str, object]) -> str:
-    """Cause and remedy of an ssh failure, from its output."""
+def jump_facts(options: SshOptions) -> dict[str, object]:
+    """Facts for `meaning` about the host in between; none without one."""
+    jump = options.jump
+    if jump is None:
+        return {}
+    return {
+        "address": jump.host, "port": jump.port, "user": jump.user or "that ssh chose",
+        "key": options.jump_key or options.key or "that ssh chose", "known": options.known_hosts or "known_hosts",
+        "enter": "enter its public half there",
+    }  # fmt: skip
+
+
+def meaning(output: str, facts: dict[str, object], jump: dict[str, object] | None = None) -> str:
+    """Cause and remedy of an ssh failure, from its output. `jump` has the facts of the host in between."""
+    if jump and str(jump["address"]) in output:
+        return f"at the host in between (proxy_jump), {meaning(output, jump)}"
     if "Permission denied" in output and has_passphrase(Path(str(facts["key"]))):
         output = f"{LOCKED}\n{output}"
     for sign, text in MEANINGS:

@@ -227,7 +227,7 @@ def test_completion() -> None:
     ("restriction", "message"),
     [
         (["unshare", "--user"], "it needs root"),
-        (["setpriv", "--bounding-set=-all", "--inh-caps=-all"], "the kernel refused namespaces"),
+        (["setpriv", "--bounding-set=-all", "--inh-caps=-all"], "root lacks CAP_SYS_ADMIN for namespaces"),
     ],
 )
 def test_without_privileges_one_message_is_given_and_nothing_is_created(

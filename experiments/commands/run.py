@@ -99,7 +99,7 @@ def run(
     if plan.backend == "physical":
         from experiments import lab
 
-        plan = lab.in_lab(inventory, plan)
+        plan = lab.in_lab(inventory, plan, lambda text: typer.echo(f"backchannel: {text}", err=True))
     options = Options(
         results=store_location(results), jobs=jobs, tries=tries, force=force, only=only or (),
         retry_failed=retry_failed, limit=limit, fail_fast=fail_fast, file_order=file_order, scheduler=scheduler,
@@ -116,7 +116,7 @@ def run(
     _print_outcome(terminal, plan, outcome, store, results)
     if outcome.interrupted:
         raise typer.Exit(exits.INTERRUPTED)
-    if outcome.failed:
+    if outcome.failed or outcome.lease_over:
         raise typer.Exit(exits.FAILED)
 
 
@@ -144,7 +144,7 @@ def plan(
     if plan.backend == "physical" and inventory is not None:
         from experiments import lab
 
-        plan = lab.in_lab(inventory, plan)
+        plan = lab.in_lab(inventory, plan, lambda text: typer.echo(f"backchannel: {text}", err=True))
     selected = unique(chosen(plan, only or ()))
     store = open_existing(results, artefacts)
     try:
@@ -263,6 +263,8 @@ def _print_outcome(terminal: Console, plan: Plan, outcome: Outcome, store: Store
         print_line(f"  {run_label(plan, runs[run_id])}: {first}{others}{files}")
     if outcome.failed:
         print_line("To repeat only these runs, add --retry-failed.")
+    if outcome.lease_over:
+        print_line(f"{outcome.lease_left_out} runs were not started: {outcome.lease_over}")
     if outcome.left_out:
         print_line(f"{outcome.left_out} runs of the campaign remain to be run.")
     if outcome.ended_early:

@@ -22,6 +22,9 @@ class Outcome:
     failed: dict[str, str] = field(default_factory=dict)
     #: Runs of the plan that remain, because options excluded them.
     left_out: int = 0
+    #: Runs that were not started, because the lab's hosts are taken away before they would end, and the sentence.
+    lease_left_out: int = 0
+    lease_over: str = ""
     #: Maximum number of busy cells.
     cells: int = 0
     interrupted: bool = False
@@ -31,7 +34,8 @@ class Outcome:
     @property
     def complete(self) -> bool:
         """Whether the store has a valid result of every run."""
-        return not self.failed and not self.interrupted and not self.ended_early and not self.left_out
+        remain = self.left_out or self.lease_over
+        return not self.failed and not self.interrupted and not self.ended_early and not remain
 
 
 @dataclass

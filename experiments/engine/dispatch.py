@@ -20,7 +20,7 @@ from analysis.store.documents import Batch
 from experiments import lab
 from experiments.engine.batch import PlannedCampaign
 from experiments.engine.claiming import Claiming
-from experiments.engine.executors import Executor, LocalExecutor, Machine
+from experiments.engine.executors import Executor, LabExecutor, LocalExecutor, Machine
 from experiments.engine.governor import Governor, most_cells
 from experiments.engine.options import Options
 from experiments.engine.pool import Job, PoolStatus, Result
@@ -64,6 +64,11 @@ class MachineState:
     status: PoolStatus | None = None
     #: Number of cells that the executor was last allowed.
     allowed: int = 0
+    #: Since when a host of this set of a lab has been lost, and when to try again; None: none is.
+    lost_s: float | None = None
+    parked_until_s: float = 0.0
+    #: Runs that had been handed out when the host was lost: their success does not show that it is back.
+    before_loss: set[str] = field(default_factory=set)
 
     @property
     def capacity(self) -> int:
@@ -104,11 +109,6 @@ class Dispatcher:
         #: Runs that another runner makes, each with the number of its next attempt here.
         self._elsewhere: dict[str, tuple[Run, int]] = {}
         self._losses: dict[str, int] = {}
-        #: Since when a host of the lab has been lost, and when to try again; None: none is.
-        self._lost_s: float | None = None
-        self._parked_until_s = 0.0
-        #: Runs that had been handed out when the host was lost: their success does not show that it is back.
-        self._before_loss: set[str] = set()
         self._machines: dict[str, MachineState] = {}
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         #: An error that is not one run's own.
@@ -196,8 +196,7 @@ class Dispatcher:
 
     def _open_executor(self) -> Executor:
         if self._backend == "physical":
-            # A lab runs one run at a time, driven from this machine, which has the keys.
-            return LocalExecutor(self._store, self, lab.cells(self._options.inventory, self._campaigns[0].plan.name))
+            return LabExecutor(self._store, self, lab.cells(self._options.inventory, self._campaigns[0].plan.name))
         scheduler = self._options.scheduler
         if scheduler is None:
             scheduler = "local" if len(self._runs) >= CLUSTER_RUNS else "none"
@@ -218,11 +217,16 @@ class Dispatcher:
                 state.allowed = state.governor.allowed
                 executor.allow(state.machine.id, state.allowed)
         jobs = sum(math.ceil(state.capacity * (1 + AHEAD)) for state in machines)
-        while self._waiting and time.monotonic() >= self._parked_until_s:
-            with_room = [state for state in machines if len(state.jobs) < state.capacity * (1 + AHEAD)]
+        while self._waiting:
+            now_s = time.monotonic()
+            with_room = [
+                state
+                for state in machines
+                if now_s >= state.parked_until_s and len(state.jobs) < state.capacity * (1 + AHEAD)
+            ]
             if not with_room:
                 break
-            state = min(with_room, key=lambda state: len(state.jobs) / state.capacity)
+            state = min(with_room, key=lambda state: (state.lost_s is not None, len(state.jobs) / state.capacity))
             run, attempt = self._waiting.popleft()
             if not self._claiming.is_mine(run.id, (other.id for other, _ in self._waiting), jobs):
                 self._elsewhere[run.id] = run, attempt
@@ -285,11 +289,14 @@ class Dispatcher:
             self._stop.set()
             return
         if result.lost_host:
-            self._park(run, job.attempt, result.lost_host)
+            self._park(state, run, job.attempt, result.lost_host)
             return
-        if run.id not in self._before_loss:
-            self._lost_s = None
-        self._before_loss.discard(run.id)
+        if result.lease_over:
+            self._leave_out(run, result.lease_over)
+            return
+        if run.id not in state.before_loss:
+            state.lost_s = None
+        state.before_loss.discard(run.id)
         if not in_virtual_time(run.backend):
             state.governor.on_run(time.monotonic(), result.strain, result.cells)
         if result.problems:
@@ -299,22 +306,33 @@ class Dispatcher:
         self._finish(run)
         self._emit(RunFinished(self._plan(run), run))
 
-    def _park(self, run: Run, attempt: int, reason: str) -> None:
-        """Puts a run back with all its attempts. The next one starts later: it would fail for the same reason."""
+    def _park(self, state: MachineState, run: Run, attempt: int, reason: str) -> None:
+        """Puts a run back with all its attempts, for other sets of hosts. Its own gets none for a while: the next would
+        fail for the same reason.
+        """
         now_s = time.monotonic()
-        if self._lost_s is None:
-            self._lost_s = now_s
-            self._before_loss = {run_id for state in self._machines.values() for run_id in state.jobs}
-            self._emit(RunParked(self._plan(run), run, reason))
-        self._before_loss.discard(run.id)
+        if state.lost_s is None:
+            state.lost_s = now_s
+            state.before_loss = set(state.jobs)
+            others = any(other is not state and other.lost_s is None for other in self._machines.values())
+            self._emit(RunParked(self._plan(run), run, reason, state.machine.name if others else ""))
+        state.before_loss.discard(run.id)
         self._waiting.appendleft((run, attempt))
-        self._parked_until_s = now_s + PARKED_S
-        if now_s - self._lost_s > MOST_PARKED_S:
+        state.parked_until_s = now_s + PARKED_S
+        lost = [other.lost_s for other in self._machines.values()]
+        if all(since_s is not None and now_s - since_s > MOST_PARKED_S for since_s in lost):
             self._error = TestbedError(
                 f"{reason}; it was waited for during {MOST_PARKED_S / 60:.0f} min; landed runs stay, and the same "
                 "command continues"
             )
             self._stop.set()
+
+    def _leave_out(self, run: Run, reason: str) -> None:
+        """Ends a run without an attempt, because the lab's hosts are taken away too soon."""
+        for campaign in self._users[run.id]:
+            campaign.outcome.lease_left_out += 1
+            campaign.outcome.lease_over = campaign.outcome.lease_over or reason
+        self._finish(run)
 
     def _handle_loss(self, machine_id: str, job: Job, reason: str) -> None:
         run = job.run

@@ -33,6 +33,7 @@ from testbed.addressing import addresses_of, as_json, interfaces, make_plan
 from testbed.audit import audited
 from testbed.cell import Cell, topology_key
 from testbed.errors import CalibrationError, TestbedError
+from testbed.installation import Installation
 from testbed.report import Measurement, Phase, Progress, Report, sentences
 from testbed.scenario import Limits, Scenario
 from testbed.virtual_kernel import kernels
@@ -201,7 +202,10 @@ class Worker:
 
 def _require_installation(run: Run, report: Report) -> None:
     """Raises TestbedError if other hosts, kernels or interfaces made a run than its id states."""
-    if run.installation is not None and report.installation != run.installation.as_json():
+    if run.installation is None:
+        return
+    made_by = None if report.installation is None else Installation.model_validate(report.installation)
+    if made_by is None or made_by.identity() != run.installation:
         raise TestbedError(
             "a host of the lab has changed since the campaign began (another kernel or interface); start `run` again, "
             "which makes the runs of the lab as it is now"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -81,14 +81,60 @@ def _free_memory_bytes() -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-class LocalExecutor:
-    """TestbedFactory of this machine, in threads of this process."""
+class LabExecutor:
+    """The sets of hosts of a lab, driven from this machine, which has the keys. Each is a machine of its own.
 
-    def __init__(self, store: Store, listener: Listener, cells: TestbedFactory = Cell) -> None:
-        self._machine = this_machine()
+    Args:
+        cells: connects to each set of hosts; "" is the name of the only one.
+    """
+
+    def __init__(self, store: Store, listener: Listener, cells: Mapping[str, TestbedFactory]) -> None:
+        here = this_machine()
+        self._executors = {
+            name: LocalExecutor(store, listener, factory, replace(here, id=f"{here.id} {name}", name=name))
+            for name, factory in cells.items()
+        }
+        self._by_id = {machine.id: one for one in self._executors.values() for machine in one.machines()}
+
+    def machines(self) -> list[Machine]:
+        """The sets of hosts."""
+        return [machine for executor in self._executors.values() for machine in executor.machines()]
+
+    def submit(self, machine_id: str, job: Job) -> None:
+        """Gives a job to a set of hosts; the listener receives its result."""
+        self._by_id[machine_id].submit(machine_id, job)
+
+    def allow(self, machine_id: str, cells: int) -> None:
+        """How many runs a set of hosts may make at once."""
+        self._by_id[machine_id].allow(machine_id, cells)
+
+    def stop(self) -> None:
+        """Ends all runs at once."""
+        for executor in self._executors.values():
+            executor.stop()
+
+    def close(self) -> None:
+        """Releases the hosts."""
+        for executor in self._executors.values():
+            executor.close()
+
+
+class LocalExecutor:
+    """Cells of this machine, in threads of this process; or hosts that stand in for a machine.
+
+    Args:
+        machine: of a set of hosts; None: this one.
+    """
+
+    def __init__(
+        self, store: Store, listener: Listener, cells: TestbedFactory = Cell, machine: Machine | None = None
+    ) -> None:
+        self._machine = machine or this_machine()
         self._listener = listener
         self._lock = threading.Lock()
-        self._pool = CellPool(store, lambda status: listener.on_status(self._machine.id, status), cells)
+        self._pool = CellPool(
+            store, lambda status: listener.on_status(self._machine.id, status), cells, on_hosts=machine is not None
+        )
 
     def machines(self) -> list[Machine]:
         """The machines that can take jobs now."""

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from experiments.language.campaign import Run
 from experiments.testbeds import TestbedFactory
 from testbed import cpu_hold, fidelity
 from testbed.cell import Cell, topology_key
-from testbed.errors import HostLost, TestbedError
+from testbed.errors import HostLost, LeaseOver, TestbedError
 from testbed.report import Phase, Progress
 from testbed.slots import Slots
 
@@ -67,6 +68,8 @@ class Result:
     cells: int = 1
     #: Why a host of the lab does not answer, which means nothing for the run; empty: all do.
     lost_host: str = ""
+    #: Why the lab's hosts are taken away before the run would end; empty: they are not.
+    lease_over: str = ""
     #: An error that the run did not cause, such as a full disk.
     error: BaseException | None = None
 
@@ -130,15 +133,24 @@ class CellPool:
         store: where runs land.
         on_status: called about once a second while there is work, from a thread of the pool.
         cells: makes a cell.
+        on_hosts: cells are other machines' hosts, so that many may be connected at once.
     """
 
-    def __init__(self, store: Store, on_status: Callable[[PoolStatus], None], cells: TestbedFactory = Cell) -> None:
+    def __init__(
+        self,
+        store: Store,
+        on_status: Callable[[PoolStatus], None],
+        cells: TestbedFactory = Cell,
+        on_hosts: bool = False,
+    ) -> None:
         self._store = store
         self.cells = cells
         self._stop = threading.Event()
         #: Building a testbed uses a CPU for a second or two. Half of the CPUs stay free for runs, across all processes
         #: of this machine.
-        self.building = Slots("building", max(1, (os.cpu_count() or 1) // 2), self._stop)
+        self.building: AbstractContextManager[None] = (
+            nullcontext() if on_hosts else Slots("building", max(1, (os.cpu_count() or 1) // 2), self._stop)
+        )
         #: Only one process of the machine keeps the CPUs from halting. Two would compete for them.
         self._awake = Slots("awake", 1, self._stop)
         self._on_status = on_status
@@ -277,6 +289,9 @@ class CellPool:
                 return
             if isinstance(error, HostLost):
                 done(Result(lost_host=str(error)))
+                return
+            if isinstance(error, LeaseOver):
+                done(Result(lease_over=str(error)))
                 return
             self._store.note_failure(job.run.id, job.attempt, str(error), folder)
             done(Result((str(error),), failed=True, strain=FAILED_STRAIN, cells=slot.max_cells))

@@ -140,11 +140,13 @@ class WorkerLost:
 
 @dataclass(frozen=True)
 class RunParked:
-    """A host of the lab does not answer; this run and those after it wait for it."""
+    """A host of the lab does not answer; this run and those after it wait for it, or for another set of hosts."""
 
     plan: Plan
     run: Run
     reason: str
+    #: Its set of hosts, while others still make runs; empty: all wait.
+    set_name: str = ""
 
 
 @dataclass(frozen=True)

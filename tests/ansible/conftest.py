@@ -88,11 +88,14 @@ def recording(inventory: Path) -> dict[str, str]:
     }
 
 
-def in_lab(inventory: Path, script: str, timeout_s: float = 300, **more: str) -> subprocess.CompletedProcess[str]:
-    """Runs a shell script in the cell of a lab. The script can call `backchannel`."""
+def in_lab(
+    inventory: Path, script: str, timeout_s: float = 300, tree: Path = Path("/"), **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a shell script in the cell of a lab whose hosts have this file tree. The script can call `backchannel`."""
     shell = f'exec 2>&1\nbackchannel() {{ "{sys.executable}" -m experiments "$@"; }}\n{script}'
+    words = ["lab", "-i", str(inventory), "--tree", str(tree), "--", "bash", "-c", shell]
     return subprocess.run(
-        [sys.executable, "-m", "experiments", "lab", "-i", str(inventory), "--", "bash", "-c", shell],
+        [sys.executable, "-m", "experiments", *words],
         capture_output=True, text=True, timeout=timeout_s, check=False, cwd=node_binary.ROOT,
         env={
             **os.environ,

@@ -15,6 +15,7 @@ import pytest
 
 from testbed import node_binary
 from tests.ansible.conftest import HOSTS, write_yaml
+from tests.physical.test_sets import changed, pair
 
 ANSIBLE = node_binary.ROOT / "ansible"
 BIN = Path(sys.executable).parent
@@ -83,6 +84,29 @@ def test_ssh_hosts_are_reached_as_the_file_says(lab_files: Path) -> None:
     assert str(path.with_name("lab_known")) in hostvars["ansible_ssh_common_args"]
     # Every role with a variable for the agent's account.
     assert {hostvars[name] for name in ("agent_user", "capture_user", "queue_policy_user")} == {"bob"}
+
+
+def test_sets_of_hosts_a_hosts_variables_and_a_host_in_between(tmp_path: Path) -> None:
+    path = pair(tmp_path, vars={"common_mtu": 1400}, hosts={"desk": {"also": ["worker"], "address": "192.168.50.99"}})
+
+    def change(file: Any) -> None:
+        file["sets"]["red"]["hosts"]["red-l"]["vars"] = {"common_mtu": 0}
+        file["ssh"]["proxy_jump"] = "ann@192.0.2.7"
+
+    everything = listed(changed(path, change))
+    assert sorted(everything["set_red"]["hosts"]) == ["red-box", "red-l", "red-r"]
+    assert sorted(everything["endpoints"]["hosts"]) == ["blue-l", "blue-r", "red-l", "red-r"]
+    assert everything["workers"]["hosts"] == ["desk"]
+    hostvars = everything["_meta"]["hostvars"]
+    assert {name: hostvars[name]["common_mtu"] for name in ("red-l", "red-r", "desk")} == {
+        "red-l": 0, "red-r": 1400, "desk": 1400,
+    }  # fmt: skip
+    # Both sets play one topology, with one plan of addresses.
+    assert hostvars["red-l"]["backchannel_interfaces"] == hostvars["blue-l"]["backchannel_interfaces"]
+    arguments = shlex.split(hostvars["blue-box"]["ansible_ssh_common_args"])
+    assert arguments[0::2] == ["-o", "-o"]
+    assert arguments[3].startswith("ProxyCommand=ssh -W '[%h]:%p' ")
+    assert arguments[3].endswith(" -p 22 ann@192.0.2.7")
 
 
 def test_an_error_in_the_inventory_stops_ansible_with_its_line(lab_files: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,12 @@ def test_hardware_is_described_by_driver_and_identifiers(tmp_path: Path) -> None
     assert hardware.interfaces(tmp_path) == {
         "eth0": "driver-of-eth 8086:15b8", "usb0": "driver-of-usb 12d1:14db", "veth0": "virtual",
     }  # fmt: skip
+    (tmp_path / "cpuinfo").write_text(
+        "processor : 0\nmodel name : Example  9\n\nprocessor : 1\nmodel name : Example  9\n"
+    )
+    assert hardware.processors(tmp_path / "cpuinfo") == "2 x Example 9"
+    (tmp_path / "cpuinfo").write_text("processor : 0\nBogoMIPS : 48\n")
+    assert hardware.processors(tmp_path / "cpuinfo") == f"1 x {platform.machine()}"
     for name, mtu in (("eth0", 1500), ("usb0", 552), ("veth0", 9000)):
         (tmp_path / name / "mtu").write_text(f"{mtu}\n")
     assert hardware.mtus(tmp_path) == {"eth0": 1500, "usb0": 552, "veth0": 9000}

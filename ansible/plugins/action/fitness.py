@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from pathlib import Path
+
+from ansible_collections.backchannel.testbed.plugins.plugin_utils import checkout
 
 from ansible.plugins.action import ActionBase
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 class ActionModule(ActionBase):
@@ -21,7 +18,7 @@ class ActionModule(ActionBase):
         asked_s = time.time()
         arguments = dict(self._task.args)
         if arguments.get("system"):
-            arguments.setdefault("machine", machine_of(node_binary()))
+            arguments.setdefault("machine", machine_of(checkout.node_binary()))
         result = self._execute_module(module_args=arguments, task_vars=task_vars)
         answered_s = time.time()
         if not self._task.args.get("clock") or "clock_s" not in result:
@@ -34,11 +31,6 @@ class ActionModule(ActionBase):
             ]
             result.update(failed=True, problems=problems, msg="not fit: " + "; ".join(problems))
         return result
-
-
-def node_binary():
-    """The binary that `site` installs."""
-    return Path(os.environ.get("BACKCHANNEL_NODE", ROOT / "target/release/backchannel-node"))
 
 
 def machine_of(binary):
@@ -62,9 +54,7 @@ def least_offset_s(asked_s, started_s, ended_s, answered_s):
 
 def greatest_offset_s():
     """The offset that a run tolerates."""
-    # Last in the path, because this repository's folder `ansible` must not hide the package.
-    if str(ROOT) not in sys.path:
-        sys.path.append(str(ROOT))
+    checkout.importable()
     from testbed.clock import GREATEST_OFFSET_S
 
     return GREATEST_OFFSET_S

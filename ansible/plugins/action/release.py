@@ -9,15 +9,14 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.backchannel.testbed.plugins.plugin_utils import checkout
 
 from ansible.plugins.action import ActionBase
 
-ROOT = Path(__file__).resolve().parents[3]
 #: Files of an agent. It needs no package besides the standard library.
 AGENT = ("agents/*.py", "LICENSE", "THIRD-PARTY-NOTICES")
 #: Files of a worker or the site.
@@ -71,14 +70,14 @@ class ActionModule(ActionBase):
 
 def make_archive(what):
     """Returns the path and hash of a release. The first host's process creates the archive."""
-    binary = Path(os.environ.get("BACKCHANNEL_NODE", ROOT / "target/release/backchannel-node"))
+    root, binary = checkout.root(), checkout.node_binary()
     if not binary.is_file():
         raise AnsibleActionFail(f"the node binary is not built: {binary} does not exist; run './backchannel list' once")
     files = {
-        str(path.relative_to(ROOT)): path
+        str(path.relative_to(root)): path
         for pattern in (AGENT if what == "agent" else WHOLE)
-        for path in sorted(ROOT.glob(pattern))
-        if path.is_file() and not SKIPPED & set(path.relative_to(ROOT).parts)
+        for path in sorted(root.glob(pattern))
+        if path.is_file() and not SKIPPED & set(path.relative_to(root).parts)
     }
     files["bin/backchannel-node"] = binary
     texts = generated_files() if what == "whole" else {}
@@ -101,9 +100,7 @@ def make_archive(what):
 
 def generated_files():
     """The hash of the checkout's sources, by which a runner recognizes workers with other sources."""
-    # Last in the path, because this repository's folder `ansible` must not hide the package.
-    if str(ROOT) not in sys.path:
-        sys.path.append(str(ROOT))
+    checkout.importable()
     from experiments.engine import machine
 
     return {machine.RELEASED: machine.sources() + "\n"}

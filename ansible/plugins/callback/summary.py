@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from ansible.errors import AnsibleError
+from ansible_collections.backchannel.testbed.plugins.plugin_utils import checkout
 
 from ansible.plugins.callback import CallbackBase
 
@@ -17,7 +17,6 @@ description:
 author: Backchannel (@backchannel)
 """
 
-ROOT = Path(__file__).resolve().parents[3]
 #: Ansible's message that testbed.tunnels explains.
 SUDO = "Missing sudo password"
 
@@ -59,12 +58,13 @@ class CallbackModule(CallbackBase):
 
     @staticmethod
     def _explain(message, host):
-        # Last in the path, because this repository's folder `ansible` must not hide the package.
-        if str(ROOT) not in sys.path:
-            sys.path.append(str(ROOT))
+        try:
+            checkout.importable()
+        except AnsibleError:
+            return message  # as Ansible words it
         from testbed.tunnels import meaning
 
-        known = host.get("ansible_ssh_common_args", "").partition("UserKnownHostsFile=")[2]
+        known = host.get("ansible_ssh_common_args", "").partition("UserKnownHostsFile=")[2].partition(" ")[0]
         facts = {
             "address": host.get("ansible_host", "its address"),
             "port": host.get("ansible_port", 22),

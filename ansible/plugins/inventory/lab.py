@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
+import shlex
 from pathlib import Path
 
 from ansible.errors import AnsibleParserError
+from ansible_collections.backchannel.testbed.plugins.plugin_utils import checkout
 
 from ansible.plugins.inventory import BaseInventoryPlugin
 
@@ -18,7 +19,8 @@ short_description: Hosts of a Backchannel lab
 description:
   - Reads a lab's inventory file (docs/physical.md) and the topology of a campaign, and assigns a node with addresses,
     routes and links to each host.
-  - The groups are endpoints, routers, base_stations, link_boxes, queues, workers and results_sites.
+  - The groups are endpoints, routers, base_stations, link_boxes, queues, workers and results_sites, and set_NAME for
+    each of several sets of hosts.
 options:
   plugin:
     description: Name of this plugin.
@@ -45,7 +47,6 @@ links:
   line: {real: wire}
 """
 
-ROOT = Path(__file__).resolve().parents[3]
 #: Network roles by group, in the order of their installation.
 NETWORK_ROLES = {
     "queues": "queue_policy",
@@ -69,41 +70,43 @@ class InventoryModule(BaseInventoryPlugin):
     def parse(self, inventory, loader, path, cache=True):
         """Adds hosts, groups and variables."""
         super().parse(inventory, loader, path, cache)
-        # Last in the path, because this repository's folder `ansible` must not hide the package.
-        if str(ROOT) not in sys.path:
-            sys.path.append(str(ROOT))
+        root = checkout.importable()
         try:
             from experiments import inventory as lab
             from experiments.language import campaign, problems
-            from testbed import errors, placement
+            from testbed import errors, placement, tunnels
         except ImportError as error:
-            raise AnsibleParserError(f"run this with the Python of {ROOT}/.venv: {error}") from error
+            raise AnsibleParserError(f"run this with the Python of {root}/.venv: {error}") from error
         try:
             lab_inventory = lab.read(Path(path))
             topology = os.environ.get("BACKCHANNEL_CAMPAIGN") or lab_inventory.campaign
             if topology is None:
                 raise AnsibleParserError(f"{path}: 'campaign' is missing; it names the campaign file with the topology")
             scenario = campaign.load(Path(topology)).runs[0].scenario
-            placed = lab.placed(lab_inventory, scenario.nodes, scenario.links)
+            sets = lab.placements(lab_inventory, scenario.nodes, scenario.links)
         except (problems.CampaignError, errors.TestbedError, errors.Unavailable) as error:
             raise AnsibleParserError(str(error)) from None
-        groups = placement.groups(placed)
-        for group, members in groups.items():
-            inventory.add_group(group)
-            for name in members:
-                inventory.add_host(name, group=group)
-        namespaces = lab_processes()
-        members = [*placed.members(), *(name for name, host in placed.hosts.items() if host.also)]
-        for name in dict.fromkeys(members):
-            topology_vars = placement.host_vars(placed, scenario.links, name) if name in placed.members() else {}
-            variables = {
-                **topology_vars,
-                "backchannel_roles": network_roles(name, groups, topology_vars),
-                **connection_vars(lab_inventory, placed.hosts[name], namespaces),
-                **lab_inventory.file.vars,
-            }
-            for key, value in variables.items():
-                inventory.set_variable(name, key, value)
+        namespaces, jump = lab_processes(), tunnels.jump_command(lab_inventory.ssh_options())
+        for placed in sets.values():
+            groups = placement.groups(placed)
+            if placed.set:
+                groups[f"set_{placed.set.replace('-', '_')}"] = placed.members()
+            for group, members in groups.items():
+                inventory.add_group(group)
+                for name in members:
+                    inventory.add_host(name, group=group)
+            members = [*placed.members(), *(name for name, host in placed.hosts.items() if host.also)]
+            for name in dict.fromkeys(members):
+                topology_vars = placement.host_vars(placed, scenario.links, name) if name in placed.members() else {}
+                variables = {
+                    **topology_vars,
+                    "backchannel_roles": network_roles(name, groups, topology_vars),
+                    **connection_vars(lab_inventory, placed.hosts[name], namespaces, jump),
+                    **lab_inventory.file.vars,
+                    **lab.host_entry(lab_inventory, name).vars,
+                }
+                for key, value in variables.items():
+                    inventory.set_variable(name, key, value)
 
 
 def network_roles(name, groups, topology_vars):
@@ -118,8 +121,8 @@ def lab_processes():
     return json.loads(Path(known).read_text()) if known else {}
 
 
-def connection_vars(inventory, host, namespaces):
-    """Variables of the connection to a host."""
+def connection_vars(inventory, host, namespaces, jump):
+    """Variables of the connection to a host; `jump` is ssh's ProxyCommand, or None."""
     if inventory.file.connection == "namespace":
         where = f"pid:{namespaces[host.name]}" if host.name in namespaces else host.name
         # Namespaces share their machine's clock.
@@ -146,6 +149,11 @@ def connection_vars(inventory, host, namespaces):
         public = Path(f"{inventory.resolved(ssh.key)}.pub")
         if public.is_file():
             variables["agent_keys"] = [public.read_text().strip()]
+    arguments = []
     if ssh.known_hosts is not None:
-        variables["ansible_ssh_common_args"] = f"-o UserKnownHostsFile={inventory.resolved(ssh.known_hosts)}"
+        arguments.append(f"-o UserKnownHostsFile={inventory.resolved(ssh.known_hosts)}")
+    if jump is not None:
+        arguments.append(f"-o {shlex.quote(f'ProxyCommand={jump}')}")
+    if arguments:
+        variables["ansible_ssh_common_args"] = " ".join(arguments)
     return variables

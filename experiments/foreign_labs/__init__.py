@@ -1,0 +1,1 @@
+"""Labs that other systems lend, as inventories: CloudLab, FABRIC, Chameleon and EnOSlib (docs/physical.md)."""

@@ -1,0 +1,213 @@
+"""What hosts and runs cost, and what 100 hosts and 10,000 runs would: measured, fitted, extrapolated.
+
+    ./backchannel bench scale [ROUNDS]
+
+Hosts are namespaces of this machine, in sets of two with a wire between them (2 to 16 hosts), so that `site` pays for
+the hosts' CPU time too, which real hosts would spend themselves. Runs are physical ones of 2 s over a link box, 2 to 14
+of them: CPU time of the controller (the command and everything that it waits for, its captures' analysis included, the
+hosts not), and the size of the results folder. `plan` is measured at 100 to 10,000 runs.
+
+Each quantity is a line over its number, by least squares. The prediction has a 95 % interval of a new measurement
+(Student's t with n - 2 degrees of freedom). It is only as good as the line: beyond the largest number measured nothing
+is known but the line.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ruamel.yaml import YAML
+from scipy import stats
+
+from testbed import node_binary
+
+HOSTS = (2, 4, 8, 16)
+RUNS = (2, 6, 14)
+PLANNED = (100, 1_000, 10_000)
+#: What is extrapolated to.
+MANY_HOSTS, MANY_RUNS = 100, 10_000
+DURATION_S = 2
+CAMPAIGN = f"""
+name: scale
+network:
+  nodes: [{{name: left, kind: host}}, {{name: right, kind: host}}]
+  links:
+    - {{name: line, ends: [left, right], forward: {{rate: 1 Mbit/s, delay: 5 ms}}, reverse: {{rate: 128 kbit/s}}}}
+workload: [{{name: bulk, from: left, to: right}}]
+duration: {DURATION_S} s
+# What an attempt costs does not depend on its verdict.
+fidelity: {{rate: 50 %, delay: 1 s, lateness: 1 s, stall: 1 s, stalled: 50 %}}
+"""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line through measurements."""
+
+    fixed: float
+    each: float
+    #: Half of the 95 % interval of a new measurement at a number.
+    numbers: tuple[float, ...]
+    deviation: float
+
+    def at(self, number: float) -> tuple[float, float]:
+        """Prediction, and half of its 95 % interval; infinite with two measurements."""
+        n = len(self.numbers)
+        mean = sum(self.numbers) / n
+        spread = sum((one - mean) ** 2 for one in self.numbers)
+        if n < 3:
+            return self.fixed + self.each * number, math.inf
+        wide = self.deviation * math.sqrt(1 + 1 / n + (number - mean) ** 2 / spread)
+        return self.fixed + self.each * number, float(stats.t.ppf(0.975, n - 2)) * wide
+
+
+def fitted(numbers: Sequence[float], values: Sequence[float]) -> Line:
+    """The line of least squares through at least two measurements at different numbers."""
+    found = stats.linregress(numbers, values)
+    residues = [value - found.intercept - found.slope * number for number, value in zip(numbers, values, strict=True)]
+    deviation = math.sqrt(sum(one**2 for one in residues) / (len(numbers) - 2)) if len(numbers) > 2 else math.inf
+    return Line(float(found.intercept), float(found.slope), tuple(numbers), deviation)
+
+
+def used_s() -> float:
+    """CPU time of all processes that this one waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def call(*words: str) -> tuple[float, float, str]:
+    """Runs `./backchannel`. Returns wall time, CPU time and output; ends this program if it fails."""
+    before, began_s = used_s(), time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", *words], capture_output=True, text=True, check=False, cwd=node_binary.ROOT
+    )
+    if done.returncode != 0:
+        sys.exit(f"'{' '.join(words)}' has status {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return time.monotonic() - began_s, used_s() - before, done.stdout + done.stderr
+
+
+def inventory(folder: Path, hosts: int) -> Path:
+    """A lab of so many hosts in sets of two, and a set of two with a link box for runs, which comes first."""
+
+    def entry(play: str) -> dict[str, object]:
+        return {"plays": play}
+
+    sets: dict[str, object] = {
+        f"s{number}": {
+            "hosts": {f"l{number}": entry("left"), f"r{number}": entry("right")}, "links": {"line": {"real": "wire"}},
+        }
+        for number in range(hosts // 2)
+    }  # fmt: skip
+    path = folder / f"hosts-{hosts}.yml"
+    if hosts == 0:
+        sets = {"runs": {
+            "hosts": {"left": {}, "right": {}, "box": {}}, "links": {"line": {"box": "box"}},
+        }}  # fmt: skip
+    with path.open("w") as file:
+        YAML().dump({"plugin": "backchannel", "campaign": "scale.yaml", "connection": "namespace", "sets": sets}, file)
+    return path
+
+
+def size(folder: Path) -> int:
+    """Bytes of all files."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def measure_hosts(path: Path) -> None:
+    """In a lab: prints wall and CPU time of `site` on hosts that have nothing, then removes it again."""
+    wall_s, cpu_s, _ = call("testbed", "site", "-i", str(path))
+    call("testbed", "teardown", "-i", str(path))
+    print(f"measured {wall_s:.2f} {cpu_s:.2f}")
+
+
+def measure_runs(path: Path) -> None:
+    """In a lab: prints number, attempts, wall time, CPU time and bytes of campaigns."""
+    call("testbed", "site", "-i", str(path))
+    for runs in RUNS:
+        results = path.with_name(f"results-{runs}")
+        words = ["run", str(path.with_name("scale.yaml")), "--backend", "physical", "-i", str(path), "--tries", "20"]
+        wall_s, cpu_s, text = call(*words, "--results", str(results), "--set", f"repetitions={runs}")
+        again = text.count(" is not valid: ")
+        print(f"measured {runs} {runs + again} {wall_s:.2f} {cpu_s:.2f} {size(results)}", flush=True)
+
+
+def in_lab(path: Path, kind: str) -> list[list[float]]:
+    """Runs this file in a lab and returns what it measured."""
+    words = [
+        sys.executable,
+        "-m",
+        "experiments",
+        "lab",
+        "-i",
+        str(path),
+        "--",
+        sys.executable,
+        __file__,
+        kind,
+        str(path),
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=node_binary.ROOT)
+    if done.returncode != 0:
+        sys.exit(done.stderr[-6000:] or done.stdout[-3000:])
+    rows = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("measured ")]
+    return [[float(word) for word in row] for row in rows]
+
+
+def row(what: str, unit: str, numbers: Sequence[float], values: Sequence[float], many: int) -> None:
+    """Prints a quantity's measurements, line and extrapolation."""
+    line = fitted(numbers, values)
+    value, half = line.at(many)
+    shown = ", ".join(f"{number:g}: {value:.4g}" for number, value in zip(numbers, values, strict=True))
+    print(f"| {what} | {shown} | {line.fixed:.3g} + {line.each:.3g} n | {value:.4g} ± {half:.2g} {unit} |", flush=True)
+
+
+def main() -> int:
+    """Prints the table."""
+    if len(sys.argv) == 3:
+        {"hosts": measure_hosts, "runs": measure_runs}[sys.argv[1]](Path(sys.argv[2]))
+        return 0
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+    folder = Path(tempfile.mkdtemp(prefix="bc-scale-"))
+    try:
+        (folder / "scale.yaml").write_text(CAMPAIGN)
+        load, *_ = os.getloadavg()
+        print(f"load before: {load:.1f} on {os.cpu_count()} CPUs; {rounds} round(s)\n", flush=True)
+        head = f"extrapolated to {MANY_HOSTS} hosts, {MANY_RUNS:,} runs (95 %)"
+        print(f"| n | measured | line | {head} |\n|---|---|---|---|", flush=True)
+        hosts = [float(count) for count in HOSTS * rounds]
+        sites = [in_lab(inventory(folder, int(count)), "hosts")[0] for count in hosts]
+        row("hosts: `site`, first time, wall", "s", hosts, [wall_s for wall_s, _ in sites], MANY_HOSTS)
+        row("hosts: `site`, first time, CPU with the hosts'", "s", hosts, [cpu_s for _, cpu_s in sites], MANY_HOSTS)
+        made = [measured for _ in range(rounds) for measured in in_lab(inventory(folder, 0), "runs")]
+        planned = [call("plan", str(folder / "scale.yaml"), "--set", f"repetitions={count}")[1] for count in PLANNED]
+    finally:
+        shutil.rmtree(folder)
+    runs = [one[0] for one in made]
+    attempts = [one[1] for one in made]
+    row("attempts: controller's CPU", "s", attempts, [one[3] for one in made], MANY_RUNS)
+    row("attempts: wall on one set", "s", attempts, [one[2] for one in made], MANY_RUNS)
+    row("runs: results folder", "MB", runs, [one[4] / 1e6 for one in made], MANY_RUNS)
+    largest = ", ".join(f"{number:g}: {value:.3g} s" for number, value in zip(PLANNED, planned, strict=True))
+    print(f"\n`plan`, CPU (measured, not extrapolated): {largest}")
+    each, cpu_each = (fitted(attempts, [one[column] for one in made]).each for column in (2, 3))
+    sets = MANY_HOSTS // 2
+    print(
+        f"An attempt of {DURATION_S} s takes {each:.2f} s of a set. {MANY_HOSTS} hosts are {sets} sets, on which "
+        f"{MANY_RUNS:,} runs take {MANY_RUNS * each / sets / 60:.0f} min, if the controller has the CPUs for it: "
+        f"{cpu_each * sets / each:.1f} (extrapolated)."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
