@@ -328,7 +328,7 @@ def ip_batch(node: NodePlan) -> list[str]:
     for address, mac, name in node.neighbours:
         lines.append(f"neighbour replace {address} lladdr {mac} dev {name} nud permanent")
     for route in node.routes:
-        lines.append(_route_line(route))
+        lines.append(route_line(route))
     return lines
 
 
@@ -341,10 +341,11 @@ def controller_routes(node: NodePlan, controller: str) -> list[str]:
         f"route replace {subnet(end)} dev {end.name} proto kernel scope link src {end.address} congctl {controller}"
         for end in node.interfaces
     ]
-    return [*connected, *(f"{_route_line(route)} congctl {controller}" for route in node.routes)]
+    return [*connected, *(f"{route_line(route)} congctl {controller}" for route in node.routes)]
 
 
-def _route_line(route: Route) -> str:
+def route_line(route: Route) -> str:
+    """A route as a line for `ip -batch`."""
     source = f" src {route.source}" if route.source else ""
     return f"route replace {route.subnet} via {route.via} dev {route.interface}{source}"
 
@@ -360,15 +361,21 @@ def interfaces(plan: Plan) -> tuple[InterfaceReport, ...]:
     )
 
 
-def as_json(plan: Plan) -> dict[str, Any]:
-    """A network as `backchannel-node simulate` reads it: interfaces and routes of each node."""
+def as_json(plan: Plan, more: Mapping[str, Sequence[Route]] | None = None) -> dict[str, Any]:
+    """A network as `backchannel-node simulate` and `audit` read it: interfaces and routes of each node.
+
+    Args:
+        plan: the network.
+        more: further routes of nodes.
+    """
     return {
         name: {
             "interfaces": [
                 {"name": end.name, "link": end.link, "end": end.end, "address": end.address} for end in node.interfaces
             ],
             "routes": [
-                {"subnet": route.subnet, "via": route.via, "interface": route.interface} for route in node.routes
+                {"subnet": route.subnet, "via": route.via, "interface": route.interface}
+                for route in (*node.routes, *(more or {}).get(name, ()))
             ],
         }
         for name, node in plan.nodes.items()

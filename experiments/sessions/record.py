@@ -14,7 +14,7 @@ from experiments import collections_of_runs, found_flows
 from experiments.engine import execution, machine
 from experiments.language.backends import EMULATED
 from experiments.language.identity import run_identity
-from experiments.sessions import replay
+from experiments.sessions import outside, replay
 from experiments.sessions.changes import typed
 from experiments.sessions.plan import SessionPlan
 from testbed import fidelity, node_binary
@@ -44,7 +44,8 @@ def land(
         cpu: shares of the machine's CPUs meanwhile.
     """
     scenario = recorded(plan.scenario, description, report)
-    report = audited(scenario, report, folder)
+    more = outside.routes(plan) if description.internet else None
+    report = audited(scenario, report, folder, more)
     problems = sentences(fidelity.problems(report, scenario.fidelity))
     labelled = [f"{path.stem}={path}" for path in sorted((folder / "captures").glob("*.pcap"))]
     node_binary.call("trace", "--out", str(folder), *labelled)
@@ -90,20 +91,29 @@ def _with_changes(link: LinkSpec, changes: tuple[SessionChange, ...], duration_s
 
 
 def _flows(plan: SessionPlan, report: Report, folder: Path) -> tuple[Report, list[Flow], int]:
-    """Flows between nodes, each with all connections to one port. Addresses of the outside are the gateway's."""
+    """Flows between nodes, each with all connections to one port.
+
+    Devices count as the host that forwards for them, and addresses outside as the gateway.
+    """
     node_of = {end.address: end.node for end in report.interfaces}
-    near = next(end for end in report.interfaces if end.node == plan.gateway)
     connections = pl.read_parquet(folder / "connections.parquet")
-    outside = {
+    others = {
         address
         for column in ("client", "server")
         for address in connections[column].unique()
         if address not in node_of and not ipaddress.ip_address(address).is_loopback
     }
-    node_of |= dict.fromkeys(outside, plan.gateway)
+    behind = None if plan.devices is None else ipaddress.ip_network(plan.devices)
+    node_of |= {
+        address: plan.host if behind is not None and ipaddress.ip_address(address) in behind else plan.gateway
+        for address in others
+    }
+    first = {node: next(end for end in report.interfaces if end.node == node) for node in (plan.host, plan.gateway)}
     more = tuple(
-        InterfaceReport(node=plan.gateway, interface=near.interface, link="", end=0, address=address)
-        for address in sorted(outside)
+        InterfaceReport(
+            node=node_of[address], interface=first[node_of[address]].interface, link="", end=0, address=address
+        )
+        for address in sorted(others)
     )
     ends = {name: pl.col(name).replace_strict(node_of, default=None, return_dtype=pl.String) for name in
             ("client", "server")}  # fmt: skip
