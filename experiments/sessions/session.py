@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import threading
@@ -15,9 +14,8 @@ from typing import Any
 from analysis.store import Landing, Store
 from analysis.store.documents import SessionChange, SessionDescription
 from experiments.engine import machine
-from experiments.sessions import program, record
+from experiments.sessions import control, program, record
 from experiments.sessions.changes import parse_changes, typed
-from experiments.sessions.control import ControlServer
 from experiments.sessions.outside import Outside
 from experiments.sessions.plan import SessionPlan, studied
 from experiments.sessions.state import DeclaredDirection, SessionState
@@ -69,16 +67,16 @@ class Session:
         self._report: Report | None = None
         self._started = time.time()
         self._cpu = machine.cpu_seconds()
-        self.name = f"{os.getpid()}"
+        self.name = control.free_name()
         self._folder = store.incoming(f"shell-{self.name}-{int(self._started)}")
-        self._control: ControlServer | None = None
+        self._control: control.ControlServer | None = None
         self._cell = Cell("the session")
         try:
             name_server = outside.name_server if outside else None
             self.hosts: Mapping[str, SessionHost] = self._cell.open(plan.scenario, self._folder, name_server)
             if outside:
                 outside.open(self._cell.pid, self.hosts, plan)
-            self._control = ControlServer(self.name, self._answer)
+            self._control = control.ControlServer(self.name, self._answer)
         except BaseException:
             self._close()
             shutil.rmtree(self._folder, ignore_errors=True)

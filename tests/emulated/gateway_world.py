@@ -155,6 +155,11 @@ class Gateway:
         assert self._process.stderr is not None
         return self._process.stderr.readline()
 
+    def open(self) -> None:
+        """Waits until devices can connect."""
+        note = self.first_note()
+        assert "they get addresses of 192.168.77.1/24 by DHCP" in note, note
+
     def pid(self, module: str) -> int:
         """Of the command (module `experiments`) or its keeper (`testbed.gateway_keeper`)."""
         words = [b"-m", module.encode()]

@@ -40,7 +40,7 @@ def test_a_phone_reaches_the_internet_through_the_line_and_the_machine_is_as_bef
     (tmp_path / "page").write_bytes(bytes(PAGE_BYTES))
     before = world.state()
     with world.gateway(*LINE) as gateway:
-        assert "192.168.77.1/24 by DHCP" in gateway.first_note()
+        gateway.open()
         assert world.lease() == SERVER
         ping = world.run("phone", "ping", "-c", "3", "-i", "0.3", SERVER)
         assert "3 received" in ping.stdout, ping.stdout
@@ -76,7 +76,7 @@ def test_a_phone_reaches_the_internet_through_the_line_and_the_machine_is_as_bef
 def test_a_gateway_that_is_killed_leaves_nothing(world: World) -> None:
     before = world.state()
     with world.gateway(*LINE) as gateway:
-        gateway.first_note()
+        gateway.open()
         assert world.state() != before
         gateway.signal(signal.SIGKILL, "experiments")
         gateway.wait()
@@ -86,14 +86,14 @@ def test_a_gateway_that_is_killed_leaves_nothing(world: World) -> None:
 def test_what_a_killed_keeper_left_is_restored_by_the_next_gateway(world: World) -> None:
     before = world.state()
     with world.gateway(*LINE) as gateway:
-        gateway.first_note()
+        gateway.open()
         gateway.signal(signal.SIGKILL, "testbed.gateway_keeper", "experiments")
         gateway.wait()
     # Forwarding, and the interface of the devices; the kernel has removed all else.
     left = [line for line in world.state() if line not in before]
     assert f"ipv4/conf/{UPLINK}/forwarding:1" in left
     with world.gateway(*LINE) as gateway:
-        gateway.first_note()
+        gateway.open()
         gateway.signal(signal.SIGTERM, "experiments")
         assert gateway.wait()[0] == 0
     restored(world, before)
@@ -120,7 +120,7 @@ def test_refusals_are_sentences_and_change_nothing(world: World) -> None:
         assert status in (1, 2), first
         assert world.state() == before
     with world.gateway(*LINE) as first_one:
-        first_one.first_note()
+        first_one.open()
         world.settle()
         running = world.state()
         with world.gateway(*LINE) as second:
@@ -131,7 +131,7 @@ def test_refusals_are_sentences_and_change_nothing(world: World) -> None:
 
 def test_a_gateway_ends_with_its_interface(world: World) -> None:
     with world.gateway(*LINE) as gateway:
-        gateway.first_note()
+        gateway.open()
         world.run("machine", "ip", "link", "delete", LAN)
         status, shown = gateway.wait()
     assert status == 1
