@@ -12,6 +12,7 @@ from analysis.store import Store
 from experiments.sessions import control
 from tests.emulated.gateway_world import LAN, MACHINE, SERVER, UPLINK, World
 from tests.waiting import wait_until
+from web.app import create_app
 
 pytestmark = pytest.mark.emulated
 
@@ -65,6 +66,7 @@ def test_a_phone_reaches_the_internet_through_the_line_and_the_machine_is_as_bef
     finally:
         store.close()
     assert run is not None
+    assert create_app(tmp_path / "results").test_client().get(f"/runs/{run_id}").status_code == 200
     session = run.documents.manifest.session
     assert (session.interface, session.internet, len(session.changes)) == (LAN, True, 1)
     assert [(flow.from_, flow.to) for flow in run.documents.scenario.workload] == [("left", "right")]
