@@ -14,6 +14,10 @@ def test_the_page_has_the_tables_of_the_data() -> None:
     assert page(TEXT, KEPT) == TEXT
 
 
+def test_the_page_has_every_study_once() -> None:
+    assert re.findall(r"<!-- (\S+): written by", TEXT) == [study.campaign for study in STUDIES]
+
+
 def test_every_interval_of_the_prose_stands_in_a_table() -> None:
     made = "".join(tables(study, KEPT.points[study.campaign]) for study in STUDIES)
     prose = re.sub(r"^\|.*$", "", TEXT, flags=re.MULTILINE)

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from testbed import node_binary
+from testbed import confined, node_binary
 from testbed.errors import TestbedError
-from testbed.local_folders import ScratchFolder
+from testbed.local_folders import PREFIX, ScratchFolder, sweep
 from testbed.report import Progress, Report
 from testbed.scenario import Scenario
 from testbed.slots import Slots
-from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel import exposed, kernels
 
 #: The virtual clock at boot, 2000-01-01 UTC, in ns: the same for every run, so that equal runs have equal captures.
 BOOT_NS = 946_684_800_000_000_000
@@ -27,6 +27,8 @@ BOOT_NS = 946_684_800_000_000_000
 MEMORY_MIB = 1024
 #: A machine that reports nothing for this long, in s of real time, hangs.
 SILENT_S = 300.0
+#: Where machines have their memory.
+SHARED_MEMORY = Path("/dev/shm")
 #: What a test may tell the programs inside: a fault to inject.
 FOR_TESTS = ("BACKCHANNEL_FAULT",)
 
@@ -45,14 +47,15 @@ class VirtualMachine:
         Raises:
             TestbedError: the run failed, or the machine ended or hung; `out` has guest.log and kernel.log.
         """
-        with ScratchFolder() as scratch:
+        sweep(SHARED_MEMORY, PREFIX)
+        with ScratchFolder() as scratch, ScratchFolder(SHARED_MEMORY) as memory:
             folder = scratch / "host"
             folder.mkdir()
             (folder / "scenario.json").write_text(json.dumps(scenario.as_json()))
             log = scratch / "kernel.log"
             try:
                 with _own_cpu() as cpu:
-                    self._boot(scenario.seed, cpu, scratch, folder, log, on_progress)
+                    self._boot(scenario.seed, cpu, scratch, memory, folder, log, on_progress)
                 return self._report(folder, log)
             finally:
                 self._keep(folder, log, out)
@@ -68,6 +71,7 @@ class VirtualMachine:
         seed: int,
         cpu: int | None,
         scratch: Path,
+        memory: Path,
         folder: Path,
         log: Path,
         on_progress: Callable[[Progress], None],
@@ -90,18 +94,22 @@ class VirtualMachine:
         init.chmod(0o755)
         # Linux mixes its command line into its entropy, so no word may depend on the machine or the run. `init` is in
         # the working directory, by a link that is read on the host.
-        command = [
-            # Ends with the thread that runs it, so also with a killed runner.
-            "setpriv", "--pdeathsig", "KILL", *([] if cpu is None else ["taskset", "--cpu-list", str(cpu)]),
+        machine = [
             str(self._kernel.binary), "time-travel=inf-cpu", f"time-travel-start={BOOT_NS}", f"mem={MEMORY_MIB}M",
             "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=null,fd:1", "ssl=null",
             "quiet", "loglevel=4", "init=/proc/self/cwd/init",
+        ]  # fmt: skip
+        readable = exposed.readable(self._kernel.folder)
+        command = [
+            # Ends with the thread that runs it, so also with a killed runner.
+            "setpriv", "--pdeathsig", "KILL", *([] if cpu is None else ["taskset", "--cpu-list", str(cpu)]),
+            *confined.words(machine, readable, (scratch, memory), traces=True),
         ]  # fmt: skip
         host = {
             "PATH": os.environ.get("PATH", os.defpath),
             "LD_PRELOAD": str(self._kernel.entropy),
             "BACKCHANNEL_KERNEL_SEED": str(seed),
-            "TMPDIR": "/dev/shm",
+            "TMPDIR": str(memory),
             "HOME": str(scratch),
         }
         with log.open("w") as errors:

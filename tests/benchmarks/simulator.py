@@ -2,6 +2,7 @@
 
     ./backchannel bench simulator
     ./backchannel bench simulator --instructions    # counts them with valgrind, which noise does not touch
+    ./backchannel bench simulator --beside BINARY   # beside another build of it, such as an older one
 
 Long NewReno flows that ack every segment cross a 100 Mbit/s line of 10 ms with 100-packet droptail queues. Their own
 wires have 1 Gbit/s and 1 ms. The benchmark compares wall time per delivered data packet, the whole process counted, in
@@ -85,12 +86,12 @@ PEAK = (
 
 
 class Ours:
-    """This project's simulator with one scenario."""
+    """This project's simulator with one scenario, of this build or of another."""
 
-    def __init__(self, scenario: dict[str, Any], folder: Path) -> None:
+    def __init__(self, scenario: dict[str, Any], folder: Path, binary: Path | None = None) -> None:
         plan = as_json(make_plan(scenario["nodes"], scenario["links"]))
         self._input = json.dumps({"scenario": scenario, "nodes": plan})
-        self._words = [str(node_binary.path()), "simulate", "--out", str(folder / "ours")]
+        self._words = [str(binary or node_binary.path()), "simulate", "--out", str(folder / "ours")]
 
     def __call__(self) -> int:
         """Runs it; returns the data packets that it delivered."""
@@ -200,18 +201,40 @@ def compare(seconds: float, rounds: int, folder: Path) -> None:
         print(f"  {name:<28} {simulation.peak_bytes() / 2**20:>8.0f} MiB at most")
 
 
+def compare_builds(other: Path, seconds: float, rounds: int, folder: Path) -> None:
+    """Wall times and instructions of this build and another one."""
+    builds = {"this build": None, "the other one": other}
+    for title, capture in {
+        "Ten flows, nothing captured:": False,
+        "The same, both ends of the line captured:": True,
+    }.items():
+        scenario = dumbbell(10, seconds, capture)
+        runs: dict[str, Simulation] = {name: Ours(scenario, folder, binary) for name, binary in builds.items()}
+        tell(title, rounds_of(runs, rounds), "this build")
+        for name, binary in builds.items():
+            instructions, packets = Ours(dumbbell(10, 5.0, capture), folder, binary).instructions()
+            print(f"  {name:<28} {instructions / packets:>22.0f} instructions a packet in 5 virtual seconds")
+
+
 def main() -> None:
     """Prints the comparison."""
     parser = argparse.ArgumentParser(description="The simulator beside ns-2 and ns-3.")
     parser.add_argument("--seconds", type=float, default=60.0, help="virtual seconds of a run (60)")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each (5)")
     parser.add_argument("--instructions", action="store_true", help="count instructions with valgrind instead")
+    parser.add_argument(
+        "--beside", metavar="BINARY", type=Path, help="another build of the node binary to compare with instead"
+    )
     args = parser.parse_args()
+    if args.beside and not os.access(args.beside, os.X_OK):
+        parser.error(f"--beside: {args.beside} is no program; build the other revision and name its backchannel-node")
     folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
     # One core for everybody, the same one.
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     try:
-        if args.instructions:
+        if args.beside:
+            compare_builds(args.beside.resolve(), args.seconds, args.rounds, folder)
+        elif args.instructions:
             tell_instructions(folder)
         else:
             compare(args.seconds, args.rounds, folder)

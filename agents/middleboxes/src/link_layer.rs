@@ -168,7 +168,7 @@ impl Middlebox for LinkLayer {
                 }
                 let pass = match self.flows.get_mut(&flow.reversed()) {
                     Some(state) if tcp.flags.has(TcpFlags::ACK) => {
-                        let block = if self.parameters.smart { first_block(packet.tcp_options()) } else { None };
+                        let block = if self.parameters.smart { packet.sack_blocks().next() } else { None };
                         state.acknowledged(now, &self.parameters, tcp, block, out, events)
                     }
                     _ => true,
@@ -408,22 +408,6 @@ impl Flow {
 
 fn cached(now: Time, tcp: Tcp, end: u32, packet: &Packet) -> Cached {
     Cached { seq: tcp.seq, end, packet: packet.clone(), sent: now, tries: 0, by_source: false, arrived: false }
-}
-
-/// The first SACK block, of the segment that caused the ack.
-fn first_block(mut options: &[u8]) -> Option<(u32, u32)> {
-    loop {
-        match options {
-            [1, rest @ ..] => options = rest,
-            [5, length, a, b, c, d, e, f, g, h, ..] if *length >= 10 => {
-                return Some((u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h])));
-            }
-            [kind, length, ..] if *kind != 0 && *length >= 2 && usize::from(*length) <= options.len() => {
-                options = &options[usize::from(*length)..];
-            }
-            _ => return None,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -31,8 +31,21 @@ const NOT_STARTED: u8 = 125;
 /// Landlock limits it to the declared files.
 const KEPT: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
 
+/// System calls with which a process acts on others. Landlock limits tracing and signals to processes that are confined with it.
+const ON_PROCESSES: [libc::c_long; 9] = [
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_kcmp,
+    libc::SYS_kill,
+    libc::SYS_tkill,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_send_signal,
+];
+
 /// System calls that no reader of files needs, and that attacks on kernels begin with.
-const REFUSED: [libc::c_long; 46] = [
+const REFUSED: [libc::c_long; 37] = [
     // Networks. Descriptors may be inherited, so making sockets is not all.
     libc::SYS_socket,
     libc::SYS_connect,
@@ -43,17 +56,8 @@ const REFUSED: [libc::c_long; 46] = [
     libc::SYS_sendmsg,
     libc::SYS_sendmmsg,
     libc::SYS_sendto,
-    // Other processes.
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_process_madvise,
-    libc::SYS_kcmp,
-    libc::SYS_kill,
-    libc::SYS_tkill,
-    libc::SYS_pidfd_open,
+    // Descriptors of other processes.
     libc::SYS_pidfd_getfd,
-    libc::SYS_pidfd_send_signal,
     // Namespaces and mounts.
     libc::SYS_unshare,
     libc::SYS_setns,
@@ -94,6 +98,9 @@ pub struct Args {
     /// File or folder that the program may also write; may be repeated
     #[arg(long, value_name = "PATH")]
     write: Vec<PathBuf>,
+    /// The program may trace and signal the processes that it starts, as User-Mode Linux does
+    #[arg(long)]
+    traces: bool,
     /// The program and its arguments
     #[arg(last = true, required = true)]
     command: Vec<String>,
@@ -103,7 +110,8 @@ pub struct Args {
 pub fn run(args: &Args) -> ExitCode {
     let read: Vec<&Path> = SYSTEM.iter().map(Path::new).chain(args.read.iter().map(PathBuf::as_path)).collect();
     let write: Vec<&Path> = args.write.iter().map(PathBuf::as_path).chain([Path::new("/dev/null")]).collect();
-    let why = match confine(&read, &write, Programs::Started) {
+    let programs = if args.traces { Programs::Traced } else { Programs::Started };
+    let why = match confine(&read, &write, programs) {
         Err(why) => why,
         Ok(()) => {
             let error = Command::new(&args.command[0]).args(&args.command[1..]).exec();
@@ -119,6 +127,8 @@ pub fn run(args: &Args) -> ExitCode {
 pub enum Programs {
     /// From what it may read.
     Started,
+    /// The same, and it may act on them.
+    Traced,
     /// None.
     Refused,
 }
@@ -173,6 +183,9 @@ fn limit_files(read: &[&Path], write: &[&Path], programs: Programs) -> Result<()
 fn limit_calls(programs: Programs) -> Result<(), seccompiler::Error> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(()) };
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.iter().map(|&call| (call, vec![])).collect();
+    if programs != Programs::Traced {
+        refused.extend(ON_PROCESSES.iter().map(|&call| (call, vec![])));
+    }
     if programs == Programs::Refused {
         refused.extend([(libc::SYS_execve, vec![]), (libc::SYS_execveat, vec![])]);
     }

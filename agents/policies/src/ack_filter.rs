@@ -10,13 +10,14 @@
 //! The new ack joins the tail. All the state is in the queued packets (6.2).
 //!
 //! Never removed are segments with data and duplicates of the arriving ack (same number, same window), which count towards a fast
-//! retransmit (8.4). Differs from the source, which is silent, in: SYN, FIN, RST and acks with SACK blocks are never removed either.
+//! retransmit (8.4). Differs from the source, which is silent, in: SYN, FIN, RST and, by default, acks with SACK blocks are never
+//! removed either.
 //!
 //! Options that the paper allows for: remove only a fraction of the redundant acks, fixed or equal to the fill level of the
 //! queue, the oldest or random ones (6.2). Filter duplicate acks too, and mark later ones for a fast retransmit once enough were
 //! filtered (6.3); this needs a count per connection. Put the new ack in the place of the first one removed (ns). Let several acks
 //! of a connection wait (static filtering, Barakat and Altman 2000, the filter that acq compares with): one is too few where acks
-//! come in bursts.
+//! come in bursts. Not of the paper, whose TCP has no SACK: remove an ack with SACK blocks once a later one tells all that it told.
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::{mark, FlowKey, Packet};
@@ -40,6 +41,15 @@ pub(crate) const ALLOWED_ACKS: Param = Param::new(
     "with filter: acks of a connection that may wait, as of ack-filtering; absent: one",
 )
 .at_least(1.0);
+
+/// Option of policies that filter acks.
+pub(crate) const FILTER_SACK: Param = Param::new(
+    "filter_sack",
+    Unit::Flag,
+    Preset::Flag(false),
+    "remove acks with SACK blocks too, once a later ack of the connection has a number as high and acknowledges, by its number or its blocks, \
+     all that theirs do (RFC 2018)",
+);
 
 /// Acks of a connection that may wait, by these options; `None`: acks are not filtered.
 pub(crate) fn allowed_acks(checked: &CheckedOptions<'_>, policy: &str) -> Result<Option<u64>, String> {
@@ -84,6 +94,7 @@ pub(crate) static ENTRY: Entry = Entry {
              retransmit (asym 6.3); absent: duplicate acks are never removed (asym 8.4)",
         )
         .at_least(1.0),
+        FILTER_SACK,
     ],
 };
 
@@ -103,6 +114,7 @@ pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<B
         random: checked.flag("random").then(|| rng::stream(context.seed, &format!("{}/ack-filtering", context.label))),
         replace_head: checked.flag("replace_head"),
         mark_dupacks_after: checked.count("mark_dupacks_after"),
+        filter_sack: checked.flag(FILTER_SACK.name),
     };
     Ok(Box::new(AckFiltering::with(Limit::of(checked), variant)))
 }
@@ -132,6 +144,8 @@ pub struct Variant {
     pub replace_head: bool,
     /// Filter duplicate acks, and mark later ones after this many.
     pub mark_dupacks_after: Option<u64>,
+    /// Remove acks with SACK blocks that a later ack covers.
+    pub filter_sack: bool,
 }
 
 /// Removes the oldest acks of `queue` that `newer` makes redundant until, with it, at most `allowed` wait, and reports
@@ -159,18 +173,31 @@ fn redundant_to(queue: &AckQueue, newer: &Packet) -> Vec<u64> {
     if queue.acks_of(newer).next_back().is_some_and(|last| same(at(&last), newer)) {
         return Vec::new();
     }
-    queue.acks_of(newer).filter(|place| redundant(at(place), newer)).collect()
+    queue.acks_of(newer).filter(|place| redundant(at(place), newer, queue.filters_sack())).collect()
 }
 
 /// Whether a later pure ack makes a queued packet redundant.
-fn redundant(older: &Packet, newer: &Packet) -> bool {
+fn redundant(older: &Packet, newer: &Packet, filters_sack: bool) -> bool {
     let (Some(old), Some(new)) = (older.tcp(), newer.tcp()) else { return false };
-    if !older.is_pure_ack() || old.sack_blocks > 0 || older.flow() != newer.flow() {
+    if !older.is_pure_ack() || older.flow() != newer.flow() {
         return false;
     }
     // Serial number arithmetic: smaller means behind by less than half the space (RFC 9293, 3.4).
     let behind = new.ack.wrapping_sub(old.ack) as i32;
-    behind > 0 || (behind == 0 && old.window != new.window)
+    if old.sack_blocks == 0 && (behind > 0 || (behind == 0 && old.window != new.window)) {
+        return true;
+    }
+    // Duplicates without blocks count towards a fast retransmit; with blocks, what they tell counts.
+    filters_sack && behind >= 0 && old.sack_blocks + new.sack_blocks > 0 && covers(newer, older)
+}
+
+/// Whether the number and the SACK blocks of `newer` acknowledge all that the blocks of `older` do.
+fn covers(newer: &Packet, older: &Packet) -> bool {
+    let Some(new) = newer.tcp() else { return false };
+    let at_most = |a: u32, b: u32| b.wrapping_sub(a) as i32 >= 0;
+    older.sack_blocks().all(|(start, end)| {
+        at_most(end, new.ack) || newer.sack_blocks().any(|(from, to)| at_most(from, start) && at_most(end, to))
+    })
 }
 
 /// Whether a later pure ack is a duplicate of a queued one: same number, same window.
@@ -201,7 +228,8 @@ impl AckFiltering {
 
     /// An empty queue of at most `limit` with another filter.
     pub fn with(limit: impl Into<Limit>, variant: Variant) -> AckFiltering {
-        AckFiltering { limit: limit.into(), queue: AckQueue::default(), variant, filtered: FxHashMap::default() }
+        let queue = AckQueue::with_sack(variant.filter_sack);
+        AckFiltering { limit: limit.into(), queue, variant, filtered: FxHashMap::default() }
     }
 
     /// Removes the acks that `newer` makes redundant. Returns the place of the first one.
@@ -210,7 +238,8 @@ impl AckFiltering {
             return None;
         }
         let dupacks = self.variant.mark_dupacks_after.is_some();
-        let removable = |older: &Packet| redundant(older, newer) || (dupacks && same(older, newer));
+        let removable =
+            |older: &Packet| redundant(older, newer, self.variant.filter_sack) || (dupacks && same(older, newer));
         let mut places = match self.variant.share {
             Share::All if !dupacks => redundant_to(&self.queue, newer),
             _ => self.queue.acks_of(newer).filter(|place| self.queue.at(*place).is_some_and(removable)).collect(),
@@ -341,6 +370,40 @@ mod tests {
             .map(|(&flags, id)| Segment { id, flags, ..Segment::default() }.packet())
             .chain([ack(9)]);
         assert_eq!(left(10, packets.collect()), [1, 2, 3, 9]);
+    }
+
+    /// An ack with one SACK block, of `id`.
+    fn sack(id: u64, ack: u32, options: &'static [u8]) -> Packet {
+        Segment { id, ack, options, ..Segment::default() }.packet()
+    }
+
+    /// From sequence number 100 to 200, to 300, and from 400 to 500.
+    const TO_200: &[u8] = &[1, 1, 5, 10, 0, 0, 0, 100, 0, 0, 0, 200];
+    const TO_300: &[u8] = &[1, 1, 5, 10, 0, 0, 0, 100, 0, 0, 1, 44];
+    const TO_500: &[u8] = &[1, 1, 5, 10, 0, 0, 1, 144, 0, 0, 1, 244];
+    /// From 400 to 500, and from 100 to 200.
+    const BOTH: &[u8] = &[1, 1, 5, 18, 0, 0, 1, 144, 0, 0, 1, 244, 0, 0, 0, 100, 0, 0, 0, 200];
+
+    #[test]
+    fn acks_with_sack_blocks_stay_unless_a_filter_of_them_is_asked_for() {
+        assert_eq!(left(10, vec![sack(1, 50, TO_200), sack(2, 50, TO_300), ack(1001)]), [1, 2, 1001]);
+    }
+
+    #[test]
+    fn an_ack_with_sack_blocks_goes_once_a_later_one_tells_all_that_it_told() {
+        let left = |packets| left_with(Variant { filter_sack: true, ..Variant::default() }, packets).0;
+        assert_eq!(left(vec![sack(1, 50, TO_200), sack(2, 50, TO_300)]), [2], "a wider block");
+        assert_eq!(left(vec![sack(1, 50, TO_300), sack(2, 50, TO_200)]), [1, 2], "a narrower one");
+        assert_eq!(left(vec![sack(1, 50, TO_200), sack(2, 50, TO_500)]), [1, 2], "another one");
+        assert_eq!(left(vec![sack(1, 50, TO_200), sack(2, 50, BOTH)]), [2], "another one and the same");
+        assert_eq!(left(vec![sack(1, 50, BOTH), sack(2, 60, TO_200)]), [1, 2], "one of two");
+        assert_eq!(left(vec![sack(1, 50, TO_200), sack(2, 200, TO_500)]), [2], "the number covers it");
+        assert_eq!(left(vec![sack(1, 50, TO_200), sack(2, 199, TO_500)]), [1, 2], "but for its last byte");
+        assert_eq!(left(vec![sack(1, 60, TO_200), sack(2, 50, TO_300)]), [1, 2], "the number is behind");
+        assert_eq!(left(vec![sack(1, 50, &[]), sack(2, 50, TO_200)]), [2], "the ack before the gap");
+        assert_eq!(left(vec![sack(1, 50, &[]), sack(2, 50, &[])]), [1, 2], "duplicates without blocks");
+        let other = Segment { id: 3, flow: 1, ack: 50, options: TO_300, ..Segment::default() }.packet();
+        assert_eq!(left(vec![sack(1, 50, TO_200), other]), [1, 3], "another connection");
     }
 
     #[test]

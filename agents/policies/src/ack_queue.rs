@@ -13,16 +13,27 @@ pub(crate) struct AckQueue {
     first: u64,
     count: usize,
     bytes: u64,
-    /// Places of each connection's pure acks without SACK blocks, in order.
+    /// Places of each connection's acks that a filter may remove, in order.
     acks: FxHashMap<FlowKey, VecDeque<u64>>,
-}
-
-/// Whether a filter may remove the packet (asym 6.2, 8.4): pure acks without SACK blocks.
-pub(crate) fn filterable(packet: &Packet) -> bool {
-    packet.is_pure_ack() && packet.tcp().is_some_and(|tcp| tcp.sack_blocks == 0)
+    /// Whether a filter may remove acks with SACK blocks.
+    filters_sack: bool,
 }
 
 impl AckQueue {
+    /// An empty queue for a filter that may remove acks with SACK blocks too.
+    pub(crate) fn with_sack(filters_sack: bool) -> AckQueue {
+        AckQueue { filters_sack, ..AckQueue::default() }
+    }
+
+    pub(crate) fn filters_sack(&self) -> bool {
+        self.filters_sack
+    }
+
+    /// Whether a filter may remove the packet: a pure ack (asym 6.2, 8.4).
+    pub(crate) fn filterable(&self, packet: &Packet) -> bool {
+        packet.is_pure_ack() && (self.filters_sack || packet.tcp().is_some_and(|tcp| tcp.sack_blocks == 0))
+    }
+
     pub(crate) fn push(&mut self, packet: Packet) {
         let place = self.first + self.slots.len() as u64;
         self.index(place, &packet);
@@ -43,7 +54,7 @@ impl AckQueue {
         let packet = self.slots.get_mut(usize::try_from(place.checked_sub(self.first)?).ok()?)?.take()?;
         self.count -= 1;
         self.bytes -= u64::from(packet.len());
-        if let (true, Some(flow)) = (filterable(&packet), packet.flow()) {
+        if let (true, Some(flow)) = (self.filterable(&packet), packet.flow()) {
             let places = self.acks.get_mut(&flow).expect("it was indexed on arrival");
             let index = places.binary_search(&place).expect("it was indexed on arrival");
             places.remove(index);
@@ -78,7 +89,7 @@ impl AckQueue {
     fn index(&mut self, place: u64, packet: &Packet) {
         self.count += 1;
         self.bytes += u64::from(packet.len());
-        if let (true, Some(flow)) = (filterable(packet), packet.flow()) {
+        if let (true, Some(flow)) = (self.filterable(packet), packet.flow()) {
             let places = self.acks.entry(flow).or_default();
             let index = places.partition_point(|other| *other < place);
             places.insert(index, place);

@@ -9,7 +9,7 @@ use backchannel_core::registry::{CheckedOptions, Entry, Random};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
-use crate::ack_filter;
+use crate::ack_filter::{self, FILTER_SACK};
 use crate::ack_queue::AckQueue;
 use crate::fifo::Fifo;
 use crate::limit::{Limit, BUFFER, LIMIT};
@@ -30,7 +30,7 @@ pub(crate) static ENTRY_WITH_FILTER: Entry = Entry {
     summary: "pure acks are sent before all other packets, and a newer ack removes the older ones of its connection",
     source: "asym 6.2, 6.5, 7.1.3",
     random: Random::Never,
-    params: &[LIMIT, BUFFER],
+    params: &[LIMIT, BUFFER, FILTER_SACK],
 };
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
@@ -38,7 +38,8 @@ pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn
 }
 
 pub(crate) fn build_with_filter(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(AcksFirst::new(Limit::of(checked), true)))
+    let acks = AckQueue::with_sack(checked.flag(FILTER_SACK.name));
+    Ok(Box::new(AcksFirst { acks, ..AcksFirst::new(Limit::of(checked), true) }))
 }
 
 /// A queue with priority for pure acks.
@@ -83,7 +84,7 @@ impl Policy for AcksFirst {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backchannel_core::packet::build::{ack, data, udp};
+    use backchannel_core::packet::build::{ack, data, udp, Segment};
 
     fn left(limit: usize, filtering: bool, packets: Vec<Packet>) -> Vec<u64> {
         let (mut queue, mut events) = (AcksFirst::new(limit, filtering), Events::default());
@@ -101,6 +102,26 @@ mod tests {
     #[test]
     fn with_filtering_one_ack_overtakes() {
         assert_eq!(left(9, true, vec![data(1, 960), ack(11), ack(12)]), [12, 1]);
+    }
+
+    #[test]
+    fn acks_with_sack_blocks_are_filtered_if_asked_for() {
+        let sack = |id, options| Segment { id, ack: 50, options, ..Segment::default() }.packet();
+        let arrivals = || {
+            let narrow = sack(1, &[1, 1, 5, 10, 0, 0, 0, 100, 0, 0, 0, 200]);
+            [narrow, data(7, 960), sack(2, &[1, 1, 5, 10, 0, 0, 0, 100, 0, 0, 1, 44])]
+        };
+        for (filter_sack, expected) in [(false, vec![1, 2, 7]), (true, vec![2, 7])] {
+            let options = serde_json::json!({"limit_packets": 9, "filter_sack": filter_sack});
+            let options = serde_json::from_value(options).expect("an object");
+            let context = Context { seed: 1, label: "x".into(), rate_bps: None, opposite_rate_bps: None };
+            let mut queue = crate::build("ack-filtering-acks-first", &options, &context).expect("valid options");
+            let mut events = Events::default();
+            arrivals().into_iter().for_each(|packet| queue.enqueue(Time::ZERO, packet, &mut events));
+            let left: Vec<_> =
+                std::iter::from_fn(|| queue.dequeue(Time::ZERO, &mut events)).map(|packet| packet.id).collect();
+            assert_eq!(left, expected);
+        }
     }
 
     #[test]

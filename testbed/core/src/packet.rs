@@ -12,6 +12,7 @@ pub mod build;
 mod bytes;
 mod edit;
 mod parse;
+mod sack;
 mod segment;
 #[cfg(test)]
 mod tests;

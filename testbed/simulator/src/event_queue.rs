@@ -49,15 +49,16 @@ impl EventQueue {
     #[inline]
     pub(crate) fn schedule(&mut self, at: Time, event: Event) {
         self.scheduled += 1;
-        let entry = Entry { at, order: self.scheduled, event };
+        let order = self.scheduled;
         if self.soon.len() == SOON {
             self.spill();
         }
         // Among entries of one instant it is the last.
         if self.later.peek().is_some_and(|first| first.0.at <= at) {
-            return self.postpone(entry);
+            return self.postpone(at, order, event);
         }
-        self.soon.push(entry);
+        // The entry is put together where it stays: a copy of fields that were just written one by one is slow.
+        self.soon.push(Entry { at, order, event });
         // Earlier entries move back by one place.
         let mut rest = self.soon.as_mut_slice();
         while let [.., before, last] = rest {
@@ -69,7 +70,7 @@ impl EventQueue {
             rest = &mut rest[..length];
         }
         if let Some(place) = rest.last_mut() {
-            *place = entry;
+            *place = Entry { at, order, event };
         }
     }
 
@@ -89,8 +90,8 @@ impl EventQueue {
 
     /// Adds an entry to the heap.
     #[inline(never)]
-    fn postpone(&mut self, entry: Entry) {
-        self.later.push(Reverse(entry));
+    fn postpone(&mut self, at: Time, order: u64, event: Event) {
+        self.later.push(Reverse(Entry { at, order, event }));
     }
 
     /// Moves the last entries of the full list to the heap.

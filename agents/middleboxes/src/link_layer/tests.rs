@@ -197,13 +197,3 @@ fn a_damaged_ack_is_passed_on_and_not_believed() {
     assert_eq!(bench.go(5, Side::B, ack), [(Side::A, 7)]);
     assert!(bench.box_.next_event().is_some(), "the segment is still waited for");
 }
-
-#[test]
-fn the_first_block_is_found_behind_other_options() {
-    let mut options = vec![1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 1, 1, 5, 10];
-    options.extend(3000u32.to_be_bytes());
-    options.extend(4000u32.to_be_bytes());
-    assert_eq!(first_block(&options), Some((3000, 4000)));
-    assert_eq!(first_block(&options[..20]), None);
-    assert_eq!(first_block(&[8, 0, 5]), None);
-}

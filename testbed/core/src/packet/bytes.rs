@@ -13,16 +13,15 @@ pub(super) enum Bytes {
 }
 
 impl Bytes {
-    /// Headers of this length, at most 80 bytes, which `write` writes, and then `data`.
+    /// Zeros for headers of this length, at most 80 bytes.
     #[inline(always)]
-    pub(super) fn new(length: usize, data: &[u8], write: impl FnOnce(&mut [u8])) -> Bytes {
-        let mut bytes = [0; INLINE_BYTES];
-        write(&mut bytes[..length]);
-        if data.is_empty() {
-            Bytes::Inline { length: length as u8, bytes }
-        } else {
-            Bytes::Allocated([&bytes[..length], data].concat())
-        }
+    pub(super) const fn headers(length: usize) -> Bytes {
+        Bytes::Inline { length: length as u8, bytes: [0; INLINE_BYTES] }
+    }
+
+    /// Appends data to headers.
+    pub(super) fn append(&mut self, data: &[u8]) {
+        *self = Bytes::Allocated([&**self, data].concat());
     }
 }
 

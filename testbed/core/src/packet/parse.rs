@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use etherparse::{Ipv4HeaderSlice, Ipv6HeaderSlice, TcpHeaderSlice, UdpHeaderSlice};
 
-use super::{FlowKey, Packet, Tcp, TcpFlags, Transport};
+use super::{sack, FlowKey, Packet, Tcp, TcpFlags, Transport};
 
 impl Packet {
     pub(super) fn parse(&mut self) {
@@ -41,7 +41,7 @@ impl Packet {
                     window: tcp.window_size(),
                     payload: (rest.len() - header) as u32 + self.body.zeros,
                     header: header as u8,
-                    sack_blocks: count_sack_blocks(tcp.options()),
+                    sack_blocks: sack::blocks(tcp.options()).len() as u8,
                     marks: rest[12] & 0x0e,
                 });
             }
@@ -52,22 +52,6 @@ impl Packet {
                 self.body.transport = Transport::Udp { payload: rest.len() as u32 - 8 + self.body.zeros };
             }
             _ => (),
-        }
-    }
-}
-
-fn count_sack_blocks(mut options: &[u8]) -> u8 {
-    loop {
-        match options {
-            [] | [0, ..] => return 0,
-            [1, rest @ ..] => options = rest,
-            [kind, length, ..] if *length >= 2 && usize::from(*length) <= options.len() => {
-                if *kind == 5 {
-                    return (length - 2) / 8;
-                }
-                options = &options[usize::from(*length)..];
-            }
-            _ => return 0,
         }
     }
 }

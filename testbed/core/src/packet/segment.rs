@@ -40,13 +40,13 @@ impl TcpOverIpv4<'_> {
         let flow =
             FlowKey { src: self.src.0.into(), dst: self.dst.0.into(), src_port: self.src.1, dst_port: self.dst.1 };
         let body = Box::new_uninit();
-        // The body is written where it stays.
-        let body = Box::write(
+        // The body is written where it stays, and then the headers in it: a copy of words that were just written one by one is slow.
+        let mut body = Box::write(
             body,
             Body {
                 link_header: None,
                 ports: [0; 2],
-                bytes: Bytes::new(length, self.data, |headers| self.write(headers)),
+                bytes: Bytes::headers(length),
                 zeros,
                 length: length as u32 + self.tcp.payload,
                 flow: Some(flow),
@@ -55,6 +55,10 @@ impl TcpOverIpv4<'_> {
                 checksum_is_right: true,
             },
         );
+        self.write(&mut body.bytes);
+        if !self.data.is_empty() {
+            body.bytes.append(self.data);
+        }
         Packet { id, body }
     }
 
