@@ -1,11 +1,10 @@
-"""The README's picture of a browser behind a modem line of 1997: `./backchannel screenshots --modem`, as root.
+"""The README's picture of a browser behind a modem line of 1997.
 
 A page of text and photographs is served on the host at the other end of a session, and headless Chromium loads it. The
 picture shows the page at a few moments after the click.
 
-    python docs/modem_picture.py            makes docs/images/modem.png
-    python docs/modem_picture.py --behind FOLDER
-                                            in the session: loads the page, and writes a picture of each moment there
+    .venv/bin/python docs/modem_picture.py                      makes docs/images/modem.png, as root
+    .venv/bin/python docs/modem_picture.py --behind FOLDER      in the session: loads the page and photographs it
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from PIL import Image, ImageDraw, ImageFont  # noqa: E402
 TARGET = ROOT / "docs/images/modem.png"
 PROFILE, PORT = "dialup-28.8", 8000
 #: When the page is photographed, in s after the click, and its size in pixels.
-MOMENTS_S, SIZE = (3, 12, 25, 45), (420, 560)
+MOMENTS_S, SIZE = (2, 5, 10, 20), (420, 560)
 #: Pictures of the page, with their width in pixels.
 PHOTOGRAPHS, WIDTH = ("run.png", "campaign.png", "explorer.png"), 380
 PAGE = """<!doctype html><title>The effects of asymmetry</title>

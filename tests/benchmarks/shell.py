@@ -82,11 +82,11 @@ class Subject:
     Args:
         folder: for a file that says that the other side listens.
         command: what starts `behind`, given its peer and the words of Python before it.
-        far: words before a program on the other side; called once the program behind the line runs.
+        far: words before a program on the other side, given the process that runs the command.
     """
 
     def __init__(
-        self, folder: Path, command: Callable[[list[str]], list[str]], far: Callable[[], list[str]], peer: str
+        self, folder: Path, command: Callable[[list[str]], list[str]], far: Callable[[int], list[str]], peer: str
     ) -> None:
         self._ready = folder / "ready"
         self._command = command
@@ -114,10 +114,12 @@ class Subject:
         start_s = time.time() - began
         listening = [node_binary.path(), "receive", f"--listen=0.0.0.0:{PORT}", f"--seed={SEED}"]
         receiver = subprocess.Popen(
-            [*self._far(), *listening], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*self._far(client.pid), *listening], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert receiver.stderr is not None
-        receiver.stderr.readline()
+        # The launcher may say something first.
+        while (line := receiver.stderr.readline()) and not line.startswith("ready on"):
+            pass
         self._ready.touch()
         said, trouble = client.communicate(timeout=PATIENCE_S)
         received, why = receiver.communicate(timeout=PATIENCE_S)
@@ -141,7 +143,9 @@ class Bare:
             off = [word for name in ("tso", "gso", "gro", "tx", "rx") for word in (name, "off")]
             self._ends.run(end, "ethtool", "-K", f"tap{end}", *off, stdout=subprocess.DEVNULL).wait()
         self._ends.configure()
-        self.subject = Subject(folder, lambda words: [*self._inside(0), *words], lambda: self._inside(1), ADDRESSES[1])
+        self.subject = Subject(
+            folder, lambda words: [*self._inside(0), *words], lambda _: self._inside(1), ADDRESSES[1]
+        )
 
     def _inside(self, end: int) -> list[str]:
         return ["nsenter", "--net", "--target", str(self._ends.holders[end].pid)]
@@ -161,8 +165,8 @@ def ours(folder: Path, rate: str) -> Subject:
     file.write_text(LINE.format(rate=rate))
     launcher = [str(node_binary.ROOT / "backchannel"), "shell"]
 
-    def far() -> list[str]:
-        return [*launcher, "enter", "left", "--"]
+    def far(session: int) -> list[str]:
+        return [*launcher, "--session", str(session), "enter", "left", "--"]
 
     def command(words: list[str]) -> list[str]:
         return [*launcher, "--network", str(file), "--results", str(folder / "results"), "--", *words]
