@@ -199,7 +199,7 @@ def show(found: dict[str, list[Measured]]) -> None:
     first = found["bare pair"]
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"load of the machine: {load} on {os.cpu_count()} CPUs")
-    print(f"{'':<20}{'start':>24}{'RTT p50 added':>24}{'RTT p99 added':>24}{'Gbit/s':>20}{'to the bare pair':>20}")
+    print(f"{'':<20}{'start':>24}{'RTT p50 added':>24}{'RTT p99 added':>24}{'Gbit/s':>24}{'to the bare pair':>24}")
     for name, rows in found.items():
         added = [
             [(row.rtt_s(share) - other.rtt_s(share)) * 1e6 for row, other in zip(rows, first, strict=True)]
@@ -209,7 +209,7 @@ def show(found: dict[str, list[Measured]]) -> None:
         print(
             f"{name:<20}{shown([row.start_s for row in rows], 's'):>24}"
             + "".join(f"{shown(values, 'us'):>24}" for values in added)
-            + f"{shown([row.rate_bps / 1e9 for row in rows]):>20}{shown(ratios):>20}"
+            + f"{shown([row.rate_bps / 1e9 for row in rows]):>24}{shown(ratios):>24}"
         )
     median = statistics.median(row.rtt_s(0.5) for row in first)
     print(f"RTT of the bare pair: p50 {median * 1e6:.0f} us (median of the rounds)")
