@@ -122,14 +122,19 @@ def checked_line(line: str, interfaces: Sequence[str]) -> str:
     """
     match line.split():
         case ["neighbour", "replace", address, "lladdr", _, "dev", name, "nud", "permanent"] if name in interfaces:
-            ipaddress.IPv4Address(address)
+            ipaddress.ip_address(address)
         case ["route", "replace", subnet, "via", via, "dev", name, *rest] if name in interfaces and _is_extra(rest):
-            ipaddress.IPv4Network(subnet)
-            ipaddress.IPv4Address(via)
+            ipaddress.ip_network(subnet)
+            ipaddress.ip_address(via)
         case ["route", "replace", subnet, "dev", name, "proto", "kernel", "scope", "link", *rest] if (
             name in interfaces and _is_extra(rest)
         ):
             ipaddress.IPv4Network(subnet)
+        # Routes of IPv6 have no scope.
+        case ["route", "replace", subnet, "dev", name, "proto", "kernel", *rest] if name in interfaces and _is_extra(
+            rest
+        ):
+            ipaddress.IPv6Network(subnet)
         case _:
             raise AgentError(f"'{line}' is neither a neighbour nor a route of the experiment's", 403)
     return line
@@ -141,7 +146,7 @@ def _is_extra(words: Sequence[str]) -> bool:
         case []:
             return True
         case ["src", address, *rest]:
-            ipaddress.IPv4Address(address)
+            ipaddress.ip_address(address)
             return _is_extra(rest)
         case ["congctl", name]:
             return name.isalnum()

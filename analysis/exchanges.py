@@ -17,8 +17,8 @@ ANSWERED = frozenset({"probe", "transactions"})
 #: Workloads of finite transfers, a connection each.
 TRANSFERS = frozenset({"fetch", "transfers", "web"})
 RECORDED = DATAGRAMS | ANSWERED | TRANSFERS
-#: Headers of UDP over IPv4, in bytes.
-UDP_HEADERS = 28
+#: Headers of IP and UDP in bytes, by the version of IP.
+UDP_HEADERS = {4: 28, 6: 48}
 _COLUMNS = {
     "seq": pl.Int64, "bytes": pl.Int64, "sent_ns": pl.Int64, "arrived_ns": pl.Int64, "returned_ns": pl.Int64,
 }  # fmt: skip

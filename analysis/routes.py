@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from testbed.addressing import Plan, make_plan, next_hop
+from testbed.addressing import Plan, both, make_plan, next_hop
 from testbed.errors import TestbedError
 from testbed.scenario import Scenario
 
@@ -26,7 +26,7 @@ class Routes:
 
     def __init__(self, plan: Plan, nodes: Mapping[str, str] | None = None) -> None:
         self._plan = plan
-        self._owner = {end.address: end for ends in plan.links.values() for end in ends}
+        self._owner = {address: end for ends in plan.links.values() for end in ends for address in both(end.address)}
         planned = {name: end for name, node in plan.nodes.items() for end in node.interfaces[:1]}
         for address, name in (nodes or {}).items():
             if name in planned and (address not in self._owner or self._owner[address].node != name):
@@ -38,6 +38,7 @@ class Routes:
         key = (source, target)
         if key not in self._paths:
             known = source in self._owner and target in self._owner
+            # Routes of both versions of IP take the same ways.
             self._paths[key] = list(self._hops(self._owner[source].node, self._owner[target].address)) if known else []
         return self._paths[key]
 

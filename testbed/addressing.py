@@ -1,14 +1,17 @@
 """Addresses, interfaces and routes of a scenario: a pure function of its nodes and links.
 
-Every link is a subnet, every interface has a fixed MAC address, and neighbour entries are static. No ARP or router
-discovery shares a 28.8 kbit/s line with the traffic under study.
+Every link is a subnet, every interface has a fixed MAC address, and neighbour entries are static. No ARP, neighbour or
+router discovery shares a 28.8 kbit/s line with the traffic under study.
+
+Plans have IPv4 addresses. The IPv6 address of an interface follows from its IPv4 address (`ipv6_of`), and routes of
+both versions take the same ways.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +28,9 @@ MAX_INTERFACE_NAME = 15
 _BLOCK = 250
 MAX_LINKS = 200 * _BLOCK
 DEFAULT_ROUTE = "0.0.0.0/0"
+#: First 32 bits of every IPv6 address: the prefix for documentation (RFC 3849).
+_PREFIX_V6 = 0x20010DB8
+PREFIX_LENGTH_V6 = 64
 #: What a declared route leads to if not to a node: every address that the node has no other route for.
 DEFAULT = "default"
 
@@ -69,6 +75,10 @@ class NodePlan:
     def address(self) -> str:
         """The address by which other nodes reach it: that of its first interface."""
         return self.interfaces[0].address
+
+    def address_over(self, ip: int) -> str:
+        """The same over a version of IP, 4 or 6."""
+        return over(self.address, ip)
 
 
 @dataclass(frozen=True)
@@ -295,6 +305,35 @@ def _check_connected(
         raise TestbedError(f"'{start}' and '{lost[0]}' are not connected: a link between their two parts is missing")
 
 
+def ipv6_of(address: str) -> str:
+    """The IPv6 address of the interface with an IPv4 address (core::ip::ipv6_of): 2001:db8:a01::2 for 10.1.0.2."""
+    a, b, c, d = ipaddress.IPv4Address(address).packed
+    return str(ipaddress.IPv6Address(_PREFIX_V6 << 96 | (a << 8 | b) << 80 | c << 64 | d))
+
+
+def over(address: str, ip: int) -> str:
+    """An interface's address over a version of IP, 4 or 6, from that over IPv4."""
+    return ipv6_of(address) if ip == 6 else address
+
+
+def both(address: str) -> tuple[str, ...]:
+    """An interface's addresses over both versions; one that is not of IPv4, or is empty, has no other."""
+    return (address, ipv6_of(address)) if "." in address and ":" not in address else (address,)
+
+
+def with_port(address: str, port: int) -> str:
+    """ADDRESS:PORT, with brackets around an IPv6 address."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def addresses_of(interfaces: Iterable[InterfaceReport]) -> dict[str, list[str]]:
+    """Node to the addresses of its interfaces in a report, over both versions of IP."""
+    by_node: dict[str, list[str]] = {}
+    for interface in interfaces:
+        by_node.setdefault(interface.node, []).extend(both(interface.address))
+    return by_node
+
+
 def next_hop(plan: Plan, node: str, address: str) -> tuple[Interface, Interface]:
     """The interface through which a node reaches an address, and the interface of the next hop.
 
@@ -332,11 +371,41 @@ def ip_batch(node: NodePlan) -> list[str]:
     return lines
 
 
-def controller_routes(node: NodePlan, controller: str) -> list[str]:
+def ipv6_batch(node: NodePlan) -> list[str]:
+    """The same for IPv6. Addresses are usable at once: no other node can have them."""
+    lines = [
+        f"address replace {ipv6_of(end.address)}/{PREFIX_LENGTH_V6} dev {end.name} nodad" for end in node.interfaces
+    ]
+    lines += [
+        f"neighbour replace {ipv6_of(address)} lladdr {mac} dev {name} nud permanent"
+        for address, mac, name in node.neighbours
+    ]
+    return [*lines, *(route_line(_over_ipv6(route)) for route in node.routes)]
+
+
+def _over_ipv6(route: Route) -> Route:
+    """A route over IPv6: the subnets of links have /64, routes to one address /128."""
+    network = ipaddress.IPv4Network(route.subnet)
+    address = ipv6_of(str(network.network_address))
+    subnets = {0: "::/0", 24: f"{address}/{PREFIX_LENGTH_V6}", 32: f"{address}/128"}
+    return Route(
+        subnets[network.prefixlen], ipv6_of(route.via), route.interface, ipv6_of(route.source) if route.source else ""
+    )
+
+
+def controller_routes(node: NodePlan, controller: str, ip: int = 4) -> list[str]:
     """Lines for `ip -batch`: a node's routes with a congestion controller, for programs that choose none.
 
     A sysctl would need the controller to be allowed on the whole machine; routes need nothing.
     """
+    if ip == 6:
+        ends = [(ipv6_of(end.address), end.name) for end in node.interfaces]
+        to_links = [
+            f"route replace {ipaddress.ip_interface(f'{address}/{PREFIX_LENGTH_V6}').network} dev {name} proto kernel "
+            f"src {address} congctl {controller}"
+            for address, name in ends
+        ]
+        return [*to_links, *(f"{route_line(_over_ipv6(route))} congctl {controller}" for route in node.routes)]
     connected = [
         f"route replace {subnet(end)} dev {end.name} proto kernel scope link src {end.address} congctl {controller}"
         for end in node.interfaces

@@ -21,6 +21,11 @@ PROGRAMS = {
 }
 
 
+def has_ipv6() -> bool:
+    """Whether the kernel has IPv6, for hosts of the emulated backend."""
+    return Path("/proc/sys/net/ipv6").exists()
+
+
 def missing_for_emulation() -> list[str]:
     """One sentence for each missing requirement, with its remedy; empty when the backend can run."""
     missing = []

@@ -93,7 +93,7 @@ def client(scenario: Scenario, plan: Plan, flow: Flow, zero_ns: int) -> Program:
 
 
 def _options(scenario: Scenario, plan: Plan, flow: Flow, role: str, words: Sequence[str]) -> dict[str, OptionValue]:
-    at_client, at_server = (plan.nodes[node].address for node in hosts(flow))
+    at_client, at_server = (plan.nodes[node].address_over(flow.ip) for node in hosts(flow))
     values = {"client": at_client, "server": at_server, "port": str(flow.port), "seed": str(scenario.seed)}
     spec = spec_of(flow)
     environment = {f"BACKCHANNEL_{name.upper()}": value for name, value in values.items()}

@@ -87,8 +87,8 @@ class Conductor:
         self._network = network
         self._clock = clock
         self._kernel_links: dict[str, KernelLink] = {}
-        #: Nodes whose addresses the research stack uses in place of the kernel.
-        self._without_kernel: set[str] = set()
+        #: What the kernel of each node has: its addresses, which the research stack uses otherwise, and those of IPv6.
+        self._addresses: dict[str, tuple[bool, bool]] = {}
         self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="agents")
 
     def close(self) -> None:
@@ -295,7 +295,8 @@ class Conductor:
         """Links, settings, captures, receivers. Returns the settings in force and how long receivers took, in s."""
         self._configure(scenario.links, scenario.seed)
         for node in scenario.nodes:
-            self._set_addresses(node.name, present=kernel_tcp.kernel_owns(node.stack))
+            present = kernel_tcp.kernel_owns(node.stack)
+            self._set_addresses(node.name, present, with_ipv6=present and scenario.uses_ipv6)
         settings = self._each(lambda name: self._apply_settings(scenario, name))
         loads_bps = load.greatest_load_bps(scenario, self._network.plan)
         self._each(lambda name: self._start_captures(scenario, name, loads_bps))
@@ -316,7 +317,7 @@ class Conductor:
             # Programs that choose no congestion controller have that of the host's stack.
             ends = [InterfaceAddress(end.name, f"{end.address}/{end.prefix}") for end in plan.nodes[node].interfaces]
             controller = flows.stack_of(scenario, node).name
-            agent.network(ends, addressing.controller_routes(plan.nodes[node], controller), give=True)
+            agent.network(ends, addressing.controller_routes(plan.nodes[node], controller, flow.ip), give=True)
         found = commands.server(scenario, plan, flow)
         if found is not None:
             self._start(found[0], found[1])
@@ -390,11 +391,11 @@ class Conductor:
         """The action on every node at once."""
         return on_each(self._pool, self._network.plan.nodes, action)
 
-    def _set_addresses(self, node: str, present: bool) -> None:
-        if present == (node not in self._without_kernel):
-            return
-        self._network.set_addresses(node, present)
-        (self._without_kernel.discard if present else self._without_kernel.add)(node)
+    def _set_addresses(self, node: str, present: bool, with_ipv6: bool = False) -> None:
+        wanted = (present, with_ipv6)
+        if self._addresses.get(node, (True, False)) != wanted:
+            self._network.set_addresses(node, present, with_ipv6)
+            self._addresses[node] = wanted
 
     def _apply_settings(self, scenario: Scenario, name: str) -> dict[str, str]:
         node = scenario.node(name)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from agents.messages import OptionValue
 from agents.traffic import BEGIN
 from testbed import kernel_tcp
-from testbed.addressing import Plan, next_hop
+from testbed.addressing import Plan, next_hop, with_port
 from testbed.errors import TestbedError
 from testbed.scenario import Flow, Named, Scenario
 
@@ -77,11 +77,11 @@ def payload_seed(scenario: Scenario, flow: Flow) -> int:
 def receiver(scenario: Scenario, plan: Plan, flow: Flow) -> Program:
     """The receiving program."""
     stack = stack_of(scenario, flow.to)
-    options: dict[str, OptionValue] = {"listen": f"{plan.nodes[flow.to].address}:{flow.port}"}
+    options: dict[str, OptionValue] = {"listen": _end(plan, flow.to, flow, flow.port)}
     if not is_bulk(flow):
         options |= _load(scenario, flow, stack) | {
             "records": arrived_file(flow),
-            "sender": f"{plan.nodes[flow.from_].address}:{flow.port}",
+            "sender": _end(plan, flow.from_, flow, flow.port),
             "run-begins-file": BEGIN,
         }
         return Program(flow.to, receiver_name(flow), "load-receive", options)
@@ -98,14 +98,14 @@ def sender(scenario: Scenario, plan: Plan, flow: Flow, zero_ns: int) -> Program:
     stack = stack_of(scenario, flow.from_)
     stop_s = min(flow.stop_s or scenario.duration_s, scenario.duration_s)
     options: dict[str, OptionValue] = {
-        "to": f"{plan.nodes[flow.to].address}:{flow.port}",
+        "to": _end(plan, flow.to, flow, flow.port),
         "stop-at-ns": zero_ns + round(stop_s * 1e9),
         "telemetry": f"{flow.name}.jsonl",
     }
     if not is_bulk(flow):
         options |= _load(scenario, flow, stack) | {
             "records": sent_file(flow),
-            "listen": f"{plan.nodes[flow.from_].address}:{flow.port}",
+            "listen": _end(plan, flow.from_, flow, flow.port),
             "run-begins-ns": zero_ns,
         }
         return Program(flow.from_, sender_name(flow), "load-send", options)
@@ -117,7 +117,7 @@ def sender(scenario: Scenario, plan: Plan, flow: Flow, zero_ns: int) -> Program:
     if kernel_tcp.is_kernel_stack(stack.name):
         options |= kernel_tcp.socket_options(stack, flow.stack)
         return Program(flow.from_, sender_name(flow), "send", options)
-    source = f"{plan.nodes[flow.from_].address}:{FIRST_EPHEMERAL + flow.port}"
+    source = _end(plan, flow.from_, flow, FIRST_EPHEMERAL + flow.port)
     options |= {**_endpoint(plan, flow, flow.from_, flow.to, stack), "from": source, "run-begins-ns": zero_ns}
     return Program(flow.from_, sender_name(flow), "endpoint-send", options)
 
@@ -130,6 +130,11 @@ def sent_file(flow: Flow) -> str:
 def arrived_file(flow: Flow) -> str:
     """Name of the file in which the receiving program records what arrived."""
     return f"{flow.name}.arrived.jsonl"
+
+
+def _end(plan: Plan, node: str, flow: Flow, port: int) -> str:
+    """ADDRESS:PORT of a flow at a node."""
+    return with_port(plan.nodes[node].address_over(flow.ip), port)
 
 
 def _load(scenario: Scenario, flow: Flow, stack: Named) -> dict[str, OptionValue]:

@@ -57,8 +57,14 @@ class HostNetwork:
         """Stops all emulators; their reports as one."""
         return self._boxes.stop()
 
-    def set_addresses(self, node: str, present: bool) -> None:
-        """Through the node's agent, which restores the addresses when the host is released."""
+    def set_addresses(self, node: str, present: bool, with_ipv6: bool = False) -> None:
+        """Through the node's agent, which restores the addresses when the host is released.
+
+        Raises:
+            TestbedError: with IPv6, which hosts of a lab do not have.
+        """
+        if with_ipv6:
+            raise TestbedError(f"node '{node}': hosts of a lab have addresses of IPv4 only, so flows need 'ip: 4'")
         plan = self.plan.nodes[node]
         interfaces = [InterfaceAddress(end.name, f"{end.address}/{end.prefix}") for end in plan.interfaces]
         batch = [line for line in addressing.ip_batch(plan) if line.startswith(("neighbour", "route"))]

@@ -55,8 +55,8 @@ def source_rate_bps(flow: Flow) -> float | None:
     if flow.kind == "probe":
         return 2 * 8 * float(options.get("packet_bytes", 64)) / float(options.get("interval_s", 0.05))
     if flow.kind == "call":
-        # Speech of at most 64 kbit/s, and 40 bytes of headers for each frame.
-        return 64_000 + 8 * 40 / float(options.get("frame_s", 0.02))
+        # Speech of at most 64 kbit/s, and 40 bytes of headers for each frame; 60 over IPv6.
+        return 64_000 + 8 * (60 if flow.ip == 6 else 40) / float(options.get("frame_s", 0.02))
     return None
 
 

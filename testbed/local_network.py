@@ -34,6 +34,19 @@ AGENT_START_S = 15.0
 
 DISABLE_IPV6 = """cd /proc/sys/net/ipv6/conf 2>/dev/null || exit 0
 for interface in all default; do echo 1 >$interface/disable_ipv6; done"""
+#: Enables IPv6 on the interfaces that the arguments name; the first argument is whether the node forwards. The kernel
+#: makes no link-local address (addr_gen_mode 1), looks for no router and takes no time to test addresses. It reports
+#: group memberships at once and not later, when captures run.
+ENABLE_IPV6 = """cd /proc/sys/net/ipv6/conf 2>/dev/null || { echo the kernel has no IPv6; exit 1; }
+set -e; forwards=$1; shift
+for interface in "$@"; do
+    for setting in addr_gen_mode=1 accept_ra=0 router_solicitations=0 accept_dad=0 mldv1_unsolicited_report_interval=1 \
+        mldv2_unsolicited_report_interval=1
+    do echo ${setting#*=} >$interface/${setting%=*}; done
+done
+echo 0 >all/disable_ipv6
+for interface in "$@"; do echo 0 >$interface/disable_ipv6; done
+echo $forwards >all/forwarding"""
 
 
 class LocalNetwork:
@@ -67,6 +80,8 @@ class LocalNetwork:
         self.emulator = Emulator(folder / "emulator.log", virtual_time)
         self.agents: dict[str, AgentClient] = {}
         self._nodes: dict[str, Any] = {}
+        #: Nodes whose kernels have IPv6 enabled.
+        self._with_ipv6: set[str] = set()
         self._processes: list[AgentProcess] = []
         self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="nodes")
         try:
@@ -163,10 +178,23 @@ class LocalNetwork:
         """A process in a node's namespaces, as this cell numbers it."""
         return int(self._nodes[node].pid)
 
-    def set_addresses(self, node: str, present: bool) -> None:
-        """Runs `ip` in the node's namespace."""
+    def set_addresses(self, node: str, present: bool, with_ipv6: bool = False) -> None:
+        """Runs `ip` in the node's namespace.
+
+        Raises:
+            TestbedError: the kernel refuses an address, or has no IPv6.
+        """
         plan = self.plan.nodes[node]
-        lines = addressing.ip_batch(plan) if present else [f"address flush dev {end.name}" for end in plan.interfaces]
+        names = [end.name for end in plan.interfaces]
+        lines = addressing.ip_batch(plan) if present else [f"address flush dev {name}" for name in names]
+        if with_ipv6:
+            forwards = "0" if plan.kind == "host" else "1"
+            self._run(node, ["sh", "-c", ENABLE_IPV6, "sh", forwards, *names])
+            lines += addressing.ipv6_batch(plan)
+            self._with_ipv6.add(node)
+        elif node in self._with_ipv6:
+            self._run(node, ["sh", "-c", DISABLE_IPV6])
+            self._with_ipv6.remove(node)
         self._ip_batch(node, lines)
 
     def check(self) -> None:

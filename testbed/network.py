@@ -52,8 +52,14 @@ class Network(Protocol):
     def stop_links(self) -> DriverReport:
         """Ends the timeline; the report of the emulated links."""
 
-    def set_addresses(self, node: str, present: bool) -> None:
-        """Gives a node's kernel its addresses, or removes them, for the research stack to use."""
+    def set_addresses(self, node: str, present: bool, with_ipv6: bool = False) -> None:
+        """Gives a node's kernel its addresses, or removes them, for the research stack to use.
+
+        Args:
+            node: its name.
+            present: whether it has them.
+            with_ipv6: whether it has those of IPv6 too; otherwise it sends nothing over IPv6.
+        """
 
     def check(self) -> None:
         """Called about once a second during a run; raises TestbedError if the run cannot finish."""

@@ -197,6 +197,8 @@ class Flow(Model):
     bytes: Unsigned | None = None
     #: Of the receiver.
     port: Port
+    #: Version of IP.
+    ip: Literal[4, 6] = 4
     #: Stack options of this flow that differ from its hosts'.
     stack: Options = {}
     options: Options = {}
@@ -284,6 +286,11 @@ class Scenario(Model):
     fidelity: Limits = Limits()
     #: The kernel in virtual time (testbed.virtual_kernel.kernels.name).
     kernel: str | None = None
+
+    @property
+    def uses_ipv6(self) -> bool:
+        """Whether any flow does."""
+        return any(flow.ip == 6 for flow in self.workload)
 
     def node(self, name: str) -> Node:
         """The node of that name.

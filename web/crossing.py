@@ -11,6 +11,7 @@ import polars as pl
 
 from analysis.captures import DATA, RETRANSMISSION, MissingCapture, RunData, is_a
 from analysis.store.rows import RunRow
+from testbed.addressing import addresses_of
 from testbed.scenario import DIRECTIONS, LinkSpec, Scenario
 from web import tables
 
@@ -160,7 +161,8 @@ def _side(scenario: Scenario, link: LinkSpec) -> set[str]:
 
 
 def _hosts(run: RunRow) -> dict[str, str]:
-    return {end.address: end.node for end in run.documents.report.interfaces}
+    addresses = addresses_of(run.documents.report.interfaces)
+    return {address: node for node, of_node in addresses.items() for address in of_node}
 
 
 def _longest_s(link: LinkSpec) -> float:

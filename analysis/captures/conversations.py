@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from analysis.captures.run import RunData
+from testbed.addressing import with_port
 
 #: Orders of the table, by field of a conversation; all but the start are descending.
 ORDERS = ("bytes", "packets", "retransmissions", "rtt_s", "start_s", "duration_s")
@@ -60,8 +61,8 @@ def conversations(data: RunData, order: str = "bytes") -> Sequence[Conversation]
     rows = rows.unique(["client", "client_port", "server", "server_port", "nth"], keep="first", maintain_order=True)
     conversations_ = [
         Conversation(
-            sender=_end(row["client"], row["client_port"]),
-            receiver=_end(row["server"], row["server_port"]),
+            sender=with_port(row["client"], row["client_port"]),
+            receiver=with_port(row["server"], row["server_port"]),
             flow=named.get((row["file"], row["conn"]), ""),
             packets=row["client_packets"] + row["server_packets"],
             packets_sent=row["client_packets"],
@@ -76,7 +77,3 @@ def conversations(data: RunData, order: str = "bytes") -> Sequence[Conversation]
     ]
     sign = 1 if order == "start_s" else -1
     return sorted(conversations_, key=lambda item: (sign * (getattr(item, order) or 0), item.start_s, item.sender))
-
-
-def _end(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

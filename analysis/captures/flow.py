@@ -16,6 +16,7 @@ from analysis.captures.tables import MissingCapture, Tables
 from analysis.exchanges import DATAGRAMS, UDP_HEADERS
 from analysis.records import read_records
 from analysis.runs import Flow, RunView, Slices
+from testbed.addressing import with_port
 from testbed.scenario import Flow as FlowSpec
 
 #: Length of `arrival_slices`, in s.
@@ -130,7 +131,7 @@ class CapturedFlow(Flow):
         if recorded is None:
             return pl.DataFrame(schema={"t_s": pl.Float64, "bytes": pl.Int64, "total": pl.Int64})
         came = recorded.filter(pl.col("arrived_s").is_not_null()).sort("arrived_s", maintain_order=True)
-        found = came.select(pl.col("arrived_s").alias("t_s"), pl.col("bytes") - UDP_HEADERS)
+        found = came.select(pl.col("arrived_s").alias("t_s"), pl.col("bytes") - UDP_HEADERS[self.spec.ip])
         return found.with_columns(pl.col("bytes").cum_sum().alias("total"))
 
     @cached_property
@@ -171,7 +172,7 @@ class CapturedFlow(Flow):
         Raises:
             MissingCapture: the run kept no telemetry of its links.
         """
-        receivers = [f"{address}:{self.spec.port}" for address in self.tables.addresses.get(self.receiver, [])]
+        receivers = [with_port(address, self.spec.port) for address in self.tables.addresses.get(self.receiver, [])]
         rows = self.tables.telemetry.filter(pl.col("part").is_not_null() & pl.col("to").is_in(receivers))
         return rows.select("t_s", "event", "cwnd_segments")
 

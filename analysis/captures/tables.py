@@ -14,6 +14,7 @@ import polars as pl
 from analysis.captures.segments import LINK_TELEMETRY
 from analysis.records import read_records
 from analysis.runs import Unmeasured
+from testbed.addressing import addresses_of
 from testbed.report import InterfaceReport, LinkReport, Report
 from testbed.scenario import Scenario
 
@@ -56,11 +57,8 @@ class Tables:
 
     @cached_property
     def addresses(self) -> dict[str, list[str]]:
-        """Node to the addresses of its interfaces."""
-        by_node: dict[str, list[str]] = {}
-        for interface in self.interfaces:
-            by_node.setdefault(interface.node, []).append(interface.address)
-        return by_node
+        """Node to the addresses of its interfaces, over both versions of IP."""
+        return addresses_of(self.interfaces)
 
     @cached_property
     def of_connection(self) -> dict[tuple[Any, ...], pl.DataFrame]:

@@ -13,8 +13,8 @@ from analysis.runs import Flow
 
 #: The wide-area path's product of bandwidth and delay (ton IV-B), in bytes.
 PIPE_BYTES = 23_000
-#: Headers in a packet, in bytes.
-HEADER_BYTES = 40
+#: Headers in a packet, in bytes, by the version of IP.
+HEADER_BYTES = {4: 40, 6: 60}
 #: The window's first rise takes this long, in s.
 RISE_S = 5.0
 
@@ -52,9 +52,9 @@ def cwnd_growth(flow: Flow) -> float | None:
 def cwnd_excursions(flow: CountedFlow) -> float:
     """How often the congestion window falls below PIPE_BYTES, after its first 5 s, by its means over the bins.
 
-    A window of w segments holds w times the sender's largest packet, less HEADER_BYTES each.
+    A window of w segments holds w times the sender's largest packet, less its headers each.
     """
-    data_bytes = flow.packet_bytes - HEADER_BYTES
+    data_bytes = flow.packet_bytes - HEADER_BYTES[flow.spec.ip]
     levels = flow.run.complete_bins(flow.bins["cwnd_segments"], flow.start_s + RISE_S, flow.ended_s())
     above = [level * data_bytes >= PIPE_BYTES for level in levels]
     return float(sum(before and not now for before, now in zip(above, above[1:], strict=False)))

@@ -29,7 +29,7 @@ from experiments.language.backends import SIM, VIRTUAL_KERNEL
 from experiments.language.campaign import Run
 from experiments.testbeds import OnProgress, Testbed, TestbedFactory
 from testbed import commands, delivery, fidelity, node_binary
-from testbed.addressing import as_json, interfaces, make_plan
+from testbed.addressing import addresses_of, as_json, interfaces, make_plan
 from testbed.audit import audited
 from testbed.cell import Cell, topology_key
 from testbed.errors import CalibrationError, TestbedError
@@ -230,9 +230,7 @@ def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, 
 
 def _orient(folder: Path, scenario: Scenario, report: Report) -> None:
     """Lets direction 0 of a program's connections be the one of their flow, where the receiver has opened them."""
-    addresses: dict[str, list[str]] = {}
-    for interface in report.interfaces:
-        addresses.setdefault(interface.node, []).append(interface.address)
+    addresses = addresses_of(report.interfaces)
     opened = [
         pl.col("client").is_in(addresses.get(flow.to, []))
         & pl.col("server").is_in(addresses.get(flow.from_, []))

@@ -12,12 +12,12 @@ from typing import Any
 
 from analysis.measures import chain_problem
 from experiments.language import registry, topologies
-from experiments.language.backends import EMULATED, REAL_PACKETS, SIM
+from experiments.language.backends import EMULATED, PHYSICAL, REAL_PACKETS, SIM, VIRTUAL_KERNEL
 from experiments.language.mechanisms import Stack
 from experiments.language.routes import planned
 from experiments.language.schema import Campaign
 from experiments.language.yaml_text import FieldPath
-from testbed import kernel_links, kernel_tcp, node_binary
+from testbed import capability, kernel_links, kernel_tcp, node_binary
 from testbed.addressing import Graph, make_plan, one_way_links, route_problem
 from testbed.errors import TestbedError
 from testbed.kernel_tcp import is_kernel_stack
@@ -28,6 +28,12 @@ LINKS = "links"
 
 #: Least packet of a workload over UDP on real packets: headers of IPv6 and UDP, and the number.
 LEAST_NUMBERED_BYTES = 56
+
+#: Least packet of a research stack over IPv6: both headers, 40 bytes of options and 8 of data (Config::fits in Rust).
+LEAST_PACKET_BYTES_V6 = 108
+
+#: Headers of IPv6 and UDP.
+HEADERS_V6 = 48
 
 #: Characters of JSON in one question to the node binary, beyond which it is asked.
 MOST_ASKED = 1_000_000
@@ -157,6 +163,7 @@ def _of_campaign(campaign: Campaign, network: Built, refusals: _Refusals) -> Ite
         yield ("warm_up",), f"must be shorter than the duration, {campaign.duration:g} s"
     yield from _of_members(campaign)
     yield from _of_flows(campaign, topologies.host_names(campaign.network, nodes))
+    yield from _of_ip(campaign)
     yield from _of_paths(campaign, nodes, links)
     yield from _of_commands(campaign)
     yield from _of_capture(campaign, links)
@@ -340,6 +347,45 @@ def _of_flows(campaign: Campaign, hosts: Sequence[str]) -> Iterator[Finding]:
             reason = f"'{LINKS}' is reserved for the telemetry of the links; choose another name"
             yield ("workload", number, "name"), reason
         names.add(flow.name)
+
+
+#: Why a backend has no IPv6.
+_WITHOUT_IPV6 = {
+    PHYSICAL: "hosts of a lab have addresses of IPv4 only",
+    VIRTUAL_KERNEL: "its kernels are built without IPv6",
+}
+
+
+def _of_ip(campaign: Campaign) -> Iterator[Finding]:
+    """Flows over IPv6 where there is none, or whose packets have no room for its header."""
+    node_stacks = {node.name: node.stack for node in campaign.network.nodes}
+    for number, flow in enumerate(campaign.workload):
+        if (campaign.ip if flow.ip is None else flow.ip) == 4:
+            continue
+        field: FieldPath = ("ip",) if flow.ip is None else ("workload", number, "ip")
+        why = _WITHOUT_IPV6.get(campaign.backend)
+        if why is None and campaign.backend == EMULATED and not capability.has_ipv6():
+            why = "the kernel of this machine has no IPv6"
+        if why is not None:
+            able = f"{SIM}, {EMULATED}" if campaign.backend != EMULATED else SIM
+            yield field, f"no IPv6 on the {campaign.backend} backend: {why}; use 'ip: 4', or one of the backends {able}"
+            return
+        for end in (flow.from_, flow.to):
+            stack = flow.stack or node_stacks.get(end) or campaign.stack
+            bytes_ = stack.options.get("packet_bytes")
+            if bytes_ is not None and not is_kernel_stack(stack.name) and bytes_ < LEAST_PACKET_BYTES_V6:
+                yield (
+                    field,
+                    f"packets of {bytes_:g} B (stack {stack.name}, 'packet') have no room for IPv6's header and data; "
+                    f"they need at least {LEAST_PACKET_BYTES_V6} B",
+                )
+                break
+        bytes_ = flow.options.get("packet_bytes")
+        if bytes_ is not None and bytes_ <= HEADERS_V6:
+            yield (
+                ("workload", number, "options", "packet"),
+                f"must be more than {HEADERS_V6} B over IPv6, the headers of IPv6 and UDP",
+            )
 
 
 def _of_application(campaign: Campaign, number: int) -> Iterator[Finding]:

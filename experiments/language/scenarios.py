@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import random
+from itertools import cycle
 from typing import Any
 
 from experiments.language import topologies
 from experiments.language.backends import VIRTUAL_KERNEL
-from experiments.language.schema import Campaign, CaptureSpec
+from experiments.language.schema import Campaign, CaptureSpec, Flow
 from experiments.language.variation import Variation
 from testbed.virtual_kernel import kernels
 
@@ -30,7 +31,7 @@ def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> dict
         if node["kind"] == "host":
             node["stack"] = (node_stacks.get(node["name"]) or campaign.stack).as_scenario()
     draws, variation = random.Random(seed), Variation(campaign, seed)
-    flows = []
+    flows, versions = [], IpVersions(campaign)
     for number, member in enumerate(topologies.members(campaign.network, campaign.workload)):
         flow = campaign.workload[member.entry]
         low, high = flow.start
@@ -41,6 +42,8 @@ def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> dict
             "name": member.name, "kind": flow.kind, "from": member.from_, "to": member.to, "start_s": start_s,
             "port": FIRST_PORT + number,
         }  # fmt: skip
+        if (ip := versions.following(flow)) != 4:
+            spec["ip"] = ip
         if member.group is not None:
             spec["group"] = member.group
         if flow.stop is not None:
@@ -70,6 +73,19 @@ def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> dict
         rtt = campaign.network.rtt
         variation.vary(scenario, has_rtt_range=rtt is not None and rtt[0] < rtt[1])
     return scenario
+
+
+class IpVersions:
+    """The version of IP of each flow. Those that have `both` take turns, the first with IPv4."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self._default = campaign.ip
+        self._turns = cycle((4, 6))
+
+    def following(self, flow: Flow) -> int:
+        """The version of the next flow, which is of this entry of the workload."""
+        choice = self._default if flow.ip is None else flow.ip
+        return next(self._turns) if choice == "both" else choice
 
 
 def _fidelity_limits(campaign: Campaign) -> dict[str, float]:

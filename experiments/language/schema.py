@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -26,6 +26,9 @@ from experiments.language.quantities import (
 )
 from testbed.virtual_kernel import kernels
 
+#: Versions of IP: `both` gives flows one and the other in turn, beginning with IPv4.
+Ip = Literal[4, 6, "both"]
+
 
 class Flow(Model):
     """Data from one host to another."""
@@ -40,6 +43,7 @@ class Flow(Model):
     size: Bytes | None = Field(None, description="bytes to send; default: send until the flow stops")
     count: Annotated[int, quantity("count", above=0, most=10_000)] = 1
     stack: Stack | None = Field(None, description="stack of this flow; default: the stack of its hosts")
+    ip: Ip | None = Field(None, description="version of IP of this flow; default: that of the campaign")
     command: Command | None = Field(None, description="programs of a flow of kind command")
     #: Options of the workload kind. Once validated: by their full names, in SI units.
     options: dict[str, Any] = Field(default_factory=dict)
@@ -155,6 +159,7 @@ class Campaign(Model):
     kernel: str = Field(kernels.VERSIONS[0], description="Linux of the virtual-kernel backend")
     network: Network
     stack: Stack = Field(default_factory=default(Stack, "reno"))
+    ip: Ip = Field(4, description="version of IP of the flows: 4, 6, or both in turn")
     workload: list[Flow] = Field(min_length=1)
     duration: PositiveSeconds
     warm_up: Seconds = 0.0

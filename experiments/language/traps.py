@@ -31,6 +31,8 @@ EMULATOR_PPS = 100_000
 MIN_PACKETS = 50
 #: Share of a run that a full queue may take to drain.
 DRAIN_SHARE = 0.5
+#: Shortest ack over IPv6: two headers.
+ACK_BYTES_V6 = 60
 #: Names of the lines under study in named topologies.
 STUDIED = ("bottleneck", "line", "air")
 #: Backends on which packets cross real interfaces.
@@ -202,6 +204,39 @@ def run_shorter_than_a_queue(scene: Scene) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def ipv6_headers_are_not_compressed(scene: Scene) -> Iterator[Finding]:
+    """RFC 1144 compresses TCP over IPv4 only, so every packet of IPv6 crosses the line whole."""
+    for flow, hops in scene.flows:
+        if flow.ip != 6:
+            continue
+        for link, side in [*hops, *route_back(scene, flow)]:
+            compression = link.direction(side).options.get("header_compression", "none")
+            if compression != "none":
+                yield (
+                    link.name, side,
+                    f"flow {flow.name} uses IPv6, and {compression} compresses headers of IPv4 only (RFC 1144), so its "
+                    "headers of 60 bytes cross this line whole; use 'ip: 4', or leave 'header_compression' out",
+                )  # fmt: skip
+
+
+def ipv6_acks_longer_than_aqs(scene: Scene) -> Iterator[Finding]:
+    """AQ serves packets up to a size as acks, by default that of an ack over IPv4 without options."""
+    for flow, hops in scene.flows:
+        if flow.ip != 6:
+            continue
+        for link, side in [*hops, *route_back(scene, flow)]:
+            queue = link.direction(side).queue
+            if queue.name != "aq" or _option(queue, "classify") != "size":
+                continue
+            ack_bytes = float(_option(queue, "ack_bytes"))
+            if ack_bytes < ACK_BYTES_V6:
+                yield (
+                    link.name, side,
+                    f"an ack over IPv6 has at least {ACK_BYTES_V6} B, and this queue serves packets of at most "
+                    f"{ack_bytes:g} B as acks, so none of flow {flow.name}; set 'ack', or 'classify: pure-ack'",
+                )  # fmt: skip
+
+
 def few_packets(scene: Scene) -> Iterator[Finding]:
     """Shares and means over few packets have little meaning."""
     for link, side in scene.used_directions:
@@ -230,6 +265,11 @@ def wider_limits(scene: Scene) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def route_back(scene: Scene, flow: Flow) -> Route:
+    """The way of a flow's acks."""
+    return route(scene.scenario, flow.to, flow.from_)
+
+
 TRAPS: Mapping[str, Callable[[Scene], Iterator[Finding]]] = {
     "queue below one burst": queue_below_one_burst,
     "timer coarser than a packet": timer_coarser_than_a_packet,
@@ -240,6 +280,8 @@ TRAPS: Mapping[str, Callable[[Scene], Iterator[Finding]]] = {
     "bottleneck elsewhere": bottleneck_elsewhere,
     "run shorter than a queue": run_shorter_than_a_queue,
     "few packets": few_packets,
+    "headers of IPv6 are not compressed": ipv6_headers_are_not_compressed,
+    "acks of IPv6 are longer": ipv6_acks_longer_than_aqs,
     "wider limits": wider_limits,
 }
 
@@ -315,6 +357,11 @@ def _limit_packets(queue: Named) -> float | None:
     limits = [float(limit)] if limit else []
     limits += [buffer / PACKET_BYTES] if buffer else []
     return min(limits, default=None)
+
+
+def _option(policy: Named, name: str) -> Any:
+    """An option of a queue, or its default."""
+    return policy.options.get(name, _default("policy", policy.name, name))
 
 
 @cache

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from testbed.addressing import Plan, Route, ip_batch, make_plan
+from testbed.addressing import Plan, Route, addresses_of, controller_routes, interfaces, ip_batch, ipv6_batch, make_plan
 from testbed.errors import TestbedError
 
 NODES = [
@@ -25,7 +26,7 @@ LINKS: list[dict[str, Any]] = [
 DIRECTION = {"queue": {"name": "droptail"}}
 
 
-def plan_of(nodes: list[dict[str, str]], links: list[dict[str, Any]]) -> Plan:
+def plan_of(nodes: Sequence[Mapping[str, Any]], links: list[dict[str, Any]]) -> Plan:
     """The plan of links that have only a name and ends."""
     rest = {"kind": "point-to-point", "forward": DIRECTION, "reverse": DIRECTION}
     return make_plan(nodes, [{**rest, **link} for link in links])
@@ -41,6 +42,29 @@ def test_figure_7_routes_both_ways() -> None:
     ]
     assert plan.nodes["client"].address == "10.3.0.2"
     assert "neighbour replace 10.2.0.2 lladdr 02:bc:00:02:00:02 dev r1-eth1 nud permanent" in ip_batch(r1)
+
+
+def test_ipv6_takes_the_same_ways() -> None:
+    """The addresses are those of core::ip::ipv6_of, whose test has the same pair."""
+    plan = plan_of(NODES, LINKS)
+    assert ipv6_batch(plan.nodes["server"]) == [
+        "address replace 2001:db8:a01::1/64 dev server-eth0 nodad",
+        "neighbour replace 2001:db8:a01::2 lladdr 02:bc:00:01:00:02 dev server-eth0 nud permanent",
+        "route replace ::/0 via 2001:db8:a01::2 dev server-eth0",
+    ]
+    assert ipv6_batch(plan.nodes["r1"])[-1] == "route replace 2001:db8:a03::/64 via 2001:db8:a02::2 dev r1-eth1"
+    assert plan.nodes["client"].address_over(6) == "2001:db8:a03::2"
+    assert addresses_of(interfaces(plan))["client"] == ["10.3.0.2", "2001:db8:a03::2"]
+    assert controller_routes(plan.nodes["server"], "cubic", 6) == [
+        "route replace 2001:db8:a01::/64 dev server-eth0 proto kernel src 2001:db8:a01::1 congctl cubic",
+        "route replace ::/0 via 2001:db8:a01::2 dev server-eth0 congctl cubic",
+    ]
+
+
+def test_a_declared_route_over_ipv6_leads_to_one_address_and_names_the_source() -> None:
+    nodes: list[dict[str, Any]] = [{**NODES[0], "routes": [{"to": "client", "via": "r1"}]}, *NODES[1:]]
+    lines = ipv6_batch(plan_of(nodes, LINKS).nodes["server"])
+    assert "route replace 2001:db8:a03::2/128 via 2001:db8:a01::2 dev server-eth0 src 2001:db8:a01::1" in lines
 
 
 def test_hosts_do_not_forward() -> None:

@@ -49,6 +49,15 @@ def test_the_kernels_ends_of_a_flow() -> None:
     assert (receiver.options["listen"], receiver.options["seed"]) == ("10.1.0.2:5001", sender.options["seed"])
 
 
+def test_the_ends_of_a_flow_over_ipv6() -> None:
+    made, plan = scenario(KERNEL, KERNEL, ip=6)
+    assert flows.sender(made, plan, made.flow("second"), 0).options["to"] == "[2001:db8:a01::2]:5001"
+    assert flows.receiver(made, plan, made.flow("second")).options["listen"] == "[2001:db8:a01::2]:5001"
+    assert flows.receiver(made, plan, made.flow("first")).options["listen"] == "10.1.0.2:5000"
+    made, plan = scenario(RESEARCH, RESEARCH, ip=6)
+    assert flows.sender(made, plan, made.flow("second"), 0).options["from"] == "[2001:db8:a01::1]:35001"
+
+
 def test_the_research_stacks_ends_of_a_flow() -> None:
     made, plan = scenario(RESEARCH, RESEARCH, stack={"name": "sack", "ack_every": 2})
     flow = made.flow("second")

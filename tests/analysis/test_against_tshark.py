@@ -21,20 +21,24 @@ from tests.analysis.traces import path_scenario
 from tests.conftest import typed
 
 FIELDS = (
-    "frame.time_epoch", "ip.src", "ip.len", "tcp.len", "tcp.seq", "tcp.ack", "tcp.flags",
+    "frame.time_epoch", "ip.src", "ipv6.src", "ip.len", "ipv6.plen", "tcp.len", "tcp.seq", "tcp.ack", "tcp.flags",
     "tcp.analysis.retransmission", "tcp.analysis.fast_retransmission", "tcp.analysis.spurious_retransmission",
     "tcp.analysis.out_of_order", "tcp.analysis.ack_rtt", "tcp.analysis.bytes_in_flight",
 )  # fmt: skip
+RETRANSMISSION_FIELDS = FIELDS[9:13]
 END_S = 10.0
 
 
-@pytest.fixture(scope="module", params=["newreno", "sack", "modern", "tahoe"])
+@pytest.fixture(scope="module", params=["newreno", "sack", "modern", "tahoe", "modern over IPv6"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunData:
-    folder = tmp_path_factory.mktemp(request.param)
+    stack, over_ipv6, _ = request.param.partition(" over IPv6")
+    folder = tmp_path_factory.mktemp(stack)
     scenario: dict[str, Any] = path_scenario(forward_bps=2_000_000)
+    if over_ipv6:
+        scenario["workload"][0]["ip"] = 6
     for node in scenario["nodes"]:
         if node["kind"] == "host":
-            node["stack"] = {"name": request.param, "options": {}}
+            node["stack"] = {"name": stack, "options": {}}
     scenario["links"][1]["forward"]["errors"] = [{"name": "uniform", "options": {"probability": 0.02}}]
     plan = make_plan(scenario["nodes"], scenario["links"])
     said = subprocess.run(
@@ -57,13 +61,13 @@ def _tshark(folder: Path, interface: str, t0_epoch_ns: int) -> pl.DataFrame:
     words += ["-E", "separator=/t", *(word for name in FIELDS for word in ("-e", name))]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     frame = pl.DataFrame([line.split("\t") for line in said.splitlines()], schema=list(FIELDS), orient="row")
-    numbers = ("ip.len", "tcp.len", "tcp.seq", "tcp.ack", "tcp.analysis.bytes_in_flight")
+    numbers = ("ip.len", "ipv6.plen", "tcp.len", "tcp.seq", "tcp.ack", "tcp.analysis.bytes_in_flight")
     return frame.with_columns(
         *(pl.col(name).cast(pl.Int64, strict=False) for name in numbers),
         pl.col("tcp.analysis.ack_rtt").cast(pl.Float64, strict=False),
         (pl.col("frame.time_epoch").cast(pl.Decimal(20, 9)) - t0_epoch_ns // 10**9).cast(pl.Float64).alias("t_s"),
-        (pl.col("ip.src") == "10.1.0.1").alias("data"),
-    )
+        pl.any_horizontal(pl.col("ip.src") == "10.1.0.1", pl.col("ipv6.src") == "2001:db8:a01::1").alias("data"),
+    ).with_columns(pl.col("ip.len").fill_null(pl.col("ipv6.plen") + 40))
 
 
 def found(run: RunData) -> dict[tuple[str, str], float]:
@@ -92,7 +96,9 @@ def test_throughput_and_goodput(run: RunData) -> None:
 def test_retransmissions_and_round_trips(run: RunData) -> None:
     here, mine = tshark(run, "a-eth0"), found(run)
     again = here.filter(
-        pl.col("data") & (pl.col("tcp.len") > 0) & pl.any_horizontal(pl.col(name) != "" for name in FIELDS[7:11])
+        pl.col("data")
+        & (pl.col("tcp.len") > 0)
+        & pl.any_horizontal(pl.col(name) != "" for name in RETRANSMISSION_FIELDS)
     )
     # At the sender nothing is out of order: Wireshark calls some so by its 3 ms rule (docs/traces.md).
     assert again.height > 5

@@ -22,6 +22,7 @@ POINTS = {
     "parallel-lines": 1,
     "strict": 1,
     "flows": 1,
+    "two-families": 1,
     "varied": 1,
     "sweeps": 7,
     "labelled": 4,

@@ -117,6 +117,29 @@ def test_another_seed_makes_other_runs() -> None:
     assert not {run.id for run in plan("seed: 1").runs} & {run.id for run in plan("seed: 2").runs}
 
 
+def test_flows_have_a_version_of_ip_of_their_own_that_of_the_campaign_or_both_in_turn() -> None:
+    text = """\
+name: t
+backend: sim
+stack: newreno
+network: {topology: line, forward: {rate: 1 Mbit/s, delay: 5 ms}}
+workload:
+  - {name: many, from: left, to: right, count: 3}
+  - {name: old, from: left, to: right, ip: 4}
+  - {name: own, from: left, to: right}
+duration: 5 s
+"""
+
+    def versions(more: str) -> list[list[int]]:
+        return [[flow.ip for flow in run.scenario.workload] for run in expand(source.parse("c.yaml", text + more)).runs]
+
+    assert versions("") == versions("ip: 4\n") == [[4, 4, 4, 4, 4]]
+    assert versions("ip: both\n") == [[4, 6, 4, 4, 6]]
+    assert versions("sweep: {ip: [4, 6]}\n") == [[4, 4, 4, 4, 4], [6, 6, 6, 4, 6]]
+    ids = {more: expand(source.parse("c.yaml", text + more)).runs[0].id for more in ("", "ip: 4\n", "ip: 6\n")}
+    assert ids[""] == ids["ip: 4\n"] != ids["ip: 6\n"]
+
+
 def test_ids_are_those_of_every_other_machine() -> None:
     # Fixed text: a change of this value makes every stored run a stranger, so it must be meant (identity.FORMAT).
     assert canonical_json({"b": 1.0, "a": [0.1, "é", True]}) == '{"a":[0.1,"\\u00e9",true],"b":1}'

@@ -25,7 +25,7 @@ workload:
 duration: 5 s
 """
 FIELDS = (
-    "name, title, description, backend, kernel, network, stack, workload, duration, warm_up, capture, fidelity, "
+    "name, title, description, backend, kernel, network, stack, ip, workload, duration, warm_up, capture, fidelity, "
     "variation, artefact, measures, split, figure, repetitions, seed, sweep, include, defaults, backends"
 )
 
@@ -86,6 +86,33 @@ CORPUS = {
     "flow that starts too late": (
         GOOD.replace("to: right", "to: right, start: 6 s"),
         ["c.yaml:9: workload.0.start: flow f may start at 6 s, but the run ends at 5 s"],
+    ),
+    "no such version of IP": (
+        GOOD + "ip: 5\n",
+        ["c.yaml:11: ip: '5' is not one of 4, 6 or 'both'"],
+    ),
+    "IPv6 in a lab": (
+        GOOD.replace("to: right", "to: right, ip: 6") + "backend: physical\n",
+        [
+            "c.yaml:9: workload.0.ip: no IPv6 on the physical backend: hosts of a lab have addresses of IPv4 only; "
+            "use 'ip: 4', or one of the backends sim, emulated"
+        ],
+    ),
+    "IPv6 on a kernel without it": (
+        GOOD + "backend: virtual-kernel\nip: both\n",
+        ["c.yaml:12: ip: no IPv6 on the virtual-kernel backend: its kernels are built without IPv6; "],
+    ),
+    "packets without room for IPv6": (
+        GOOD + "backend: sim\nip: 6\nstack: {name: newreno, packet: 100 B}\n",
+        [
+            "c.yaml:12: ip: packets of 100 B (stack newreno, 'packet') have no room for IPv6's header and data; they "
+            "need at least 108 B"
+        ],
+    ),
+    "a datagram shorter than its headers": (
+        GOOD.replace("to: right", "to: right, kind: cbr, options: {rate: 10 kbit/s, packet: 48 B}")
+        + "backend: sim\nstack: newreno\nip: 6\n",
+        ["c.yaml:9: workload.0.options.packet: must be more than 48 B over IPv6, the headers of IPv6 and UDP"],
     ),
     "same key twice": (GOOD + "name: u\n", ["c.yaml:11: invalid YAML: found duplicate key"]),
     "a list of fields": ("- 1\n", ["c.yaml:1: the file does not contain a mapping of fields; it needs fields such as"]),

@@ -52,6 +52,28 @@ def test_each_is_found(name: str, was: str, becomes: str, link: tuple[str, str])
     assert (trap.link, trap.direction) == link
 
 
+def test_headers_of_ipv6_are_not_compressed_and_its_acks_are_longer() -> None:
+    v6 = CLEAN.replace("64 kbit/s", "1 Mbit/s") + "ip: 6\n"
+    compressed = CLEAN.replace("delay: 50 ms", "delay: 50 ms, header_compression: cslip") + "ip: 6\n"
+    trap = found(compressed)["headers of IPv6 are not compressed"]
+    assert (trap.link, trap.direction) == ("bottleneck", "reverse")
+    assert "flow f uses IPv6, and cslip compresses headers of IPv4 only (RFC 1144)" in trap.message
+    queue = "queue: {policy: aq, limit: 10 packets%s}"
+    by_size = v6.replace("queue: {policy: droptail, limit: 10 packets}", queue % "")
+    trap = found(by_size, "sim")["acks of IPv6 are longer"]
+    assert (trap.link, trap.direction) == ("bottleneck", "reverse")
+    assert "serves packets of at most 40 B as acks, so none of flow f" in trap.message
+    good = [
+        v6,
+        compressed.replace("ip: 6", "ip: 4"),
+        by_size.replace("ip: 6", "ip: 4"),
+        v6.replace("queue: {policy: droptail, limit: 10 packets}", queue % ", classify: pure-ack"),
+        v6.replace("queue: {policy: droptail, limit: 10 packets}", queue % ", ack: 60 B"),
+    ]
+    names = {"headers of IPv6 are not compressed", "acks of IPv6 are longer"}
+    assert not [text for text in good if names & set(found(text, "sim"))]
+
+
 def test_wider_limits_cause_a_warning() -> None:
     wide = CLEAN + "fidelity: {delay: 30 ms, rate: 0.1 %, stalled: 5 %}\n"
     trap = found(wide)["wider limits"]

@@ -97,14 +97,46 @@ def test_a_full_interface_queue_quenches_its_own_host(tmp_path: Path) -> None:
     assert drops[False] > 10
 
 
+def frames(folder: Path, which: str) -> int:
+    """Frames at host a for which a display filter holds."""
+    words = ["tshark", "-r", str(folder / "captures/a-eth0.pcap"), "-Y", which]
+    for check in ("ip.check_checksum", "tcp.check_checksum", "udp.check_checksum"):
+        words += ["-o", f"{check}:TRUE"]
+    return len(subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines())
+
+
 def test_tshark_reads_simulated_captures_without_complaint(tmp_path: Path) -> None:
-    simulate(scenario("sack", duration_s=10.0), tmp_path)
+    made = scenario("sack", duration_s=10.0)
+    made["capture"]["snaplen"] = 2000
+    made["workload"] += [
+        {"name": "new", "kind": "bulk", "from": "a", "to": "b", "start_s": 0.0, "port": 5002, "ip": 6},
+        {"name": "probe", "kind": "probe", "from": "a", "to": "b", "port": 5003, "ip": 6},
+        {"name": "old-probe", "kind": "probe", "from": "a", "to": "b", "port": 5004},
+    ]
+    simulate(made, tmp_path)
+    wrong = " || ".join(f"{protocol}.checksum.status == 0" for protocol in ("ip", "tcp", "udp"))
+    assert frames(tmp_path, f"_ws.malformed || _ws.short || {wrong}") == 0
+    for known in ("ip && tcp", "ipv6 && tcp", "ip && udp", "ipv6 && udp"):
+        assert frames(tmp_path, known) > 100
+
+
+def test_a_transfer_over_ipv6_takes_the_time_of_its_longer_headers(tmp_path: Path) -> None:
+    """As above: the SYN is 20 bytes longer, and ten full segments of 1500 bytes carry 1440 each."""
+    made = scenario("modern", duration_s=5.0, options={"timestamps": False, "sack": False})
+    made["workload"][0] |= {"bytes": 14_400, "ip": 6}
+    rows = analyse(tmp_path, typed(made), Report.model_validate(simulate(made, tmp_path))).values
+    syn = (40 + 20 + 4 + 4) * 8e-6 + 0.01
+    assert rows["completion_time", "bulk"] == pytest.approx(2 * syn + 10 * 1500 * 8e-6 + 0.01, abs=1e-6)
+
+
+def test_packets_too_short_for_ipv6_are_refused(tmp_path: Path) -> None:
+    made = scenario(options={"packet_bytes": 100})
+    made["workload"][0]["ip"] = 6
     done = subprocess.run(
-        ["tshark", "-r", str(tmp_path / "captures/a-eth0.pcap"), "-o", "ip.check_checksum:TRUE",
-         "-Y", "_ws.malformed || ip.checksum.status == 0 || _ws.short"],
-        capture_output=True, text=True, check=True,
+        [node_binary.path(), "simulate", "--out", str(tmp_path)], capture_output=True, text=True, check=False,
+        input=json.dumps({"scenario": made, "nodes": as_json(make_plan(made["nodes"], made["links"]))}),
     )  # fmt: skip
-    assert done.stdout == ""
+    assert "flow 'bulk': packet_bytes is 100, and must be at least 108 over IPv6" in done.stderr
 
 
 def test_a_bad_input_is_told_in_a_sentence(tmp_path: Path) -> None:

@@ -14,20 +14,20 @@
 //!   base station".
 //! - A reset, or a part that gives up retransmitting, resets the other part.
 //!
-//! Only TCP over IPv4 is split. Other packets pass, and so do segments of connections whose SYN was not seen.
+//! Only TCP is split. Other packets pass, and so do segments of connections whose SYN was not seen.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events, SenderState};
+use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
 use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Endpoint, Middlebox, Side};
 use backchannel_stacks::config::{stack_config, Config};
-use backchannel_stacks::wire::{Segment, IP_HEADER, TCP_HEADER};
+use backchannel_stacks::wire::{Segment, TCP_HEADER};
 use backchannel_stacks::{reset_for, Connection, End, Sample, Source, State};
 
 /// The research stacks, one of which each part has (a test holds this against their registry).
@@ -152,7 +152,7 @@ impl SplitConnection {
         self.pairs.retain(|_, pair| pair.over.is_none_or(|over| now < over + LINGER));
         let Some(segment) = Segment::read(syn) else { return };
         let flow = if opener == Side::A { key } else { key.reversed() };
-        let config = bounded(&self.configs[number(opener.other())], &segment);
+        let config = bounded(&self.configs[number(opener.other())], &segment, IpVersion::of(key.src));
         let mut faces = [Face::default(), Face::default()];
         faces[number(opener.other())].part = Some(Connection::connect(config, flow, segment.seq, Source::relay()));
         faces[number(opener)].syn = Some(syn.clone());
@@ -161,10 +161,11 @@ impl SplitConnection {
 }
 
 /// A part offers no more than the host whose address it uses.
-fn bounded(config: &Config, syn: &Segment) -> Config {
-    let peer_mss_bytes = syn.mss.map_or(config.packet_bytes, |mss| u32::from(mss).max(64) + IP_HEADER + TCP_HEADER);
+fn bounded(config: &Config, syn: &Segment, ip: IpVersion) -> Config {
+    let headers = ip.header_bytes() + TCP_HEADER;
+    let peer_packet_bytes = syn.mss.map_or(config.packet_bytes, |mss| u32::from(mss).max(64) + headers);
     Config {
-        packet_bytes: config.packet_bytes.min(peer_mss_bytes),
+        packet_bytes: config.packet_bytes.min(peer_packet_bytes),
         timestamps: config.timestamps && syn.timestamps.is_some(),
         window_scaling: config.window_scaling && syn.window_scale.is_some(),
         ..config.clone()
@@ -209,7 +210,7 @@ impl Pair {
             (_, Some(End::Reset)) => reset_for(0, &syn),
             (Some(answer), _) => {
                 let flow = syn.flow()?.reversed();
-                let config = bounded(&configs[opener], &answer);
+                let config = bounded(&configs[opener], &answer, IpVersion::of(flow.src));
                 self.faces[opener].part = Connection::accept(config, flow, answer.seq, Source::relay(), &syn);
                 None
             }
@@ -316,7 +317,7 @@ fn sender_state(sample: &Sample, key: FlowKey, to: Side, mss: f64, port: u16) ->
 
 impl Middlebox for SplitConnection {
     fn process(&mut self, now: Time, from: Side, packet: Packet, out: &mut Vec<(Side, Packet)>, events: &mut Events) {
-        let (Some(&tcp), Some(flow @ FlowKey { src: IpAddr::V4(_), .. })) = (packet.tcp(), packet.flow()) else {
+        let (Some(&tcp), Some(flow)) = (packet.tcp(), packet.flow()) else {
             out.push((from.other(), packet));
             return;
         };

@@ -5,8 +5,13 @@ use backchannel_core::packet::Packet;
 /// The same segment in the opposite direction: addresses and ports change places, and the checksums stay right.
 pub(crate) fn back(packet: &Packet) -> Packet {
     let mut bytes = packet.bytes().to_vec();
-    for (one, other) in [(12, 16), (13, 17), (14, 18), (15, 19), (20, 22), (21, 23)] {
-        bytes.swap(one, other);
+    // Start and length of the source address; the destination follows, and then the ports.
+    let (at, length) = if bytes[0] >> 4 == 4 { (12, 4) } else { (8, 16) };
+    for place in at..at + length {
+        bytes.swap(place, place + length);
     }
+    let ports = at + 2 * length;
+    bytes.swap(ports, ports + 2);
+    bytes.swap(ports + 1, ports + 3);
     Packet::from_bytes(packet.id, bytes)
 }

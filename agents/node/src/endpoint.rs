@@ -6,10 +6,11 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::FlowKey;
 use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
@@ -58,10 +59,10 @@ pub struct SendArgs {
     host: HostOptions,
     /// Address of this end, as ADDRESS:PORT
     #[arg(long)]
-    from: SocketAddrV4,
+    from: SocketAddr,
     /// Address of the receiver, as ADDRESS:PORT
     #[arg(long)]
-    to: SocketAddrV4,
+    to: SocketAddr,
     /// Seed of the byte stream, the same as the receiver's
     #[arg(long)]
     seed: u64,
@@ -89,7 +90,7 @@ pub struct ReceiveArgs {
     host: HostOptions,
     /// Address of this end, as ADDRESS:PORT
     #[arg(long)]
-    listen: SocketAddrV4,
+    listen: SocketAddr,
     /// Seed of the byte stream to expect
     #[arg(long)]
     seed: u64,
@@ -109,7 +110,7 @@ pub fn run(command: &Command) -> Result<(), String> {
 }
 
 fn send(args: &SendArgs) -> Result<(), String> {
-    let config = args.host.config()?;
+    let config = args.host.config(args.from)?;
     let mut telemetry = match &args.telemetry {
         Some(path) => Some(BufWriter::new(
             File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))?,
@@ -125,12 +126,10 @@ fn send(args: &SendArgs) -> Result<(), String> {
     // Ticks of coarse timers belong to the host, not to the connection (ton IV: 500 ms).
     let zero_ns = args.run_begins_ns.unwrap_or(started_ns);
     let flow_start = Time(started_ns.saturating_sub(zero_ns));
-    let flow = FlowKey {
-        src: (*args.from.ip()).into(),
-        dst: (*args.to.ip()).into(),
-        src_port: args.from.port(),
-        dst_port: args.to.port(),
-    };
+    if args.from.is_ipv4() != args.to.is_ipv4() {
+        return Err(format!("{} and {} are not of one version of IP", args.from, args.to));
+    }
+    let flow = FlowKey { src: args.from.ip(), dst: args.to.ip(), src_port: args.from.port(), dst_port: args.to.port() };
     interface.peer = Some(flow.reversed());
     let source = Source::new(Content::Pattern(args.seed), args.bytes);
     let mut connection = Connection::connect(config, flow, isn(args.seed), source);
@@ -162,7 +161,7 @@ fn send(args: &SendArgs) -> Result<(), String> {
 }
 
 fn receive(args: &ReceiveArgs) -> Result<(), String> {
-    let config = args.host.config()?;
+    let config = args.host.config(args.listen)?;
     let mut interface = HostInterface::open(&args.host.attachment, args.listen)?;
     eprintln!("ready on {}", args.listen);
     let listening_ns = monotonic_ns();
@@ -305,9 +304,12 @@ fn counts(connection: &Connection, lateness: &LatenessHistogram) -> ConnectionRe
 }
 
 impl HostOptions {
-    fn config(&self) -> Result<Config, String> {
+    /// For a connection from this address.
+    fn config(&self, local: SocketAddr) -> Result<Config, String> {
         let options: Options = serde_json::from_str(&self.stack_options)
             .map_err(|error| format!("--stack-options is not a JSON object of options: {error}"))?;
-        stack_config(&self.stack, &options)
+        let config = stack_config(&self.stack, &options)?;
+        config.fits(IpVersion::of(local.ip()))?;
+        Ok(config)
     }
 }

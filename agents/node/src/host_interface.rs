@@ -1,10 +1,11 @@
-//! A network interface as a TCP outside the kernel uses it: IPv4 packets to and from one address.
+//! A network interface as a TCP outside the kernel uses it: IP packets to and from one address.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
+use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::{FlowKey, Packet};
-use backchannel_emulator::os::link_layer::{ETHERNET_HEADER, ETHERTYPE_IPV4};
+use backchannel_emulator::os::link_layer::{ETHERNET_HEADER, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use backchannel_emulator::os::packet_socket::{PacketSocket, Receive};
 use backchannel_emulator::os::process::Priority;
 use backchannel_emulator::os::wait::{wait_for, wait_for_input_or_room, Readiness};
@@ -49,7 +50,7 @@ pub struct HostInterface {
     /// Of a host with several interfaces, those that it only receives on: the way back may be another (asym 3.1).
     receive_only: Vec<PacketSocket>,
     header: [u8; ETHERNET_HEADER],
-    address: Ipv4Addr,
+    address: IpAddr,
     /// The frame that is sent next.
     frame: Vec<u8>,
     /// Why it has not been sent yet; `None`: nothing waits.
@@ -65,18 +66,34 @@ pub struct HostInterface {
     pub lateness: LatenessHistogram,
 }
 
+/// Length of a packet, if it goes to this address. A short frame may be padded: the header states where the packet ends.
+fn length_of_packet_to(address: IpAddr, packet: &[u8]) -> Option<usize> {
+    let header_bytes = IpVersion::of(address).header_bytes() as usize;
+    let header = packet.get(..header_bytes)?;
+    let word = |at: usize| usize::from(u16::from_be_bytes([header[at], header[at + 1]]));
+    let (is_ours, length) = match address {
+        IpAddr::V4(address) => (header[16..20] == address.octets(), word(2)),
+        IpAddr::V6(address) => (header[24..40] == address.octets(), word(4) + header_bytes),
+    };
+    is_ours.then_some(length.min(packet.len()))
+}
+
 impl HostInterface {
     /// Opens the interfaces for one end of a flow.
     ///
     /// # Errors
     /// An interface does not exist, or the kernel refuses packet sockets.
-    pub fn open(attachment: &Attachment, local: SocketAddrV4) -> Result<HostInterface, String> {
+    pub fn open(attachment: &Attachment, local: SocketAddr) -> Result<HostInterface, String> {
         let mut header = [0; ETHERNET_HEADER];
         header[..6].copy_from_slice(&parse_mac(&attachment.next_hop_mac)?);
         header[6..12].copy_from_slice(&parse_mac(&attachment.mac)?);
-        header[12..].copy_from_slice(&ETHERTYPE_IPV4);
+        let ip = IpVersion::of(local.ip());
+        header[12..].copy_from_slice(match ip {
+            IpVersion::V4 => &ETHERTYPE_IPV4,
+            IpVersion::V6 => &ETHERTYPE_IPV6,
+        });
         let open = |name: &String| {
-            PacketSocket::open(name, Receive::TcpTo(local.port()))
+            PacketSocket::open(name, Receive::TcpTo(ip, local.port()))
                 .map_err(|error| format!("cannot open a packet socket on {name}: {error}"))
         };
         let socket = open(&attachment.interface)?;
@@ -87,7 +104,7 @@ impl HostInterface {
             socket,
             receive_only,
             header,
-            address: *local.ip(),
+            address: local.ip(),
             frame: Vec::with_capacity(2048),
             waiting: None,
             buffer: vec![0; 65_536 + ETHERNET_HEADER],
@@ -99,7 +116,7 @@ impl HostInterface {
         })
     }
 
-    /// The next IPv4 packet to the host's address; `None` if there is none.
+    /// The next IP packet to the host's address; `None` if there is none.
     ///
     /// # Errors
     /// The interface is gone.
@@ -111,14 +128,8 @@ impl HostInterface {
                     Err(error) if is_transient(&error) => break,
                     Err(error) => return Err(format!("the interface is gone: {error}")),
                 };
-                let Some(ip) = self.buffer[..length].get(ETHERNET_HEADER..).filter(|ip| ip.len() >= 20) else {
-                    continue;
-                };
-                if ip[16..20] != self.address.octets() {
-                    continue;
-                }
-                // A short frame may be padded. The header states where the packet ends.
-                let length = usize::from(u16::from_be_bytes([ip[2], ip[3]])).min(ip.len());
+                let Some(ip) = self.buffer[..length].get(ETHERNET_HEADER..) else { continue };
+                let Some(length) = length_of_packet_to(self.address, ip) else { continue };
                 self.next_id += 1;
                 self.arrived_ns = arrived_ns;
                 return Ok(Some(Packet::from_bytes(self.next_id, ip[..length].to_vec())));
@@ -212,5 +223,22 @@ impl HostInterface {
             None => {}
         }
         now_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backchannel_core::packet::build::Segment;
+
+    #[test]
+    fn packets_to_the_address_are_accepted_without_padding() {
+        for ip in [IpVersion::V4, IpVersion::V6] {
+            let bytes = Segment { ip, payload: 3, ..Segment::default() }.packet().to_vec();
+            let padded = [&bytes[..], &[0; 9]].concat();
+            let to = |last: u8| length_of_packet_to(ip.address([10, 0, 0, last].into()), &padded);
+            assert_eq!((to(2), to(1)), (Some(bytes.len()), None));
+            assert_eq!(length_of_packet_to(ip.address([10, 0, 0, 2].into()), &bytes[..19]), None);
+        }
     }
 }

@@ -5,7 +5,7 @@ mod receiver;
 mod sender;
 mod streams;
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use backchannel_core::exchange::{write_lines, ArrivalLine};
@@ -53,10 +53,10 @@ pub struct SendArgs {
     workload: Workload,
     /// Receiver, as ADDRESS:PORT
     #[arg(long)]
-    to: SocketAddrV4,
+    to: SocketAddr,
     /// Where a workload that is requested accepts the request, as ADDRESS:PORT
     #[arg(long)]
-    listen: SocketAddrV4,
+    listen: SocketAddr,
     /// Start of the run, in nanoseconds of CLOCK_MONOTONIC
     #[arg(long, value_name = "NS")]
     run_begins_ns: u64,
@@ -75,10 +75,10 @@ pub struct ReceiveArgs {
     workload: Workload,
     /// Where to listen, as ADDRESS:PORT
     #[arg(long)]
-    listen: SocketAddrV4,
+    listen: SocketAddr,
     /// Where a workload that is requested sends the request, as ADDRESS:PORT
     #[arg(long)]
-    sender: SocketAddrV4,
+    sender: SocketAddr,
     /// File that has the start of the run once it is settled, in nanoseconds of CLOCK_MONOTONIC
     #[arg(long, value_name = "FILE")]
     run_begins_file: PathBuf,

@@ -2,7 +2,7 @@
 //! whose transit time gives the delay. The kernel stamps arrivals. Both ends must share a clock.
 
 use std::io;
-use std::net::{SocketAddrV4, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use backchannel_emulator::os::clock::realtime_ns;
@@ -13,9 +13,8 @@ use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use crate::reports::{self, Arrival, ProbeReceiveReport, ProbeSendReport};
 use crate::signals::{sleep_until, stop_on_signals, stopped};
-use crate::socket::is_transient;
+use crate::socket::{any_port_towards, is_transient, udp_headers};
 
-const UDP_HEADERS: usize = 28;
 /// Length of sequence number and time of sending.
 const STAMP: usize = 16;
 
@@ -33,7 +32,7 @@ pub enum Command {
 pub struct SendArgs {
     /// Receiver, as ADDRESS:PORT
     #[arg(long)]
-    to: SocketAddrV4,
+    to: SocketAddr,
     /// Length of each packet in bytes, IP and UDP headers included
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(44..=65_535))]
     size: u16,
@@ -56,7 +55,7 @@ pub struct SendArgs {
 pub struct ReceiveArgs {
     /// Where to listen, as ADDRESS:PORT
     #[arg(long)]
-    listen: SocketAddrV4,
+    listen: SocketAddr,
     /// Number of packets to wait for
     #[arg(long)]
     count: u32,
@@ -75,9 +74,14 @@ pub fn run(command: &Command) -> Result<(), String> {
 }
 
 fn send(args: &SendArgs) -> Result<(), String> {
-    let socket = UdpSocket::bind("0.0.0.0:0").map_err(|error| format!("cannot create a socket: {error}"))?;
+    let socket =
+        UdpSocket::bind(any_port_towards(args.to)).map_err(|error| format!("cannot create a socket: {error}"))?;
     socket.connect(args.to).map_err(|error| format!("cannot reach {}: {error}", args.to))?;
-    let mut packet = vec![0; usize::from(args.size) - UDP_HEADERS];
+    let (size, least) = (usize::from(args.size), udp_headers(args.to) + STAMP);
+    if size < least {
+        return Err(format!("--size is {size}, and must be at least {least} to {}", args.to));
+    }
+    let mut packet = vec![0; size - udp_headers(args.to)];
     let mut send = |seq: u32| {
         packet[..8].copy_from_slice(&u64::from(seq).to_be_bytes());
         packet[8..STAMP].copy_from_slice(&realtime_ns().to_be_bytes());

@@ -1,6 +1,6 @@
 //! `receive`: the receiving end of `send`. It accepts one connection and compares every byte with the seed's stream.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use backchannel_emulator::monotonic_ns;
 use backchannel_emulator::os::wait::Readiness;
@@ -15,7 +15,7 @@ use crate::socket::{self, is_transient, TcpSocket};
 pub struct Args {
     /// Where to listen, as ADDRESS:PORT
     #[arg(long)]
-    listen: SocketAddrV4,
+    listen: SocketAddr,
     /// Seed of the byte stream, the same as the sender's
     #[arg(long)]
     seed: u64,
@@ -26,7 +26,7 @@ pub struct Args {
 /// Receives until the end of the stream or a signal, and prints the report.
 pub fn run(args: &Args) -> Result<(), String> {
     stop_on_signals();
-    let listener = TcpSocket::new(&args.socket)?;
+    let listener = TcpSocket::new(&args.socket, args.listen)?;
     listener.listen(args.listen).map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
     eprintln!("ready on {}", args.listen);
     let mut check = Check::new(args.seed);

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const PERIOD_NS: u64 = 50_000_000;
 pub struct Args {
     /// Receiver, as ADDRESS:PORT
     #[arg(long)]
-    to: SocketAddrV4,
+    to: SocketAddr,
     /// Seed of the byte stream, the same as the receiver's
     #[arg(long)]
     seed: u64,
@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> Result<(), String> {
         File::create(path).map(BufWriter::new).map_err(|error| format!("cannot write {}: {error}", path.display()))
     });
     let mut telemetry = telemetry.take().transpose()?;
-    let socket = TcpSocket::new(&args.socket)?;
+    let socket = TcpSocket::new(&args.socket, args.to)?;
     let mut started_late = Duration::ZERO;
     if let Some(at) = args.start_at_ns {
         // A transfer that starts late ends late, so no other program may have the CPU at that moment.

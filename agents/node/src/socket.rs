@@ -1,10 +1,11 @@
 //! TCP sockets of the kernel that do not block, with the options of a flow, and the kernel's own view of a connection.
 
 use std::io;
-use std::net::{Shutdown, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use backchannel_core::ip::IpVersion;
 use backchannel_emulator::os::socket_option;
 use backchannel_emulator::os::wait::{wait_for, Readiness};
 use rustix::io::Errno;
@@ -34,12 +35,12 @@ pub struct Options {
 pub struct TcpSocket(Socket);
 
 impl TcpSocket {
-    /// A socket with these options.
+    /// A socket with these options, to use with an address of the same version of IP as `address`.
     ///
     /// # Errors
     /// The kernel refuses an option.
-    pub fn new(options: &Options) -> Result<TcpSocket, String> {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), None)
+    pub fn new(options: &Options, address: SocketAddr) -> Result<TcpSocket, String> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), None)
             .map_err(|error| format!("cannot create a socket: {error}"))?;
         if let Some(name) = &options.congestion {
             socket.set_tcp_congestion(name.as_bytes()).map_err(|error| {
@@ -64,7 +65,7 @@ impl TcpSocket {
     }
 
     /// Starts to connect. The socket becomes writable when that is done, see [`TcpSocket::error`].
-    pub fn connect(&self, to: SocketAddrV4) -> io::Result<()> {
+    pub fn connect(&self, to: SocketAddr) -> io::Result<()> {
         match self.0.connect(&to.into()) {
             Err(error) if Errno::from_io_error(&error) != Some(Errno::INPROGRESS) => Err(error),
             _ => Ok(()),
@@ -72,7 +73,7 @@ impl TcpSocket {
     }
 
     /// Listens.
-    pub fn listen(&self, at: SocketAddrV4) -> io::Result<()> {
+    pub fn listen(&self, at: SocketAddr) -> io::Result<()> {
         self.0.set_reuse_address(true)?;
         self.0.bind(&at.into())?;
         self.0.listen(128)
@@ -152,6 +153,19 @@ impl AsFd for TcpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Any free port at any address of the same version of IP as the other end.
+pub fn any_port_towards(to: SocketAddr) -> SocketAddr {
+    match to {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
+}
+
+/// Bytes of IP and UDP headers in front of the payload of a packet to this address.
+pub fn udp_headers(to: SocketAddr) -> usize {
+    IpVersion::of(to.ip()).header_bytes() as usize + 8
 }
 
 /// Whether a call that failed should just be repeated.

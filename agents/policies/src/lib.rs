@@ -139,8 +139,9 @@ pub fn build(name: &str, options: &Options, context: &Context) -> Result<Box<dyn
 mod tests {
     use super::*;
     use backchannel_core::event::{EventKind, Events};
-    use backchannel_core::packet::build::{udp, Segment};
-    use backchannel_core::packet::Packet;
+    use backchannel_core::ip::IpVersion;
+    use backchannel_core::packet::build::{udp, udp_over, Segment};
+    use backchannel_core::packet::{Ecn, Packet};
     use backchannel_core::registry::{Preset, Unit};
     use backchannel_core::time::Time;
     use proptest::prelude::*;
@@ -282,7 +283,65 @@ mod tests {
         })
     }
 
+    /// Options that make a header of IPv4 as long as one of IPv6.
+    const PADDING: &[u8] = &[1; 20];
+
+    /// The packet of a step over a version of IP. Those of both versions are of equal length.
+    fn packet_over(ip: IpVersion, id: u64, step: &Step) -> Option<Packet> {
+        let (options, more) = if ip == IpVersion::V4 { (PADDING, 20) } else { (&[][..], 0) };
+        let base = Segment { id, ip, options, ..Segment::default() };
+        Some(match *step {
+            Step::Ack { flow, number, window, ecn } => Segment { flow, ack: number, window, ecn, ..base }.packet(),
+            Step::Data { flow, payload, ecn } => Segment { flow, payload, ecn, ..base }.packet(),
+            Step::Syn { flow } => Segment { flow, flags: backchannel_core::packet::TcpFlags::SYN, ..base }.packet(),
+            Step::Datagram => udp_over(ip, id, 100 + more),
+            Step::Opposite { .. } | Step::Wait { .. } | Step::Dequeue => return None,
+        })
+    }
+
+    /// What a policy does with some packets.
+    #[derive(Debug, PartialEq)]
+    struct Treatment {
+        /// Id and ECN field of each that leaves.
+        left: Vec<(u64, Ecn)>,
+        /// Id and kind of each event.
+        events: Vec<(u64, EventKind)>,
+    }
+
+    fn treatment((name, options): &(&str, Options), ip: IpVersion, steps: &[Step]) -> Treatment {
+        let context = Context { rate_bps: Some(500_000), ..context() };
+        let mut policy = build(name, options, &context).unwrap_or_else(|why| panic!("{name}: {why}"));
+        let (mut events, mut out, mut now) = (Events::default(), Vec::new(), Time::ZERO);
+        for (number, step) in steps.iter().enumerate() {
+            now = Time(now.nanos() + 1000);
+            match step {
+                Step::Wait { ms } => now = Time(now.nanos() + ms * 1_000_000),
+                Step::Opposite { payload } => policy.on_opposite(now, &udp(0, *payload)),
+                Step::Dequeue => out.extend(policy.dequeue(now, &mut events).map(|packet| (packet.id, packet.ecn()))),
+                _ => {
+                    let packet = packet_over(ip, number as u64, step).expect("the other steps have no packet");
+                    policy.enqueue(now, packet, &mut events);
+                }
+            }
+        }
+        Treatment { left: out, events: testing::kinds(&events) }
+    }
+
     proptest! {
+        /// Policies treat the packets of IPv6 as those of IPv4, whatever they look at in headers.
+        #[test]
+        fn every_policy_treats_both_versions_of_ip_alike(
+            steps in proptest::collection::vec(step(), 1..200),
+            limit in 2u64..12,
+        ) {
+            for (name, mut options) in variants() {
+                options.insert("limit_packets".into(), json!(limit));
+                let variant = (name, options);
+                let over = |ip| treatment(&variant, ip, &steps);
+                prop_assert_eq!(over(IpVersion::V6), over(IpVersion::V4), "{:?}", &variant);
+            }
+        }
+
         /// Every policy of the table: each packet leaves once or is reported once, the limits hold, only pure acks are purged, and
         /// each flow's data keeps its order.
         #[test]

@@ -5,6 +5,7 @@ mod stacks;
 
 use std::time::Duration;
 
+use backchannel_core::ip::IpVersion;
 use backchannel_core::registry::{CheckedOptions, Param, Preset, Unit};
 use backchannel_core::scenario::Options;
 
@@ -14,7 +15,7 @@ use crate::extensions::{AckRule, LossNotificationMode};
 use crate::recovery::TimeoutDecrease;
 use crate::rtt::TimerKind;
 use crate::scoreboard::SackSender;
-use crate::wire::{IP_HEADER, TCP_HEADER};
+use crate::wire::{MOST_OPTIONS, TCP_HEADER};
 
 pub use stacks::entries;
 
@@ -186,6 +187,9 @@ options! {
     time_wait_s: Duration = number(60.0), [Time 0.0 to 240.0] "length of TIME-WAIT (twice the segment lifetime)";
 }
 
+/// Bytes of data that a packet has room for, whatever its options.
+const LEAST_DATA: u32 = 8;
+
 /// Every option with the default that named stacks start from.
 pub fn options() -> &'static [Param] {
     OPTIONS
@@ -193,8 +197,21 @@ pub fn options() -> &'static [Param] {
 
 impl Config {
     /// Bytes of data in a segment without TCP options.
-    pub fn largest_payload(&self) -> u32 {
-        self.packet_bytes - IP_HEADER - TCP_HEADER
+    pub fn largest_payload(&self, ip: IpVersion) -> u32 {
+        self.packet_bytes - ip.header_bytes() - TCP_HEADER
+    }
+
+    /// Checks that the largest packet has room for data beside the headers of this version.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn fits(&self, ip: IpVersion) -> Result<(), String> {
+        let least = ip.header_bytes() + TCP_HEADER + MOST_OPTIONS + LEAST_DATA;
+        if self.packet_bytes < least {
+            let (version, bytes) = (u8::from(ip), self.packet_bytes);
+            return Err(format!("packet_bytes is {bytes}, and must be at least {least} over IPv{version}"));
+        }
+        Ok(())
     }
 }
 
@@ -276,6 +293,17 @@ mod tests {
         for option in OPTIONS {
             assert_eq!(option.choices.is_empty(), option.unit != Unit::Choice, "{}", option.name);
         }
+    }
+
+    #[test]
+    fn a_packet_has_room_for_data_over_both_versions() {
+        let config =
+            |bytes: u32| stack_config("reno-bsd", &Options::from([("packet_bytes".into(), json!(bytes))])).unwrap();
+        assert_eq!(config(1500).largest_payload(IpVersion::V4), 1460);
+        assert_eq!(config(1500).largest_payload(IpVersion::V6), 1440);
+        assert!(config(88).fits(IpVersion::V4).is_ok() && config(108).fits(IpVersion::V6).is_ok());
+        let rejected = config(107).fits(IpVersion::V6).unwrap_err();
+        assert_eq!(rejected, "packet_bytes is 107, and must be at least 108 over IPv6");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::{FlowKey, Packet};
 use backchannel_core::time::Time;
 use backchannel_core::traits::Endpoint;
@@ -60,6 +61,8 @@ pub struct Connection {
     pub(crate) config: Arc<Config>,
     /// The flow of the segments that this side sends.
     pub(crate) flow: FlowKey,
+    /// Bytes of data in a segment without TCP options.
+    pub(crate) largest_payload: u32,
     pub(crate) state: State,
     /// Set in TIME-WAIT and CLOSED, and only there.
     pub(crate) end: Option<End>,
@@ -87,18 +90,20 @@ pub struct Connection {
 
 impl Connection {
     pub(crate) fn new(config: Arc<Config>, flow: FlowKey, initial: SeqNumber, source: Source) -> Connection {
+        let largest_payload = config.largest_payload(IpVersion::of(flow.src));
         Connection {
             flow,
+            largest_payload,
             state: State::SynSent,
             end: None,
             handshake: Handshake::new(&config),
             timers: TimerTable::default(),
             reading: !source.relays(),
-            sender: Sender::new(&config, initial, source),
+            sender: Sender::new(&config, largest_payload, initial, source),
             receiver: Receiver::new(&config),
             ecn: Ecn::new(config.ecn),
             timestamps: Timestamps::new(config.timestamp_tick_s),
-            extensions: Extensions::new(&config),
+            extensions: Extensions::new(&config).for_segments_of(largest_payload),
             challenges: ChallengeAcks::default(),
             reset_due: false,
             stray_reset: None,

@@ -142,6 +142,14 @@ macro_rules! extensions {
             }
         }
 
+        impl Extensions {
+            /// For segments with at most so many bytes of data.
+            pub fn for_segments_of(mut self, bytes: u32) -> Extensions {
+                self.peer_window.set_segment(bytes);
+                self
+            }
+        }
+
         impl Extension for Extensions {
             fn is_enabled(&self) -> bool {
                 self.any

@@ -109,7 +109,7 @@ impl Connection {
         self.ecn.on_syn(syn);
         // Options are taken off what fits (RFC 6691).
         let peer_mss = u32::from(syn.mss.unwrap_or(DEFAULT_MSS)).max(LEAST_MSS);
-        self.sender.on_mss(peer_mss.min(self.config.largest_payload()) - self.data_option_bytes());
+        self.sender.on_mss(peer_mss.min(self.largest_payload) - self.data_option_bytes());
         self.sender.window.on_syn(self.sender.una, syn.window);
     }
 
@@ -133,7 +133,7 @@ impl Connection {
             seq: self.sender.initial,
             flags: TcpFlags::SYN | self.ecn.syn_flags(answering),
             window: self.receiver.window_size().min(65_535) as u16,
-            mss: Some(self.config.largest_payload().min(65_495) as u16),
+            mss: Some(self.largest_payload.min(65_495) as u16),
             window_scale: offers(self.config.window_scaling, scaling).then_some(self.handshake.window_shift),
             sack_permitted: offers(self.config.sack, self.handshake.sack),
             timestamps: offers(self.config.timestamps, self.timestamps.agreed).then(|| self.timestamps.option(now)),

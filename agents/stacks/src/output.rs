@@ -7,7 +7,7 @@ use crate::connection::{Connection, State};
 use crate::extensions::{Extension, Outgoing};
 use crate::scoreboard::SackSender;
 use crate::seq::Offset;
-use crate::wire::{Segment, IP_HEADER, MOST_OPTIONS, TCP_HEADER};
+use crate::wire::{Segment, MOST_OPTIONS};
 
 /// SACK blocks on an ack at most: three, as in ton III-A.
 const MOST_SACK_BLOCKS: u32 = 3;
@@ -62,8 +62,8 @@ impl Connection {
     fn data_packet(&mut self, now: Time, at: Offset, length: u64) -> Packet {
         let mut segment = self.header(now, true);
         // SACK blocks take room from the data of a full segment.
-        let headers = IP_HEADER + TCP_HEADER + self.data_option_bytes() + segment.sack_bytes();
-        let length = length.min(u64::from(self.config.packet_bytes - headers));
+        let options = self.data_option_bytes() + segment.sack_bytes();
+        let length = length.min(u64::from(self.largest_payload - options));
         let data_end = at + length;
         segment.seq = self.sender.initial.at(at);
         segment.payload = length as u32;

@@ -79,8 +79,8 @@ pub(crate) struct WindowProbe {
 }
 
 impl Sender {
-    pub fn new(config: &Arc<Config>, initial: SeqNumber, source: Source) -> Sender {
-        let mss = config.largest_payload();
+    /// `mss`: bytes of data in a full segment, until the handshake has settled it.
+    pub fn new(config: &Arc<Config>, mss: u32, initial: SeqNumber, source: Source) -> Sender {
         Sender {
             source,
             initial,

@@ -2,6 +2,7 @@
 
 mod pair;
 
+use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::TcpFlags;
 use backchannel_core::time::Time;
 use backchannel_core::traits::Endpoint;
@@ -26,6 +27,24 @@ fn a_transfer_opens_sends_and_closes_on_both_sides() {
             assert_eq!((end.counts().sent, end.counts().received), (sent(number), sent(1 - number)), "{}", entry.name);
         }
         assert_eq!(pair.client().counts().retransmitted, 0, "{}", entry.name);
+    }
+}
+
+/// Every stack over IPv6 on a path that does it all: the stream arrives in segments of 20 bytes less.
+#[test]
+fn a_stream_arrives_over_ipv6() {
+    for entry in entries() {
+        let config = stack(entry.name, &[]);
+        let path = Path { loss: 0.02, damage: 0.02, twice: 0.02, jitter_ms: 10, ..CLEAN };
+        let source = Source::new(Content::Pattern(7), Some(100_000));
+        let server = (config.clone(), Source::silent());
+        let mut pair = Pair::over(IpVersion::V6, (config.clone(), source), server, path, 7, 7);
+        pair.run(600);
+        assert_eq!(difference(&pair.received[1], 7, 100_000), None, "{}", entry.name);
+        let largest = pair.log.iter().map(|(_, _, segment)| 60 + segment.payload + segment.option_bytes()).max();
+        assert_eq!(largest, Some(config.packet_bytes), "{}", entry.name);
+        let syn = pair.log[0].2;
+        assert_eq!(syn.mss, Some(config.packet_bytes as u16 - 60), "{}", entry.name);
     }
 }
 

@@ -2,13 +2,11 @@
 
 use std::net::IpAddr;
 
-use backchannel_core::packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags, TcpOverIpv4};
+use backchannel_core::packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags, TcpOverIpv4, TcpOverIpv6};
 
 pub use crate::sack_blocks::SackBlocks;
 use crate::seq::SeqNumber;
 
-/// Bytes of an IPv4 header without options.
-pub const IP_HEADER: u32 = 20;
 /// Bytes of a TCP header without options.
 pub const TCP_HEADER: u32 = 20;
 /// Bytes that the timestamp option takes, padding included.
@@ -173,9 +171,8 @@ impl Segment {
     /// The packet that carries it. Zeros follow `payload`, up to the segment's payload length.
     ///
     /// # Panics
-    /// When addresses are not IPv4, or `payload` is longer than the segment: defects of the caller.
+    /// When the addresses are of two families, or `payload` is longer than the segment: defects of the caller.
     pub fn packet(&self, id: u64, flow: FlowKey, payload: &[u8]) -> Packet {
-        let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) else { panic!("the research stack speaks IPv4") };
         let options = self.options();
         let tcp = Tcp {
             seq: self.seq.0,
@@ -186,6 +183,9 @@ impl Segment {
             header: (TCP_HEADER as usize + options.padded().len()) as u8,
             sack_blocks: self.sack.len() as u8,
             marks: self.marks,
+        };
+        let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) else {
+            return self.packet_v6(id, flow, tcp, &options, payload);
         };
         let segment = TcpOverIpv4 {
             src: (src, flow.src_port),
@@ -198,6 +198,15 @@ impl Segment {
             data: payload,
         };
         segment.packet(id)
+    }
+
+    #[cold]
+    fn packet_v6(&self, id: u64, flow: FlowKey, tcp: Tcp, options: &Options, data: &[u8]) -> Packet {
+        let (IpAddr::V6(src), IpAddr::V6(dst)) = (flow.src, flow.dst) else {
+            panic!("the addresses of {flow:?} are of two families")
+        };
+        let (src, dst) = ((src, flow.src_port), (dst, flow.dst_port));
+        TcpOverIpv6 { src, dst, tcp, ecn: self.ecn, options: options.padded(), data }.packet(id)
     }
 
     fn options(&self) -> Options {
@@ -271,10 +280,12 @@ impl Options {
 mod tests {
     use super::*;
     use backchannel_core::packet::{fold, ones_sum};
+    use backchannel_core::IpVersion;
     use proptest::prelude::*;
 
-    fn flow() -> FlowKey {
-        FlowKey { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 4000, dst_port: 5001 }
+    fn flow(ip: IpVersion) -> FlowKey {
+        let address = |last| ip.address([10, 0, 0, last].into());
+        FlowKey { src: address(1), dst: address(2), src_port: 4000, dst_port: 5001 }
     }
 
     fn any_segment() -> impl Strategy<Value = Segment> {
@@ -308,18 +319,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(segment in any_segment(), given in 0usize..3000) {
+        fn what_is_written_is_read(segment in any_segment(), given in 0usize..3000, is_v6: bool) {
+            let flow = flow(if is_v6 { IpVersion::V6 } else { IpVersion::V4 });
             let bytes: Vec<u8> = (0..given.min(segment.payload as usize)).map(|i| i as u8).collect();
-            let packet = segment.packet(1, flow(), &bytes);
+            let packet = segment.packet(1, flow, &bytes);
             prop_assert!(packet.checksum_ok());
-            prop_assert_eq!(packet.flow(), Some(flow()));
+            prop_assert_eq!(packet.flow(), Some(flow));
+            let headers = if is_v6 { 60 } else { 40 };
+            prop_assert_eq!(packet.len(), headers + packet.tcp_options().len() as u32 + segment.payload);
             prop_assert_eq!(Segment::read(&packet), Some(segment));
             // Zeros stand for real bytes: the packet with them spelled out has the same checksum.
             let whole = Packet::from_bytes(1, packet.to_vec());
             prop_assert!(whole.checksum_ok());
             // The headers that were not parsed are those that parsing finds.
             prop_assert_eq!((whole.flow(), whole.transport()), (packet.flow(), packet.transport()));
-            prop_assert_eq!((whole.ecn(), fold(ones_sum(&whole.bytes()[..20]))), (segment.ecn, 0xffff));
+            prop_assert_eq!(whole.ecn(), segment.ecn);
+            prop_assert!(is_v6 || fold(ones_sum(&whole.bytes()[..20])) == 0xffff);
         }
 
         #[test]
@@ -330,8 +345,11 @@ mod tests {
 
     #[test]
     fn a_wrong_checksum_is_no_segment() {
-        let mut packet = Segment { payload: 100, flags: TcpFlags::ACK, ..Segment::default() }.packet(1, flow(), &[]);
-        packet.damage_checksum();
-        assert_eq!(Segment::read(&packet), None);
+        let segment = Segment { payload: 100, flags: TcpFlags::ACK, ..Segment::default() };
+        for ip in [IpVersion::V4, IpVersion::V6] {
+            let mut packet = segment.packet(1, flow(ip), &[]);
+            packet.damage_checksum();
+            assert_eq!(Segment::read(&packet), None);
+        }
     }
 }

@@ -125,8 +125,8 @@ enum Kind {
     },
 }
 
-/// IP and UDP headers of IPv4.
-const HEADERS: u32 = 28;
+/// Header of UDP.
+const UDP_HEADER: u32 = 8;
 /// Fixed header of RTP (RFC 3550 5.1).
 const RTP_HEADER: u32 = 12;
 
@@ -263,6 +263,16 @@ impl Kind {
         let number = |name| checked.number(name).expect("validated: it has a default or is required");
         let spacing = |bytes: f64| service_time(bytes as u64 * 8, number("rate_bps") as u64);
         let rng = rng::stream(seed, &format!("workload/{}", flow.name));
+        let headers = flow.ip.header_bytes() + UDP_HEADER;
+        let datagram_bytes = |bytes: f64| {
+            if bytes as u32 <= headers {
+                let (version, bytes) = (u8::from(flow.ip), bytes as u32);
+                return Err(wrong(format!(
+                    "packet_bytes is {bytes}, and must be more than {headers} over IPv{version}"
+                )));
+            }
+            Ok(bytes as u32)
+        };
         Ok(match flow.kind.as_str() {
             "command" => {
                 let why = "a command needs real packets: use emulated, virtual-kernel or physical";
@@ -270,7 +280,7 @@ impl Kind {
             }
             "cbr" => {
                 let bytes = number("packet_bytes");
-                Kind::Datagrams { every: spacing(bytes), packet_bytes: bytes as u32, echoed: false }
+                Kind::Datagrams { every: spacing(bytes), packet_bytes: datagram_bytes(bytes)?, echoed: false }
             }
             "on-off" => {
                 let bytes = number("write_bytes");
@@ -296,14 +306,14 @@ impl Kind {
             }
             "probe" => Kind::Datagrams {
                 every: Duration::from_secs_f64(number("interval_s")),
-                packet_bytes: number("packet_bytes") as u32,
+                packet_bytes: datagram_bytes(number("packet_bytes"))?,
                 echoed: true,
             },
             "call" => {
                 let rate_bps = if checked.text("codec") == Some("g729") { 8_000.0 } else { 64_000.0 };
                 let frame_s = number("frame_s");
                 let speech = (rate_bps * frame_s / 8.0).round() as u32;
-                let packet_bytes = speech + RTP_HEADER + HEADERS;
+                let packet_bytes = speech + RTP_HEADER + headers;
                 Kind::Datagrams { every: Duration::from_secs_f64(frame_s), packet_bytes, echoed: false }
             }
             "transactions" => {

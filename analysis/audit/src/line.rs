@@ -2,6 +2,8 @@
 
 use backchannel_core::scenario::{DirectionSpec, LinkSpec, Options};
 
+use backchannel_core::ip::IpVersion;
+
 use crate::records::Record;
 
 /// Bytes that header compression saves per TCP header (asym 4.2.1): 40 become 6.
@@ -44,17 +46,18 @@ pub(crate) struct Line {
 pub(crate) struct Size {
     pub(crate) bytes: u32,
     pub(crate) compressible: bool,
-    pub(crate) pure_ack: bool,
+    pub(crate) compressible_ack: bool,
     pub(crate) options_bytes: u32,
 }
 
 impl From<&Record> for Size {
     fn from(record: &Record) -> Size {
-        let tcp = record.tcp;
+        let (tcp, is_v4) = (record.tcp, record.key.ip() == IpVersion::V4);
         Size {
             bytes: record.bytes,
-            compressible: tcp.is_some_and(|tcp| !tcp.opens_or_closes),
-            pure_ack: tcp.is_some_and(|tcp| tcp.pure_ack),
+            // RFC 1144 compresses headers of IPv4 only.
+            compressible: is_v4 && tcp.is_some_and(|tcp| !tcp.opens_or_closes),
+            compressible_ack: is_v4 && tcp.is_some_and(|tcp| tcp.pure_ack),
             options_bytes: tcp.map_or(0, |tcp| tcp.options_bytes),
         }
     }
@@ -124,13 +127,13 @@ impl Line {
         let compressed = match self.compression {
             Compression::None => false,
             Compression::Sizes => size.compressible,
-            Compression::AckSizes => size.pure_ack,
+            Compression::AckSizes => size.compressible_ack,
         };
         if compressed {
             bytes -= CSLIP_SAVES;
         }
         // A packet that compression of acks leaves alone is sent with its options.
-        if self.free_options && (self.compression != Compression::AckSizes || size.pure_ack) {
+        if self.free_options && (self.compression != Compression::AckSizes || size.compressible_ack) {
             bytes -= size.options_bytes;
         }
         let bits = u128::from(bytes) * u128::from(self.bits_per_byte);

@@ -1,8 +1,9 @@
 //! Reads the capture of one interface: the packets that depart into the link and those that arrive from it.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
+use backchannel_core::ip::{ipv4_of, IpVersion};
 use backchannel_core::pcap::for_each_ip_packet;
 use backchannel_core::plan::{parse_subnet, Interface, NodePlan};
 
@@ -23,9 +24,11 @@ pub(crate) struct Record {
 /// What identifies a packet at both ends of a link. Policies and error models change none of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
+    ip: IpVersion,
+    /// Source and destination; under IPv6 the IPv4 addresses of the same interfaces.
     addresses: [u8; 8],
     protocol: u8,
-    /// Identification, flags and fragment offset.
+    /// Identification, flags and fragment offset; under IPv6 the flow label.
     fragment: [u8; 4],
     bytes: u32,
     /// Start of the transport header without its checksum: ports; of TCP, sequence and acknowledgement number.
@@ -33,10 +36,16 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// Addresses, protocol and ports.
-    pub(crate) fn flow(&self) -> ([u8; 8], u8, [u8; 4]) {
+    /// Version of IP, addresses, protocol and ports.
+    pub(crate) fn flow(&self) -> (IpVersion, [u8; 8], u8, [u8; 4]) {
         let [a, b, c, d, ..] = self.transport;
-        (self.addresses, self.protocol, if matches!(self.protocol, TCP | UDP) { [a, b, c, d] } else { [0; 4] })
+        let ports = if matches!(self.protocol, TCP | UDP) { [a, b, c, d] } else { [0; 4] };
+        (self.ip, self.addresses, self.protocol, ports)
+    }
+
+    /// Version of IP.
+    pub(crate) fn ip(&self) -> IpVersion {
+        self.ip
     }
 }
 
@@ -64,10 +73,13 @@ pub(crate) fn read(path: &Path, node: &NodePlan, interface: &Interface) -> Resul
     let routes = Routes::new(node)?;
     let (mut ends, mut is_cut) = (Ends::default(), false);
     for_each_ip_packet(path, |time_ns, packet| {
-        if packet.first().is_none_or(|byte| byte >> 4 != 4) {
-            return;
-        }
-        let Some(record) = record(time_ns, packet) else {
+        let record = match packet.first().map(|byte| byte >> 4) {
+            Some(4) => record(time_ns, packet),
+            Some(6) if is_foreign(packet) => return,
+            Some(6) => record_v6(time_ns, packet),
+            _ => return,
+        };
+        let Some(record) = record else {
             is_cut = true;
             return;
         };
@@ -88,13 +100,12 @@ pub(crate) fn read(path: &Path, node: &NodePlan, interface: &Interface) -> Resul
 }
 
 fn record(time_ns: i64, packet: &[u8]) -> Option<Record> {
-    let be16 = |at: usize| packet.get(at..at + 2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
     let ip_header = usize::from(packet[0] & 15) * 4;
-    let bytes = u32::from(be16(2)?);
-    let protocol = *packet.get(9)?;
-    let mut key = Key {
+    let bytes = u32::from(be16(packet, 2)?);
+    let key = Key {
+        ip: IpVersion::V4,
         addresses: packet.get(12..20)?.try_into().ok()?,
-        protocol,
+        protocol: *packet.get(9)?,
         fragment: packet.get(4..8)?.try_into().ok()?,
         bytes,
         transport: [0; 12],
@@ -103,6 +114,41 @@ fn record(time_ns: i64, packet: &[u8]) -> Option<Record> {
     if u16::from_be_bytes([key.fragment[2], key.fragment[3]]) & 0x1fff != 0 {
         return Some(Record { time_ns, bytes, key, checksum: 0, tcp: None });
     }
+    transport_record(time_ns, packet, ip_header, key)
+}
+
+/// The same of a packet of IPv6. Hosts of a testbed send neither extension headers nor fragments.
+fn record_v6(time_ns: i64, packet: &[u8]) -> Option<Record> {
+    let header: &[u8; 40] = packet.first_chunk()?;
+    let [src, dst] = addresses(header).map(|address| address.and_then(ipv4_of));
+    let ([a, b, c, d], [e, f, g, h]) = (src?.octets(), dst?.octets());
+    let key = Key {
+        ip: IpVersion::V6,
+        addresses: [a, b, c, d, e, f, g, h],
+        protocol: header[6],
+        fragment: [0, header[1] & 0x0f, header[2], header[3]],
+        bytes: u32::from(be16(packet, 4)?) + IpVersion::V6.header_bytes(),
+        transport: [0; 12],
+    };
+    transport_record(time_ns, packet, header.len(), key)
+}
+
+/// Whether a packet of IPv6 is none between hosts of the testbed, such as a report of group memberships.
+fn is_foreign(packet: &[u8]) -> bool {
+    let Some(header) = packet.first_chunk() else { return false };
+    addresses(header).into_iter().flatten().any(|address| ipv4_of(address).is_none())
+}
+
+fn addresses(header: &[u8; 40]) -> [Option<Ipv6Addr>; 2] {
+    [8, 24].map(|at| header[at..].first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets)))
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
+}
+
+fn transport_record(time_ns: i64, packet: &[u8], ip_header: usize, mut key: Key) -> Option<Record> {
+    let Key { bytes, protocol, .. } = key;
     let transport = packet.get(ip_header..)?;
     let (identified, checksum_at) = match protocol {
         TCP => (0..12, 16),
@@ -111,7 +157,7 @@ fn record(time_ns: i64, packet: &[u8]) -> Option<Record> {
     };
     let part = transport.get(identified)?;
     key.transport[..part.len()].copy_from_slice(part);
-    let checksum = be16(ip_header + checksum_at)?;
+    let checksum = be16(packet, ip_header + checksum_at)?;
     let tcp = if protocol == TCP {
         let header = u32::from(transport[12] >> 4) * 4;
         let (flags, has_data) = (transport[13], bytes > ip_header as u32 + header);
@@ -156,5 +202,40 @@ impl Routes {
                 .iter()
                 .find(|(subnet, length, _)| matches(*subnet, *length))
                 .is_some_and(|(_, _, name)| name == interface)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backchannel_core::packet::build::Segment;
+
+    #[test]
+    fn a_packet_of_ipv6_is_recorded_by_the_interfaces_it_is_between() {
+        let segment = Segment { ip: IpVersion::V6, payload: 7, ..Segment::default() };
+        let bytes = segment.packet().to_vec();
+        let record = record_v6(5, &bytes).unwrap();
+        assert_eq!((record.bytes, record.key.addresses), (67, [10, 0, 0, 1, 10, 0, 0, 2]));
+        assert_eq!(record.key.transport[..8], bytes[40..48]);
+        assert_eq!(record.checksum, u16::from_be_bytes([bytes[56], bytes[57]]));
+        assert!(!record.tcp.unwrap().pure_ack && !is_foreign(&bytes));
+        let ack = record_v6(5, &Segment { payload: 0, ..segment }.packet().to_vec()).unwrap();
+        assert!(ack.tcp.unwrap().pure_ack);
+        assert!(record_v6(5, &bytes[..50]).is_none(), "cut");
+        let mut report = bytes;
+        report[24..40].copy_from_slice(&"ff02::16".parse::<Ipv6Addr>().unwrap().octets());
+        assert!(is_foreign(&report));
+    }
+
+    #[test]
+    fn a_mark_of_congestion_changes_no_key() {
+        for ip in [IpVersion::V4, IpVersion::V6] {
+            let mut packet = Segment { ip, ecn: true, ..Segment::default() }.packet();
+            let key =
+                |bytes: &[u8]| if ip == IpVersion::V4 { record(0, bytes) } else { record_v6(0, bytes) }.unwrap().key;
+            let before = key(packet.bytes());
+            assert!(packet.set_congestion_experienced());
+            assert_eq!(key(packet.bytes()), before);
+        }
     }
 }

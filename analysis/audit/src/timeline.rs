@@ -1,7 +1,9 @@
 //! The timeline of a line: when each packet could leave at the earliest, when it left, and the rate between departures.
 
+use backchannel_core::ip::IpVersion;
 use backchannel_core::report::Lateness;
 use backchannel_core::service_rate::ServiceRate;
+use rustc_hash::FxHashSet;
 
 use crate::line::{Line, Size};
 use crate::pairs::Pairs;
@@ -71,8 +73,12 @@ fn slots(direction: &Direction<'_>, line: &Line, pairs: &Pairs) -> Vec<Slot> {
         left_ns: direction.left[out].time_ns,
         service_ns: line.service_ns(Size::from(&direction.entered[origin])),
     });
+    // Events do not tell the version of IP, but acks of both seldom have one length.
+    let of_ipv6 = direction.entered.iter().filter(|record| record.key.ip() == IpVersion::V6);
+    let of_ipv6: FxHashSet<u32> = of_ipv6.map(|record| record.bytes).collect();
     let lost = direction.events.iter().filter(|event| event.event == "lost").map(|event| {
-        let size = Size { bytes: event.bytes, compressible: false, pure_ack: event.pure_ack, options_bytes: 0 };
+        let compressible_ack = event.pure_ack && !of_ipv6.contains(&event.bytes);
+        let size = Size { bytes: event.bytes, compressible: false, compressible_ack, options_bytes: 0 };
         Slot { origin: None, entered_ns: None, left_ns: event.at_ns, service_ns: line.service_ns(size) }
     });
     let mut slots: Vec<Slot> = delivered.chain(lost).collect();

@@ -7,6 +7,7 @@
 pub mod command;
 pub mod event;
 pub mod exchange;
+pub mod ip;
 pub mod packet;
 pub mod pcap;
 pub mod plan;
@@ -21,6 +22,7 @@ pub mod time;
 pub mod traits;
 
 pub use event::{Event, EventKind, Events};
+pub use ip::IpVersion;
 pub use packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags, Transport};
 pub use time::{service_time, Time};
 pub use traits::{Delivery, Endpoint, Link, Middlebox, Policy, Port, Side};

@@ -14,12 +14,14 @@ mod edit;
 mod parse;
 mod sack;
 mod segment;
+mod segment_v6;
 #[cfg(test)]
 mod tests;
 
 use bytes::Bytes;
 pub use edit::{fold, ones_sum};
 pub use segment::TcpOverIpv4;
+pub use segment_v6::TcpOverIpv6;
 
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

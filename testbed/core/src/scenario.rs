@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::command::CommandSpec;
+use crate::ip::IpVersion;
 use crate::time::Time;
 use crate::traits::Port;
 
@@ -248,6 +249,9 @@ pub struct Flow {
     pub bytes: Option<u64>,
     /// Port of the receiver.
     pub port: u16,
+    /// Version of IP that it uses: 4 or 6.
+    #[serde(default, skip_serializing_if = "IpVersion::is_v4")]
+    pub ip: IpVersion,
     /// Stack options of this flow that override those of its hosts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stack: Options,

@@ -159,16 +159,17 @@ impl Transmitter {
             Compression::Sizes => {
                 let plain = TcpFlags::SYN | TcpFlags::FIN | TcpFlags::RST;
                 // RFC 1144 does not compress segments that open or close a connection.
-                let fits = packet.tcp().is_some_and(|tcp| !tcp.flags.any(plain));
+                let fits = is_ipv4(&packet) && packet.tcp().is_some_and(|tcp| !tcp.flags.any(plain));
                 (framed(self.framing, &packet, idle) - if fits { CSLIP_SAVES } else { 0 }, None)
             }
             Compression::AckSizes => {
-                let saved = if packet.is_pure_ack() { CSLIP_SAVES } else { 0 };
+                let saved = if packet.is_pure_ack() && is_ipv4(&packet) { CSLIP_SAVES } else { 0 };
                 (framed(self.framing, &packet, idle) - saved, None)
             }
         };
         // Packets that are not compressed here keep their options.
-        let is_uncompressed = matches!(self.compression, Compression::AckSizes) && !packet.is_pure_ack();
+        let is_compressed = packet.is_pure_ack() && is_ipv4(&packet);
+        let is_uncompressed = matches!(self.compression, Compression::AckSizes) && !is_compressed;
         let free = if self.free_options && !is_uncompressed { packet.tcp_options().len() as u64 } else { 0 };
         ((bytes + self.extra_bytes - free) * self.bits_per_byte, Flying { packet, compressed })
     }
@@ -181,6 +182,11 @@ impl Transmitter {
             ..self.headers
         })
     }
+}
+
+/// RFC 1144 compresses headers of IPv4 only.
+fn is_ipv4(packet: &Packet) -> bool {
+    packet.bytes().first().is_some_and(|first| first >> 4 == 4)
 }
 
 /// Bytes of a packet whose header is not compressed.

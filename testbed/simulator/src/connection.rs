@@ -92,7 +92,9 @@ pub(crate) fn flow_config(stack: Option<&Named>, flow: &Flow) -> Result<Config, 
             options.insert(key.clone(), value.clone());
         }
     }
-    stack_config(name, &options).map_err(|why| format!("flow '{}': {why}", flow.name))
+    stack_config(name, &options)
+        .and_then(|config| config.fits(flow.ip).map(|()| config))
+        .map_err(|why| format!("flow '{}': {why}", flow.name))
 }
 
 /// A sample as a line takes no more bytes, as a rule.

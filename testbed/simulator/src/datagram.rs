@@ -1,32 +1,57 @@
 //! UDP packets of simulated flows.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
-use backchannel_core::packet::{fold, ones_sum, Packet};
+use backchannel_core::ip::IpVersion;
+use backchannel_core::packet::{fold, ones_sum, FlowKey, Packet};
+
+const UDP_HEADER: u32 = 8;
+const PROTOCOL: u8 = 17;
+const HOP_LIMIT: u8 = 64;
+
+/// Bytes of the headers of a flow's UDP packets.
+pub(crate) fn headers_of(flow: FlowKey) -> u32 {
+    IpVersion::of(flow.src).header_bytes() + UDP_HEADER
+}
 
 /// A UDP packet of `length` bytes, headers included. Its data are zeros.
-pub(crate) fn datagram(id: u64, from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), length: u32) -> Packet {
-    let zeros = length - 28;
-    let mut bytes = Vec::with_capacity(28);
-    bytes.extend([0x45, 0]);
-    bytes.extend((length as u16).to_be_bytes());
-    bytes.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
-    bytes.extend(from.0.octets());
-    bytes.extend(to.0.octets());
-    let checksum = !fold(ones_sum(&bytes));
-    bytes[10..12].copy_from_slice(&checksum.to_be_bytes());
-    let udp_length = (length - 20) as u16;
-    for word in [from.1, to.1, udp_length, 0] {
+pub(crate) fn datagram(id: u64, flow: FlowKey, length: u32) -> Packet {
+    let headers = headers_of(flow);
+    let mut bytes = Vec::with_capacity(headers as usize);
+    let udp_length = (length - headers + UDP_HEADER) as u16;
+    match (flow.src, flow.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            bytes.extend([0x45, 0]);
+            bytes.extend((length as u16).to_be_bytes());
+            bytes.extend([0, 0, 0x40, 0, HOP_LIMIT, PROTOCOL, 0, 0]);
+            bytes.extend(src.octets());
+            bytes.extend(dst.octets());
+            let checksum = !fold(ones_sum(&bytes));
+            bytes[10..12].copy_from_slice(&checksum.to_be_bytes());
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            bytes.extend([0x60, 0, 0, 0]);
+            bytes.extend(udp_length.to_be_bytes());
+            bytes.extend([PROTOCOL, HOP_LIMIT]);
+            bytes.extend(src.octets());
+            bytes.extend(dst.octets());
+        }
+        _ => unreachable!("a flow has one version of IP"),
+    }
+    for word in [flow.src_port, flow.dst_port, udp_length, 0] {
         bytes.extend(word.to_be_bytes());
     }
-    // Zeros add nothing to the sum. The pseudo-header has addresses, protocol and length (RFC 768).
-    let sum = ones_sum(&bytes[12..]) + 17 + u64::from(udp_length);
+    // Zeros add nothing to the sum. The pseudo-header has addresses, which end the IP header, protocol and length (RFC 768,
+    // RFC 8200 8.1).
+    let addresses = if flow.src.is_ipv4() { 12 } else { 8 };
+    let sum = ones_sum(&bytes[addresses..]) + u64::from(PROTOCOL) + u64::from(udp_length);
     let checksum = match !fold(sum) {
         0 => 0xffff,
         sum => sum,
     };
-    bytes[26..28].copy_from_slice(&checksum.to_be_bytes());
-    Packet::with_zeros(id, bytes, zeros)
+    let at = headers as usize - 2;
+    bytes[at..].copy_from_slice(&checksum.to_be_bytes());
+    Packet::with_zeros(id, bytes, length - headers)
 }
 
 #[cfg(test)]
@@ -36,11 +61,20 @@ mod tests {
 
     #[test]
     fn a_datagram_is_one_of_its_length_with_right_checksums() {
-        let packet = datagram(1, (Ipv4Addr::new(10, 0, 0, 1), 5), (Ipv4Addr::new(10, 0, 0, 2), 6), 211);
-        assert_eq!(packet.len(), 211);
-        assert_eq!(*packet.transport(), Transport::Udp { payload: 183 });
-        assert_eq!(fold(ones_sum(&packet.bytes()[..20])), 0xffff);
-        let pseudo = ones_sum(&packet.bytes()[12..20]) + 17 + 191;
-        assert_eq!(fold(ones_sum(&packet.bytes()[20..]) + pseudo), 0xffff);
+        for (ip, payload) in [(IpVersion::V4, 183), (IpVersion::V6, 163)] {
+            let address = |last| ip.address([10, 0, 0, last].into());
+            let flow = FlowKey { src: address(1), dst: address(2), src_port: 5, dst_port: 6 };
+            let packet = datagram(1, flow, 211);
+            assert_eq!((packet.len(), packet.flow()), (211, Some(flow)));
+            assert_eq!(*packet.transport(), Transport::Udp { payload });
+            assert_eq!(packet.to_vec().len(), 211);
+            let (at, addresses) = if ip == IpVersion::V4 { (20, 12..20) } else { (40, 8..40) };
+            let pseudo = ones_sum(&packet.bytes()[addresses]) + 17 + u64::from(payload + 8);
+            assert_eq!(fold(ones_sum(&packet.bytes()[at..]) + pseudo), 0xffff);
+            match ip {
+                IpVersion::V4 => assert_eq!(fold(ones_sum(&packet.bytes()[..20])), 0xffff),
+                IpVersion::V6 => assert_eq!(packet.bytes()[4..8], [0, 171, 17, 64]),
+            }
+        }
     }
 }

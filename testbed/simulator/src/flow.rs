@@ -1,9 +1,10 @@
 //! State of a flow during a simulation.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use backchannel_core::exchange::Exchanges;
-use backchannel_core::packet::FlowKey;
+use backchannel_core::ip::ipv4_of;
+use backchannel_core::packet::{FlowKey, Packet};
 
 use backchannel_workloads::Application;
 
@@ -11,6 +12,26 @@ use backchannel_workloads::Application;
 pub(crate) const FIRST_EPHEMERAL: u16 = 40_000;
 /// Source port of the second connection of a flow; further ones count up from here.
 const FIRST_FURTHER: u16 = 10_000;
+
+/// IPv4 address of the interface to which a packet is addressed, over either version of IP; `None` if there is none.
+#[inline(always)]
+pub(crate) fn destination(packet: &Packet) -> Option<Ipv4Addr> {
+    match packet.destination() {
+        Some(IpAddr::V4(address)) => Some(address),
+        // By value: a reference to the packet would keep it in memory.
+        other => other.and_then(v4),
+    }
+}
+
+/// IPv4 address of the interface that has an address; `None` if no interface has it.
+#[cold]
+#[inline(never)]
+fn v4(address: IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(address) => ipv4_of(address),
+    }
+}
 
 /// A flow's application and what it has done.
 pub(crate) struct FlowState {
@@ -57,22 +78,34 @@ impl FlowState {
     }
 }
 
-/// A [`FlowKey`] as one number, which hashes faster. Simulated networks are IPv4 only.
+/// A [`FlowKey`] as one number, which hashes faster: ports, the nodes' IPv4 addresses, and whether the flow uses IPv6.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct FlowKeyV4(u128);
 
 impl FlowKeyV4 {
-    /// Not the key of any flow: ports and addresses take 96 bits.
+    /// Not the key of any flow, which takes 97 bits.
     pub(crate) const NONE: FlowKeyV4 = FlowKeyV4(u128::MAX);
 }
 
 impl From<FlowKey> for FlowKeyV4 {
     fn from(flow: FlowKey) -> FlowKeyV4 {
-        let address = |address: IpAddr| match address {
-            IpAddr::V4(address) => u128::from(u32::from(address)),
-            IpAddr::V6(_) => 0,
-        };
+        let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) else { return FlowKeyV4::over_ipv6(flow) };
+        FlowKeyV4::of(src, dst, flow)
+    }
+}
+
+impl FlowKeyV4 {
+    #[inline(always)]
+    fn of(src: Ipv4Addr, dst: Ipv4Addr, flow: FlowKey) -> FlowKeyV4 {
+        let address = |address: Ipv4Addr| u128::from(u32::from(address));
         let ports = u128::from(flow.src_port) << 16 | u128::from(flow.dst_port);
-        FlowKeyV4(address(flow.src) << 64 | address(flow.dst) << 32 | ports)
+        FlowKeyV4(address(src) << 64 | address(dst) << 32 | ports)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn over_ipv6(flow: FlowKey) -> FlowKeyV4 {
+        let (Some(src), Some(dst)) = (v4(flow.src), v4(flow.dst)) else { return FlowKeyV4::NONE };
+        FlowKeyV4(1 << 96 | FlowKeyV4::of(src, dst, flow).0)
     }
 }

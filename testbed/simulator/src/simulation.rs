@@ -4,7 +4,7 @@ mod flows;
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use backchannel_core::exchange;
@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 use crate::connection::{flow_config, HostConnection, Role};
 use crate::counters::Counters;
 use crate::event_queue::{Event, EventQueue};
-use crate::flow::{FlowKeyV4, FlowState, FIRST_EPHEMERAL};
+use crate::flow::{destination, FlowKeyV4, FlowState, FIRST_EPHEMERAL};
 use crate::input::Input;
 use crate::node::{self, Attachment, Egress, NextHop, Node};
 use crate::processing::{Processing, Stage};
@@ -230,7 +230,7 @@ impl<'a> Simulation<'a> {
     /// Puts a packet on the link towards its destination. Without a route it is discarded.
     #[inline]
     fn forward(&mut self, node: usize, packet: Packet) {
-        let Some(IpAddr::V4(destination)) = packet.destination() else { return };
+        let Some(destination) = destination(&packet) else { return };
         match self.nodes[node].next_hop(destination) {
             NextHop::Interface(egress) => self.transmit(node, egress, packet),
             NextHop::Local | NextHop::Unreachable => {}
@@ -317,7 +317,7 @@ impl<'a> Simulation<'a> {
 
     /// A packet arrives at a node: forwards it, or delivers it once the host has processed it.
     fn receive(&mut self, node: usize, mut packet: Packet) {
-        let Some(IpAddr::V4(destination)) = packet.destination() else { return };
+        let Some(destination) = destination(&packet) else { return };
         let receiver = &mut self.nodes[node];
         match receiver.next_hop(destination) {
             NextHop::Local => match &mut receiver.processing {
@@ -337,7 +337,6 @@ impl<'a> Simulation<'a> {
     /// Hands a packet to its connection, or to the flow that it opens one for.
     fn deliver(&mut self, node: usize, packet: Packet) {
         let Some(flow) = packet.flow() else { return };
-        let IpAddr::V4(destination) = flow.dst else { return };
         let own = FlowKeyV4::from(flow.reversed());
         // Most hosts have one connection, and a comparison costs less than a look-up.
         let (latest, number) = self.nodes[node].latest_connection;
@@ -350,6 +349,7 @@ impl<'a> Simulation<'a> {
             host.connection.on_segment(self.now, &packet);
             return self.drive(number);
         }
+        let Some(destination) = destination(&packet) else { return };
         let Some(&number) = self.listening.get(&(destination, flow.dst_port)) else { return };
         let Transport::Udp { payload } = *packet.transport() else {
             return self.accept(number, node, flow, &packet);

@@ -98,6 +98,21 @@ fn a_host_that_does_not_read_stops_the_other_one_at_the_bound() {
     assert_eq!(world.hosts[0].as_ref().unwrap().counts().retransmitted, 0, "a closed window loses nothing");
 }
 
+/// Each part has segments of the size that the other host offers over IPv6.
+#[test]
+fn connections_over_ipv6_are_split() {
+    let address = |last| IpVersion::V6.address([10, 0, 0, last].into());
+    let flow = FlowKey { src: address(1), dst: address(2), ..flow() };
+    let (hop, source) = (Hop { loss: 0.05, ..CLEAN }, Source::new(Content::Pattern(3), Some(300_000)));
+    let split = split(&SPLIT_SMART, json!({}));
+    let mut world = World::bulk_over(flow, split, &plain(), source, [CLEAN, hop], 3);
+    world.run(600.0);
+    assert_eq!((world.received[1], world.end(0)), (300_000, Some(End::Finished)));
+    assert_eq!(world.hosts[0].as_ref().unwrap().counts().retransmitted, 0, "losses are the box's affair");
+    let offered = |who: &str| world.log.iter().find(|(_, name, _)| *name == who).and_then(|(_, _, syn)| syn.mss);
+    assert_eq!((offered("fixed"), offered("box-b")), (Some(980), Some(980)));
+}
+
 #[test]
 fn losses_on_the_air_are_the_boxs_affair() {
     let hop = Hop { loss: 0.05, ..CLEAN };

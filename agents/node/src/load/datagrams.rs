@@ -18,16 +18,15 @@ use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use super::{run_time, Arrivals, ReceiveArgs, SendArgs};
 use crate::reports::{self, LoadReceiveReport, LoadSendReport, Outcome};
 use crate::signals::{stopped, LONGEST_WAIT_NS};
-use crate::socket::is_transient;
+use crate::socket::{any_port_towards, is_transient, udp_headers};
 
-/// Headers of UDP over IPv4.
-const HEADERS: usize = 28;
 /// Length of the packet's number.
 const NUMBER: usize = 8;
 
 /// Sends the packets, and receives what the receiver returns until a signal arrives.
 pub(super) fn send(args: &SendArgs, flow: &Flow, mut application: Application) -> Result<(), String> {
-    let socket = UdpSocket::bind("0.0.0.0:0").map_err(|error| format!("cannot create a socket: {error}"))?;
+    let socket =
+        UdpSocket::bind(any_port_towards(args.to)).map_err(|error| format!("cannot create a socket: {error}"))?;
     socket.connect(args.to).map_err(|error| format!("cannot reach {}: {error}", args.to))?;
     prepare(&socket)?;
     // No transport reports anything, so this file has no lines, as in simulation.
@@ -49,7 +48,7 @@ pub(super) fn send(args: &SendArgs, flow: &Flow, mut application: Application) -
             let (action, next) = application.act(at);
             due = next;
             if let Action::Datagram(length) = action {
-                let mut payload = vec![0; length as usize - HEADERS];
+                let mut payload = vec![0; length as usize - udp_headers(args.to)];
                 let number = exchanges.begin(run_time(args.run_begins_ns), u64::from(length));
                 payload[..NUMBER].copy_from_slice(&(number as u64).to_be_bytes());
                 match socket.send(&payload) {

@@ -13,7 +13,7 @@ use crate::socket::TcpSocket;
 
 /// Receives until a signal arrives, or until the flow's size has.
 pub(super) fn receive(args: &ReceiveArgs, flow: &Flow, application: &Application) -> Result<(), String> {
-    let listener = TcpSocket::new(&args.workload.socket)?;
+    let listener = TcpSocket::new(&args.workload.socket, args.listen)?;
     listener.listen(args.listen).map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
     eprintln!("ready on {}", args.listen);
     let mut receiver =
@@ -50,7 +50,7 @@ impl Receiver<'_> {
         if stopped() {
             return Ok(());
         }
-        let socket = TcpSocket::new(&args.workload.socket)?;
+        let socket = TcpSocket::new(&args.workload.socket, args.sender)?;
         socket.connect(args.sender).map_err(|error| format!("cannot connect to {}: {error}", args.sender))?;
         let mut stream = Stream::new(socket, 0, false);
         stream.left = bytes;

@@ -24,7 +24,7 @@ pub(super) fn send(args: &SendArgs, flow: &Flow, application: Application) -> Re
     let listener = match application.request_bytes() {
         None => None,
         Some(_) => {
-            let listener = TcpSocket::new(&args.workload.socket)?;
+            let listener = TcpSocket::new(&args.workload.socket, args.listen)?;
             listener.listen(args.listen).map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
             Some(listener)
         }
@@ -122,7 +122,7 @@ impl Sender<'_> {
     fn connect(&mut self, bytes: Option<u64>, silent: bool) -> Result<(), String> {
         let to = self.args.to;
         let failed = |error| format!("cannot connect to {to}: {error}");
-        let socket = TcpSocket::new(&self.args.workload.socket)?;
+        let socket = TcpSocket::new(&self.args.workload.socket, self.args.to)?;
         socket.connect(to).map_err(failed)?;
         let port = socket.local_port().map_err(failed)?;
         let mut stream = Stream::new(socket, port, false);

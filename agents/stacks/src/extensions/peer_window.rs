@@ -32,7 +32,9 @@ pub(super) struct PeerWindow {
 struct Limits {
     max_delack: u32,
     min_acks_per_win: u32,
-    rcvbuf_segments: u32,
+    receive_buffer_bytes: u64,
+    /// Bytes of data in a segment without options.
+    segment_bytes: u32,
 }
 
 impl PeerWindow {
@@ -40,17 +42,26 @@ impl PeerWindow {
         let limits = Limits {
             max_delack: config.max_delack_segments,
             min_acks_per_win: config.min_acks_per_win,
-            rcvbuf_segments: (config.receive_buffer_bytes / u64::from(config.largest_payload().max(1))) as u32,
+            receive_buffer_bytes: config.receive_buffer_bytes,
+            segment_bytes: config.packet_bytes,
         };
         let limits = (config.ack_rule == AckRule::AccPeerwin).then_some(limits);
         PeerWindow { sends: config.peerwin, limits, reported: None }
+    }
+
+    /// Sets the size of a segment, which depends on the headers in front of it.
+    pub(super) fn set_segment(&mut self, bytes: u32) {
+        if let Some(limits) = &mut self.limits {
+            limits.segment_bytes = bytes;
+        }
     }
 }
 
 impl Limits {
     /// Segments an ack stands for. The paper does not say how to round: down, and at least 1.
     fn delack(self, peerwin: u32) -> u32 {
-        let w = peerwin.min(self.rcvbuf_segments);
+        let rcvbuf_segments = self.receive_buffer_bytes / u64::from(self.segment_bytes.max(1));
+        let w = peerwin.min(rcvbuf_segments as u32);
         self.max_delack.min(w / self.min_acks_per_win).max(1)
     }
 }
@@ -92,9 +103,9 @@ mod tests {
 
     #[test]
     fn section_nine_presets_give_five_acks_a_window_up_to_eight_segments() {
-        let limits = Limits { max_delack: 8, min_acks_per_win: 5, rcvbuf_segments: 100 };
+        let limits = Limits { max_delack: 8, min_acks_per_win: 5, receive_buffer_bytes: 146_000, segment_bytes: 1460 };
         assert_eq!([1, 4, 5, 10, 20, 39, 40, 200].map(|w| limits.delack(w)), [1, 1, 1, 2, 4, 7, 8, 8]);
-        let small = Limits { max_delack: 50, rcvbuf_segments: 30, ..limits };
+        let small = Limits { max_delack: 50, receive_buffer_bytes: 30 * 1460, ..limits };
         assert_eq!(small.delack(200), 6, "the receive buffer bounds it");
         let unreported = PeerWindow { sends: false, limits: Some(limits), reported: None };
         assert_eq!(unreported.segments_per_ack(), Some(2));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::Options;
@@ -15,7 +16,12 @@ use crate::{pattern, Connection, Content, SeqNumber, Source};
 pub(super) const MS: u64 = 1_000_000;
 
 pub(super) fn flow() -> FlowKey {
-    FlowKey { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 4000, dst_port: 5001 }
+    flow_over(IpVersion::V4)
+}
+
+pub(super) fn flow_over(ip: IpVersion) -> FlowKey {
+    let address = |last| ip.address([10, 0, 0, last].into());
+    FlowKey { src: address(1), dst: address(2), src_port: 4000, dst_port: 5001 }
 }
 
 pub(super) fn stack(name: &str, options: &[(&str, serde_json::Value)]) -> Config {
@@ -64,9 +70,20 @@ pub(super) struct Pair {
 
 impl Pair {
     pub(super) fn new(client: (Config, Source), server: (Config, Source), path: Path, seed: u64, isn: u32) -> Pair {
+        Pair::over(IpVersion::V4, client, server, path, seed, isn)
+    }
+
+    pub(super) fn over(
+        ip: IpVersion,
+        client: (Config, Source),
+        server: (Config, Source),
+        path: Path,
+        seed: u64,
+        isn: u32,
+    ) -> Pair {
         Pair {
             now: 0,
-            ends: [Some(Connection::connect(client.0, flow(), isn, client.1)), None],
+            ends: [Some(Connection::connect(client.0, flow_over(ip), isn, client.1)), None],
             server: (server.0, isn.wrapping_mul(3), server.1),
             path,
             rng: rng::stream(seed, "path"),
@@ -181,7 +198,8 @@ impl Pair {
         self.learn(to, packet);
         if to == 1 && self.ends[1].is_none() {
             let (config, isn, source) = self.server.clone();
-            self.ends[1] = Connection::accept(config, flow().reversed(), isn, source, packet);
+            let flow = packet.flow().expect("it is TCP").reversed();
+            self.ends[1] = Connection::accept(config, flow, isn, source, packet);
             return;
         }
         let Some(end) = self.ends[to].as_mut() else { return };

@@ -23,6 +23,16 @@ impl Bytes {
     pub(super) fn append(&mut self, data: &[u8]) {
         *self = Bytes::Allocated([&**self, data].concat());
     }
+
+    /// Headers of any length, and then `data`.
+    pub(super) fn of(headers: &[u8], data: &[u8]) -> Bytes {
+        if headers.len() > INLINE_BYTES || !data.is_empty() {
+            return Bytes::Allocated([headers, data].concat());
+        }
+        let mut bytes = Bytes::headers(headers.len());
+        bytes.copy_from_slice(headers);
+        bytes
+    }
 }
 
 impl Deref for Bytes {

@@ -6,9 +6,9 @@ use super::bytes::Bytes;
 use super::{fold, ones_sum, Body, Ecn, FlowKey, Packet, Tcp, Transport};
 
 const IP_HEADER: usize = 20;
-const TCP_HEADER: usize = 20;
-const TIME_TO_LIVE: u8 = 64;
-const PROTOCOL: u8 = 6;
+pub(super) const TCP_HEADER: usize = 20;
+pub(super) const TIME_TO_LIVE: u8 = 64;
+pub(super) const PROTOCOL: u8 = 6;
 
 /// The fields of a TCP segment over IPv4.
 #[derive(Clone, Copy, Debug)]
@@ -82,11 +82,7 @@ impl TcpOverIpv4<'_> {
     /// The IP header in words of 32 bits, as RFC 791 3.1 draws it.
     #[inline]
     fn ip_words(&self) -> [u32; IP_HEADER / 4] {
-        let ecn = match self.ecn {
-            Ecn::NotCapable => 0,
-            Ecn::Capable => 2,
-            Ecn::Experienced => 3,
-        };
+        let ecn = ecn_bits(self.ecn);
         let length = IP_HEADER as u16 + self.tcp_length();
         let mut words = [
             0x4500_0000 | ecn << 16 | u32::from(length),
@@ -100,29 +96,51 @@ impl TcpOverIpv4<'_> {
         words
     }
 
-    /// The TCP header in words of 32 bits, as RFC 9293 3.1 draws it.
+    /// The TCP header in words of 32 bits.
     #[inline]
     fn tcp_words(&self) -> [u32; TCP_HEADER / 4] {
-        let Tcp { seq, ack, flags, window, marks, .. } = self.tcp;
-        let offset = (TCP_HEADER + self.options.len()) as u32 / 4;
-        let mut words = [
-            u32::from(self.src.1) << 16 | u32::from(self.dst.1),
-            seq,
-            ack,
-            offset << 28 | u32::from(marks) << 24 | u32::from(flags.0) << 16 | u32::from(window),
-            0,
-        ];
-        // Zeros add nothing to the sum, but the length in the pseudo header counts them.
         let addresses = sum(&[u32::from(self.src.0), u32::from(self.dst.0)]);
         let pseudo_header = addresses + u64::from(PROTOCOL) + u64::from(self.tcp_length());
-        let mut checked = pseudo_header + sum(&words);
-        for part in [self.options, self.data] {
-            if !part.is_empty() {
-                checked += ones_sum(part);
-            }
+        tcp_words(&self.tcp, (self.src.1, self.dst.1), self.options, self.data, pseudo_header)
+    }
+}
+
+/// A TCP header in words of 32 bits, as RFC 9293 3.1 draws it. `pseudo_header` is the sum of its 16-bit words.
+#[inline(always)]
+pub(super) fn tcp_words(
+    tcp: &Tcp,
+    ports: (u16, u16),
+    options: &[u8],
+    data: &[u8],
+    pseudo_header: u64,
+) -> [u32; TCP_HEADER / 4] {
+    let Tcp { seq, ack, flags, window, marks, .. } = *tcp;
+    let offset = (TCP_HEADER + options.len()) as u32 / 4;
+    let mut words = [
+        u32::from(ports.0) << 16 | u32::from(ports.1),
+        seq,
+        ack,
+        offset << 28 | u32::from(marks) << 24 | u32::from(flags.0) << 16 | u32::from(window),
+        0,
+    ];
+    // Zeros add nothing to the sum, but the length in the pseudo header counts them.
+    let mut checked = pseudo_header + sum(&words);
+    for part in [options, data] {
+        if !part.is_empty() {
+            checked += ones_sum(part);
         }
-        words[4] = u32::from(!fold(checked)) << 16;
-        words
+    }
+    words[4] = u32::from(!fold(checked)) << 16;
+    words
+}
+
+/// The two bits of a congestion mark in the IP header (RFC 3168 5).
+#[inline]
+pub(super) fn ecn_bits(ecn: Ecn) -> u32 {
+    match ecn {
+        Ecn::NotCapable => 0,
+        Ecn::Capable => 2,
+        Ecn::Experienced => 3,
     }
 }
 

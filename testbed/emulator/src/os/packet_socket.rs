@@ -5,6 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use backchannel_core::ip::IpVersion;
 use libc::c_int;
 use rustix::net::{netdevice, sockopt, RecvFlags, SendFlags};
 use socket2::{Domain, SockAddr, SockFilter, Socket, Type};
@@ -23,8 +24,9 @@ const HOST_BUFFER_BYTES: usize = 1 << 24;
 pub enum Receive {
     /// Every frame, whatever its destination: the interface is promiscuous.
     Everything,
-    /// TCP segments to this port over IPv4, with the time of arrival ([`PacketSocket::receive_stamped`]).
-    TcpTo(u16),
+    /// TCP segments to this port over one version of IP, with the time of arrival ([`PacketSocket::receive_stamped`]). Over IPv6
+    /// those behind extension headers are not received.
+    TcpTo(IpVersion, u16),
 }
 
 /// A packet socket that does not block.
@@ -63,11 +65,19 @@ impl PacketSocket {
                 socket_option::set(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &promiscuous)?;
                 libc::ETH_P_ALL
             }
-            Receive::TcpTo(port) => {
+            Receive::TcpTo(ip, port) => {
                 sockopt::set_socket_recv_buffer_size_force(&socket, HOST_BUFFER_BYTES)?;
                 socket_option::stamp_arrivals(&socket)?;
-                socket.attach_filter(&tcp_port_filter(layer, port))?;
-                libc::ETH_P_IP
+                match ip {
+                    IpVersion::V4 => {
+                        socket.attach_filter(&tcp_port_filter(layer, port))?;
+                        libc::ETH_P_IP
+                    }
+                    IpVersion::V6 => {
+                        socket.attach_filter(&tcp_port_filter_v6(layer, port))?;
+                        libc::ETH_P_IPV6
+                    }
+                }
             }
         };
         socket.bind(&link_address(protocol as u16, index)?)?;
@@ -188,6 +198,24 @@ fn tcp_port_filter(layer: LinkLayer, port: u16) -> [SockFilter; 7] {
     ]
 }
 
+/// The same over IPv6.
+fn tcp_port_filter_v6(layer: LinkLayer, port: u16) -> [SockFilter; 6] {
+    const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+    const LOAD_HALF: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
+    const EQUALS: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    let ip = layer.header_len() as u32;
+    let step = |code: u32, k: u32, jf: u8| SockFilter::new(code as u16, 0, jf, k);
+    [
+        step(LOAD_BYTE, ip + 6, 0),
+        step(EQUALS, libc::IPPROTO_TCP as u32, 3),
+        step(LOAD_HALF, ip + IpVersion::V6.header_bytes() + 2, 0),
+        step(EQUALS, u32::from(port), 1),
+        step(RETURN, u32::MAX, 0),
+        step(RETURN, 0, 0),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::OwnedFd;
@@ -216,12 +244,7 @@ mod tests {
         let (sender, receiver) = UnixDatagram::pair().unwrap();
         let receiver = Socket::from(OwnedFd::from(receiver));
         receiver.attach_filter(&tcp_port_filter(layer, 5001)).unwrap();
-        receiver.set_nonblocking(true).unwrap();
-        let accepted = |frame: &[u8]| {
-            // A rejected frame fails to be sent, or is not received.
-            let _ = sender.send(&frame[ETHERNET_HEADER - layer.header_len()..]);
-            rustix::net::recv(&receiver, &mut [0u8; 256][..], RecvFlags::empty()).ok().map(|(length, _)| length)
-        };
+        let accepted = |frame: &[u8]| accepted(layer, &sender, &receiver, frame);
         for header_bytes in [20, 24, 60] {
             let wanted = frame(libc::IPPROTO_TCP, header_bytes, 5001);
             assert_eq!(accepted(&wanted), Some(wanted.len() - ETHERNET_HEADER + layer.header_len()));
@@ -229,5 +252,33 @@ mod tests {
             assert_eq!(accepted(&frame(libc::IPPROTO_UDP, header_bytes, 5001)), None);
         }
         assert_eq!(accepted(&frame(libc::IPPROTO_TCP, 20, 5001)[..30]), None);
+    }
+
+    /// Length of what comes through the filter of a socket.
+    fn accepted(layer: LinkLayer, sender: &UnixDatagram, receiver: &Socket, frame: &[u8]) -> Option<usize> {
+        receiver.set_nonblocking(true).unwrap();
+        // A rejected frame fails to be sent, or is not received.
+        let _ = sender.send(&frame[ETHERNET_HEADER - layer.header_len()..]);
+        rustix::net::recv(receiver, &mut [0u8; 256][..], RecvFlags::empty()).ok().map(|(length, _)| length)
+    }
+
+    #[test]
+    fn the_filter_of_ipv6_accepts_segments_to_its_port() {
+        for layer in [LinkLayer::Ethernet, LinkLayer::Bare] {
+            let (sender, receiver) = UnixDatagram::pair().unwrap();
+            let receiver = Socket::from(OwnedFd::from(receiver));
+            receiver.attach_filter(&tcp_port_filter_v6(layer, 5001)).unwrap();
+            let accepted = |protocol: i32, to_port: u16, length: usize| {
+                let mut frame = [0; 14 + 40 + 20];
+                frame[14] = 0x60;
+                frame[14 + 6] = protocol as u8;
+                frame[14 + 40 + 2..][..2].copy_from_slice(&to_port.to_be_bytes());
+                accepted(layer, &sender, &receiver, &frame[..length])
+            };
+            assert_eq!(accepted(libc::IPPROTO_TCP, 5001, 74), Some(60 + layer.header_len()));
+            assert_eq!(accepted(libc::IPPROTO_TCP, 5002, 74), None);
+            assert_eq!(accepted(libc::IPPROTO_UDP, 5001, 74), None);
+            assert_eq!(accepted(libc::IPPROTO_TCP, 5001, 57), None);
+        }
     }
 }

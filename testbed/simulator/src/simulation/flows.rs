@@ -1,7 +1,5 @@
 //! Flows and their connections: what applications do, and what connections do after each event.
 
-use std::net::IpAddr;
-
 use backchannel_core::packet::{FlowKey, Packet};
 use backchannel_core::rng;
 use backchannel_core::traits::Endpoint;
@@ -10,7 +8,7 @@ use backchannel_workloads::Action;
 
 use super::Simulation;
 use crate::connection::{flow_config, write_samples, HostConnection, Role};
-use crate::datagram::datagram;
+use crate::datagram::{datagram, headers_of};
 use crate::event_queue::Event;
 use crate::flow::{FlowKeyV4, FlowState, FIRST_EPHEMERAL};
 
@@ -38,14 +36,15 @@ impl Simulation<'_> {
                 }
             }
             Action::Datagram(length) => {
-                flow.datagram_bytes_sent += u64::from(length) - 28;
-                let (from, to, port) = (flow.from, flow.to, self.input.scenario.workload[number].port);
-                let source = (self.nodes[from].addresses[0], FIRST_EPHEMERAL + number as u16);
+                let (from, to) = (flow.from, flow.to);
+                let key = self.key(number, (from, FIRST_EPHEMERAL + number as u16), to);
+                let flow = &mut self.flows[number];
+                flow.datagram_bytes_sent += u64::from(length - headers_of(key));
                 self.next_id += 1;
                 if let Some(exchanges) = &mut flow.exchanges {
                     self.datagrams.insert(self.next_id, (number, exchanges.begin(self.now, u64::from(length))));
                 }
-                let packet = datagram(self.next_id, source, (self.nodes[to].addresses[0], port), length);
+                let packet = datagram(self.next_id, key, length);
                 self.send(from, packet);
             }
         }
@@ -59,12 +58,11 @@ impl Simulation<'_> {
             exchanges.arrive(exchange, self.now);
         }
         let Some(key) = packet.flow().filter(|_| flow.application.is_echoed()) else { return };
-        let (IpAddr::V4(src), IpAddr::V4(dst)) = (key.src, key.dst) else { return };
         self.next_id += 1;
         if let Some(exchange) = exchange {
             self.datagrams.insert(self.next_id, exchange);
         }
-        let echo = datagram(self.next_id, (dst, key.dst_port), (src, key.src_port), packet.len());
+        let echo = datagram(self.next_id, key.reversed(), packet.len());
         self.send(node, echo);
     }
 
@@ -101,6 +99,13 @@ impl Simulation<'_> {
         self.open(number, Role::RequestSender, (to, FIRST_EPHEMERAL + number as u16), from, source, "request")
     }
 
+    /// Addresses and ports of what a node sends from a port for a flow to another node.
+    fn key(&self, number: usize, (from, src_port): (usize, u16), to: usize) -> FlowKey {
+        let flow = &self.input.scenario.workload[number];
+        let address = |node: usize| flow.ip.address(self.nodes[node].addresses[0]);
+        FlowKey { src: address(from), dst: address(to), src_port, dst_port: flow.port }
+    }
+
     fn open(
         &mut self,
         number: usize,
@@ -111,12 +116,7 @@ impl Simulation<'_> {
         isn_label: &str,
     ) {
         let flow = &self.input.scenario.workload[number];
-        let key = FlowKey {
-            src: self.nodes[from].addresses[0].into(),
-            dst: self.nodes[to].addresses[0].into(),
-            src_port,
-            dst_port: flow.port,
-        };
+        let key = self.key(number, (from, src_port), to);
         let config = match flow_config(self.nodes[from].stack.as_ref(), flow) {
             Ok(config) => config,
             Err(why) => return self.fail(why),

@@ -69,7 +69,19 @@ impl World {
     /// The fixed host sends `bytes`, the mobile host receives them.
     pub(super) fn bulk(split: SplitConnection, config: &Config, bytes: u64, hops: [Hop; 2], seed: u64) -> World {
         let source = Source::new(Content::Pattern(seed), Some(bytes));
-        let client = Connection::connect(config.clone(), flow(), 1000, source);
+        World::bulk_over(flow(), split, config, source, hops, seed)
+    }
+
+    /// The fixed host sends what `source` has, over the version of IP that the addresses of `flow` have.
+    pub(super) fn bulk_over(
+        flow: FlowKey,
+        split: SplitConnection,
+        config: &Config,
+        source: Source,
+        hops: [Hop; 2],
+        seed: u64,
+    ) -> World {
+        let client = Connection::connect(config.clone(), flow, 1000, source);
         let mut world = World::new(split, client, 0, hops, seed);
         world.listens[1] = Some((config.clone(), 77_000, Source::silent()));
         world
@@ -182,7 +194,7 @@ impl World {
         match (&mut self.hosts[host], &self.listens[host]) {
             (Some(connection), _) => connection.on_segment(self.now, packet),
             (None, Some((config, iss, source))) => {
-                let back = if host == 0 { flow() } else { flow().reversed() };
+                let back = packet.flow().expect("it is TCP").reversed();
                 self.hosts[host] = Connection::accept(config.clone(), back, *iss, source.clone(), packet);
             }
             (None, None) => {

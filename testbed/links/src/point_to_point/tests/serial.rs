@@ -1,6 +1,7 @@
 //! Serial lines: header compression, framing, and the buffer of a modem.
 
 use super::*;
+use backchannel_core::ip::IpVersion;
 
 #[test]
 fn compressed_headers_take_six_bytes_and_those_of_syn_fin_and_rst_forty() {
@@ -17,6 +18,27 @@ fn compressed_headers_take_six_bytes_and_those_of_syn_fin_and_rst_forty() {
     assert_eq!(link.usage(0).line_bits, (6 + 966 + 3 * 40) * 8);
     let bad = json!({"queue": {"name": "droptail"}, "options": {"header_compression": "vj"}});
     assert!(crate::build(&spec(bad), 1).err().expect("refused").contains("header_compression"));
+}
+
+/// RFC 1144 has no form for IPv6, so such packets cross every line whole.
+#[test]
+fn no_header_of_ipv6_is_compressed() {
+    for compression in ["cslip", "cslip-acks", "rfc1144"] {
+        let free = compression != "rfc1144";
+        let options = json!({"header_compression": compression, "free_options": free});
+        let mut link = crate::build(&modem(options, json!({})), 1).unwrap();
+        let mut events = Events::default();
+        for payload in [0, 500, 0, 500] {
+            let segment = Segment { ip: IpVersion::V6, payload, ..Segment::default() };
+            link.submit(Time::ZERO, 0, segment.packet(), &mut events);
+        }
+        let out = drain(&mut *link, &mut events);
+        assert_eq!(link.usage(0).line_bits, (2 * 60 + 2 * 560) * 8, "{compression}");
+        assert_eq!(out.len(), 4);
+        if let Some(headers) = link.usage(0).headers {
+            assert_eq!(headers, Headers { as_they_are: 4, ..Headers::default() });
+        }
+    }
 }
 
 /// A line of 28.8 kbit/s with these options in its forward direction.
