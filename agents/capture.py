@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from agents.errors import AgentError
@@ -80,7 +81,7 @@ def parse_counts(interface: str, path: str, stderr: str) -> CaptureCounts:
 
 
 class Capture:
-    """A tcpdump that captures when the constructor returns.
+    """A tcpdump that captures when the constructor returns. `prefix` is words that run it in another namespace.
 
     Raises:
         AgentError: tcpdump is missing, ended, or did not start within `timeout_s`.
@@ -94,6 +95,7 @@ class Capture:
         rate_bps: float | None = None,
         timeout_s: float = 10.0,
         virtual_time: bool = False,
+        prefix: Sequence[str] = (),
     ) -> None:
         self.interface = interface
         self._ask_s = ASK_IN_VIRTUAL_TIME_S if virtual_time else ASK_S
@@ -102,7 +104,7 @@ class Capture:
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    command(interface, path, snaplen, ring_bytes(rate_bps, snaplen), virtual_time),
+                    [*prefix, *command(interface, path, snaplen, ring_bytes(rate_bps, snaplen), virtual_time)],
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
                 )  # fmt: skip
         except FileNotFoundError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from testbed.addressing import Plan, both, make_plan, next_hop
 from testbed.errors import TestbedError
@@ -16,11 +16,21 @@ def direction_name(port: int) -> str:
 
 
 class Routes:
-    """The routes of the run's network."""
+    """The routes of the run's network.
 
-    def __init__(self, plan: Plan) -> None:
+    Args:
+        plan: the network.
+        nodes: node of each address that packets have, where that is not the plan's: of devices behind a node, or of
+            networks that others addressed.
+    """
+
+    def __init__(self, plan: Plan, nodes: Mapping[str, str] | None = None) -> None:
         self._plan = plan
         self._owner = {address: end for ends in plan.links.values() for end in ends for address in both(end.address)}
+        planned = {name: end for name, node in plan.nodes.items() for end in node.interfaces[:1]}
+        for address, name in (nodes or {}).items():
+            if name in planned and (address not in self._owner or self._owner[address].node != name):
+                self._owner[address] = planned[name]
         self._paths: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
 
     def path(self, source: str, target: str) -> list[tuple[str, str, str]]:
@@ -37,7 +47,9 @@ class Routes:
         return self.path(self._plan.nodes[source].address, self._plan.nodes[target].address)
 
     def _hops(self, node: str, target: str) -> Iterator[tuple[str, str, str]]:
-        goal = self._owner[target].node
+        goal = next(
+            name for name, entry in self._plan.nodes.items() if target in [end.address for end in entry.interfaces]
+        )
         for _ in range(len(self._plan.nodes)):
             if node == goal:
                 return

@@ -40,6 +40,7 @@ _COMMANDS = {
     "plan": _Command("run:plan", "Show the runs of a campaign and the expected time"),
     "run": _Command("run:run", "Run a campaign"),
     "shell": _Command("shell:shell", "Run a shell or any command behind an emulated line", passes_on=True),
+    "gateway": _Command("gateway:gateway", "Connect devices behind an interface through an emulated line"),
     "results": _Command("inspect:results", "Show results of campaigns"),
     "serve": _Command("services:serve", "Show results in a browser"),
     "runner": _Command("services:runner", "Run campaigns that are requested on the site"),

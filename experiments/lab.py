@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from experiments.testbeds import OnProgress, TestbedFactory
 from testbed import image, node_binary
 from testbed.cell import topology_key
 from testbed.cellmain import FOLDER, private_memory_folder
+from testbed.collection import ANSIBLE, link_collection
 from testbed.errors import HostLost, TestbedError, Unavailable
 from testbed.host_agents import HostAccess
 from testbed.host_testbed import HostTestbed
@@ -36,7 +36,6 @@ from testbed.placement import Placement
 from testbed.scenario import Scenario
 from testbed.tunnels import SshTunnel
 
-ANSIBLE = node_binary.ROOT / "ansible"
 #: Options of ssh (ansible/ansible.cfg) without connections that are kept or shared.
 FRESH_CONNECTIONS = "-o ControlMaster=no -o ControlPath=none -o BatchMode=yes -o ServerAliveInterval=5"
 NEEDS_INVENTORY = "the physical backend needs a lab's inventory: --inventory FILE"
@@ -55,17 +54,6 @@ def topology(inventory_: inventory.Inventory, file: Path | None) -> Path:
             [Problem(0, "campaign", "this field is missing; it names the campaign file with the topology")],
         )
     return chosen.absolute()
-
-
-def link_collection() -> Path:
-    """Links the folder `ansible` as the collection backchannel.testbed. Returns an entry of Ansible's search path."""
-    collections = node_binary.ROOT / ".cache" / "collections"
-    link = collections / "ansible_collections" / "backchannel" / "testbed"
-    if not link.is_symlink():
-        link.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            link.symlink_to(ANSIBLE)
-    return collections
 
 
 def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str]) -> int:

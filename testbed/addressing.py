@@ -317,8 +317,8 @@ def over(address: str, ip: int) -> str:
 
 
 def both(address: str) -> tuple[str, ...]:
-    """An interface's addresses over both versions; an address that is not of IPv4 has no other."""
-    return (address,) if ":" in address else (address, ipv6_of(address))
+    """An interface's addresses over both versions; one that is not of IPv4, or is empty, has no other."""
+    return (address, ipv6_of(address)) if "." in address and ":" not in address else (address,)
 
 
 def with_port(address: str, port: int) -> str:
@@ -367,7 +367,7 @@ def ip_batch(node: NodePlan) -> list[str]:
     for address, mac, name in node.neighbours:
         lines.append(f"neighbour replace {address} lladdr {mac} dev {name} nud permanent")
     for route in node.routes:
-        lines.append(_route_line(route))
+        lines.append(route_line(route))
     return lines
 
 
@@ -380,7 +380,7 @@ def ipv6_batch(node: NodePlan) -> list[str]:
         f"neighbour replace {ipv6_of(address)} lladdr {mac} dev {name} nud permanent"
         for address, mac, name in node.neighbours
     ]
-    return [*lines, *(_route_line(_over_ipv6(route)) for route in node.routes)]
+    return [*lines, *(route_line(_over_ipv6(route)) for route in node.routes)]
 
 
 def _over_ipv6(route: Route) -> Route:
@@ -405,15 +405,16 @@ def controller_routes(node: NodePlan, controller: str, ip: int = 4) -> list[str]
             f"src {address} congctl {controller}"
             for address, name in ends
         ]
-        return [*to_links, *(f"{_route_line(_over_ipv6(route))} congctl {controller}" for route in node.routes)]
+        return [*to_links, *(f"{route_line(_over_ipv6(route))} congctl {controller}" for route in node.routes)]
     connected = [
         f"route replace {subnet(end)} dev {end.name} proto kernel scope link src {end.address} congctl {controller}"
         for end in node.interfaces
     ]
-    return [*connected, *(f"{_route_line(route)} congctl {controller}" for route in node.routes)]
+    return [*connected, *(f"{route_line(route)} congctl {controller}" for route in node.routes)]
 
 
-def _route_line(route: Route) -> str:
+def route_line(route: Route) -> str:
+    """A route as a line for `ip -batch`."""
     source = f" src {route.source}" if route.source else ""
     return f"route replace {route.subnet} via {route.via} dev {route.interface}{source}"
 
@@ -429,15 +430,21 @@ def interfaces(plan: Plan) -> tuple[InterfaceReport, ...]:
     )
 
 
-def as_json(plan: Plan) -> dict[str, Any]:
-    """A network as `backchannel-node simulate` reads it: interfaces and routes of each node."""
+def as_json(plan: Plan, more: Mapping[str, Sequence[Route]] | None = None) -> dict[str, Any]:
+    """A network as `backchannel-node simulate` and `audit` read it: interfaces and routes of each node.
+
+    Args:
+        plan: the network.
+        more: further routes of nodes.
+    """
     return {
         name: {
             "interfaces": [
                 {"name": end.name, "link": end.link, "end": end.end, "address": end.address} for end in node.interfaces
             ],
             "routes": [
-                {"subnet": route.subnet, "via": route.via, "interface": route.interface} for route in node.routes
+                {"subnet": route.subnet, "via": route.via, "interface": route.interface}
+                for route in (*node.routes, *(more or {}).get(name, ()))
             ],
         }
         for name, node in plan.nodes.items()

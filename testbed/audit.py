@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from testbed import node_binary
-from testbed.addressing import as_json, make_plan
+from testbed.addressing import Route, as_json, make_plan
 from testbed.report import Report
 from testbed.scenario import PYTHON_ONLY, Scenario
 
 
-def audited(scenario: Scenario, report: Report, folder: Path, **more: Any) -> Report:
+def audited(
+    scenario: Scenario, report: Report, folder: Path, routes: Mapping[str, Sequence[Route]] | None = None, **more: Any
+) -> Report:
     """The report with an audit of every link.
 
     Args:
         scenario: of the run.
         report: of the run, without an audit.
         folder: the run's files; its captures are not compressed yet.
+        routes: of nodes, beyond those of the scenario.
         more: further fields of the request, for tests.
 
     Raises:
@@ -30,7 +34,7 @@ def audited(scenario: Scenario, report: Report, folder: Path, **more: Any) -> Re
     else:
         run = {
             "scenario": {key: value for key, value in scenario.as_json().items() if key not in PYTHON_ONLY},
-            "nodes": as_json(make_plan(scenario.nodes, scenario.links)),
+            "nodes": as_json(make_plan(scenario.nodes, scenario.links), routes),
             "t0_epoch_ns": report.t0_epoch_ns,
             "duration_s": scenario.duration_s if report.duration_s is None else report.duration_s,
             **more,

@@ -58,7 +58,8 @@ class EmulatedLink(Link):  # type: ignore[misc]
         **others: Any,
     ) -> None:
         self.spec = spec if isinstance(spec, LinkSpec) else _spec(node1, node2, spec)
-        self._emulator = emulator or Emulator.shared()
+        #: That serves the link.
+        self.emulator = emulator or Emulator.shared()
         self._seed = seed
         others.setdefault("intf", TapIntf)
         super().__init__(node1, node2, **others)
@@ -80,12 +81,17 @@ class EmulatedLink(Link):  # type: ignore[misc]
             LinkEnd(node1.pid, intfname1, addr1 or None),
             LinkEnd(node2.pid, intfname2, addr2 or None),
         ]
-        self._emulator.add_link(self.spec.replace(ends=(node1.name, node2.name)), ends, self._seed)
+        self.emulator.add_link(self.spec.replace(ends=(node1.name, node2.name)), ends, self._seed)
         return intfname1, intfname2
+
+    def configure(self) -> None:
+        """Sets the link's parameters again. It is empty and its counters are zero afterwards."""
+        ends = (self.intf1.node.name, self.intf2.node.name)
+        self.emulator.configure(self.spec.replace(ends=ends), self._seed)
 
     def delete(self) -> None:
         """Removes the link and its interfaces."""
-        self._emulator.remove_link(self.spec.name)
+        self.emulator.remove_link(self.spec.name)
         super().delete()
 
 

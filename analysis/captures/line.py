@@ -212,7 +212,10 @@ def lines_of(run: RunView, tables: Tables) -> list[CapturedLine]:
     links = run.scenario.links
     if not links:
         return []
-    network = Routes(make_plan(run.scenario.nodes, links))
+    network = Routes(
+        make_plan(run.scenario.nodes, links),
+        {entry.address: entry.node for entry in tables.interfaces if entry.address},
+    )
     return [
         CapturedLine(run, tables, link, port, network)
         for link in links

@@ -13,6 +13,8 @@ from analysis.runs import Flow
 
 #: Share of the latencies that the responsiveness leaves out, the greatest ones.
 TRIMMED = 0.05
+#: Weight of the newest difference in the interarrival jitter (RFC 3550 A.8).
+JITTER_GAIN = 1 / 16
 
 
 def latencies(flow: Flow) -> pl.Series | None:
@@ -98,6 +100,25 @@ def jitter(flow: Flow) -> float | None:
     delays = flow.exchanges.select("seq", delay=pl.col("arrived_s") - pl.col("sent_s")).drop_nulls()
     steps = delays.with_columns(pl.all().diff()).filter(pl.col("seq") == 1)
     return None if steps.is_empty() else float(steps["delay"].abs().mean())  # type: ignore[arg-type]
+
+
+@metric("time", "Interarrival jitter", Flow, "RFC 3550 6.4.1, A.8: at the last arrival", detail=True, better="less")
+def interarrival_jitter(flow: Flow) -> float | None:
+    """What an RTP receiver reports after the last packet, in s.
+
+    In order of arrival, `J += (|D| - J) / 16`. D is the difference of the transit times of a packet and the one before.
+    None with fewer than two arrivals.
+    """
+    if flow.spec.kind not in DATAGRAMS:
+        return None
+    came = flow.exchanges.select("arrived_s", transit=pl.col("arrived_s") - pl.col("sent_s")).drop_nulls()
+    steps = came.sort("arrived_s", maintain_order=True)["transit"].diff().drop_nulls().abs()
+    if steps.is_empty():
+        return None
+    estimate = 0.0
+    for step in steps:
+        estimate += (step - estimate) * JITTER_GAIN
+    return estimate
 
 
 @metric("fraction", "Packet loss", Flow, "RFC 7680; RFC 6673 for packets that are returned", better="less")

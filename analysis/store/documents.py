@@ -113,7 +113,7 @@ class SessionDescription(Part):
 
     #: Profile or campaign.
     label: str
-    #: Empty: an interactive shell.
+    #: Empty: an interactive shell, or none.
     command: tuple[str, ...]
     #: Host of the command.
     host: str
@@ -126,6 +126,8 @@ class SessionDescription(Part):
     changes: tuple[SessionChange, ...] = ()
     #: Flows beyond those that were measured.
     flows_left_out: int = 0
+    #: Interface of the machine whose devices used the lines (`./backchannel gateway`).
+    interface: str | None = None
 
 
 class Versions(Part):

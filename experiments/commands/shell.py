@@ -24,6 +24,22 @@ if TYPE_CHECKING:
 VERBS = ("status", "watch", "set", "enter")
 MEGABYTE = 1_000_000
 
+ProfileOption = Annotated[
+    str, typer.Option("--profile", metavar="NAME", help="Line, as './backchannel list profiles' prints them.")
+]
+NetworkOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--network", metavar="FILE", show_default=False,
+        help="Campaign file whose network to use in place of a profile; of a sweep, its first point.",
+    ),
+]  # fmt: skip
+RecordLimitOption = Annotated[
+    int,
+    typer.Option("--record-limit", metavar="MB", min=1, max=100_000,
+                 help="Size of captures and telemetry (in memory) at which the record ends; the line goes on."),
+]  # fmt: skip
+
 
 def shell(
     words: Annotated[
@@ -35,16 +51,8 @@ def shell(
             show_default=False,
         ),
     ] = None,
-    profile: Annotated[
-        str, typer.Option("--profile", metavar="NAME", help="Line, as './backchannel list profiles' prints them.")
-    ] = "cable-500-10",
-    network: Annotated[
-        Path | None,
-        typer.Option(
-            "--network", metavar="FILE", show_default=False,
-            help="Campaign file whose network to use in place of a profile; of a sweep, its first point.",
-        ),
-    ] = None,
+    profile: ProfileOption = "cable-500-10",
+    network: NetworkOption = None,
     overrides: SetOption = None,
     at: Annotated[
         str | None,
@@ -60,11 +68,7 @@ def shell(
         typer.Option("--time-limit", metavar="SECONDS", min=0.1, show_default=False,
                      help="End the command after this time, with exit status 124. Default: never."),
     ] = None,
-    record_limit: Annotated[
-        int,
-        typer.Option("--record-limit", metavar="MB", min=1, max=100_000,
-                     help="Size of captures and telemetry (in memory) at which the record ends; the line goes on."),
-    ] = 256,
+    record_limit: RecordLimitOption = 256,
     session: Annotated[
         str | None,
         typer.Option("--session", metavar="NAME", help="Which running session status, set and enter concern. "
@@ -121,6 +125,7 @@ def _start(
 ) -> int:  # fmt: skip
     from analysis.store import Store
     from experiments.sessions import program
+    from experiments.sessions.internet import Internet
     from experiments.sessions.plan import plan_session
     from experiments.sessions.session import Session
 
@@ -129,17 +134,17 @@ def _start(
     plan = plan_session(profile, network, overrides, at, internet, secrets.randbits(40))
     store = Store.open(store_location(results))
     store.sweep_incoming()
-    session = Session(plan, store, record_bytes, internet)
+    session = Session(plan, store, record_bytes, Internet() if internet else None)
     if not command:
-        _note(
+        show_note(
             f"this shell runs on host {plan.host}, behind {plan.label}; {_others(plan.host, session)}. "
             "'./backchannel shell watch' in another terminal shows the line, 'exit' ends the session."
         )
         if sys.stderr.isatty():
             sys.stderr.write(f"\033]0;{plan.host} behind {plan.label}\007")
             sys.stderr.flush()
-    ended = session.run(command, time_limit_s, _note)
-    _report(ended, results, as_json)
+    ended = session.run(command, time_limit_s, show_note)
+    report(ended, results, as_json)
     return ended.exit_status
 
 
@@ -148,9 +153,10 @@ def _others(host: str, session: Any) -> str:
     return ", ".join(others)
 
 
-def _report(ended: Ended, results: str, as_json: bool) -> None:
+def report(ended: Ended, results: str, as_json: bool) -> None:
+    """Shows how a session ended."""
     for note in ended.notes:
-        _note(note)
+        show_note(note)
     if ended.landing is None:
         return
     landing = ended.landing
@@ -163,10 +169,11 @@ def _report(ended: Ended, results: str, as_json: bool) -> None:
         return
     verdict = "kept its timing" if not landing.problems else f"did not keep its timing: {landing.problems[0]}"
     shown = "" if results == RESULTS else f" --results {results}"
-    _note(f"the line {verdict}. The session is run {landing.run_id[:8]}: ./backchannel serve{shown} shows it.")
+    show_note(f"the line {verdict}. The session is run {landing.run_id[:8]}: ./backchannel serve{shown} shows it.")
 
 
-def _note(text: str) -> None:
+def show_note(text: str) -> None:
+    """Shows a sentence."""
     typer.echo(f"{exits.MESSAGE_PREFIX}{text}", err=True)
 
 

@@ -7,6 +7,7 @@ answer: {"op": "status"} or {"op": "set", "changes": {"forward": {"rate": "2 Mbi
 from __future__ import annotations
 
 import json
+import os
 import socket
 import socketserver
 import threading
@@ -105,6 +106,14 @@ def running() -> list[str]:
             except OSError:
                 path.unlink(missing_ok=True)
     return found
+
+
+def free_name() -> str:
+    """A name for a new session: this process, and a number if a process of another namespace has that number too."""
+    taken = running()
+    own = str(os.getpid())
+    names = (own, *(f"{own}-{number}" for number in range(2, len(taken) + 2)))
+    return next(name for name in names if name not in taken)
 
 
 def only(name: str | None) -> str:

@@ -40,11 +40,14 @@ class SessionPlan:
     file: str
     #: "field=value" texts that were applied.
     overrides: Sequence[str]
+    #: Network of devices behind the host's node, as CIDR; None: the host is the end.
+    devices: str | None = None
 
 
 def plan_session(
-    profile: str, network: Path | None, overrides: Sequence[str], at: str | None, internet: bool, seed: int
-) -> SessionPlan:
+    profile: str, network: Path | None, overrides: Sequence[str], at: str | None, internet: bool, seed: int,
+    devices: str | None = None,
+) -> SessionPlan:  # fmt: skip
     """Plans a session.
 
     Args:
@@ -54,6 +57,7 @@ def plan_session(
         at: host of the command; default: the client, or else the last host.
         internet: the node at the other end of that host's link forwards to the world.
         seed: of the links' random streams.
+        devices: network of devices for which the host forwards, as CIDR; None: there are none.
 
     Raises:
         CampaignError: lists every problem.
@@ -73,13 +77,14 @@ def plan_session(
         raise _problem("--at", f"there is no host '{host}'; there are: {', '.join(hosts)}")
     gateway = _far_end(scenario, host)
     changes: dict[str, Any] = {"workload": (), "variation": None}
-    if internet:
-        changes["nodes"] = tuple(_as_router(node) if node.name == gateway else node for node in scenario.nodes)
+    routers = [*([gateway] if internet else []), *([host] if devices else [])]
+    if routers:
+        changes["nodes"] = tuple(_as_router(node) if node.name in routers else node for node in scenario.nodes)
     document = {
         key: value for key, value in scenario.replace(**changes).as_json().items() if value is not None
     }  # fmt: skip
     return SessionPlan(
-        label, Scenario.model_validate(document), host, gateway, plan.text, name, overrides=tuple(overrides)
+        label, Scenario.model_validate(document), host, gateway, plan.text, name, tuple(overrides), devices
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -14,7 +15,7 @@ from experiments import collections_of_runs, found_flows
 from experiments.engine import execution, machine
 from experiments.language.backends import EMULATED
 from experiments.language.identity import run_identity
-from experiments.sessions import replay
+from experiments.sessions import outside, replay
 from experiments.sessions.changes import typed
 from experiments.sessions.plan import SessionPlan
 from testbed import fidelity, node_binary
@@ -43,16 +44,56 @@ def land(
         started: seconds since the epoch.
         cpu: shares of the machine's CPUs meanwhile.
     """
+    nodes = _nodes(plan, report)
+
+    def write_replay(scenario: Scenario, described: SessionDescription) -> None:
+        (folder / "replay.yaml").write_text(replay.campaign_text(plan, scenario, described))
+
     scenario = recorded(plan.scenario, description, report)
-    report = audited(scenario, report, folder)
+    routes = outside.routes(plan) if description.internet else None
+    report = audited(scenario, report, folder, routes)
+    collection = Collection(CAMPAIGN, TITLE, ("network", plan.label))
+    return keep(store, scenario, report, description, folder, started, cpu, nodes, collection, write_replay)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Where a run that nobody planned is listed."""
+
+    name: str
+    title: str
+    #: Its point: a field and its value.
+    parameter: tuple[str, str]
+
+
+def keep(
+    store: Store, scenario: Scenario, report: Report, description: SessionDescription, folder: Path, started: float,
+    cpu: Mapping[str, float], nodes: Callable[[str], str | None], collection: Collection,
+    write_more: Callable[[Scenario, SessionDescription], None] | None = None,
+) -> Landing:  # fmt: skip
+    """Measures a record whose flows its captures show, and takes it into the store. Returns what landed.
+
+    Args:
+        store: of the results.
+        scenario: as it was recorded, without flows.
+        report: audited.
+        description: whose packets they were.
+        folder: its files (Store.incoming); it moves into the store.
+        started: seconds since the epoch.
+        cpu: shares of the machine's CPUs meanwhile.
+        nodes: the node of an address; None for one that belongs to none.
+        collection: that lists it.
+        write_more: writes further files to the folder.
+    """
     problems = sentences(fidelity.problems(report, scenario.fidelity))
     labelled = [f"{path.stem}={path}" for path in sorted((folder / "captures").glob("*.pcap"))]
     node_binary.call("trace", "--out", str(folder), *labelled)
     found_flows.orient(folder)
-    report, flows, left_out = _flows(plan, report, folder)
+    report, flows, left_out = _flows(nodes, report, folder)
     scenario = Scenario.model_validate({**scenario.as_json(), "workload": [flow.as_json() for flow in flows]})
     description = description.replace(flows_left_out=left_out)
-    (folder / "replay.yaml").write_text(replay.campaign_text(plan, scenario, description))
+    if write_more is not None:
+        write_more(scenario, description)
     measured = execution.analyse(folder, scenario, report, trace=False)
     manifest = Manifest(**dict(machine.versions())).replace(
         started=started, took_s=description.lasted_s, attempt=1, report=report, unmeasured=tuple(measured.unmeasured),
@@ -63,7 +104,7 @@ def land(
     run_id = run_identity(EMULATED, scenario.as_json())
     landing = Landing(run_id, EMULATED, documents, measured.rows, problems, 1, folder)
     store.land(landing)
-    collections_of_runs.enter(store, EMULATED, CAMPAIGN, TITLE, ("network", plan.label), run_id)
+    collections_of_runs.enter(store, EMULATED, collection.name, collection.title, collection.parameter, run_id)
     return landing
 
 
@@ -89,21 +130,33 @@ def _with_changes(link: LinkSpec, changes: tuple[SessionChange, ...], duration_s
     return LinkSpec.model_validate(document)
 
 
-def _flows(plan: SessionPlan, report: Report, folder: Path) -> tuple[Report, list[Flow], int]:
-    """Flows between nodes, each with all connections to one port. Addresses of the outside are the gateway's."""
-    node_of = {end.address: end.node for end in report.interfaces}
-    near = next(end for end in report.interfaces if end.node == plan.gateway)
+def _nodes(plan: SessionPlan, report: Report) -> Callable[[str], str | None]:
+    """The node of an address: devices count as the host that forwards for them, other addresses as the gateway."""
+    own = {end.address: end.node for end in report.interfaces}
+    behind = None if plan.devices is None else ipaddress.ip_network(plan.devices)
+
+    def node(address: str) -> str | None:
+        parsed = ipaddress.ip_address(address)
+        if address in own or parsed.is_loopback:
+            return own.get(address)
+        return plan.host if behind is not None and parsed in behind else plan.gateway
+
+    return node
+
+
+def _flows(
+    nodes: Callable[[str], str | None], report: Report, folder: Path
+) -> tuple[Report, list[Flow], int]:  # fmt: skip
+    """Flows between nodes, each with all connections to one port. The report names the nodes of further addresses."""
     connections = pl.read_parquet(folder / "connections.parquet")
-    outside = {
-        address
-        for column in ("client", "server")
-        for address in connections[column].unique()
-        if address not in node_of and not ipaddress.ip_address(address).is_loopback
-    }
-    node_of |= dict.fromkeys(outside, plan.gateway)
+    addresses = {address for column in ("client", "server") for address in connections[column].unique()}
+    node_of = {address: node for address in addresses if (node := nodes(address)) is not None}
+    known = {end.address for end in report.interfaces}
+    first = {end.node: end for end in reversed(report.interfaces)}
     more = tuple(
-        InterfaceReport(node=plan.gateway, interface=near.interface, link="", end=0, address=address)
-        for address in sorted(outside)
+        InterfaceReport(node=node, interface=first[node].interface, link="", end=0, address=address)
+        for address, node in sorted(node_of.items())
+        if address not in known
     )
     ends = {name: pl.col(name).replace_strict(node_of, default=None, return_dtype=pl.String) for name in
             ("client", "server")}  # fmt: skip

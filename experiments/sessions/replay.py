@@ -65,7 +65,7 @@ def campaign_text(plan: SessionPlan, scenario: Scenario, description: SessionDes
 
 
 def _kind(plan: SessionPlan, name: str, kind: str) -> str:
-    return "host" if name == plan.gateway else kind
+    return "host" if name in (plan.gateway, plan.host) else kind
 
 
 def _stack(scenario: Scenario, host: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import threading
@@ -15,10 +14,9 @@ from typing import Any
 from analysis.store import Landing, Store
 from analysis.store.documents import SessionChange, SessionDescription
 from experiments.engine import machine
-from experiments.sessions import gateway as gateways
-from experiments.sessions import program, record
+from experiments.sessions import control, program, record
 from experiments.sessions.changes import parse_changes, typed
-from experiments.sessions.control import ControlServer
+from experiments.sessions.outside import Outside
 from experiments.sessions.plan import SessionPlan, studied
 from experiments.sessions.state import DeclaredDirection, SessionState
 from testbed.cell import Cell
@@ -51,32 +49,34 @@ class Session:
         plan: what it runs on.
         store: where its run lands.
         record_bytes: size of captures and telemetry at which the record ends; the lines go on.
-        internet: whether the gateway node reaches the machine's network.
+        outside: what joins its network to others; None: nothing does. The session closes it.
+        interface: of this machine behind which the near node's devices are; None: there are none.
     """
 
-    def __init__(self, plan: SessionPlan, store: Store, record_bytes: int, internet: bool) -> None:
+    def __init__(
+        self, plan: SessionPlan, store: Store, record_bytes: int, outside: Outside | None, interface: str | None = None
+    ) -> None:
         self._plan = plan
         self._store = store
         self._record_bytes = record_bytes
-        self._internet = internet
+        self._outside = outside
+        self._internet = outside is not None
+        self._interface = interface
         self._lock = threading.Lock()
         self._changes: list[SessionChange] = []
         self._report: Report | None = None
         self._started = time.time()
         self._cpu = machine.cpu_seconds()
-        self.name = f"{os.getpid()}"
-        if internet:
-            gateways.require()
+        self.name = control.free_name()
         self._folder = store.incoming(f"shell-{self.name}-{int(self._started)}")
-        self._gateway: gateways.Gateway | None = None
-        self._control: ControlServer | None = None
+        self._control: control.ControlServer | None = None
         self._cell = Cell("the session")
         try:
-            name_server = gateways.NAME_SERVER if internet else None
+            name_server = outside.name_server if outside else None
             self.hosts: Mapping[str, SessionHost] = self._cell.open(plan.scenario, self._folder, name_server)
-            if internet:
-                self._gateway = gateways.Gateway(self._cell.pid, self.hosts[plan.gateway])
-            self._control = ControlServer(self.name, self._answer)
+            if outside:
+                outside.open(self._cell.pid, self.hosts, plan)
+            self._control = control.ControlServer(self.name, self._answer)
         except BaseException:
             self._close()
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -90,15 +90,40 @@ class Session:
             time_limit_s: the command is ended after this time; None: never.
             on_note: shows a sentence at once.
         """
-        notes: list[str] = []
         variables = program.environment(self._plan.label, self._plan.host)
         words = list(command) or program.shell_words(variables)
         host = self.hosts[self._plan.host]
-        status: int | None = None
         entered = program.enter_words(self._cell.pid, host, words, Path.cwd())
-        try:
+
+        def wait() -> int:
             with _Signals() as signals:
-                status = self._wait(program.Program(entered, variables), signals, time_limit_s, on_note)
+                return self._wait(program.Program(entered, variables), signals, time_limit_s, on_note)
+
+        return self._kept(command, wait)
+
+    def hold(
+        self, time_limit_s: float | None, on_note: Callable[[str], None], on_second: Callable[[SessionState], None]
+    ) -> Ended:
+        """Keeps the lines open without a command, until a signal, the time limit or the end of the way outside.
+
+        Args:
+            time_limit_s: of the session; None: none.
+            on_note: shows a sentence at once.
+            on_second: gets the session's state about once a second.
+        """
+
+        def wait() -> int:
+            with _Signals(keyboard_ends=True) as signals:
+                return self._hold(signals, time_limit_s, on_note, on_second)
+
+        return self._kept((), wait)
+
+    def _kept(self, command: Sequence[str], wait: Callable[[], int]) -> Ended:
+        """Waits for the session's end. Then its run lands in the store."""
+        notes: list[str] = []
+        status: int | None = None
+        try:
+            status = wait()
         except TestbedError as error:
             notes.append(str(error))
         landing = None
@@ -129,6 +154,25 @@ class Session:
                 self._bound_record(on_note)
         return status
 
+    def _hold(
+        self, signals: _Signals, time_limit_s: float | None, on_note: Callable[[str], None],
+        on_second: Callable[[SessionState], None],
+    ) -> int:  # fmt: skip
+        began_s = measured_s = time.monotonic()
+        while not signals.ending:
+            now_s = time.monotonic()
+            if time_limit_s is not None and now_s - began_s > time_limit_s:
+                return 0
+            if now_s - measured_s >= MEASURE_S:
+                measured_s = now_s
+                if self._outside is not None and (problem := self._outside.problem()) is not None:
+                    on_note(problem)
+                    return 1
+                self._bound_record(on_note)
+                on_second(self._state())
+            time.sleep(LOOK_S)
+        return 0
+
     def _bound_record(self, on_note: Callable[[str], None]) -> None:
         with self._lock:
             if self._report is not None:
@@ -146,14 +190,14 @@ class Session:
         """Answers another terminal or the site."""
         match request.get("op"):
             case "status":
-                return self._status()
+                return self._state().as_json()
             case "set":
                 return self._set(request.get("words") or (), request.get("link"))
             case "host":
                 return self._host(request.get("node"))
         raise TestbedError("a session answers status, set and host")
 
-    def _status(self) -> dict[str, Any]:
+    def _state(self) -> SessionState:
         with self._lock:
             status = self._cell.status()
             declared = self._declared()
@@ -161,7 +205,7 @@ class Session:
         return SessionState(
             name=self.name, label=self._plan.label, host=self._plan.host, started=self._started, changes=changes,
             declared=declared, passed_s=status.passed_s, recorded_bytes=status.recorded_bytes, links=status.links,
-        ).as_json()  # fmt: skip
+        )  # fmt: skip
 
     def _declared(self) -> dict[str, dict[str, DeclaredDirection]]:
         """What every direction is declared to be now."""
@@ -209,22 +253,27 @@ class Session:
         self._close()
         description = SessionDescription(
             label=self._plan.label, command=tuple(command), host=self._plan.host, internet=self._internet,
-            exit_status=status, lasted_s=round(lasted_s, 6), changes=tuple(self._changes),
+            exit_status=status, lasted_s=round(lasted_s, 6), changes=tuple(self._changes), interface=self._interface,
         )  # fmt: skip
         cpu = machine.cpu_shares(self._cpu, machine.cpu_seconds())
         return record.land(self._store, self._plan, report, description, self._folder, self._started, cpu)
 
     def _close(self) -> None:
-        for part in (self._control, self._gateway, self._cell):
+        for part in (self._control, self._outside, self._cell):
             if part is not None:
                 part.close()
-        self._control = self._gateway = None
+        self._control = self._outside = None
 
 
 class _Signals:
-    """While a command runs, the keyboard's signals are the command's alone, and a request to end ends it in order."""
+    """A request to end ends the session in order. The keyboard's signals are the command's alone, if there is one.
 
-    def __init__(self) -> None:
+    Args:
+        keyboard_ends: whether they end the session, because no command runs.
+    """
+
+    def __init__(self, keyboard_ends: bool = False) -> None:
+        self._keyboard_ends = keyboard_ends
         #: Number of the signal that asked this process to end; 0: none did.
         self.ending = 0
         self._before: dict[int, Any] = {}
@@ -232,7 +281,7 @@ class _Signals:
     def __enter__(self) -> _Signals:
         # Handlers, because a child would inherit SIG_IGN.
         for number in (signal.SIGINT, signal.SIGQUIT):
-            self._before[number] = signal.signal(number, lambda *_: None)
+            self._before[number] = signal.signal(number, self._end if self._keyboard_ends else lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._before[number] = signal.signal(number, self._end)
         return self

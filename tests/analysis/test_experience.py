@@ -85,6 +85,15 @@ def test_jitter_is_of_neighbours_only(tmp_path: Path) -> None:
     assert latency.delay_reverse(voice) is None
 
 
+def test_the_interarrival_jitter_is_a_running_mean_in_order_of_arrival(tmp_path: Path) -> None:
+    # Transit times in order of arrival: 10, 42 and 26 ms. One packet is lost.
+    voice = flow(tmp_path, "call", [(0, 0.01, None), (0.02, 0.062, None), (0.04, None, None), (0.06, 0.086, None)])
+    assert latency.interarrival_jitter(voice) == pytest.approx(0.002 + (0.016 - 0.002) / 16)
+    overtaken = flow(tmp_path, "cbr", [(0, 0.1, None), (0.01, 0.02, None)])
+    assert latency.interarrival_jitter(overtaken) == pytest.approx(0.09 / 16)
+    assert latency.interarrival_jitter(flow(tmp_path, "cbr", [(0, 0.1, None)])) is None
+
+
 def test_completion_times_by_size(tmp_path: Path) -> None:
     rows = [(0, 1.0, None), (1, 3.0, None), (2, 6.0, None), (3, None, None)]
     web = flow(tmp_path, "web", rows, sizes=[10_000, 10_001, 200_000, 5])

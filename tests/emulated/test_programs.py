@@ -98,6 +98,13 @@ def test_curl_fetches_from_nginx(tmp_path: Path) -> None:
     assert (report["client"]["exit_status"], report["server"]["ended"]) == (0, "stopped")
 
 
+def test_a_quic_client_fetches_from_a_quic_server(tmp_path: Path) -> None:
+    values, _ = example(tmp_path, "quic")
+    assert values["output.size", "file"] == 1_000_000
+    # The line's rate, and at least one round trip of 40 ms for the handshake and one for the request.
+    assert values["output.completion", "file"] > 1_000_000 * 8 / 10e6 + 0.08
+
+
 def test_a_browser_loads_a_page_and_states_its_own_timing(tmp_path: Path) -> None:
     values, folder = example(tmp_path, "page-load")
     # 12 images of 20 kB at 5 Mbit/s, and the handshakes' round trips of 40 ms.

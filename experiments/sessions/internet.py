@@ -10,8 +10,11 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+from experiments.sessions.outside import add_routes, process_in
+from experiments.sessions.plan import SessionPlan
 from testbed.errors import TestbedError, Unavailable
 from testbed.local_folders import ScratchFolder
 from testbed.report import SessionHost
@@ -24,29 +27,29 @@ INTERFACE, ADDRESS, PEER = "uplink", "192.0.2.2", "192.0.2.1"
 START_S = 5.0
 
 
-def require() -> None:
-    """Checks that pasta is installed.
+class Internet:
+    """The way by pasta (experiments.sessions.outside.Outside).
 
     Raises:
-        Unavailable: it is not.
-    """
-    if shutil.which("pasta") is None:
-        raise Unavailable("--internet needs pasta: apt-get install passt")
-
-
-class Gateway:
-    """A running pasta.
-
-    Args:
-        cell_pid: process outside that holds the cell.
-        host: the gateway node.
-
-    Raises:
-        TestbedError: pasta did not start.
+        Unavailable: pasta is not installed.
     """
 
-    def __init__(self, cell_pid: int, host: SessionHost) -> None:
-        outside = _process_in(host.net_inode)
+    name_server = NAME_SERVER
+
+    def __init__(self) -> None:
+        if shutil.which("pasta") is None:
+            raise Unavailable("--internet needs pasta: apt-get install passt")
+        self._scratch: ScratchFolder | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def open(self, cell_pid: int, hosts: Mapping[str, SessionHost], plan: SessionPlan) -> None:
+        """Starts pasta in the gateway node.
+
+        Raises:
+            TestbedError: it did not start.
+        """
+        add_routes(hosts, plan)
+        outside = process_in(hosts[plan.gateway])
         self._scratch = ScratchFolder()
         log = self._scratch.path / "pasta.log"
         # As a descriptor, because pasta gives up the right to look into other processes before it opens the path.
@@ -59,14 +62,14 @@ class Gateway:
             "--dns-forward", NAME_SERVER, "--netns-only", "--netns", f"/proc/self/fd/{space}",
         ]  # fmt: skip
         with log.open("wb") as stream:
-            self._process = subprocess.Popen(
+            self._process = process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True,
                 pass_fds=[space],
             )  # fmt: skip
         os.close(space)
         deadline = time.monotonic() + START_S
         while INTERFACE not in Path(f"/proc/{outside}/net/dev").read_text():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if process.poll() is not None or time.monotonic() > deadline:
                 said = log.read_text(errors="replace").strip().splitlines()
                 self.close()
                 reason = said[-1] if said else f"it had no interface after {START_S:g} s"
@@ -75,19 +78,12 @@ class Gateway:
 
     def close(self) -> None:
         """Ends it."""
-        if self._process.poll() is None:
+        if self._process is not None:
             self._process.kill()
-        self._process.wait()
-        self._scratch.close()
+            self._process.wait()
+        if self._scratch is not None:
+            self._scratch.close()
 
-
-def _process_in(net_inode: int) -> int:
-    """A process of this machine in a network namespace."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if (entry / "ns/net").stat().st_ino == net_inode:
-                    return int(entry.name)
-            except OSError:
-                continue
-    raise TestbedError("the gateway node has no process that this machine can see")
+    def problem(self) -> str | None:
+        """None: it has no condition that could fail for good."""
+        return None

@@ -1,0 +1,98 @@
+"""Ways from a session's network to others."""
+
+from __future__ import annotations
+
+import ipaddress
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from experiments.sessions.plan import SessionPlan
+from testbed import addressing
+from testbed.addressing import Route
+from testbed.errors import TestbedError
+from testbed.gateway_rules import DEVICES
+from testbed.kernel_tcp import is_kernel_stack
+from testbed.report import SessionHost
+
+
+class Outside(Protocol):
+    """What joins a session's nodes to other networks."""
+
+    @property
+    def name_server(self) -> str:
+        """Address of the name server that the nodes use."""
+
+    def open(self, cell_pid: int, hosts: Mapping[str, SessionHost], plan: SessionPlan) -> None:
+        """Joins the nodes of a session that was just opened.
+
+        Raises:
+            TestbedError: it failed.
+        """
+
+    def problem(self) -> str | None:
+        """Why it will not work any more, as a sentence; None while it does."""
+
+    def close(self) -> None:
+        """Ends it, opened or not."""
+
+
+def routes(plan: SessionPlan) -> dict[str, list[Route]]:
+    """Routes beyond those of the network: out through the gateway node, and to devices.
+
+    The gateway node's own default route is not among them: it leads out of the network.
+    """
+    scenario = plan.scenario
+    network = addressing.make_plan(scenario.nodes, scenario.links)
+    near, far = network.nodes[plan.host], network.nodes[plan.gateway]
+    found: dict[str, list[Route]] = {}
+    for name, node in network.nodes.items():
+        own = found.setdefault(name, [])
+        if name != plan.gateway and all(route.subnet != addressing.DEFAULT_ROUTE for route in node.routes):
+            end, hop = addressing.next_hop(network, name, far.address)
+            own.append(Route(addressing.DEFAULT_ROUTE, hop.address, end.name))
+        if plan.devices is not None and name == plan.host:
+            own.append(Route(plan.devices, str(ipaddress.ip_network(plan.devices)[1]), DEVICES))
+        elif plan.devices is not None:
+            end, hop = addressing.next_hop(network, name, near.address)
+            own.append(Route(plan.devices, hop.address, end.name))
+    return found
+
+
+def add_routes(hosts: Mapping[str, SessionHost], plan: SessionPlan) -> None:
+    """Adds them to the nodes of a session.
+
+    Raises:
+        TestbedError: a node refused.
+    """
+    for name, more in routes(plan).items():
+        stack = plan.scenario.node(name).stack
+        controller = f" congctl {stack.name}" if stack is not None and is_kernel_stack(stack.name) else ""
+        # The kernel has added the route to an interface's own network.
+        if lines := [addressing.route_line(route) + controller for route in more if route.interface != DEVICES]:
+            run_batch(process_in(hosts[name]), lines)
+
+
+def run_batch(pid: int, lines: list[str]) -> None:
+    """Runs lines of `ip -batch` in the network namespace of a process.
+
+    Raises:
+        TestbedError: one failed.
+    """
+    words = ["nsenter", f"--net=/proc/{pid}/ns/net", "ip", "-batch", "-"]
+    done = subprocess.run(words, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise TestbedError(f"a node could not be given its routes: {done.stderr.strip()}")
+
+
+def process_in(host: SessionHost) -> int:
+    """A process in a node's network namespace, as this machine numbers it."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if (entry / "ns/net").stat().st_ino == host.net_inode:
+                    return int(entry.name)
+            except OSError:
+                continue
+    raise TestbedError("the node has no process that this machine can see")

@@ -1,0 +1,35 @@
+"""The Ansible collection's own Python modules, for parts of the testbed that look at a machine as its roles do."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from testbed import node_binary
+
+ANSIBLE = node_binary.ROOT / "ansible"
+
+
+def link_collection() -> Path:
+    """Links the folder `ansible` as the collection backchannel.testbed. Returns an entry of Ansible's search path."""
+    collections = node_binary.ROOT / ".cache" / "collections"
+    link = collections / "ansible_collections" / "backchannel" / "testbed"
+    if not link.is_symlink():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            link.symlink_to(ANSIBLE)
+    return collections
+
+
+def module_utils(name: str) -> Any:
+    """A module of the collection's `plugins/module_utils`, such as "management".
+
+    Ansible's loader is not needed: the collection's folders are namespace packages.
+    """
+    path = str(link_collection())
+    if path not in sys.path:
+        sys.path.append(path)
+    return importlib.import_module(f"ansible_collections.backchannel.testbed.plugins.module_utils.{name}")

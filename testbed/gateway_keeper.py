@@ -1,0 +1,247 @@
+"""The program that changes this machine for a gateway, and changes it back when its starter ends, however it ends.
+
+    python -m testbed.gateway_keeper
+
+Requests on standard input get one line each on standard output, as in testbed.cellmain.
+
+    {"op": "take", "interface": "eth1", "subnet": null, "dhcp": true}
+        checks and locks, and makes what the gateway needs of this machine: {"devices": CIDR, "link": CIDR,
+        "uplinks": [...], "firewall": [...]}
+    {"op": "attach", "near": PID, "far": PID}
+        connects the interface to the network namespace of process `near`, and this machine to that of `far`
+
+At the end of its input the program restores the machine. What it changed is in a file first, from which the next
+gateway restores if this program was killed too. Interfaces end with the namespaces of the line, and firewall rules with
+the `nft` process that owns them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from testbed import gateway_rules as rules
+from testbed.collection import module_utils
+from testbed.errors import TestbedError
+from testbed.gateway_rules import DEVICES, UPLINK
+from testbed.local_folders import runtime_folder
+
+#: Longest time until the rules are in force, in s.
+RULES_S = 5.0
+
+
+class Keeper:
+    """The machine's part of one gateway."""
+
+    def __init__(self) -> None:
+        # Of the machine, or of a namespace that plays one.
+        name = f"gateway-{Path('/proc/self/ns/net').stat().st_ino}"
+        self._record = runtime_folder() / f"{name}.json"
+        self._lock_path = runtime_folder() / f"{name}.lock"
+        self._lock: int | None = None
+        self._nft: subprocess.Popen[str] | None = None
+        self._interface = ""
+        self._networks: rules.Networks | None = None
+        self._near: int | None = None
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one request.
+
+        Raises:
+            TestbedError: it failed; what was changed so far is restored by `close`.
+        """
+        match request["op"]:
+            case "take":
+                return self._take(request["interface"], request["subnet"], request["dhcp"])
+            case "attach":
+                self._attach(int(request["near"]), int(request["far"]))
+                return {}
+        raise TestbedError(f"a gateway's keeper has no operation '{request['op']}'")
+
+    def _take(self, interface: str, subnet: str | None, dhcp: bool) -> dict[str, Any]:
+        self._take_lock(interface)
+        # Left by a gateway whose keeper was killed.
+        self._restore()
+        state, management = module_utils("interface_state").KernelState(), module_utils("management")
+        routes = state.routes["inet"]
+        link = state.links.get(interface)
+        ssh = management.management_interfaces(
+            state.links, management.ssh_connection(), management.interface_towards
+        )  # fmt: skip
+        manager = None if link is None else management.manager(interface, link["ifindex"])
+        if problem := rules.objection(interface, state.links, routes, ssh, manager, dhcp):
+            raise TestbedError(problem)
+        assert link is not None
+        ways = rules.uplinks(routes)
+        if not ways:
+            raise TestbedError("this machine has no default route, so devices would reach nothing through it")
+        self._interface, self._networks = interface, rules.choose_networks(routes, subnet)
+        firewall = rules.dropping_chains(json.loads(_run(["nft", "--json", "list", "chains"])))
+        off = [name for name in ways if _forwarding(name).read_text().strip() == "0"]
+        self._change(interface, "UP" in link["flags"], {name: state.links[name]["ifindex"] for name in off})
+        self._add_rules(off)
+        return {
+            "devices": str(self._networks.devices), "link": str(self._networks.link), "uplinks": ways,
+            "firewall": firewall,
+        }  # fmt: skip
+
+    def _take_lock(self, interface: str) -> None:
+        file = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(file, 200).decode(errors="replace").strip() or "another process"
+            os.close(file)
+            raise TestbedError(
+                f"this machine has a gateway already ({holder}); a second one starts when that has ended. "
+                "Several devices can share one interface through a switch"
+            ) from None
+        os.ftruncate(file, 0)
+        os.write(file, f"on {interface}, process {os.getppid()}".encode())
+        self._lock = file
+
+    def _change(self, interface: str, was_up: bool, off: dict[str, int]) -> None:
+        """Changes settings, after they were recorded.
+
+        Args:
+            interface: of the devices.
+            was_up: its state.
+            off: interfaces without forwarding, with their indices.
+        """
+        record = {
+            "down": {} if was_up else {interface: _index(interface)},
+            "forwarding": off,
+            "lro": [name for name in off if _has_lro(name)],
+        }
+        new = self._record.with_suffix(".new")
+        new.write_text(json.dumps(record))
+        new.rename(self._record)
+        if not was_up:
+            _run(["ip", "link", "set", interface, "up"])
+        for name in off:
+            _forwarding(name).write_text("1")
+
+    def _add_rules(self, turned_on: list[str]) -> None:
+        assert self._networks is not None
+        # The program keeps the connection to the kernel that owns the rules.
+        self._nft = subprocess.Popen(
+            ["nft", "-i"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self._nft.stdin is not None
+        self._nft.stdin.write(rules.table(self._networks, turned_on))
+        self._nft.stdin.flush()
+        deadline = time.monotonic() + RULES_S
+        while rules.TABLE not in _run(["nft", "list", "tables"]):
+            if time.monotonic() > deadline:
+                said = self._nft.communicate()[0].strip().splitlines()
+                self._nft = None
+                raise TestbedError(f"nft did not add the gateway's rules: {said[0] if said else 'without a message'}")
+            time.sleep(0.01)
+
+    def _attach(self, near: int, far: int) -> None:
+        assert self._networks is not None
+        devices, link = self._networks.devices, self._networks.link
+        self._near = near
+        _run(["ip", "link", "add", "link", self._interface, "name", DEVICES, "netns", str(near), "type", "macvlan",
+              "mode", "private"])  # fmt: skip
+        _run(["ip", "link", "add", rules.LINK, "type", "veth", "peer", "name", UPLINK, "netns", str(far)])
+        _run(["ip", "address", "add", f"{link[1]}/{link.prefixlen}", "dev", rules.LINK])
+        _run(["ip", "link", "set", rules.LINK, "up"])
+        _run(["ip", "route", "add", str(devices), "via", str(link[2]), "dev", rules.LINK])
+        # Packets from the devices arrive here, whatever the machine does with others.
+        _forwarding(rules.LINK).write_text("1")
+        for pid, name, address in ((near, DEVICES, f"{devices[1]}/{devices.prefixlen}"),
+                                   (far, UPLINK, f"{link[2]}/{link.prefixlen}")):  # fmt: skip
+            lines = f"address add {address} dev {name}\nlink set {name} up\n"
+            lines += f"route replace default via {link[1]} dev {UPLINK}\n" if pid == far else ""
+            _run(["nsenter", f"--net=/proc/{pid}/ns/net", "ip", "-batch", "-"], lines)
+
+    def close(self) -> None:
+        """Restores the machine."""
+        if self._lock is None:
+            return
+        gone = [["ip", "link", "delete", rules.LINK]]
+        if self._near is not None:
+            # After its namespace the kernel would remove it too, but later.
+            gone.append(["nsenter", f"--net=/proc/{self._near}/ns/net", "ip", "link", "delete", DEVICES])
+        for words in gone:
+            subprocess.run(words, capture_output=True, check=False)
+        if self._nft is not None:
+            self._nft.communicate()
+        self._restore()
+        os.ftruncate(self._lock, 0)
+        os.close(self._lock)
+        self._lock = None
+
+    def _restore(self) -> None:
+        """Restores what the record names, on interfaces that are still the same, and removes the record."""
+        try:
+            record = json.loads(self._record.read_text())
+        except (OSError, ValueError):
+            return
+        for name, index in record["forwarding"].items():
+            if _index(name) == index:
+                _forwarding(name).write_text("0")
+                if name in record["lro"]:
+                    subprocess.run(["ethtool", "-K", name, "lro", "on"], capture_output=True, check=False)
+        for name, index in record["down"].items():
+            if _index(name) == index:
+                subprocess.run(["ip", "link", "set", name, "down"], capture_output=True, check=False)
+        self._record.unlink()
+
+
+def _forwarding(interface: str) -> Path:
+    return Path(f"/proc/sys/net/ipv4/conf/{interface}/forwarding")
+
+
+def _index(interface: str) -> int | None:
+    """None without such an interface."""
+    try:
+        return socket.if_nametoindex(interface)
+    except OSError:
+        return None
+
+
+def _has_lro(interface: str) -> bool:
+    """Whether large receive offload is on. The kernel turns it off for an interface that forwards."""
+    done = subprocess.run(["ethtool", "-k", interface], capture_output=True, text=True, check=False)
+    return "large-receive-offload: on" in done.stdout
+
+
+def _run(words: list[str], stdin: str = "") -> str:
+    done = subprocess.run(words, input=stdin, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = (done.stderr or done.stdout).strip().splitlines()
+        raise TestbedError(f"'{' '.join(words)}' failed: {reason[-1] if reason else f'status {done.returncode}'}")
+    return done.stdout
+
+
+def main() -> int:
+    """Serves until the end of its input."""
+    keeper = Keeper()
+    try:
+        for line in sys.stdin:
+            try:
+                answer = {"ok": True, **keeper.handle(json.loads(line))}
+            except TestbedError as error:
+                answer = {"ok": False, "error": str(error)}
+            except Exception as error:  # noqa: BLE001 (a defect must reach the user and the log)
+                traceback.print_exc()
+                answer = {"ok": False, "error": f"the gateway's keeper failed: {type(error).__name__}: {error}"}
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+    finally:
+        keeper.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""`./backchannel gateway` on a machine of namespaces: the phone's way, refusals, and the machine's state afterwards."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from analysis.store import Store
+from experiments.sessions import control
+from tests.emulated.gateway_world import LAN, MACHINE, SERVER, UPLINK, World
+from tests.waiting import wait_until
+from web.app import create_app
+
+pytestmark = pytest.mark.emulated
+
+#: A line with a delay that a ping shows, and a rate at which a download takes a second.
+LINE = ["--profile", "adsl", "--name-server", SERVER]
+PAGE_BYTES = 400_000
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with World(tmp_path) as made:
+        yield made
+
+
+def restored(world: World, before: list[str]) -> None:
+    """Compares the machine's state; the kernel removes interfaces of a namespace that has ended a little later."""
+    try:
+        wait_until(lambda: world.state() == before, "the machine's former state", 10)
+    except AssertionError:
+        assert world.state() == before
+
+
+def test_a_phone_reaches_the_internet_through_the_line_and_the_machine_is_as_before(
+    world: World, tmp_path: Path
+) -> None:
+    (tmp_path / "page").write_bytes(bytes(PAGE_BYTES))
+    before = world.state()
+    with world.gateway(*LINE) as gateway:
+        gateway.open()
+        assert world.lease() == SERVER
+        ping = world.run("phone", "ping", "-c", "3", "-i", "0.3", SERVER)
+        assert "3 received" in ping.stdout, ping.stdout
+        # The profile's delay of 5 ms, both ways.
+        assert float(ping.stdout.split("rtt")[1].split("=")[1].split("/")[0]) >= 10
+        name = gateway.session()
+        assert control.ask(name, {"op": "status"})["links"]["line"]["forward"]["delivered_packets"] >= 3
+        changed = control.ask(name, {"op": "set", "link": None, "words": ["forward.rate=2 Mbit/s"]})
+        assert changed["changes"][0]["fields"] == {"rate": "2 Mbit/s"}
+        world.start("internet", "python3", "-m", "http.server", "8000", "--directory", str(tmp_path))
+        got = world.run("phone", "curl", "--silent", "--max-time", "30", "--retry", "9", "--retry-connrefused",
+                        "--retry-delay", "1", f"http://{SERVER}:8000/page")  # fmt: skip
+        assert (got.returncode, len(got.stdout)) == (0, PAGE_BYTES), got.stderr
+        gateway.signal(signal.SIGTERM, "experiments")
+        status, shown = gateway.wait()
+    assert status == 0, shown
+    restored(world, before)
+    store = Store.open(tmp_path / "results")
+    try:
+        (run_id,) = store.run_ids("")
+        run = store.run(run_id)
+    finally:
+        store.close()
+    assert run is not None
+    assert create_app(tmp_path / "results").test_client().get(f"/runs/{run_id}").status_code == 200
+    session = run.documents.manifest.session
+    assert (session.interface, session.internet, len(session.changes)) == (LAN, True, 1)
+    assert [(flow.from_, flow.to) for flow in run.documents.scenario.workload] == [("left", "right")]
+    audit = run.documents.manifest.report.audit["line"]["forward"]
+    assert audit.left_packets > PAGE_BYTES / 1500
+    assert not [text for text in run.problems if "entered" in text], run.problems
+
+
+def test_a_gateway_that_is_killed_leaves_nothing(world: World) -> None:
+    before = world.state()
+    with world.gateway(*LINE) as gateway:
+        gateway.open()
+        assert world.state() != before
+        gateway.signal(signal.SIGKILL, "experiments")
+        gateway.wait()
+    restored(world, before)
+
+
+def test_what_a_killed_keeper_left_is_restored_by_the_next_gateway(world: World) -> None:
+    before = world.state()
+    with world.gateway(*LINE) as gateway:
+        gateway.open()
+        gateway.signal(signal.SIGKILL, "testbed.gateway_keeper", "experiments")
+        gateway.wait()
+    # Forwarding, and the interface of the devices; the kernel has removed all else.
+    left = [line for line in world.state() if line not in before]
+    assert f"ipv4/conf/{UPLINK}/forwarding:1" in left
+    with world.gateway(*LINE) as gateway:
+        gateway.open()
+        gateway.signal(signal.SIGTERM, "experiments")
+        assert gateway.wait()[0] == 0
+    restored(world, before)
+
+
+def test_refusals_are_sentences_and_change_nothing(world: World) -> None:
+    world.run("machine", "ip", "link", "set", LAN, "up")
+    world.settle()
+    before = world.state()
+    ssh = f"{SERVER} 50000 {MACHINE} 22"
+    cases = [
+        ({"interface": "eth9"}, (), f"there is no interface 'eth9' on this machine; there are: {LAN}, {UPLINK}"),
+        ({"interface": UPLINK}, (), f"{UPLINK} carries the default route"),
+        ({"interface": UPLINK, "SSH_CONNECTION": ssh}, (), f"{UPLINK} carries the SSH connection"),
+        ({}, ("--subnet", "203.0.113.0/25"), "--subnet 203.0.113.0/25"),
+        ({}, ("--profile", "adsll"), "there is no profile 'adsll'"),
+        ({}, ("--name-server", "dns"), "--name-server dns is no IPv4 address"),
+    ]  # fmt: skip
+    for keywords, more, sentence in cases:
+        with world.gateway(*LINE, *more, **keywords) as gateway:
+            first = gateway.first_note()
+            status, shown = gateway.wait()
+        assert sentence in first + shown
+        assert status in (1, 2), first
+        assert world.state() == before
+    with world.gateway(*LINE) as first_one:
+        first_one.open()
+        world.settle()
+        running = world.state()
+        with world.gateway(*LINE) as second:
+            assert f"this machine has a gateway already (on {LAN}, process " in second.first_note()
+            assert second.wait()[0] == 1
+        assert world.state() == running
+
+
+def test_a_gateway_ends_with_its_interface(world: World) -> None:
+    with world.gateway(*LINE) as gateway:
+        gateway.open()
+        world.run("machine", "ip", "link", "delete", LAN)
+        status, shown = gateway.wait()
+    assert status == 1
+    assert f"the interface {LAN} is gone" in shown
+    assert "The session is run" in shown

@@ -1,0 +1,68 @@
+"""A Mininet script's run in the store, from another folder and with another Python."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from analysis.store import Store
+from testbed import node_binary
+from web.app import create_app
+
+pytestmark = pytest.mark.emulated
+
+SCRIPT = node_binary.ROOT / "tests/emulated/mininet_recorded.py"
+PAGE_BYTES = 500_000
+
+
+def script(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """Runs it as docs/mininet-links.md has it."""
+    path = f"{node_binary.ROOT}:{sysconfig.get_path('purelib')}"
+    return subprocess.run(
+        [node_binary.path(), "cell", "--", "/usr/bin/python3", str(SCRIPT), *more],
+        capture_output=True, text=True, check=False, timeout=180, cwd=folder, stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path, "BACKCHANNEL_NODE": node_binary.path()},
+    )  # fmt: skip
+
+
+def test_a_scripts_lines_are_kept_as_a_run(tmp_path: Path) -> None:
+    (tmp_path / "page").write_bytes(bytes(PAGE_BYTES))
+    done = script(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "The script's run is" in done.stderr
+    store = Store.open(tmp_path / "kept")
+    try:
+        (run_id,) = store.run_ids("")
+        run = store.run(run_id)
+        folder = store.run_folder(run_id)
+    finally:
+        store.close()
+    assert run is not None
+    assert done.stdout.split() == [str(len(run.problems)), run_id]
+    scenario, report = run.documents.scenario, run.documents.manifest.report
+    assert [(flow.from_, flow.to) for flow in scenario.workload] == [("h1", "h2")]
+    assert [(link.name.partition("-")[2], link.forward.rate_bps) for link in scenario.links] == [
+        ("h1-s1", 10e6), ("s1-h2", 2e6),
+    ]  # fmt: skip
+    assert sorted(path.name for path in (folder / "captures").iterdir()) == [
+        f"{end}.pcap.gz" for end in ("h1-eth0", "h2-eth0", "s1-eth1", "s1-eth2")
+    ]
+    # The audit knows what leaves by which port of the bridge: every packet is found at both ends.
+    for link in scenario.links:
+        audit = report.audit[link.name]["forward"]
+        assert audit.left_packets > PAGE_BYTES / 1500
+        assert (audit.swallowed_packets, audit.invented_packets) == (0, 0)
+    assert create_app(tmp_path / "kept").test_client().get(f"/runs/{run_id}").status_code == 200
+    values = {(row.name, row.subject): row.value for row in run.metrics}
+    assert 1.5e6 < values["throughput", scenario.workload[0].name] < 2e6
+
+
+def test_a_network_without_emulated_lines_is_not_recorded(tmp_path: Path) -> None:
+    (tmp_path / "page").write_bytes(b"")
+    done = script(tmp_path, "plain")
+    assert "there is nothing to record: this network has no emulated link; create it with link=Line" in done.stderr
+    assert not (tmp_path / "kept").exists()

@@ -1,0 +1,103 @@
+"""Which interfaces a gateway takes, its networks and its rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from testbed import gateway_rules as rules
+from testbed.errors import TestbedError
+
+DEFAULT = {"dst": "default", "dev": "eth0", "type": "unicast"}
+
+
+def link(**more: Any) -> dict[str, Any]:
+    return {"link_type": "ether", "addr_info": [], **more}
+
+
+LINKS = {
+    "eth0": link(),
+    "eth1": link(),
+    "ppp0": link(link_type="ppp"),
+    "port": link(master="br0"),
+    "lan": link(addr_info=[{"family": "inet", "local": "192.168.1.1"}]),
+}
+
+
+def objection(name: str, dhcp: bool = True, manager: str | None = None) -> str | None:
+    return rules.objection(name, LINKS, [DEFAULT], {"eth2"} if name != "eth1" else (), manager, dhcp)
+
+
+def test_a_free_interface_is_taken() -> None:
+    assert objection("eth1") is None
+    assert objection("lan", dhcp=False) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("eth0", "eth0 carries the default route"),
+        ("eth9", "there is no interface 'eth9' on this machine; there are: eth0, eth1, lan, port, ppp0"),
+        ("ppp0", "ppp0 is no Ethernet interface"),
+        ("port", "port is a port of br0; name br0"),
+        ("lan", "lan has the address 192.168.1.1"),
+    ],
+)
+def test_other_interfaces_are_refused(name: str, sentence: str) -> None:
+    assert sentence in (objection(name) or "")
+
+
+def test_a_manager_and_the_ssh_connection_refuse_an_interface() -> None:
+    assert objection("eth1", manager="NetworkManager manages interface eth1") == "NetworkManager manages interface eth1"
+    refusal = rules.objection("eth1", LINKS, [DEFAULT], {"eth1"}, None, True)
+    assert refusal is not None
+    assert "SSH connection" in refusal
+
+
+def test_default_routes_of_several_hops_count() -> None:
+    routes = [{"dst": "default", "nexthops": [{"dev": "eth0"}, {"dev": "eth1"}]}, {**DEFAULT, "type": "unreachable"}]
+    assert rules.uplinks(routes) == ["eth0", "eth1"]
+
+
+def test_networks_are_those_that_the_machine_does_not_use() -> None:
+    found = rules.choose_networks([DEFAULT, {"dst": "192.168.0.0/16"}, {"dst": "198.18.0.1"}], None)
+    assert (str(found.devices), str(found.link)) == ("10.77.77.0/24", "198.18.0.4/30")
+    assert str(rules.choose_networks([], "10.1.0.0/24").devices) == "10.1.0.0/24"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ("10.0.0.0/24", "the machine has a route to 10.0.0.0/8 already"),
+        ("10.0.0.1/24", "is no IPv4 network"),
+        ("8.8.8.0/24", "use a private network"),
+        ("192.168.0.0/30", "a prefix from /16 to /29"),
+    ],
+)
+def test_a_bad_network_is_explained(wanted: str, sentence: str) -> None:
+    with pytest.raises(TestbedError, match=sentence):
+        rules.choose_networks([{"dst": "10.0.0.0/8"}], wanted)
+
+
+def test_name_servers_of_the_first_file_with_one_that_others_can_use() -> None:
+    local = "# systemd-resolved\nnameserver 127.0.0.53\nnameserver ::1\n"
+    assert rules.name_servers([local, "search lan\nnameserver 192.0.2.1\nnameserver 192.0.2.2\n"]) == [
+        "192.0.2.1", "192.0.2.2",
+    ]  # fmt: skip
+    assert rules.name_servers([local]) == []
+
+
+def test_nothing_else_profits_from_forwarding_that_the_gateway_turned_on() -> None:
+    networks = rules.choose_networks([], None)
+    assert 'iifname "eth0" oifname != "bc-gateway" drop; iifname "eth0" ct state new,invalid drop;' in rules.table(
+        networks, ["eth0"]
+    )
+    assert "iifname" not in rules.table(networks, [])
+
+
+def test_chains_that_drop_forwarded_packets_are_found() -> None:
+    chain = {"family": "ip", "table": "filter", "name": "FORWARD", "hook": "forward", "policy": "drop"}
+    others = [{**chain, "policy": "accept"}, {**chain, "hook": "input"}, {**chain, "family": "ip6"}]
+    ruleset = {"nftables": [{"metainfo": {}}, *({"chain": entry} for entry in (chain, *others))]}
+    assert rules.dropping_chains(ruleset) == ["ip filter FORWARD"]
