@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -29,6 +30,11 @@ WHOLE = """
 - name: The whole testbed
   ansible.builtin.import_playbook: backchannel.testbed.site
 """
+
+
+def q(path: Path) -> str:
+    """For a shell: a checkout may be in a folder with a space."""
+    return shlex.quote(str(path))
 
 
 def galaxy(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -77,20 +83,20 @@ def test_a_playbook_elsewhere_uses_it(installed: Path, lab_files: Path, tmp_path
         {**HOSTS, "plugin": "backchannel.testbed.lab", "campaign": str(lab_files.with_name("everything.yaml"))},
     )
     script = f"""
-    cd {tmp_path}
+    cd {q(tmp_path)}
     touch ansible.cfg
     unset BACKCHANNEL_ROOT ANSIBLE_CONFIG ANSIBLE_CALLBACKS_ENABLED ANSIBLE_CALLBACK_PLUGINS PYTHONPATH
-    export ANSIBLE_COLLECTIONS_PATH={installed} ANSIBLE_PYTHON_INTERPRETER=/usr/bin/python3
+    export ANSIBLE_COLLECTIONS_PATH={q(installed)} ANSIBLE_PYTHON_INTERPRETER=/usr/bin/python3
     export ANSIBLE_INVENTORY_ENABLED=backchannel.testbed.lab,yaml ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED=true
     pid=$(python3 -c "import json, os; print(json.load(open(os.environ['BACKCHANNEL_LAB']))['b'])")
     sed -i "s/PID/pid:$pid/" plain.yml
-    play() {{ {BIN}/ansible-playbook "$@"; echo "status $?"; }}
+    play() {{ {q(BIN)}/ansible-playbook "$@"; echo "status $?"; }}
     echo "== plain"; play -i plain.yml mine.yml
     echo "== addresses"; nsenter --target "$pid" --net ip -o address show dev b-eth0
     echo "== again"; play -i plain.yml mine.yml
-    echo "== rootless"; env -u BACKCHANNEL_NODE {BIN}/ansible-inventory -i lab.yml --list
-    export BACKCHANNEL_ROOT={node_binary.ROOT}
-    echo "== rooted"; {BIN}/ansible-inventory -i lab.yml --graph
+    echo "== rootless"; env -u BACKCHANNEL_NODE {q(BIN)}/ansible-inventory -i lab.yml --list
+    export BACKCHANNEL_ROOT={q(node_binary.ROOT)}
+    echo "== rooted"; {q(BIN)}/ansible-inventory -i lab.yml --graph
     echo "== site"; play -i lab.yml whole.yml --limit a --check --tags nodes
     """
     done = in_lab(lab_files, script, timeout_s=300)

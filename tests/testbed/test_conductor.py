@@ -107,7 +107,7 @@ class ModelNetwork:
         self.folder.mkdir()
         self.model_agents = {name: ModelAgent(self, name) for name in self.plan.nodes}
         self.links: Sequence[LinkSpec] = ()
-        self.addresses: list[tuple[str, bool]] = []
+        self.addresses: list[tuple[str, bool, bool]] = []
         self.on_check: Callable[[], None] = lambda: None
         self.still_running: Callable[[set[str]], set[str]] = lambda names: names
         #: How far the realtime clock of each node is ahead.
@@ -153,8 +153,8 @@ class ModelNetwork:
         counters = DirectionReport(error_losses=0)
         return DriverReport(links={link.name: {"forward": counters, "reverse": counters} for link in self.links})
 
-    def set_addresses(self, node: str, present: bool) -> None:
-        self.addresses.append((node, present))
+    def set_addresses(self, node: str, present: bool, with_ipv6: bool = False) -> None:
+        self.addresses.append((node, present, with_ipv6))
 
     def check(self) -> None:
         self.on_check()
@@ -200,7 +200,16 @@ def test_addresses_change_only_when_the_stack_changes(network: ModelNetwork, tmp
     research["nodes"][1]["stack"] = {"name": "newreno", "options": {}}
     for number, made in enumerate((two_hosts(duration_s=0.1), research, research, two_hosts(duration_s=0.1))):
         conductor.run(Scenario.model_validate(made), tmp_path / str(number), lambda progress: None)
-    assert network.addresses == [("b", False), ("b", True)]
+    assert network.addresses == [("b", False, False), ("b", True, False)]
+
+
+def test_kernels_have_addresses_of_ipv6_only_while_a_scenario_uses_it(network: ModelNetwork, tmp_path: Path) -> None:
+    conductor = Conductor(network, SharedClock())
+    over_ipv6 = two_hosts(duration_s=0.1)
+    over_ipv6["workload"][0]["ip"] = 6
+    for number, made in enumerate((over_ipv6, over_ipv6, two_hosts(duration_s=0.1))):
+        conductor.run(Scenario.model_validate(made), tmp_path / str(number), lambda progress: None)
+    assert network.addresses == [("a", True, True), ("b", True, True), ("a", True, False), ("b", True, False)]
 
 
 def test_every_node_gets_the_zero_on_its_own_clock(network: ModelNetwork, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ pub(crate) const ALLOWED_ACKS: Param = Param::new(
 pub(crate) const FILTER_SACK: Param = Param::new(
     "filter_sack",
     Unit::Flag,
-    Preset::Flag(false),
+    Preset::Absent,
     "remove acks with SACK blocks too, once a later ack of the connection has a number as high and acknowledges, by its number or its blocks, \
      all that theirs do (RFC 2018)",
 );
