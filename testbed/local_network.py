@@ -47,6 +47,13 @@ done
 echo 0 >all/disable_ipv6
 for interface in "$@"; do echo 0 >$interface/disable_ipv6; done
 echo $forwards >all/forwarding"""
+#: Waits until each interface that the arguments name has reported its groups and reports no more, at most 6 s: on a
+#: busy machine the kernel is late, and captures must have nothing but flows.
+REPORTED = """reports() { for interface in "$@"; do
+    sed -n 's/^Icmp6OutMLDv2Reports[[:space:]]*//p' /proc/net/dev_snmp6/$interface; done; }
+tries=0; old=; new=$(reports "$@")
+while [ $tries -lt 20 ] && { [ "$old" != "$new" ] || echo "$new" | grep -qx 0; }; do
+    sleep 0.3; old=$new; new=$(reports "$@"); tries=$((tries + 1)); done"""
 
 
 class LocalNetwork:
@@ -196,6 +203,8 @@ class LocalNetwork:
             self._run(node, ["sh", "-c", DISABLE_IPV6])
             self._with_ipv6.remove(node)
         self._ip_batch(node, lines)
+        if with_ipv6:
+            self._run(node, ["sh", "-c", REPORTED, "sh", *names])
 
     def check(self) -> None:
         """Nothing can be lost without this process."""
