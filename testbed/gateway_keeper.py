@@ -50,6 +50,7 @@ class Keeper:
         self._nft: subprocess.Popen[str] | None = None
         self._interface = ""
         self._networks: rules.Networks | None = None
+        #: The line's namespace of the devices' side, which stays as long as this is open.
         self._near: int | None = None
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -149,7 +150,7 @@ class Keeper:
     def _attach(self, near: int, far: int) -> None:
         assert self._networks is not None
         devices, link = self._networks.devices, self._networks.link
-        self._near = near
+        self._near = os.open(f"/proc/{near}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         _run(["ip", "link", "add", "link", self._interface, "name", DEVICES, "netns", str(near), "type", "macvlan",
               "mode", "private"])  # fmt: skip
         _run(["ip", "link", "add", rules.LINK, "type", "veth", "peer", "name", UPLINK, "netns", str(far)])
@@ -170,10 +171,14 @@ class Keeper:
             return
         gone = [["ip", "link", "delete", rules.LINK]]
         if self._near is not None:
-            # After its namespace the kernel would remove it too, but later.
-            gone.append(["nsenter", f"--net=/proc/{self._near}/ns/net", "ip", "link", "delete", DEVICES])
+            # With its namespace the kernel would remove it too, but later, and then the devices' interface, which is
+            # down by then, would stay promiscuous.
+            gone.append(["nsenter", f"--net=/proc/{os.getpid()}/fd/{self._near}", "ip", "link", "delete", DEVICES])
         for words in gone:
             subprocess.run(words, capture_output=True, check=False)
+        if self._near is not None:
+            os.close(self._near)
+            self._near = None
         if self._nft is not None:
             self._nft.communicate()
         self._restore()

@@ -30,7 +30,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def restored(world: World, before: list[str]) -> None:
     """Compares the machine's state; the kernel removes interfaces of a namespace that has ended a little later."""
     try:
-        wait_until(lambda: world.state() == before, "the machine's former state", 60)
+        wait_until(lambda: world.state() == before, "the machine's former state", 10)
     except AssertionError:
         assert world.state() == before
 
