@@ -239,7 +239,7 @@ impl AckFiltering {
         }
         let dupacks = self.variant.mark_dupacks_after.is_some();
         let removable =
-            |older: &Packet| redundant(older, newer, self.variant.filter_sack) || (dupacks && same(older, newer));
+            |older: &Packet| redundant(older, newer, self.queue.filters_sack()) || (dupacks && same(older, newer));
         let mut places = match self.variant.share {
             Share::All if !dupacks => redundant_to(&self.queue, newer),
             _ => self.queue.acks_of(newer).filter(|place| self.queue.at(*place).is_some_and(removable)).collect(),

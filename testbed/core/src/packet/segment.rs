@@ -35,26 +35,12 @@ impl TcpOverIpv4<'_> {
     /// # Panics
     /// There are more data than the payload has: a defect of the caller.
     pub fn packet(&self, id: u64) -> Packet {
-        let zeros = self.tcp.payload.checked_sub(self.data.len() as u32).expect("the data fit the payload");
-        let length = IP_HEADER + TCP_HEADER + self.options.len();
         let flow =
             FlowKey { src: self.src.0.into(), dst: self.dst.0.into(), src_port: self.src.1, dst_port: self.dst.1 };
+        let headers = Bytes::headers(IP_HEADER + TCP_HEADER + self.options.len());
         let body = Box::new_uninit();
         // The body is written where it stays, and then the headers in it: a copy of words that were just written one by one is slow.
-        let mut body = Box::write(
-            body,
-            Body {
-                link_header: None,
-                ports: [0; 2],
-                bytes: Bytes::headers(length),
-                zeros,
-                length: length as u32 + self.tcp.payload,
-                flow: Some(flow),
-                transport: Transport::Tcp(self.tcp),
-                transport_at: IP_HEADER as u16,
-                checksum_is_right: true,
-            },
-        );
+        let mut body = Box::write(body, body_of(flow, IP_HEADER, &self.tcp, self.data.len(), headers));
         self.write(&mut body.bytes);
         if !self.data.is_empty() {
             body.bytes.append(self.data);
@@ -102,6 +88,26 @@ impl TcpOverIpv4<'_> {
         let addresses = sum(&[u32::from(self.src.0), u32::from(self.dst.0)]);
         let pseudo_header = addresses + u64::from(PROTOCOL) + u64::from(self.tcp_length());
         tcp_words(&self.tcp, (self.src.1, self.dst.1), self.options, self.data, pseudo_header)
+    }
+}
+
+/// The body of a TCP packet with sound checksums. `ip_header` and `data` are lengths, of the header and of the stored part of the
+/// payload; `bytes` is all that is stored.
+///
+/// # Panics
+/// There are more data than the payload has: a defect of the caller.
+#[inline(always)]
+pub(super) fn body_of(flow: FlowKey, ip_header: usize, tcp: &Tcp, data: usize, bytes: Bytes) -> Body {
+    Body {
+        link_header: None,
+        ports: [0; 2],
+        bytes,
+        zeros: tcp.payload.checked_sub(data as u32).expect("the data fit the payload"),
+        length: ip_header as u32 + u32::from(tcp.header) + tcp.payload,
+        flow: Some(flow),
+        transport: Transport::Tcp(*tcp),
+        transport_at: ip_header as u16,
+        checksum_is_right: true,
     }
 }
 

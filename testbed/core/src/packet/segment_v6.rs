@@ -3,8 +3,8 @@
 use std::net::Ipv6Addr;
 
 use super::bytes::Bytes;
-use super::segment::{ecn_bits, tcp_words, PROTOCOL, TCP_HEADER, TIME_TO_LIVE};
-use super::{ones_sum, Body, Ecn, FlowKey, Packet, Tcp, Transport};
+use super::segment::{body_of, ecn_bits, tcp_words, PROTOCOL, TCP_HEADER, TIME_TO_LIVE};
+use super::{ones_sum, Ecn, FlowKey, Packet, Tcp};
 
 const IP_HEADER: usize = 40;
 /// Bytes of both headers and the most options that a TCP header can hold.
@@ -33,24 +33,13 @@ impl TcpOverIpv6<'_> {
     /// # Panics
     /// There are more data than the payload has, or more than 40 bytes of options: defects of the caller.
     pub fn packet(&self, id: u64) -> Packet {
-        let zeros = self.tcp.payload.checked_sub(self.data.len() as u32).expect("the data fit the payload");
         let length = IP_HEADER + TCP_HEADER + self.options.len();
         let mut headers = [0; MOST_HEADERS];
         self.write(&mut headers[..length]);
         let flow =
             FlowKey { src: self.src.0.into(), dst: self.dst.0.into(), src_port: self.src.1, dst_port: self.dst.1 };
-        let body = Body {
-            link_header: None,
-            ports: [0; 2],
-            bytes: Bytes::of(&headers[..length], self.data),
-            zeros,
-            length: length as u32 + self.tcp.payload,
-            flow: Some(flow),
-            transport: Transport::Tcp(self.tcp),
-            transport_at: IP_HEADER as u16,
-            checksum_is_right: true,
-        };
-        Packet { id, body: Box::new(body) }
+        let bytes = Bytes::of(&headers[..length], self.data);
+        Packet { id, body: Box::new(body_of(flow, IP_HEADER, &self.tcp, self.data.len(), bytes)) }
     }
 
     /// Writes both headers (RFC 8200 3, RFC 9293 3.1) and the options.

@@ -177,16 +177,26 @@ fn link_address(protocol: u16, index: c_int) -> io::Result<SockAddr> {
     Ok(address)
 }
 
-/// A filter (BPF) that accepts TCP segments to one port over IPv4. On a host with many endpoints each would otherwise wake up for
+/// Instructions of BPF.
+mod bpf {
+    pub(super) const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+    pub(super) const LOAD_HALF: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
+    pub(super) const LOAD_IP_HEADER_LENGTH: u32 = libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH;
+    pub(super) const LOAD_HALF_AFTER_IP_HEADER: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_IND;
+    pub(super) const EQUALS: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    pub(super) const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+}
+
+/// An instruction with its operand; a comparison that fails skips `jf` instructions.
+fn step(code: u32, k: u32, jf: u8) -> SockFilter {
+    SockFilter::new(code as u16, 0, jf, k)
+}
+
+/// A filter that accepts TCP segments to one port over IPv4. On a host with many endpoints each would otherwise wake up for
 /// the frames of all. The socket's protocol is IPv4's, so other packets do not come here.
 fn tcp_port_filter(layer: LinkLayer, port: u16) -> [SockFilter; 7] {
-    const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
-    const LOAD_IP_HEADER_LENGTH: u32 = libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH;
-    const LOAD_HALF_AFTER_IP_HEADER: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_IND;
-    const EQUALS: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    use bpf::{EQUALS, LOAD_BYTE, LOAD_HALF_AFTER_IP_HEADER, LOAD_IP_HEADER_LENGTH, RETURN};
     let ip = layer.header_len() as u32;
-    let step = |code: u32, k: u32, jf: u8| SockFilter::new(code as u16, 0, jf, k);
     [
         step(LOAD_BYTE, ip + 9, 0),
         step(EQUALS, libc::IPPROTO_TCP as u32, 4),
@@ -200,12 +210,8 @@ fn tcp_port_filter(layer: LinkLayer, port: u16) -> [SockFilter; 7] {
 
 /// The same over IPv6.
 fn tcp_port_filter_v6(layer: LinkLayer, port: u16) -> [SockFilter; 6] {
-    const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
-    const LOAD_HALF: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
-    const EQUALS: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    use bpf::{EQUALS, LOAD_BYTE, LOAD_HALF, RETURN};
     let ip = layer.header_len() as u32;
-    let step = |code: u32, k: u32, jf: u8| SockFilter::new(code as u16, 0, jf, k);
     [
         step(LOAD_BYTE, ip + 6, 0),
         step(EQUALS, libc::IPPROTO_TCP as u32, 3),
