@@ -206,35 +206,29 @@ def run_shorter_than_a_queue(scene: Scene) -> Iterator[Finding]:
 
 def ipv6_headers_are_not_compressed(scene: Scene) -> Iterator[Finding]:
     """RFC 1144 compresses TCP over IPv4 only, so every packet of IPv6 crosses the line whole."""
-    for flow, hops in scene.flows:
-        if flow.ip != 6:
-            continue
-        for link, side in [*hops, *route_back(scene, flow)]:
-            compression = link.direction(side).options.get("header_compression", "none")
-            if compression != "none":
-                yield (
-                    link.name, side,
-                    f"flow {flow.name} uses IPv6, and {compression} compresses headers of IPv4 only (RFC 1144), so its "
-                    "headers of 60 bytes cross this line whole; use 'ip: 4', or leave 'header_compression' out",
-                )  # fmt: skip
+    for flow, link, side in _directions_of_ipv6(scene):
+        compression = link.direction(side).options.get("header_compression", "none")
+        if compression != "none":
+            yield (
+                link.name, side,
+                f"flow {flow.name} uses IPv6, and {compression} compresses headers of IPv4 only (RFC 1144), so its "
+                "headers of 60 bytes cross this line whole; use 'ip: 4', or leave 'header_compression' out",
+            )  # fmt: skip
 
 
 def ipv6_acks_longer_than_aqs(scene: Scene) -> Iterator[Finding]:
     """AQ serves packets up to a size as acks, by default that of an ack over IPv4 without options."""
-    for flow, hops in scene.flows:
-        if flow.ip != 6:
+    for flow, link, side in _directions_of_ipv6(scene):
+        queue = link.direction(side).queue
+        if queue.name != "aq" or _option(queue, "classify") != "size":
             continue
-        for link, side in [*hops, *route_back(scene, flow)]:
-            queue = link.direction(side).queue
-            if queue.name != "aq" or _option(queue, "classify") != "size":
-                continue
-            ack_bytes = float(_option(queue, "ack_bytes"))
-            if ack_bytes < ACK_BYTES_V6:
-                yield (
-                    link.name, side,
-                    f"an ack over IPv6 has at least {ACK_BYTES_V6} B, and this queue serves packets of at most "
-                    f"{ack_bytes:g} B as acks, so none of flow {flow.name}; set 'ack', or 'classify: pure-ack'",
-                )  # fmt: skip
+        ack_bytes = float(_option(queue, "ack_bytes"))
+        if ack_bytes < ACK_BYTES_V6:
+            yield (
+                link.name, side,
+                f"an ack over IPv6 has at least {ACK_BYTES_V6} B, and this queue serves packets of at most "
+                f"{ack_bytes:g} B as acks, so none of flow {flow.name}; set 'ack', or 'classify: pure-ack'",
+            )  # fmt: skip
 
 
 def few_packets(scene: Scene) -> Iterator[Finding]:
@@ -263,6 +257,14 @@ def wider_limits(scene: Scene) -> Iterator[Finding]:
             f"'fidelity' accepts deviations beyond the default limits ({', '.join(wider)}); state that beside the "
             "results, or remove 'fidelity' to use the default limits",
         )  # fmt: skip
+
+
+def _directions_of_ipv6(scene: Scene) -> Iterator[tuple[Flow, LinkSpec, Direction]]:
+    """Each flow over IPv6 with the directions that its data and its acks cross."""
+    for flow, hops in scene.flows:
+        if flow.ip == 6:
+            for link, side in [*hops, *route_back(scene, flow)]:
+                yield flow, link, side
 
 
 def route_back(scene: Scene, flow: Flow) -> Route:
