@@ -387,6 +387,7 @@ mod tests {
     #[test]
     fn acks_with_sack_blocks_stay_unless_a_filter_of_them_is_asked_for() {
         assert_eq!(left(10, vec![sack(1, 50, TO_200), sack(2, 50, TO_300), ack(1001)]), [1, 2, 1001]);
+        assert_eq!(left(10, vec![sack(1, 50, &[]), sack(2, 50, TO_200)]), [1, 2], "a duplicate counts");
     }
 
     #[test]
@@ -402,6 +403,11 @@ mod tests {
         assert_eq!(left(vec![sack(1, 60, TO_200), sack(2, 50, TO_300)]), [1, 2], "the number is behind");
         assert_eq!(left(vec![sack(1, 50, &[]), sack(2, 50, TO_200)]), [2], "the ack before the gap");
         assert_eq!(left(vec![sack(1, 50, &[]), sack(2, 50, &[])]), [1, 2], "duplicates without blocks");
+        assert_eq!(
+            left(vec![sack(1, 50, &[]), sack(2, 40, TO_200), sack(3, 50, &[])]),
+            [1, 2, 3],
+            "an older ack between them"
+        );
         let other = Segment { id: 3, flow: 1, ack: 50, options: TO_300, ..Segment::default() }.packet();
         assert_eq!(left(vec![sack(1, 50, TO_200), other]), [1, 3], "another connection");
     }

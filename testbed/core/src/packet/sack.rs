@@ -45,5 +45,6 @@ mod tests {
         assert!(blocks(&options[..31]).is_empty(), "cut off");
         assert!(blocks(&[8, 0, 5]).is_empty(), "an option without a length");
         assert!(blocks(&[[0].as_slice(), &options].concat()).is_empty(), "behind the end of the list");
+        assert!(blocks(&[[0, 2].as_slice(), &options].concat()).is_empty(), "the end of the list has no length");
     }
 }
