@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from testbed.addressing import Plan, Route, addresses_of, controller_routes, interfaces, ip_batch, ipv6_batch, make_plan
+from testbed.addressing import (
+    Plan,
+    Route,
+    addresses_of,
+    controller_routes,
+    interfaces,
+    ip_batch,
+    ipv6_batch,
+    ipv6_of,
+    make_plan,
+)
 from testbed.errors import TestbedError
 
 NODES = [
@@ -45,7 +55,8 @@ def test_figure_7_routes_both_ways() -> None:
 
 
 def test_ipv6_takes_the_same_ways() -> None:
-    """The addresses are those of core::ip::ipv6_of, whose test has the same pair."""
+    """The addresses are those of core::ip::ipv6_of, whose test has the same pairs."""
+    assert ipv6_of("198.18.7.254") == "2001:db8:c612:7::fe"
     plan = plan_of(NODES, LINKS)
     assert ipv6_batch(plan.nodes["server"]) == [
         "address replace 2001:db8:a01::1/64 dev server-eth0 nodad",
