@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def import_lab(request: Request, now_s: float) -> list[str]:
     scenario = campaign.load(request.campaign).runs[0].scenario
     ssh = _ssh(request, lent)
     if request.ask:
-        lent = LentLab(tuple(with_names(lent.hosts, _options(request, ssh))), lent.ends)
+        lent = replace(lent, hosts=tuple(with_names(lent.hosts, _options(request, ssh))))
     ends = lent.ends
     if request.lease_ends is not None:
         try:
