@@ -26,7 +26,8 @@ def placed(path: Path) -> Placement:
     result = inventory.read(path)
     assert result.campaign is not None
     scenario = campaign.load(result.campaign).runs[0].scenario
-    return inventory.placed(result, scenario.nodes, scenario.links)
+    (found,) = inventory.placements(result, scenario.nodes, scenario.links).values()
+    return found
 
 
 def test_each_node_has_the_host_that_plays_it(tmp_path: Path) -> None:
