@@ -20,6 +20,7 @@ from experiments.foreign_labs.asking import with_names
 from experiments.foreign_labs.lent import LentLab, instant, wrong
 from experiments.foreign_labs.matching import matched
 from experiments.language import campaign
+from experiments.language.problems import CampaignError
 from testbed.errors import TestbedError
 from testbed.leases import HostLease
 from testbed.tunnels import Jump, SshOptions
@@ -163,5 +164,8 @@ def write(path: Path, fields: Mapping[str, Any]) -> None:
         scenario = campaign.load(found.campaign).runs[0].scenario
         inventory.placements(found, scenario.nodes, scenario.links)
         new.rename(path)
+    except CampaignError as error:
+        # Without lines, because the file that has them is removed.
+        raise CampaignError(str(path), [replace(problem, line=0) for problem in error.problems]) from None
     finally:
         new.unlink(missing_ok=True)
