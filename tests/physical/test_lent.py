@@ -120,6 +120,10 @@ def test_hosts_are_not_even_asked_for_a_run_that_would_not_end(tmp_path: Path) -
     testbed = HostTestbed(place, HostAccess(), "x", None, HostLease(ENDS), lambda: ENDS.timestamp() - 10)
     with pytest.raises(LeaseOver):
         testbed.build(scenario)
+    # Nor once they are connected: calibration takes time too.
+    testbed._conductor = object()  # type: ignore[assignment]
+    with pytest.raises(LeaseOver):
+        testbed.run(scenario, tmp_path)
 
 
 @pytest.mark.parametrize(
