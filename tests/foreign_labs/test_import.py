@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from experiments.language.problems import CampaignError
 from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.scenario import LinkSpec, Node
+from testbed.tunnels import Jump, SshOptions
 
 FILES = Path(__file__).parent / "files"
 CAMPAIGN = """
@@ -357,6 +359,32 @@ def test_a_key_beside_the_working_folder_is_named_from_the_inventory(
     assert key.resolve() == tmp_path.resolve() / "work" / "key"
 
 
+def test_hosts_are_asked_over_the_inventorys_connections_with_ansibles_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pair.yaml").write_text(CAMPAIGN)
+    asked: list[SshOptions] = []
+
+    def ask(hosts: list[LentHost], options: SshOptions) -> list[LentHost]:
+        asked.append(options)
+        return [named(host, ANSWERS["chameleon"][host.name]) for host in hosts]
+
+    monkeypatch.setattr(importing, "with_names", ask)
+    files = tuple(FILES / name for name in SOURCES["chameleon"])
+    request = importing.Request(
+        "chameleon", files, Path("pair.yaml"), Path("hosts.yml"), {}, {}, ask=True, key=Path("key"),
+        known_hosts=tmp_path / "known", proxy_jump="ann@bastion.test:2200", proxy_key=Path("~/other"),
+    )  # fmt: skip
+    importing.import_lab(request, NOW_S)
+    expected = SshOptions(
+        "cc", tmp_path / "key", tmp_path / "known", jump=Jump("bastion.test", "ann", 2200),
+        jump_key=Path.home() / "other",
+    )  # fmt: skip
+    assert asked == [expected]
+    assert inventory.read(tmp_path / "hosts.yml").ssh_options() == replace(expected, user="backchannel")
+
+
 def test_hosts_of_roles_and_servers_have_the_interfaces_of_the_experiment(tmp_path: Path) -> None:
     text = (FILES / "roles.yaml").read_text().replace("node-1.example.test", "172.16.0.1")
     both = "both:\n" + "".join(f"  - {{address: {address}}}\n" for address in ("172.16.0.1", "node-2.example.test"))
@@ -369,7 +397,10 @@ def test_hosts_of_roles_and_servers_have_the_interfaces_of_the_experiment(tmp_pa
     }}]  # fmt: skip
     # With tabs, and with lines before the list.
     (tmp_path / "servers.json").write_text("\n\n" + json.dumps(servers, indent="\t"))
-    (host,) = chameleon.read([tmp_path / "servers.json"]).hosts
+    (tmp_path / "lease.json").write_text("\t" + (FILES / "lease.json").read_text())
+    found = chameleon.read([tmp_path / "servers.json", tmp_path / "lease.json"])
+    assert found.ends == datetime(2026, 3, 1, 18, tzinfo=UTC)
+    (host,) = found.hosts
     assert (host.address, host.nics) == ("198.51.100.1", (Nic("wire", None, None, "10.30.0.5"),))
 
 

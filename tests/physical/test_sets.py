@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from experiments import inventory
 from experiments import lab as labs
 from experiments.engine import dispatch
 from experiments.engine.execution import Finish, Worker, _require_installation
-from experiments.engine.executors import LabExecutor
+from experiments.engine.executors import LabExecutor, LocalExecutor
 from experiments.engine.options import Options
 from experiments.engine.scheduling import run_campaign
 from experiments.language.campaign import Plan, Run, load
@@ -229,6 +231,21 @@ def test_sets_run_at_once_and_a_lost_host_parks_its_own_only(tmp_path: Path, mon
     assert line.endswith(
         "host red-l was lost: it does not answer; set red waits for the host, other sets make its runs"
     )
+
+
+def test_sets_connect_at_once_on_a_machine_with_one_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    nothing: Any = None
+    executor = LabExecutor(nothing, nothing, {"red": nothing, "blue": nothing})
+    both = threading.Barrier(2, timeout=10)
+
+    def connect(local: LocalExecutor) -> int:
+        with local._pool.building:
+            return both.wait()
+
+    with ThreadPoolExecutor(2) as threads:
+        assert sorted(threads.map(connect, executor._executors.values())) == [0, 1]
+    executor.close()
 
 
 def test_one_set_that_stays_lost_does_not_end_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
