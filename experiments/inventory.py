@@ -275,19 +275,6 @@ def placements(
     return found
 
 
-def placed(
-    inventory: Inventory,
-    nodes: Sequence[Node | Mapping[str, Any]],
-    links: Sequence[LinkSpec | Mapping[str, Any]],
-) -> Placement:
-    """Assigns a topology to the hosts of a lab, or of its first set.
-
-    Raises:
-        CampaignError: they do not fit.
-    """
-    return next(iter(placements(inventory, nodes, links).values()))
-
-
 def _placed(
     inventory: Inventory,
     set_name: str,

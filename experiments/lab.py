@@ -202,11 +202,12 @@ def in_lab(path: Path | None, plan: Plan, warn: Callable[[str], None]) -> Plan:
     for name in access.sets:
         testbed = access.testbed(name, f"campaign {plan.name}")
         try:
+            described = {}
             for key, scenario in by_topology.items():
                 testbed.build(scenario)
-                found.setdefault(name, {})[key] = testbed.installation()
+                described[key] = testbed.installation()
+            found[name] = described
         except HostLost as error:
-            found.pop(name, None)
             lost.append(error)
             if len(lost) == len(access.sets):
                 raise lost[0] from None

@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -180,14 +180,7 @@ class SshTunnel(Tunnel):
 
     def __init__(self, name: str, address: str, port: int, options: SshOptions, folder: Path) -> None:
         self.name = name
-        self._facts = {
-            "address": address,
-            "port": port,
-            "user": options.user,
-            "key": options.key or "that ssh chose",
-            "known": options.known_hosts or "known_hosts",
-            "enter": "'./backchannel testbed site' enters it",
-        }
+        self._facts = login_facts(options, address, port, "'./backchannel testbed site' enters it")
         self._jump = jump_facts(options)
         self.socket = folder / f"{name}.sock"
         self._log = folder / f"{name}.ssh.log"
@@ -243,16 +236,23 @@ def has_passphrase(key: Path) -> bool:
     return done.returncode != 0 and "passphrase" in done.stderr
 
 
+def login_facts(
+    options: SshOptions, address: str, port: int, enter: str = "enter its public half there"
+) -> dict[str, object]:
+    """Facts for `meaning` about a host. `enter` is the remedy for a key that it does not accept."""
+    return {
+        "address": address, "port": port, "user": options.user, "key": options.key or "that ssh chose",
+        "known": options.known_hosts or "known_hosts", "enter": enter,
+    }  # fmt: skip
+
+
 def jump_facts(options: SshOptions) -> dict[str, object]:
     """Facts for `meaning` about the host in between; none without one."""
     jump = options.jump
     if jump is None:
         return {}
-    return {
-        "address": jump.host, "port": jump.port, "user": jump.user or "that ssh chose",
-        "key": options.jump_key or options.key or "that ssh chose", "known": options.known_hosts or "known_hosts",
-        "enter": "enter its public half there",
-    }  # fmt: skip
+    login = replace(options, user=jump.user or "that ssh chose", key=options.jump_key or options.key)
+    return login_facts(login, jump.host, jump.port)
 
 
 def meaning(output: str, facts: dict[str, object], jump: dict[str, object] | None = None) -> str:

@@ -90,11 +90,11 @@ class LabExecutor:
 
     def __init__(self, store: Store, listener: Listener, cells: Mapping[str, TestbedFactory]) -> None:
         here = this_machine()
-        self._executors = {
-            name: LocalExecutor(store, listener, factory, replace(here, id=f"{here.id} {name}", name=name))
-            for name, factory in cells.items()
-        }
-        self._by_id = {machine.id: one for one in self._executors.values() for machine in one.machines()}
+        #: By the id of the set's machine.
+        self._executors: dict[str, LocalExecutor] = {}
+        for name, factory in cells.items():
+            machine = replace(here, id=f"{here.id} {name}", name=name)
+            self._executors[machine.id] = LocalExecutor(store, listener, factory, machine)
 
     def machines(self) -> list[Machine]:
         """The sets of hosts."""
@@ -102,11 +102,11 @@ class LabExecutor:
 
     def submit(self, machine_id: str, job: Job) -> None:
         """Gives a job to a set of hosts; the listener receives its result."""
-        self._by_id[machine_id].submit(machine_id, job)
+        self._executors[machine_id].submit(machine_id, job)
 
     def allow(self, machine_id: str, cells: int) -> None:
         """How many runs a set of hosts may make at once."""
-        self._by_id[machine_id].allow(machine_id, cells)
+        self._executors[machine_id].allow(machine_id, cells)
 
     def stop(self) -> None:
         """Ends all runs at once."""

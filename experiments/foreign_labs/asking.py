@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from experiments.foreign_labs.lent import LentHost, Nic, hardware_address
 from experiments.foreign_labs.matching import named
 from testbed.errors import TestbedError
-from testbed.tunnels import SshOptions, jump_facts, login_words, meaning
+from testbed.tunnels import SshOptions, jump_facts, login_facts, login_words, meaning
 
 #: Hosts that are asked at once.
 AT_ONCE = 16
@@ -42,10 +42,7 @@ def _ask(host: LentHost, options: SshOptions) -> list[Nic]:
             f"host {host.name}: it does not answer at {host.address} (is it on, is the network there?)"
         ) from None
     if done.returncode != 0:
-        facts = {
-            "address": host.address, "port": host.port, "user": options.user, "key": options.key or "that ssh chose",
-            "known": options.known_hosts or "known_hosts", "enter": "enter its public half there",
-        }  # fmt: skip
+        facts = login_facts(options, host.address, host.port)
         raise TestbedError(f"host {host.name}: {meaning(done.stderr, facts, jump_facts(options))}")
     try:
         return answers(done.stdout)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from experiments.foreign_labs.asking import with_names
 from experiments.foreign_labs.lent import LentLab, instant, wrong
 from experiments.foreign_labs.matching import matched
 from experiments.language import campaign
+from experiments.language.problems import CampaignError
 from testbed.errors import TestbedError
 from testbed.leases import HostLease
 from testbed.tunnels import Jump, SshOptions
@@ -73,7 +74,7 @@ def import_lab(request: Request, now_s: float) -> list[str]:
     scenario = campaign.load(request.campaign).runs[0].scenario
     ssh = _ssh(request, lent)
     if request.ask:
-        lent = LentLab(tuple(with_names(lent.hosts, _options(request, ssh))), lent.ends)
+        lent = replace(lent, hosts=tuple(with_names(lent.hosts, _options(request, ssh))))
     ends = lent.ends
     if request.lease_ends is not None:
         try:
@@ -105,19 +106,24 @@ def import_lab(request: Request, now_s: float) -> list[str]:
 
 def _ssh(request: Request, lent: LentLab) -> dict[str, Any]:
     """The field `ssh`, with what the description says of logins and keys."""
+    if request.proxy_jump is not None:
+        try:
+            Jump.parse(request.proxy_jump)
+        except ValueError as error:
+            raise wrong("--proxy-jump", 0, "", str(error)) from None
     fields: dict[str, Any] = {}
-    for name, given, found in (
+    for name, option, described in (
         ("user", request.user, {host.user for host in lent.hosts}),
         ("key", request.key, {host.key for host in lent.hosts}),
     ):
-        values = sorted(value for value in found if value)
-        if given is None and len(values) > 1:
+        values = sorted(value for value in described if value)
+        if option is None and len(values) > 1:
             raise TestbedError(
                 f"hosts have several values of '{name}' ({', '.join(values)}), and an inventory has one: choose it "
                 f"with --{name}"
             )
-        if given is not None or values:
-            fields[name] = str(given) if given is not None else values[0]
+        if option is not None or values:
+            fields[name] = str(option) if option is not None else values[0]
     more = {"known_hosts": request.known_hosts, "proxy_jump": request.proxy_jump, "proxy_key": request.proxy_key}
     fields |= {name: str(value) for name, value in more.items() if value is not None}
     # Relative to the inventory, not to the working folder.
@@ -128,16 +134,9 @@ def _ssh(request: Request, lent: LentLab) -> dict[str, Any]:
 
 
 def _options(request: Request, ssh: Mapping[str, Any]) -> SshOptions:
-    def path(name: str) -> Path | None:
-        if name not in ssh:
-            return None
-        return (request.inventory.absolute().parent / Path(ssh[name]).expanduser()).absolute()
-
-    try:
-        jump = None if request.proxy_jump is None else Jump.parse(request.proxy_jump)
-    except ValueError as error:
-        raise wrong("--proxy-jump", 0, "", str(error)) from None
-    return SshOptions(ssh.get("user", "root"), path("key"), path("known_hosts"), jump=jump, jump_key=path("proxy_key"))
+    """Connections as the inventory will have them, with the login of Ansible: that of the agent does not exist yet."""
+    file = inventory.InventoryFile.model_validate({"plugin": "backchannel", "ssh": ssh})
+    return replace(inventory.Inventory(request.inventory, file).ssh_options(), user=file.ssh.user)
 
 
 def write(path: Path, fields: Mapping[str, Any]) -> None:
@@ -165,5 +164,8 @@ def write(path: Path, fields: Mapping[str, Any]) -> None:
         scenario = campaign.load(found.campaign).runs[0].scenario
         inventory.placements(found, scenario.nodes, scenario.links)
         new.rename(path)
+    except CampaignError as error:
+        # Without lines, because the file that has them is removed.
+        raise CampaignError(str(path), [replace(problem, line=0) for problem in error.problems]) from None
     finally:
         new.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.foreign_labs.lent import LentHost, LentLab, Nic
@@ -118,7 +118,7 @@ def _carrier(
             continue
         towards = [[network for network, there in on.items() if there == {box, end}] for end in ends]
         choices = itertools.islice(itertools.product(*towards), MAX_CHOICES)
-        found += [_Carrier(networks, box) for networks in choices if len(set(networks)) == len(ends)]
+        found += [_Carrier(networks, box) for networks in choices]
     if not found:
         towards_ends = " and ".join(ends)
         raise TestbedError(
@@ -166,16 +166,14 @@ def _networks(on: Mapping[str, set[str]]) -> str:
 def named(host: LentHost, answers: Sequence[Nic]) -> LentHost:
     """A host whose interfaces have the names that it gave itself, found by hardware address or IP address."""
 
-    def name(nic: Nic) -> Nic:
+    def name(nic: Nic) -> str | None:
         if nic.name is not None:
-            return nic
-        return next(
-            (
-                Nic(nic.network, answer.name, nic.mac, nic.address)
-                for answer in answers
-                if (nic.mac and answer.mac == nic.mac) or (nic.address and answer.address == nic.address)
-            ),
-            nic,
+            return nic.name
+        same = (
+            answer.name
+            for answer in answers
+            if (nic.mac and answer.mac == nic.mac) or (nic.address and answer.address == nic.address)
         )
+        return next(same, None)
 
-    return LentHost(host.name, host.address, tuple(name(nic) for nic in host.nics), host.user, host.key, host.port)
+    return replace(host, nics=tuple(replace(nic, name=name(nic)) for nic in host.nics))

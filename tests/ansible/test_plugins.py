@@ -15,7 +15,8 @@ import pytest
 
 from testbed import node_binary
 from tests.ansible.conftest import HOSTS, write_yaml
-from tests.physical.test_sets import changed, pair
+from tests.physical.conftest import changed
+from tests.physical.test_sets import pair
 
 ANSIBLE = node_binary.ROOT / "ansible"
 BIN = Path(sys.executable).parent

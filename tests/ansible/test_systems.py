@@ -6,13 +6,12 @@ Slow, so by name only: ./backchannel test --vm. Makes each tree once, with mmdeb
 from __future__ import annotations
 
 import json
-import os
 import platform
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from testbed import build_cache
 from tests.ansible.conftest import in_lab, write_yaml
 from tests.physical.conftest import output_of
 from tests.physical.test_sets import CAMPAIGN
@@ -22,7 +21,8 @@ pytestmark = [pytest.mark.emulated, pytest.mark.vm]
 #: Of the role `common`; hosts of a rehearsal have no network.
 PACKAGES = "python3,iproute2,ethtool,tcpdump,iputils-ping,util-linux,mount,procps"
 SYSTEMS = ("bookworm", "trixie", "noble")
-KEYS = Path("/usr/share/keyrings")
+#: Free space for one tree.
+ROOM_BYTES = 2 << 30
 STORY = """
 cd "$LAB"
 backchannel testbed site -i hosts.yml; echo "site $?"
@@ -37,20 +37,15 @@ backchannel testbed teardown -i hosts.yml; echo "teardown $?"
 
 def tree(suite: str) -> Path:
     """A system's file tree, from the cache or made now."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "backchannel" / "trees"
-    found = cache / suite
-    if found.exists():
-        return found
-    new = cache / f"{suite}.new"
-    subprocess.run(["rm", "-rf", "--one-file-system", str(new)], check=True)
-    new.parent.mkdir(parents=True, exist_ok=True)
-    words = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={PACKAGES}", suite, str(new)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (
-        f"cannot unpack {suite} (for Ubuntu, apt-get install ubuntu-keyring): {done.stderr[-2000:]}"
-    )
-    new.rename(found)
-    return found
+    folder = build_cache.place("trees") / suite
+
+    def make(new: Path) -> None:
+        words = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={PACKAGES}", suite, str(new / build_cache.BUILT)]
+        question = "is there a network, and, for Ubuntu, the package ubuntu-keyring?"
+        build_cache.logged(words, folder.parent / "log", question)
+
+    build_cache.build_once(folder, "lock", f"unpacking {suite}", ROOM_BYTES, make)
+    return folder
 
 
 @pytest.mark.parametrize("suite", SYSTEMS)

@@ -56,8 +56,9 @@ class Line:
 
     fixed: float
     each: float
-    #: Half of the 95 % interval of a new measurement at a number.
+    #: What was measured at.
     numbers: tuple[float, ...]
+    #: Standard deviation of the measurements around the line; infinite with two.
     deviation: float
 
     def at(self, number: float) -> tuple[float, float]:
@@ -96,23 +97,14 @@ def call(*words: str) -> tuple[float, float, str]:
     return time.monotonic() - began_s, used_s() - before, done.stdout + done.stderr
 
 
-def inventory(folder: Path, hosts: int) -> Path:
-    """A lab of so many hosts in sets of two, and a set of two with a link box for runs, which comes first."""
+def pair(number: int) -> dict[str, object]:
+    """A set of two hosts with a wire."""
+    hosts = {f"l{number}": {"plays": "left"}, f"r{number}": {"plays": "right"}}
+    return {"hosts": hosts, "links": {"line": {"real": "wire"}}}
 
-    def entry(play: str) -> dict[str, object]:
-        return {"plays": play}
 
-    sets: dict[str, object] = {
-        f"s{number}": {
-            "hosts": {f"l{number}": entry("left"), f"r{number}": entry("right")}, "links": {"line": {"real": "wire"}},
-        }
-        for number in range(hosts // 2)
-    }  # fmt: skip
-    path = folder / f"hosts-{hosts}.yml"
-    if hosts == 0:
-        sets = {"runs": {
-            "hosts": {"left": {}, "right": {}, "box": {}}, "links": {"line": {"box": "box"}},
-        }}  # fmt: skip
+def inventory(path: Path, sets: dict[str, dict[str, object]]) -> Path:
+    """Writes a lab of these sets."""
     with path.open("w") as file:
         YAML().dump({"plugin": "backchannel", "campaign": "scale.yaml", "connection": "namespace", "sets": sets}, file)
     return path
@@ -143,24 +135,19 @@ def measure_runs(path: Path) -> None:
 
 def in_lab(path: Path, kind: str) -> list[list[float]]:
     """Runs this file in a lab and returns what it measured."""
-    words = [
-        sys.executable,
-        "-m",
-        "experiments",
-        "lab",
-        "-i",
-        str(path),
-        "--",
-        sys.executable,
-        __file__,
-        kind,
-        str(path),
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=node_binary.ROOT)
+    words = ["lab", "-i", str(path), "--", sys.executable, __file__, kind, str(path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", *words], capture_output=True, text=True, check=False, cwd=node_binary.ROOT
+    )
     if done.returncode != 0:
         sys.exit(done.stderr[-6000:] or done.stdout[-3000:])
     rows = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("measured ")]
     return [[float(word) for word in row] for row in rows]
+
+
+def plain(value: float, digits: int) -> str:
+    """A number with so many significant digits, and without an exponent."""
+    return f"{float(f'{value:.{digits}g}'):,.12g}"
 
 
 def row(what: str, unit: str, numbers: Sequence[float], values: Sequence[float], many: int) -> None:
@@ -168,7 +155,8 @@ def row(what: str, unit: str, numbers: Sequence[float], values: Sequence[float],
     line = fitted(numbers, values)
     value, half = line.at(many)
     shown = ", ".join(f"{number:g}: {value:.4g}" for number, value in zip(numbers, values, strict=True))
-    print(f"| {what} | {shown} | {line.fixed:.3g} + {line.each:.3g} n | {value:.4g} ± {half:.2g} {unit} |", flush=True)
+    extrapolated = f"{plain(value, 4)} ± {plain(half, 2)} {unit}"
+    print(f"| {what} | {shown} | {line.fixed:.3g} + {line.each:.3g} n | {extrapolated} |", flush=True)
 
 
 def main() -> int:
@@ -184,11 +172,19 @@ def main() -> int:
         print(f"load before: {load:.1f} on {os.cpu_count()} CPUs; {rounds} round(s)\n", flush=True)
         head = f"extrapolated to {MANY_HOSTS} hosts, {MANY_RUNS:,} runs (95 %)"
         print(f"| n | measured | line | {head} |\n|---|---|---|---|", flush=True)
-        hosts = [float(count) for count in HOSTS * rounds]
-        sites = [in_lab(inventory(folder, int(count)), "hosts")[0] for count in hosts]
+        hosts = HOSTS * rounds
+        labs = {
+            count: inventory(
+                folder / f"hosts-{count}.yml", {f"s{number}": pair(number) for number in range(count // 2)}
+            )
+            for count in HOSTS
+        }
+        sites = [in_lab(labs[count], "hosts")[0] for count in hosts]
         row("hosts: `site`, first time, wall", "s", hosts, [wall_s for wall_s, _ in sites], MANY_HOSTS)
         row("hosts: `site`, first time, CPU with the hosts'", "s", hosts, [cpu_s for _, cpu_s in sites], MANY_HOSTS)
-        made = [measured for _ in range(rounds) for measured in in_lab(inventory(folder, 0), "runs")]
+        boxed = {"hosts": {"left": {}, "right": {}, "box": {}}, "links": {"line": {"box": "box"}}}
+        lab = inventory(folder / "runs.yml", {"runs": boxed})
+        made = [measured for _ in range(rounds) for measured in in_lab(lab, "runs")]
         planned = [call("plan", str(folder / "scale.yaml"), "--set", f"repetitions={count}")[1] for count in PLANNED]
     finally:
         shutil.rmtree(folder)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,15 @@ from typing import Any
 import pytest
 
 from experiments import inventory
-from experiments.foreign_labs import asking, importing
+from experiments.foreign_labs import asking, chameleon, enoslib, importing
 from experiments.foreign_labs.files import MAX_BYTES, xml_of
-from experiments.foreign_labs.lent import LentHost, LentLab, Nic, hardware_address, host_name, instant
+from experiments.foreign_labs.lent import LentHost, LentLab, Nic, hardware_address, host_name, instant, lent_lab
 from experiments.foreign_labs.matching import matched, named
 from experiments.language.problems import CampaignError
 from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.scenario import LinkSpec, Node
+from testbed.tunnels import Jump, SshOptions
 
 FILES = Path(__file__).parent / "files"
 CAMPAIGN = """
@@ -246,6 +248,9 @@ def test_a_network_between_the_ends_is_a_wire_and_a_host_between_them_a_box() ->
     assert boxed["links"] == {"line": {"box": "m", "interfaces": ["to-n1", "to-n2"]}}
     assert boxed["hosts"]["a"] == {"plays": "a", "address": "a.test", "interfaces": {"line": "to-n1"}}
     assert "plays" not in boxed["hosts"]["m"]
+    # A network with a third host is neither.
+    with pytest.raises(TestbedError, match="nothing carries link 'line'"):
+        match(lab(("a", ["n1"]), ("b", ["n1"]), ("m", ["n1"])))
 
 
 def test_hosts_with_other_names_and_networks_that_are_chosen() -> None:
@@ -325,6 +330,89 @@ def test_no_inventory_is_overwritten_and_no_ended_lease_is_taken(
     with pytest.raises(CampaignError, match="exists; remove it, or name another file with --inventory"):
         import_(tmp_path, monkeypatch, "fabric")
     assert (tmp_path / "hosts.yml").read_text() == before
+
+
+def test_an_inventory_that_would_be_invalid_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = replaced(tmp_path, "manifest.xml", 'port="2200"', 'port="70000"')
+    with pytest.raises(CampaignError, match=r"^\S*/hosts\.yml: hosts\.right\.port: "):
+        import_(tmp_path, monkeypatch, "cloudlab", [port])
+    # In the range of the experiment's addresses, which the placement rejects.
+    there = replaced(tmp_path, "roles.yaml", "node-1.example.test", "198.18.0.1")
+    there.write_text(there.read_text().replace("node-2.example.test", "10.2.0.2"))
+    with pytest.raises(CampaignError, match=r"^\S*/hosts\.yml: .*198\.18\."):
+        import_(tmp_path, monkeypatch, "enoslib", [there])
+    assert not list(tmp_path.glob("*hosts.yml*"))
+    with pytest.raises(CampaignError, match=r"^\S*/roles\.yaml: is one file too many: enoslib has the roles"):
+        import_(tmp_path, monkeypatch, "enoslib", [FILES / "roles.yaml"] * 2)
+    with pytest.raises(CampaignError, match=r"^--proxy-jump: 'a,b' is not a host to jump over"):
+        import_(tmp_path, monkeypatch, "enoslib", proxy_jump="a,b")
+
+
+def test_a_key_beside_the_working_folder_is_named_from_the_inventory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    found, _ = import_(tmp_path, monkeypatch, "enoslib", key=Path("key"))
+    key = found.resolved(found.file.ssh.key)
+    assert key is not None
+    assert key.resolve() == tmp_path.resolve() / "work" / "key"
+
+
+def test_hosts_are_asked_over_the_inventorys_connections_with_ansibles_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pair.yaml").write_text(CAMPAIGN)
+    asked: list[SshOptions] = []
+
+    def ask(hosts: list[LentHost], options: SshOptions) -> list[LentHost]:
+        asked.append(options)
+        return [named(host, ANSWERS["chameleon"][host.name]) for host in hosts]
+
+    monkeypatch.setattr(importing, "with_names", ask)
+    files = tuple(FILES / name for name in SOURCES["chameleon"])
+    request = importing.Request(
+        "chameleon", files, Path("pair.yaml"), Path("hosts.yml"), {}, {}, ask=True, key=Path("key"),
+        known_hosts=tmp_path / "known", proxy_jump="ann@bastion.test:2200", proxy_key=Path("~/other"),
+    )  # fmt: skip
+    importing.import_lab(request, NOW_S)
+    expected = SshOptions(
+        "cc", tmp_path / "key", tmp_path / "known", jump=Jump("bastion.test", "ann", 2200),
+        jump_key=Path.home() / "other",
+    )  # fmt: skip
+    assert asked == [expected]
+    assert inventory.read(tmp_path / "hosts.yml").ssh_options() == replace(expected, user="backchannel")
+
+
+def test_hosts_of_roles_and_servers_have_the_interfaces_of_the_experiment(tmp_path: Path) -> None:
+    text = (FILES / "roles.yaml").read_text().replace("node-1.example.test", "172.16.0.1")
+    both = "both:\n" + "".join(f"  - {{address: {address}}}\n" for address in ("172.16.0.1", "node-2.example.test"))
+    (tmp_path / "roles.yaml").write_text(text + both)
+    left, right = enoslib.read([tmp_path / "roles.yaml"]).hosts
+    assert left.nics == (Nic("10.40.0.0/24", "eno2", None, "10.40.0.1"),)
+    assert (left.name, right.name) == ("left", "right")
+    servers = [{"Name": "a", "Status": "ACTIVE", "Networks": {
+        "wire": ["10.30.0.5", "fd00::5"], "shared": ["192.0.2.5", "198.51.100.1"],
+    }}]  # fmt: skip
+    # With tabs, and with lines before the list.
+    (tmp_path / "servers.json").write_text("\n\n" + json.dumps(servers, indent="\t"))
+    (tmp_path / "lease.json").write_text("\t" + (FILES / "lease.json").read_text())
+    found = chameleon.read([tmp_path / "servers.json", tmp_path / "lease.json"])
+    assert found.ends == datetime(2026, 3, 1, 18, tzinfo=UTC)
+    (host,) = found.hosts
+    assert (host.address, host.nics) == ("198.51.100.1", (Nic("wire", None, None, "10.30.0.5"),))
+
+
+def test_a_lab_has_hosts_with_names_and_addresses_of_their_own() -> None:
+    for hosts, message in (
+        ([], "lab: there is no host in it"),
+        ([LentHost("a", "x", ()), LentHost("a", "y", ())], r"lab: a: two hosts have equal names \(a\)"),
+        ([LentHost("a", "x", ()), LentHost("b", "x", ())], r"lab: b: two hosts have equal addresses \(\('x', 22\)\)"),
+    ):
+        with pytest.raises(CampaignError, match=message):
+            lent_lab("lab", hosts)
+    assert lent_lab("lab", [LentHost("a", "x", ()), LentHost("b", "x", (), port=23)]).ends is None
 
 
 def test_hosts_with_several_logins_need_a_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from tests.ansible.conftest import write_yaml
 from tests.campaign_texts import asymmetric_path
@@ -21,6 +22,12 @@ title: A small campaign
 duration: 4 s
 sweep:
   network.reverse.queue.policy: [droptail, acks-first]
+"""
+#: For scripts in a lab: `inside HOST COMMAND...`, with underscores for the hyphens of the host's name.
+INSIDE = """
+eval "$(python3 -c "import json
+for name, pid in json.load(open('$BACKCHANNEL_LAB')).items(): print(f'pid_{name.replace(chr(45), chr(95))}={pid}')")"
+inside() { pid=pid_$1; shift; nsenter --target "${!pid}" --net --mount --uts --ipc --pid -- "$@"; }
 """
 NODES = ("server", "router1", "router2", "client")
 LINKS = ("server-access", "bottleneck", "client-access")
@@ -53,6 +60,13 @@ def lab(
             **more,
         },
     )
+
+
+def changed(path: Path, change: Any) -> Path:
+    """An inventory after a change to its document."""
+    document = YAML().load(path.read_text())
+    change(document)
+    return write_yaml(path, document)
 
 
 @pytest.fixture(scope="session")

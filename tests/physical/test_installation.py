@@ -31,7 +31,7 @@ def installed(folder: Path, places: dict[str, object], one: Health, **more: obje
     plan = load(folder / "small.yaml", ["backend=physical"])
 
     def describe(scenario: Scenario) -> Installation:
-        placed = inventory.placed(found, scenario.nodes, scenario.links)
+        (placed,) = inventory.placements(found, scenario.nodes, scenario.links).values()
         return installation(placed, dict.fromkeys(placed.members(), one))
 
     return plan.in_lab(describe), describe(plan.runs[0].scenario)

@@ -130,7 +130,7 @@ def test_a_kernel_link_is_a_wire_and_nothing_else(tmp_path: Path, link: dict[str
     result = inventory.read(lab(tmp_path, link))
     scenario = campaign.load(tmp_path / "shaped.yaml").runs[0].scenario
     with pytest.raises(CampaignError, match="'line' is of kind 'kernel': .*set 'real: wire' for it"):
-        inventory.placed(result, scenario.nodes, scenario.links)
+        inventory.placements(result, scenario.nodes, scenario.links)
 
 
 def test_missing_requirements_of_virtual_machines_are_reported_at_once(

@@ -13,7 +13,7 @@ import pytest
 
 from testbed import node_binary
 from tests.ansible.conftest import in_lab, recorded
-from tests.physical.conftest import CAMPAIGN, lab, output_of
+from tests.physical.conftest import CAMPAIGN, INSIDE, lab, output_of
 
 pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("sshd", "faketime")]
 
@@ -23,11 +23,10 @@ LD_PRELOAD=$(ls /usr/lib/*/faketime/libfaketimeMT.so.1) FAKETIME=-3h exec "$(rea
 """
 
 #: All tests share one lab, because provisioning is slow.
-STORY = """
+STORY = (
+    INSIDE
+    + """
 cd "$LAB"
-eval "$(python3 -c "import json
-for name, pid in json.load(open('$BACKCHANNEL_LAB')).items(): print(f'pid_{name}={pid}')")"
-inside() { pid=pid_$1; shift; nsenter --target "${!pid}" --net --mount --uts --ipc --pid -- "$@"; }
 say() { echo "== $1"; date "+%s $1" >>"$LAB/times"; }
 # Bounded, so that a failed story ends and can be read.
 till() { tries=0; until "$@"; do
@@ -125,6 +124,7 @@ echo "free after $seconds s"
 say "teardown"; backchannel testbed teardown -i hosts.yml; echo "status $?"
 state >after
 """
+)
 
 
 @pytest.fixture(scope="module")

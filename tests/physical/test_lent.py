@@ -24,8 +24,8 @@ from testbed.host_testbed import HostTestbed
 from testbed.leases import OVERHEAD_S, HostLease
 from testbed.tunnels import Jump, SshOptions, jump_command, jump_facts, meaning, ssh_command
 from tests.ansible.conftest import in_lab, write_yaml
-from tests.physical.conftest import output_of
-from tests.physical.test_sets import CAMPAIGN, changed
+from tests.physical.conftest import INSIDE, changed, output_of
+from tests.physical.test_sets import CAMPAIGN
 
 ENDS = datetime(2026, 3, 1, 18, tzinfo=UTC)
 
@@ -120,6 +120,10 @@ def test_hosts_are_not_even_asked_for_a_run_that_would_not_end(tmp_path: Path) -
     testbed = HostTestbed(place, HostAccess(), "x", None, HostLease(ENDS), lambda: ENDS.timestamp() - 10)
     with pytest.raises(LeaseOver):
         testbed.build(scenario)
+    # Nor once they are connected: calibration takes time too.
+    testbed._conductor = object()  # type: ignore[assignment]
+    with pytest.raises(LeaseOver):
+        testbed.run(scenario, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -178,11 +182,10 @@ SERVERS = [
     {"Name": name, "Status": "ACTIVE", "Networks": {"mgmt": [f"192.168.50.{number}"], "wire": [f"172.20.0.{number}"]}}
     for number, name in ((11, "left"), (12, "right"))
 ]
-STORY = """
+STORY = (
+    INSIDE
+    + """
 cd "$LAB"
-eval "$(python3 -c "import json
-for name, pid in json.load(open('$BACKCHANNEL_LAB')).items(): print(f'pid_{name.replace(chr(45), chr(95))}={pid}')")"
-inside() { pid=pid_$1; shift; nsenter --target "${!pid}" --net --mount --uts --ipc --pid -- "$@"; }
 lease() { sed -i '/^lease_ends/d' hosts.yml
     echo "lease_ends: '$(date -u -d "$1" +%Y-%m-%dT%H:%M:%S+00:00)'" >>hosts.yml; }
 ssh -n -o BatchMode=yes -o ConnectTimeout=3 -o StrictHostKeyChecking=no -i key root@192.168.50.11 true; echo "direct $?"
@@ -202,6 +205,7 @@ backchannel testbed check -i hosts.yml; echo "late $?"
 lease "+1 hour"; inside jump_host ip link set mgmt0 down
 backchannel run pair.yaml --backend physical -i hosts.yml --results results; echo "cut $?"
 """
+)
 
 
 @pytest.mark.emulated

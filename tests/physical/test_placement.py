@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from experiments import inventory
 from experiments.language import campaign
@@ -20,21 +19,15 @@ from testbed.placement import LinkPlacement, Placement
 from testbed.report import DriverReport
 from testbed.scenario import LinkSpec
 from testbed.tunnels import SshOptions, has_passphrase, meaning, ssh_command
-from tests.ansible.conftest import write_yaml
-from tests.physical.conftest import LINKS, lab
+from tests.physical.conftest import LINKS, changed, lab
 
 
 def placed(path: Path) -> Placement:
     result = inventory.read(path)
     assert result.campaign is not None
     scenario = campaign.load(result.campaign).runs[0].scenario
-    return inventory.placed(result, scenario.nodes, scenario.links)
-
-
-def changed(path: Path, change: Any) -> Path:
-    document = YAML().load(path.read_text())
-    change(document)
-    return write_yaml(path, document)
+    (found,) = inventory.placements(result, scenario.nodes, scenario.links).values()
+    return found
 
 
 def test_each_node_has_the_host_that_plays_it(tmp_path: Path) -> None:

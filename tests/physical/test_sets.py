@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from agents.messages import Health
 from analysis.store import Store
@@ -17,7 +20,7 @@ from experiments import inventory
 from experiments import lab as labs
 from experiments.engine import dispatch
 from experiments.engine.execution import Finish, Worker, _require_installation
-from experiments.engine.executors import LabExecutor
+from experiments.engine.executors import LabExecutor, LocalExecutor
 from experiments.engine.options import Options
 from experiments.engine.scheduling import run_campaign
 from experiments.language.campaign import Plan, Run, load
@@ -28,7 +31,7 @@ from testbed.errors import HostLost, TestbedError
 from testbed.installation import Installation, difference, installation
 from testbed.report import Report
 from tests.ansible.conftest import in_lab, write_yaml
-from tests.physical.conftest import output_of
+from tests.physical.conftest import INSIDE, changed, output_of
 
 CAMPAIGN = """
 name: pair
@@ -62,12 +65,6 @@ def pair(folder: Path, names: tuple[str, ...] = ("red", "blue"), **more: Any) ->
         "plugin": "backchannel", "campaign": "pair.yaml", "connection": "ssh",
         "ssh": {"key": "key", "known_hosts": "known_hosts", "connect_timeout": "3 s"}, "sets": sets, **more,
     })  # fmt: skip
-
-
-def changed(path: Path, change: Any) -> Path:
-    document = inventory.YAML().load(path.read_text())
-    change(document)
-    return write_yaml(path, document)
 
 
 def placements(path: Path) -> dict[str, placement.Placement]:
@@ -181,6 +178,13 @@ def test_a_set_that_joins_later_uses_the_results_of_the_others(tmp_path: Path) -
     assert plan_of(alone, described(alone)["green"]).run_ids == plan_of(both, described(both)["red"]).run_ids
 
 
+def simulated(folder: Path) -> Plan:
+    """The campaign in the simulator, with losses that make its runs differ."""
+    text = CAMPAIGN.replace("5 ms}, reverse", "5 ms, errors: [{model: uniform, probability: 0.01}]}, reverse")
+    (folder / "pair.yaml").write_text(text.replace("duration: 4 s", "duration: 1 s\nstack: newreno"))
+    return load(folder / "pair.yaml", ["backend=sim"])
+
+
 class Sets:
     """Sets of hosts that simulate: the runs of each, and how many there were at once."""
 
@@ -213,15 +217,11 @@ class Sets:
 
 
 def test_sets_run_at_once_and_a_lost_host_parks_its_own_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rich.console import Console
-
     sets = Sets(monkeypatch, {"red": 2})
     monkeypatch.setattr(dispatch, "PARKED_S", 0.4)
-    text = CAMPAIGN.replace("5 ms}, reverse", "5 ms, errors: [{model: uniform, probability: 0.01}]}, reverse")
-    (tmp_path / "pair.yaml").write_text(text.replace("duration: 4 s", "duration: 1 s\nstack: newreno"))
     console = Console(record=True, width=200)
     options = Options(tmp_path / "results", tries=1, scheduler="none")
-    outcome = run_campaign(load(tmp_path / "pair.yaml", ["backend=sim"]), options, TerminalReporter(console))
+    outcome = run_campaign(simulated(tmp_path), options, TerminalReporter(console))
     assert (outcome.landed, outcome.failed) == (8, {})
     assert sets.most > 1
     # The other set went on meanwhile, and the lost one came back.
@@ -233,16 +233,27 @@ def test_sets_run_at_once_and_a_lost_host_parks_its_own_only(tmp_path: Path, mon
     )
 
 
-def test_one_set_that_stays_lost_does_not_end_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rich.console import Console
+def test_sets_connect_at_once_on_a_machine_with_one_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    nothing: Any = None
+    executor = LabExecutor(nothing, nothing, {"red": nothing, "blue": nothing})
+    both = threading.Barrier(2, timeout=10)
 
+    def connect(local: LocalExecutor) -> int:
+        with local._pool.building:
+            return both.wait()
+
+    with ThreadPoolExecutor(2) as threads:
+        assert sorted(threads.map(connect, executor._executors.values())) == [0, 1]
+    executor.close()
+
+
+def test_one_set_that_stays_lost_does_not_end_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sets = Sets(monkeypatch, {"red": 1000})
     monkeypatch.setattr(dispatch, "PARKED_S", 0.05)
     monkeypatch.setattr(dispatch, "MOST_PARKED_S", 0.1)
-    text = CAMPAIGN.replace("5 ms}, reverse", "5 ms, errors: [{model: uniform, probability: 0.01}]}, reverse")
-    (tmp_path / "pair.yaml").write_text(text.replace("duration: 4 s", "duration: 1 s\nstack: newreno"))
     options = Options(tmp_path / "results", tries=1, scheduler="none")
-    plan = load(tmp_path / "pair.yaml", ["backend=sim"])
+    plan = simulated(tmp_path)
     outcome = run_campaign(plan, options, TerminalReporter(Console(quiet=True)))
     assert outcome.landed == 8
     assert set(sets.made) == {"blue"}
@@ -290,11 +301,10 @@ def test_unlike_sets_are_rejected_and_a_silent_one_is_left_out(tmp_path: Path, m
 
 
 #: A campaign over both sets, and one during which a host of one set is away.
-STORY = """
+STORY = (
+    INSIDE
+    + """
 cd "$LAB"
-eval "$(python3 -c "import json
-for name, pid in json.load(open('$BACKCHANNEL_LAB')).items(): print(f'pid_{name.replace(chr(45), chr(95))}={pid}')")"
-inside() { pid=pid_$1; shift; nsenter --target "${!pid}" --net --mount --uts --ipc --pid -- "$@"; }
 run() { backchannel run pair.yaml --backend physical -i hosts.yml --tries 9 "$@"; }
 backchannel testbed site -i hosts.yml; echo "site $?"
 backchannel testbed check -i hosts.yml; echo "check $?"
@@ -306,6 +316,7 @@ wait
 inside red_r ip link set mgmt0 up
 backchannel testbed teardown -i hosts.yml --limit set_blue; echo "teardown $?"
 """
+)
 
 
 @pytest.mark.emulated
