@@ -1,13 +1,15 @@
 """A long campaign of tiny simulated runs: runs per second, memory, descriptors and store size, from start to end.
 
-    ./backchannel bench soak [--runs N] [--scheduler none|local] [--samples N] [--most-s S]
-    ./backchannel bench soak --postgresql [--runners 2] [--restart] [--beside] [--runs N]
+    ./backchannel bench soak [--runs N] [--scheduler none|local] [--beside] [--samples N] [--most-s S]
+    ./backchannel bench soak --postgresql [--object-store] [--runners 2] [--restart] [--beside] [--runs N]
 
 Prints one line for each share of the runs. A value that rises with the number of runs shows a leak; the store grows by
 the same number of bytes for each run. With `--postgresql` the store is a server on loopback, and several runners may
 share the campaign; memory and descriptors are those of the first. `--restart` ends the server as a crash does when half
-of the runs have landed, and starts it again; a runner that ended is started again, too. `--beside` runs the campaign in
-a results folder first, and prints the ratio of the rates. The exit status is 1 if a run is missing at the end.
+of the runs have landed, and starts it again; a runner that ended is started again, too. `--object-store` keeps the
+files of runs in an S3 server on loopback (moto) instead of a folder. `--beside` runs the campaign in a results folder
+with one runner and without Dask first, and prints the ratio of the rates. The exit status is 1 if a run is missing at
+the end.
 
 Ctrl-C, SIGTERM and `--most-s` end the campaign early; the counts until then are printed.
 """
@@ -24,7 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -34,6 +36,7 @@ import psycopg
 from experiments.exits import FAILED, INTERRUPTED
 from testbed import node_binary
 from testbed.local_folders import ScratchFolder, sweep
+from tests.faults.object_store import BUCKET, client_settings, object_store
 from tests.postgresql import Server, postgresql
 from tests.waiting import interrupted_by_sigterm
 
@@ -102,11 +105,11 @@ class Folder:
 
 
 class Database:
-    """A PostgreSQL server with a folder for files."""
+    """A PostgreSQL server with a place for files."""
 
-    def __init__(self, server: Server, files: Path) -> None:
+    def __init__(self, server: Server, files_url: str) -> None:
         self._url = server.url
-        self.words = ["--results", server.url, "--artefacts", f"file://{files}"]
+        self.words = ["--results", server.url, "--artefacts", files_url]
 
     def number(self, query: str) -> int | None:
         """The result of a query; None before the store exists."""
@@ -155,6 +158,7 @@ def main() -> int:
     parser.add_argument("--scheduler", default="none", choices=["none", "local"], help="threads or Dask workers (none)")
     parser.add_argument("--samples", type=int, default=10, help="number of lines (10)")
     parser.add_argument("--postgresql", action="store_true", help="store runs in a PostgreSQL server on loopback")
+    parser.add_argument("--object-store", action="store_true", help="with --postgresql: keep files in an S3 server")
     parser.add_argument("--runners", type=int, default=1, help="commands that share the campaign (1)")
     parser.add_argument("--restart", action="store_true", help="restart the PostgreSQL server in mid-campaign")
     parser.add_argument("--beside", action="store_true", help="run the campaign in a results folder first")
@@ -162,20 +166,35 @@ def main() -> int:
         "--most-s", type=float, default=math.inf, help="end each campaign after so many seconds (never)"
     )
     options = parser.parse_args()
+    if not options.postgresql and (options.object_store or options.restart or options.runners > 1):
+        parser.error("--object-store, --restart and --runners need --postgresql")
     interrupted_by_sigterm()
     sweep()
-    with ScratchFolder() as folder:
+    with ScratchFolder() as folder, ExitStack() as servers:
         os.environ["BACKCHANNEL_LOCAL"] = str(folder / "local")
-        if not options.postgresql:
-            return _soak(folder, Folder(folder / "results"), options).status
-        with _server(folder) as server:
-            beside = _soak(folder, Folder(folder / "results"), options) if options.beside else None
-            database = Database(server, folder / "files")
-            outcome = _soak(folder, database, options, server if options.restart else None)
+        beside = _soak(folder, Folder(folder / "beside"), plain(options)) if options.beside else None
+        if options.postgresql:
+            server = servers.enter_context(_server(folder))
+            files_url = f"file://{folder}/files"
+            if options.object_store:
+                store = servers.enter_context(object_store())
+                os.environ.update(client_settings(store.url))
+                files_url = f"s3://{BUCKET}/runs"
+            outcome = _soak(folder, Database(server, files_url), options, server if options.restart else None)
+        else:
+            outcome = _soak(folder, Folder(folder / "results"), options)
     if beside is None:
         return outcome.status
-    print(f"PostgreSQL: {outcome.rate:.2f} runs/s, {outcome.rate / beside.rate:.2f} of SQLite's {beside.rate:.2f}")
+    print(
+        f"{outcome.rate:.2f} runs/s, {outcome.rate / beside.rate:.2f} times the {beside.rate:.2f} of a results folder, "
+        "one runner and no Dask"
+    )
     return outcome.status or beside.status
+
+
+def plain(options: argparse.Namespace) -> argparse.Namespace:
+    """The options of the campaign that others are compared with: one runner, no Dask."""
+    return argparse.Namespace(**{**vars(options), "runners": 1, "scheduler": "none"})
 
 
 @dataclass(frozen=True)

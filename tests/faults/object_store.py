@@ -100,6 +100,14 @@ class _Quiet(WSGIRequestHandler):
         """Requests are not logged."""
 
 
+def client_settings(url: str) -> dict[str, str]:
+    """The environment of a client (s3fs) of this server. It tries each request once, so that a fault shows."""
+    return {
+        "AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nothing",
+        "AWS_DEFAULT_REGION": "us-east-1", "AWS_MAX_ATTEMPTS": "1",
+    }  # fmt: skip
+
+
 @contextmanager
 def object_store() -> Iterator[FaultyStore]:
     """A running server with an empty bucket."""

@@ -20,7 +20,7 @@ from analysis.store.artefacts import ArtefactError, RemoteArtefacts
 from testbed import node_binary
 from tests.faults.commands import PATIENCE_S
 from tests.faults.kills import SIMULATED
-from tests.faults.object_store import BUCKET, FaultyStore, object_store
+from tests.faults.object_store import BUCKET, FaultyStore, client_settings, object_store
 from tests.postgresql import postgresql
 
 #: How long the store may take for an answer in these tests, in s. Here a request takes some milliseconds.
@@ -39,11 +39,7 @@ def server() -> Iterator[FaultyStore]:
 @pytest.fixture
 def store(server: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
     """A server that works, as this process and its children find it."""
-    settings = {
-        "AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nothing",
-        "AWS_DEFAULT_REGION": "us-east-1", "AWS_MAX_ATTEMPTS": "1",
-    }  # fmt: skip
-    for name, value in settings.items():
+    for name, value in client_settings(server.url).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(artefacts, "ANSWER_S", ANSWER_S)
     yield server
