@@ -25,7 +25,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +70,7 @@ class Place(Protocol):
     """A store, beside the commands that use it."""
 
     #: Options of the command line.
-    words: Sequence[str]
+    words: list[str]
 
     def number(self, query: str) -> int | None:
         """The result of a query; None before the store exists."""
@@ -115,7 +115,7 @@ class Database:
         """The result of a query; None before the store exists."""
         try:
             with psycopg.connect(self._url) as connection:
-                row = connection.execute(query).fetchone()  # type: ignore[arg-type]
+                row = connection.execute(query).fetchone()
         except psycopg.Error:
             return None
         return int(row[0]) if row else None
