@@ -267,6 +267,22 @@ mod tests {
         assert_eq!(drops_of_overloads(&[(0, 390), (1924, 210)])[5..], [2029, 2129]);
     }
 
+    /// RFC 8289, 5.5: `now - drop_next_ < 16.0 * interval_`.
+    #[test]
+    fn exactly_16_intervals_after_the_next_drop_the_rate_is_forgotten() {
+        for (early_ns, count) in [(1, 4), (0, 1)] {
+            let (mut queue, mut events) = (CoDel::new(RFC), Events::default());
+            for id in 0..3 {
+                queue.enqueue(Time::ZERO, data(id, 1460), &mut events);
+            }
+            let next = Time(1_000_000_000);
+            queue.variables =
+                Variables { first_above_time: Some(next), drop_next: next, count: 5, lastcount: 1, dropping: false };
+            queue.dequeue(Time(2_600_000_000 - early_ns), &mut events);
+            assert_eq!((queue.variables.dropping, queue.variables.count), (true, count));
+        }
+    }
+
     #[test]
     fn a_short_wait_drops_nothing() {
         let (mut queue, mut events) = (CoDel::new(RFC), Events::default());

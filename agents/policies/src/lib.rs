@@ -161,6 +161,13 @@ mod tests {
         assert!(error.contains("no option 'limit'") && error.contains("limit_packets"), "{error}");
     }
 
+    #[test]
+    fn the_registry_lists_every_policy_that_can_be_built() {
+        let listed: Vec<_> = entries().into_iter().map(|entry| entry.name).collect();
+        let built: Vec<_> = POLICIES.iter().map(|(entry, _)| entry.name).collect();
+        assert_eq!(listed, built);
+    }
+
     /// The rows of one policy in the table of options of docs/policies.md.
     fn rows(entry: &Entry) -> impl Iterator<Item = String> + '_ {
         entry.params.iter().map(|param| {

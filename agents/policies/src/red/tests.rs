@@ -175,6 +175,16 @@ fn with_above_max_drop_the_queue_counts_as_full_from_max_on() {
 }
 
 #[test]
+fn with_gentle_the_queue_counts_as_full_from_twice_max_on() {
+    for (average, full) in [(6.0, false), (11.9, false), (12.0, true)] {
+        let (mut queue, mut events) = red(Parameters { gentle: true, drop_above_max: true, ..CASE_B });
+        queue.enqueue(Time::ZERO, capable(1, 960), &mut events);
+        queue.variables.average = average;
+        assert_eq!(queue.full_by_average(), full, "{average}");
+    }
+}
+
+#[test]
 fn between_the_thresholds_marks_are_spread_uniformly() {
     // avg stays at 3.75, halfway: p_b = 0.05. Figure 2 counts a packet before it weighs it, so that the first after a
     // mark has p_b/(1 - p_b): distances are uniform on 1..=19, one less than the 1/p_b of the paper's section 7.
