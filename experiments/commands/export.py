@@ -87,6 +87,7 @@ def export(
 def _write(kind: str, subject: str, out: Path | None, store: Store, author: str, licence: str) -> list[str]:
     """Writes an export. Returns lines to print."""
     from analysis import frames
+    from analysis.errors import AnalysisError
     from analysis.exports import crate, flent, tables, xplot
     from experiments.catalogue import FOLDER
     from experiments.commands.shared import wider_limits
@@ -105,7 +106,12 @@ def _write(kind: str, subject: str, out: Path | None, store: Store, author: str,
         return [str(path), f"sha256 {digest}", *wider]
     if kind == "xplot":
         run = frames.run_data(name, store)
-        return [str(file) for flow in run.flows for file in xplot.write(flow, path)]
+        if not run.flows:
+            raise AnalysisError("this run has no flows: there is nothing to write")
+        files = [str(file) for flow in run.flows for file in xplot.write(flow, path)]
+        if not files:
+            raise AnalysisError("no flow of this run has segments at its sender: there is nothing to write")
+        return files
     if kind == "flent":
         flent.write(frames.run_data(name, store), path, title=_title(store, name))
     else:

@@ -259,13 +259,16 @@ def _of_lines(kind: str, lines: Sequence[CapturedLine], slice_s: float) -> Figur
 
 
 def _flows(run: RunData, names: Sequence[str]) -> list[CapturedFlow]:
-    from analysis.errors import unknown
+    from analysis.errors import AnalysisError, unknown
 
     of_name = {flow.name: [flow] for flow in run.flows} | run.groups
     for name in names:
         if name not in of_name:
             raise unknown("flow or group", name, of_name)
-    return [flow for name in names for flow in of_name[name]] or run.flows
+    flows = [flow for name in names for flow in of_name[name]] or run.flows
+    if not flows:
+        raise AnalysisError("this run has no flows: there is nothing to draw")
+    return flows
 
 
 def _lines(run: RunData, names: Sequence[str]) -> list[CapturedLine]:

@@ -36,6 +36,7 @@ def test_a_hostile_capture_is_measured_drawn_and_exported(name: str, tmp_path: P
     # One capture's data all carry one time stamp or run backwards: nothing has a rate.
     assert len(result["flows"]) == (name != "backwards")
     if name == "backwards":
+        _check_refusals(result["run"], results, tmp_path)
         return
     packets = result["files"][0]["packets"]
     for kind in plot.OF_RUN:
@@ -49,6 +50,19 @@ def test_a_hostile_capture_is_measured_drawn_and_exported(name: str, tmp_path: P
         if kind in ("sequence", "throughput"):
             save(figure, tmp_path / f"{kind}.{'svg' if kind == 'throughput' else 'html'}")
     _check_exports(result["run"], results, tmp_path, packets)
+
+
+def _check_refusals(run_id: str, results: Path, folder: Path) -> None:
+    """A run without flows has nothing to draw, and nothing for programs that show flows."""
+    for kind in set(plot.OF_RUN) - {"queue", "utilisation"}:
+        request = plot.Request(run_id, [], "throughput", "", "confidence", None, None, None, False)
+        with pytest.raises(AnalysisError, match="this run has no flows: there is nothing to draw"):
+            plot.draw(kind, request, results)
+    for kind in ("flent", "xplot"):
+        done = backchannel("export", kind, run_id, "--results", results, "-o", folder / kind)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "this run has no flows: there is nothing to write" in done.stderr
+        assert not (folder / kind).exists()
 
 
 def _check_exports(run_id: str, results: Path, folder: Path, packets: int) -> None:

@@ -3,7 +3,7 @@
 The imports take 2 s of CPU, most of a short command. They change no file, so a kill during them tests nothing. A forked
 command runs `experiments/__main__.py` as `python -m experiments` does, and its own children start as they always do.
 
-    python -m tests.faults.starter      # one request a line: {"words": [...], "log": "/file"}
+    python -m tests.faults.starter [MODULE...]      # one request a line: {"words": [...], "log": "/file"}
 
 Answers to a request are two lines: the command's process id at once, and its exit status when it has ended.
 """
@@ -19,6 +19,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from testbed import node_binary
@@ -75,12 +76,13 @@ class Starter:
     Args:
         environment: of the commands.
         log: file for the output of the last command.
+        modules: imported beside what `run` needs.
     """
 
-    def __init__(self, environment: dict[str, str], log: Path) -> None:
+    def __init__(self, environment: dict[str, str], log: Path, modules: Sequence[str] = ()) -> None:
         self._log = log
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.starter"],
+            [sys.executable, "-m", "tests.faults.starter", *modules],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, cwd=node_binary.ROOT, env=environment,
         )  # fmt: skip
         self.pid = self._process.pid
@@ -120,7 +122,7 @@ def main() -> None:
     """Imports, then serves until the end of standard input."""
     # Threads do not survive a fork.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    for module in IMPORTED:
+    for module in (*IMPORTED, *sys.argv[1:]):
         importlib.import_module(module)
     gc.collect()
     gc.freeze()
