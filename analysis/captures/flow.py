@@ -155,7 +155,9 @@ class CapturedFlow(Flow):
         """
         path = self._telemetry_path()
         if path is None or not path.is_file():
-            raise MissingCapture(f"flow {self.name} left no telemetry, which campaigns record with capture.telemetry and imports never have")
+            raise MissingCapture(
+                f"flow {self.name} left no telemetry; capture.telemetry records it, and imports have none"
+            )
         rows = read_records(path, FLOW_TELEMETRY)
         # Stacks count from the flow's start.
         return rows.with_columns((pl.col("t_ns") / 1e9 + self.begun_s).alias("t_s"))
