@@ -22,7 +22,16 @@ from experiments.language.messages import message as message_of
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.runs import Install, Run, Runs, count_runs, programs_of
 from experiments.language.schema import Campaign
-from experiments.language.sweep import MAX_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
+from experiments.language.sweep import (
+    MAX_RUNS,
+    SWEEP,
+    Combination,
+    Value,
+    combinations,
+    same_field,
+    split_field,
+    with_every_value,
+)
 from experiments.language.yaml_text import FieldPath
 from testbed.scenario import Scenario
 
@@ -192,6 +201,10 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
     total = 0
     campaign: Campaign | None = None
     programs: dict[str, None] = {}
+    if len(combinations) > POINTS_AT_ONCE:
+        # Most errors of a large sweep lie in a value, which all of its points share.
+        expansion.validate(values, with_every_value(combinations))
+        expansion.raise_problems()
     for start in range(0, len(combinations), POINTS_AT_ONCE):
         for campaign in expansion.validate(values, combinations[start : start + POINTS_AT_ONCE]):
             counts.append(count_runs(campaign))

@@ -27,6 +27,8 @@ from experiments.language.yaml_text import FieldPath
 SWEEP = "sweep"
 #: Maximum number of points, and of points times repetitions, of a campaign.
 MAX_POINTS = MAX_RUNS = 100_000
+#: Most values of one axis. Validating so many takes a second or two.
+MAX_VALUES = 10_000
 _AXES, _ZIP, _EXCLUDE, _INCLUDE = "axes", "zip", "exclude", "include"
 
 #: Receives a problem's place in the file and its message.
@@ -105,6 +107,18 @@ def combinations(sweep: Any, overrides: Mapping[FieldPath, Any], report: Report)
     return expanded
 
 
+def with_every_value(combinations_: Sequence[Combination]) -> list[Combination]:
+    """A few of the points that together have every value of every axis."""
+    seen: set[int] = set()
+    chosen = []
+    for combination in combinations_:
+        new = {id(value) for value in combination} - seen
+        if new:
+            seen |= new
+            chosen.append(combination)
+    return chosen
+
+
 class _Reader:
     def __init__(self, overrides: Mapping[FieldPath, Any], report: Report) -> None:
         self._overrides = overrides
@@ -156,6 +170,9 @@ class _Reader:
             if not isinstance(steps, dict) or not steps:
                 self._fail(place, "expected a mapping of labels to fields, such as {Reno: {stack: reno-ns}}")
                 continue
+            if len(steps) > MAX_VALUES:
+                self._fail(place, f"the axis has {len(steps)} labels, but an axis has at most {MAX_VALUES}")
+                continue
             fields: set[FieldPath] = set()
             group: list[Combination] = []
             for label, values in steps.items():
@@ -205,6 +222,8 @@ class _Reader:
             self._fail(place, f"'{field}' is swept twice; remove one of the axes")
         elif not isinstance(values, list) or not values:
             self._fail(place, f"expected a list of values for {field}, such as [a, b]")
+        elif len(values) > MAX_VALUES:
+            self._fail(place, f"the list has {len(values)} values, but an axis has at most {MAX_VALUES}")
         elif distinct and len({_key(value) for value in values}) < len(values):
             self._fail(place, "the list has the same value twice; remove one of them")
         else:

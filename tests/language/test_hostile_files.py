@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,8 @@ REFUSED = {
     "20,000 points of 6 repetitions": (axes(200, 100) + "repetitions: 6", "more than 100000 runs"),
     "sweep of 10^9 points": (axes(1000, 1000, 1000), f"the axes make 1000000000 points, {POINTS}"),
     "axis of 100,000 values": (axes(100_000), LARGE),
+    "axis of 10,001 values": (axes(10_001), f"the list has 10001 values, but an axis has at most {sweep.MAX_VALUES}"),
+    "wrong in the last of 98,000 points": (axes(280, 350).replace("280 kbit/s", "280 ms"), "'ms' is a unit of time"),
     "invalid at every point": (axes(3000) + "duration: 5", "duplicate key"),
     "wrong at every point": (axes(3000).replace("5 s", "5 m"), "'m' is not a unit of a time"),
     "10 MB of keys": (BASE + "".join(f"key{number}: 1\n" for number in range(700_000)), FILE),
@@ -224,3 +227,24 @@ def test_points_share_what_the_sweep_does_not_set(tmp_path: Path) -> None:
     )
     limits = [scenario.links[0].forward.queue.options for _, scenario in load(file).first_scenarios()]
     assert limits == [{"limit_packets": 5}] * 2 + [{"limit_packets": 9}] * 2
+
+
+def test_a_large_sweep_is_refused_after_a_few_points_if_one_value_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from experiments.language import campaign
+
+    counts: list[int] = []
+    validate = campaign._Expansion.validate
+
+    def counted(self: campaign._Expansion, values: Any, points: Any) -> Any:
+        counts.append(len(points))
+        return validate(self, values, points)
+
+    monkeypatch.setattr(campaign._Expansion, "validate", counted)
+    file = tmp_path / "c.yaml"
+    # The axis that changes slowest.
+    file.write_text(axes(280, 350).replace(" 280]", " many]", 1))
+    with pytest.raises(campaign.CampaignError, match="many"):
+        campaign.load(file)
+    assert counts == [280 + 350 - 1]
