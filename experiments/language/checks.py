@@ -349,13 +349,6 @@ def _of_flows(campaign: Campaign, hosts: Sequence[str]) -> Iterator[Finding]:
         names.add(flow.name)
 
 
-#: Why a backend has no IPv6.
-_WITHOUT_IPV6 = {
-    PHYSICAL: "hosts of a lab have addresses of IPv4 only",
-    VIRTUAL_KERNEL: "its kernels are built without IPv6",
-}
-
-
 def _of_ip(campaign: Campaign) -> Iterator[Finding]:
     """Flows over IPv6 where there is none, or whose packets have no room for its header."""
     node_stacks = {node.name: node.stack for node in campaign.network.nodes}
@@ -363,12 +356,15 @@ def _of_ip(campaign: Campaign) -> Iterator[Finding]:
         if (campaign.ip if flow.ip is None else flow.ip) == 4:
             continue
         field: FieldPath = ("ip",) if flow.ip is None else ("workload", number, "ip")
-        why = _WITHOUT_IPV6.get(campaign.backend)
-        if why is None and campaign.backend == EMULATED and not capability.has_ipv6():
+        why, able = "", [SIM, VIRTUAL_KERNEL, EMULATED]
+        if campaign.backend == PHYSICAL:
+            why = "hosts of a lab have addresses of IPv4 only"
+        elif campaign.backend == EMULATED and not capability.has_ipv6():
             why = "the kernel of this machine has no IPv6"
-        if why is not None:
-            able = f"{SIM}, {EMULATED}" if campaign.backend != EMULATED else SIM
-            yield field, f"no IPv6 on the {campaign.backend} backend: {why}; use 'ip: 4', or one of the backends {able}"
+            able.remove(EMULATED)
+        if why:
+            message = f"no IPv6 on the {campaign.backend} backend: {why}; use 'ip: 4', or one of the backends "
+            yield field, message + ", ".join(able)
             return
         for end in (flow.from_, flow.to):
             stack = flow.stack or node_stacks.get(end) or campaign.stack

@@ -95,12 +95,8 @@ CORPUS = {
         GOOD.replace("to: right", "to: right, ip: 6") + "backend: physical\n",
         [
             "c.yaml:9: workload.0.ip: no IPv6 on the physical backend: hosts of a lab have addresses of IPv4 only; "
-            "use 'ip: 4', or one of the backends sim, emulated"
+            "use 'ip: 4', or one of the backends sim, virtual-kernel, emulated"
         ],
-    ),
-    "IPv6 on a kernel without it": (
-        GOOD + "backend: virtual-kernel\nip: both\n",
-        ["c.yaml:12: ip: no IPv6 on the virtual-kernel backend: its kernels are built without IPv6; "],
     ),
     "packets without room for IPv6": (
         GOOD + "backend: sim\nip: 6\nstack: {name: newreno, packet: 100 B}\n",

@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,29 @@ def test_a_scenario_gives_the_same_bytes_twice(stack: str, kernel: kernels.Kerne
     assert first == second
     assert len(first) == 4
     assert report.flows["bulk"].receive.bytes > 100_000
+
+
+@pytest.mark.parametrize("stack", ["cubic", "newreno"])
+def test_ipv6_gives_the_same_bytes_twice(stack: str, kernel: kernels.Kernel, tmp_path: Path) -> None:
+    document = scenario(stack).as_json()
+    document["workload"][0]["ip"] = 6
+    of = Scenario.model_validate(document)
+    report, first = made(kernel, of, tmp_path / "first")
+    assert made(kernel, of, tmp_path / "second")[1] == first
+    assert fidelity.problems(report) == []
+    assert report.flows["bulk"].receive.bytes > 100_000
+    for capture in (tmp_path / "first/captures").iterdir():
+        # The version of IP follows the Ethernet header, and nothing else is sent.
+        assert set(ip_versions(capture.read_bytes())) == {6}
+
+
+def ip_versions(pcap: bytes) -> Iterator[int]:
+    """Of each frame of a little-endian capture of Ethernet."""
+    at = 24
+    while at < len(pcap):
+        (length,) = struct.unpack_from("<I", pcap, at + 8)
+        yield pcap[at + 16 + 14] >> 4
+        at += 16 + length
 
 
 def test_another_seed_gives_other_sequence_numbers(kernel: kernels.Kernel, tmp_path: Path) -> None:
