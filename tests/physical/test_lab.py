@@ -13,6 +13,7 @@ import pytest
 
 from testbed import node_binary
 from tests.ansible.conftest import in_lab, recorded
+from tests.campaign_texts import asymmetric_path
 from tests.physical.conftest import CAMPAIGN, INSIDE, lab, output_of
 
 pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("sshd", "faketime")]
@@ -21,6 +22,25 @@ pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("sshd", "faketime")]
 OTHER_CLOCK = """#!/bin/sh
 LD_PRELOAD=$(ls /usr/lib/*/faketime/libfaketimeMT.so.1) FAKETIME=-3h exec "$(readlink -f "$0.real")" "$@"
 """
+
+#: Programs on hosts: a download by curl, which reports its rate, and a file of the campaign's.
+PROGRAMS = f"""
+name: programs
+{asymmetric_path(reverse="128 kbit/s, delay: 20 ms")}workload:
+  - name: page
+    kind: command
+    from: server
+    to: client
+    command:
+      client: [curl, --silent, --fail, --output, page, --write-out, "%{{json}}", "http://{{server}}:{{port}}/page.txt"]
+      server: {{run: [sh, -c, "exec python3 -m http.server $BACKCHANNEL_PORT --bind $BACKCHANNEL_SERVER"]}}
+      files: [page.txt]
+      metrics:
+        took: {{json: time_total, unit: s}}
+        fetched: {{json: size_download, unit: count}}
+duration: 20 s
+"""
+PAGE = "a line of sixteen\n" * 20_000
 
 #: All tests share one lab, because provisioning is slow.
 STORY = (
@@ -59,6 +79,13 @@ say "second"; backchannel testbed site -i hosts.yml --diff; echo "status $?"
 say "check"; backchannel testbed check -i hosts.yml; echo "status $?"
 say "campaign"; run --json >table.json; echo "status $?"
 say "again"; run; echo "status $?"
+
+programs() { backchannel run programs.yaml --backend physical -i hosts.yml --results results "$@"; }
+say "programs refused"; programs; echo "status $?"
+backchannel testbed site -i hosts.yml -e agent_allow_commands=true --limit pc0,pc3 >/dev/null
+say "programs"; programs --json >programs.json; echo "status $?"
+backchannel testbed site -i hosts.yml --limit pc0,pc3 >/dev/null
+say "programs no more"; programs --force; echo "status $?"
 
 snapshot
 cp known_hosts right; sed -i '/192.168.50.12 /s/......$/AAAAAA/' known_hosts
@@ -132,6 +159,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Output by chapter."""
     folder = tmp_path_factory.mktemp("lab")
     (folder / "other-clock").write_text(OTHER_CLOCK)
+    (folder / "programs.yaml").write_text(PROGRAMS)
+    (folder / "page.txt").write_text(PAGE)
     done = in_lab(
         lab(folder, ssh={"connect_timeout": "5 s"}), STORY, timeout_s=1500, LAB=str(folder), PYTHON=sys.executable
     )
@@ -217,6 +246,22 @@ def test_the_campaign_is_measured_and_is_reused(story: dict[str, Any]) -> None:
         # The transfer nearly fills the line of 10 Mbit/s within 4 s.
         assert 1e6 < measured["mean"] < 10e6
     assert "2 taken from results" in story["again"]
+
+
+def test_programs_run_where_the_administrator_allows_them(story: dict[str, Any]) -> None:
+    for chapter in ("programs refused", "programs no more"):
+        text = story[chapter] + story["done"].stderr
+        assert "this host runs no programs of campaigns, because its administrator has not allowed it" in text
+        assert "status 0" not in story[chapter]
+    assert "status 0" in story["programs"], output_of(story["done"])
+    (point,) = json.loads((story["folder"] / "programs.json").read_text())["points"]
+    assert [run["state"] for run in point["runs"]] == ["valid"]
+    means = {row["name"]: row["mean"] for row in point["metrics"]}
+    assert means["output.fetched"] == len(PAGE)
+    # A line of 10 Mbit/s carries it in 0.29 s.
+    assert 0.29 < means["output.took"] < 5
+    (run,) = {path.parent.parent for path in story["folder"].glob("results/**/programs/page.json")}
+    assert json.loads((run / "programs/page.client.out").read_text())["http_code"] == 200
 
 
 def manifests(folder: Path) -> list[dict[str, Any]]:
