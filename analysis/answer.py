@@ -124,7 +124,7 @@ def sentences(answer: Best, labels: Mapping[int, str], named: bool = True) -> li
 
 
 def _better(quantity: Quantity) -> str | None:
-    """"more" or "less"; None without a better direction, as of metrics that this version does not have."""
+    """ "more" or "less"; None without a better direction, as of metrics that this version does not have."""
     return METRICS[quantity.metric].better if quantity.metric in METRICS else None
 
 
@@ -144,12 +144,13 @@ def _shown(estimate: Estimate, unit: str) -> str:
 def _lead(second: Ranked, compared: Compared, unit: str, labels: Mapping[int, str], place: str) -> str:
     gap = compared.difference
     ends = (gap.interval.low, gap.interval.high) if gap.interval else ()
-    scale, name = units.scale_of(max(map(abs, (gap.value, *ends))), unit)
+    # Shares differ by percentage points.
+    scale, name = (0.01, "points") if unit == "fraction" else units.scale_of(max(map(abs, (gap.value, *ends))), unit)
     if gap.value == 0 and not ends and compared.verdict == "same":
         return f"It is equal, run by run, with {labels[second.point]}."
     size = f"{abs(gap.value) / scale:.3g} {name}".strip()
     way = "more" if gap.value >= 0 else "less"
-    size += relative_text(gap.relative)
+    size += relative_text(gap.relative) if unit != "fraction" else ""
     text = f"That is {size} {way} than with {labels[second.point]}, {place}: {second.estimate.text(unit)}"
     if ends:
         low, high = (f"{end / scale:.3g}".replace("-", "−") for end in ends)

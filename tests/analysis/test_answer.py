@@ -109,7 +109,10 @@ def test_of_a_metric_without_a_better_direction_the_highest_and_the_lowest_are_c
     used, back = (Quantity("utilisation", f"bottleneck/{way}", "fraction") for way in ("forward", "reverse"))
     means = {0: (0.5, 0.9), 1: (0.9, 0.2), 2: (0.2, 0.8)}
     values = {
-        n: {of: {RunKey(at, at): mean + 0.001 * at for at in range(4)} for of, mean in zip((used, back), both)}
+        n: {
+            of: {RunKey(at, at): mean + 0.001 * at for at in range(4)}
+            for of, mean in zip((used, back), both, strict=True)
+        }
         for n, both in means.items()
     }
     result = best(Results("own", [{}] * 3, values), used, back)
@@ -117,7 +120,7 @@ def test_of_a_metric_without_a_better_direction_the_highest_and_the_lowest_are_c
     assert (result.best.point, result.next and result.next.point) == (1, 2)
     text = " ".join(sentences(result, LABELS))
     assert text.startswith("Utilisation, bottleneck/forward, is highest with b: 90.15 ± ")
-    assert "% (+347 %) more than with c, the lowest: 20.15 ± " in text
+    assert "That is 70 points more than with c, the lowest: 20.15 ± " in text
     assert "The difference is conclusive." in text
     assert "With b, bottleneck/reverse has 20.15" in text
     assert "; its highest is 90.15" in text

@@ -61,7 +61,8 @@ def test_the_list_searches(client: FlaskClient) -> None:
 
 def test_a_campaign_shows_figure_table_runs_and_file(client: FlaskClient, simulated: Simulated) -> None:
     page = client.get(simulated.address).text
-    for wanted in ("Varies reverse queue policy (droptail, acks-first) and reverse rate (", "acks-first", "Mbit/s", "95 % confidence", "topology: asymmetric-path", "<svg"):
+    assert "Varies reverse queue policy (droptail, acks-first) and reverse rate (9.6 kbit/s, " in page
+    for wanted in ("2 runs at each point.", "Mbit/s", "95 % confidence", "topology: asymmetric-path", "<svg"):
         assert wanted in page
     # Two lines of three points; two runs are dots without an interval.
     holder = page[page.index('id="live-figure"') :]
@@ -567,7 +568,7 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
     for wanted in (
         "Of 2 published artefacts, 1 were run and 0 of these pass", "0 of 1 values", "1 of 1 orderings",
         "sim: incomplete", ">not run</span>", "3.2 Mbit/s", "1.1 Mbit/s <small>\u00b1 1.271 Mbit/s",
-        "Return &lt;channels", "3 of 4 runs", "nothing is decided",
+        "Return &lt;channels", "3 of 4 runs", "so it is not scored",
     ):  # fmt: skip
         assert wanted in page
     assert "sim: fail" not in page
