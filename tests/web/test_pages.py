@@ -581,7 +581,7 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
     told: Any = client.get("/api/scorecard").json
     assert told == json.loads(json.dumps(document(scorecard(store, tmp_path))))
     # Its figure has what was published beside.
-    assert "open diamonds are published values" in client.get(f"/campaigns/{where}").text
+    assert "open diamonds: published values" in client.get(f"/campaigns/{where}").text
     # What lands later counts at once; also what takes an earlier one's place.
     land(store, tmp_path, f"{11:024x}", 2.0e6)
     page = client.get("/scorecard").text
@@ -742,7 +742,7 @@ def test_a_comparison_gives_its_verdict_in_words(tmp_path: Path) -> None:
     assert re.search(r"\+1 Mbit/s \(\+9\d %\)|\+1 ± [\d.e-]+ Mbit/s \(\+9\d %\)", page)
     # A share changes by points, not by percent of itself.
     assert re.search(r"−9\.\d+ ± [\d.]+ points<", page)
-    assert page.count("<small>n = 3</small>") == 6
+    assert page.count(">n = 3</small>") == 6
 
 
 def test_what_is_compared_can_be_taken_along(client: FlaskClient, simulated: Simulated) -> None:
