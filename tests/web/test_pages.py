@@ -278,7 +278,7 @@ def test_every_loss_of_a_run_is_explained(dropping: Simulated) -> None:
         assert (result["lost"]["link"], result["lost"]["event"]) == ("bottleneck", "dropped_full")
         assert result["again_s"] > result["sent_s"]
     assert all("Dropped at bottleneck forward" in entry and "queue 12 of 12 packets" in entry for entry in told)
-    assert any(re.search(r"sent again at [\d.]+ s after [3-9]\d* duplicate acks", entry) for entry in told)
+    assert any(re.search(r"retransmitted at [\d.]+ s after [3-9]\d* duplicate acks", entry) for entry in told)
     assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"seq": 1 << 40}).status_code == 404
     assert client.get(f"/api/runs/{run}/fate?flow=forward").status_code == 400
     assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"seq": 10**30}).status_code == 400
