@@ -119,5 +119,6 @@ def _sentence(result: Fate, place: LossLocation | None) -> str:
     waited_s = result.again.t_s - result.sent.t_s
     if not result.duplicate_acks:
         many = "in recovery, without duplicate acks"
-    why = {"timeout": f"by a timeout, {waited_s:.3g} s later", "fast retransmission": many}
-    return f"{parts[0]}; retransmitted at {result.again.t_s:.3f} s {why.get(result.again.kind, f'{waited_s:.3g} s later')}."
+    reasons = {"timeout": f"by a timeout, {waited_s:.3g} s later", "fast retransmission": many}
+    why = reasons.get(result.again.kind, f"{waited_s:.3g} s later")
+    return f"{parts[0]}; retransmitted at {result.again.t_s:.3f} s {why}."

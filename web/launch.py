@@ -309,9 +309,7 @@ def _plain(value: str) -> Any:
 def _body() -> tuple[str, str, list[str], bool]:
     body = request.get_json(silent=True)
     if not isinstance(body, dict) or not isinstance(body.get("text"), str):
-        abort(
-            400, 'The body must be JSON with "text", the campaign file. "file", "overrides" and "force" are optional.'
-        )
+        abort(400, 'It must be JSON with "text", the campaign file; "file", "overrides" and "force" are optional.')
     overrides = body.get("overrides", [])
     if not isinstance(overrides, list) or not all(isinstance(override, str) for override in overrides):
         abort(400, '"overrides" must be a list of texts such as "stack=cubic".')
