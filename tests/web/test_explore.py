@@ -216,7 +216,11 @@ def test_a_field_is_dragged_to_each_place(page: Page, address: str, simulated: S
         expect(page.locator(".panel figcaption").first).to_contain_text("9.6 kbit/s")
     else:
         wanted = '"label":"reverse.rate"' if slot == "x" else '"name":"rate 9.6 kbit/s"'
-        wait_until(lambda: wanted in str(page.locator(".panel script").first.text_content()).replace(": ", ":"), "", 10)
+        wait_until(
+            lambda: wanted in str(page.locator(".panel script").first.text_content()).replace(": ", ":"),
+            "the figure",
+            10,
+        )
     # It trades places with a field that it is dropped on.
     page.locator(f'[data-field="{POLICY}"]').drag_to(page.locator(f'[data-slot="{slot}"]'))
     expect(place).to_have_value(POLICY)
