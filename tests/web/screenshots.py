@@ -111,9 +111,10 @@ def shoot(results: Path, target: Path) -> None:
                 photograph(name, other + path, 420)
         with session(results):
             photograph("sessions", f"{base}/sessions", 900, until="[data-direction=reverse] [data-now=throughput]")
+        known = sum(len(point.members) for point in sweep.points)
         number = requests.ask_run(store, "return-rates.yaml", QUICKSTART.read_text(), LIVE, force=False)
         with runner(results):
-            wait_until(lambda: landed_of(store, number) > 60, "runs of the request", 120)
+            wait_until(lambda: landed_of(store, number) > known + 60, "runs of the request", 120)
             photograph("request", f"{base}/requests/{number}", 1100)
         browser.close()
 
