@@ -56,7 +56,8 @@ const Figures = (() => {
     const bars = Boolean(axis.range) || figure.series.some((one) => one.width > 0);
     const wide = () => chart.board.clientWidth - 90;
     const longest = Math.max(...axis.ticks.map(([, label]) => label.length));
-    const room = Math.floor(wide() / axis.ticks.length / 7);
+    // Few bars do not fill the width (fitted).
+    const room = Math.floor(wide() / Math.max(axis.ticks.length, bars ? 3 : 1) / 7);
     const upright = bars && longest > room && room < 16;
     const most = upright ? 16 : Math.max(room, 8);
     const cut = (label) => (label.length > most ? `${label.slice(0, most - 1)}…` : label);
