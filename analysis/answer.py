@@ -1,7 +1,8 @@
 """What a campaign answers: which point is best by a metric, by how much, and what it costs another quantity.
 
 The best point and the next are chosen by their means, so their comparison is corrected for the choice: any of the
-k (k - 1) / 2 pairs of k points might have been compared, and they share the error (Bonferroni).
+k (k - 1) / 2 pairs of k points might have been compared, and they share the error (Bonferroni). Of a metric without a
+better direction, such as the utilisation, the highest and the lowest point are compared.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Cost:
     @property
     def starved(self) -> bool:
         """Whether little of it is left; only of quantities of which more is better."""
-        wanted = METRICS[self.quantity.metric].better == "more"
+        wanted = _better(self.quantity) == "more"
         return wanted and self.most.estimate.mean > 0 and self.here.estimate.mean < STARVED * self.most.estimate.mean
 
 
@@ -49,8 +50,9 @@ class Best:
     """The best point by a metric."""
 
     quantity: Quantity
+    #: The highest point of a metric without a better direction.
     best: Ranked
-    #: None with a single point.
+    #: The lowest point of a metric without a better direction. None with a single point.
     next: Ranked | None
     #: Best less next. Interval and verdict have the same level.
     compared: Compared | None
@@ -60,7 +62,7 @@ class Best:
 def best(
     results: Results, quantity: Quantity, other: Quantity | None = None, among: Sequence[int] = (), questions: int = 1
 ) -> Best | None:
-    """The best point by a metric; None if no point has it, or if neither more nor less of it is better.
+    """The best point by a metric; None if no point has it.
 
     Args:
         results: of a campaign.
@@ -79,26 +81,24 @@ def best(
 
     pairs = len(candidates) * (len(candidates) - 1) // 2
     level = 1 - (1 - LEVEL) / max(pairs * questions, 1)
-    judged = compare_all([(values(way), values(first)) for way in rest[:1]], level)
+    rival = (rest[0] if _better(quantity) else rest[-1]) if rest else None
+    judged = compare_all([(values(rival), values(first))], level) if rival else []
     cost = None
     if other is not None and other in results.values[first.point]:
         of_other = ranked(results, other, [candidate.point for candidate in candidates])
         here = next((entry for entry in of_other if entry.point == first.point), None)
         cost = Cost(other, here, of_other[0]) if here is not None else None
-    return Best(quantity, first, rest[0] if rest else None, judged[0] if rest else None, cost)
+    return Best(quantity, first, rival, judged[0] if rival else None, cost)
 
 
 def ranked(results: Results, quantity: Quantity, among: Sequence[int] = ()) -> list[Ranked]:
-    """Points by the means of a metric, the best first; empty for a metric without a better direction."""
-    better = METRICS[quantity.metric].better if quantity.metric in METRICS else None
-    if better is None:
-        return []
+    """Points by the means of a metric, the best first; the highest first if it has no better direction."""
     entries = [
         Ranked(point, estimate(quantity.metric, quantity.unit, list(of_point[quantity].values())))
         for point, of_point in results.values.items()
         if quantity in of_point and (not among or point in among)
     ]
-    return sorted(entries, key=lambda item: item.estimate.mean, reverse=better == "more")
+    return sorted(entries, key=lambda item: item.estimate.mean, reverse=_better(quantity) != "less")
 
 
 def sentences(answer: Best, labels: Mapping[int, str], named: bool = True) -> list[str]:
@@ -116,18 +116,24 @@ def sentences(answer: Best, labels: Mapping[int, str], named: bool = True) -> li
     if answer.next is None:
         parts = [f"{_name(answer.quantity)} is {shown}."]
     if answer.next is not None and answer.compared is not None:
-        parts.append(_lead(answer.next, answer.compared, unit, labels))
+        place = "the next" if _better(answer.quantity) else "the lowest"
+        parts.append(_lead(answer.next, answer.compared, unit, labels, place))
     if answer.cost is not None:
-        parts.append(_cost(answer.cost, labels))
+        parts.append(_cost(answer.cost, labels, is_only=answer.next is None))
     return parts
 
 
+def _better(quantity: Quantity) -> str | None:
+    """ "more" or "less"; None without a better direction, as of metrics that this version does not have."""
+    return METRICS[quantity.metric].better if quantity.metric in METRICS else None
+
+
 def _word(quantity: Quantity) -> str:
-    return "highest" if METRICS[quantity.metric].better == "more" else "lowest"
+    return "lowest" if _better(quantity) == "less" else "highest"
 
 
 def _name(quantity: Quantity) -> str:
-    title = METRICS[quantity.metric].title
+    title = METRICS[quantity.metric].title if quantity.metric in METRICS else quantity.metric
     return f"{title}, {quantity.subject}," if quantity.subject else title
 
 
@@ -135,16 +141,17 @@ def _shown(estimate: Estimate, unit: str) -> str:
     return f"{estimate.text(unit)}, {estimate.n} run{'s' if estimate.n > 1 else ''}"
 
 
-def _lead(second: Ranked, compared: Compared, unit: str, labels: Mapping[int, str]) -> str:
+def _lead(second: Ranked, compared: Compared, unit: str, labels: Mapping[int, str], place: str) -> str:
     gap = compared.difference
     ends = (gap.interval.low, gap.interval.high) if gap.interval else ()
-    scale, name = units.scale_of(max(map(abs, (gap.value, *ends))), unit)
+    # Shares differ by percentage points.
+    scale, name = (0.01, "points") if unit == "fraction" else units.scale_of(max(map(abs, (gap.value, *ends))), unit)
     if gap.value == 0 and not ends and compared.verdict == "same":
         return f"It is equal, run by run, with {labels[second.point]}."
     size = f"{abs(gap.value) / scale:.3g} {name}".strip()
     way = "more" if gap.value >= 0 else "less"
-    size += relative_text(gap.relative)
-    text = f"That is {size} {way} than with {labels[second.point]}, the next: {second.estimate.text(unit)}"
+    size += relative_text(gap.relative) if unit != "fraction" else ""
+    text = f"That is {size} {way} than with {labels[second.point]}, {place}: {second.estimate.text(unit)}"
     if ends:
         low, high = (f"{end / scale:.3g}".replace("-", "−") for end in ends)
         text += f"; interval of the difference {low} to {high} {name}".rstrip()
@@ -158,10 +165,13 @@ def _lead(second: Ranked, compared: Compared, unit: str, labels: Mapping[int, st
     return f"{text}. The difference is not conclusive."
 
 
-def _cost(cost: Cost, labels: Mapping[int, str]) -> str:
+def _cost(cost: Cost, labels: Mapping[int, str], is_only: bool) -> str:
     unit, name = cost.quantity.unit, cost.quantity.subject or _name(cost.quantity)
-    text = f"With {labels[cost.here.point]}, {name} has {cost.here.estimate.text(unit)}"
+    here = f"{name} has {cost.here.estimate.text(unit)}"
+    if is_only:
+        return f"{here[0].upper()}{here[1:]}."
+    text, word = f"With {labels[cost.here.point]}, {here}", "best" if _better(cost.quantity) else "highest"
     if cost.here.point == cost.most.point:
-        return f"{text}, which is its best, too."
+        return f"{text}, which is its {word}, too."
     best_of_it = f"{cost.most.estimate.text(unit)} with {labels[cost.most.point]}"
-    return f"{text} and starves: it has up to {best_of_it}." if cost.starved else f"{text}; its best is {best_of_it}."
+    return f"{text} and starves: it has up to {best_of_it}." if cost.starved else f"{text}; its {word} is {best_of_it}."

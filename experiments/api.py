@@ -153,7 +153,9 @@ class Estimate:
         """One sentence fragment: runs, time, disk and the basis of the estimate."""
         if not self.runs:
             return "nothing to run: the results folder has all of it"
-        source = f"as {self.based_on} earlier runs say" if self.based_on else "from what the links can carry"
+        source = (
+            f"estimated from {self.based_on} earlier runs" if self.based_on else "estimated from the rates of the links"
+        )
         return (
             f"{self.runs} run{'s' if self.runs > 1 else ''}, about {duration_text(self.time_s)} with "
             f"{self.cells} at a time, {units.show(self.disk_bytes, 'bytes')} of disk ({source})"

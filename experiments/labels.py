@@ -74,14 +74,14 @@ def comparisons_note(count: int, confidence: float, level: float, margin: float)
         level: of each interval.
         margin: greatest difference of what is called the same, as a share of the first mean.
     """
-    each, wider = "", ""
+    each, although = "", ""
     if count > 1:
-        each = f" (each at {level * 100:.4g} %, Bonferroni), p by Holm"
-        wider = ", by Holm's method also where the wider interval includes 0"
+        each = f" (each at {level * 100:.4g} %, Bonferroni), p-values by Holm's method"
+        although = "; by Holm's method also where the wider interval includes 0"
     return (
         f"{count} comparison{'' if count == 1 else 's'}: intervals at {confidence * 100:.4g} % together{each}. "
-        f"Same: shown to be less than {margin * 100:.3g} % of the first mean apart. Different, better, worse: shown "
-        f"to be unequal{wider}. Cannot tell: neither."
+        f"Better, worse and different: the means are shown to be unequal{although}. Same: they are shown to be less "
+        f"than {margin * 100:.3g} % of the first mean apart. Cannot tell: none of these is shown."
     )
 
 

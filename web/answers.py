@@ -21,6 +21,7 @@ from web.cache import cached
 from web.figures import embedded
 from web.run_figures import side_of
 
+OPPOSITE = {"forward": "reverse", "reverse": "forward"}
 #: Values of the x field that get a sentence each.
 MOST_PLACES = 12
 
@@ -83,7 +84,10 @@ def _made(
 
 
 def other_direction(scenario: Scenario, subject: str) -> str:
-    """The first flow or group of flows that goes the other way; empty if there is none."""
+    """The first flow or group of flows that goes the other way, or a link's other direction; empty without one."""
+    link, _, side = subject.rpartition("/")
+    if link and side in OPPOSITE:
+        return f"{link}/{OPPOSITE[side]}"
     ways = {flow.group or flow.name: (side_of(flow.from_), side_of(flow.to)) for flow in scenario.workload}
     ways |= {flow.name: (side_of(flow.from_), side_of(flow.to)) for flow in scenario.workload if flow.name == subject}
     path_ = ways.get(subject)

@@ -50,7 +50,7 @@ def tradeoff(campaign_id: str, kind: str) -> Response:
     axes = campaign_data.axes_of(campaign_id)
     answered = answers.of(campaign, campaign_data.metric_figure(campaign), axes)
     if answered is None or answered.figure is None:
-        abort(404, "There are no two directions to compare.")
+        abort(404, "This campaign has no second direction to compare.")
     drawn = answered.figure
     return answer(drawn, kind, f"{campaign.name}-trade-off", lambda: drawn.as_csv(drawn.x.label))
 

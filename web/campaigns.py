@@ -210,7 +210,8 @@ def _question(campaign: CampaignRow, axes: Mapping[str, Sequence[str]]) -> str:
         return f"One point, {campaign.repetitions} repetition{'s' if campaign.repetitions != 1 else ''}."
     parts = []
     for name, values in axes.items():
-        shown = ", ".join(values) if len(values) <= 6 else f"{values[0]} to {values[-1]} ({len(values)} values)"
-        parts.append(f"{name.replace('network.', '').replace('.', ' ')} is {shown}")
+        shown = ", ".join(values) if len(values) <= 6 else f"{values[0]} to {values[-1]}, {len(values)} values"
+        parts.append(f"{name.replace('network.', '').replace('.', ' ')} ({shown})")
     runs = "One run" if campaign.repetitions == 1 else f"{campaign.repetitions} runs"
-    return f"What changes when {'; and when '.join(parts)}? {runs} at each point."
+    listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
+    return f"Varies {listed}. {runs} at each point."

@@ -101,7 +101,7 @@ def plot(kind: str) -> Response:
 def _laid_over(kind: str) -> tuple[Figure, tuple[float, float]]:
     subjects = _subjects()
     if not subjects:
-        abort(404, "There is nothing to compare: 'run' and 'point' name what is.")
+        abort(404, "There is nothing to compare: the address names runs as run=ID and points as point=CAMPAIGN:NUMBER.")
     if kind not in OVERLAID:
         abort(404, f"There is no such plot {kind}; there are: {', '.join(OVERLAID)}.")
     period = runs.period_asked(max(browse.duration(g.store, subject.run_id) for subject in subjects))

@@ -153,7 +153,7 @@ def verdicts(subjects: Sequence[Subject], rows: Sequence[Row]) -> list[str]:
             if names and word != "cannot tell"
         ]
         count, unclear = sum(map(len, of_word.values())), len(of_word["cannot tell"])
-        verdicts = "; ".join(parts) or "shown to differ in none"
+        verdicts = "; ".join(parts) or "none is shown to differ"
         if count:
             rest = f"; {unclear} cannot be told apart" if unclear else ""
             texts.append(f"{subject.label} against {subjects[0].label}, of {count} metrics: {verdicts}{rest}.")
@@ -166,9 +166,15 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def note_on(rows: Sequence[Row]) -> str:
-    """How many differences were judged together, and how."""
+    """How many differences were judged together, and how; that nothing was, where none has an interval."""
     judged = [cell.compared for row in rows for cell in row.cells if cell is not None and cell.compared is not None]
-    return comparisons_note(len(judged), LEVEL, judged[0].difference.level, MARGIN) if judged else ""
+    if not judged:
+        return ""
+    if not any(compared.difference.interval for compared in judged):
+        return "These runs are too few for intervals, so no difference is called better or worse."
+    method = "Differences are taken by pairs of repetitions with the same seed, or by Welch's interval if fewer than "
+    method += "half have a partner. "
+    return method + comparisons_note(len(judged), LEVEL, judged[0].difference.level, MARGIN)
 
 
 def difference_json(compared: Compared | None) -> DifferenceState:

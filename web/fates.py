@@ -114,12 +114,11 @@ def _sentence(result: Fate, place: LossLocation | None) -> str:
     else:
         parts = ["The captures do not show whether it arrived"]
     if result.again is None:
-        return f"{parts[0]}; not sent again."
+        return f"{parts[0]}; not retransmitted."
     many = f"after {result.duplicate_acks} duplicate ack{'s' if result.duplicate_acks != 1 else ''}"
     waited_s = result.again.t_s - result.sent.t_s
     if not result.duplicate_acks:
         many = "in recovery, without duplicate acks"
-    why = {"timeout": f"by a timeout, {waited_s:.3g} s later", "fast retransmission": many}
-    return (
-        f"{parts[0]}; sent again at {result.again.t_s:.3f} s {why.get(result.again.kind, f'{waited_s:.3g} s later')}."
-    )
+    reasons = {"timeout": f"by a timeout, {waited_s:.3g} s later", "fast retransmission": many}
+    why = reasons.get(result.again.kind, f"{waited_s:.3g} s later")
+    return f"{parts[0]}; retransmitted at {result.again.t_s:.3f} s {why}."

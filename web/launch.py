@@ -110,7 +110,7 @@ def asked(number: int) -> str:
 def withdraw(number: int) -> Any:
     """Takes back a request that still waits."""
     done = requests.withdraw(g.store, number)
-    flash("Withdrawn." if done else "A runner has taken it already; cancel the campaign instead.")
+    flash("Withdrawn." if done else "A runner has already started it; cancel the campaign instead.")
     return redirect(url_for("launch.asked", number=number))
 
 
@@ -120,7 +120,7 @@ def withdraw_by_json(number: int) -> Any:
     if requests.find(g.store, number) is None:
         abort(404, f"There is no request {number} here.")
     if not requests.withdraw(g.store, number):
-        abort(409, "It waits no longer; cancel its campaign instead.")
+        abort(409, "The request is no longer waiting; cancel its campaign instead.")
     return jsonify(requests.find(g.store, number))
 
 
@@ -309,10 +309,10 @@ def _plain(value: str) -> Any:
 def _body() -> tuple[str, str, list[str], bool]:
     body = request.get_json(silent=True)
     if not isinstance(body, dict) or not isinstance(body.get("text"), str):
-        abort(400, 'The body is JSON with "text", the campaign file; and perhaps "file", "overrides" and "force".')
+        abort(400, 'It must be JSON with "text", the campaign file; "file", "overrides" and "force" are optional.')
     overrides = body.get("overrides", [])
     if not isinstance(overrides, list) or not all(isinstance(override, str) for override in overrides):
-        abort(400, '"overrides" is a list of texts such as "stack=cubic".')
+        abort(400, '"overrides" must be a list of texts such as "stack=cubic".')
     return _name(str(body.get("file", ""))), body["text"], overrides, body.get("force") is True
 
 

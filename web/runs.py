@@ -265,7 +265,7 @@ def segments(run_id: str) -> Response:
 
 @blueprint.get("/api/runs/<run_id>/fate")
 def fate(run_id: str) -> Response:
-    """What became of the transmission at `at` of a flow's segment: lost where and why, sent again when and why."""
+    """What became of the transmission at `at` of a flow's segment: lost where and why, retransmitted when and why."""
     run = load(run_id)
     asked = {name: request.args.get(name, type=int) for name in ("seq", "payload")}
     seq, payload, at = asked["seq"], asked["payload"], request.args.get("at", type=float)

@@ -116,7 +116,7 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
     def _check() -> Any:
         host = request.host.rsplit(":", 1)[0] if not request.host.endswith("]") else request.host
         if host not in allowed:
-            abort(400, f"This site does not go by the name {host!r}; --name lets it.")
+            abort(400, f"This site does not accept the host name {host!r}; --name adds one.")
         g.by_token = False
         bearer = request.authorization
         if door.locked and bearer is not None and bearer.type == "bearer" and bearer.token is not None:
@@ -160,9 +160,9 @@ def _not_forged() -> None:
     """Rejects requests that another site made a browser send."""
     origin = request.headers.get("Origin")
     if origin is not None and urlsplit(origin).netloc != request.host:
-        abort(403, "This came from another site.")
+        abort(403, "This request came from another site and was rejected.")
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
-        abort(403, "This came from another site.")
+        abort(403, "This request came from another site and was rejected.")
     # Browsers send a form to another site with its origin: a request without origin and cookie comes from a script.
     if request.path.startswith("/api/") and origin is None and not request.cookies:
         return

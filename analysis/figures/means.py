@@ -23,6 +23,8 @@ MOST_SERIES, MOST_GROUPS = 12, 40
 MOST_TICKS = 12
 #: A quantity axis whose values span more than this factor is logarithmic.
 LOG_FROM = 10
+#: Ends of fields' names to the kinds of their numbers.
+SUFFIXES = {"_bps": "rate", "_bytes": "bytes", "_s": "time"}
 _QUANTITY = re.compile(r"\s*([-+0-9.eE]+)\s*(\S*)")
 
 
@@ -158,10 +160,10 @@ class Means:
         assert self.sizes is not None
         low, high = self.sizes[0], self.sizes[-1]
         log = low > 0 and high / low >= LOG_FROM
-        x_size, x_unit = axis_scale([math.sqrt(low * high) if log else high], self.kind)
+        x_size, x_unit = axis_scale([math.sqrt(low * high) if log else high], _kind_of(self.x_field, self.kind))
         size, y = _axis_of(self)
         places = {place: value / x_size for place, value in zip(self.places, self.sizes, strict=True)}
-        ticks = tuple((value, f"{value:g}") for value in places.values()) if len(places) <= MOST_TICKS else ()
+        ticks = tuple((value, f"{value:.10g}") for value in places.values()) if len(places) <= MOST_TICKS else ()
         series: list[Series] = []
         for number, group in enumerate(self.groups):
             rows = sorted((_row(mean, places[mean.place], size) for mean in group.means), key=lambda row: row["x"])
@@ -241,6 +243,11 @@ def quantities(values: Sequence[str]) -> tuple[str, list[float]] | None:
     if any(number is None for number in numbers) or len({number[1] for number in numbers if number}) > 1:
         return None
     return numbers[0][1] if numbers and numbers[0] else "", [number[0] for number in numbers if number]
+
+
+def _kind_of(field: str, kind: str) -> str:
+    """The unit kind of a field; bare numbers have that of the SI unit in its name, as in `c_d_bps`."""
+    return next((of for end, of in SUFFIXES.items() if field.endswith(end)), kind) if kind == "number" else kind
 
 
 def _axis_of(means: Means) -> tuple[float, Axis]:

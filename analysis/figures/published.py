@@ -121,7 +121,7 @@ class CampaignFigure:
             return tuple(self.ticks)
         places = sorted({point.x for curve in self.curves for point in curve.points})
         few = self.spec.kind in ("lines", "scatter") and len(places) <= MOST_TICKS
-        return tuple((place, f"{place:g}") for place in places) if few else ()
+        return tuple((place, f"{place:.10g}") for place in places) if few else ()
 
     def _series(self, number: int, curve: Curve) -> list[Series]:
         kind, look = self.spec.kind, style_of(number)

@@ -103,8 +103,34 @@ def test_less_is_better_for_some_metrics() -> None:
     assert result is not None
     assert result.best.point == 0
     assert "is lowest with a" in sentences(result, LABELS)[0]
-    neither = Quantity("cwnd_mean", "forward", "segments")
-    assert best(Results("own", [{}], {0: {neither: {RunKey(0, 0): 1.0}}}), neither) is None
+
+
+def test_of_a_metric_without_a_better_direction_the_highest_and_the_lowest_are_compared() -> None:
+    used, back = (Quantity("utilisation", f"bottleneck/{way}", "fraction") for way in ("forward", "reverse"))
+    means = {0: (0.5, 0.9), 1: (0.9, 0.2), 2: (0.2, 0.8)}
+    values = {
+        n: {
+            of: {RunKey(at, at): mean + 0.001 * at for at in range(4)}
+            for of, mean in zip((used, back), both, strict=True)
+        }
+        for n, both in means.items()
+    }
+    result = best(Results("own", [{}] * 3, values), used, back)
+    assert result is not None
+    assert (result.best.point, result.next and result.next.point) == (1, 2)
+    text = " ".join(sentences(result, LABELS))
+    assert text.startswith("Utilisation, bottleneck/forward, is highest with b: 90.15 ± ")
+    assert "That is 70 points more than with c, the lowest: 20.15 ± " in text
+    assert "The difference is conclusive." in text
+    assert "With b, bottleneck/reverse has 20.15" in text
+    assert "; its highest is 90.15" in text
+    assert "starves" not in text
+
+
+def test_a_single_point_has_no_next_and_no_other_best() -> None:
+    assert sentences(answered(([1e6, 2e6], [1e3, 3e3])), LABELS) == [
+        "Throughput, forward, is 1, 2 Mbit/s, 2 runs.", "Reverse has 1, 3 kbit/s.",
+    ]  # fmt: skip
 
 
 def test_the_trade_off_has_a_dot_a_run_means_and_the_pareto_edge() -> None:

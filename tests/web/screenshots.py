@@ -1,7 +1,7 @@
 """The pictures of the site in README and docs: `./backchannel screenshots [FOLDER]`.
 
 Runs the quickstart and a sweep over the return line's rate in virtual time, imports a capture, executes a request,
-starts a session, which needs root, and photographs the pages of all that.
+starts a session, which needs root, and photographs every kind of page.
 """
 
 from __future__ import annotations
@@ -69,11 +69,9 @@ def shoot(results: Path, target: Path) -> None:
     imports = next(campaign for campaign in store.campaigns() if campaign.backend == "import")
     imported = store.campaign(imports.id)
     assert imported is not None
-    sweep, quickstart = (
-        next(campaign for campaign in store.campaigns() if campaign.name == name)
-        for name in ("return-rates", "quickstart")
-    )
-    campaign = store.campaign(quickstart.id)
+    ids = {campaign.name: campaign.id for campaign in store.campaigns()}
+    sweep, campaign = (store.campaign(ids[name]) for name in ("return-rates", "quickstart"))
+    assert sweep is not None
     assert campaign is not None
     runs = {
         dict(point.parameters)["network.reverse.queue.policy"]: point.members[0].run_id for point in campaign.points
@@ -104,13 +102,32 @@ def shoot(results: Path, target: Path) -> None:
         photograph("launch", f"{base}/launch?file=quickstart.yaml", 1050)
         photograph("guide", f"{base}/docs/guide", 900)
         photograph("imported", f"{base}/runs/{imported.points[0].members[0].run_id}", 1100)
+        photograph("effects", f"{address}/explore?metric=throughput/forward&kind=effects", 700)
+        photograph("counters", f"{base}/runs/{sweep.points[0].members[0].run_id}#plots", 700)
+        photograph("error", f"{base}/runs/none", 300)
+        photograph("upload", failed_upload(page, base, results.parent), 300)
+        for name, path, token in (("first", "/", ""), ("enter", "/enter", "t" * 16)):
+            with served(create_app(results.parent / name, token=token)) as other:
+                photograph(name, other + path, 420)
         with session(results):
             photograph("sessions", f"{base}/sessions", 900, until="[data-direction=reverse] [data-now=throughput]")
+        known = sum(len(point.members) for point in sweep.points)
         number = requests.ask_run(store, "return-rates.yaml", QUICKSTART.read_text(), LIVE, force=False)
         with runner(results):
-            wait_until(lambda: landed_of(store, number) > 60, "runs of the request", 120)
+            wait_until(lambda: landed_of(store, number) > known + 60, "runs of the request", 120)
             photograph("request", f"{base}/requests/{number}", 1100)
         browser.close()
+
+
+def failed_upload(page: Page, base: str, folder: Path) -> str:
+    """Sends a text as if it was a capture; the address of what became of it."""
+    (folder / "letter.txt").write_text("Dear network,\n")
+    page.goto(f"{base}/import")
+    page.locator("#capture").set_input_files(folder / "letter.txt")
+    page.get_by_role("button", name="Import").click()
+    expect(page.locator("#told.bad")).not_to_be_empty(timeout=30_000)
+    page.goto(f"{base}/import")
+    return base + str(page.get_by_role("link", name="letter.txt").get_attribute("href"))
 
 
 def write(picture: bytes, path: Path) -> None:
@@ -142,7 +159,7 @@ def runner(results: Path) -> Iterator[None]:
 def session(results: Path) -> Iterator[None]:
     """A host that pings through a line."""
     pings = ["ping", "-q", "-i", "0.1", "-s", "1000", "server"]
-    options = ["--network", QUICKSTART, "--results", results, "--time-limit", "30"]
+    options: list[str | Path] = ["--network", QUICKSTART, "--results", results, "--time-limit", "30"]
     command = [node_binary.ROOT / "backchannel", "shell", *options, "--", *pings]
     process = subprocess.Popen(command, cwd=node_binary.ROOT, stdout=subprocess.DEVNULL)
     try:

@@ -130,7 +130,7 @@ def test_a_loss_is_explained_and_stands_in_the_address(
     panel = page.get_by_role("region", name="Segment")
     page.get_by_role("button", name="Next loss").click()
     expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
-    expect(panel.locator(".fate")).to_contain_text("queue 12 of 12 packets; sent again at")
+    expect(panel.locator(".fate")).to_contain_text("queue 12 of 12 packets; retransmitted at")
     first = panel.locator("dl").inner_text()
     # By key to the next, and back.
     page.locator("h1").click()
@@ -150,7 +150,7 @@ def test_a_chosen_loss_leaves_all_plots_in_one_view(
     page.goto(f"{serve(dropping.results)}/runs/{dropping.run_id()}")
     drawn(page, "sequence")
     page.get_by_role("button", name="Next loss").click()
-    expect(page.locator(".fate")).to_contain_text("sent again at")
+    expect(page.locator(".fate")).to_contain_text("retransmitted at")
     page.locator("#plots > .controls").evaluate("(e) => e.scrollIntoView()")
     plots = page.locator(".timeline > .plot")
     last = plots.last.locator(".u-over")

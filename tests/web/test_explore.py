@@ -23,7 +23,7 @@ from analysis.results import Quantity
 from analysis.statistics import RunKey
 from analysis.store import Store
 from tests.waiting import wait_until
-from tests.web.conftest import Simulated
+from tests.web.conftest import SWEEP, Simulated, ran
 
 
 @pytest.fixture(params=[1280, 390])
@@ -33,6 +33,15 @@ def page(page: Page, request: pytest.FixtureRequest) -> Page:
     return page
 
 
+TWO_QUANTITIES = (
+    SWEEP.replace("name: sweep", "name: two")
+    .replace("8 s", "3 s")
+    .replace(
+        "repetitions: 2",
+        "  network.reverse.queue.limit: [5 packets, 10 packets, 30 packets]\nrepetitions: 1\n"
+        "capture: {at: [none], telemetry: false, counters: {every: 0.5 s, at: [bottleneck]}}",
+    )
+)
 RATE, POLICY = "network.reverse.rate", "network.reverse.queue.policy"
 THROUGHPUT = Quantity("throughput", "forward", "rate")
 AXES = {"line.rate": ["20 kbit/s", "10 kbit/s", "1 Mbit/s"], "delay": ["1 ms", "2 ms", "3 ms"], "policy": ["a", "b"]}
@@ -183,6 +192,99 @@ def test_a_person_finds_runs_with_the_explorer(page: Page, address: str, simulat
     expect(status).to_have_text("12 runs")
     page.go_back()
     expect(panels).to_have_count(1)
+
+
+@pytest.fixture(scope="module")
+def rates_and_limits(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
+    """A sweep over two fields of quantities and one of names, with counters alone."""
+    return ran(tmp_path_factory.mktemp("two"), "two.yaml", TWO_QUANTITIES)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("slot", ["x", "colour", "row", "column"])
+def test_a_field_is_dragged_to_each_place(page: Page, address: str, simulated: Simulated, slot: str) -> None:
+    page.goto(f"{address}{simulated.address}/explore?kind=dots&x=none&colour=none&row=none&column=none")
+    place = page.locator(f"#slot-{slot}")
+    expect(place).to_have_value("none")
+    chip = page.locator(f'[data-field="{RATE}"]')
+    chip.drag_to(page.locator(f'[data-slot="{slot}"]'))
+    expect(place).to_have_value(RATE)
+    expect(page).to_have_url(re.compile(rf"[?&]{slot}={RATE}"))
+    # The figure has the field there.
+    if slot in ("row", "column"):
+        expect(page.locator(".panel")).to_have_count(3)
+        expect(page.locator(".panel figcaption").first).to_contain_text("9.6 kbit/s")
+    else:
+        wanted = '"label":"reverse.rate"' if slot == "x" else '"name":"rate 9.6 kbit/s"'
+        wait_until(
+            lambda: wanted in str(page.locator(".panel script").first.text_content()).replace(": ", ":"),
+            "the figure",
+            10,
+        )
+    # It trades places with a field that it is dropped on.
+    page.locator(f'[data-field="{POLICY}"]').drag_to(page.locator(f'[data-slot="{slot}"]'))
+    expect(place).to_have_value(POLICY)
+
+
+@pytest.mark.browser
+def test_two_fields_of_quantities_are_a_heatmap_in_small_multiples(
+    page: Page, serve: Callable[[Path], str], rates_and_limits: Simulated
+) -> None:
+    page.goto(f"{serve(rates_and_limits.results)}{rates_and_limits.address}")
+    page.get_by_role("link", name="Explore 18 runs").click()
+    expect(page.locator("#kind")).to_have_value("heatmap")
+    expect(page.locator(".panel")).to_have_count(2)
+    expect(page.locator(".panel figcaption")).to_contain_text(["droptail", "acks-first"])
+    places = [panel.bounding_box() for panel in page.locator(".panel").all()]
+    assert all(places)
+    aside, below = (abs(places[0][key] - places[1][key]) for key in ("x", "y"))  # type: ignore[index]
+    # Beside each other; below each other on a phone.
+    assert (aside > 100, below > 100) == ((True, False) if page.viewport_size["width"] > 900 else (False, True))  # type: ignore[index]
+    # Every cell has the mean of its runs, as the table of the figures' means.
+    drawn = page.evaluate(
+        """() => [...document.querySelectorAll(".panel script")].flatMap((one) => JSON.parse(one.textContent).series)
+        .filter((one) => one.kind === "cells").flatMap((one) => one.label).map(Number).sort((a, b) => a - b)"""
+    )
+    assert len(drawn) == 18
+    metrics = [
+        next(row["mean"] for row in point["metrics"] if (row["name"], row["subject"]) == ("throughput", "forward"))
+        for point in rates_and_limits.campaign["points"]
+    ]
+    assert drawn == pytest.approx(sorted(value / 1e6 for value in metrics), rel=0.01)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("kind", "panels"), [("means", 1), ("dots", 1), ("box", 1), ("ecdf", 1), ("effects", 2), ("heatmap", 1)]
+)
+def test_every_view_is_chosen_and_drawn(page: Page, address: str, simulated: Simulated, kind: str, panels: int) -> None:
+    # From another view, so that each of them is a change.
+    page.goto(f"{address}{simulated.address}/explore?kind={'dots' if kind == 'means' else 'means'}")
+    expect(page.locator(".panel .u-wrap canvas").first).to_be_visible()
+    page.locator("#kind").select_option(kind)
+    page.wait_for_url(re.compile(f"kind={kind}"))
+    expect(page.locator(".panel")).to_have_count(panels)
+    expect(page.locator(".panel .u-wrap canvas")).to_have_count(panels)
+    drawn = page.evaluate(
+        """() => [...new Set([...document.querySelectorAll(".panel script")]
+        .flatMap((one) => JSON.parse(one.textContent).series)
+        .filter((one) => one.x.length).map((one) => one.kind))]"""
+    )
+    wanted = {"means": "line", "dots": "points", "box": "bars", "ecdf": "steps", "effects": "bars", "heatmap": "cells"}
+    assert wanted[kind] in drawn or (kind == "box" and "segments" in drawn), drawn
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]  # type: ignore[index]
+
+
+@pytest.mark.browser
+def test_metrics_are_grouped_and_named_for_people(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}{simulated.address}/explore")
+    groups = page.locator("#metric optgroup").evaluate_all("(all) => all.map((one) => one.label)")
+    # Directions first, lines last.
+    assert groups[:2] == ["forward", "reverse"]
+    assert groups.index("whole run") < min(groups.index(name) for name in groups if "/" in name)
+    names = page.locator("#metric optgroup").first.locator("option").all_inner_texts()
+    assert "Throughput, forward (bit/s)" in names
+    assert not [name for name in names if "_" in name]
 
 
 @pytest.mark.browser

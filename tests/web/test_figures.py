@@ -65,6 +65,19 @@ def test_a_sweep_over_quantities_is_lines_in_their_order() -> None:
     assert "Throughput (Mbit/s)" in printed.rendered(figure, "svg", text=True).decode()
 
 
+def test_bare_numbers_have_the_unit_in_their_fields_name_and_no_exponent() -> None:
+    sweep = [PointRow(n, [("c_d_bps", f"{n + 1}000000")]) for n in range(3)]
+    values = [TableRow(n, "m", "", "", 1, 1.0, None, values=[1.0]) for n in range(3)]
+
+    def x_of(field: str) -> Axis:
+        renamed = [PointRow(point.number, [(field, dict(point.parameters)["c_d_bps"])]) for point in sweep]
+        made = of_points(renamed, values, title="M", unit="", metric="m", subject="", x_field=field, fixed={})
+        return made.figure().x
+
+    assert (x_of("c_d_bps").unit, [label for _, label in x_of("c_d_bps").ticks]) == ("Mbit/s", ["1", "2", "3"])
+    assert [label for _, label in x_of("number").ticks] == ["1000000", "2000000", "3000000"]
+
+
 def test_a_sweep_over_names_is_bars() -> None:
     means = make(x_field="policy", fixed={"network.reverse.rate": "9.6 kbit/s"})
     assert not means.is_line

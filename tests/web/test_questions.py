@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from analysis.store import Landing, Store
+from analysis.store import Landing, Store, browse
 from analysis.store.documents import Documents
-from tests.conftest import two_hosts
-from tests.web.conftest import COUNTED, Simulated, ran
+from tests.conftest import backchannel, two_hosts
+from tests.web.conftest import COUNTED, Simulated, captured, ran
 from tests.web.screenshots import settle
 from tests.web.test_browser import drawn
 from tests.web.test_pages import campaign
@@ -57,7 +57,7 @@ def test_which_of_two_is_better(page: Page, address: str, simulated: Simulated) 
     sentence = page.locator("p.answer").first
     expect(sentence).to_contain_text("policy=droptail, rate=128 kbit/s against policy=droptail, rate=9.6 kbit/s, of")
     expect(sentence).to_contain_text(re.compile(r"of \d+ metrics: .*(better|worse|cannot be told apart)"))
-    expect(page.locator("#main")).to_contain_text("p by Holm")
+    expect(page.locator("#main")).to_contain_text("p-values by Holm's method")
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]  # type: ignore[index]
 
 
@@ -128,3 +128,57 @@ def test_no_column_of_the_runs_is_cut_off(page: Page, address: str, simulated: S
     beyond = table.evaluate("(one) => one.closest('.scroll').scrollWidth - one.closest('.scroll').clientWidth")
     assert beyond == 0
     expect(table.locator("tr[data-run]").first.locator("[data-title=Landed]")).to_be_visible()
+
+
+def test_two_single_runs_are_compared_without_a_claim(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/compare?run={simulated.run_id(0)}&run={simulated.run_id(2)}")
+    main = page.locator("#main")
+    expect(main).to_contain_text("These runs are too few for intervals, so no difference is called better or worse.")
+    expect(page.locator("#compare-figure figcaption")).to_contain_text("One run each.")
+    expect(main).not_to_contain_text("Holm")
+    expect(main).not_to_contain_text("95 % confidence.")
+    expect(page.locator("td .word")).to_have_text(["cannot tell"] * page.locator("td .word").count())
+
+
+def test_what_does_a_campaign_answer_whose_metric_has_no_better_direction(
+    page: Page, address: str, simulated: Simulated
+) -> None:
+    page.goto(f"{address}{simulated.address}?metric=utilisation/bottleneck/forward")
+    answer = page.locator("p.answer").first
+    expect(answer).to_contain_text(re.compile(r"^Utilisation, bottleneck/forward, is highest with policy="))
+    expect(answer).to_contain_text(re.compile(r"points more than with .*, the lowest: .* %"))
+    expect(answer).to_contain_text("bottleneck/reverse has")
+    figure = page.locator("#live-tradeoff")
+    figure.scroll_into_view_if_needed()
+    expect(figure.locator(".u-wrap canvas")).to_be_visible()
+    # Neither direction has a better end, so there is no Pareto edge to be explained.
+    expect(figure).not_to_contain_text("Pareto edge")
+
+
+def test_can_the_height_of_every_plot_be_read(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}")
+    plots = page.locator(".timeline > .plot")
+    for number in range(plots.count()):
+        plot = plots.nth(number)
+        plot.scroll_into_view_if_needed()
+        expect(plot).to_have_attribute("data-drawn", "true", timeout=15_000)
+    ticks = page.evaluate("plots.filter((one) => one.chart).map((one) => one.chart.axes[1]._values)")
+    assert len(ticks) >= 6
+    assert all(len([text for text in of_plot if text]) >= 2 for of_plot in ticks), ticks
+
+
+@pytest.mark.parametrize("kind", ["imported", "scorecard"])
+def test_is_a_table_cut_off(
+    page: Page, serve: Callable[[Path], str], simulated: Simulated, tmp_path: Path, kind: str
+) -> None:
+    capture = captured(simulated.results, tmp_path / "evening.pcap")
+    done = backchannel("import", capture, "--results", tmp_path / "results")
+    assert done.returncode == 0, done.stderr
+    store = Store.open(tmp_path / "results")
+    run = browse.newest(store, 1)[0].id
+    page.goto(f"{serve(tmp_path / 'results')}{'/scorecard' if kind == 'scorecard' else f'/runs/{run}'}")
+    page.evaluate("() => document.querySelectorAll('details').forEach((one) => (one.open = true))")
+    tables = page.locator(".scroll:has(table):visible")
+    beyond = tables.evaluate_all("(all) => all.map((one) => one.scrollWidth - one.clientWidth)")
+    assert beyond
+    assert not any(beyond), beyond

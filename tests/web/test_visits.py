@@ -173,6 +173,58 @@ def test_a_launch_starts_from_a_line_the_catalogue_the_guide_or_a_result(
     expect(page.locator("#verdict .good")).to_contain_text("6 points, 12 runs on the sim backend; 0 of them")
 
 
+def test_home_shows_what_runs_its_time_left_and_the_latest_runs(
+    page: Page, serve: Callable[[Path], str], tmp_path: Path
+) -> None:
+    store = Store.open(tmp_path / "results")
+    campaign_id = campaign(store)
+    land(store, tmp_path, f"{0:024x}", 1.0e6)
+    cells = [{"cell": "a", "point": 1, "repetition": 0, "phase": "running"}]
+    store.set_progress(campaign_id, {"share": 0.25, "per_minute": 6.0, "left_s": 50.0, "cells": cells})
+    page.goto(serve(tmp_path / "results"))
+    running = page.locator("#live-top .running")
+    expect(running).to_contain_text("Own 1 of 4 runs valid")
+    expect(running).to_contain_text("6 runs a minute, 50 s left")
+    expect(running.locator("progress")).to_have_attribute("value", "0.25")
+    # Nobody reloads.
+    store.set_progress(campaign_id, {"share": 0.5, "per_minute": 6.0, "left_s": 40.0, "cells": cells})
+    expect(running).to_contain_text("40 s left")
+    page.get_by_role("heading", name="New runs").scroll_into_view_if_needed()
+    page.get_by_role("link", name="policy=droptail, repetition 1").click()
+    page.wait_for_url(f"**/runs/{0:024x}")
+
+
+def test_navigation_is_one_row_and_a_launch_one_column_of_explained_fields(page: Page, address: str) -> None:
+    page.goto(f"{address}/launch")
+    tops = page.locator(".places a").evaluate_all("(all) => all.map((one) => one.getBoundingClientRect().top)")
+    assert len(tops) == 6
+    assert len(set(tops)) == 1
+    page.get_by_text("A form", exact=True).click()
+    fields = page.locator(".build").locator("input, select")
+    assert fields.count() > 20
+    explained = fields.evaluate_all(
+        """(all) => all.map((one) => { const help = document.getElementById(one.getAttribute("aria-describedby"));
+        const isBeside = one.closest("div").contains(help) && help.getBoundingClientRect().height > 0;
+        return isBeside && help.textContent.trim().length > 3; })"""
+    )
+    assert all(explained)
+    left = page.locator(".launch > section").evaluate_all("(all) => all.map((one) => one.getBoundingClientRect().x)")
+    assert len(left) == 2
+    assert len(set(left)) == 1
+
+
+def test_what_is_gathered_stays_in_sight(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id()}")
+    page.get_by_role("button", name="Add to comparison").click()
+    basket = page.get_by_role("complementary", name="To compare")
+    for place in (0, 0.5, 1):
+        page.evaluate("(share) => scrollTo(0, share * document.documentElement.scrollHeight)", place)
+        expect(basket.get_by_role("link", name="Compare these")).to_be_in_viewport()
+    page.goto(f"{address}{simulated.address}")
+    expect(basket.get_by_role("listitem")).to_have_count(1)
+    expect(basket.get_by_role("link", name="Compare these")).to_be_in_viewport()
+
+
 def test_every_example_of_the_guide_is_one_to_launch() -> None:
     parts = guide.parts()
     examples = [part.example for part in parts if part.example]
@@ -187,10 +239,13 @@ def test_every_example_of_the_guide_is_one_to_launch() -> None:
     assert not any(".md" in address for address in re.findall(r'href="([^"]*)"', html))
 
 
+@pytest.mark.parametrize("width", [1280, 390])
 def test_a_figure_is_linked_copied_and_embedded(
-    browser: Browser, address: str, simulated: Simulated, tmp_path: Path
+    browser: Browser, address: str, simulated: Simulated, tmp_path: Path, width: int
 ) -> None:
-    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    context = browser.new_context(
+        permissions=["clipboard-read", "clipboard-write"], viewport={"width": width, "height": 900}
+    )
     page = context.new_page()
     page.goto(f"{address}{simulated.address}?metric=throughput/forward")
     figure = page.locator("#live-figure")

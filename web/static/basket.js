@@ -17,7 +17,7 @@
     try {
       localStorage.setItem("basket", JSON.stringify(basket));
     } catch {
-      words = "This browser keeps nothing for the site, so nothing can be gathered.";
+      words = "This browser stores nothing for the site, so a comparison cannot be collected.";
     }
     say(words);
     show();
@@ -28,7 +28,7 @@
     const fresh = wanted.filter((one) => !basket.some((other) => other.kind === one.kind && other.id === one.id));
     const room = fresh.slice(0, MOST - basket.length);
     const over = fresh.length - room.length;
-    write([...basket, ...room], !wanted.length ? "Nothing is chosen." : over ? `${over} found no room: at most ${MOST} are compared.` : `${basket.length + room.length} to compare.`);
+    write([...basket, ...room], !wanted.length ? "Nothing is chosen." : over ? `${over} left out: at most ${MOST} can be compared.` : `${basket.length + room.length} to compare.`);
   }
 
   function show() {

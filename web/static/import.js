@@ -47,7 +47,7 @@ function send(files) {
     if (request.status !== 202) {
       told.className = "bad";
       const page = new DOMParser().parseFromString(request.responseText, "text/html");
-      told.textContent = page.querySelector("main p")?.textContent || "The site did not take it.";
+      told.textContent = page.querySelector("main p")?.textContent || "The site rejected the upload.";
       return;
     }
     follow(`/api/imports/${JSON.parse(request.responseText).id}`, told);

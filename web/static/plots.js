@@ -243,7 +243,7 @@ function choose(one, widens = false) {
   for (const plot of plots) if (plot.inspects) plot.chart?.redraw(false, false);
 }
 
-// What became of a data segment that the sender sent: lost where and why, sent again when and why.
+// What became of a data segment that the sender sent: lost where and why, retransmitted when and why.
 async function follow(one, told, widens) {
   if (one.direction !== "data" || !one.payload || board.dataset.side !== "sender") return;
   told.textContent = "Following it through the captures…";

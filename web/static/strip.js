@@ -12,7 +12,7 @@ if (strip) {
   const span = document.getElementById("strip-span");
   const speed = document.getElementById("strip-speed");
   const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-  const KINDS = [["data", "s0"], ["ack", "s2"], ["sent again", "mark"]];
+  const KINDS = [["data", "s0"], ["ack", "s2"], ["retransmitted", "mark"]];
   const QUEUE = 0.3; // Share of the width that a queue takes.
   let answer = null;
   let period = [0, 1];

@@ -46,14 +46,18 @@ const Figures = (() => {
     const look = { stroke: color("soft"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line"), width: 1 }, font: FONT, labelFont: FONT, label: axis.label, labelSize: 20 };
     const named = axis.ticks && key === "y" ? { splits: () => axis.ticks.map(([place]) => place), values: (_, places) => places.map((place) => axis.ticks.find(([at]) => at === place)?.[1] ?? "") } : {};
     // Plots over one time axis begin at the same place.
-    if (chart.options.sync && key === "y") return { ...look, ...named, size: 56, label: height(chart) < 190 ? axis.unit || axis.label : axis.label };
+    if (chart.options.sync && key === "y") {
+      const isLow = height(chart) < 110 && !axis.ticks && !axis.log;
+      return { ...look, ...named, ...(isLow ? { splits: (_, __, min, max) => ends(min, max) } : {}), size: 66, label: height(chart) < 190 ? axis.unit || axis.label : axis.label };
+    }
     if (chart.options.bare && key === "x") return { ...look, label: undefined, labelSize: 0, size: 6, values: (_, places) => places.map(() => "") };
     if (key === "y") return { ...look, ...named, size: (_, values) => Math.max(44, 16 + 7 * Math.max(0, ...(values ?? []).map((text) => String(text).length))), labelSize: 20 };
     if (!axis.ticks) return { ...look, size: 34 };
     const bars = Boolean(axis.range) || figure.series.some((one) => one.width > 0);
     const wide = () => chart.board.clientWidth - 90;
     const longest = Math.max(...axis.ticks.map(([, label]) => label.length));
-    const room = Math.floor(wide() / axis.ticks.length / 7);
+    // Few bars do not fill the width (fitted).
+    const room = Math.floor(wide() / Math.max(axis.ticks.length, bars ? 3 : 1) / 7);
     const upright = bars && longest > room && room < 16;
     const most = upright ? 16 : Math.max(room, 8);
     const cut = (label) => (label.length > most ? `${label.slice(0, most - 1)}…` : label);
@@ -67,6 +71,18 @@ const Figures = (() => {
       values: (_, places) => places.map((place) => cut(axis.ticks.find(([at]) => at === place)?.[1] ?? "")),
       filter: (u, places) => thinned(u, places, bars ? 12 : 44),
     };
+  }
+
+  // The first and last tick of a plot that has room for no more: with the widest round step of which two lie inside.
+  function ends(min, max) {
+    for (let power = Math.ceil(Math.log10(max - min)); power > -15; power--) {
+      for (const digit of [5, 2, 1]) {
+        const step = digit * 10 ** power;
+        const [first, last] = [Math.ceil(min / step - 1e-9), Math.floor(max / step + 1e-9)];
+        if (last > first) return [first, last].map((count) => +(count * step).toPrecision(12));
+      }
+    }
+    return [min];
   }
 
   // Ticks that would touch the one before them lose their label.
