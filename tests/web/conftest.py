@@ -188,14 +188,19 @@ def serve() -> Iterator[Callable[[Path], str]]:
         yield lambda results: sites.enter_context(served(create_app(results)))
 
 
+#: Widths of a desktop and of a phone, and tests that are done on both.
+DESKTOP_PX, PHONE_PX = 1280, 390
+on_both = pytest.mark.parametrize("page", [DESKTOP_PX, PHONE_PX], indirect=True)
+
+
 @pytest.fixture
-def page(browser: Browser, serve: Callable[[Path], str]) -> Iterator[Page]:
-    """A page on which any message of the console, and any error, fails the test.
+def page(browser: Browser, serve: Callable[[Path], str], request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A page on which any message of the console, and any error, fails the test; its parameter is the width in px.
 
     It asks for `serve` so that it is closed before the site: live, it would call a site that is gone, and say so.
     """
     said: list[str] = []
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page = browser.new_page(viewport={"width": getattr(request, "param", DESKTOP_PX), "height": 900})
 
     def note(message: ConsoleMessage) -> None:
         said.append(message.text)

@@ -20,7 +20,7 @@ from analysis.store.rows import NewCampaign
 from testbed import node_binary
 from tests.conftest import backchannel, two_hosts
 from tests.waiting import wait_until
-from tests.web.conftest import Simulated, captured
+from tests.web.conftest import Simulated, captured, on_both
 from tests.web.screenshots import settle
 from tests.web.test_requests import TINY
 
@@ -92,17 +92,19 @@ def test_the_uppermost_plot_is_asked_for_with_the_page_and_once(page: Page, addr
         assert len(asked) == 1, period
 
 
+@on_both
 def test_cursors_are_linked(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id(1)}")
     first = drawn(page, "sequence")
     drawn(page, "throughput")
     first.scroll_into_view_if_needed()
-    first.locator(".u-over").hover(position={"x": 300, "y": 100})
+    first.locator(".u-over").hover(position={"x": 150, "y": 100})
     here = page.evaluate("plots[0].chart.cursor.left")
     assert page.evaluate("plots[1].chart.cursor.left") == pytest.approx(here, abs=3)
     assert "s" in page.locator('.plot[data-kind="throughput"] .u-legend .u-value').first.inner_text()
 
 
+@on_both
 def test_one_zooms_to_a_retransmission_and_reads_its_fields(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id()}?flow=reverse")
     drawn(page, "sequence")
@@ -122,6 +124,7 @@ def test_one_zooms_to_a_retransmission_and_reads_its_fields(page: Page, address:
     expect(panel).to_contain_text("retransmission")
 
 
+@on_both
 def test_a_loss_is_explained_and_stands_in_the_address(
     page: Page, serve: Callable[[Path], str], dropping: Simulated
 ) -> None:
@@ -172,6 +175,7 @@ def test_a_seek_that_fails_is_told_beside_the_controls(page: Page, address: str,
         expect(page.locator("#range")).to_have_text("The site does not answer; is it still running?")
 
 
+@on_both
 def test_the_legend_has_the_shape_of_each_series(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id()}?flow=reverse")
     plot = drawn(page, "sequence")
@@ -183,7 +187,7 @@ def test_the_legend_has_the_shape_of_each_series(page: Page, address: str, simul
     assert all(name and ":" not in name for name in plot.locator(".u-legend").inner_text().split())
     inks = plot.locator(".u-label").evaluate_all("(all) => all.map((one) => getComputedStyle(one).color)")
     assert len(set(inks)) == 1
-    plot.locator(".u-over").hover(position={"x": 300, "y": 100})
+    plot.locator(".u-over").hover(position={"x": 150, "y": 100})
     expect(plot.locator(".u-series").first).to_contain_text("s")
 
 
@@ -404,6 +408,7 @@ def test_the_chip_of_an_invalid_repetition_is_red_on_its_own_page(
     assert shown == ["rgb(27, 122, 61)", "rgb(179, 38, 30)"]
 
 
+@on_both
 def test_a_dot_of_the_trade_off_opens_its_run(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(address + simulated.address)
     figure = page.locator("#live-tradeoff")
@@ -444,6 +449,7 @@ def test_all_plots_of_a_run_are_in_one_view(page: Page, address: str, simulated:
     expect(page.locator("#strip-span")).to_have_value("5")
 
 
+@on_both
 def test_one_goes_to_pauses_of_the_sender_by_key(page: Page, address: str, simulated: Simulated) -> None:
     # The slowest return line, whose sender waits for timeouts.
     run = simulated.run_id(0)
