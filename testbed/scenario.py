@@ -363,6 +363,10 @@ class ScenarioDocument:
         except ValidationError as error:
             raise TestbedError(f"a scenario cannot be read: {error}") from None
 
+    def free(self) -> None:
+        """Frees the typed scenario. It is made again when it is asked for."""
+        vars(self).pop("scenario", None)
+
 
 T = TypeVar("T")
 

@@ -370,6 +370,8 @@ class Dispatcher:
     def _finish(self, run: Run) -> None:
         self._n_left -= 1
         self._claiming.ended(run.id)
+        # The plan keeps its runs, and a typed scenario takes 10 kB.
+        run.document.free()
         for campaign in self._users[run.id]:
             campaign.on_finished(run.id)
 

@@ -103,6 +103,14 @@ def test_virtual_time_is_not_tried_twice(tmp_path: Path, monkeypatch: pytest.Mon
     assert sorted(calls) == sorted(ids(tmp_path))
 
 
+def test_ended_runs_keep_no_typed_scenario(tmp_path: Path) -> None:
+    file = tmp_path / "engine.yaml"
+    file.write_text(FILE)
+    plan = load(file)
+    assert run_campaign(plan, Options(tmp_path / "results", jobs=2), TerminalReporter(Console(quiet=True))).landed == 4
+    assert not [run.id for run in plan.runs if "scenario" in vars(run.document)]
+
+
 def recorder(calls: list[str], failing: set[str] | None = None) -> Any:
     real = Worker.run
 
