@@ -342,7 +342,7 @@ def test_an_inventory_that_would_be_invalid_is_not_written(tmp_path: Path, monke
     with pytest.raises(CampaignError, match=r"^\S*/hosts\.yml: .*198\.18\."):
         import_(tmp_path, monkeypatch, "enoslib", [there])
     assert not list(tmp_path.glob("*hosts.yml*"))
-    with pytest.raises(CampaignError, match=r"^\S*/roles\.yaml: is one file too many: enoslib has the roles"):
+    with pytest.raises(CampaignError, match=r"^.*/roles\.yaml: is one file too many: enoslib has the roles"):
         import_(tmp_path, monkeypatch, "enoslib", [FILES / "roles.yaml"] * 2)
     with pytest.raises(CampaignError, match=r"^--proxy-jump: 'a,b' is not a host to jump over"):
         import_(tmp_path, monkeypatch, "enoslib", proxy_jump="a,b")
