@@ -22,7 +22,10 @@ def crates() -> dict[str, str]:
     """Versions of the published crates that the binary may contain, by name."""
     packages = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
     by_name = {package["name"]: package for package in packages}
-    folders = {tomllib.loads(path.read_text())["package"]["name"]: path for path in ROOT.glob("*/*/Cargo.toml")}
+    members = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]
+    # Members alone: benchmarks keep copies of the tree in .cache.
+    manifests = [path for member in members for path in ROOT.glob(f"{member}/Cargo.toml")]
+    folders = {tomllib.loads(path.read_text())["package"]["name"]: path for path in manifests}
     result: dict[str, str] = {}
     waiting, seen = [BINARY], {BINARY}
     while waiting:

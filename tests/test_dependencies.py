@@ -108,10 +108,41 @@ def test_vendored_scripts_are_those_that_were_published(where: str) -> None:
     assert {file: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in files.items()} == listed
 
 
-def test_notices_name_every_crate_of_the_binary_with_its_version() -> None:
+def noticed() -> list[tuple[str, str, str]]:
+    """Name, version and licence of the crates in the notices."""
     text = (ROOT / "THIRD-PARTY-NOTICES").read_text()
-    named = dict(re.findall(r"^([A-Za-z0-9_-]+) ([0-9][^ ]*) \(.+\)$", text, re.MULTILINE))
+    return re.findall(r"^([A-Za-z0-9_-]+) ([0-9][^ ]*) \((.+)\)$", text, re.MULTILINE)
+
+
+def test_notices_name_every_crate_of_the_binary_with_its_version() -> None:
+    named = {name: version for name, version, _ in noticed()}
     assert named == crates(), "python -m tests.notices >THIRD-PARTY-NOTICES"
+
+
+#: Licences that ask for no more than a notice.
+PERMISSIVE = {
+    "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "MIT", "MIT-0",
+    "Unicode-3.0", "Unlicense", "Zlib",
+}  # fmt: skip
+
+
+def is_permissive(licence: str) -> bool:
+    """Whether an SPDX expression of OR, / and AND can be satisfied by permissive licences."""
+    parts = [re.split(" OR |/", part.strip("() ")) for part in licence.split(" AND ")]
+    return all(any(one in PERMISSIVE for one in part) for part in parts)
+
+
+def test_the_binary_may_be_passed_on_with_notices_alone() -> None:
+    assert not is_permissive("MIT AND LGPL-2.1-or-later")
+    assert not [entry for entry in noticed() if not is_permissive(entry[2])]
+
+
+def test_every_crate_comes_from_one_registry_with_a_checksum() -> None:
+    packages = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
+    published = [package for package in packages if "source" in package]
+    assert len({package["source"] for package in published}) == 1
+    assert published[0]["source"].startswith("registry+")
+    assert not [package["name"] for package in published if "checksum" not in package]
 
 
 def test_supported_ansible_for_each_python() -> None:
