@@ -139,7 +139,7 @@ def request_action(campaign: CampaignRow, action: str) -> tuple[int, str]:
     waiting = "A runner will start it." if requests.runners(g.store) else (
         f"No runner is connected: {current_app.jinja_env.globals['runner_command']} starts one."
     )  # fmt: skip
-    return number, f"Request {number} is entered. {waiting}"
+    return number, f"Request {number} submitted. {waiting}"
 
 
 def network_picture(scenario: Scenario | None) -> Markup:

@@ -80,7 +80,7 @@ def act() -> Any:
     if form.get("do") == "launch" and not verdict.problems:
         number = requests.ask_run(g.store, name, text, asked_for, force=form.get("force") == "yes")
         waiting = "A runner will start it." if requests.runners(g.store) else ""
-        flash(f"Request {number} is entered. {waiting}".strip())
+        flash(f"Request {number} submitted. {waiting}".strip())
         return redirect(url_for("launch.asked", number=number))
     return _page(text, name, overrides, verdict, form)
 
@@ -110,7 +110,7 @@ def asked(number: int) -> str:
 def withdraw(number: int) -> Any:
     """Takes back a request that still waits."""
     done = requests.withdraw(g.store, number)
-    flash("Withdrawn." if done else "A runner has already started it; cancel the campaign instead.")
+    flash("Request withdrawn." if done else "A runner has already started it; cancel the campaign instead.")
     return redirect(url_for("launch.asked", number=number))
 
 
@@ -164,7 +164,7 @@ def submit() -> Any:
 
 @blueprint.post("/api/check")
 def check_as_json() -> Response:
-    """What the validator says of a campaign, what it will take, and its network as SVG; nothing is entered."""
+    """What the validator says of a campaign, what it will take, and its network as SVG. Nothing is submitted."""
     name, text, overrides, _ = _body()
     return jsonify(_as_json(judge(name, text, overrides)))
 

@@ -235,7 +235,7 @@ def write_note(run_id: str) -> Any:
     """Replaces the note and the tags of a run; without both, it has none."""
     load(run_id)
     notes.write(g.store, run_id, request.form.get("text", "").strip(), notes.tags_of(request.form.get("tags", "")))
-    flash("The note is kept.")
+    flash("Note saved.")
     return redirect(url_for("runs.show", run_id=run_id) + "#note")
 
 

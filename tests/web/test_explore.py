@@ -371,7 +371,7 @@ def test_a_note_is_written_shown_and_found_by_its_tag(
     page.get_by_label("Tags").fill("odd, look-again odd")
     page.get_by_label("Note", exact=True).fill("<b>Why</b> does it wait?")
     page.get_by_role("button", name="Keep").click()
-    expect(page.get_by_text("The note is kept.")).to_be_visible()
+    expect(page.get_by_text("Note saved.")).to_be_visible()
     page.goto(f"{address}{simulated.address}/explore")
     expect(page.locator(f'#runs tr[data-run="{run}"]')).to_contain_text("<b>Why</b> does it wait?")
     page.get_by_label("Tag", exact=False).last.select_option("look-again")

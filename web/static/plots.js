@@ -217,7 +217,7 @@ function choose(one, widens = false) {
     list.append(pair);
   }
   const head = document.createElement("h3");
-  head.textContent = one.direction === "data" ? "Data segment" : "Segment of the receiver";
+  head.textContent = one.direction === "data" ? "Data segment" : "Segment from the receiver";
   const buttons = document.createElement("span");
   for (const [word, direction] of [["Previous", -1], ["Next", 1]]) {
     const button = document.createElement("button");
