@@ -149,6 +149,10 @@ def main() -> int:
     interrupted_by_sigterm()
     sweep()
     found, outcome, tried = captures(options.folders), Outcome(), 0
+    if not found:
+        parser.error(
+            f"no file in {', '.join(map(str, options.folders))} is named like a capture ({', '.join(SUFFIXES)})"
+        )
     # A sample that ends early is still one of the whole corpus.
     order = random.Random(options.seed).sample(found, min(options.sample or len(found), len(found)))
     with ScratchFolder() as folder:
