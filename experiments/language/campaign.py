@@ -201,9 +201,10 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
     total = 0
     campaign: Campaign | None = None
     programs: dict[str, None] = {}
-    if len(combinations) > POINTS_AT_ONCE:
-        # Most errors of a large sweep lie in a value, which all of its points share.
-        expansion.validate(values, with_every_value(combinations))
+    few = with_every_value(combinations)
+    # Most errors of a large sweep lie in a value that many of its points share. The points of one axis share none.
+    if POINTS_AT_ONCE < len(combinations) > 2 * len(few):
+        expansion.validate(values, few)
         expansion.raise_problems()
     for start in range(0, len(combinations), POINTS_AT_ONCE):
         for campaign in expansion.validate(values, combinations[start : start + POINTS_AT_ONCE]):

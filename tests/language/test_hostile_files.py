@@ -229,9 +229,8 @@ def test_points_share_what_the_sweep_does_not_set(tmp_path: Path) -> None:
     assert limits == [{"limit_packets": 5}] * 2 + [{"limit_packets": 9}] * 2
 
 
-def test_a_large_sweep_is_refused_after_a_few_points_if_one_value_is_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def counted_points(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Receives the number of points of each validation."""
     from experiments.language import campaign
 
     counts: list[int] = []
@@ -242,6 +241,25 @@ def test_a_large_sweep_is_refused_after_a_few_points_if_one_value_is_wrong(
         return validate(self, values, points)
 
     monkeypatch.setattr(campaign._Expansion, "validate", counted)
+    return counts
+
+
+def test_points_of_a_long_axis_are_validated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from experiments.language import campaign
+
+    counts = counted_points(monkeypatch)
+    file = tmp_path / "c.yaml"
+    file.write_text(axes(300))
+    campaign.load(file)
+    assert sum(counts) == 300
+
+
+def test_a_large_sweep_is_refused_after_a_few_points_if_one_value_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from experiments.language import campaign
+
+    counts = counted_points(monkeypatch)
     file = tmp_path / "c.yaml"
     # The axis that changes slowest.
     file.write_text(axes(280, 350).replace(" 280]", " many]", 1))
