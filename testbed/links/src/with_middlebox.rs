@@ -89,3 +89,55 @@ impl Link for WithMiddlebox {
         self.link.change(now, port, change)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backchannel_core::packet::build::{ack, data};
+    use serde_json::json;
+
+    /// Answers each packet of its node with an ack and forwards it; sends what came from the link on 3 ms later.
+    #[derive(Default)]
+    struct Answering {
+        delayed: Vec<(Time, Packet)>,
+    }
+
+    impl Middlebox for Answering {
+        fn process(&mut self, now: Time, from: Side, packet: Packet, out: &mut Vec<(Side, Packet)>, _: &mut Events) {
+            match from {
+                Side::A => out.extend([(Side::A, ack(100 + packet.id as u32)), (Side::B, packet)]),
+                Side::B => self.delayed.push((Time(now.nanos() + 3_000_000), packet)),
+            }
+        }
+        fn next_event(&self) -> Option<Time> {
+            self.delayed.first().map(|(at, _)| *at)
+        }
+        fn poll(&mut self, now: Time, out: &mut Vec<(Side, Packet)>, _: &mut Events) {
+            while self.delayed.first().is_some_and(|(at, _)| *at <= now) {
+                out.push((Side::A, self.delayed.remove(0).1));
+            }
+        }
+    }
+
+    /// (port, ms, id) of what a link of 5 ms each way delivers in the end, with the middlebox at `end`.
+    fn delivered(end: Port) -> Vec<(Port, u64, u64)> {
+        let way = json!({"delay_s": 0.005, "queue": {"name": "droptail"}});
+        let spec =
+            json!({"name": "line", "kind": "point-to-point", "ends": ["a", "b"], "forward": way, "reverse": way});
+        let plain = crate::build(&serde_json::from_value(spec).expect("a link"), 1).expect("a good link");
+        let mut link = WithMiddlebox::new(plain, end, Box::new(Answering::default()));
+        let (mut events, mut out) = (Events::default(), Vec::new());
+        link.submit(Time::ZERO, 0, data(1, 960), &mut events);
+        link.submit(Time::ZERO, 1, data(2, 960), &mut events);
+        while let Some(at) = link.next_event() {
+            link.poll(at, &mut out, &mut events);
+        }
+        out.into_iter().map(|one| (one.port, one.at.nanos() / 1_000_000, one.packet.id)).collect()
+    }
+
+    #[test]
+    fn what_a_middlebox_emits_goes_to_its_node_or_over_the_link_at_once() {
+        assert_eq!(delivered(0), [(0, 0, 101), (1, 5, 1), (0, 8, 2)]);
+        assert_eq!(delivered(1), [(1, 0, 102), (0, 5, 2), (1, 8, 1)]);
+    }
+}

@@ -134,6 +134,10 @@ fn framing_takes_time_and_a_line_without_rate_only_delays() {
     link.submit(Time::ZERO, 0, data(1, 960), &mut events);
     link.submit(Time(5), 0, data(2, 960), &mut events);
     assert_eq!(drain(&mut *link, &mut events), [(1, 20_000_000, 1), (1, 20_000_005, 2)]);
+    assert_eq!(
+        link.usage(0),
+        Usage { packets: 2, bytes: 2000, line_bits: 16_000, busy: Duration::ZERO, headers: None }
+    );
 }
 
 #[test]
@@ -202,6 +206,43 @@ fn each_change_of_errors_draws_from_a_stream_of_its_own() {
     let both = fates(0.0, 1.1);
     assert_ne!(both[..10], both[10..]);
     assert_eq!(both[..10], fates(0.0, 99.0)[..10], "a later change draws nothing from the first stream");
+}
+
+/// Holds its packet back until one passes in the opposite direction.
+#[derive(Default)]
+struct Gate {
+    held: Option<Packet>,
+    opened: Option<Time>,
+}
+
+impl Policy for Gate {
+    fn enqueue(&mut self, _: Time, packet: Packet, _: &mut Events) {
+        self.held = Some(packet);
+    }
+    fn dequeue(&mut self, _: Time, _: &mut Events) -> Option<Packet> {
+        self.opened.and_then(|_| self.held.take())
+    }
+    fn next_time(&self) -> Option<Time> {
+        self.held.as_ref().and(self.opened)
+    }
+    fn on_opposite(&mut self, now: Time, _: &Packet) {
+        self.opened = Some(now);
+    }
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.held.iter().count(), bytes: self.held.as_ref().map_or(0, |held| held.len().into()) }
+    }
+}
+
+#[test]
+fn a_packet_of_the_opposite_direction_releases_what_a_policy_holds_back_for_it() {
+    let spec = ten_megabit(json!({}));
+    let gate = |_: &Named, _: &Context| Ok(Gate::default());
+    let mut link = PointToPoint::new(&CheckedOptions::check(&ENTRY, &spec.options).unwrap(), &spec, 1, gate).unwrap();
+    let mut events = Events::default();
+    link.submit(Time::ZERO, 0, data(1, 960), &mut events);
+    assert_eq!(link.next_event(), None, "nothing is due before a packet passes at the other end");
+    link.submit(Time(1_000_000), 1, ack(9), &mut events);
+    assert!(drain(&mut link, &mut events).contains(&(1, 6_800_000, 1)));
 }
 
 /// Notes the rates of which it is informed.
