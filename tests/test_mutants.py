@@ -107,6 +107,17 @@ def test_lines_that_a_test_executes_in_a_thread_are_traced(tmp_path: Path, monke
     assert json.loads((tmp_path / "out.json").read_text())["a.py:1"] == ["a"]
 
 
+def test_a_mutant_that_computes_without_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    monkeypatch.setattr(python_mutants, "COPY", copy)
+    monkeypatch.setattr(python_mutants, "HANGS_CPU_S", 3)
+    (copy / "test_good.py").write_text("def test_a() -> None:\n    pass\n")
+    (copy / "test_endless.py").write_text("def test_a() -> None:\n    while True:\n        pass\n")
+    assert python_mutants.passes(["test_good.py"])
+    assert not python_mutants.passes(["test_endless.py"])
+
+
 def test_a_sample_depends_on_its_seed_and_leaves_equivalents_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ import importlib.util
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -33,8 +34,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COPY = ROOT / ".cache/python-mutants"
 #: Libraries of the tests that take long to import.
 LIBRARIES = ("numpy", "polars", "scipy.stats", "pydantic", "sqlalchemy", "hypothesis", "ruamel.yaml", "flask")
-#: Time after which the tests of a mutant hang.
-HANGS_S = 1200
+#: CPU time and time after which the tests of a mutant hang. The first does not count what other programs take.
+HANGS_CPU_S, HANGS_S = 300, 1200
 LEFT_ALONE = {"annotation", "returns", "decorator_list"}
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -187,6 +188,7 @@ def passes(tests: list[str], plugin: object = None) -> bool:
     if child == 0:
         os.setsid()
         signal.alarm(HANGS_S)
+        resource.setrlimit(resource.RLIMIT_CPU, (HANGS_CPU_S, HANGS_CPU_S))
         os.chdir(COPY)
         for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
             del sys.modules[name]
