@@ -1,11 +1,13 @@
-"""Waits for a condition, and for the end of a process, for tests of what other processes and threads do."""
+"""Waits for a condition and for the end of a process, and its CPU time, for tests of what others do."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -25,6 +27,15 @@ def wait_until(condition: Callable[[], T], what: str = "the condition", timeout_
         assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
         time.sleep(LOOK_S)
     return value
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time that a process has used; 0 once it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def interrupted_by_sigterm() -> None:

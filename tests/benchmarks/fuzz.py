@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.node_binary import ROOT
+from tests.waiting import cpu_s
 
 CORPUS, FOUND = ROOT / "tests/fuzz/corpus", ROOT / ".cache/fuzz"
 TARGETS = sorted(path.name for path in CORPUS.iterdir())
-#: Address space of a target, and time for one input, in s. Inputs have at most 64 KiB.
-MEMORY_BYTES, INPUT_S = 2 << 30, 20.0
+#: Address space of a target, and CPU time for one input, in s. Inputs have at most 64 KiB.
+MEMORY_BYTES, INPUT_CPU_S = 2 << 30, 20.0
 
 
 @dataclass(frozen=True)
@@ -50,19 +51,20 @@ def fuzz(program: Path, target: str, seconds: int, seed: int) -> tuple[int, Find
             [*words, "--seconds", str(seconds), "--at", at.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, errors="replace", env={**os.environ, "RUST_BACKTRACE": "0"}, preexec_fn=_limit,
         )  # fmt: skip
-        number, since = -1, time.monotonic()
+        number, since_s = -1, 0.0
         while True:
             try:
                 said, errors = process.communicate(timeout=1)
                 break
             except subprocess.TimeoutExpired:
-                now = _number(at.name)
+                now, used_s = _number(at.name), cpu_s(process.pid)
                 if now != number:
-                    number, since = now, time.monotonic()
-                elif time.monotonic() - since > INPUT_S:
+                    number, since_s = now, used_s
+                elif used_s - since_s > INPUT_CPU_S:
                     process.kill()
                     process.communicate()
-                    return number, _keep(words, target, seed, number, f"more than {INPUT_S:g} s for one input")
+                    reason = f"more than {INPUT_CPU_S:g} s of CPU for one input"
+                    return number, _keep(words, target, seed, number, reason)
         if process.returncode == 0:
             return int(said), None
         number = _number(at.name)
@@ -72,6 +74,12 @@ def fuzz(program: Path, target: str, seconds: int, seed: int) -> tuple[int, Find
 def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _children_cpu_s() -> float:
+    """CPU time of all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _number(file: str) -> int:
@@ -92,7 +100,7 @@ def _keep(words: list[str], target: str, seed: int, number: int, reason: str) ->
 
 
 def main() -> int:
-    """Prints inputs and findings of every target."""
+    """Prints inputs, CPU time and findings of every target."""
     parser = argparse.ArgumentParser(description="Parsers and state machines fed with mutated bytes.")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"{', '.join(TARGETS)} (default: all)")
     parser.add_argument("--seconds", type=int, default=60, help="time for each target (default 60)")
@@ -102,16 +110,18 @@ def main() -> int:
     if unknown:
         parser.error(f"there is no target {unknown[0]}; there are: {', '.join(TARGETS)}")
     program, findings = build(), 0
-    print(f"{'target':<16}{'seeds':>8}{'inputs':>12}{'findings':>10}")
+    print(f"{'target':<16}{'seeds':>8}{'inputs':>14}{'CPU min':>9}{'findings':>10}")
     for target in asked.targets or TARGETS:
         end, seed, inputs, result = time.monotonic() + asked.seconds, asked.seed, 0, list[Finding]()
+        before_s = _children_cpu_s()
         # A finding ends its seed; the next one begins elsewhere.
         while (left := round(end - time.monotonic())) > 0:
             tried, finding = fuzz(program, target, left, seed)
             seed, inputs = seed + 1, inputs + tried
             if finding is not None:
                 result.append(finding)
-        print(f"{target:<16}{seed - asked.seed:>8}{inputs:>12,}{len(result):>10}", flush=True)
+        cpu_min = (_children_cpu_s() - before_s) / 60
+        print(f"{target:<16}{seed - asked.seed:>8}{inputs:>14,}{cpu_min:>9.1f}{len(result):>10}", flush=True)
         for finding in {finding.reason: finding for finding in reversed(result)}.values():
             print(f"    {finding.file.relative_to(ROOT)}: {finding.reason}")
         findings += len(result)

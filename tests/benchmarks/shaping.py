@@ -26,6 +26,7 @@ from testbed.errors import TestbedError
 from testbed.scenario import DirectionSpec, LinkSpec
 from tests.benchmarks.ends import ADDRESSES, Ends
 from tests.benchmarks.repeats import shown
+from tests.waiting import cpu_s
 
 HERE = Path(__file__).resolve().parent
 RATES: dict[str, int] = {
@@ -165,7 +166,7 @@ def cost(links: int, busy: int, waiting: int, folder: Path, seconds: float) -> f
                 done.wait()
         emulator.start()
         blaster = str(folder / "blaster")
-        before = _cpu_s(emulator)
+        before = cpu_s(emulator.pid)
         load_bps = 48_000_000
         # So that the kernel has no reason for ICMP.
         sink = ends.run(1, blaster, "receive", "0.0.0.0", "5001", str(seconds + 2), stdout=subprocess.PIPE)
@@ -177,7 +178,7 @@ def cost(links: int, busy: int, waiting: int, folder: Path, seconds: float) -> f
             senders.append(ends.run(0, blaster, "send", to, "5001", "600", str(load_bps // busy), str(seconds)))
         for sender in senders:
             sender.wait()
-        used = _cpu_s(emulator) - before
+        used = cpu_s(emulator.pid) - before
         report = emulator.stop()
         sink.communicate()
         packets = sum(link["forward"].submitted_packets for link in report.links.values())
@@ -185,12 +186,6 @@ def cost(links: int, busy: int, waiting: int, folder: Path, seconds: float) -> f
     finally:
         emulator.close()
         ends.close()
-
-
-def _cpu_s(emulator: Emulator) -> float:
-    fields = Path(f"/proc/{emulator.pid}/stat").read_text().rsplit(")", 1)[1].split()
-    ticks = int(fields[11]) + int(fields[12])
-    return ticks / 100
 
 
 def costs(seconds: float, rounds: int, folder: Path) -> None:
