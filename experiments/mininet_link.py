@@ -139,7 +139,7 @@ def link_spec(
     if kind is not None:
         fields["kind"] = kind
     try:
-        spec = LinkSpec.model_validate(FileLink.model_validate(fields).as_scenario())
+        spec = FileLink.model_validate(fields).as_scenario()
     except ValidationError as error:
         raise TestbedError(f"{where}: {_sentences(error)}") from None
     reason = node_binary.call("check", stdin=f"[{spec.model_dump_json(by_alias=True, exclude_unset=True)}]")[0]

@@ -77,7 +77,7 @@ def typed(fields: Mapping[str, Any], at_s: float) -> Change:
             )
             problems += [Problem(0, ".".join(map(str, details["loc"])), text, "set") for text in texts]
         raise CampaignError("set", problems) from None
-    return Change.model_validate(change.as_scenario())
+    return change.as_scenario()
 
 
 def _problem(field: str, message: str) -> CampaignError:
