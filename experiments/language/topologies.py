@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from experiments.language.mechanisms import LinkKind, Policy
 from experiments.language.network import Direction, Network
 from experiments.language.schema import Flow
-from testbed.scenario import LinkSpec, Node, NodeKind, Options
+from testbed.scenario import DirectionSpec, LinkSpec, Node, NodeKind, Options
 
 #: Hosts in a dumbbell's workload. Each flow has a pair of them: server1 and client1, server2 and client2, ...
 SIDES = ("server", "client")
@@ -115,7 +115,7 @@ def _dumbbell(network: Network, pairs: int, draws: random.Random) -> NodesAndLin
         far = access
         if network.rtt is not None:
             rtt_s = round(draws.uniform(*network.rtt), 6)
-            far = access.model_copy(update={"delay": rtt_s / 2 - near_half_s(network)})
+            far = access.replace(delay_s=rtt_s / 2 - near_half_s(network))
         nodes += _hosts(*(f"{side}{number}" for side in SIDES))
         links += [
             _link(f"server{number}-access", [f"server{number}", "router1"], far, far),
@@ -128,7 +128,7 @@ def near_half_s(network: Network) -> float:
     """Half of the propagation round trip of a dumbbell without its servers' wires, in s."""
     assert network.forward is not None
     line_s = network.forward.delay + (network.reverse or network.forward).delay
-    return line_s / 2 + _access(network).delay
+    return line_s / 2 + _access(network).delay_s
 
 
 def _line(network: Network) -> NodesAndLinks:
@@ -159,7 +159,7 @@ def _hybrid(network: Network) -> NodesAndLinks:
     """
     assert network.forward is not None
     access = _access(network)
-    back = network.reverse or network.forward
+    cable, back = network.forward.as_scenario(), (network.reverse or network.forward).as_scenario()
     clients = _several("client", network.mobiles)
     nodes = _nodes(server="host", router="router")
     links = [_link("server-access", ["server", "router"], access, access)]
@@ -167,9 +167,9 @@ def _hybrid(network: Network) -> NodesAndLinks:
     if len(clients) > 1:
         far = "hub"
         nodes += _nodes(hub="router")
-    links.append(_link("cable", ["router", far], network.forward, network.forward, options={"one_way": True}))
+    links.append(_link("cable", ["router", far], cable, cable, options={"one_way": True}))
     if len(clients) > 1:
-        drop = Direction.model_validate({})
+        drop = Direction.model_validate({}).as_scenario()
         links += [_link(f"{name}-drop", [far, name], drop, drop, options={"one_way": True}) for name in clients]
     nodes += _hosts(*clients)
     if network.link is not None and network.link.name != "point-to-point":
@@ -196,20 +196,23 @@ def _several(name: str, count: int) -> list[str]:
     return [name] if count == 1 else [f"{name}{number}" for number in range(1, count + 1)]
 
 
-def _access(network: Network) -> Direction:
+def _access(network: Network) -> DirectionSpec:
+    """The wires between hosts and the line."""
     queue = Policy.model_validate({"policy": "droptail", "limit": "30 packets"})
-    return network.access or Direction(rate="10 Mbit/s", delay="1 ms", queue=queue)  # type: ignore[arg-type]
+    default = Direction(rate="10 Mbit/s", delay="1 ms", queue=queue)  # type: ignore[arg-type]
+    return (network.access or default).as_scenario()
 
 
 def _studied(network: Network, name: str, ends: Sequence[str]) -> LinkSpec:
     """The line under study."""
     assert network.forward is not None
-    link = _link(name, ends, network.forward, network.reverse or network.forward, network.link)
+    forward, reverse = network.forward.as_scenario(), (network.reverse or network.forward).as_scenario()
+    link = _link(name, ends, forward, reverse, network.link)
     return link if network.middlebox is None else link.replace(middleboxes=(network.middlebox.at_end(0),))
 
 
 def _link(
-    name: str, ends: Sequence[str], forward: Direction, reverse: Direction, kind: LinkKind | None = None,
+    name: str, ends: Sequence[str], forward: DirectionSpec, reverse: DirectionSpec, kind: LinkKind | None = None,
     options: Options | None = None,
 ) -> LinkSpec:  # fmt: skip
     """A link of this kind, or a point-to-point link with these options."""
@@ -217,7 +220,7 @@ def _link(
         name=name,
         kind="point-to-point" if kind is None else kind.name,
         ends=tuple(ends),
-        forward=forward.as_scenario(),
-        reverse=reverse.as_scenario(),
+        forward=forward,
+        reverse=reverse,
         options=(options or {}) if kind is None else kind.options,
     )

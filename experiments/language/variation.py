@@ -97,7 +97,9 @@ class Variation:
         return [longer.get(link.name, link) for link in scenario.links]
 
     def _with_phases(self, link: LinkSpec) -> LinkSpec:
-        return link.replace(**{way: self._with_phase(link.name, way, given) for way, given in link.directions()})
+        directions = {way: self._with_phase(link.name, way, direction) for way, direction in link.directions()}
+        is_changed = any(directions[way] is not direction for way, direction in link.directions())
+        return link.replace(**directions) if is_changed else link
 
     def _with_phase(self, link: str, way: Direction, direction: DirectionSpec) -> DirectionSpec:
         place = f"links.{link}.{way}"
@@ -107,14 +109,17 @@ class Variation:
             offset_s = self._draw(f"{place}.offset_s", f"phase/{link}", period_s, 3)
             direction = direction.replace(options={**direction.options, "offset_s": offset_s})
             self._record = self._record.replace(phase=True)
-        errors = list(direction.errors)
+        offsets: dict[int, Named] = {}
         for number, model in enumerate(direction.errors):
             if _is_loop(model):
                 field, packets = f"{place}.errors.{number}.offset_packets", _digits(model.options["trace"])
                 offset_packets = int(self._draw(field, f"phase/{place}/{number}", packets - 0.5, 0))
-                errors[number] = model.replace(options={**model.options, "offset_packets": offset_packets})
+                offsets[number] = model.replace(options={**model.options, "offset_packets": offset_packets})
                 self._record = self._record.replace(phase=True)
-        return direction.replace(errors=tuple(errors)) if errors else direction
+        if not offsets:
+            return direction
+        errors = tuple(offsets.get(number, model) for number, model in enumerate(direction.errors))
+        return direction.replace(errors=errors)
 
     def _draw(self, field: str, stream: str, bound: float, decimals: int) -> float:
         value = random.Random(f"{self._seed}/variation/{stream}").random() * bound
