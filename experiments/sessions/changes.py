@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from pydantic import ValidationError
 
@@ -23,7 +23,16 @@ _HINT = (
 )
 
 
-def parse_changes(words: Sequence[str]) -> dict[Direction, dict[str, Any]]:
+class ChangeFields(TypedDict, total=False):
+    """Fields of an entry of a campaign file's `changes`, as the file would have them."""
+
+    rate: Any
+    delay: Any
+    queue: Any
+    errors: Any
+
+
+def parse_changes(words: Sequence[str]) -> dict[Direction, ChangeFields]:
     """The changes of each direction that the words name, as fields of a campaign file's `changes`.
 
     Raises:
@@ -31,7 +40,7 @@ def parse_changes(words: Sequence[str]) -> dict[Direction, dict[str, Any]]:
     """
     if not words:
         raise _problem("", f"there is nothing to change: {_HINT}")
-    found: dict[Direction, dict[str, Any]] = {}
+    found: dict[Direction, ChangeFields] = {}
     for word in words:
         name, equals, text = word.partition("=")
         way, dot, field = name.strip().rpartition(".")
@@ -50,12 +59,19 @@ def parse_changes(words: Sequence[str]) -> dict[Direction, dict[str, Any]]:
     return found
 
 
-def _fields(field: str, value: Any) -> dict[str, Any]:
-    if field == "loss":
-        return {"errors": [] if value in (0, "0%", "0 %") else [{"model": "uniform", "probability": value}]}
-    if field == "policy":
-        return {"queue": {"policy": value}}
-    return {field: value}
+def _fields(field: str, value: Any) -> ChangeFields:
+    match field:
+        case "loss":
+            return {"errors": [] if value in (0, "0%", "0 %") else [{"model": "uniform", "probability": value}]}
+        case "policy":
+            return {"queue": {"policy": value}}
+        case "rate":
+            return {"rate": value}
+        case "delay":
+            return {"delay": value}
+        case "queue":
+            return {"queue": value}
+    return {"errors": value}
 
 
 def typed(fields: Mapping[str, Any], at_s: float) -> Change:
