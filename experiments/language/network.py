@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -15,6 +15,15 @@ from testbed import scenario
 
 def _file(value: object) -> str | None:
     return None if value is None else registry.read_file(value)
+
+
+class LineFields(TypedDict, total=False):
+    """Fields of a direction or of a change of it, as a campaign file would have them."""
+
+    rate: object
+    delay: object
+    queue: object
+    errors: object
 
 
 class Change(Model):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from pydantic import ValidationError
 
 from experiments.language.mechanisms import MechanismError
 from experiments.language.messages import message as message_of
 from experiments.language.network import Change as FileChange
+from experiments.language.network import LineFields
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.source import parse
 from testbed.scenario import DIRECTIONS, Change, Direction
@@ -23,16 +24,7 @@ _HINT = (
 )
 
 
-class ChangeFields(TypedDict, total=False):
-    """Fields of an entry of a campaign file's `changes`, as the file would have them."""
-
-    rate: Any
-    delay: Any
-    queue: Any
-    errors: Any
-
-
-def parse_changes(words: Sequence[str]) -> dict[Direction, ChangeFields]:
+def parse_changes(words: Sequence[str]) -> dict[Direction, LineFields]:
     """The changes of each direction that the words name, as fields of a campaign file's `changes`.
 
     Raises:
@@ -40,7 +32,7 @@ def parse_changes(words: Sequence[str]) -> dict[Direction, ChangeFields]:
     """
     if not words:
         raise _problem("", f"there is nothing to change: {_HINT}")
-    found: dict[Direction, ChangeFields] = {}
+    found: dict[Direction, LineFields] = {}
     for word in words:
         name, equals, text = word.partition("=")
         way, dot, field = name.strip().rpartition(".")
@@ -59,7 +51,7 @@ def parse_changes(words: Sequence[str]) -> dict[Direction, ChangeFields]:
     return found
 
 
-def _fields(field: str, value: Any) -> ChangeFields:
+def _fields(field: str, value: Any) -> LineFields:
     match field:
         case "loss":
             return {"errors": [] if value in (0, "0%", "0 %") else [{"model": "uniform", "probability": value}]}
