@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 class AnalysisError(Exception):
@@ -13,6 +15,42 @@ class AnalysisError(Exception):
 def no_results(results: object) -> AnalysisError:
     """The folder or database `results` has no store."""
     return AnalysisError(f"there are no results in {results}: run a campaign first, or name another folder")
+
+
+def ending_of(path: Path, kind: str, endings: Iterable[str]) -> str:
+    """The ending of a file's name in lower case, without its dot.
+
+    Args:
+        path: of the file.
+        kind: of file, such as "table".
+        endings: that the kind has.
+
+    Raises:
+        AnalysisError: the name has none of them.
+    """
+    ending = path.suffix.lower().removeprefix(".")
+    if ending not in (known := list(endings)):
+        raise AnalysisError(f"{path}: a {kind}'s name ends in {', '.join('.' + ending for ending in known)}")
+    return ending
+
+
+@contextmanager
+def writing(path: Path, *others: type[Exception]) -> Iterator[None]:
+    """Around the writing of a file, whose folder is made first.
+
+    Args:
+        path: of the file.
+        others: what the writer raises beside OSError.
+
+    Raises:
+        AnalysisError: the file cannot be written.
+    """
+    expected: tuple[type[Exception], ...] = (OSError, *others)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except expected as error:
+        raise AnalysisError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> AnalysisError:

@@ -237,8 +237,8 @@ def _is(value: object, types: tuple[type, ...]) -> bool:
 
 def placements(
     inventory: Inventory,
-    nodes: Sequence[Node | Mapping[str, Any]],
-    links: Sequence[LinkSpec | Mapping[str, Any]],
+    nodes: Sequence[Node],
+    links: Sequence[LinkSpec],
 ) -> dict[str, Placement]:
     """Assigns a topology to each of the lab's sets of hosts, by the name of the set; "" in a lab without sets.
 
@@ -280,8 +280,8 @@ def _placed(
     set_name: str,
     entries: Mapping[str, HostEntry],
     link_entries: Mapping[str, LinkEntry],
-    nodes: Sequence[Node | Mapping[str, Any]],
-    links: Sequence[LinkSpec | Mapping[str, Any]],
+    nodes: Sequence[Node],
+    links: Sequence[LinkSpec],
 ) -> Placement:
     boxes = {entry.box for entry in link_entries.values()}
     names = [Node.model_validate(node).name for node in nodes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from analysis.attempts import PointAttempts
@@ -85,14 +85,32 @@ def comparisons_note(count: int, confidence: float, level: float, margin: float)
     )
 
 
-def attempts_json(attempts: PointAttempts | None) -> dict[str, Any]:
+class AttemptsDocument(TypedDict):
     """Attempts at a point's runs, and why the valid ones may be a selection."""
+
+    total: int
+    #: Invalid and failed attempts.
+    thrown: int
+    #: The reasons.
+    marked: Sequence[str]
+
+
+class PointDocument(TypedDict):
+    """A point's runs and means with their intervals, in SI units."""
+
+    parameters: Mapping[str, object]
+    runs: Sequence[Mapping[str, object]]
+    attempts: AttemptsDocument
+    metrics: Sequence[Mapping[str, object]]
+
+
+def _attempts_document(attempts: PointAttempts | None) -> AttemptsDocument:
     if attempts is None:
         return {"total": 0, "thrown": 0, "marked": []}
     return {"total": attempts.total, "thrown": attempts.thrown, "marked": attempts.reasons}
 
 
-def point_document(point: PointRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]) -> dict[str, Any]:
+def point_document(point: PointRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]) -> PointDocument:
     """A point's runs and means with their intervals, in SI units.
 
     Args:
@@ -110,7 +128,7 @@ def point_document(point: PointRow, rows: Sequence[TableRow], attempts: Mapping[
     return {
         "parameters": dict(point.parameters),
         "runs": [{key: getattr(member, key) for key in ("run_id", "repetition", "state")} for member in point.members],
-        "attempts": attempts_json(attempts.get(point.number)),
+        "attempts": _attempts_document(attempts.get(point.number)),
         "metrics": metrics,
     }
 

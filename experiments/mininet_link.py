@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from experiments.language import registry
 from experiments.language.mechanisms import MechanismError
 from experiments.language.messages import message as message_of
+from experiments.language.network import LineFields
 from experiments.language.network import Link as FileLink
 from testbed import node_binary
 from testbed.errors import TestbedError
@@ -86,13 +87,14 @@ class Line(EmulatedLink):
 def common_fields(
     where: str, bw: float | None, delay: str | None, loss: float | None, max_queue_size: int | None,
     policy: str | Mapping[str, Any] | None,
-) -> dict[str, Any]:  # fmt: skip
+) -> LineFields:  # fmt: skip
     """TCLink's parameters in the words of a campaign file's direction.
 
     Raises:
         TestbedError: a parameter has the wrong type or is out of range; others are checked by `link_spec`.
     """
-    fields: dict[str, Any] = {}
+    fields: LineFields = {}
+    queue: Mapping[str, Any] = {"policy": "droptail"}
     if bw is not None:
         fields["rate"] = f"{_number(where, 'bw', bw, 'Mbit/s', least=0.0, above=True)} Mbit/s"
     if delay is not None:
@@ -103,10 +105,10 @@ def common_fields(
         percent = _number(where, "loss", loss, "percent", least=0.0, most=100.0)
         fields["errors"] = [{"model": "uniform", "probability": f"{percent}%"}] if percent else []
     if policy is not None:
-        fields["queue"] = {"policy": policy} if isinstance(policy, str) else dict(policy)
+        fields["queue"] = queue = {"policy": policy} if isinstance(policy, str) else dict(policy)
     if max_queue_size is not None:
         limit = _number(where, "max_queue_size", max_queue_size, "packets", least=1.0)
-        fields.setdefault("queue", {"policy": "droptail"})["limit"] = f"{limit:.0f} packets"
+        fields["queue"] = {**queue, "limit": f"{limit:.0f} packets"}
     return fields
 
 
@@ -139,7 +141,7 @@ def link_spec(
     if kind is not None:
         fields["kind"] = kind
     try:
-        spec = LinkSpec.model_validate(FileLink.model_validate(fields).as_scenario())
+        spec = FileLink.model_validate(fields).as_scenario()
     except ValidationError as error:
         raise TestbedError(f"{where}: {_sentences(error)}") from None
     reason = node_binary.call("check", stdin=f"[{spec.model_dump_json(by_alias=True, exclude_unset=True)}]")[0]

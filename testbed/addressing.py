@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +156,7 @@ def _make_plan(nodes: Sequence[Node], links: Sequence[LinkSpec]) -> Plan:
     if linkless:
         raise TestbedError(f"node '{linkless[0]}' has no link: name it among the 'ends' of one, or take it out")
     graph = Graph(of_node, of_link, kinds, one_way_links(links))
-    _check_connected(of_node, of_link, kinds)
+    _check_connected(graph)
     plans = {}
     declared = {node.name: _declared(node, graph) for node in nodes}
     for name in names:
@@ -201,27 +201,39 @@ def _routes(start: str, graph: Graph) -> tuple[Route, ...]:
     first_hop: dict[str, Interface] = {}
     first_interface: dict[str, str] = {}
     routes: dict[str, Route] = {}
+    for interface, peers in _breadth_first(start, graph, graph.sends):
+        node = interface.node
+        if node != start:
+            routes.setdefault(
+                subnet(interface), Route(subnet(interface), first_hop[node].address, first_interface[node])
+            )
+        for peer in peers:
+            first_hop[peer.node] = peer if node == start else first_hop[node]
+            first_interface[peer.node] = interface.name if node == start else first_interface[node]
+    on_link = {subnet(interface) for interface in of_node[start]}
+    return tuple(route for key, route in routes.items() if key not in on_link)
+
+
+def _breadth_first(
+    start: str, graph: Graph, passes: Callable[[Interface], bool]
+) -> Iterator[tuple[Interface, list[Interface]]]:
+    """Interfaces through which packets from `start` can leave, each with those of nodes that it is the first to reach.
+
+    The nearest come first. Hosts do not forward.
+    """
     seen, queue = {start}, deque([start])
     while queue:
         node = queue.popleft()
-        if node != start and kinds[node] == "host":
+        if node != start and graph.kinds[node] == "host":
             continue
-        for interface in of_node[node]:
-            if not graph.sends(interface):
-                continue
-            if node != start:
-                routes.setdefault(
-                    subnet(interface), Route(subnet(interface), first_hop[node].address, first_interface[node])
-                )
-            for peer in of_link[interface.link]:
-                if peer.node in seen:
-                    continue
-                seen.add(peer.node)
-                first_hop[peer.node] = peer if node == start else first_hop[node]
-                first_interface[peer.node] = interface.name if node == start else first_interface[node]
-                queue.append(peer.node)
-    on_link = {subnet(interface) for interface in of_node[start]}
-    return tuple(route for key, route in routes.items() if key not in on_link)
+        for interface in filter(passes, graph.of_node[node]):
+            new = []
+            for peer in graph.of_link[interface.link]:
+                if peer.node not in seen:
+                    seen.add(peer.node)
+                    queue.append(peer.node)
+                    new.append(peer)
+            yield interface, new
 
 
 def _together(declared: Sequence[Route], shortest: Sequence[Route]) -> tuple[Route, ...]:
@@ -284,23 +296,12 @@ def _ways(spec: RouteSpec, node: str, graph: Graph) -> list[tuple[Interface, Int
     ]
 
 
-def _check_connected(
-    of_node: Mapping[str, Sequence[Interface]],
-    of_link: Mapping[str, Sequence[Interface]],
-    kinds: Mapping[str, str],
-) -> None:
+def _check_connected(graph: Graph) -> None:
     """Raises TestbedError for a network in two parts. Hosts do not forward; one-way links count in both ways."""
-    start = next((node for node in of_node if kinds[node] != "host"), next(iter(of_node)))
-    seen, queue = {start}, deque([start])
-    while queue:
-        node = queue.popleft()
-        if node != start and kinds[node] == "host":
-            continue
-        for interface in of_node[node]:
-            new = [peer.node for peer in of_link[interface.link] if peer.node not in seen]
-            seen.update(new)
-            queue.extend(new)
-    lost = sorted(set(of_node) - seen)
+    nodes = graph.of_node
+    start = next((node for node in nodes if graph.kinds[node] != "host"), next(iter(nodes)))
+    reached = {peer.node for _, peers in _breadth_first(start, graph, lambda _: True) for peer in peers}
+    lost = sorted(set(nodes) - reached - {start})
     if lost:
         raise TestbedError(f"'{start}' and '{lost[0]}' are not connected: a link between their two parts is missing")
 

@@ -5,10 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 #: Folder of a run that has FLOW.jsonl for each flow whose application is recorded.
 FOLDER = "applications"
+
+
+class ArrivalLine(TypedDict):
+    """core::exchange::ArrivalLine."""
+
+    key: int
+    arrived_ns: int
+
+
+class Exchange(TypedDict):
+    """core::exchange::Exchange."""
+
+    seq: int
+    bytes: int
+    sent_ns: int
+    arrived_ns: int | None
+    returned_ns: int | None
+
+
+class SentLine(Exchange):
+    """core::exchange::SentLine."""
+
+    key: int
 
 
 def join(sent: Path, arrived: Path, out: Path) -> None:
@@ -24,15 +47,15 @@ def join(sent: Path, arrived: Path, out: Path) -> None:
             file.write(json.dumps(exchange, separators=(",", ":")) + "\n")
 
 
-def joined(sent: Iterable[dict[str, Any]], arrived: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def joined(sent: Iterable[SentLine], arrived: Iterable[ArrivalLine]) -> Iterator[Exchange]:
     """The exchanges with their arrivals.
 
     A key is a port where connections carry transfers, and a port may be used again: the arrival of an exchange is the
     first one with its key after it was sent, and before the next exchange with that key.
     """
     arrivals: dict[int, list[int]] = {}
-    for line in arrived:
-        arrivals.setdefault(line["key"], []).append(line["arrived_ns"])
+    for arrival in arrived:
+        arrivals.setdefault(arrival["key"], []).append(arrival["arrived_ns"])
     exchanges = list(sent)
     next_sent: dict[int, float] = {}
     limits = []
@@ -41,11 +64,13 @@ def joined(sent: Iterable[dict[str, Any]], arrived: Iterable[dict[str, Any]]) ->
         next_sent[line["key"]] = line["sent_ns"]
     for line, limit in zip(exchanges, reversed(limits), strict=True):
         of_key = [at for at in arrivals.get(line["key"], []) if line["sent_ns"] <= at < limit]
-        found = {name: value for name, value in line.items() if name != "key"}
-        yield {**found, "arrived_ns": min(of_key, default=None)}
+        yield {
+            "seq": line["seq"], "bytes": line["bytes"], "sent_ns": line["sent_ns"],
+            "arrived_ns": min(of_key, default=None), "returned_ns": line["returned_ns"],
+        }  # fmt: skip
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _lines(path: Path) -> Iterator[Any]:
     with path.open() as file:
         for line in file:
             yield json.loads(line)

@@ -83,8 +83,8 @@ class Placement:
 def place(
     hosts: Sequence[Host],
     link_placements: Sequence[LinkPlacement],
-    nodes: Sequence[Node | Mapping[str, Any]],
-    links: Sequence[LinkSpec | Mapping[str, Any]],
+    nodes: Sequence[Node],
+    links: Sequence[LinkSpec],
     addresses: str = "10.0.0.0/8",
     set_name: str = "",
 ) -> Placement:
@@ -102,16 +102,14 @@ def place(
         TestbedError: a node without a host or with two, a link without a place, an interface used twice, addresses that
             overlap with those by which hosts are reached, or a network that addressing.make_plan rejects.
     """
-    all_nodes = [Node.model_validate(node) for node in nodes]
-    all_links = [LinkSpec.model_validate(link) for link in links]
-    plan = addressing.make_plan(all_nodes, all_links)
-    host_of = _host_of(hosts, [node.name for node in all_nodes])
+    plan = addressing.make_plan(nodes, links)
+    host_of = _host_of(hosts, [node.name for node in nodes])
     by_name = {host.name: host for host in hosts}
     by_link = {place.link: place for place in link_placements}
     unknown = [link for link in by_link if link not in plan.links]
     if unknown:
         raise TestbedError(f"links: there is no link '{unknown[0]}' in this topology; there are: {_list(plan.links)}")
-    kernels = [link.name for link in all_links if link.kind == kernel_links.KIND]
+    kernels = [link.name for link in links if link.kind == kernel_links.KIND]
     for link, ends in plan.links.items():
         link_place = by_link.get(link)
         if link in kernels and (link_place is None or link_place.real != "wire" or link_place.queue_at is not None):
@@ -125,7 +123,7 @@ def place(
     plan = _with_host_names(plan, by_name, host_of, by_link)
     _check_interfaces(plan, by_name, host_of, by_link)
     _check_access(hosts, addresses, networks)
-    return Placement(plan, by_name, by_link, host_of, {node.name: node.kind for node in all_nodes}, set_name)
+    return Placement(plan, by_name, by_link, host_of, {node.name: node.kind for node in nodes}, set_name)
 
 
 def _host_of(hosts: Sequence[Host], nodes: Sequence[str]) -> dict[str, str]:

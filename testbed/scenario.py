@@ -38,6 +38,11 @@ class Model(BaseModel):
         """The JSON object that the model was made from."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
+    @classmethod
+    def make(cls, **fields: Any) -> Self:
+        """The part with these fields. None leaves a field unset, so that it is absent from `as_json()`."""
+        return cls(**{name: value for name, value in fields.items() if value is not None})
+
     def replace(self, **changes: Any) -> Self:
         """A copy with other values for some fields; these are not validated."""
         return self.model_copy(update=changes)

@@ -180,8 +180,8 @@ class SshTunnel(Tunnel):
 
     def __init__(self, name: str, address: str, port: int, options: SshOptions, folder: Path) -> None:
         self.name = name
-        self._facts = login_facts(options, address, port, "'./backchannel testbed site' enters it")
-        self._jump = jump_facts(options)
+        self._login = replace(Login.of(options, address, port), enter="'./backchannel testbed site' enters it")
+        self._jump = Login.of_jump(options)
         self.socket = folder / f"{name}.sock"
         self._log = folder / f"{name}.ssh.log"
         self._connect_s = options.connect_s
@@ -205,14 +205,14 @@ class SshTunnel(Tunnel):
                 self.close()
                 output = self._output()
                 kind = HostLost if not output.strip() or any(sign in output for sign in AWAY) else TestbedError
-                raise kind(f"host {self.name}: {meaning(output, self._facts, self._jump)}")
+                raise kind(f"host {self.name}: {meaning(output, self._login, self._jump)}")
             time.sleep(0.01)
 
     def failure(self) -> str | None:
         """From ssh's last message."""
         if self._process.poll() is None:
             return None
-        return f"host {self.name} was lost: {meaning(self._output(), self._facts, self._jump)}"
+        return f"host {self.name} was lost: {meaning(self._output(), self._login, self._jump)}"
 
     def close(self) -> None:
         """Ends the connection."""
@@ -236,33 +236,48 @@ def has_passphrase(key: Path) -> bool:
     return done.returncode != 0 and "passphrase" in done.stderr
 
 
-def login_facts(
-    options: SshOptions, address: str, port: int, enter: str = "enter its public half there"
-) -> dict[str, object]:
-    """Facts for `meaning` about a host. `enter` is the remedy for a key that it does not accept."""
-    return {
-        "address": address, "port": port, "user": options.user, "key": options.key or "that ssh chose",
-        "known": options.known_hosts or "known_hosts", "enter": enter,
-    }  # fmt: skip
+#: In place of a user or key that nobody named.
+CHOSEN_BY_SSH = "that ssh chose"
 
 
-def jump_facts(options: SshOptions) -> dict[str, object]:
-    """Facts for `meaning` about the host in between; none without one."""
-    jump = options.jump
-    if jump is None:
-        return {}
-    login = replace(options, user=jump.user or "that ssh chose", key=options.jump_key or options.key)
-    return login_facts(login, jump.host, jump.port)
+@dataclass(frozen=True)
+class Login:
+    """A login that failed, as MEANINGS words it."""
+
+    address: str
+    port: int
+    user: str = CHOSEN_BY_SSH
+    #: File of the private key.
+    key: str = CHOSEN_BY_SSH
+    #: File of the hosts' public keys.
+    known: str = "known_hosts"
+    #: Remedy for a key that the host does not accept.
+    enter: str = "enter its public half there"
+
+    @classmethod
+    def of(cls, options: SshOptions, address: str, port: int) -> Login:
+        """The login by these options."""
+        key, known = str(options.key or CHOSEN_BY_SSH), str(options.known_hosts or "known_hosts")
+        return cls(address, port, options.user, key, known)
+
+    @classmethod
+    def of_jump(cls, options: SshOptions) -> Login | None:
+        """The login at the host in between; None without one."""
+        jump = options.jump
+        if jump is None:
+            return None
+        login = replace(options, user=jump.user or CHOSEN_BY_SSH, key=options.jump_key or options.key)
+        return cls.of(login, jump.host, jump.port)
 
 
-def meaning(output: str, facts: dict[str, object], jump: dict[str, object] | None = None) -> str:
-    """Cause and remedy of an ssh failure, from its output. `jump` has the facts of the host in between."""
-    if jump and str(jump["address"]) in output:
+def meaning(output: str, login: Login, jump: Login | None = None) -> str:
+    """Cause and remedy of an ssh failure, from its output. `jump` is the login at the host in between."""
+    if jump is not None and jump.address in output:
         return f"at the host in between (proxy_jump), {meaning(output, jump)}"
-    if "Permission denied" in output and has_passphrase(Path(str(facts["key"]))):
+    if "Permission denied" in output and has_passphrase(Path(login.key)):
         output = f"{LOCKED}\n{output}"
     for sign, text in MEANINGS:
         if sign in output:
-            return text.format(**facts)
+            return text.format(**vars(login))
     lines = output.strip().splitlines()
-    return lines[-1] if lines else f"the connection to {facts['address']} ended without a message"
+    return lines[-1] if lines else f"the connection to {login.address} ended without a message"

@@ -47,7 +47,7 @@ def guide_page() -> str:
 @blueprint.get("/api/registry")
 def as_json() -> Response:
     """Every mechanism, as `./backchannel list --json` prints them."""
-    return jsonify([entry.as_dict() for entry in mechanisms()])
+    return jsonify([entry.as_json() for entry in mechanisms()])
 
 
 @blueprint.get("/api/metrics")

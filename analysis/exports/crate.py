@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from analysis.errors import AnalysisError
+from analysis.errors import AnalysisError, writing
 from analysis.exports.preview import page
 from analysis.exports.unpack import CAMPAIGN, METADATA, PREVIEW
 from analysis.figures import published
@@ -66,11 +66,8 @@ def write(store: Store, campaign: str, path: Path, experiments: Path, author: st
     runs = [run for run_id in _run_ids(row) if (run := store.run(run_id)) is not None]
     if not runs:
         raise AnalysisError(f"campaign {row.name} has no runs: there is nothing to bundle")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
         return _write(store, row, runs, path, experiments, author, licence)
-    except OSError as error:
-        raise AnalysisError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def _write(

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,24 @@ _FLOW = re.compile(r"(?!\.)[^/\\\0\n]{1,200}")
 _RUN_ID = re.compile(r"[0-9A-Za-z_-]{3,64}")
 
 
-def read(store: Store, path: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle that was stored."""
+
+    #: Id and name of its campaign.
+    id: str
+    name: str
+    #: Files whose checksum was verified.
+    files: int
+    runs: int
+    #: Valid runs that the store did not have.
+    landed: int
+
+
+def read(store: Store, path: Path) -> Bundle:
     """Verifies every checksum of a bundle, then stores its campaign.
 
     Valid runs that the store has already stay as they are.
-
-    Returns:
-        id and name of the campaign, `files` (verified), `runs` (in the bundle), `landed` (new here).
 
     Raises:
         AnalysisError: it is no bundle, or something in it is not what its metadata say; the store is as it was.
@@ -44,7 +56,7 @@ def read(store: Store, path: Path) -> dict[str, Any]:
     try:
         described = _unpacked(path, scratch)
         document = _checked(_load(scratch / CAMPAIGN, path), described, path)
-        return _land(store, document, scratch) | {"files": len(described)}
+        return _land(store, document, scratch, len(described))
     except BundleError as error:
         raise AnalysisError(str(error)) from None
     except OSError as error:
@@ -131,7 +143,7 @@ def _problems(document: Mapping[str, Any], described: Mapping[str, tuple[int, st
             yield f"run {run_id} belongs to a point that is not there"
 
 
-def _land(store: Store, document: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+def _land(store: Store, document: Mapping[str, Any], scratch: Path, files: int) -> Bundle:
     campaign, runs = document["campaign"], document["runs"]
     known = store.valid_runs([run["id"] for run in runs])
     landed = 0
@@ -158,7 +170,7 @@ def _land(store: Store, document: Mapping[str, Any], scratch: Path) -> dict[str,
     )
     wanted = [member[2] for member in document["members"]]
     store.end_campaign(campaign["id"], complete=len(store.valid_runs(wanted)) == len(set(wanted)))
-    return {"id": campaign["id"], "name": campaign["name"], "runs": len(runs), "landed": landed}
+    return Bundle(campaign["id"], campaign["name"], files, len(runs), landed)
 
 
 def _values(rows: Sequence[Mapping[str, Any]]) -> list[MetricValue]:

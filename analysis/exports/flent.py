@@ -22,7 +22,7 @@ import polars as pl
 
 from analysis import metrics, slices
 from analysis.captures import CapturedFlow, MissingCapture, RunData
-from analysis.errors import AnalysisError
+from analysis.errors import AnalysisError, writing
 
 VERSION = 4
 #: More than this, unpacked, is no results file.
@@ -131,12 +131,9 @@ def write(run: RunData, path: Path, title: str, step_s: float = 0.2) -> None:
     """
     document = compose(run, title, step_s)
     text = json.dumps(document, indent=1, sort_keys=True).encode()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
         # No name and no time inside: equal runs give equal files.
         path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
-    except OSError as error:
-        raise AnalysisError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def compose(run: RunData, title: str, step_s: float = 0.2) -> dict[str, Any]:

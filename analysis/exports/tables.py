@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import polars.selectors as cs
 
-from analysis.errors import AnalysisError
+from analysis.errors import ending_of, writing
 
 
 def _json(frame: pl.DataFrame, path: Path) -> None:
@@ -40,11 +40,6 @@ def write(frame: pl.DataFrame, path: Path) -> None:
     Raises:
         AnalysisError: another ending, or the file cannot be written.
     """
-    ending = path.suffix.lower().removeprefix(".")
-    if ending not in WRITERS:
-        raise AnalysisError(f"{path}: a table's name ends in {', '.join('.' + ending for ending in WRITERS)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    ending = ending_of(path, "table", WRITERS)
+    with writing(path, pl.exceptions.PolarsError):
         WRITERS[ending](frame, path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise AnalysisError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None

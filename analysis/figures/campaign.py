@@ -176,8 +176,8 @@ def cdf(samples: Mapping[str, Sequence[float]], title: str, unit: str) -> Figure
     series = []
     for number, (name, values) in enumerate(samples.items()):
         label = f"{name} ({len(values)})" if name else f"{len(values)} samples"
-        look = style_of(number) | {"marker": ""}
-        series.append(Series(label, "steps", distribution(values, size), **look))
+        look = style_of(number)
+        series.append(Series(label, "steps", distribution(values, size), look.colour, dash=look.dash))
     return Figure(Axis(title, unit_name, zero=False), Axis("share of samples", range=(0.0, 1.02)), tuple(series))
 
 

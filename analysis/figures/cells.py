@@ -11,7 +11,7 @@ import polars as pl
 
 from analysis.estimates import Estimate
 from analysis.figures.means import LOG_FROM
-from analysis.figures.model import LEVELS, Kind, Marker, Series
+from analysis.figures.model import LEVELS, Kind, Marker, Row, Series
 from analysis.statistics import RunKey, outliers, quantile
 
 
@@ -79,7 +79,10 @@ def boxes_of(
     name: str, colour: str, cells: Sequence[Cell], at: Mapping[int, float], size: float, wide: float
 ) -> list[Series]:
     """Quartiles as a box, the median across it, whiskers to the last values within Tukey's fences, others as dots."""
-    boxes, whiskers, medians, dots = [], [], [], []
+    boxes: list[Row] = []
+    whiskers: list[Row] = []
+    medians: list[Row] = []
+    dots: list[Row] = []
     for cell in cells:
         values = sorted(sample.value for sample in cell.samples)
         beyond = set(outliers(values))
@@ -104,7 +107,8 @@ def single_runs(
     name: str, colour: str, cells: Sequence[Cell], at: Mapping[int, float], size: float, room: float, single: bool
 ) -> list[Series]:
     """Runs side by side in a slot's width, and the mean with its interval."""
-    dots, means = [], []
+    dots: list[Row] = []
+    means: list[Row] = []
     for cell in cells:
         for number, sample in enumerate(cell.samples if single else ()):
             aside = ((number % 5) - 2) / 5 * room * 0.7
@@ -130,7 +134,7 @@ def single_runs(
 
 
 def _series(
-    name: str, kind: Kind, rows: Sequence[dict[str, Any]], colour: str, marker: Marker = "", size: float = 0.0,
+    name: str, kind: Kind, rows: Sequence[Row], colour: str, marker: Marker = "", size: float = 0.0,
     hollow: bool = False, ends: bool = False,
 ) -> Series:  # fmt: skip
     schema: dict[str, Any] = {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64}

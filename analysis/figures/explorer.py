@@ -11,13 +11,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
 
 import polars as pl
 
 from analysis.figures.cells import Cell, Levels, Sample, boxes_of, single_runs
 from analysis.figures.means import MOST_GROUPS, MOST_SERIES, Group, Mean, Means, quantities
-from analysis.figures.model import COLOURS, Axis, Figure, Series, axis_scale, fitted, style_of
+from analysis.figures.model import COLOURS, Axis, Figure, Row, Series, axis_scale, fitted, style_of
 from analysis.metrics.registry import estimate
 from analysis.results import Quantity
 from analysis.statistics import RunKey
@@ -251,7 +250,7 @@ class _Maker:
 
     def _heatmap(self, cells: Sequence[Cell], scale: tuple[float, str], levels: Levels) -> Figure:
         x, y = self.layout.x, self.layout.colour
-        rows: dict[int, list[dict[str, Any]]] = {}
+        rows: dict[int, list[Row]] = {}
         for cell in cells:
             if cell.estimate is None:
                 continue
@@ -288,11 +287,8 @@ class _Maker:
                 },
                 {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64, "run": pl.String},
             )
-            series.append(
-                Series(
-                    place_label({by: value}) if by else "all runs", "steps", frame, **style_of(number) | {"marker": ""}
-                )
-            )
+            name, look = place_label({by: value}) if by else "all runs", style_of(number)
+            series.append(Series(name, "steps", frame, look.colour, dash=look.dash))
         x = Axis(self.title, scale[1], zero=False)
         return Figure(x, Axis("share of runs", range=(0.0, 1.02)), tuple(series), empty="no valid run yet")
 

@@ -6,12 +6,11 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import polars as pl
 
 from analysis.estimates import Estimate
-from analysis.figures.model import COLOURS, Axis, Figure, Series, axis_scale, csv_text, frame_of, style_of
+from analysis.figures.model import COLOURS, Axis, Figure, Row, Series, axis_scale, csv_text, frame_of, style_of
 from analysis.statistics import sd
 from testbed import units
 
@@ -79,7 +78,7 @@ def dots_of(estimate: Estimate) -> tuple[float, ...]:
 
 def dots(places: Iterable[tuple[float, Estimate]], size: float, colour: str) -> list[Series]:
     """The series of such values, in units of `size`; none without any."""
-    rows = [{"x": x, "y": value / size} for x, estimate in places for value in dots_of(estimate)]
+    rows: list[Row] = [{"x": x, "y": value / size} for x, estimate in places for value in dots_of(estimate)]
     return [Series("single runs", "points", frame_of(rows), colour, "circle", 4, hollow=True)] if rows else []
 
 
@@ -169,9 +168,9 @@ class Means:
             rows = sorted((_row(mean, places[mean.place], size) for mean in group.means), key=lambda row: row["x"])
             look = style_of(number)
             points = _frame(rows)
-            series += [Series(group.label, "line", points, **look)]
-            series += dots(((places[mean.place], mean.estimate) for mean in group.means), size, look["colour"])
-            series += _published(group, places, size, look["colour"])
+            series += [Series(group.label, "line", points, look.colour, look.marker, dash=look.dash)]
+            series += dots(((places[mean.place], mean.estimate) for mean in group.means), size, look.colour)
+            series += _published(group, places, size, look.colour)
         x = Axis(self.x_field.replace("network.", ""), x_unit, log=log, ticks=ticks)
         return Figure(x, y, tuple(series), notes=self.notes(), empty="no valid run yet")
 
@@ -183,7 +182,7 @@ class Means:
         series: list[Series] = []
         for number, group in enumerate(self.groups):
             shift = (number - (len(self.groups) - 1) / 2) * width
-            by_colour: dict[str, list[dict[str, Any]]] = {}
+            by_colour: dict[str, list[Row]] = {}
             for mean in group.means:
                 if mean.place in places:
                     colour = self.colours.get(mean.place, COLOURS[number % len(COLOURS)])
@@ -259,18 +258,20 @@ def _axis_of(means: Means) -> tuple[float, Axis]:
     return size, Axis(means.title, unit)
 
 
-def _row(mean: Mean, x: float, size: float) -> dict[str, Any]:
+def _row(mean: Mean, x: float, size: float) -> Row:
     """A point of a series. Two groups have no mean that stands for them: their values are drawn."""
     low, high = (None if value is None else value / size for value in mean.ends)
     y = None if mean.estimate.form == "groups" else mean.mean / size
     return {"x": x, "y": y, "n": mean.runs, "low": low, "high": high, "cell": mean.cell}
 
 
-def _frame(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+def _frame(rows: Sequence[Row]) -> pl.DataFrame:
     cells = ["cell"] if any(row["cell"] is not None for row in rows) else []
     return frame_of(rows, "low", "high", "n", *cells)
 
 
 def _published(group: Group, places: Mapping[str, float], size: float, colour: str, shift: float = 0.0) -> list[Series]:
-    rows = [{"x": places[place] + shift, "y": value / size} for place, value in group.published if place in places]
+    rows: list[Row] = [
+        {"x": places[place] + shift, "y": value / size} for place, value in group.published if place in places
+    ]
     return [Series("published", "points", frame_of(rows), colour, "diamond", 7, hollow=True)] if rows else []

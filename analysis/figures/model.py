@@ -11,7 +11,7 @@ import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Required, TypedDict
 
 import polars as pl
 
@@ -241,16 +241,39 @@ def fitted(axis: Axis, figure: Figure, name: str) -> tuple[float, float]:
     return (min(low, 0.0) if axis.zero and low <= 0.4 * high else low - room), high + room
 
 
-def style_of(number: int) -> dict[str, Any]:
-    """Colour, marker and dash of the n-th series of a figure of means."""
-    return {
-        "colour": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)],
-        "dash": DASHES[number // len(COLOURS) % len(DASHES)],
-    }  # fmt: skip
+@dataclass(frozen=True)
+class Style:
+    """How a series of a figure of means looks."""
+
+    colour: str
+    marker: Marker
+    dash: tuple[float, ...]
 
 
-def frame_of(rows: Sequence[dict[str, Any]], *columns: str) -> pl.DataFrame:
-    """Points of a series from rows with `x`, `y` and further columns."""
+def style_of(number: int) -> Style:
+    """The style of the n-th series of a figure of means."""
+    return Style(
+        COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)], DASHES[number // len(COLOURS) % len(DASHES)]
+    )
+
+
+class Row(TypedDict, total=False):
+    """A row of a series' points (Series.points)."""
+
+    x: Required[float]
+    #: None interrupts a line.
+    y: Required[float | None]
+    low: float | None
+    high: float | None
+    n: int
+    cell: int | None
+    run: str
+    label: str
+    text: str
+
+
+def frame_of(rows: Sequence[Row], *columns: str) -> pl.DataFrame:
+    """Points of a series with `x`, `y` and further columns."""
     schema: dict[str, Any] = dict.fromkeys(("x", "y", *columns), pl.Float64)
     schema |= {name: pl.Int64 for name in ("n", "cell") if name in schema}
     return pl.DataFrame([[row.get(name) for name in schema] for row in rows], schema=schema, orient="row")

@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis.errors import AnalysisError
+from analysis.errors import ending_of, writing
 from analysis.figures.model import DARK_FROM, LEVELS, PALETTE, Axis, Figure, Series, fitted
 
 #: Suffixes of the files that `save` writes.
@@ -75,14 +75,9 @@ def save(figure: Figure, path: Path) -> None:
     """
     from analysis.figures import page
 
-    ending = path.suffix.lower().removeprefix(".")
-    if ending not in FORMATS:
-        raise AnalysisError(f"{path}: a figure's name ends in {', '.join('.' + ending for ending in FORMATS)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    ending = ending_of(path, "figure", FORMATS)
+    with writing(path):
         path.write_bytes(page.page(figure).encode() if ending == "html" else rendered(figure, ending))
-    except OSError as error:
-        raise AnalysisError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def _draw(figure: Figure) -> Sheet:

@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -18,7 +17,7 @@ from analysis import campaign_file
 from analysis.counters import CountedRun
 from analysis.estimates import Estimate
 from analysis.figures.means import dots, ends_of, means_note
-from analysis.figures.model import Axis, Figure, Marker, Series, csv_text, frame_of, style_of
+from analysis.figures.model import Axis, Figure, Marker, Row, Series, csv_text, frame_of, style_of
 from analysis.figures.spec import MEASURES, FigureSpec, size_of
 from analysis.measures import Cell, Table
 from analysis.scorecard import results_table
@@ -129,31 +128,31 @@ class CampaignFigure:
         if kind == "bars":
             width = 0.8 / max(len(self.curves), 1)
             shift = (number - (len(self.curves) - 1) / 2) * width
-        rows = [
+        rows: list[Row] = [
             {"x": point.x + shift, "y": point.mean, "low": point.low, "high": point.high, "n": point.runs}
             for point in curve.points
             if point.mean is not None
         ]
         if kind == "cdf":
             # Every distribution starts at zero.
-            rows = [*({**row, "y": 0.0} for row in rows[:1]), *rows]
+            rows = [*(Row(x=row["x"], y=0.0) for row in rows[:1]), *rows]
         extra = () if kind in ("cdf", "time") else ("low", "high", "n")
         points = frame_of(rows, *extra)
         match kind:
             case "bars":
-                series = [Series(curve.name, "bars", points, look["colour"], width=width * 0.92)]
+                series = [Series(curve.name, "bars", points, look.colour, width=width * 0.92)]
             case "scatter":
-                series = [Series(curve.name, "points", points, look["colour"], look["marker"], 6)]
+                series = [Series(curve.name, "points", points, look.colour, look.marker, 6)]
             case "lines":
-                series = [Series(curve.name, "line", points, **look)]
+                series = [Series(curve.name, "line", points, look.colour, look.marker, dash=look.dash)]
             case _:
                 drawn = "steps" if kind == "cdf" else "line"
-                series = [Series(curve.name, drawn, points, look["colour"], dash=look["dash"], size=1.2)]  # type: ignore[arg-type]
-        by_relation: dict[str, list[dict[str, Any]]] = {}
+                series = [Series(curve.name, drawn, points, look.colour, dash=look.dash, size=1.2)]  # type: ignore[arg-type]
+        by_relation: dict[str, list[Row]] = {}
         for point in curve.points:
             for value, relation in point.published:
                 by_relation.setdefault(relation, []).append({"x": point.x + shift, "y": value})
-        colour = "ink" if kind == "bars" else look["colour"]
+        colour = "ink" if kind == "bars" else look.colour
         marked = ((point.x + shift, point.estimate) for point in curve.points if point.estimate is not None)
         return [*series, *dots(marked, size_of(self.spec.y.unit), colour)] + [
             Series(PUBLISHED[relation][0], "points", frame_of(rows), colour, PUBLISHED[relation][1], 7, hollow=True)

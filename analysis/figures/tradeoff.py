@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from analysis.figures.model import COLOURS, MARKERS, Axis, Figure, Series, axis_scale, frame_of
+from analysis.figures.model import COLOURS, MARKERS, Axis, Figure, Row, Series, axis_scale, frame_of
 from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
 from analysis.results import Quantity, ValueRow
@@ -94,20 +94,14 @@ def _mean(pairs: Sequence[tuple[float, float]], x: Quantity, y: Quantity, x_size
 
 def _drawn(means: Sequence[_Mean], colour: str, marker: str, name: str, intervals: bool) -> list[Series]:
     ordered = sorted(means, key=lambda item: item.x)
-    rows = [
-        {
-            "x": mean.x,
-            "y": mean.y,
-            "n": mean.n,
-            **(dict(zip(("low", "high"), mean.y_ends, strict=True)) if intervals else {}),
-        }
-        for mean in ordered
+    rows: list[Row] = [
+        {"x": mean.x, "y": mean.y, "n": mean.n, "low": mean.y_ends[0], "high": mean.y_ends[1]} for mean in ordered
     ]
-    across = [
-        Series("", "line", frame_of([{"x": end, "y": mean.y} for end in mean.x_ends]), colour, size=1.2)
-        for mean in ordered
-        if intervals and None not in mean.x_ends
-    ]
+    across = []
+    for mean in ordered:
+        ends: list[Row] = [{"x": end, "y": mean.y} for end in mean.x_ends if end is not None]
+        if intervals and len(ends) == 2:
+            across.append(Series("", "line", frame_of(ends), colour, size=1.2))
     frame = frame_of(rows, *(("low", "high", "n") if intervals else ("n",)))
     return [*across, Series(name, "points", frame, colour, marker, 10)]  # type: ignore[arg-type]
 

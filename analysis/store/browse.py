@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from analysis.results import ValueRow
 from analysis.statistics import mean, sd
 from analysis.store.database import batched
 from analysis.store.rows import (
@@ -23,7 +24,6 @@ from analysis.store.rows import (
     MetricRow,
     PlaceRow,
     PointRow,
-    PointValueRow,
     TableRow,
 )
 from analysis.store.schema import attempt, campaign, membership, metric, point, run
@@ -295,19 +295,19 @@ def metrics_of(store: Store, run_ids: Sequence[str]) -> dict[str, dict[tuple[str
     return by_run
 
 
-def point_metrics(store: Store, campaign_id: str, number: int) -> list[PointValueRow]:
+def point_metrics(store: Store, campaign_id: str, number: int) -> list[ValueRow]:
     """Every value of a point's valid runs."""
     query = (
         sa.select(
-            membership.c.run_id, membership.c.repetition, run.c.seed, metric.c.name, metric.c.subject, metric.c.unit,
-            metric.c.value,
+            membership.c.point, membership.c.repetition, membership.c.run_id, run.c.seed, metric.c.name,
+            metric.c.subject, metric.c.unit, metric.c.value,
         )
         .join(run, run.c.id == membership.c.run_id)
         .join(metric, metric.c.run_id == run.c.id)
         .where(membership.c.campaign_id == campaign_id, membership.c.point == number, run.c.state == "valid")
         .order_by(membership.c.repetition)
     )  # fmt: skip
-    return store.read(query, PointValueRow)
+    return store.read(query, ValueRow)
 
 
 def newest(store: Store, limit: int = 8) -> list[LandedRow]:

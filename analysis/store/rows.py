@@ -136,19 +136,6 @@ class LandedValueRow(ValueRow):
 
 
 @dataclass(frozen=True)
-class PointValueRow:
-    """One metric of a run of one point."""
-
-    run_id: str
-    repetition: int
-    seed: int
-    name: str
-    subject: str
-    unit: str
-    value: float
-
-
-@dataclass(frozen=True)
 class PlaceRow:
     """A campaign that contains a run, and where."""
 

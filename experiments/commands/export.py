@@ -176,6 +176,4 @@ def import_bundle(
         read = crate_reader.read(store, file)
     finally:
         store.close()
-    typer.echo(
-        f"{read['name']} ({read['id']}): {read['files']} files verified; {read['runs']} runs, {read['landed']} new here"
-    )
+    typer.echo(f"{read.name} ({read.id}): {read.files} files verified; {read.runs} runs, {read.landed} new here")

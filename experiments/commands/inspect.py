@@ -64,7 +64,7 @@ def list_(
         fail(registry.unknown("kind", what, kinds), exits.BAD_INPUT)
     selected = [kinds[what]] if what else list(registry.KINDS)
     if as_json:
-        entries = [entry.as_dict() for kind in selected for entry in registry.of_kind(kind)]
+        entries = [entry.as_json() for kind in selected for entry in registry.of_kind(kind)]
         typer.echo(json.dumps(entries, indent=2))
         return
     terminal = console()
@@ -101,7 +101,7 @@ def show_(
         names = dict.fromkeys(entry.name for entry in registry.entries())
         fail(registry.unknown("mechanism", name, names), exits.BAD_INPUT)
     if as_json:
-        typer.echo(json.dumps([entry.as_dict() for entry in matches], indent=2))
+        typer.echo(json.dumps([entry.as_json() for entry in matches], indent=2))
         return
     for entry in matches:
         typer.echo(f"{entry.kind} {entry.name}: {entry.summary}")

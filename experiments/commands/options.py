@@ -113,8 +113,8 @@ BackendOption = Annotated[
         "--backend",
         metavar="NAME",
         show_default=False,
-        help="sim (simulation), emulated (real packets on this machine) or physical (real packets on hosts of a lab). "
-        "Default: the backend in the file, or emulated.",
+        help="sim (simulation), emulated (real packets on this machine), virtual-kernel (Linux in virtual time) or "
+        "physical (real packets on hosts of a lab). Default: the backend in the file, or emulated.",
     ),
 ]
 JsonOption = Annotated[

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from experiments.foreign_labs.lent import LentHost, Nic, hardware_address
 from experiments.foreign_labs.matching import named
 from testbed.errors import TestbedError
-from testbed.tunnels import SshOptions, jump_facts, login_facts, login_words, meaning
+from testbed.tunnels import Login, SshOptions, login_words, meaning
 
 #: Hosts that are asked at once.
 AT_ONCE = 16
@@ -42,8 +42,8 @@ def _ask(host: LentHost, options: SshOptions) -> list[Nic]:
             f"host {host.name}: it does not answer at {host.address} (is it on, is the network there?)"
         ) from None
     if done.returncode != 0:
-        facts = login_facts(options, host.address, host.port)
-        raise TestbedError(f"host {host.name}: {meaning(done.stderr, facts, jump_facts(options))}")
+        login = Login.of(options, host.address, host.port)
+        raise TestbedError(f"host {host.name}: {meaning(done.stderr, login, Login.of_jump(options))}")
     try:
         return answers(done.stdout)
     except (ValueError, KeyError, TypeError, AttributeError):

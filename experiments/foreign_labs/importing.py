@@ -92,11 +92,11 @@ def import_lab(request: Request, now_s: float) -> list[str]:
     if any(host.address.startswith("10.") for host in lent.hosts):
         # The hosts themselves have addresses of the usual range.
         fields["addresses"] = "198.18.0.0/15"
-    fields |= matched(lent, scenario.nodes, scenario.links, request.plays, request.carried)
-    write(request.inventory, fields)
-    boxes = sum("plays" not in host for host in fields["hosts"].values())
-    unused = [host.name for host in lent.hosts if host.name not in fields["hosts"]]
-    lines = [f"{request.inventory}: {len(fields['hosts'])} hosts, {boxes} of them link boxes"]
+    found = matched(lent, scenario.nodes, scenario.links, request.plays, request.carried)
+    write(request.inventory, {**fields, **found})
+    boxes = sum("plays" not in host for host in found["hosts"].values())
+    unused = [host.name for host in lent.hosts if host.name not in found["hosts"]]
+    lines = [f"{request.inventory}: {len(found['hosts'])} hosts, {boxes} of them link boxes"]
     if unused:
         lines.append(f"not used: {', '.join(unused)}")
     if ends is not None:

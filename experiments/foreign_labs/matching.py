@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Required, TypedDict
 
 from experiments.foreign_labs.lent import LentHost, LentLab, Nic
 from experiments.language import registry
@@ -14,6 +14,32 @@ from testbed.scenario import LinkSpec, Node
 
 #: Choices of networks that are looked at for one link and box. More than one is an error in any case.
 MAX_CHOICES = 1000
+
+
+class HostFields(TypedDict, total=False):
+    """A host of an inventory file (experiments.inventory.HostEntry)."""
+
+    #: The node that it plays; a link box has none.
+    plays: str
+    address: Required[str]
+    port: int
+    #: Interface by link.
+    interfaces: dict[str, str]
+
+
+class LinkFields(TypedDict, total=False):
+    """What carries a link, in an inventory file: a wire, or a box with its interfaces."""
+
+    real: str
+    box: str
+    interfaces: list[str]
+
+
+class Matched(TypedDict):
+    """The fields `hosts` and `links` of an inventory file, by name."""
+
+    hosts: dict[str, HostFields]
+    links: dict[str, LinkFields]
 
 
 @dataclass(frozen=True)
@@ -33,7 +59,7 @@ class _Carrier:
 def matched(
     lab: LentLab, nodes: Sequence[Node], links: Sequence[LinkSpec], plays: Mapping[str, str],
     carried: Mapping[str, Sequence[str]],
-) -> dict[str, Any]:  # fmt: skip
+) -> Matched:  # fmt: skip
     """The fields `hosts` and `links` of an inventory.
 
     Args:
@@ -59,8 +85,8 @@ def matched(
                 f"host {name}, which plays '{node}', has no interface for the experiment: the description has none "
                 "beside the one by which it is reached"
             )
-    hosts: dict[str, dict[str, Any]] = {name: _entry(by_name[name], node) for node, name in host_of.items()}
-    places: dict[str, dict[str, Any]] = {}
+    hosts: dict[str, HostFields] = {name: _entry(by_name[name], node) for node, name in host_of.items()}
+    places: dict[str, LinkFields] = {}
     used: dict[tuple[str, str], str] = {}
     for link in links:
         ends = [host_of[end] for end in link.ends]
@@ -154,9 +180,11 @@ def _name(host: LentHost, network: str, link: str, used: dict[tuple[str, str], s
     return nic.name
 
 
-def _entry(host: LentHost, node: str | None) -> dict[str, Any]:
-    port = {} if host.port == 22 else {"port": host.port}
-    return {**({"plays": node} if node else {}), "address": host.address, **port}
+def _entry(host: LentHost, node: str | None) -> HostFields:
+    fields: HostFields = {"plays": node, "address": host.address} if node else {"address": host.address}
+    if host.port != 22:
+        fields["port"] = host.port
+    return fields
 
 
 def _networks(on: Mapping[str, set[str]]) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from analysis.measures import chain_problem
 from experiments.language import registry, topologies
@@ -21,7 +20,7 @@ from testbed import capability, kernel_links, kernel_tcp, node_binary
 from testbed.addressing import Graph, make_plan, one_way_links, route_problem
 from testbed.errors import TestbedError
 from testbed.kernel_tcp import is_kernel_stack
-from testbed.scenario import LinkSpec, Node
+from testbed.scenario import DirectionSpec, LinkSpec, Named, Node, NodeKind
 
 #: Name of the links' telemetry. The telemetry of a flow has the name of the flow.
 LINKS = "links"
@@ -40,8 +39,8 @@ MOST_ASKED = 1_000_000
 
 #: A field and its problem.
 Finding = tuple[FieldPath, str]
-Nodes = Sequence[Mapping[str, Any]]
-Links = Sequence[Mapping[str, Any]]
+Nodes = Sequence[Node]
+Links = Sequence[LinkSpec]
 
 
 @dataclass(frozen=True)
@@ -78,38 +77,39 @@ def _build(campaign: Campaign) -> Built:
     nodes, links = topologies.build(network, campaign.workload, random.Random(0))
     found = list(_of_graph(nodes, links))
     if not found:
-        shape_of_nodes = tuple((node["name"], node["kind"]) for node in nodes)
-        shape_of_links = tuple(
-            (link["name"], tuple(link["ends"]), link["options"].get("one_way", False)) for link in links
-        )
+        shape_of_nodes = tuple((node.name, node.kind) for node in nodes)
+        shape_of_links = tuple((link.name, link.ends, link.one_way) for link in links)
         reason = _plan_problem(shape_of_nodes, shape_of_links)
         found = [] if reason is None else [(("network",), reason)]
-        if not found and any(node.get("routes") for node in nodes):
+        if not found and any(node.routes for node in nodes):
             found = list(_of_routes(nodes, links))
     return Built(nodes, links, found)
 
 
 #: Name and kind of each node; name, ends and whether it is one-way of each link.
-NodeShapes = tuple[tuple[str, str], ...]
+NodeShapes = tuple[tuple[str, NodeKind], ...]
 LinkShapes = tuple[tuple[str, tuple[str, ...], bool], ...]
 
 
 @lru_cache(maxsize=64)
 def _plan_problem(nodes: NodeShapes, links: LinkShapes) -> str | None:
     """Why a network cannot have addresses and routes; None if it can. They depend on its shape alone."""
-    way: dict[str, Any] = {"queue": {"name": "droptail"}}
+    way = DirectionSpec(queue=Named(name="droptail"))
     try:
         make_plan(
-            [{"name": name, "kind": kind} for name, kind in nodes],
+            [Node(name=name, kind=kind) for name, kind in nodes],
             [
-                {"name": name, "kind": "", "ends": ends, "forward": way, "reverse": way,
-                 "options": {"one_way": one_way}}
+                LinkSpec(name=name, kind="", ends=ends, forward=way, reverse=way, options={"one_way": one_way})
                 for name, ends, one_way in links
             ],
-        )  # fmt: skip
+        )
     except TestbedError as error:
         return str(error)
     return None
+
+
+#: Links or stacks of a scenario.
+Specs = Sequence[LinkSpec] | Sequence[Named]
 
 
 class _Refusals:
@@ -121,11 +121,9 @@ class _Refusals:
         self._waiting_length = 0
         self._reasons: dict[bytes, str] = {}
 
-    def ask(self, specs: Sequence[Mapping[str, Any]]) -> None:
-        """Includes links or stacks, as in a scenario, in the next question."""
-        for spec in specs:
-            text = json.dumps(spec, sort_keys=True)
-            digest = hashlib.sha256(text.encode()).digest()
+    def ask(self, specs: Specs) -> None:
+        """Includes links or stacks in the next question."""
+        for text, digest in _digests(specs):
             if digest not in self._asked:
                 self._asked.add(digest)
                 self._waiting[digest] = text
@@ -141,17 +139,23 @@ class _Refusals:
             self._reasons |= {digest: str(reason) for digest, reason in answers if reason is not None}
             self._waiting, self._waiting_length = {}, 0
 
-    def of(self, specs: Sequence[Mapping[str, Any]]) -> str | None:
+    def of(self, specs: Specs) -> str | None:
         """Why the first of these that it cannot build is refused; None if it can build all."""
         if not self._reasons:
             return None
-        digests = (hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).digest() for spec in specs)
-        return next((self._reasons[digest] for digest in digests if digest in self._reasons), None)
+        return next((self._reasons[digest] for _, digest in _digests(specs) if digest in self._reasons), None)
+
+
+def _digests(specs: Specs) -> Iterator[tuple[str, bytes]]:
+    """The JSON of each link or stack, and its digest."""
+    for spec in specs:
+        text = json.dumps(spec.as_json(), sort_keys=True)
+        yield text, hashlib.sha256(text.encode()).digest()
 
 
 def _ours(links: Links) -> Links:
     """The links that the node binary serves."""
-    return [link for link in links if link["kind"] != kernel_links.KIND]
+    return [link for link in links if link.kind != kernel_links.KIND]
 
 
 def _of_campaign(campaign: Campaign, network: Built, refusals: _Refusals) -> Iterator[Finding]:
@@ -191,45 +195,43 @@ def _of_variation(campaign: Campaign) -> Iterator[Finding]:
 
 def _of_graph(nodes: Nodes, links: Links) -> Iterator[Finding]:
     """Names that two nodes or links share, and ends that are no nodes."""
-    names = [str(node["name"]) for node in nodes]
-    for kind, entries in (("node", nodes), ("link", links)):
+    node_names = [node.name for node in nodes]
+    for kind, names in (("node", node_names), ("link", [link.name for link in links])):
         seen: set[str] = set()
-        for number, entry in enumerate(entries):
-            if entry["name"] in seen:
-                message = f"two {kind}s have the name '{entry['name']}'; rename one"
+        for number, name in enumerate(names):
+            if name in seen:
+                message = f"two {kind}s have the name '{name}'; rename one"
                 yield ("network", f"{kind}s", number, "name"), message
-            seen.add(entry["name"])
+            seen.add(name)
     for number, link in enumerate(links):
-        for index, end in enumerate(link["ends"]):
-            if end not in names:
-                yield ("network", "links", number, "ends", index), registry.unknown("node", str(end), names)
+        for index, end in enumerate(link.ends):
+            if end not in node_names:
+                yield ("network", "links", number, "ends", index), registry.unknown("node", end, node_names)
 
 
 def _of_routes(nodes: Nodes, links: Links) -> Iterator[Finding]:
     """Routes that lead nowhere."""
-    specs = [LinkSpec.model_validate(link) for link in links]
-    plan = make_plan([{**node, "routes": []} for node in nodes], specs)
+    plan = make_plan([node.replace(routes=()) for node in nodes], links)
     graph = Graph(
         of_node={name: node.interfaces for name, node in plan.nodes.items()}, of_link=plan.links,
-        kinds={name: node.kind for name, node in plan.nodes.items()}, one_way=one_way_links(specs),
+        kinds={name: node.kind for name, node in plan.nodes.items()}, one_way=one_way_links(links),
     )  # fmt: skip
     for number, node in enumerate(nodes):
-        typed = Node.model_validate(node)
-        for place in range(len(typed.routes)):
-            problem = route_problem(place, typed, graph)
+        for place in range(len(node.routes)):
+            problem = route_problem(place, node, graph)
             if problem is not None:
                 yield ("network", "nodes", number, "routes", place, problem[0]), problem[1]
 
 
 def _of_paths(campaign: Campaign, nodes: Nodes, links: Links) -> Iterator[Finding]:
     """Flows whose packets, or the answers to them, do not arrive by the routes that nodes declare."""
-    if not any(node.get("routes") for node in nodes):
+    if not any(node.routes for node in nodes):
         return
-    plan, specs = make_plan(nodes, links), [LinkSpec.model_validate(link) for link in links]
+    plan = make_plan(nodes, links)
     for number, flow in enumerate(campaign.workload):
         for start, end in ((flow.from_, flow.to), (flow.to, flow.from_)):
             known = start in plan.nodes and end in plan.nodes
-            if known and planned(plan, specs, start, end) is None:
+            if known and planned(plan, links, start, end) is None:
                 key = "from" if start == flow.from_ else "to"
                 yield (
                     ("workload", number, key),
@@ -242,13 +244,13 @@ def _of_paths(campaign: Campaign, nodes: Nodes, links: Links) -> Iterator[Findin
 def _of_links(campaign: Campaign, links: Links, refusals: _Refusals) -> Iterator[Finding]:
     for link in links:
         late = [
-            change["at_s"]
-            for way in ("forward", "reverse")
-            for change in link[way].get("schedule", [])
-            if change["at_s"] >= campaign.duration
+            change.at_s
+            for _, direction in link.directions()
+            for change in direction.schedule
+            if change.at_s >= campaign.duration
         ]
         if late:
-            message = f"link {link['name']} changes at {late[0]:g} s, but the run ends at {campaign.duration:g} s"
+            message = f"link {link.name} changes at {late[0]:g} s, but the run ends at {campaign.duration:g} s"
             yield ("network",), message
     reason = _kernel_link_refusal(links, campaign.backend)
     reason = reason or refusals.of(_ours(links))
@@ -257,13 +259,12 @@ def _of_links(campaign: Campaign, links: Links, refusals: _Refusals) -> Iterator
 
 
 def _kernel_link_refusal(links: Links, backend: str) -> str | None:
-    kernels = [link for link in links if link["kind"] == kernel_links.KIND]
+    kernels = [link for link in links if link.kind == kernel_links.KIND]
     if kernels and backend == SIM:
         able = ", ".join(REAL_PACKETS)
-        return f"link '{kernels[0]['name']}' has the kind kernel, which needs one of the backends {able}"
+        return f"link '{kernels[0].name}' has the kind kernel, which needs one of the backends {able}"
     is_here = backend == EMULATED
-    specs = [LinkSpec.model_validate(link) for link in kernels]
-    return next((reason for spec in specs if (reason := kernel_links.refusal(spec, is_here))), None)
+    return next((reason for link in kernels if (reason := kernel_links.refusal(link, is_here))), None)
 
 
 def _of_stacks(campaign: Campaign, refusals: _Refusals) -> Iterator[Finding]:
@@ -434,11 +435,11 @@ def _of_capture(campaign: Campaign, links: Links) -> Iterator[Finding]:
     if capture.counters is not None:
         if campaign.backend != SIM:
             yield ("capture", "counters"), f"only the sim backend has counters; {campaign.backend} has captures"
-        names = [str(link["name"]) for link in links]
+        names = [link.name for link in links]
         for number, name in enumerate(capture.counters.at):
             if name not in names:
                 yield ("capture", "counters", "at", number), registry.unknown("link", name, names)
-    interfaces = {f"{end}:{link['name']}" for link in links for end in link["ends"]}
+    interfaces = {f"{end}:{link.name}" for link in links for end in link.ends}
     for number, interface in enumerate(capture.at):
         if interface not in interfaces and interface != "none":
             yield ("capture", "at", number), registry.unknown("interface", interface, sorted(interfaces))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 
 from experiments.language import registry
+from testbed.scenario import MiddleboxSpec, Named, Options
 
 #: Keys below a mechanism (empty: the mechanism itself), and what is wrong there.
 OptionProblem = tuple[tuple[str, ...], str]
@@ -21,7 +22,7 @@ class MechanismError(ValueError):
         super().__init__("; ".join(message for _, message in problems))
 
 
-def read_options(entry: registry.Entry, options: Mapping[str, object], below: tuple[str, ...] = ()) -> dict[str, Any]:
+def read_options(entry: registry.Entry, options: Options, below: tuple[str, ...] = ()) -> Options:
     """Options by their full names, in SI units.
 
     Args:
@@ -58,7 +59,7 @@ class Mechanism(BaseModel):
     KIND: str = "policy"
     KEY: str = "policy"
     name: str
-    options: dict[str, Any]
+    options: Options
 
     @model_validator(mode="before")
     @classmethod
@@ -77,9 +78,9 @@ class Mechanism(BaseModel):
         options = {name: option for name, option in named.items() if name != key}
         return {"KIND": kind, "KEY": key, "name": entry.name, "options": read_options(entry, options)}
 
-    def as_scenario(self) -> dict[str, Any]:
-        """As core::scenario::Named."""
-        return {"name": self.name, "options": dict(self.options)}
+    def as_scenario(self) -> Named:
+        """The mechanism in a scenario."""
+        return Named(name=self.name, options=self.options)
 
 
 class Policy(Mechanism):
@@ -105,6 +106,10 @@ class Middlebox(Mechanism):
 
     KIND: str = "middlebox"
     KEY: str = "middlebox"
+
+    def at_end(self, end: int) -> MiddleboxSpec:
+        """The middlebox in a scenario, in the node at this end of its link (index of `ends`)."""
+        return MiddleboxSpec(name=self.name, options=self.options, end=end)
 
 
 #: "none" lets a sweep have a point without a middlebox.

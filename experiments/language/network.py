@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from experiments.language import registry
 from experiments.language.mechanisms import ErrorModel, LinkKind, MiddleboxOrNone, Policy, Stack
 from experiments.language.quantities import Bytes, Model, Name, Rate, Seconds, default, quantity, time_range
+from testbed import scenario
 
 
 def _file(value: object) -> str | None:
     return None if value is None else registry.read_file(value)
+
+
+class LineFields(TypedDict, total=False):
+    """Fields of a direction or of a change of it, as a campaign file would have them."""
+
+    rate: object
+    delay: object
+    queue: object
+    errors: object
 
 
 class Change(Model):
@@ -31,18 +41,15 @@ class Change(Model):
             raise ValueError("a change needs a new 'rate', 'delay', 'errors' or 'queue'")
         return self
 
-    def as_scenario(self) -> dict[str, Any]:
-        """As core::scenario::Change."""
-        spec: dict[str, Any] = {"at_s": self.at}
-        if self.rate is not None:
-            spec["rate_bps"] = round(self.rate)
-        if self.delay is not None:
-            spec["delay_s"] = self.delay
-        if self.errors is not None:
-            spec["errors"] = [model.as_scenario() for model in self.errors]
-        if self.queue is not None:
-            spec["queue"] = self.queue.as_scenario()
-        return spec
+    def as_scenario(self) -> scenario.Change:
+        """The change in a scenario."""
+        return scenario.Change.make(
+            at_s=self.at,
+            rate_bps=None if self.rate is None else round(self.rate),
+            delay_s=self.delay,
+            errors=None if self.errors is None else tuple(model.as_scenario() for model in self.errors),
+            queue=None if self.queue is None else self.queue.as_scenario(),
+        )
 
 
 class Direction(Model):
@@ -68,23 +75,21 @@ class Direction(Model):
     #: Content of the file of delivery opportunities. For mahimahi links.
     trace: Annotated[str | None, BeforeValidator(_file)] = None
 
-    def as_scenario(self) -> dict[str, Any]:
-        """As core::scenario::DirectionSpec."""
-        spec: dict[str, Any] = {"delay_s": self.delay, "queue": self.queue.as_scenario()}
-        if self.rate is not None:
-            spec["rate_bps"] = round(self.rate)
-        if self.errors:
-            spec["errors"] = [model.as_scenario() for model in self.errors]
+    def as_scenario(self) -> scenario.DirectionSpec:
+        """The direction in a scenario."""
         options = {name: value for name, default_ in _serial_defaults() if (value := getattr(self, name)) != default_}
         if self.device_buffer is not None:
             options["device_buffer_bytes"] = self.device_buffer
         if self.trace is not None:
             options["trace"] = self.trace
-        if options:
-            spec["options"] = options
-        if self.changes:
-            spec["schedule"] = [change.as_scenario() for change in self.changes]
-        return spec
+        return scenario.DirectionSpec.make(
+            delay_s=self.delay,
+            queue=self.queue.as_scenario(),
+            rate_bps=None if self.rate is None else round(self.rate),
+            errors=tuple(model.as_scenario() for model in self.errors) or None,
+            options=options or None,
+            schedule=tuple(change.as_scenario() for change in self.changes) or None,
+        )
 
 
 class Route(Model):
@@ -111,6 +116,11 @@ class Node(Model):
     kind: Literal["host", "router", "base-station"] = "host"
     stack: Stack | None = Field(None, description="stack of this host; default: the campaign's stack")
     routes: list[Route] = Field(default_factory=list, description="in place of the routes with the fewest links")
+
+    def as_scenario(self) -> scenario.Node:
+        """The node in a scenario, without a stack."""
+        routes = tuple(scenario.RouteSpec.make(to=route.to, via=route.via, link=route.link) for route in self.routes)
+        return scenario.Node.make(name=self.name, kind=self.kind, routes=routes or None)
 
 
 def _with_profile(value: object, kind_key: str) -> object:
@@ -156,22 +166,21 @@ class Link(Model):
     def _profile(cls, value: object) -> object:
         return _with_profile(value, "kind")
 
-    def as_scenario(self) -> dict[str, Any]:
-        """As core::scenario::LinkSpec."""
-        reverse = self.reverse or self.forward
-        return {
-            "name": self.name,
-            "kind": self.kind.name,
-            "ends": list(self.ends),
-            "forward": self.forward.as_scenario(),
-            "reverse": reverse.as_scenario(),
-            "options": {
+    def as_scenario(self) -> scenario.LinkSpec:
+        """The link in a scenario."""
+        return scenario.LinkSpec.make(
+            name=self.name,
+            kind=self.kind.name,
+            ends=tuple(self.ends),
+            forward=self.forward.as_scenario(),
+            reverse=(self.reverse or self.forward).as_scenario(),
+            options={
                 **self.kind.options,
                 **({} if self.framing is None else {"framing_bytes": self.framing}),
                 **({"one_way": True} if self.one_way else {}),
             },
-            **({} if self.middlebox is None else {"middleboxes": [{**self.middlebox.as_scenario(), "end": 0}]}),
-        }
+            middleboxes=None if self.middlebox is None else (self.middlebox.at_end(0),),
+        )
 
 
 class Network(Model):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
 from experiments.language import registry
 from experiments.language.quantities import Model, quantity
-from testbed import units
+from testbed import scenario, units
 
 #: Most that a program may write to an output, in bytes, and the default.
 MOST_OUTPUT, OUTPUT = 64 * 1024**2, 1024**2
@@ -77,11 +77,10 @@ class OutputMetric(Model):
             raise ValueError("a metric is at a 'json' path or behind a 'pattern': give one of them")
         return self
 
-    def as_scenario(self) -> dict[str, Any]:
-        """As core::command::OutputMetric."""
+    def as_scenario(self) -> scenario.OutputMetric:
+        """The value in a scenario."""
         kind, scale = unit_of(self.unit)
-        place = {"json": self.json_} if self.json_ is not None else {"pattern": self.pattern}
-        return {**place, "of": self.of, "unit": kind, "scale": scale}
+        return scenario.OutputMetric.make(json_=self.json_, pattern=self.pattern, of=self.of, unit=kind, scale=scale)
 
 
 def unit_of(text: str) -> tuple[str, float]:
@@ -114,10 +113,9 @@ class Server(Model):
             raise ValueError("'ready: line' needs 'line', a text of that line, and the others have none")
         return self
 
-    def as_scenario(self) -> dict[str, Any]:
-        """As core::command::ServerSpec."""
-        line = {} if self.line is None else {"line": self.line}
-        return {"run": list(self.run), "ready": self.ready, **line, "within_s": self.within}
+    def as_scenario(self) -> scenario.ServerSpec:
+        """The program in a scenario."""
+        return scenario.ServerSpec.make(run=tuple(self.run), ready=self.ready, line=self.line, within_s=self.within)
 
 
 class Command(Model):
@@ -153,14 +151,14 @@ class Command(Model):
         """The first word of each program."""
         return [self.client[0], *([] if self.server is None else [self.server.run[0]])]
 
-    def as_scenario(self) -> dict[str, Any]:
-        """As core::command::CommandSpec."""
-        return {
-            "client_at": self.client_at,
-            "client": list(self.client),
-            **({} if self.server is None else {"server": self.server.as_scenario()}),
-            "environment": dict(self.environment),
-            "files": dict(self._texts),
-            "metrics": {name: metric.as_scenario() for name, metric in self.metrics.items()},
-            "output_bytes": self.output,
-        }
+    def as_scenario(self) -> scenario.CommandSpec:
+        """The programs in a scenario."""
+        return scenario.CommandSpec.make(
+            client_at=self.client_at,
+            client=tuple(self.client),
+            server=None if self.server is None else self.server.as_scenario(),
+            environment=self.environment,
+            files=self._texts,
+            metrics={name: metric.as_scenario() for name, metric in self.metrics.items()},
+            output_bytes=self.output,
+        )

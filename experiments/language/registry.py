@@ -167,7 +167,7 @@ class Entry:
                 return param
         raise ValueError(unknown(f"option of {self.kind} {self.name}", name, [param.short for param in self.params]))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As `list --json` and `show --json` print it."""
         return asdict(self)
 

@@ -7,7 +7,7 @@ import itertools
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import overload
 
 from experiments.language.identity import run_identity
 from experiments.language.scenarios import derive_seed, make_scenario
@@ -52,7 +52,7 @@ def count_runs(campaign: Campaign) -> int:
     first = _scenario(campaign, 0)
     if next(draws(first), None) is not None:
         return campaign.repetitions
-    return 1 if {**first, "seed": 0} == {**_scenario(campaign, 1), "seed": 0} else campaign.repetitions
+    return 1 if first.replace(seed=0) == _scenario(campaign, 1).replace(seed=0) else campaign.repetitions
 
 
 def programs_of(campaign: Campaign) -> Iterator[str]:
@@ -62,7 +62,7 @@ def programs_of(campaign: Campaign) -> Iterator[str]:
             yield from flow.command.programs
 
 
-def _scenario(campaign: Campaign, repetition: int) -> dict[str, Any]:
+def _scenario(campaign: Campaign, repetition: int) -> Scenario:
     return make_scenario(campaign, derive_seed(campaign.seed, repetition))
 
 
@@ -91,7 +91,7 @@ class Runs(Sequence[Run]):
     def scenario_of(self, point: int) -> Scenario:
         """The scenario of a point, without the variation of its repetitions."""
         campaign = self._campaign_of(point)
-        return Scenario.model_validate(make_scenario(campaign, campaign.seed, is_varied=False))
+        return make_scenario(campaign, campaign.seed, is_varied=False)
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -115,7 +115,7 @@ class Runs(Sequence[Run]):
     def _make(self, point: int, repetition: int) -> Run:
         campaign = self._campaign_of(point)
         scenario = _scenario(campaign, repetition)
-        document = ScenarioDocument(scenario)
-        installed = None if self._install is None else self._install(document.scenario)
-        run_id = run_identity(campaign.backend, scenario, None if installed is None else installed.as_json())
+        document = ScenarioDocument(scenario.as_json())
+        installed = None if self._install is None else self._install(scenario)
+        run_id = run_identity(campaign.backend, document.document, None if installed is None else installed.as_json())
         return Run(run_id, point, repetition, campaign.backend, document, installed)

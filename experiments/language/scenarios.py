@@ -5,20 +5,21 @@ from __future__ import annotations
 import hashlib
 import random
 from itertools import cycle
-from typing import Any
 
 from experiments.language import topologies
 from experiments.language.backends import VIRTUAL_KERNEL
 from experiments.language.schema import Campaign, CaptureSpec, Flow
 from experiments.language.variation import Variation
+from testbed import scenario
+from testbed.scenario import Capture, Counters, Limits, Scenario
 from testbed.virtual_kernel import kernels
 
 #: Port of the first flow; the others follow.
 FIRST_PORT = 5001
 
 
-def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> dict[str, Any]:
-    """The scenario of one repetition (core::scenario::Scenario).
+def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> Scenario:
+    """The scenario of one repetition.
 
     Args:
         campaign: a point.
@@ -27,9 +28,12 @@ def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> dict
     """
     nodes, links = topologies.build(campaign.network, campaign.workload, random.Random(f"{seed}/network"))
     node_stacks = {node.name: node.stack for node in campaign.network.nodes}
-    for node in nodes:
-        if node["kind"] == "host":
-            node["stack"] = (node_stacks.get(node["name"]) or campaign.stack).as_scenario()
+    nodes = [
+        node.replace(stack=(node_stacks.get(node.name) or campaign.stack).as_scenario())
+        if node.kind == "host"
+        else node
+        for node in nodes
+    ]
     draws, variation = random.Random(seed), Variation(campaign, seed)
     flows, versions = [], IpVersions(campaign)
     for number, member in enumerate(topologies.members(campaign.network, campaign.workload)):
@@ -38,41 +42,40 @@ def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> dict
         start_s = round(low + draws.random() * (high - low), 6)
         if low == high and is_varied:
             start_s = variation.start_s(flow, member.name)
-        spec: dict[str, Any] = {
-            "name": member.name, "kind": flow.kind, "from": member.from_, "to": member.to, "start_s": start_s,
-            "port": FIRST_PORT + number,
-        }  # fmt: skip
-        if (ip := versions.following(flow)) != 4:
-            spec["ip"] = ip
-        if member.group is not None:
-            spec["group"] = member.group
-        if flow.stop is not None:
-            spec["stop_s"] = flow.stop
-        if flow.size is not None:
-            spec["bytes"] = flow.size
-        if flow.stack is not None:
-            spec["stack"] = {"name": flow.stack.name, **flow.stack.options}
-        if flow.options:
-            spec["options"] = flow.options
-        if flow.command is not None:
-            spec["command"] = flow.command.as_scenario()
-        flows.append(spec)
-    scenario = {
-        "version": 1,
-        "seed": seed,
-        "duration_s": campaign.duration,
-        **({"warm_up_s": campaign.warm_up} if campaign.warm_up else {}),
-        "nodes": nodes,
-        "links": links,
-        "workload": flows,
-        "capture": _capture(campaign.capture),
-        **({"fidelity": limits} if (limits := _fidelity_limits(campaign)) else {}),
-        **({"kernel": kernels.name(campaign.kernel)} if campaign.backend == VIRTUAL_KERNEL else {}),
-    }
-    if is_varied:
-        rtt = campaign.network.rtt
-        variation.vary(scenario, has_rtt_range=rtt is not None and rtt[0] < rtt[1])
-    return scenario
+        ip = versions.following(flow)
+        flows.append(
+            scenario.Flow.make(
+                name=member.name,
+                kind=flow.kind,
+                from_=member.from_,
+                to=member.to,
+                start_s=start_s,
+                port=FIRST_PORT + number,
+                ip=None if ip == 4 else ip,
+                group=member.group,
+                stop_s=flow.stop,
+                bytes=flow.size,
+                stack=None if flow.stack is None else {"name": flow.stack.name, **flow.stack.options},
+                options=flow.options or None,
+                command=None if flow.command is None else flow.command.as_scenario(),
+            )
+        )
+    made = Scenario.make(
+        version=1,
+        seed=seed,
+        duration_s=campaign.duration,
+        warm_up_s=campaign.warm_up or None,
+        nodes=nodes,
+        links=links,
+        workload=flows,
+        capture=_capture(campaign.capture),
+        fidelity=_fidelity_limits(campaign),
+        kernel=kernels.name(campaign.kernel) if campaign.backend == VIRTUAL_KERNEL else None,
+    )
+    if not is_varied:
+        return made
+    rtt = campaign.network.rtt
+    return variation.vary(made, has_rtt_range=rtt is not None and rtt[0] < rtt[1])
 
 
 class IpVersions:
@@ -88,16 +91,20 @@ class IpVersions:
         return next(self._turns) if choice == "both" else choice
 
 
-def _fidelity_limits(campaign: Campaign) -> dict[str, float]:
+def _fidelity_limits(campaign: Campaign) -> Limits | None:
     """The limits that the campaign sets. None in simulation, where they would only change the run's id."""
-    return {} if campaign.backend == "sim" else campaign.fidelity.as_scenario()
+    limits = None if campaign.backend == "sim" else campaign.fidelity.as_scenario()
+    return limits if limits is not None and limits.model_fields_set else None
 
 
-def _capture(capture: CaptureSpec) -> dict[str, Any]:
-    spec: dict[str, Any] = {"snaplen": capture.snaplen, "at": list(capture.at)}
-    if capture.counters is not None:
-        spec["counters"] = {"every_s": capture.counters.every, "at": list(capture.counters.at)}
-    return spec if capture.telemetry else {**spec, "telemetry": False}
+def _capture(capture: CaptureSpec) -> Capture:
+    counters = capture.counters
+    return Capture.make(
+        snaplen=capture.snaplen,
+        at=tuple(capture.at),
+        counters=None if counters is None else Counters(every_s=counters.every, at=tuple(counters.at)),
+        telemetry=None if capture.telemetry else False,
+    )
 
 
 def derive_seed(seed: int, repetition: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -24,6 +24,7 @@ from experiments.language.quantities import (
     quantity,
     time_range,
 )
+from testbed.scenario import Limits, Options
 from testbed.virtual_kernel import kernels
 
 #: Versions of IP: `both` gives flows one and the other in turn, beginning with IPv4.
@@ -46,7 +47,7 @@ class Flow(Model):
     ip: Ip | None = Field(None, description="version of IP of this flow; default: that of the campaign")
     command: Command | None = Field(None, description="programs of a flow of kind command")
     #: Options of the workload kind. Once validated: by their full names, in SI units.
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: Options = Field(default_factory=dict)
 
     @field_validator("kind")
     @classmethod
@@ -115,10 +116,15 @@ class FidelitySpec(Model):
         None, description="share of the run in which the emulator was not scheduled; default: 1 %"
     )
 
-    def as_scenario(self) -> dict[str, float]:
-        """The fields of testbed.fidelity.Limits that are set."""
-        names = {"delay": "delay_s", "lateness": "lateness_p99_s", "stall": "stall_s", "stalled": "stalled_share"}
-        return {names.get(name, name): value for name, value in self if value is not None}
+    def as_scenario(self) -> Limits:
+        """The limits in a scenario."""
+        return Limits.make(
+            rate=self.rate,
+            delay_s=self.delay,
+            lateness_p99_s=self.lateness,
+            stall_s=self.stall,
+            stalled_share=self.stalled,
+        )
 
 
 #: What `none` is in each part of the variation.

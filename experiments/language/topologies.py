@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from experiments.language.mechanisms import Policy
+from experiments.language.mechanisms import LinkKind, Policy
 from experiments.language.network import Direction, Network
 from experiments.language.schema import Flow
+from testbed.scenario import DirectionSpec, LinkSpec, Node, NodeKind, Options
 
 #: Hosts in a dumbbell's workload. Each flow has a pair of them: server1 and client1, server2 and client2, ...
 SIDES = ("server", "client")
+
+#: Nodes and links of a scenario.
+NodesAndLinks = tuple[list[Node], list[LinkSpec]]
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ def _host_of(network: Network, host: str, pair: int) -> str:
     return host
 
 
-def host_names(network: Network, nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+def host_names(network: Network, nodes: Sequence[Node]) -> list[str]:
     """Names that a flow may use as its hosts.
 
     Args:
@@ -59,7 +62,7 @@ def host_names(network: Network, nodes: Sequence[Mapping[str, Any]]) -> list[str
     """
     if network.topology == "dumbbell":
         return list(SIDES)
-    hosts = [str(node["name"]) for node in nodes if node["kind"] == "host"]
+    hosts = [node.name for node in nodes if node.kind == "host"]
     return [_MOBILES[str(network.topology)], *hosts] if network.mobiles > 1 else hosts
 
 
@@ -67,10 +70,8 @@ def host_names(network: Network, nodes: Sequence[Mapping[str, Any]]) -> list[str
 _MOBILES = {"packet-radio": "mobile", "hybrid": "client"}
 
 
-def build(
-    network: Network, workload: Sequence[Flow], draws: random.Random
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Nodes and links of a network in the format of scenarios. Nodes have no stack yet.
+def build(network: Network, workload: Sequence[Flow], draws: random.Random) -> NodesAndLinks:
+    """Nodes and links of a network. Nodes have no stack yet.
 
     `draws` is the random stream of the repetition, for the round-trip times of a dumbbell's pairs.
     """
@@ -87,14 +88,10 @@ def build(
             return _packet_radio(network)
         case "wireless":
             return _wireless(network)
-    nodes: list[dict[str, Any]] = [{"name": node.name, "kind": node.kind} for node in network.nodes]
-    for made, node in zip(nodes, network.nodes, strict=True):
-        if node.routes:
-            made["routes"] = [route.model_dump(exclude_none=True) for route in node.routes]
-    return nodes, [link.as_scenario() for link in network.links]
+    return [node.as_scenario() for node in network.nodes], [link.as_scenario() for link in network.links]
 
 
-def _asymmetric_path(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _asymmetric_path(network: Network) -> NodesAndLinks:
     """Asym 7.1, figure 7: n0 - n1 = n2 - n3. Forward runs from the server to the client."""
     access = _access(network)
     nodes = _nodes(server="host", router1="router", router2="router", client="host")
@@ -106,7 +103,7 @@ def _asymmetric_path(network: Network) -> tuple[list[dict[str, Any]], list[dict[
     return nodes, links
 
 
-def _dumbbell(network: Network, pairs: int, draws: random.Random) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _dumbbell(network: Network, pairs: int, draws: random.Random) -> NodesAndLinks:
     """A pair of hosts for each flow, and a line between the routers of servers and clients (aq 4, figure 2).
 
     Where round-trip times are drawn, the servers' wires get the delay that the line and the clients' wires lack.
@@ -118,8 +115,8 @@ def _dumbbell(network: Network, pairs: int, draws: random.Random) -> tuple[list[
         far = access
         if network.rtt is not None:
             rtt_s = round(draws.uniform(*network.rtt), 6)
-            far = access.model_copy(update={"delay": rtt_s / 2 - near_half_s(network)})
-        nodes += _nodes(**{f"{side}{number}": "host" for side in SIDES})
+            far = access.replace(delay_s=rtt_s / 2 - near_half_s(network))
+        nodes += _hosts(*(f"{side}{number}" for side in SIDES))
         links += [
             _link(f"server{number}-access", [f"server{number}", "router1"], far, far),
             _link(f"client{number}-access", ["router2", f"client{number}"], access, access),
@@ -131,38 +128,38 @@ def near_half_s(network: Network) -> float:
     """Half of the propagation round trip of a dumbbell without its servers' wires, in s."""
     assert network.forward is not None
     line_s = network.forward.delay + (network.reverse or network.forward).delay
-    return line_s / 2 + _access(network).delay
+    return line_s / 2 + _access(network).delay_s
 
 
-def _line(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _line(network: Network) -> NodesAndLinks:
     return _nodes(left="host", right="host"), [_studied(network, "line", ["left", "right"])]
 
 
-def _wireless(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _wireless(network: Network) -> NodesAndLinks:
     """Ton IV-A, figure 2: source - base station - mobile host. Forward runs towards the mobile."""
     access = _access(network)
     nodes = _nodes(server="host", base="base-station", mobile="host")
     return nodes, [_link("wire", ["server", "base"], access, access), _studied(network, "air", ["base", "mobile"])]
 
 
-def _packet_radio(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _packet_radio(network: Network) -> NodesAndLinks:
     """Asym 5.1, figure 5: a fixed host, the gateway of the radio network, and mobiles. Forward runs towards mobiles."""
     access = _access(network)
     mobiles = _several("mobile", network.mobiles)
-    nodes = _nodes(server="host", gateway="router", **dict.fromkeys(mobiles, "host"))
+    nodes = _nodes(server="host", gateway="router") + _hosts(*mobiles)
     air = _studied(network, "air", ["gateway", *mobiles])
     if network.link is None:
-        air["kind"] = "ricochet"
+        air = air.replace(kind="ricochet")
     return nodes, [_link("wire", ["server", "gateway"], access, access), air]
 
 
-def _hybrid(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _hybrid(network: Network) -> NodesAndLinks:
     """Asym 3.1 and 7.3: forward is a one-way cable. Reverse is a second link, and both of its directions are like
     `reverse`. Several clients share the cable up to a hub.
     """
     assert network.forward is not None
     access = _access(network)
-    back = network.reverse or network.forward
+    cable, back = network.forward.as_scenario(), (network.reverse or network.forward).as_scenario()
     clients = _several("client", network.mobiles)
     nodes = _nodes(server="host", router="router")
     links = [_link("server-access", ["server", "router"], access, access)]
@@ -170,57 +167,60 @@ def _hybrid(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]
     if len(clients) > 1:
         far = "hub"
         nodes += _nodes(hub="router")
-    links.append(_link("cable", ["router", far], network.forward, network.forward) | {"options": {"one_way": True}})
+    links.append(_link("cable", ["router", far], cable, cable, options={"one_way": True}))
     if len(clients) > 1:
-        drop = Direction.model_validate({})
-        links += [_link(f"{name}-drop", [far, name], drop, drop) | {"options": {"one_way": True}} for name in clients]
-    nodes += _nodes(**dict.fromkeys(clients, "host"))
+        drop = Direction.model_validate({}).as_scenario()
+        links += [_link(f"{name}-drop", [far, name], drop, drop, options={"one_way": True}) for name in clients]
+    nodes += _hosts(*clients)
     if network.link is not None and network.link.name != "point-to-point":
-        links.append(
-            _link("return", ["router", *clients], back, back)
-            | {"kind": network.link.name, "options": dict(network.link.options)}
-        )
+        links.append(_link("return", ["router", *clients], back, back, network.link))
     else:
-        options = dict(network.link.options) if network.link else {}
         names = ["return"] if len(clients) == 1 else [f"{name}-return" for name in clients]
         links += [
-            _link(name, ["router", client], back, back) | {"options": options}
+            _link(name, ["router", client], back, back, network.link)
             for name, client in zip(names, clients, strict=True)
         ]
     return nodes, links
 
 
-def _nodes(**kinds: str) -> list[dict[str, Any]]:
+def _nodes(**kinds: NodeKind) -> list[Node]:
     """Nodes from names and kinds."""
-    return [{"name": name, "kind": kind} for name, kind in kinds.items()]
+    return [Node(name=name, kind=kind) for name, kind in kinds.items()]
+
+
+def _hosts(*names: str) -> list[Node]:
+    return [Node(name=name, kind="host") for name in names]
 
 
 def _several(name: str, count: int) -> list[str]:
     return [name] if count == 1 else [f"{name}{number}" for number in range(1, count + 1)]
 
 
-def _access(network: Network) -> Direction:
+def _access(network: Network) -> DirectionSpec:
+    """The wires between hosts and the line."""
     queue = Policy.model_validate({"policy": "droptail", "limit": "30 packets"})
-    return network.access or Direction(rate="10 Mbit/s", delay="1 ms", queue=queue)  # type: ignore[arg-type]
+    default = Direction(rate="10 Mbit/s", delay="1 ms", queue=queue)  # type: ignore[arg-type]
+    return (network.access or default).as_scenario()
 
 
-def _studied(network: Network, name: str, ends: list[str]) -> dict[str, Any]:
+def _studied(network: Network, name: str, ends: Sequence[str]) -> LinkSpec:
     """The line under study."""
     assert network.forward is not None
-    link = _link(name, ends, network.forward, network.reverse or network.forward)
-    if network.link is not None:
-        link |= {"kind": network.link.name, "options": dict(network.link.options)}
-    if network.middlebox is not None:
-        link["middleboxes"] = [{**network.middlebox.as_scenario(), "end": 0}]
-    return link
+    forward, reverse = network.forward.as_scenario(), (network.reverse or network.forward).as_scenario()
+    link = _link(name, ends, forward, reverse, network.link)
+    return link if network.middlebox is None else link.replace(middleboxes=(network.middlebox.at_end(0),))
 
 
-def _link(name: str, ends: list[str], forward: Direction, reverse: Direction) -> dict[str, Any]:
-    return {
-        "name": name,
-        "kind": "point-to-point",
-        "ends": ends,
-        "forward": forward.as_scenario(),
-        "reverse": reverse.as_scenario(),
-        "options": {},
-    }
+def _link(
+    name: str, ends: Sequence[str], forward: DirectionSpec, reverse: DirectionSpec, kind: LinkKind | None = None,
+    options: Options | None = None,
+) -> LinkSpec:  # fmt: skip
+    """A link of this kind, or a point-to-point link with these options."""
+    return LinkSpec(
+        name=name,
+        kind="point-to-point" if kind is None else kind.name,
+        ends=tuple(ends),
+        forward=forward,
+        reverse=reverse,
+        options=(options or {}) if kind is None else kind.options,
+    )

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from experiments.language.mechanisms import MechanismError
 from experiments.language.messages import message as message_of
 from experiments.language.network import Change as FileChange
+from experiments.language.network import LineFields
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.source import parse
 from testbed.scenario import DIRECTIONS, Change, Direction
@@ -23,7 +24,7 @@ _HINT = (
 )
 
 
-def parse_changes(words: Sequence[str]) -> dict[Direction, dict[str, Any]]:
+def parse_changes(words: Sequence[str]) -> dict[Direction, LineFields]:
     """The changes of each direction that the words name, as fields of a campaign file's `changes`.
 
     Raises:
@@ -31,7 +32,7 @@ def parse_changes(words: Sequence[str]) -> dict[Direction, dict[str, Any]]:
     """
     if not words:
         raise _problem("", f"there is nothing to change: {_HINT}")
-    found: dict[Direction, dict[str, Any]] = {}
+    found: dict[Direction, LineFields] = {}
     for word in words:
         name, equals, text = word.partition("=")
         way, dot, field = name.strip().rpartition(".")
@@ -50,12 +51,19 @@ def parse_changes(words: Sequence[str]) -> dict[Direction, dict[str, Any]]:
     return found
 
 
-def _fields(field: str, value: Any) -> dict[str, Any]:
-    if field == "loss":
-        return {"errors": [] if value in (0, "0%", "0 %") else [{"model": "uniform", "probability": value}]}
-    if field == "policy":
-        return {"queue": {"policy": value}}
-    return {field: value}
+def _fields(field: str, value: Any) -> LineFields:
+    match field:
+        case "loss":
+            return {"errors": [] if value in (0, "0%", "0 %") else [{"model": "uniform", "probability": value}]}
+        case "policy":
+            return {"queue": {"policy": value}}
+        case "rate":
+            return {"rate": value}
+        case "delay":
+            return {"delay": value}
+        case "queue":
+            return {"queue": value}
+    return {"errors": value}
 
 
 def typed(fields: Mapping[str, Any], at_s: float) -> Change:
@@ -77,7 +85,7 @@ def typed(fields: Mapping[str, Any], at_s: float) -> Change:
             )
             problems += [Problem(0, ".".join(map(str, details["loc"])), text, "set") for text in texts]
         raise CampaignError("set", problems) from None
-    return Change.model_validate(change.as_scenario())
+    return change.as_scenario()
 
 
 def _problem(field: str, message: str) -> CampaignError:

@@ -569,7 +569,7 @@ def test_invalid_runs_travel_as_what_they_are(tmp_path: Path, results: Path) -> 
     assert (action["actionStatus"], action["error"]) == ("http://schema.org/FailedActionStatus", "it was late")
     other = Store.open(tmp_path / "other")
     told = crate_reader.read(other, tmp_path / "out.zip")
-    assert (told["runs"], told["landed"]) == (4, 3)
+    assert (told.runs, told.landed) == (4, 3)
     run = other.run(run_id)
     assert run is not None
     assert (run.state, run.problems) == ("invalid", ["it was late"])

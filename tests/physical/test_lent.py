@@ -22,7 +22,7 @@ from testbed.errors import LeaseOver, TestbedError
 from testbed.host_agents import HostAccess
 from testbed.host_testbed import HostTestbed
 from testbed.leases import OVERHEAD_S, HostLease
-from testbed.tunnels import Jump, SshOptions, jump_command, jump_facts, meaning, ssh_command
+from testbed.tunnels import Jump, Login, SshOptions, jump_command, meaning, ssh_command
 from tests.ansible.conftest import in_lab, write_yaml
 from tests.physical.conftest import INSIDE, changed, output_of
 from tests.physical.test_sets import CAMPAIGN
@@ -59,15 +59,8 @@ def test_a_host_in_between_is_reached_with_the_labs_keys() -> None:
 
 def test_a_failure_at_the_host_in_between_is_said_to_be_there() -> None:
     options = SshOptions("backchannel", Path("/k"), Path("/known"), jump=Jump("192.0.2.7", "ann", 2222))
-    facts: dict[str, object] = {
-        "address": "192.0.2.1",
-        "port": 22,
-        "user": "u",
-        "key": "/k",
-        "known": "x",
-        "enter": "e",
-    }
-    jump = jump_facts(options)
+    facts = Login("192.0.2.1", 22, "u", "/k", "x", "e")
+    jump = Login.of_jump(options)
     text = meaning("ssh: connect to host 192.0.2.7 port 2222: Connection refused", facts, jump)
     assert text.startswith("at the host in between (proxy_jump), nothing answers SSH at 192.0.2.7 port 2222")
     denied = meaning("ann@192.0.2.7: Permission denied (publickey).", facts, jump)

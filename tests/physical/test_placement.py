@@ -18,7 +18,7 @@ from testbed.link_boxes import merged, queue_only
 from testbed.placement import LinkPlacement, Placement
 from testbed.report import DriverReport
 from testbed.scenario import LinkSpec
-from testbed.tunnels import SshOptions, has_passphrase, meaning, ssh_command
+from testbed.tunnels import Login, SshOptions, has_passphrase, meaning, ssh_command
 from tests.physical.conftest import LINKS, changed, lab
 
 
@@ -299,10 +299,7 @@ def test_the_ssh_command() -> None:
     ],
 )
 def test_an_ssh_failure_becomes_a_sentence_with_a_remedy(message: str, sentence: str) -> None:
-    facts: dict[str, object] = {
-        "address": "192.0.2.1", "port": 22, "user": "backchannel", "key": "/k", "known": "/known", "enter": "do",
-    }  # fmt: skip
-    assert sentence in meaning(message, facts)
+    assert sentence in meaning(message, Login("192.0.2.1", 22, "backchannel", "/k", "/known", "do"))
 
 
 def test_reports_of_several_boxes_become_one() -> None:
@@ -340,7 +337,7 @@ def test_a_key_with_a_passphrase_is_named_as_the_cause(tmp_path: Path, passphras
     words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(key)]
     subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
     assert has_passphrase(key) == bool(passphrase)
-    facts = {"address": "x", "port": 22, "user": "lab", "key": key, "known": "y", "enter": "enter it"}
-    words_of_ssh = meaning("lab@x: Permission denied (publickey).", dict(facts))
+    login = Login("x", 22, "lab", str(key), "y", "enter it")
+    words_of_ssh = meaning("lab@x: Permission denied (publickey).", login)
     assert f"run 'ssh-add {key}' first" in words_of_ssh if passphrase else "it refuses the key" in words_of_ssh
     assert not has_passphrase(tmp_path / "none")

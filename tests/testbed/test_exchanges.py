@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from testbed.exchanges import joined
+from testbed.exchanges import SentLine, joined
 
 
-def sent(seq: int, key: int, sent_ns: int) -> dict[str, Any]:
+def sent(seq: int, key: int, sent_ns: int) -> SentLine:
     return {"key": key, "seq": seq, "bytes": 10, "sent_ns": sent_ns, "arrived_ns": None, "returned_ns": None}
 
 
-def arrivals(lines: list[dict[str, Any]], *arrived: tuple[int, int]) -> list[int | None]:
+def arrivals(lines: list[SentLine], *arrived: tuple[int, int]) -> list[int | None]:
     exchanges = joined(lines, ({"key": key, "arrived_ns": at} for key, at in arrived))
     return [exchange["arrived_ns"] for exchange in exchanges]
 

@@ -10,7 +10,7 @@ mod split_connection;
 #[cfg(test)]
 mod testing;
 
-use backchannel_core::registry::{CheckedOptions, Entry};
+use backchannel_core::registry::{self, CheckedOptions, Entry};
 use backchannel_core::scenario::Options;
 use backchannel_core::traits::Middlebox;
 
@@ -38,10 +38,7 @@ pub fn entries() -> Vec<&'static Entry> {
 /// # Errors
 /// A message that names the unknown middlebox or the invalid option and lists what is allowed.
 pub fn build(name: &str, options: &Options) -> Result<Box<dyn Middlebox>, String> {
-    let (entry, build) = MIDDLEBOXES.iter().find(|(entry, _)| entry.name == name).ok_or_else(|| {
-        let known: Vec<_> = MIDDLEBOXES.iter().map(|(entry, _)| entry.name).collect();
-        format!("there is no middlebox '{name}'; there are: {}", known.join(", "))
-    })?;
+    let (entry, build) = registry::find(MIDDLEBOXES, "middlebox", name)?;
     Ok(build(&CheckedOptions::check(entry, options)?))
 }
 

@@ -26,6 +26,7 @@ use crate::promptness::LatenessHistogram;
 use crate::receive::Check;
 use crate::reports::{self, ConnectionReport, EndpointReceiveReport, EndpointSendReport, Outcome, ReceiveEnd};
 use crate::signals::{sleep_until, stop_on_signals, stopped, LONGEST_WAIT_NS};
+use crate::transfer::Transfer;
 
 /// Frames that are processed before the application runs.
 const BATCH: usize = 64;
@@ -60,21 +61,8 @@ pub struct SendArgs {
     /// Address of this end, as ADDRESS:PORT
     #[arg(long)]
     from: SocketAddr,
-    /// Address of the receiver, as ADDRESS:PORT
-    #[arg(long)]
-    to: SocketAddr,
-    /// Seed of the byte stream, the same as the receiver's
-    #[arg(long)]
-    seed: u64,
-    /// Bytes to send; without it, an endless stream
-    #[arg(long)]
-    bytes: Option<u64>,
-    /// When to connect, in nanoseconds of CLOCK_MONOTONIC; without it, at once
-    #[arg(long, value_name = "NS")]
-    start_at_ns: Option<u64>,
-    /// When to stop, in nanoseconds of CLOCK_MONOTONIC; the peer is reset then
-    #[arg(long, value_name = "NS")]
-    stop_at_ns: Option<u64>,
+    #[command(flatten)]
+    transfer: Transfer,
     /// Start of the run, to which timer ticks are aligned, in nanoseconds of CLOCK_MONOTONIC; without it, the time of connecting
     #[arg(long, value_name = "NS")]
     run_begins_ns: Option<u64>,
@@ -118,24 +106,29 @@ fn send(args: &SendArgs) -> Result<(), String> {
         None => None,
     };
     let mut interface = HostInterface::open(&args.host.attachment, args.from)?;
-    if let Some(at) = args.start_at_ns {
+    if let Some(at) = args.transfer.start_at_ns {
         sleep_until(at);
     }
     let started_ns = monotonic_ns();
-    let started_late = Duration::from_nanos(started_ns.saturating_sub(args.start_at_ns.unwrap_or(started_ns)));
+    let started_late = Duration::from_nanos(started_ns.saturating_sub(args.transfer.start_at_ns.unwrap_or(started_ns)));
     // Ticks of coarse timers belong to the host, not to the connection (ton IV: 500 ms).
     let zero_ns = args.run_begins_ns.unwrap_or(started_ns);
     let flow_start = Time(started_ns.saturating_sub(zero_ns));
-    if args.from.is_ipv4() != args.to.is_ipv4() {
-        return Err(format!("{} and {} are not of one version of IP", args.from, args.to));
+    if args.from.is_ipv4() != args.transfer.to.is_ipv4() {
+        return Err(format!("{} and {} are not of one version of IP", args.from, args.transfer.to));
     }
-    let flow = FlowKey { src: args.from.ip(), dst: args.to.ip(), src_port: args.from.port(), dst_port: args.to.port() };
+    let flow = FlowKey {
+        src: args.from.ip(),
+        dst: args.transfer.to.ip(),
+        src_port: args.from.port(),
+        dst_port: args.transfer.to.port(),
+    };
     interface.peer = Some(flow.reversed());
-    let source = Source::new(Content::Pattern(args.seed), args.bytes);
-    let mut connection = Connection::connect(config, flow, isn(args.seed), source);
+    let source = Source::new(Content::Pattern(args.transfer.seed), args.transfer.bytes);
+    let mut connection = Connection::connect(config, flow, isn(args.transfer.seed), source);
     let mut now_ns = monotonic_ns();
-    while connection.end().is_none() && !stopped() && args.stop_at_ns.is_none_or(|at| now_ns < at) {
-        now_ns = step(&mut interface, &mut connection, zero_ns, args.stop_at_ns)?;
+    while connection.end().is_none() && !stopped() && args.transfer.stop_at_ns.is_none_or(|at| now_ns < at) {
+        now_ns = step(&mut interface, &mut connection, zero_ns, args.transfer.stop_at_ns)?;
         if let Some(file) = &mut telemetry {
             write_samples(file, connection.samples(), flow_start, connection.mss())
                 .map_err(|error| format!("cannot write telemetry: {error}"))?;

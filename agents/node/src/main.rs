@@ -21,6 +21,7 @@ mod signals;
 mod simulate;
 mod socket;
 mod trace;
+mod transfer;
 
 use backchannel_emulator::RunTime;
 use std::process::ExitCode;

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use crate::payload::Payload;
 use crate::reports::{self, Outcome, SendReport, TcpInfoLine};
 use crate::signals::{sleep_until, stop_on_signals, stopped, LONGEST_WAIT_NS};
 use crate::socket::{self, is_transient, TcpSocket};
+use crate::transfer::Transfer;
 
 /// Least time between two lines of telemetry, in nanoseconds.
 const PERIOD_NS: u64 = 50_000_000;
@@ -21,21 +21,8 @@ const PERIOD_NS: u64 = 50_000_000;
 /// Arguments of `send`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Receiver, as ADDRESS:PORT
-    #[arg(long)]
-    to: SocketAddr,
-    /// Seed of the byte stream, the same as the receiver's
-    #[arg(long)]
-    seed: u64,
-    /// Bytes to send; without it, it sends until it is stopped
-    #[arg(long)]
-    bytes: Option<u64>,
-    /// When to connect, in nanoseconds of CLOCK_MONOTONIC; without it, at once
-    #[arg(long, value_name = "NS")]
-    start_at_ns: Option<u64>,
-    /// When to stop, in nanoseconds of CLOCK_MONOTONIC; the connection is reset then
-    #[arg(long, value_name = "NS")]
-    stop_at_ns: Option<u64>,
+    #[command(flatten)]
+    transfer: Transfer,
     /// File for the kernel's tcp_info every 50 ms, as JSON lines
     #[arg(long, value_name = "FILE")]
     telemetry: Option<PathBuf>,
@@ -50,16 +37,17 @@ pub fn run(args: &Args) -> Result<(), String> {
         File::create(path).map(BufWriter::new).map_err(|error| format!("cannot write {}: {error}", path.display()))
     });
     let mut telemetry = telemetry.take().transpose()?;
-    let socket = TcpSocket::new(&args.socket, args.to)?;
+    let socket = TcpSocket::new(&args.socket, args.transfer.to)?;
     let mut started_late = Duration::ZERO;
-    if let Some(at) = args.start_at_ns {
+    if let Some(at) = args.transfer.start_at_ns {
         // A transfer that starts late ends late, so no other program may have the CPU at that moment.
         become_realtime(Priority::Host);
         sleep_until(at);
         started_late = Duration::from_nanos(monotonic_ns().saturating_sub(at));
         leave_realtime();
     }
-    let mut sender = Sender { args, socket, payload: Payload::new(args.seed), hash: blake3::Hasher::new(), sent: 0 };
+    let mut sender =
+        Sender { args, socket, payload: Payload::new(args.transfer.seed), hash: blake3::Hasher::new(), sent: 0 };
     let outcome = sender.send(&mut telemetry);
     let report = sender.report(started_late, outcome?);
     if let Some(mut file) = telemetry {
@@ -78,7 +66,7 @@ struct Sender<'a> {
 
 impl Sender<'_> {
     fn send(&mut self, telemetry: &mut Option<BufWriter<File>>) -> Result<Outcome, String> {
-        let to = self.args.to;
+        let to = self.args.transfer.to;
         if !self.is_over(monotonic_ns()) {
             self.socket.connect(to).map_err(|error| format!("cannot connect to {to}: {error}"))?;
         }
@@ -95,9 +83,9 @@ impl Sender<'_> {
                 self.sample(now, telemetry)?;
                 next_line_ns = now + PERIOD_NS;
             }
-            let done = self.args.bytes.is_some_and(|bytes| self.sent >= bytes);
+            let done = self.args.transfer.bytes.is_some_and(|bytes| self.sent >= bytes);
             let line_ns = if telemetry.is_some() { next_line_ns } else { u64::MAX };
-            let until = self.args.stop_at_ns.unwrap_or(u64::MAX).min(line_ns).min(now + LONGEST_WAIT_NS);
+            let until = self.args.transfer.stop_at_ns.unwrap_or(u64::MAX).min(line_ns).min(now + LONGEST_WAIT_NS);
             if !self.socket.wait(if done { Readiness::Readable } else { Readiness::Writable }, until - now) {
                 continue;
             }
@@ -123,7 +111,7 @@ impl Sender<'_> {
 
     fn write(&mut self) -> Result<(), String> {
         let mut part = self.payload.peek();
-        if let Some(bytes) = self.args.bytes {
+        if let Some(bytes) = self.args.transfer.bytes {
             let left = (bytes - self.sent).min(part.len() as u64) as usize;
             part = &part[..left];
         }
@@ -132,7 +120,7 @@ impl Sender<'_> {
                 self.hash.update(&part[..n]);
                 self.payload.advance(n);
                 self.sent += n as u64;
-                if self.args.bytes == Some(self.sent) {
+                if self.args.transfer.bytes == Some(self.sent) {
                     self.socket.finish_writing().map_err(|error| format!("cannot finish: {error}"))?;
                 }
                 Ok(())
@@ -143,13 +131,13 @@ impl Sender<'_> {
     }
 
     fn is_over(&self, now_ns: u64) -> bool {
-        stopped() || self.args.stop_at_ns.is_some_and(|at| now_ns >= at)
+        stopped() || self.args.transfer.stop_at_ns.is_some_and(|at| now_ns >= at)
     }
 
     fn sample(&self, now_ns: u64, telemetry: &mut Option<BufWriter<File>>) -> Result<(), String> {
         let Some(file) = telemetry else { return Ok(()) };
         let Some(info) = self.socket.info() else { return Ok(()) };
-        let t_ns = now_ns.saturating_sub(self.args.start_at_ns.unwrap_or(0));
+        let t_ns = now_ns.saturating_sub(self.args.transfer.start_at_ns.unwrap_or(0));
         serde_json::to_writer(&mut *file, &TcpInfoLine { t_ns, info })
             .map_err(std::io::Error::from)
             .and_then(|()| writeln!(file))

@@ -233,7 +233,7 @@ impl Policy for Acq {
     }
 
     fn backlog(&self) -> Backlog {
-        Backlog { packets: self.classes.len(), bytes: self.classes.bytes() }
+        self.classes.backlog()
     }
 }
 

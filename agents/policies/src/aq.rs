@@ -310,7 +310,7 @@ impl Policy for AsymmetricQueueing {
     }
 
     fn backlog(&self) -> Backlog {
-        Backlog { packets: self.classes.len(), bytes: self.classes.bytes() }
+        self.classes.backlog()
     }
 }
 

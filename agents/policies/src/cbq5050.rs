@@ -100,7 +100,7 @@ impl Policy for Halves {
     }
 
     fn backlog(&self) -> Backlog {
-        Backlog { packets: self.classes.len(), bytes: self.classes.bytes() }
+        self.classes.backlog()
     }
 }
 

@@ -15,6 +15,7 @@
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
 use backchannel_core::time::Time;
+use backchannel_core::traits::Backlog;
 
 use crate::ack_filter;
 use crate::ack_queue::AckQueue;
@@ -179,8 +180,8 @@ impl Classes {
         self.queues.iter().map(AckQueue::len).sum()
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
-        self.queues.iter().map(AckQueue::bytes).sum()
+    pub(crate) fn backlog(&self) -> Backlog {
+        Backlog { packets: self.len(), bytes: self.queues.iter().map(AckQueue::bytes).sum() }
     }
 
     /// The class whose head is sent next; acks win ties.

@@ -193,7 +193,7 @@ impl Policy for CoDel {
     }
 
     fn backlog(&self) -> Backlog {
-        Backlog { packets: self.queue.len(), bytes: self.queue.bytes() }
+        self.queue.backlog()
     }
 }
 

@@ -58,7 +58,7 @@ impl Policy for DropFront {
     }
 
     fn backlog(&self) -> Backlog {
-        Backlog { packets: self.queue.len(), bytes: self.queue.bytes() }
+        self.queue.backlog()
     }
 }
 

@@ -72,7 +72,7 @@ impl Policy for DropTail {
 
     #[inline]
     fn backlog(&self) -> Backlog {
-        Backlog { packets: self.queue.len(), bytes: self.queue.bytes() }
+        self.queue.backlog()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use backchannel_core::packet::Packet;
+use backchannel_core::traits::Backlog;
 
 /// Packets, oldest first.
 #[derive(Debug, Default)]
@@ -49,5 +50,10 @@ impl Fifo {
     #[inline(always)]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    #[inline]
+    pub(crate) fn backlog(&self) -> Backlog {
+        Backlog { packets: self.len(), bytes: self.bytes }
     }
 }

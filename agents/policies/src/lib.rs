@@ -22,7 +22,7 @@ pub mod red;
 #[cfg(test)]
 mod testing;
 
-use backchannel_core::registry::{CheckedOptions, Entry};
+use backchannel_core::registry::{self, CheckedOptions, Entry};
 use backchannel_core::scenario::Options;
 use backchannel_core::traits::Policy;
 
@@ -128,10 +128,7 @@ pub fn entries() -> Vec<&'static Entry> {
 /// # Errors
 /// A message that names the unknown policy or the invalid option and lists what is allowed.
 pub fn build(name: &str, options: &Options, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let (entry, build) = POLICIES.iter().find(|(entry, _)| entry.name == name).ok_or_else(|| {
-        let known: Vec<_> = POLICIES.iter().map(|(entry, _)| entry.name).collect();
-        format!("there is no queue policy '{name}'; there are: {}", known.join(", "))
-    })?;
+    let (entry, build) = registry::find(POLICIES, "queue policy", name)?;
     build(&CheckedOptions::check(entry, options)?, context)
 }
 

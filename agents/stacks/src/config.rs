@@ -6,7 +6,7 @@ mod stacks;
 use std::time::Duration;
 
 use backchannel_core::ip::IpVersion;
-use backchannel_core::registry::{CheckedOptions, Param, Preset, Unit};
+use backchannel_core::registry::{unknown, CheckedOptions, Param, Preset, Unit};
 use backchannel_core::scenario::Options;
 
 use crate::controllers::{Algorithm, Counting, FullAck};
@@ -220,10 +220,10 @@ impl Config {
 /// # Errors
 /// There is no such stack, an option is unknown or out of range, or two options exclude each other.
 pub fn stack_config(name: &str, options: &Options) -> Result<Config, String> {
-    let entry = entries().iter().find(|entry| entry.name == name).ok_or_else(|| {
-        let known: Vec<_> = entries().iter().map(|entry| entry.name).collect();
-        format!("there is no research stack '{name}'; there are: {}", known.join(", "))
-    })?;
+    let entry = entries()
+        .iter()
+        .find(|entry| entry.name == name)
+        .ok_or_else(|| unknown("research stack", name, entries().iter().map(|entry| entry.name)))?;
     let config = Config::read(&CheckedOptions::check(entry, options)?);
     match contradiction(&config) {
         Some(reason) => Err(format!("stack {name}: {reason}")),

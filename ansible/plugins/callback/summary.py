@@ -62,15 +62,15 @@ class CallbackModule(CallbackBase):
             checkout.importable()
         except AnsibleError:
             return message  # as Ansible words it
-        from testbed.tunnels import meaning
+        from testbed.tunnels import CHOSEN_BY_SSH, Login, meaning
 
         known = host.get("ansible_ssh_common_args", "").partition("UserKnownHostsFile=")[2].partition(" ")[0]
-        facts = {
-            "address": host.get("ansible_host", "its address"),
-            "port": host.get("ansible_port", 22),
-            "user": host.get("ansible_user", "that ssh chose"),
-            "key": host.get("ansible_ssh_private_key_file", "that ssh chose"),
-            "known": known or "known_hosts",
-            "enter": "enter its public half there, by 'ssh-copy-id' or by hand",
-        }
-        return meaning(message, facts)
+        login = Login(
+            address=host.get("ansible_host", "its address"),
+            port=host.get("ansible_port", 22),
+            user=host.get("ansible_user", CHOSEN_BY_SSH),
+            key=host.get("ansible_ssh_private_key_file", CHOSEN_BY_SSH),
+            known=known or "known_hosts",
+            enter="enter its public half there, by 'ssh-copy-id' or by hand",
+        )
+        return meaning(message, login)

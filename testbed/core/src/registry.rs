@@ -142,6 +142,24 @@ pub struct Entry {
     pub params: &'static [Param],
 }
 
+/// The mechanism of that name in a table of entries and their constructors.
+///
+/// # Errors
+/// See [`unknown`].
+pub fn find<'a, B>(
+    table: &'a [(&'static Entry, B)],
+    kind: &str,
+    name: &str,
+) -> Result<&'a (&'static Entry, B), String> {
+    let names = || table.iter().map(|(entry, _)| entry.name);
+    table.iter().find(|(entry, _)| entry.name == name).ok_or_else(|| unknown(kind, name, names()))
+}
+
+/// A message that a name is not known, with those that are.
+pub fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    format!("there is no {kind} '{name}'; there are: {}", known.collect::<Vec<_>>().join(", "))
+}
+
 /// Options of a mechanism, validated against its declared parameters. Absent options have their defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckedOptions<'a> {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 
+use backchannel_core::registry::unknown;
 use backchannel_core::report::LinkReport;
 use backchannel_core::scenario::{Change, LinkSpec};
 use backchannel_core::telemetry::Telemetry;
@@ -330,10 +331,8 @@ impl Server {
     /// Slot of the link with this name.
     fn slot(&self, name: &str) -> Result<usize, String> {
         let named = |link: &Option<EmulatedLink>| link.as_ref().is_some_and(|link| link.spec.name == name);
-        self.links.iter().position(named).ok_or_else(|| {
-            let known: Vec<_> = self.links.iter().flatten().map(|link| link.spec.name.as_str()).collect();
-            format!("there is no link '{name}'; there are: {}", known.join(", "))
-        })
+        let names = || self.links.iter().flatten().map(|link| link.spec.name.as_str());
+        self.links.iter().position(named).ok_or_else(|| unknown("link", name, names()))
     }
 }
 

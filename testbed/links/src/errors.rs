@@ -10,7 +10,7 @@ mod uniform;
 use std::time::Duration;
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry};
+use backchannel_core::registry::{self, CheckedOptions, Entry};
 use backchannel_core::rng::RunRng;
 use backchannel_core::scenario::Named;
 use backchannel_core::time::Time;
@@ -58,10 +58,7 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
 /// # Errors
 /// A message that names the unknown model or the invalid option and lists what is allowed.
 pub fn build(named: &Named, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
-    let (entry, build) = MODELS.iter().find(|(entry, _)| entry.name == named.name).ok_or_else(|| {
-        let known: Vec<_> = MODELS.iter().map(|(entry, _)| entry.name).collect();
-        format!("there is no error model '{}'; there are: {}", named.name, known.join(", "))
-    })?;
+    let (entry, build) = registry::find(MODELS, "error model", &named.name)?;
     build(&CheckedOptions::check(entry, &named.options)?, rng)
 }
 

@@ -19,7 +19,7 @@ mod serial;
 mod wavelan;
 mod with_middlebox;
 
-use backchannel_core::registry::{CheckedOptions, Entry};
+use backchannel_core::registry::{self, CheckedOptions, Entry};
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::traits::Link;
 
@@ -56,10 +56,7 @@ pub fn build(spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
 }
 
 fn build_kind(spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    let (entry, build) = KINDS.iter().find(|(entry, _)| entry.name == spec.kind).ok_or_else(|| {
-        let known: Vec<_> = KINDS.iter().map(|(entry, _)| entry.name).collect();
-        format!("there is no link kind '{}'; there are: {}", spec.kind, known.join(", "))
-    })?;
+    let (entry, build) = registry::find(KINDS, "link kind", &spec.kind)?;
     build(&CheckedOptions::check(entry, &spec.options)?, spec, seed)
 }
 
