@@ -15,6 +15,7 @@ mod connection;
 mod counts;
 mod decode;
 mod fragments;
+mod in_turn;
 mod link_layer;
 mod ranges;
 mod rtt;

@@ -43,7 +43,8 @@ pub struct Input {
 pub struct Options {
     /// Write the tables of segments and of SACK blocks as well as the one of connections.
     pub segments: bool,
-    /// Files read at a time.
+    /// Threads. As many files are read at a time; where there are twice as many threads as files, those left over share the
+    /// work of a file.
     pub jobs: usize,
 }
 
@@ -58,22 +59,42 @@ pub fn write_tables(inputs: &[Input], out: &Path, options: &Options) -> Result<(
     }
     fs::create_dir_all(out).map_err(|error| format!("cannot make {}: {error}", out.display()))?;
     let jobs = options.jobs.min(inputs.len());
-    let files =
-        if jobs > 1 { read_in_parallel(inputs, out, options, jobs)? } else { read_in_turn(inputs, out, options)? };
+    let way = Way { segments: options.segments, threads: options.jobs.max(1) / jobs.max(1) };
+    let files = if jobs > 1 { read_in_parallel(inputs, out, way, jobs)? } else { read_in_turn(inputs, out, way)? };
     let text = serde_json::to_string_pretty(&json!({"version": 2, "files": files})).expect("it is plain JSON");
     let path = out.join("summary.json");
     fs::write(&path, text + "\n").map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-fn read_in_turn(inputs: &[Input], out: &Path, options: &Options) -> Result<Vec<Value>, String> {
-    let mut tables = Tables::create(out, "", options)?;
-    let files = inputs.iter().enumerate().map(|(number, input)| read(number, input, &mut tables)).collect();
+/// How each file is read.
+#[derive(Clone, Copy)]
+struct Way {
+    segments: bool,
+    /// Threads that share the work. With one, the thread that reads does all of it.
+    threads: usize,
+}
+
+impl Way {
+    fn encoders(self) -> usize {
+        if self.threads > 1 {
+            self.threads
+        } else {
+            0
+        }
+    }
+}
+
+fn read_in_turn(inputs: &[Input], out: &Path, way: Way) -> Result<Vec<Value>, String> {
+    let mut tables = Tables::create(out, "", way)?;
+    let files = inputs.iter().enumerate().map(|(number, input)| read(number, input, way, &mut tables));
+    // The first error is the one to tell, not that the tables are incomplete.
+    let files = files.collect::<Result<_, _>>()?;
     tables.close()?;
-    files
+    Ok(files)
 }
 
 /// Reads each file on a thread, to tables of its own, and joins these in order.
-fn read_in_parallel(inputs: &[Input], out: &Path, options: &Options, jobs: usize) -> Result<Vec<Value>, String> {
+fn read_in_parallel(inputs: &[Input], out: &Path, way: Way, jobs: usize) -> Result<Vec<Value>, String> {
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<(usize, Result<Value, String>)>> = Mutex::default();
     std::thread::scope(|scope| {
@@ -81,8 +102,8 @@ fn read_in_parallel(inputs: &[Input], out: &Path, options: &Options, jobs: usize
             scope.spawn(|| loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some(input) = inputs.get(number) else { return };
-                let result = Tables::create(out, &part(number), options).and_then(|mut tables| {
-                    let summary = read(number, input, &mut tables)?;
+                let result = Tables::create(out, &part(number), way).and_then(|mut tables| {
+                    let summary = read(number, input, way, &mut tables)?;
                     tables.close().map(|()| summary)
                 });
                 results.lock().expect("no thread panics with it").push((number, result));
@@ -91,7 +112,7 @@ fn read_in_parallel(inputs: &[Input], out: &Path, options: &Options, jobs: usize
     });
     let mut results = results.into_inner().expect("no thread panics with it");
     results.sort_by_key(|(number, _)| *number);
-    let mut tables = Tables::create(out, "", options)?;
+    let mut tables = Tables::create(out, "", Way { threads: 1, ..way })?;
     let joined: Result<Vec<_>, _> = results
         .into_iter()
         .map(|(number, result)| result.and_then(|summary| tables.append(out, number).map(|()| summary)))
@@ -108,16 +129,16 @@ fn read_in_parallel(inputs: &[Input], out: &Path, options: &Options, jobs: usize
 }
 
 /// Reads one capture to the tables. Returns its entry in the summary.
-fn read(number: usize, input: &Input, tables: &mut Tables) -> Result<Value, String> {
+fn read(number: usize, input: &Input, way: Way, tables: &mut Tables) -> Result<Value, String> {
     let mut capture = Capture::open(&input.path)?;
     let (mut tracker, mut decoder, mut summary) = (Tracker::default(), Decoder::default(), Summary::default());
     let (mut row, mut packet) = (0, TcpPacket::default());
-    while let Some(frame) = capture.next() {
+    capture.for_each(way.threads > 1, |frame| {
         let time_ns = frame.time_ns.saturating_add(input.shift_ns);
-        let decoded = decoder.decode(&frame, &mut packet);
+        let decoded = decoder.decode(frame, &mut packet);
         summary.count(time_ns, frame.link_type, decoded);
         if decoded.is_err() {
-            continue;
+            return Ok(());
         }
         let segment = tracker.process(time_ns, &packet, row);
         if let Some(segments) = &mut tables.segments {
@@ -131,7 +152,8 @@ fn read(number: usize, input: &Input, tables: &mut Tables) -> Result<Value, Stri
         if !tracker.finished.is_empty() {
             tables.add_connections(number, &mut tracker.finished, &mut summary)?;
         }
-    }
+        Ok(())
+    })?;
     for place in tracker.remaining() {
         tracker.remove(place);
         if tracker.finished.len() == CLOSED_AT_ONCE {
@@ -163,11 +185,11 @@ struct Tables {
 }
 
 impl Tables {
-    fn create(out: &Path, suffix: &str, options: &Options) -> Result<Tables, String> {
+    fn create(out: &Path, suffix: &str, way: Way) -> Result<Tables, String> {
         let [segments, sacks, connections] = NAMES.map(|name| path_of(out, name, suffix));
         Ok(Tables {
-            segments: options.segments.then(|| SegmentTables::create(&segments, &sacks)).transpose()?,
-            connections: Table::create(&connections, &connections::schema())?,
+            segments: way.segments.then(|| SegmentTables::create(&segments, &sacks, way.encoders())).transpose()?,
+            connections: Table::create(&connections, &connections::layout())?,
             closed: Vec::new(),
         })
     }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use parquet::data_type::ByteArray;
 
-use super::parquet::Table;
+use super::parquet::{Layout, Table};
 use crate::connection::Connection;
 use crate::counts::Counts;
 
@@ -78,16 +78,17 @@ fn sd_ns(counts: &Counts) -> i64 {
     ((counts.round_trips.squares_s2 - n * mean_s * mean_s).max(0.0) / (n - 1.0)).sqrt().mul_add(1e9, 0.5) as i64
 }
 
-pub(super) fn schema() -> String {
+pub(super) fn layout() -> Layout {
     let side = |side: &str| -> String {
         SIDE_COLUMNS.iter().map(|(name, _)| format!(" required int64 {side}_{name};")).collect()
     };
-    format!("{COLUMNS}{}{} }}", side("client"), side("server"))
+    Layout::new(&format!("{COLUMNS}{}{} }}", side("client"), side("server")))
 }
 
 /// Writes a row group.
 pub(super) fn write(table: &mut Table, file: i32, connections: &[Connection]) -> Result<(), String> {
-    let mut group = table.row_group()?;
+    let layout = table.layout().clone();
+    let mut group = layout.row_group();
     group.int32(&vec![file; connections.len()])?;
     group.int32(&column(connections, |connection| connection.number as i32))?;
     for end in [|connection: &Connection| connection.client, |connection: &Connection| connection.server] {
@@ -104,7 +105,7 @@ pub(super) fn write(table: &mut Table, file: i32, connections: &[Connection]) ->
             group.int64(&column(connections, |connection| value(&connection.counts[side])))?;
         }
     }
-    group.close()
+    table.write(group.finish())
 }
 
 fn column<T>(connections: &[Connection], value: impl Fn(&Connection) -> T) -> Vec<T> {

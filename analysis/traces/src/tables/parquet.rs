@@ -5,26 +5,30 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::column::writer::ColumnCloseResult;
+use parquet::column::writer::{get_column_writer, get_typed_column_writer, ColumnCloseResult};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion};
 use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::SerializedFileReader;
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
 use parquet::schema::parser::parse_message_type;
-use parquet::schema::types::ColumnPath;
+use parquet::schema::types::{ColumnPath, SchemaDescPtr, SchemaDescriptor};
 
 /// Columns of growing numbers, whose differences are small.
 const DELTA_ENCODED: [&str; 8] = ["time_ns", "seq", "ack", "in_order", "frame", "rtt_ns", "left", "right"];
 
-/// A Parquet file that is being written.
-pub(super) struct Table(SerializedFileWriter<File>);
+/// Schema and encodings of a table, with which any thread can encode its row groups.
+#[derive(Clone)]
+pub(super) struct Layout {
+    schema: SchemaDescPtr,
+    properties: WriterPropertiesPtr,
+}
 
-impl Table {
+impl Layout {
     /// `schema` is in the language of `parse_message_type`.
-    pub(super) fn create(path: &Path, schema: &str) -> Result<Table, String> {
-        let file = File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    pub(super) fn new(schema: &str) -> Layout {
         let schema = Arc::new(parse_message_type(schema).expect("the schema is constant and valid"));
         let mut properties = WriterProperties::builder()
             .set_writer_version(WriterVersion::PARQUET_1_0)
@@ -36,12 +40,39 @@ impl Table {
                 .set_column_dictionary_enabled(column.clone(), false)
                 .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
         }
-        SerializedFileWriter::new(file, schema, Arc::new(properties.build())).map(Table).map_err(unwritable)
+        Layout { schema: Arc::new(SchemaDescriptor::new(schema)), properties: Arc::new(properties.build()) }
     }
 
-    /// Begins a row group. Its columns are written in the schema's order.
-    pub(super) fn row_group(&mut self) -> Result<RowGroup<'_>, String> {
-        self.0.next_row_group().map(RowGroup).map_err(unwritable)
+    /// Begins a row group in memory. Its columns are encoded in the schema's order.
+    pub(super) fn row_group(&self) -> RowGroup<'_> {
+        RowGroup { layout: self, columns: Vec::new() }
+    }
+}
+
+/// A Parquet file that is being written.
+pub(super) struct Table {
+    layout: Layout,
+    writer: SerializedFileWriter<File>,
+}
+
+impl Table {
+    pub(super) fn create(path: &Path, layout: &Layout) -> Result<Table, String> {
+        let file = File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        let writer = SerializedFileWriter::new(file, layout.schema.root_schema_ptr(), layout.properties.clone());
+        Ok(Table { layout: layout.clone(), writer: writer.map_err(unwritable)? })
+    }
+
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Writes a row group.
+    pub(super) fn write(&mut self, group: Encoded) -> Result<(), String> {
+        let mut to = self.writer.next_row_group().map_err(unwritable)?;
+        for (bytes, closed) in group.0 {
+            to.append_column(&bytes, closed).map_err(unwritable)?;
+        }
+        to.close().map(|_| ()).map_err(unwritable)
     }
 
     /// Copies every row group of another file with the same schema.
@@ -51,7 +82,7 @@ impl Table {
         let reader = SerializedFileReader::new(file).map_err(|error| unreadable(&error))?;
         let file = File::open(path).map_err(|error| unreadable(&error))?;
         for from in reader.metadata().row_groups() {
-            let mut group = self.row_group()?;
+            let mut group = self.writer.next_row_group().map_err(unwritable)?;
             for column in from.columns() {
                 let closed = ColumnCloseResult {
                     bytes_written: column.compressed_size() as u64,
@@ -61,20 +92,26 @@ impl Table {
                     column_index: None,
                     offset_index: None,
                 };
-                group.0.append_column(&file, closed).map_err(unwritable)?;
+                group.append_column(&file, closed).map_err(unwritable)?;
             }
-            group.close()?;
+            group.close().map_err(unwritable)?;
         }
         Ok(())
     }
 
     pub(super) fn close(self) -> Result<(), String> {
-        self.0.close().map(|_| ()).map_err(unwritable)
+        self.writer.close().map(|_| ()).map_err(unwritable)
     }
 }
 
-/// A row group that is being written.
-pub(super) struct RowGroup<'a>(SerializedRowGroupWriter<'a, File>);
+/// A row group that is being encoded.
+pub(super) struct RowGroup<'a> {
+    layout: &'a Layout,
+    columns: Vec<(Bytes, ColumnCloseResult)>,
+}
+
+/// A row group as it will be in the file.
+pub(super) struct Encoded(Vec<(Bytes, ColumnCloseResult)>);
 
 impl RowGroup<'_> {
     pub(super) fn int32(&mut self, values: &[i32]) -> Result<(), String> {
@@ -95,13 +132,20 @@ impl RowGroup<'_> {
     }
 
     fn column<T: DataType>(&mut self, values: &[T::T], present: Option<&[i16]>) -> Result<(), String> {
-        let mut column = self.0.next_column().map_err(unwritable)?.expect("the schema has this column");
-        column.typed::<T>().write_batch(values, present, None).map_err(unwritable)?;
-        column.close().map_err(unwritable)
+        let description = self.layout.schema.column(self.columns.len());
+        let mut bytes = TrackedWrite::new(Vec::new());
+        let pages = Box::new(SerializedPageWriter::new(&mut bytes));
+        let mut column =
+            get_typed_column_writer::<T>(get_column_writer(description, self.layout.properties.clone(), pages));
+        column.write_batch(values, present, None).map_err(unwritable)?;
+        let closed = column.close().map_err(unwritable)?;
+        self.columns.push((bytes.into_inner().map_err(unwritable)?.into(), closed));
+        Ok(())
     }
 
-    pub(super) fn close(self) -> Result<(), String> {
-        self.0.close().map(|_| ()).map_err(unwritable)
+    pub(super) fn finish(self) -> Encoded {
+        debug_assert_eq!(self.columns.len(), self.layout.schema.num_columns());
+        Encoded(self.columns)
     }
 }
 

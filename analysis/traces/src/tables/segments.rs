@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use super::parquet::Table;
+use super::parquet::{Encoded, Layout, Table};
 use super::ROWS;
 use crate::class;
 use crate::connection::Segment;
 use crate::decode::TcpPacket;
+use crate::in_turn::InTurn;
 
 const SEGMENTS: &str = "message segments {
     required int32 file (integer(16,false));
@@ -48,16 +49,38 @@ pub(super) struct SegmentTables {
     first_row: u64,
     before: Group,
     now: Group,
+    /// Encode the groups that are to be written. None: this thread does.
+    encoders: Option<InTurn<(i32, Group), EncodedBack>>,
+    /// Empty groups, for reuse.
+    spare: Vec<Group>,
 }
 
+/// The rows of a group as they will be in the files.
+struct EncodedGroup {
+    segments: Encoded,
+    sacks: Option<Encoded>,
+}
+
+/// What a thread gives back: the group, for reuse, and its encoded rows.
+type EncodedBack = (Group, Result<EncodedGroup, String>);
+
 impl SegmentTables {
-    pub(super) fn create(segments: &Path, sacks: &Path) -> Result<SegmentTables, String> {
+    /// Creates the files, and `threads` that encode.
+    pub(super) fn create(segments: &Path, sacks: &Path, threads: usize) -> Result<SegmentTables, String> {
+        let layouts = [SEGMENTS, SACKS].map(Layout::new);
         Ok(SegmentTables {
-            segments: Table::create(segments, SEGMENTS)?,
-            sacks: Table::create(sacks, SACKS)?,
+            segments: Table::create(segments, &layouts[0])?,
+            sacks: Table::create(sacks, &layouts[1])?,
             first_row: 0,
             before: Group::default(),
             now: Group::default(),
+            encoders: (threads > 0).then(|| {
+                InTurn::new(threads, move |(file, group): (i32, Group)| {
+                    let encoded = group.encode(file, &layouts[0], &layouts[1]);
+                    (group, encoded)
+                })
+            }),
+            spare: Vec::new(),
         })
     }
 
@@ -92,16 +115,36 @@ impl SegmentTables {
     #[cold]
     pub(super) fn write(&mut self, file: i32) -> Result<(), String> {
         self.first_row += self.before.class.len() as u64;
-        self.before.write(file, &mut self.segments, &mut self.sacks)?;
-        self.before.clear();
-        std::mem::swap(&mut self.before, &mut self.now);
-        Ok(())
+        let now = std::mem::replace(&mut self.now, self.spare.pop().unwrap_or_default());
+        let group = std::mem::replace(&mut self.before, now);
+        if group.class.is_empty() {
+            self.spare.push(group);
+            return Ok(());
+        }
+        let Some(encoders) = &mut self.encoders else {
+            let encoded = group.encode(file, self.segments.layout(), self.sacks.layout());
+            return self.write_encoded(group, encoded);
+        };
+        let oldest = if encoders.has_room() { None } else { encoders.take() };
+        encoders.send((file, group));
+        oldest.map_or(Ok(()), |(group, encoded)| self.write_encoded(group, encoded))
+    }
+
+    fn write_encoded(&mut self, mut group: Group, encoded: Result<EncodedGroup, String>) -> Result<(), String> {
+        group.clear();
+        self.spare.push(group);
+        let encoded = encoded?;
+        self.segments.write(encoded.segments)?;
+        encoded.sacks.map_or(Ok(()), |sacks| self.sacks.write(sacks))
     }
 
     /// Writes the last rows of a capture.
     pub(super) fn end_file(&mut self, file: i32) -> Result<(), String> {
         self.write(file)?;
         self.write(file)?;
+        while let Some((group, encoded)) = self.encoders.as_mut().and_then(InTurn::take) {
+            self.write_encoded(group, encoded)?;
+        }
         self.first_row = 0;
         Ok(())
     }
@@ -196,11 +239,8 @@ impl Group {
         self.sacks.clear();
     }
 
-    fn write(&self, file: i32, segments: &mut Table, sacks: &mut Table) -> Result<(), String> {
-        if self.class.is_empty() {
-            return Ok(());
-        }
-        let mut group = segments.row_group()?;
+    fn encode(&self, file: i32, segments: &Layout, sacks: &Layout) -> Result<EncodedGroup, String> {
+        let mut group = segments.row_group();
         group.int32(&vec![file; self.class.len()])?;
         group.int64(&self.time_ns)?;
         for column in [&self.conn, &self.dir, &self.ip_len, &self.payload] {
@@ -215,15 +255,12 @@ impl Group {
         group.optional_int64(&self.rtt_ns, &self.has_rtt)?;
         group.int64(&self.in_order)?;
         group.int64(&self.frame)?;
-        group.close()?;
-        if self.sacks.is_empty() {
-            return Ok(());
-        }
-        self.write_sacks(file, sacks)
+        let sacks = if self.sacks.is_empty() { None } else { Some(self.encode_sacks(file, sacks)?) };
+        Ok(EncodedGroup { segments: group.finish(), sacks })
     }
 
-    fn write_sacks(&self, file: i32, sacks: &mut Table) -> Result<(), String> {
-        let mut group = sacks.row_group()?;
+    fn encode_sacks(&self, file: i32, layout: &Layout) -> Result<Encoded, String> {
+        let mut group = layout.row_group();
         let integers = |of: fn(&SackRow) -> i32| self.sacks.iter().map(of).collect::<Vec<_>>();
         let longs = |of: fn(&SackRow) -> i64| self.sacks.iter().map(of).collect::<Vec<_>>();
         group.int32(&vec![file; self.sacks.len()])?;
@@ -235,6 +272,6 @@ impl Group {
         group.int32(&integers(|row| row.block))?;
         group.int64(&longs(|row| row.left))?;
         group.int64(&longs(|row| row.right))?;
-        group.close()
+        Ok(group.finish())
     }
 }
