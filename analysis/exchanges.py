@@ -20,13 +20,16 @@ RECORDED = DATAGRAMS | ANSWERED | TRANSFERS
 #: Headers of IP and UDP in bytes, by the version of IP.
 UDP_HEADERS = {4: 28, 6: 48}
 _COLUMNS = {
-    "seq": pl.Int64, "frame": pl.Int64, "bytes": pl.Int64, "sent_ns": pl.Int64, "arrived_ns": pl.Int64, "returned_ns": pl.Int64,
+    "seq": pl.Int64, "frame": pl.Int64, "bytes": pl.Int64, "sent_ns": pl.Int64, "arrived_ns": pl.Int64,
+    "returned_ns": pl.Int64,
 }  # fmt: skip
 
 
 def read(folder: Path | None, flow: Flow) -> pl.DataFrame | None:
-    """The exchanges of a flow, in order: `seq`, `frame` of packets of a video, `bytes`, and `sent_s`, `arrived_s`, `returned_s`
-    since the run's start, null for what never came. None if the run did not record them.
+    """The exchanges of a flow, in order. None if the run did not record them.
+
+    Columns: `seq`, `frame` of packets of a video, `bytes`, and `sent_s`, `arrived_s`, `returned_s` since the run's start,
+    null for what never came.
     """
     path = None if folder is None else folder / FOLDER / f"{flow.name}.jsonl"
     if path is None or not path.is_file():
@@ -37,7 +40,7 @@ def read(folder: Path | None, flow: Flow) -> pl.DataFrame | None:
 
 
 def play_out_s(transits: pl.Series, buffer_s: float) -> float:
-    """Time in s from sending a frame to playing it: the transit of the fastest one, and the length of the jitter buffer.
+    """Time in s from sending a frame to playing it: the transit of the fastest one and the jitter buffer's length.
 
     Args:
         transits: times from sending to arrival of the frames that arrived, in s; at least one.

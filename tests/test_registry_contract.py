@@ -14,8 +14,10 @@ import pytest
 
 import testbed.report
 import testbed.scenario
+from analysis import exchanges
 from analysis.captures import segments
 from analysis.metrics import calls, video
+from experiments.language import registry as registry_
 from testbed import node_binary
 from testbed.load import source_rate_bps
 from testbed.scenario import Flow
@@ -147,6 +149,17 @@ def test_videos_are_measured_with_the_defaults_that_loads_use() -> None:
     headers = 40
     packets_per_s = defaults["rate_bps"] / 8 / (defaults["packet_bytes"] - headers) + defaults["frames_per_s"]
     assert source_rate_bps(flow) == pytest.approx(defaults["rate_bps"] + packets_per_s * 8 * headers)
+
+
+def test_packets_have_room_as_both_languages_check_it() -> None:
+    limits = registry_.packet_limits()
+    assert limits.datagram_headers == exchanges.UDP_HEADERS
+    assert limits.stack_least[6] - limits.stack_least[4] == 20
+    # The range of the option is that of the version with the shorter header.
+    (stack,) = [entry for entry in registry()["stacks"] if entry["name"] == "sack"]
+    (packet,) = [param for param in stack["params"] if param["name"] == "packet_bytes"]
+    assert packet["min"] == limits.stack_least[4]
+    assert workload_options("probe")["packet_bytes"]["min"] == limits.numbered_least == limits.datagram_headers[6] + 8
 
 
 def test_segment_classes_have_the_same_bits() -> None:

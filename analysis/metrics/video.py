@@ -1,4 +1,4 @@
-"""What a viewer sees of a video (workload `video`): frames that are complete in time, their delay, and a frozen picture.
+"""What a viewer sees of a video (workload `video`): frames in time, their delay, and a frozen picture.
 
 A frame is complete when all of its packets have arrived, and in time if that is before it is shown: the length of the
 jitter buffer after the transit of the fastest complete frame. It can be decoded if it and all frames before it, back to
@@ -21,8 +21,8 @@ DEFAULT_BUFFER_S, DEFAULT_KEY_FRAME_EVERY, DEFAULT_FRAMES_PER_S = 0.1, 60, 30.0
 def frames(flow: Flow) -> pl.DataFrame | None:
     """The frames in order: `frame`, `sent_s` of the first packet, `transit_s` to the last arrival, `in_time`, `shown`.
 
-    `transit_s` is null for frames that are incomplete. Frames after the last complete one may have been under way at the
-    end, and are left out. None for other workloads, or without a complete frame.
+    `transit_s` is null for frames that are incomplete. Frames after the last complete one may have been under way at
+    the end, and are left out. None for other workloads, or without a complete frame.
     """
     if flow.spec.kind != "video":
         return None

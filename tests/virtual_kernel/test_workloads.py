@@ -19,6 +19,7 @@ from tests.testbed.test_simulation import simulate
 #: One of each, on a line that none of them fills, so that what differs is the driver's doing.
 WORKLOADS: dict[str, dict[str, Any]] = {
     "probe": {"options": {"interval_s": 0.02}},
+    "icmp": {"kind": "probe", "options": {"interval_s": 0.02, "protocol": "icmp"}},
     "cbr": {"options": {"rate_bps": 50_000, "packet_bytes": 500}},
     "call": {"options": {"codec": "g729"}},
     "video": {"options": {"rate_bps": 300_000, "key_frame_every": 30}},
@@ -81,7 +82,7 @@ def test_both_begin_the_same_exchanges(kind: str, folders: dict[str, tuple[Path,
     assert late < (0.02 if kind == "fetch" else 0.1 if kind == "transactions" else 0.001)
 
 
-@pytest.mark.parametrize("kind", ["probe", "cbr", "call", "video"])
+@pytest.mark.parametrize("kind", ["probe", "icmp", "cbr", "call", "video"])
 def test_packets_take_as_long(kind: str, folders: dict[str, tuple[Path, Report]]) -> None:
     linux, sim = (table.filter(pl.col("sent_s") < 5.9) for table in recorded(folders, kind))
     assert linux["arrived_s"].null_count() == sim["arrived_s"].null_count() == 0
@@ -90,7 +91,7 @@ def test_packets_take_as_long(kind: str, folders: dict[str, tuple[Path, Report]]
     median = differences.median()
     assert isinstance(median, float)
     assert median < 0.0005
-    assert linux["returned_s"].null_count() == (0 if kind == "probe" else linux.height)
+    assert linux["returned_s"].null_count() == (0 if kind in ("probe", "icmp") else linux.height)
 
 
 def test_metrics_agree(folders: dict[str, tuple[Path, Report]]) -> None:
