@@ -28,8 +28,8 @@ _COLUMNS = {
 def read(folder: Path | None, flow: Flow) -> pl.DataFrame | None:
     """The exchanges of a flow, in order. None if the run did not record them.
 
-    Columns: `seq`, `frame` of packets of a video, `bytes`, and `sent_s`, `arrived_s`, `returned_s` since the run's start,
-    null for what never came.
+    Columns: `seq`, `frame` of packets of a video, `bytes`, and `sent_s`, `arrived_s`, `returned_s` since the run's
+    start, null for what never came.
     """
     path = None if folder is None else folder / FOLDER / f"{flow.name}.jsonl"
     if path is None or not path.is_file():

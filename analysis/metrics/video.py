@@ -67,7 +67,7 @@ def video_stalls(flow: Flow) -> float | None:
     found = frames(flow)
     if found is None:
         return None
-    stalls = (~found["shown"] & found["shown"].shift(1, fill_value=True)).sum()
+    stalls = int((~found["shown"] & found["shown"].shift(1, fill_value=True)).sum())
     frames_per_s = float(flow.spec.options.get("frames_per_s", DEFAULT_FRAMES_PER_S))
     return stalls / (found.height / frames_per_s / 60.0)
 

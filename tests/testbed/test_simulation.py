@@ -113,8 +113,15 @@ def test_tshark_reads_simulated_captures_without_complaint(tmp_path: Path) -> No
         {"name": "probe", "kind": "probe", "from": "a", "to": "b", "port": 5003, "ip": 6},
         {"name": "old-probe", "kind": "probe", "from": "a", "to": "b", "port": 5004},
         {"name": "ping", "kind": "probe", "from": "a", "to": "b", "port": 5005, "options": {"protocol": "icmp"}},
-        {"name": "ping-6", "kind": "probe", "from": "a", "to": "b", "port": 5006, "ip": 6,
-         "options": {"protocol": "icmp"}},
+        {
+            "name": "ping-6",
+            "kind": "probe",
+            "from": "a",
+            "to": "b",
+            "port": 5006,
+            "ip": 6,
+            "options": {"protocol": "icmp"},
+        },
     ]
     simulate(made, tmp_path)
     wrong = " || ".join(f"{protocol}.checksum.status == 0" for protocol in ("ip", "tcp", "udp", "icmp", "icmpv6"))
