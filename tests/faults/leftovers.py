@@ -162,8 +162,8 @@ def nothing_left(folder: Path) -> Iterator[dict[str, str]]:
     finally:
         ended.set()
         observer.join()
-    assert not watch.left(20.0)
-    assert not watch.folders()
+    left = watch.left(20.0) + watch.folders()
+    assert not left, "; ".join(left)
 
 
 def _namespace(pid: int | str) -> str:
