@@ -77,7 +77,7 @@ impl Video {
     }
 
     fn draw_frame_bytes(&mut self) -> u32 {
-        let mean = self.mean_bytes[usize::from(self.frame % self.key_frame_every != 0)];
+        let mean = self.mean_bytes[usize::from(!self.frame.is_multiple_of(self.key_frame_every))];
         let factor = 1.0 + self.variation * (2.0 * rng::uniform(&mut self.rng) - 1.0);
         ((mean * factor).round() as u32).max(1)
     }
