@@ -11,7 +11,7 @@ from testbed.exchanges import FOLDER
 from testbed.scenario import Flow
 
 #: Workloads of UDP packets.
-DATAGRAMS = frozenset({"call", "cbr", "probe"})
+DATAGRAMS = frozenset({"call", "cbr", "probe", "video"})
 #: Workloads whose packets the receiver returns, or whose requests it answers.
 ANSWERED = frozenset({"probe", "transactions"})
 #: Workloads of finite transfers, a connection each.
@@ -20,17 +20,36 @@ RECORDED = DATAGRAMS | ANSWERED | TRANSFERS
 #: Headers of IP and UDP in bytes, by the version of IP.
 UDP_HEADERS = {4: 28, 6: 48}
 _COLUMNS = {
-    "seq": pl.Int64, "bytes": pl.Int64, "sent_ns": pl.Int64, "arrived_ns": pl.Int64, "returned_ns": pl.Int64,
+    "seq": pl.Int64, "frame": pl.Int64, "bytes": pl.Int64, "sent_ns": pl.Int64, "arrived_ns": pl.Int64,
+    "returned_ns": pl.Int64,
 }  # fmt: skip
 
 
 def read(folder: Path | None, flow: Flow) -> pl.DataFrame | None:
-    """The exchanges of a flow, in order: `seq`, `bytes`, and `sent_s`, `arrived_s`, `returned_s` since the run's start,
-    null for what never came. None if the run did not record them.
+    """The exchanges of a flow, in order. None if the run did not record them.
+
+    Columns: `seq`, `frame` of packets of a video, `bytes`, and `sent_s`, `arrived_s`, `returned_s` since the run's
+    start, null for what never came.
     """
     path = None if folder is None else folder / FOLDER / f"{flow.name}.jsonl"
     if path is None or not path.is_file():
         return None
     rows = read_records(path, _COLUMNS)
     times = [(pl.col(f"{name}_ns") / 1e9).alias(f"{name}_s") for name in ("sent", "arrived", "returned")]
-    return rows.select("seq", "bytes", *times)
+    return rows.select("seq", "frame", "bytes", *times)
+
+
+def play_out_s(transits: pl.Series, buffer_s: float) -> float:
+    """Time in s from sending a frame to playing it: the transit of the fastest one and the jitter buffer's length.
+
+    Args:
+        transits: times from sending to arrival of the frames that arrived, in s; at least one.
+        buffer_s: length of the buffer.
+    """
+    return float(transits.min()) + buffer_s  # type: ignore[arg-type]
+
+
+def in_time(play_out_after_s: float) -> pl.Expr:
+    """Whether a frame with this `transit_s` can be played; false if it never arrived."""
+    # A float's last digit must not make the fastest frame of an empty buffer late.
+    return (pl.col("transit_s") <= play_out_after_s + 1e-9).fill_null(value=False)

@@ -17,16 +17,26 @@ def orient(folder: Path) -> None:
         # Where acks alone were captured, they tell.
         return pl.max_horizontal(f"{side}_payload_bytes", f"{side}_acked_bytes")
 
-    turn(folder, data("server") > data("client"))
+    # Without a handshake the reader's client is only the side that the capture shows first. Kernels take the ports of
+    # clients from the upper range, so the lower port is the one that listens (Wireshark's rule).
+    lower = pl.min_horizontal("client_port", "server_port")
+    listening = pl.when(pl.col("handshake") == 1).then(pl.col("server_port")).otherwise(lower)
+    turn(folder, data("server") > data("client"), listening)
 
 
-def turn(folder: Path, reversed_: pl.Expr) -> None:
+def turn(folder: Path, reversed_: pl.Expr, listening: pl.Expr) -> None:
     """Lets direction 0 be that from the server, in connections of which `reversed_` is true.
 
-    The columns `client` and `server` of the connections change places with it; `opened_by_server` says where they did.
+    The columns `client` and `server` of the connections change places with it. `opened_by_server` is true where they
+    did. `listening_port` is the port that the connection was opened to, whichever end has it.
+
+    Args:
+        folder: of connections.parquet and segments.parquet.
+        reversed_: over the connections as the reader wrote them.
+        listening: the port that was opened, over the same.
     """
     path = folder / "connections.parquet"
-    connections = pl.read_parquet(path)
+    connections = pl.read_parquet(path).with_columns(listening.alias("listening_port"))
 
     turned = connections.with_columns(reversed_.alias("opened_by_server"))
     swapped = []
@@ -48,18 +58,20 @@ def turn(folder: Path, reversed_: pl.Expr) -> None:
 
 
 def flows(connections: pl.DataFrame) -> pl.DataFrame:
-    """One row for every direction of data between a client and a server's port, the largest first.
+    """One row for every sender, receiver and port that was opened at either of them, the largest first.
 
     Args:
         connections: connections.parquet, after `orient`.
     """
+    flow = ["client", "server", "listening_port"]
+    sent = pl.max_horizontal("client_payload_bytes", "client_acked_bytes")
     return (
-        connections.group_by("client", "server", "server_port")
-        .agg(
-            pl.col("first_ns").min(), pl.col("last_ns").max(),
-            pl.max_horizontal(pl.col("client_payload_bytes").max(), pl.col("client_acked_bytes").max()).alias("bytes"),
-        )
+        # Several captures show the same connections, and one of them may lack some.
+        connections.group_by("file", *flow)
+        .agg(pl.col("first_ns").min(), pl.col("last_ns").max(), sent.sum().alias("bytes"))
+        .group_by(flow)
+        .agg(pl.col("first_ns").min(), pl.col("last_ns").max(), pl.col("bytes").max())
         # What was seen at one instant only has no rate: a single packet, whole or damaged.
         .filter((pl.col("bytes") > 0) & (pl.col("last_ns") > pl.col("first_ns")))
-        .sort(["bytes", "first_ns", "client", "server_port"], descending=[True, False, False, False])
-    )  # fmt: skip
+        .sort(["bytes", "first_ns", *flow], descending=[True, False, False, False, False])
+    )

@@ -32,7 +32,7 @@ from testbed.report import CaptureReport, InterfaceReport, Report
 from testbed.scenario import Flow, Node, Scenario
 
 #: Part of a run's identity: raise it when the same captures come to give other results.
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,8 @@ def _describe(
     last_ns = max(file["last_ns"] for file in summary["files"] if file["last_ns"] is not None)
     workload = tuple(
         Flow.model_validate({
-            "name": f"{_host(row['client'])}-{_host(row['server'])}:{row['server_port']}",
-            "kind": "bulk", "from": row["client"], "to": row["server"], "port": row["server_port"],
+            "name": f"{_host(row['client'])}-{_host(row['server'])}:{row['listening_port']}",
+            "kind": "bulk", "from": row["client"], "to": row["server"], "port": row["listening_port"],
             "start_s": (row["first_ns"] - first_ns) / 1e9,
             # Just after its last segment.
             "stop_s": (row["last_ns"] - first_ns + 1000) / 1e9,

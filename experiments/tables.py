@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Metrics of a campaign's table, in this order.
 COLUMNS = (
     "throughput", "goodput", "retransmissions", "latency_p50", "latency_p95", "latency_p99", "responsiveness",
-    "delay_forward", "delay_reverse", "jitter", "packet_loss", "call_quality", "flow_completion_p50",
+    "delay_forward", "delay_reverse", "jitter", "packet_loss", "call_quality", "video_frozen", "flow_completion_p50",
     "flow_completion_p95", "completion_time", "direction_fairness",
 )  # fmt: skip
 #: Column titles that are shorter than the metric's.

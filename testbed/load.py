@@ -57,6 +57,11 @@ def source_rate_bps(flow: Flow) -> float | None:
     if flow.kind == "call":
         # Speech of at most 64 kbit/s, and 40 bytes of headers for each frame; 60 over IPv6.
         return 64_000 + 8 * (60 if flow.ip == 6 else 40) / float(options.get("frame_s", 0.02))
+    if flow.kind == "video":
+        # The last packet of a frame may hold little: one packet more for each frame.
+        headers, longest = (60 if flow.ip == 6 else 40), float(options.get("packet_bytes", 1200))
+        rate_bps, frames_per_s = float(options.get("rate_bps", 1.5e6)), float(options.get("frames_per_s", 30))
+        return rate_bps * longest / (longest - headers) + 8 * headers * frames_per_s
     return None
 
 

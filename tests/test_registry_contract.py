@@ -14,9 +14,13 @@ import pytest
 
 import testbed.report
 import testbed.scenario
+from analysis import exchanges
 from analysis.captures import segments
-from analysis.metrics import calls
+from analysis.metrics import calls, video
+from experiments.language import registry as registry_
 from testbed import node_binary
+from testbed.load import source_rate_bps
+from testbed.scenario import Flow
 
 Json = dict[str, Any]
 
@@ -134,6 +138,28 @@ def test_calls_are_rated_with_the_defaults_and_codecs_that_loads_use() -> None:
     assert options["frame_s"]["default"] == calls.DEFAULT_FRAME_S
     assert options["buffer_s"]["default"] == calls.DEFAULT_BUFFER_S
     assert sorted(options["codec"]["choices"]) == sorted(calls.CODECS)
+
+
+def test_videos_are_measured_with_the_defaults_that_loads_use() -> None:
+    defaults = {name: option["default"] for name, option in workload_options("video").items()}
+    assert defaults["buffer_s"] == video.DEFAULT_BUFFER_S
+    assert defaults["key_frame_every"] == video.DEFAULT_KEY_FRAME_EVERY
+    assert defaults["frames_per_s"] == video.DEFAULT_FRAMES_PER_S
+    flow = Flow.model_validate({"name": "v", "kind": "video", "from": "a", "to": "b", "port": 1})
+    headers = 40
+    packets_per_s = defaults["rate_bps"] / 8 / (defaults["packet_bytes"] - headers) + defaults["frames_per_s"]
+    assert source_rate_bps(flow) == pytest.approx(defaults["rate_bps"] + packets_per_s * 8 * headers)
+
+
+def test_packets_have_room_as_both_languages_check_it() -> None:
+    limits = registry_.packet_limits()
+    assert limits.datagram_headers == exchanges.UDP_HEADERS
+    assert limits.stack_least[6] - limits.stack_least[4] == 20
+    # The range of the option is that of the version with the shorter header.
+    (stack,) = [entry for entry in registry()["stacks"] if entry["name"] == "sack"]
+    (packet,) = [param for param in stack["params"] if param["name"] == "packet_bytes"]
+    assert packet["min"] == limits.stack_least[4]
+    assert workload_options("probe")["packet_bytes"]["min"] == limits.numbered_least == limits.datagram_headers[6] + 8
 
 
 def test_segment_classes_have_the_same_bits() -> None:

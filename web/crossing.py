@@ -17,6 +17,10 @@ from web import tables
 
 #: Packets of one answer.
 MOST = 4000
+#: What identifies a segment's connection.
+ENDS = ("client", "client_port", "server", "server_port")
+#: Columns of a segment that are equal at both ends of the link.
+KEY = slice(1, len(ENDS) + 5)
 COLUMNS = ("dir", "seq", "ack", "payload", "ip_len", "class")
 #: Names that topologies give their link under study, in order of preference.
 STUDIED = ("bottleneck", "air", "line")
@@ -81,14 +85,14 @@ def crossing(folder: Path, run: RunRow, from_s: float, to_s: float) -> Crossing 
     left = _side(run.documents.scenario, link)
     ends = _hosts(run)
     workload = run.documents.scenario.workload
-    ports = {flow.port: number for number, flow in enumerate(workload)}
+    numbers = {(flow.from_, flow.port): number for number, flow in enumerate(workload)}
     packets: list[Packet] = []
     for direction, (entry, exit_) in enumerate(((near, far), (far, near))):
         side = link.direction(DIRECTIONS[direction])
         going = _going(entry, left, ends, direction, from_s - slack_s, to_s + slack_s)
         coming = _going(exit_, left, ends, direction, from_s - slack_s, to_s + slack_s)
         arrived = _arrivals(going, coming, slack_s)
-        for number, (t_s, *key, ip_len, again, data) in enumerate(going.iter_rows()):
+        for number, (t_s, *key, ip_len, again, data, port) in enumerate(going.iter_rows()):
             out_s = arrived.get(number)
             # Transmissions after the period are read as well: their arrivals must not count for earlier copies.
             if t_s > to_s or (out_s if out_s is not None else t_s) < from_s:
@@ -97,9 +101,8 @@ def crossing(folder: Path, run: RunRow, from_s: float, to_s: float) -> Crossing 
             leaves_s = max(t_s, out_s - on_air_s) if out_s is not None else t_s
             kind = 2 if again else 0 if data else 1
             arrives_s = None if out_s is None else round(out_s, 6)
-            packets.append(
-                (round(t_s, 6), round(leaves_s, 6), arrives_s, direction, ip_len, kind, ports.get(key[1], 0))
-            )
+            flow = numbers.get((ends.get(key[0], ""), port), 0)
+            packets.append((round(t_s, 6), round(leaves_s, 6), arrives_s, direction, ip_len, kind, flow))
     packets.sort(key=lambda item: item[0])
     return Crossing(
         link=link.name, ends=list(link.ends), flows=[flow.name for flow in workload],
@@ -119,10 +122,10 @@ def _arrivals(going: pl.DataFrame, coming: pl.DataFrame, slack_s: float) -> dict
     """
     sendings: dict[tuple[object, ...], list[tuple[float, int]]] = {}
     for number, row in enumerate(going.iter_rows()):
-        sendings.setdefault(row[1:7], []).append((row[0], number))
+        sendings.setdefault(row[KEY], []).append((row[0], number))
     arrivals: dict[int, float] = {}
     for row in reversed(list(coming.iter_rows())):
-        copies = sendings.get(row[1:7], [])
+        copies = sendings.get(row[KEY], [])
         del copies[bisect_right(copies, row[0], key=lambda item: item[0]) :]
         if copies and row[0] - copies[-1][0] <= slack_s:
             arrivals[copies.pop()[1]] = row[0]
@@ -135,14 +138,14 @@ def _going(
     """Segments in one direction of the link, with the columns that identify each at both ends."""
     t_s = (pl.col("time_ns") - data.t0_epoch_ns) / 1e9
     rows = data.segments.filter((t_s >= from_s) & (t_s <= to_s)).with_columns(t_s.alias("t_s"))
-    named = rows.join(data.connections.select("conn", "file", "client", "server", "server_port"), on=["conn", "file"])
+    named = rows.join(data.connections.select("conn", "file", *ENDS, "listening_port"), on=["conn", "file"])
     on_left = pl.col("client").replace_strict({address: node in left for address, node in ends.items()}, default=True)
     # The client's packets are `dir` 0; they go forward if the client is on the near side.
     forward = pl.when(pl.col("dir") == 0).then(on_left).otherwise(~on_left)
     chosen = named.filter(forward if direction == 0 else ~forward).sort("t_s", maintain_order=True)
     return chosen.select(
-        "t_s", "client", "server_port", "dir", "seq", "ack", "payload", "ip_len",
-        is_a(RETRANSMISSION).alias("again"), is_a(DATA).alias("data"),
+        "t_s", *ENDS, "dir", "seq", "ack", "payload", "ip_len",
+        is_a(RETRANSMISSION).alias("again"), is_a(DATA).alias("data"), "listening_port",
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import polars as pl
 from cachetools import LRUCache
 
-from analysis.captures import CapturedFlow, MissingCapture, RunData
+from analysis.captures import CapturedFlow, MissingCapture, RunData, read_connections
 from analysis.store.rows import RunRow
 from testbed.report import InterfaceReport
 
@@ -246,7 +246,7 @@ def without_segments(folder: Path, run: RunRow) -> RunData:
     def make() -> RunData:
         try:
             summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-            connections = pl.read_parquet(folder / "connections.parquet")
+            connections = read_connections(folder)
         except OSError:
             raise MissingCapture("this run kept no captures") from None
         return RunData(

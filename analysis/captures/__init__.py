@@ -22,10 +22,10 @@ from analysis.captures.segments import (
     is_a,
     step_mean,
 )
-from analysis.captures.tables import MissingCapture
+from analysis.captures.tables import MissingCapture, read_connections
 
 __all__ = [
     "BAD_CHECKSUM", "DATA", "DUPLICATE_ACK", "FAST_RETRANSMISSION", "KEEP_ALIVE", "NEW", "OUT_OF_ORDER", "PURE_ACK",
     "RETRANSMISSION", "SACK", "SPURIOUS", "TIMEOUT", "WINDOW_UPDATE", "ZERO_WINDOW", "CapturedFlow", "CapturedLine",
-    "MissingCapture", "RunData", "class_labels", "is_a", "run_of", "step_mean",
+    "MissingCapture", "RunData", "class_labels", "is_a", "read_connections", "run_of", "step_mean",
 ]  # fmt: skip

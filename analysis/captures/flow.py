@@ -53,22 +53,20 @@ class CapturedFlow(Flow):
     def connections(self) -> pl.DataFrame:
         """The flow's rows of connections.parquet, wherever captured, with `stream`.
 
-        A connection has the same `stream` in every capture: its place among those of its client port, in order of time.
+        A connection has the same `stream` in every capture: its place in time among those of its two ports.
         """
         addresses = self.tables.addresses
-        # The receiver's program may have opened them (found_flows.turn): the flow's port is the sender's then.
-        turned = self.spec.command is not None and self.spec.command.client_at == "to"
-        port, other = ("client_port", "server_port") if turned else ("server_port", "client_port")
         rows = self.tables.connections.filter(
             pl.col("client").is_in(addresses.get(self.sender, []))
             & pl.col("server").is_in(addresses.get(self.receiver, []))
-            & (pl.col(port) == self.spec.port)
+            & (pl.col("listening_port") == self.spec.port)
         ).sort("file", "first_ns", maintain_order=True)
-        nth = pl.int_range(pl.len()).over("file", "client", other, "server")
+        ends = ["client", "client_port", "server", "server_port"]
+        nth = pl.int_range(pl.len()).over("file", *ends)
         keys = rows.with_columns(nth.alias("nth"))
-        ranked = keys.group_by("client", other, "server", "nth").agg(pl.col("first_ns").min())
-        ranked = ranked.sort("first_ns", "client", other, "nth").with_row_index("stream").drop("first_ns")
-        return keys.join(ranked, on=["client", other, "server", "nth"], maintain_order="left").drop("nth")
+        ranked = keys.group_by(*ends, "nth").agg(pl.col("first_ns").min())
+        ranked = ranked.sort("first_ns", *ends, "nth").with_row_index("stream").drop("first_ns")
+        return keys.join(ranked, on=[*ends, "nth"], maintain_order="left").drop("nth")
 
     def _segments(self, node: str) -> pl.DataFrame:
         captured = [interface.interface for interface in self.tables.interfaces if interface.node == node]

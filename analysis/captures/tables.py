@@ -23,6 +23,15 @@ class MissingCapture(Unmeasured):
     """A metric needs a capture, or telemetry, that the run does not have."""
 
 
+def read_connections(folder: Path) -> pl.DataFrame:
+    """connections.parquet of a run's folder, always with `listening_port`."""
+    connections = pl.read_parquet(folder / "connections.parquet")
+    if "listening_port" in connections.columns:
+        return connections
+    # Their flows were declared, not found (experiments.found_flows): the clients opened them.
+    return connections.with_columns(pl.col("server_port").alias("listening_port"))
+
+
 @dataclass(frozen=True)
 class Tables:
     """A run's tables. Times are seconds since the run's start; "at" an interface means in its capture."""
@@ -32,6 +41,7 @@ class Tables:
     interfaces: Sequence[InterfaceReport]
     t0_epoch_ns: int
     segments: pl.DataFrame
+    #: With `listening_port`, the port that was opened at either end.
     connections: pl.DataFrame
     #: Capture label (the interface's name) to file number.
     files: Mapping[str, int]
@@ -49,7 +59,7 @@ class Tables:
             interfaces=report.interfaces,
             t0_epoch_ns=report.t0_epoch_ns,
             segments=pl.read_parquet(folder / "segments.parquet"),
-            connections=pl.read_parquet(folder / "connections.parquet"),
+            connections=read_connections(folder),
             files={file["label"]: file["file"] for file in summary["files"]},
             counters=report.driver.links,
             folder=folder,

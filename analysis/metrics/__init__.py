@@ -71,6 +71,15 @@ from analysis.metrics.calls import (
     call_rating,
 )  # isort: split
 
+from analysis.metrics.video import (
+    video_frame_delay_p50,
+    video_frame_delay_p95,
+    video_frame_delay_p99,
+    video_frames_in_time,
+    video_frozen,
+    video_stalls,
+)  # isort: split
+
 from analysis.metrics.completion import completion_time, mean_completion_time  # isort: split
 
 from analysis.metrics.fairness import direction_fairness, fairness_index, jain  # isort: split
@@ -173,4 +182,6 @@ __all__ = [
     "throughput_over_time", "throughput_sd", "throughput_spread",
     "throughput_variation", "throughput_while", "timeouts", "transaction_rate", "transfers_unfinished", "upswing",
     "utilisation", "utilisation_over_time", "utilisation_tcp", "utility", "utility_settling_time",
+    "video_frame_delay_p50", "video_frame_delay_p95", "video_frame_delay_p99", "video_frames_in_time", "video_frozen",
+    "video_stalls",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from analysis.estimates import Bounds
+from analysis.exchanges import in_time, play_out_s
 from analysis.metrics.registry import metric
 from analysis.runs import Flow
 
@@ -61,12 +62,11 @@ def played(flow: Flow) -> Played | None:
         return None
     options = flow.spec.options
     codec = CODECS[str(options.get("codec", "g711"))]
-    waits_s = float(came["transit_s"].min()) + float(options.get("buffer_s", DEFAULT_BUFFER_S))  # type: ignore[arg-type]
+    waits_s = play_out_s(came["transit_s"], float(options.get("buffer_s", DEFAULT_BUFFER_S)))
     sent = frames.filter(pl.col("sent_s") <= came["sent_s"].max()).height
-    # A float's last digit must not make the fastest frame of an empty buffer late.
-    in_time = came.filter(pl.col("transit_s") <= waits_s + 1e-9).height
+    played_frames = came.filter(in_time(waits_s)).height
     frame_s = float(options.get("frame_s", DEFAULT_FRAME_S))
-    return Played(codec, frame_s + codec.ahead_s + waits_s, 1.0 - in_time / sent)
+    return Played(codec, frame_s + codec.ahead_s + waits_s, 1.0 - played_frames / sent)
 
 
 def rating(codec: Codec, delay_s: float, lost: float) -> float:

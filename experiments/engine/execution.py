@@ -243,7 +243,7 @@ def _orient(folder: Path, scenario: Scenario, report: Report) -> None:
         if flow.command is not None and flow.command.client_at == "to"
     ]
     if opened:
-        found_flows.turn(folder, pl.any_horizontal(opened))
+        found_flows.turn(folder, pl.any_horizontal(opened), pl.col("server_port"))
 
 
 def lines_key(scenario: Scenario) -> str:

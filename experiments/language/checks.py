@@ -25,15 +25,6 @@ from testbed.scenario import DirectionSpec, LinkSpec, Named, Node, NodeKind
 #: Name of the links' telemetry. The telemetry of a flow has the name of the flow.
 LINKS = "links"
 
-#: Least packet of a workload over UDP on real packets: headers of IPv6 and UDP, and the number.
-LEAST_NUMBERED_BYTES = 56
-
-#: Least packet of a research stack over IPv6: both headers, 40 bytes of options and 8 of data (Config::fits in Rust).
-LEAST_PACKET_BYTES_V6 = 108
-
-#: Headers of IPv6 and UDP.
-HEADERS_V6 = 48
-
 #: Characters of JSON in one question to the node binary, beyond which it is asked.
 MOST_ASKED = 1_000_000
 
@@ -353,6 +344,7 @@ def _of_flows(campaign: Campaign, hosts: Sequence[str]) -> Iterator[Finding]:
 def _of_ip(campaign: Campaign) -> Iterator[Finding]:
     """Flows over IPv6 where there is none, or whose packets have no room for its header."""
     node_stacks = {node.name: node.stack for node in campaign.network.nodes}
+    limits = registry.packet_limits()
     for number, flow in enumerate(campaign.workload):
         if (campaign.ip if flow.ip is None else flow.ip) == 4:
             continue
@@ -370,18 +362,18 @@ def _of_ip(campaign: Campaign) -> Iterator[Finding]:
         for end in (flow.from_, flow.to):
             stack = flow.stack or node_stacks.get(end) or campaign.stack
             bytes_ = stack.options.get("packet_bytes")
-            if bytes_ is not None and not is_kernel_stack(stack.name) and bytes_ < LEAST_PACKET_BYTES_V6:
+            if bytes_ is not None and not is_kernel_stack(stack.name) and bytes_ < limits.stack_least[6]:
                 yield (
                     field,
                     f"packets of {bytes_:g} B (stack {stack.name}, 'packet') have no room for IPv6's header and data; "
-                    f"they need at least {LEAST_PACKET_BYTES_V6} B",
+                    f"they need at least {limits.stack_least[6]} B",
                 )
                 break
         bytes_ = flow.options.get("packet_bytes")
-        if bytes_ is not None and bytes_ <= HEADERS_V6:
+        if bytes_ is not None and bytes_ <= limits.datagram_headers[6]:
             yield (
                 ("workload", number, "options", "packet"),
-                f"must be more than {HEADERS_V6} B over IPv6, the headers of IPv6 and UDP",
+                f"must be more than {limits.datagram_headers[6]} B over IPv6, the headers of IPv6 and UDP",
             )
 
 
@@ -401,11 +393,11 @@ def _of_application(campaign: Campaign, number: int) -> Iterator[Finding]:
                 f"of the kernel's stacks: {kernels}",
             )
             return
-    packet_bytes = flow.options.get("packet_bytes", LEAST_NUMBERED_BYTES)
-    if flow.kind == "cbr" and packet_bytes < LEAST_NUMBERED_BYTES:
+    least_bytes = registry.packet_limits().numbered_least
+    if flow.kind == "cbr" and flow.options.get("packet_bytes", least_bytes) < least_bytes:
         yield (
             ("workload", number, "options", "packet"),
-            f"must be at least {LEAST_NUMBERED_BYTES} B on real packets, because their payload "
+            f"must be at least {least_bytes} B on real packets, because their payload "
             "has the packet's number in 8 bytes",
         )
 

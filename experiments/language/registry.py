@@ -227,9 +227,39 @@ _PYTHON_ENTRIES = (
 
 
 @cache
+def _declared() -> dict[str, Any]:
+    """What Rust declares."""
+    declared: dict[str, Any] = node_binary.call("registry")
+    return declared
+
+
+@dataclass(frozen=True)
+class PacketLimits:
+    """Lengths of packets in bytes, headers included; those of IP by its version."""
+
+    #: Least packet with which a research stack can send data.
+    stack_least: Mapping[int, int]
+    #: Headers of a packet without a connection: IP, and UDP or ICMP echo.
+    datagram_headers: Mapping[int, int]
+    #: Least packet without a connection on real packets, whose payload has its number.
+    numbered_least: int
+
+
+@cache
+def packet_limits() -> PacketLimits:
+    """The limits that Rust declares."""
+    limits = _declared()["packet_limits"]
+    by_version = {
+        name: {int(version): bytes_ for version, bytes_ in limits[name].items()}
+        for name in ("stack_least", "datagram_headers")
+    }
+    return PacketLimits(**by_version, numbered_least=limits["numbered_least"])
+
+
+@cache
 def entries() -> tuple[Entry, ...]:
     """Every mechanism."""
-    declared = node_binary.call("registry")
+    declared = _declared()
     keys = ("policies", "links", "directions", "error_models", "middleboxes", "stacks")
     entries_ = [_entry(raw) for key in keys for raw in declared[key]]
     entries_ += [_entry(raw, REAL_PACKETS if raw["name"] == "command" else ()) for raw in declared["workloads"]]

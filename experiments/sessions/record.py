@@ -147,7 +147,7 @@ def _nodes(plan: SessionPlan, report: Report) -> Callable[[str], str | None]:
 def _flows(
     nodes: Callable[[str], str | None], report: Report, folder: Path
 ) -> tuple[Report, list[Flow], int]:  # fmt: skip
-    """Flows between nodes, each with all connections to one port. The report names the nodes of further addresses."""
+    """Flows between nodes, one for each listening port of either. The report names the nodes of further addresses."""
     connections = pl.read_parquet(folder / "connections.parquet")
     addresses = {address for column in ("client", "server") for address in connections[column].unique()}
     node_of = {address: node for address in addresses if (node := nodes(address)) is not None}
@@ -164,8 +164,8 @@ def _flows(
     zero_ns = report.t0_epoch_ns
     flows = [
         Flow.model_validate({
-            "name": f"{row['client']}-{row['server']}:{row['server_port']}",
-            "kind": "bulk", "from": row["client"], "to": row["server"], "port": row["server_port"],
+            "name": f"{row['client']}-{row['server']}:{row['listening_port']}",
+            "kind": "bulk", "from": row["client"], "to": row["server"], "port": row["listening_port"],
             "start_s": max((row["first_ns"] - zero_ns) / 1e9, 0.0),
             # Just after its last segment.
             "stop_s": max((row["last_ns"] - zero_ns + 1000) / 1e9, 1e-6),

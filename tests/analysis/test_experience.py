@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from analysis import exchanges
-from analysis.metrics import calls, latency, transfers
+from analysis.metrics import calls, latency, transfers, video
 from analysis.runs import Flow, Unmeasured
 from experiments.language import registry
 from testbed.scenario import Flow as FlowSpec
@@ -24,11 +24,12 @@ Recorded.__abstractmethods__ = frozenset()
 
 
 def flow(folder: Path, kind: str, rows: list[tuple[float, float | None, float | None]], **fields: Any) -> Flow:
-    """A flow with these exchanges: sent, arrived, returned, in s. `sizes`: their bytes."""
+    """A flow with these exchanges: sent, arrived, returned, in s. `sizes`: their bytes. `frames`: of a video."""
     sizes = fields.pop("sizes", [100] * len(rows))
+    of_frames = fields.pop("frames", None)
     lines = [
         {
-            "seq": seq, "bytes": size,
+            "seq": seq, "bytes": size, **({} if of_frames is None else {"frame": of_frames[seq]}),
             **{f"{name}_ns": None if at is None else round(at * 1e9)
                for name, at in zip(("sent", "arrived", "returned"), row, strict=True)},
         }
@@ -141,3 +142,54 @@ def test_a_late_frame_is_lost(tmp_path: Path) -> None:
     rating = calls.call_rating(call)
     assert rating is not None
     assert rating == pytest.approx(93.2 - calls.delay_impairment(0.11) - 95 * 40 / (40 + 25.1))
+
+
+#: Arrivals of the packets of eight frames, 100 ms apart, a key frame every fifth. The buffer is 50 ms.
+FRAMES: dict[int, list[float | None]] = {
+    0: [0.02, 0.04],
+    1: [0.13],
+    # The last packet is 81 ms under way: the fastest frame takes 30 ms, so it comes 1 ms late.
+    2: [0.23, 0.281],
+    # It needs frame 2.
+    3: [0.33],
+    4: [None, 0.43],
+    # A key frame needs none of the others.
+    5: [0.52, 0.55],
+    6: [0.63],
+    7: [0.73, None],
+}
+
+
+def video_flow(folder: Path, frames: dict[int, list[float | None]], **fields: Any) -> Flow:
+    rows = [(frame * 0.1, at, None) for frame, arrivals in frames.items() for at in arrivals]
+    of_frames = [frame for frame, arrivals in frames.items() for _ in arrivals]
+    options: dict[str, Any] = {"frames_per_s": 10, "key_frame_every": 5, "buffer_s": 0.05}
+    return flow(folder, "video", rows, frames=of_frames, **options, **fields)
+
+
+def test_a_picture_stays_until_the_next_key_frame(tmp_path: Path) -> None:
+    made = video_flow(tmp_path, FRAMES)
+    found = video.frames(made)
+    assert found is not None
+    # The eighth may be under way.
+    assert found["in_time"].to_list() == [True, True, False, True, False, True, True]
+    assert found["shown"].to_list() == [True, True, False, False, False, True, True]
+    assert video.video_frames_in_time(made) == pytest.approx(5 / 7)
+    assert video.video_frozen(made) == pytest.approx(3 / 7)
+    # Once in 0.7 s.
+    assert video.video_stalls(made) == pytest.approx(60 / 0.7)
+
+
+def test_the_delay_of_a_frame_is_that_of_its_last_packet(tmp_path: Path) -> None:
+    made = video_flow(tmp_path, FRAMES)
+    # 40, 30, 81, 30, 50 and 30 ms.
+    assert video.video_frame_delay_p50(made) == pytest.approx(0.035)
+    assert video.video_frame_delay_p95(made) == pytest.approx(0.050 + 0.75 * 0.031)
+    assert video.video_frame_delay_p99(made) == pytest.approx(0.050 + 0.95 * 0.031)
+
+
+def test_a_video_without_a_whole_frame_has_no_quality(tmp_path: Path) -> None:
+    made = video_flow(tmp_path, {0: [0.01, None], 1: [None]})
+    assert video.video_frames_in_time(made) is video.video_frozen(made) is video.video_stalls(made) is None
+    assert video.video_frame_delay_p50(made) is None
+    assert video.video_frozen(flow(tmp_path, "call", [(0, 0.1, None)])) is None

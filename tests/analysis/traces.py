@@ -113,7 +113,7 @@ class Trace:
             (folder / "telemetry" / "links.jsonl").write_text(telemetry)
         connections = [
             {"file": key[0], "conn": conn, "client": key[1], "client_port": key[3], "server": key[2],
-             "server_port": key[4], "first_ns": first, "last_ns": first}
+             "server_port": key[4], "listening_port": key[4], "first_ns": first, "last_ns": first}
             for (key, conn), first in zip(self._connections.items(), self._firsts, strict=True)
         ]  # fmt: skip
         return RunData(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +12,7 @@ import pytest
 
 from analysis.store import Store
 from testbed import node_binary
-from tests.emulated.processes import marked
-from tests.waiting import wait_until
+from tests.faults.leftovers import nothing_left
 
 pytestmark = pytest.mark.emulated
 
@@ -42,18 +40,14 @@ FETCH = '[curl, -sSf, -o, /dev/null, "http://{server}:{port}/bytes/100000/x"]'
 
 
 def campaign(results: Path, file: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
-    mark = f"programs-{results.name}"
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "experiments", "run", str(file), "--results", str(results), "--tries", "1", "--jobs",
-            "1",
-            "--set", LATE, *(word for override in overrides for word in ("--set", override)),
-        ],
-        capture_output=True, text=True, check=False, timeout=300, cwd=node_binary.ROOT,
-        env={**os.environ, "BACKCHANNEL_TEST_MARK": mark},
-    )  # fmt: skip
-    wait_until(lambda: not marked(mark), "the end of the campaign's processes", 20)
-    return done
+    with nothing_left(results.parent / f"{results.name}-watched") as environment:
+        return subprocess.run(
+            [
+                sys.executable, "-m", "experiments", "run", str(file), "--results", str(results), "--tries", "1",
+                "--jobs", "1", "--set", LATE, *(word for override in overrides for word in ("--set", override)),
+            ],
+            capture_output=True, text=True, check=False, timeout=300, cwd=node_binary.ROOT, env=environment,
+        )  # fmt: skip
 
 
 def values_of(results: Path) -> tuple[dict[tuple[str, str], float], Path]:

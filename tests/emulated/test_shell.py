@@ -15,6 +15,7 @@ import pytest
 from analysis.store import Store
 from testbed import node_binary
 from tests.emulated.processes import marked
+from tests.faults.leftovers import nothing_left
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.emulated
@@ -32,13 +33,11 @@ def environment(mark: str) -> dict[str, str]:
 
 
 def session(results: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    mark = f"shell-{results.name}"
-    done = subprocess.run(
-        words(results, *LINE, *more), capture_output=True, text=True, check=False, timeout=120,
-        cwd=node_binary.ROOT, env=environment(mark),
-    )  # fmt: skip
-    wait_until(lambda: not marked(mark), "the end of the session's processes", 20)
-    return done
+    with nothing_left(results / "watched") as environment_:
+        return subprocess.run(
+            words(results, *LINE, *more), capture_output=True, text=True, check=False, timeout=120,
+            cwd=node_binary.ROOT, env=environment_,
+        )  # fmt: skip
 
 
 def run_of(results: Path) -> tuple[Any, Path]:

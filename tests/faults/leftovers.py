@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -138,6 +139,31 @@ class Watch:
 
     def _is_ours(self, name: str) -> bool:
         return str(self._folder) in name or "backchannel" in name
+
+
+@contextmanager
+def nothing_left(folder: Path) -> Iterator[dict[str, str]]:
+    """Fails after the block if the commands that it started with the environment that it gets have left anything.
+
+    Args:
+        folder: for their temporary directory.
+    """
+    watch, ended = Watch(folder), threading.Event()
+
+    def observe() -> None:
+        # Namespaces can only be found while a command lives in them.
+        while not ended.wait(0.05):
+            watch.processes()
+
+    observer = threading.Thread(target=observe)
+    observer.start()
+    try:
+        yield watch.environment
+    finally:
+        ended.set()
+        observer.join()
+    left = watch.left(20.0) + watch.folders()
+    assert not left, "; ".join(left)
 
 
 def _namespace(pid: int | str) -> str:

@@ -17,6 +17,7 @@ from testbed.report import ProblemKind, Report
 from testbed.scenario import Scenario
 from tests.conftest import two_hosts
 from tests.emulated.processes import marked
+from tests.faults.leftovers import nothing_left
 from tests.waiting import wait_until
 
 
@@ -31,9 +32,11 @@ def words(folder: Path, program: list[str], *options: str, limit: int = 1000) ->
 
 def run(folder: Path, program: list[str], *options: str, limit: int = 1000) -> tuple[dict[str, Any], str]:
     """Its report, empty after a failure, and its standard error. Nothing of the program is left."""
-    done = subprocess.run(
-        words(folder, program, *options, limit=limit), capture_output=True, text=True, check=False, timeout=60
-    )
+    with nothing_left(folder / "watched") as environment:
+        done = subprocess.run(
+            words(folder, program, *options, limit=limit), capture_output=True, text=True, check=False, timeout=60,
+            env=environment,
+        )  # fmt: skip
     assert not marked(f"MARK=program-{folder.name}")
     return (json.loads(done.stdout) if done.returncode == 0 else {}), done.stderr
 

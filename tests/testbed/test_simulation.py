@@ -112,11 +112,21 @@ def test_tshark_reads_simulated_captures_without_complaint(tmp_path: Path) -> No
         {"name": "new", "kind": "bulk", "from": "a", "to": "b", "start_s": 0.0, "port": 5002, "ip": 6},
         {"name": "probe", "kind": "probe", "from": "a", "to": "b", "port": 5003, "ip": 6},
         {"name": "old-probe", "kind": "probe", "from": "a", "to": "b", "port": 5004},
+        {"name": "ping", "kind": "probe", "from": "a", "to": "b", "port": 5005, "options": {"protocol": "icmp"}},
+        {
+            "name": "ping-6",
+            "kind": "probe",
+            "from": "a",
+            "to": "b",
+            "port": 5006,
+            "ip": 6,
+            "options": {"protocol": "icmp"},
+        },
     ]
     simulate(made, tmp_path)
-    wrong = " || ".join(f"{protocol}.checksum.status == 0" for protocol in ("ip", "tcp", "udp"))
+    wrong = " || ".join(f"{protocol}.checksum.status == 0" for protocol in ("ip", "tcp", "udp", "icmp", "icmpv6"))
     assert frames(tmp_path, f"_ws.malformed || _ws.short || {wrong}") == 0
-    for known in ("ip && tcp", "ipv6 && tcp", "ip && udp", "ipv6 && udp"):
+    for known in ("ip && tcp", "ipv6 && tcp", "ip && udp", "ipv6 && udp", "icmp", "icmpv6"):
         assert frames(tmp_path, known) > 100
 
 

@@ -19,8 +19,10 @@ from tests.testbed.test_simulation import simulate
 #: One of each, on a line that none of them fills, so that what differs is the driver's doing.
 WORKLOADS: dict[str, dict[str, Any]] = {
     "probe": {"options": {"interval_s": 0.02}},
+    "icmp": {"kind": "probe", "options": {"interval_s": 0.02, "protocol": "icmp"}},
     "cbr": {"options": {"rate_bps": 50_000, "packet_bytes": 500}},
     "call": {"options": {"codec": "g729"}},
+    "video": {"options": {"rate_bps": 300_000, "key_frame_every": 30}},
     "web": {"options": {"mean_bytes": 10_000}},
     "transfers": {"options": {"sizes": "exponential", "mean_bytes": 20_000}},
     "fetch": {"bytes": 40_001},
@@ -28,7 +30,8 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 }
 METRICS = (
     "throughput", "latency_p50", "latency_p95", "responsiveness", "delay_forward", "delay_reverse", "packet_loss",
-    "call_rating", "call_delay", "flow_completion_p50",
+    "call_rating", "call_delay", "flow_completion_p50", "video_frames_in_time", "video_frozen", "video_frame_delay_p50",
+    "video_frame_delay_p95",
 )  # fmt: skip
 
 
@@ -72,13 +75,14 @@ def test_both_begin_the_same_exchanges(kind: str, folders: dict[str, tuple[Path,
     linux, sim = linux.head(count), sim.head(count)
     assert sim.height == (4 if kind == "fetch" else sim.height) > 2
     assert linux["bytes"].to_list() == sim["bytes"].to_list()
+    assert linux["frame"].to_list() == sim["frame"].to_list()
     # Kernel work takes no virtual time but what clocks take; a fetch waits for a request over another handshake.
     late = (linux["sent_s"] - sim["sent_s"]).abs().max()
     assert isinstance(late, float)
     assert late < (0.02 if kind == "fetch" else 0.1 if kind == "transactions" else 0.001)
 
 
-@pytest.mark.parametrize("kind", ["probe", "cbr", "call"])
+@pytest.mark.parametrize("kind", ["probe", "icmp", "cbr", "call", "video"])
 def test_packets_take_as_long(kind: str, folders: dict[str, tuple[Path, Report]]) -> None:
     linux, sim = (table.filter(pl.col("sent_s") < 5.9) for table in recorded(folders, kind))
     assert linux["arrived_s"].null_count() == sim["arrived_s"].null_count() == 0
@@ -87,7 +91,7 @@ def test_packets_take_as_long(kind: str, folders: dict[str, tuple[Path, Report]]
     median = differences.median()
     assert isinstance(median, float)
     assert median < 0.0005
-    assert linux["returned_s"].null_count() == (0 if kind == "probe" else linux.height)
+    assert linux["returned_s"].null_count() == (0 if kind in ("probe", "icmp") else linux.height)
 
 
 def test_metrics_agree(folders: dict[str, tuple[Path, Report]]) -> None:

@@ -17,14 +17,14 @@ from analysis.store.rows import PointRow, TableRow
 from tests.web.conftest import Simulated
 from web import tables
 from web.app import create_app
-from web.crossing import _arrivals
+from web.crossing import ENDS, _arrivals
 
 FORWARD = ("bottleneck", "forward")
 
 
 def rows(*packets: tuple[float, int]) -> pl.DataFrame:
-    made = [(t_s, "a", 1, 0, seq, 0, 1000, 1040, False, True) for t_s, seq in packets]
-    names = ["t_s", "client", "server_port", "dir", "seq", "ack", "payload", "ip_len", "again", "data"]
+    made = [(t_s, "a", 1, "b", 2, 0, seq, 0, 1000, 1040, False, True, 2) for t_s, seq in packets]
+    names = ["t_s", *ENDS, "dir", "seq", "ack", "payload", "ip_len", "again", "data", "listening_port"]
     return pl.DataFrame(made, schema=names, orient="row")
 
 

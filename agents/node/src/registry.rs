@@ -3,6 +3,7 @@
 
 use backchannel_core::event::{EventKind, SenderEvent};
 use backchannel_core::exchange::{ArrivalLine, Exchange, SentLine};
+use backchannel_core::ip::IpVersion;
 use backchannel_core::report::DirectionStatus;
 use backchannel_core::scenario::Scenario;
 use backchannel_core::telemetry::{EventLine, FlowLine, QueueLine, SenderLine};
@@ -34,6 +35,7 @@ fn document() -> Value {
         "stacks": backchannel_stacks::config::entries(),
         "workloads": backchannel_workloads::entries(),
         "profiles": backchannel_links::profiles(),
+        "packet_limits": packet_limits(),
         "schema": schema_for!(Scenario),
         "segment_classes": backchannel_traces::class::SEGMENT_CLASSES,
         "event_kinds": {"packet": variants::<EventKind>(), "sender": variants::<SenderEvent>()},
@@ -63,6 +65,19 @@ fn document() -> Value {
             "exchange_sent": schema_for!(SentLine),
             "exchange_arrival": schema_for!(ArrivalLine),
         },
+    })
+}
+
+/// Lengths of packets in bytes that the validator checks; those of IP by its version.
+fn packet_limits() -> Value {
+    let by_version = |bytes: fn(IpVersion) -> u32| {
+        let of = |ip: IpVersion| (u8::from(ip).to_string(), bytes(ip).into());
+        Value::Object([IpVersion::V4, IpVersion::V6].map(of).into_iter().collect())
+    };
+    json!({
+        "stack_least": by_version(backchannel_stacks::config::least_packet_bytes),
+        "datagram_headers": by_version(backchannel_workloads::datagram_header_bytes),
+        "numbered_least": backchannel_workloads::LEAST_NUMBERED_BYTES,
     })
 }
 

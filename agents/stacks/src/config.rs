@@ -195,6 +195,11 @@ pub fn options() -> &'static [Param] {
     OPTIONS
 }
 
+/// Least `packet_bytes` with which a stack can send data over this version: both headers, the longest options and some data.
+pub const fn least_packet_bytes(ip: IpVersion) -> u32 {
+    ip.header_bytes() + TCP_HEADER + MOST_OPTIONS + LEAST_DATA
+}
+
 impl Config {
     /// Bytes of data in a segment without TCP options.
     pub fn largest_payload(&self, ip: IpVersion) -> u32 {
@@ -206,7 +211,7 @@ impl Config {
     /// # Errors
     /// It has not.
     pub fn fits(&self, ip: IpVersion) -> Result<(), String> {
-        let least = ip.header_bytes() + TCP_HEADER + MOST_OPTIONS + LEAST_DATA;
+        let least = least_packet_bytes(ip);
         if self.packet_bytes < least {
             let (version, bytes) = (u8::from(ip), self.packet_bytes);
             return Err(format!("packet_bytes is {bytes}, and must be at least {least} over IPv{version}"));

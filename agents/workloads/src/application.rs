@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use backchannel_core::ip::IpVersion;
 use backchannel_core::registry::CheckedOptions;
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::Flow;
 use backchannel_core::time::{service_time, Time};
 
 use crate::entries::WORKLOADS;
+use crate::video::Video;
 
 /// More bytes than any run can carry.
 const ENDLESS: u64 = 1 << 60;
@@ -26,8 +28,13 @@ pub enum Action {
     Request(u64),
     /// Write this many bytes to the latest connection.
     Write(u64),
-    /// Send a UDP packet of this length, headers included.
-    Datagram(u32),
+    /// Send a packet without a connection.
+    Datagram {
+        /// Headers included.
+        length: u32,
+        /// Number of the video frame that it is part of, from 0.
+        frame: Option<u64>,
+    },
     /// Nothing.
     Pause,
 }
@@ -81,7 +88,9 @@ enum Kind {
         every: Duration,
         packet_bytes: u32,
         echoed: bool,
+        icmp: bool,
     },
+    Video(Video),
     OnOff {
         on_s: f64,
         off_s: f64,
@@ -125,10 +134,15 @@ enum Kind {
     },
 }
 
-/// Header of UDP.
+/// Header of UDP, and of an ICMP echo.
 const UDP_HEADER: u32 = 8;
 /// Fixed header of RTP (RFC 3550 5.1).
 const RTP_HEADER: u32 = 12;
+
+/// Bytes of the headers of a packet without a connection: IP, and UDP or ICMP echo.
+pub const fn datagram_header_bytes(ip: IpVersion) -> u32 {
+    ip.header_bytes() + UDP_HEADER
+}
 
 impl Application {
     /// # Errors
@@ -137,9 +151,15 @@ impl Application {
         Kind::new(flow, seed).map(Application)
     }
 
-    /// Whether it uses UDP.
+    /// Whether it sends packets without a connection: UDP, or ICMP echo requests.
     pub fn is_datagrams(&self) -> bool {
-        matches!(self.0, Kind::Datagrams { .. })
+        matches!(self.0, Kind::Datagrams { .. } | Kind::Video(_))
+    }
+
+    /// Whether its packets are ICMP echo requests, with the flow's port as identifier, which the receiver's network stack
+    /// answers.
+    pub fn is_icmp(&self) -> bool {
+        matches!(self.0, Kind::Datagrams { icmp: true, .. })
     }
 
     /// Whether the receiver returns every packet.
@@ -203,7 +223,13 @@ impl Application {
                     (Action::Connect { bytes: None, silent: true }, Some(*start))
                 }
             }
-            Kind::Datagrams { every, packet_bytes, .. } => (Action::Datagram(*packet_bytes), Some(now + *every)),
+            Kind::Datagrams { every, packet_bytes, .. } => {
+                (Action::Datagram { length: *packet_bytes, frame: None }, Some(now + *every))
+            }
+            Kind::Video(video) => {
+                let (length, frame, next) = video.next_packet(now);
+                (Action::Datagram { length, frame: Some(frame) }, Some(next))
+            }
             Kind::Fetch { request, bytes, connections, opened } => {
                 let Some(done) = opened else {
                     *opened = Some(0);
@@ -263,7 +289,7 @@ impl Kind {
         let number = |name| checked.number(name).expect("validated: it has a default or is required");
         let spacing = |bytes: f64| service_time(bytes as u64 * 8, number("rate_bps") as u64);
         let rng = rng::stream(seed, &format!("workload/{}", flow.name));
-        let headers = flow.ip.header_bytes() + UDP_HEADER;
+        let headers = datagram_header_bytes(flow.ip);
         let datagram_bytes = |bytes: f64| {
             if bytes as u32 <= headers {
                 let (version, bytes) = (u8::from(flow.ip), bytes as u32);
@@ -280,7 +306,12 @@ impl Kind {
             }
             "cbr" => {
                 let bytes = number("packet_bytes");
-                Kind::Datagrams { every: spacing(bytes), packet_bytes: datagram_bytes(bytes)?, echoed: false }
+                Kind::Datagrams {
+                    every: spacing(bytes),
+                    packet_bytes: datagram_bytes(bytes)?,
+                    echoed: false,
+                    icmp: false,
+                }
             }
             "on-off" => {
                 let bytes = number("write_bytes");
@@ -308,13 +339,21 @@ impl Kind {
                 every: Duration::from_secs_f64(number("interval_s")),
                 packet_bytes: datagram_bytes(number("packet_bytes"))?,
                 echoed: true,
+                icmp: checked.text("protocol") == Some("icmp"),
             },
             "call" => {
                 let rate_bps = if checked.text("codec") == Some("g729") { 8_000.0 } else { 64_000.0 };
                 let frame_s = number("frame_s");
                 let speech = (rate_bps * frame_s / 8.0).round() as u32;
                 let packet_bytes = speech + RTP_HEADER + headers;
-                Kind::Datagrams { every: Duration::from_secs_f64(frame_s), packet_bytes, echoed: false }
+                Kind::Datagrams { every: Duration::from_secs_f64(frame_s), packet_bytes, echoed: false, icmp: false }
+            }
+            "video" => {
+                let longest_bytes = number("packet_bytes") as u32;
+                Kind::Video(Video::new(&checked, headers + RTP_HEADER, rng).ok_or_else(|| {
+                    let (least, version) = (headers + RTP_HEADER, u8::from(flow.ip));
+                    wrong(format!("packet_bytes is {longest_bytes}, and must be more than {least} over IPv{version}"))
+                })?)
             }
             "transactions" => {
                 let (request, response) = (number("request_bytes") as u64, number("response_bytes") as u64);
@@ -428,9 +467,9 @@ mod tests {
         };
         // RFC 3551: 160 bytes of PCM in 20 ms, 20 of G.729; 40 bytes of IP, UDP and RTP.
         let pcm = call("{}");
-        assert_eq!((pcm.len(), pcm[1]), (50, (0.02, Action::Datagram(200))));
+        assert_eq!((pcm.len(), pcm[1]), (50, (0.02, Action::Datagram { length: 200, frame: None })));
         let g729 = call(r#"{"codec":"g729","frame_s":0.04}"#);
-        assert_eq!((g729.len(), g729[1]), (25, (0.04, Action::Datagram(80))));
+        assert_eq!((g729.len(), g729[1]), (25, (0.04, Action::Datagram { length: 80, frame: None })));
     }
 
     #[test]
@@ -441,8 +480,11 @@ mod tests {
         };
         assert!(of("probe").is_echoed() && of("probe").is_datagrams() && of("call").is_datagrams());
         assert!(!of("call").is_echoed() && !of("web").is_datagrams());
+        let icmp = r#"{"name":"p","kind":"probe","from":"a","to":"b","port":9,"options":{"protocol":"icmp"}}"#;
+        let icmp = Application::new(&flow(icmp), 1).unwrap();
+        assert!(icmp.is_icmp() && icmp.is_echoed() && icmp.is_datagrams() && !of("probe").is_icmp());
         let sent = actions(&mut of("probe"), 0.99);
-        assert_eq!((sent.len(), sent[19]), (20, (0.95, Action::Datagram(64))));
+        assert_eq!((sent.len(), sent[19]), (20, (0.95, Action::Datagram { length: 64, frame: None })));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Registry entries of the workloads.
 
+use backchannel_core::ip::IpVersion;
 use backchannel_core::registry::{Entry, Param, Preset, Random, Unit, MUST};
+
+use crate::application::datagram_header_bytes;
 
 static CBR: Entry = Entry {
     kind: "workload",
@@ -92,13 +95,20 @@ static FETCH: Entry = Entry {
 static PROBE: Entry = Entry {
     kind: "workload",
     name: "probe",
-    summary: "UDP packets at equal intervals that the receiver returns: latency while other flows load the path",
+    summary: "packets at equal intervals that the receiver returns: latency while other flows load the path",
     source: "RFC 2681; RFC 7679",
     random: Random::Never,
     params: &[
+        Param::new(
+            "protocol",
+            Unit::Choice,
+            Preset::Text("udp"),
+            "UDP, which a program returns, or ICMP echo, which the receiver's network stack answers, as ping uses it",
+        )
+        .of(&["udp", "icmp"]),
         Param::new("interval_s", Unit::Time, Preset::Number(0.05), "time between two probes").range(1e-4, 1e3),
-        Param::new("packet_bytes", Unit::Bytes, Preset::Number(64.0), "IP and UDP headers included")
-            .range(PAYLOAD_NUMBERED, 65_535.0),
+        Param::new("packet_bytes", Unit::Bytes, Preset::Number(64.0), "headers of IP and UDP or ICMP included")
+            .range(LEAST_NUMBERED_BYTES as f64, 65_535.0),
     ],
 };
 
@@ -117,6 +127,67 @@ static CALL: Entry = Entry {
             Unit::Time,
             Preset::Number(0.06),
             "jitter buffer: each frame is played this long after the fastest frame's transit; a later one is lost",
+        )
+        .range(0.0, 10.0),
+    ],
+};
+
+static VIDEO: Entry = Entry {
+    kind: "workload",
+    name: "video",
+    summary:
+        "one direction of a video call: frames at a rate, each in RTP packets over UDP, shown from a jitter buffer",
+    source: "RFC 3550 5.1; RFC 7741 4",
+    random: Random::With("variation"),
+    params: &[
+        Param::new(
+            "rate_bps",
+            Unit::Rate,
+            Preset::Number(1_500_000.0),
+            "mean rate of the coded video, without headers",
+        )
+        .range(1000.0, 1e9),
+        Param::new("frames_per_s", Unit::Number, Preset::Number(30.0), "frames a second").range(1.0, 240.0),
+        Param::new(
+            "key_frame_every",
+            Unit::Count,
+            Preset::Number(60.0),
+            "frames from one key frame to the next; the others need all frames since the last key frame",
+        )
+        .range(1.0, 100_000.0),
+        Param::new(
+            "key_frame_ratio",
+            Unit::Number,
+            Preset::Number(5.0),
+            "mean size of a key frame over that of another",
+        )
+        .range(1.0, 100.0),
+        Param::new(
+            "variation",
+            Unit::Number,
+            Preset::Number(0.25),
+            "sizes are uniform within this share of their mean",
+        )
+        .range(0.0, 1.0),
+        Param::new(
+            "packet_bytes",
+            Unit::Bytes,
+            Preset::Number(1200.0),
+            "longest packet, headers of IP, UDP and RTP included",
+        )
+        .range(100.0, 65_535.0),
+        Param::new(
+            "spread",
+            Unit::Number,
+            Preset::Number(0.5),
+            "share of the time between two frames over which a frame's packets are sent; 0: at once",
+        )
+        .range(0.0, 1.0),
+        Param::new(
+            "buffer_s",
+            Unit::Time,
+            Preset::Number(0.1),
+            "jitter buffer: each frame is shown this long after the fastest frame's transit; a later one is lost",
         )
         .range(0.0, 10.0),
     ],
@@ -166,11 +237,11 @@ static TRANSFERS: Entry = Entry {
     ],
 };
 
-/// Least length of a packet with a number of 8 bytes: IPv6 and UDP headers, and the number.
-pub(crate) const PAYLOAD_NUMBERED: f64 = 56.0;
+/// Least length of a packet with a number of 8 bytes over either version of IP.
+pub const LEAST_NUMBERED_BYTES: u32 = datagram_header_bytes(IpVersion::V6) + 8;
 
-pub(crate) static WORKLOADS: [&Entry; 10] =
-    [&CALL, &CBR, &COMMAND, &ESTABLISHED, &FETCH, &ON_OFF, &PROBE, &TRANSACTIONS, &TRANSFERS, &WEB];
+pub(crate) static WORKLOADS: [&Entry; 11] =
+    [&CALL, &CBR, &COMMAND, &ESTABLISHED, &FETCH, &ON_OFF, &PROBE, &TRANSACTIONS, &TRANSFERS, &VIDEO, &WEB];
 
 /// Every workload but `bulk`, which has no options.
 pub fn entries() -> Vec<&'static Entry> {

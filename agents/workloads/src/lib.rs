@@ -3,6 +3,7 @@
 
 mod application;
 mod entries;
+mod video;
 
-pub use application::{Action, Application, Transaction};
-pub use entries::entries;
+pub use application::{datagram_header_bytes, Action, Application, Transaction};
+pub use entries::{entries, LEAST_NUMBERED_BYTES};

@@ -16,6 +16,10 @@ pub struct Exchange {
     /// Number in the flow, from 0.
     #[schemars(extend("unit" = "1"))]
     pub seq: u64,
+    /// Number of the video frame that the packet is part of, from 0. Absent for other packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("unit" = "1"))]
+    pub frame: Option<u64>,
     /// Length of the packet with its headers, size of the transfer, or size of the response.
     #[schemars(extend("unit" = "byte"))]
     pub bytes: u64,
@@ -60,9 +64,14 @@ pub struct Exchanges(Vec<Exchange>);
 impl Exchanges {
     /// Adds an exchange that begins now; its number.
     pub fn begin(&mut self, now: Time, bytes: u64) -> usize {
-        let seq = self.0.len();
-        self.0.push(Exchange { seq: seq as u64, bytes, sent_ns: now.nanos(), arrived_ns: None, returned_ns: None });
-        seq
+        self.begin_packet(now, bytes, None)
+    }
+
+    /// Adds a packet, which may be part of a frame, that is sent now; its number.
+    pub fn begin_packet(&mut self, now: Time, bytes: u64, frame: Option<u64>) -> usize {
+        let (seq, sent_ns) = (self.0.len() as u64, now.nanos());
+        self.0.push(Exchange { seq, frame, bytes, sent_ns, arrived_ns: None, returned_ns: None });
+        seq as usize
     }
 
     /// It has arrived. Later copies change nothing.

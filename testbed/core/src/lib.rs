@@ -7,6 +7,7 @@
 pub mod command;
 pub mod event;
 pub mod exchange;
+pub mod icmp;
 pub mod ip;
 pub mod packet;
 pub mod pcap;

@@ -6,6 +6,8 @@
 
 use std::net::IpAddr;
 
+use crate::icmp::{self, Echo};
+use crate::ip::IpVersion;
 use crate::traits::Port;
 
 pub mod build;
@@ -242,10 +244,39 @@ impl Packet {
         self.body.flow
     }
 
-    /// Address of the receiver, for TCP and UDP.
+    /// Address of the receiver, for TCP, UDP and ICMP echoes.
     #[inline]
     pub fn destination(&self) -> Option<IpAddr> {
-        self.body.flow.as_ref().map(|flow| flow.dst)
+        match &self.body.flow {
+            Some(flow) => Some(flow.dst),
+            None => self.destination_of_echo(),
+        }
+    }
+
+    #[cold]
+    fn destination_of_echo(&self) -> Option<IpAddr> {
+        self.echo()?;
+        let bytes = self.bytes();
+        match bytes[0] >> 4 {
+            4 => bytes.get(16..20)?.first_chunk::<4>().map(|address| IpAddr::from(*address)),
+            _ => bytes.get(24..40)?.first_chunk::<16>().map(|address| IpAddr::from(*address)),
+        }
+    }
+
+    /// The header of an ICMP echo request or reply.
+    #[cold]
+    pub fn echo(&self) -> Option<Echo> {
+        let bytes = self.bytes();
+        let (ip, protocol) = match bytes.first()? >> 4 {
+            4 => (IpVersion::V4, bytes.get(9)),
+            6 => (IpVersion::V6, bytes.get(6)),
+            _ => return None,
+        };
+        let is_icmp = self.body.transport == Transport::Other && protocol == Some(&icmp::protocol(ip));
+        match usize::from(self.body.transport_at) {
+            at if is_icmp && at > 0 => Echo::parse(ip, bytes.get(at..)?),
+            _ => None,
+        }
     }
 
     /// The transport header.

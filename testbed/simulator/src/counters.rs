@@ -165,11 +165,17 @@ impl Counters {
     }
 
     /// A packet of a flow reaches its receiver's host.
-    pub(crate) fn on_arrival(&mut self, flow: usize, packet: &Packet) {
-        let (Transport::Tcp(Tcp { payload, .. }) | Transport::Udp { payload }) = packet.transport() else { return };
-        if *payload > 0 {
-            self.flows[flow].packet_bytes += u64::from(packet.len());
-            self.flows[flow].payload_bytes += u64::from(*payload);
+    pub(crate) fn on_segment(&mut self, flow: usize, packet: &Packet) {
+        if let Transport::Tcp(Tcp { payload, .. }) = packet.transport() {
+            self.on_arrival(flow, packet.len(), *payload);
+        }
+    }
+
+    /// A packet of `length` bytes with `payload` bytes of data arrives at the receiver of a flow.
+    pub(crate) fn on_arrival(&mut self, flow: usize, length: u32, payload: u32) {
+        if payload > 0 {
+            self.flows[flow].packet_bytes += u64::from(length);
+            self.flows[flow].payload_bytes += u64::from(payload);
         }
     }
 

@@ -1,29 +1,55 @@
-//! UDP packets of simulated flows.
+//! Packets of simulated flows that need no connection: UDP, and ICMP echoes.
 
 use std::net::IpAddr;
 
+use backchannel_core::icmp::{self, Echo};
 use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::{fold, ones_sum, FlowKey, Packet};
 
-const UDP_HEADER: u32 = 8;
-const PROTOCOL: u8 = 17;
+/// Length of the header of UDP, and of an ICMP echo.
+const HEADER: u32 = 8;
+const UDP: u8 = 17;
 const HOP_LIMIT: u8 = 64;
 
-/// Bytes of the headers of a flow's UDP packets.
+/// Bytes of the headers of a flow's packets.
 pub(crate) fn headers_of(flow: FlowKey) -> u32 {
-    IpVersion::of(flow.src).header_bytes() + UDP_HEADER
+    IpVersion::of(flow.src).header_bytes() + HEADER
 }
 
 /// A UDP packet of `length` bytes, headers included. Its data are zeros.
 pub(crate) fn datagram(id: u64, flow: FlowKey, length: u32) -> Packet {
-    let headers = headers_of(flow);
-    let mut bytes = Vec::with_capacity(headers as usize);
-    let udp_length = (length - headers + UDP_HEADER) as u16;
+    let (mut bytes, pseudo_header) = ip_header(flow, length, UDP);
+    let at = bytes.len();
+    for word in [flow.src_port, flow.dst_port, (length - at as u32) as u16, 0] {
+        bytes.extend(word.to_be_bytes());
+    }
+    // Zeros add nothing to the sum (RFC 768, RFC 8200 8.1).
+    let checksum = match !fold(ones_sum(&bytes[at..]) + pseudo_header) {
+        0 => 0xffff,
+        sum => sum,
+    };
+    bytes[at + 6..].copy_from_slice(&checksum.to_be_bytes());
+    Packet::with_zeros(id, bytes, length - headers_of(flow))
+}
+
+/// An ICMP echo request or reply of `length` bytes, headers included. Its data are zeros; ports are of no concern.
+pub(crate) fn echo(id: u64, flow: FlowKey, echo: Echo, length: u32) -> Packet {
+    let ip = IpVersion::of(flow.src);
+    let (mut bytes, pseudo_header) = ip_header(flow, length, icmp::protocol(ip));
+    // ICMP over IPv4 has no pseudo-header.
+    bytes.extend(echo.header(ip, if ip.is_v4() { 0 } else { pseudo_header }));
+    Packet::with_zeros(id, bytes, length - headers_of(flow))
+}
+
+/// The IP header, and the sum of the pseudo-header: addresses, protocol, and length of what follows.
+fn ip_header(flow: FlowKey, length: u32, protocol: u8) -> (Vec<u8>, u64) {
+    let mut bytes = Vec::with_capacity(headers_of(flow) as usize);
+    let rest = (length - headers_of(flow) + HEADER) as u16;
     match (flow.src, flow.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
             bytes.extend([0x45, 0]);
             bytes.extend((length as u16).to_be_bytes());
-            bytes.extend([0, 0, 0x40, 0, HOP_LIMIT, PROTOCOL, 0, 0]);
+            bytes.extend([0, 0, 0x40, 0, HOP_LIMIT, protocol, 0, 0]);
             bytes.extend(src.octets());
             bytes.extend(dst.octets());
             let checksum = !fold(ones_sum(&bytes));
@@ -31,27 +57,16 @@ pub(crate) fn datagram(id: u64, flow: FlowKey, length: u32) -> Packet {
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {
             bytes.extend([0x60, 0, 0, 0]);
-            bytes.extend(udp_length.to_be_bytes());
-            bytes.extend([PROTOCOL, HOP_LIMIT]);
+            bytes.extend(rest.to_be_bytes());
+            bytes.extend([protocol, HOP_LIMIT]);
             bytes.extend(src.octets());
             bytes.extend(dst.octets());
         }
         _ => unreachable!("a flow has one version of IP"),
     }
-    for word in [flow.src_port, flow.dst_port, udp_length, 0] {
-        bytes.extend(word.to_be_bytes());
-    }
-    // Zeros add nothing to the sum. The pseudo-header has addresses, which end the IP header, protocol and length (RFC 768,
-    // RFC 8200 8.1).
     let addresses = if flow.src.is_ipv4() { 12 } else { 8 };
-    let sum = ones_sum(&bytes[addresses..]) + u64::from(PROTOCOL) + u64::from(udp_length);
-    let checksum = match !fold(sum) {
-        0 => 0xffff,
-        sum => sum,
-    };
-    let at = headers as usize - 2;
-    bytes[at..].copy_from_slice(&checksum.to_be_bytes());
-    Packet::with_zeros(id, bytes, length - headers)
+    let sum = ones_sum(&bytes[addresses..]) + u64::from(protocol) + u64::from(rest);
+    (bytes, sum)
 }
 
 #[cfg(test)]
@@ -75,6 +90,22 @@ mod tests {
                 IpVersion::V4 => assert_eq!(fold(ones_sum(&packet.bytes()[..20])), 0xffff),
                 IpVersion::V6 => assert_eq!(packet.bytes()[4..8], [0, 171, 17, 64]),
             }
+        }
+    }
+
+    #[test]
+    fn an_echo_is_one_of_its_length_with_right_checksums() {
+        for (ip, headers) in [(IpVersion::V4, 28), (IpVersion::V6, 48)] {
+            let address = |last| ip.address([10, 0, 0, last].into());
+            let flow = FlowKey { src: address(1), dst: address(2), src_port: 5, dst_port: 6 };
+            let header = Echo { is_reply: ip.is_v4(), identifier: 6, sequence: 700 };
+            let packet = echo(1, flow, header, 211);
+            assert_eq!((packet.len(), packet.flow(), packet.zeros()), (211, None, 211 - headers));
+            assert_eq!((packet.echo(), packet.destination()), (Some(header), Some(address(2))));
+            let at = ip.header_bytes() as usize;
+            let pseudo = if ip.is_v4() { 0 } else { ones_sum(&packet.bytes()[8..40]) + 58 + 171 };
+            assert_eq!(fold(ones_sum(&packet.bytes()[at..]) + pseudo), 0xffff);
+            assert_eq!(datagram(1, flow, 211).echo(), None);
         }
     }
 }

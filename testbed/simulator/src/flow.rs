@@ -45,7 +45,8 @@ pub(crate) struct FlowState {
     pub(crate) latest_connection: Option<usize>,
     /// What the application experienced; `None`: it is not recorded.
     pub(crate) exchanges: Option<Exchanges>,
-    /// UDP payload.
+    /// Packets without a connection, and their payload.
+    pub(crate) datagrams_sent: u64,
     pub(crate) datagram_bytes_sent: u64,
     pub(crate) datagram_bytes_received: u64,
 }
@@ -62,6 +63,7 @@ impl FlowState {
             stopped: false,
             connections_opened: 0,
             latest_connection: None,
+            datagrams_sent: 0,
             datagram_bytes_sent: 0,
             datagram_bytes_received: 0,
         }

@@ -336,7 +336,7 @@ impl<'a> Simulation<'a> {
 
     /// Hands a packet to its connection, or to the flow that it opens one for.
     fn deliver(&mut self, node: usize, packet: Packet) {
-        let Some(flow) = packet.flow() else { return };
+        let Some(flow) = packet.flow() else { return self.on_echo(node, &packet) };
         let own = FlowKeyV4::from(flow.reversed());
         // Most hosts have one connection, and a comparison costs less than a look-up.
         let (latest, number) = self.nodes[node].latest_connection;
@@ -344,7 +344,7 @@ impl<'a> Simulation<'a> {
         if let Some(number) = number {
             let host = &mut self.connections[number];
             if let (Role::Receiver, Some(counters)) = (host.role, &mut self.counters) {
-                counters.on_arrival(host.flow, &packet);
+                counters.on_segment(host.flow, &packet);
             }
             host.connection.on_segment(self.now, &packet);
             return self.drive(number);
@@ -358,12 +358,8 @@ impl<'a> Simulation<'a> {
         if node == self.flows[number].from {
             return self.on_returned(id);
         }
-        self.flows[number].datagram_bytes_received += u64::from(payload);
+        self.on_payload(number, &packet, payload);
         self.on_datagram(number, node, &packet);
-        if let Some(counters) = &mut self.counters {
-            counters.on_arrival(number, &packet);
-            counters.on_read(number, self.now, u64::from(payload));
-        }
     }
 
     fn report(mut self) -> Result<SimulationReport, String> {

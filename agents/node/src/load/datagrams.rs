@@ -1,10 +1,13 @@
-//! Workloads of UDP packets, the first 8 bytes of whose payload are the packet's number.
+//! Workloads of UDP packets and of ICMP echoes, the first 8 bytes of whose payload are the packet's number.
 
 use std::io;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use backchannel_core::exchange::{write_lines, Exchange, Exchanges, SentLine};
+use backchannel_core::icmp::{Echo, ECHO_HEADER};
+use backchannel_core::ip::IpVersion;
+use backchannel_core::packet::ones_sum;
 use backchannel_core::scenario::Flow;
 use backchannel_core::time::Time;
 use backchannel_emulator::os::clock::realtime_ns;
@@ -14,6 +17,7 @@ use backchannel_emulator::os::wait::{wait_for, Readiness};
 use backchannel_emulator::{become_realtime, monotonic_ns};
 use backchannel_workloads::{Action, Application};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{run_time, Arrivals, ReceiveArgs, SendArgs};
 use crate::reports::{self, LoadReceiveReport, LoadSendReport, Outcome};
@@ -25,10 +29,18 @@ const NUMBER: usize = 8;
 
 /// Sends the packets, and receives what the receiver returns until a signal arrives.
 pub(super) fn send(args: &SendArgs, flow: &Flow, mut application: Application) -> Result<(), String> {
-    let socket =
-        UdpSocket::bind(any_port_towards(args.to)).map_err(|error| format!("cannot create a socket: {error}"))?;
-    socket.connect(args.to).map_err(|error| format!("cannot reach {}: {error}", args.to))?;
-    prepare(&socket)?;
+    let channel = if application.is_icmp() {
+        let channel = Channel::icmp(args.to, true)?;
+        // A raw socket has no port.
+        let host = SocketAddr::new(args.to.ip(), 0);
+        channel.socket.connect(host).map_err(|error| format!("cannot reach {}: {error}", args.to.ip()))?;
+        channel
+    } else {
+        let socket =
+            UdpSocket::bind(any_port_towards(args.to)).map_err(|error| format!("cannot create a socket: {error}"))?;
+        socket.connect(args.to).map_err(|error| format!("cannot reach {}: {error}", args.to))?;
+        Channel::udp(socket)?
+    };
     // No transport reports anything, so this file has no lines, as in simulation.
     write_lines::<Exchange>(&args.telemetry, [])?;
     // Packets that another program delays would look like jitter of the path.
@@ -47,12 +59,12 @@ pub(super) fn send(args: &SendArgs, flow: &Flow, mut application: Application) -
             started_late.get_or_insert_with(|| run_time(args.run_begins_ns).since(at));
             let (action, next) = application.act(at);
             due = next;
-            if let Action::Datagram(length) = action {
+            if let Action::Datagram { length, frame } = action {
                 let mut payload = vec![0; length as usize - udp_headers(args.to)];
-                let number = exchanges.begin(run_time(args.run_begins_ns), u64::from(length));
+                let number = exchanges.begin_packet(run_time(args.run_begins_ns), u64::from(length), frame);
                 payload[..NUMBER].copy_from_slice(&(number as u64).to_be_bytes());
-                match socket.send(&payload) {
-                    Ok(sent) => bytes += sent as u64,
+                match channel.send(number as u64, &payload) {
+                    Ok(()) => bytes += payload.len() as u64,
                     // A full queue of the kernel, or what ICMP says of earlier packets: this packet is lost.
                     Err(error) if is_transient(&error) || is_unreachable(&error) => {}
                     Err(error) => return Err(format!("sending failed after {number} packets: {error}")),
@@ -62,8 +74,8 @@ pub(super) fn send(args: &SendArgs, flow: &Flow, mut application: Application) -
         }
         let next_ns = due.map_or(u64::MAX, |at| (args.run_begins_ns + at.nanos()).min(args.stop_at_ns));
         let until_ns = next_ns.min(monotonic_ns() + LONGEST_WAIT_NS);
-        if wait_for([&socket], Readiness::Readable, Some(until_ns.saturating_sub(monotonic_ns()))) {
-            while let Some(packet) = receive_packet(&socket)? {
+        if wait_for([&channel.socket], Readiness::Readable, Some(until_ns.saturating_sub(monotonic_ns()))) {
+            while let Some(packet) = channel.receive()? {
                 let at = Time(packet.at_ns.saturating_sub(args.run_begins_ns));
                 exchanges.complete(packet.number as usize, at);
             }
@@ -75,23 +87,29 @@ pub(super) fn send(args: &SendArgs, flow: &Flow, mut application: Application) -
     reports::print(&LoadSendReport { bytes, outcome, started_late_s })
 }
 
-/// Receives, and returns the packets of a workload that is echoed, until a signal arrives.
+/// Receives, and returns the packets of a workload that is echoed, until a signal arrives. The kernel answers ICMP.
 pub(super) fn receive(args: &ReceiveArgs, application: &Application) -> Result<(), String> {
-    let socket = UdpSocket::bind(args.listen).map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
-    prepare(&socket)?;
+    let channel = if application.is_icmp() {
+        Channel::icmp(args.listen, false)?
+    } else {
+        let socket =
+            UdpSocket::bind(args.listen).map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
+        Channel::udp(socket)?
+    };
+    let (socket, returns) = (&channel.socket, application.is_echoed() && !application.is_icmp());
     eprintln!("ready on {}", args.listen);
     become_realtime(Priority::Host);
     let (mut arrivals, mut bytes, mut connected) = (Arrivals::default(), 0, false);
     while !stopped() {
-        if !wait_for([&socket], Readiness::Readable, Some(LONGEST_WAIT_NS)) {
+        if !wait_for([socket], Readiness::Readable, Some(LONGEST_WAIT_NS)) {
             continue;
         }
-        if application.is_echoed() && !connected {
+        if returns && !connected {
             let (_, peer) = socket.peek_from(&mut [0; NUMBER]).map_err(|error| format!("receiving failed: {error}"))?;
             socket.connect(peer).map_err(|error| format!("cannot answer {peer}: {error}"))?;
             connected = true;
         }
-        while let Some(packet) = receive_packet(&socket)? {
+        while let Some(packet) = channel.receive()? {
             if connected {
                 let echo = socket.send(&packet.payload);
                 if let Err(error) = echo.as_ref().map_err(|error| error.kind()) {
@@ -132,22 +150,98 @@ struct Received {
     at_ns: u64,
 }
 
-/// The next packet of a workload; `None` if there is none now.
-fn receive_packet(socket: &UdpSocket) -> Result<Option<Received>, String> {
-    let mut buffer = [0u8; 65_536];
-    loop {
-        let (length, stamp_ns) = match receive_stamped(socket, &mut buffer) {
-            Ok(received) => received,
-            Err(error) if is_transient(&error) || is_unreachable(&error) => return Ok(None),
-            Err(error) => return Err(format!("receiving failed: {error}")),
+/// A socket, and the headers that it leaves to its user.
+struct Channel {
+    socket: UdpSocket,
+    /// Of ICMP: version of IP, and the header that arriving messages have but for the sequence number.
+    icmp: Option<(IpVersion, Echo)>,
+}
+
+impl Channel {
+    fn udp(socket: UdpSocket) -> Result<Channel, String> {
+        prepare(&socket)?;
+        Ok(Channel { socket, icmp: None })
+    }
+
+    /// A raw socket for ICMP echoes, whose identifier is the port of `address`; `replies`: it receives replies, not requests.
+    /// The kernel answers requests whether or not one is open.
+    fn icmp(address: SocketAddr, replies: bool) -> Result<Channel, String> {
+        let ip = IpVersion::of(address.ip());
+        let protocol = if ip.is_v4() { Protocol::ICMPV4 } else { Protocol::ICMPV6 };
+        let socket = Socket::new(Domain::for_address(address), Type::RAW.nonblocking().cloexec(), Some(protocol))
+            .map_err(|error| format!("cannot create a raw socket for ICMP: {error}; it needs CAP_NET_RAW"))?;
+        let socket = UdpSocket::from(socket);
+        prepare(&socket)?;
+        let expected = Echo { is_reply: replies, identifier: address.port(), sequence: 0 };
+        Ok(Channel { socket, icmp: Some((ip, expected)) })
+    }
+
+    fn send(&self, number: u64, payload: &[u8]) -> io::Result<()> {
+        match self.icmp {
+            None => self.socket.send(payload)?,
+            Some((ip, expected)) => {
+                let header = Echo { is_reply: false, sequence: number as u16, ..expected };
+                self.socket.send(&[&header.header(ip, ones_sum(payload)), payload].concat())?
+            }
         };
-        let Some(number) = buffer[..length].first_chunk::<NUMBER>() else { continue };
-        // The kernel stamps by the clock that may be set; what has passed since is short enough not to matter.
-        let waited_ns = stamp_ns.map_or(0, |stamp| realtime_ns().saturating_sub(stamp));
-        return Ok(Some(Received {
-            number: u64::from_be_bytes(*number),
-            payload: buffer[..length].to_vec(),
-            at_ns: monotonic_ns().saturating_sub(waited_ns),
-        }));
+        Ok(())
+    }
+
+    /// The next packet of the workload; `None` if there is none now.
+    fn receive(&self) -> Result<Option<Received>, String> {
+        let mut buffer = [0u8; 65_536];
+        loop {
+            let (length, stamp_ns) = match receive_stamped(&self.socket, &mut buffer) {
+                Ok(received) => received,
+                Err(error) if is_transient(&error) || is_unreachable(&error) => return Ok(None),
+                Err(error) => return Err(format!("receiving failed: {error}")),
+            };
+            let Some(payload) = self.payload(&buffer[..length]) else { continue };
+            let Some(number) = payload.first_chunk::<NUMBER>() else { continue };
+            // The kernel stamps by the clock that may be set; what has passed since is short enough not to matter.
+            let waited_ns = stamp_ns.map_or(0, |stamp| realtime_ns().saturating_sub(stamp));
+            return Ok(Some(Received {
+                number: u64::from_be_bytes(*number),
+                payload: payload.to_vec(),
+                at_ns: monotonic_ns().saturating_sub(waited_ns),
+            }));
+        }
+    }
+
+    /// What a packet of the workload carries; `None` for other messages of ICMP.
+    fn payload<'a>(&self, received: &'a [u8]) -> Option<&'a [u8]> {
+        let Some((ip, expected)) = self.icmp else { return Some(received) };
+        // Raw sockets give the IP header of IPv4 and not that of IPv6 (raw(7), RFC 3542 3).
+        let at = if ip.is_v4() { usize::from(received.first()? & 0xf) * 4 } else { 0 };
+        let message = received.get(at..)?;
+        let echo = Echo::parse(ip, message)?;
+        (Echo { sequence: 0, ..echo } == expected).then(|| &message[ECHO_HEADER..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_flows_own_messages_are_read() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let expected = Echo { is_reply: true, identifier: 7, sequence: 0 };
+        for (ip, before) in [(IpVersion::V4, 24), (IpVersion::V6, 0)] {
+            let channel = Channel { socket: socket.try_clone().unwrap(), icmp: Some((ip, expected)) };
+            let received = |echo: Echo| {
+                let mut message = vec![0x46; before];
+                message.extend(echo.header(ip, 0));
+                message.extend([1, 2]);
+                message
+            };
+            let own = received(Echo { sequence: 65_535, ..expected });
+            assert_eq!(channel.payload(&own), Some(&[1, 2][..]));
+            for other in [Echo { is_reply: false, ..expected }, Echo { identifier: 8, ..expected }] {
+                assert_eq!(channel.payload(&received(other)), None);
+            }
+            assert_eq!(channel.payload(&own[..before + 7]), None);
+            assert_eq!(channel.payload(&[]), None);
+        }
     }
 }

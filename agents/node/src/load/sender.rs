@@ -115,7 +115,7 @@ impl Sender<'_> {
                 stream.write().map_err(|error| format!("sending failed: {error}"))
             }
             // The receiving program sends the request.
-            Action::Request(_) | Action::Datagram(_) | Action::Pause => Ok(()),
+            Action::Request(_) | Action::Datagram { .. } | Action::Pause => Ok(()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Flows and their connections: what applications do, and what connections do after each event.
 
+use backchannel_core::icmp::Echo;
 use backchannel_core::packet::{FlowKey, Packet};
 use backchannel_core::rng;
 use backchannel_core::traits::Endpoint;
@@ -8,9 +9,9 @@ use backchannel_workloads::Action;
 
 use super::Simulation;
 use crate::connection::{flow_config, write_samples, HostConnection, Role};
-use crate::datagram::{datagram, headers_of};
+use crate::datagram::{datagram, echo, headers_of};
 use crate::event_queue::Event;
-use crate::flow::{FlowKeyV4, FlowState, FIRST_EPHEMERAL};
+use crate::flow::{destination, FlowKeyV4, FlowState, FIRST_EPHEMERAL};
 
 impl Simulation<'_> {
     pub(super) fn on_application(&mut self, number: usize) {
@@ -35,16 +36,24 @@ impl Simulation<'_> {
                     self.drive(connection);
                 }
             }
-            Action::Datagram(length) => {
+            Action::Datagram { length, frame } => {
                 let (from, to) = (flow.from, flow.to);
                 let key = self.key(number, (from, FIRST_EPHEMERAL + number as u16), to);
                 let flow = &mut self.flows[number];
+                let sequence = flow.datagrams_sent as u16;
+                flow.datagrams_sent += 1;
                 flow.datagram_bytes_sent += u64::from(length - headers_of(key));
                 self.next_id += 1;
                 if let Some(exchanges) = &mut flow.exchanges {
-                    self.datagrams.insert(self.next_id, (number, exchanges.begin(self.now, u64::from(length))));
+                    let exchange = exchanges.begin_packet(self.now, u64::from(length), frame);
+                    self.datagrams.insert(self.next_id, (number, exchange));
                 }
-                let packet = datagram(self.next_id, key, length);
+                let packet = if flow.application.is_icmp() {
+                    // Ports tell the flows of a pair of hosts apart, and identifiers those of ICMP.
+                    echo(self.next_id, key, Echo { is_reply: false, identifier: key.dst_port, sequence }, length)
+                } else {
+                    datagram(self.next_id, key, length)
+                };
                 self.send(from, packet);
             }
         }
@@ -52,21 +61,55 @@ impl Simulation<'_> {
 
     /// A UDP packet arrives at the receiver of a flow, which returns it if the flow is echoed.
     pub(super) fn on_datagram(&mut self, number: usize, node: usize, packet: &Packet) {
-        let flow = &mut self.flows[number];
-        let exchange = self.datagrams.remove(&packet.id);
-        if let (Some((_, exchange)), Some(exchanges)) = (exchange, &mut flow.exchanges) {
+        let returned = self.arrive(number, packet.id);
+        let Some(key) = packet.flow().filter(|_| self.flows[number].application.is_echoed()) else { return };
+        let answer = datagram(returned, key.reversed(), packet.len());
+        self.send(node, answer);
+    }
+
+    /// An ICMP echo arrives at a node, which answers a request of a flow, or was waiting for the reply.
+    #[cold]
+    pub(super) fn on_echo(&mut self, node: usize, packet: &Packet) {
+        let (Some(header), Some(destination)) = (packet.echo(), destination(packet)) else { return };
+        if header.is_reply {
+            return self.on_returned(packet.id);
+        }
+        let Some(&number) = self.listening.get(&(destination, header.identifier)) else { return };
+        let (from, to) = (self.flows[number].from, self.flows[number].to);
+        let key = self.key(number, (from, FIRST_EPHEMERAL + number as u16), to);
+        let payload = packet.len() - headers_of(key);
+        self.on_payload(number, packet, payload);
+        let answered = self.arrive(number, packet.id);
+        let reply = echo(answered, key.reversed(), Echo { is_reply: true, ..header }, packet.len());
+        self.send(node, reply);
+    }
+
+    /// Data of a packet without a connection arrive at the receiver of a flow.
+    pub(super) fn on_payload(&mut self, number: usize, packet: &Packet, payload: u32) {
+        self.flows[number].datagram_bytes_received += u64::from(payload);
+        if let Some(counters) = &mut self.counters {
+            counters.on_arrival(number, packet.len(), payload);
+            counters.on_read(number, self.now, u64::from(payload));
+        }
+    }
+
+    /// Records the arrival of a packet at the receiver; the id of the packet that returns it.
+    fn arrive(&mut self, number: usize, id: u64) -> u64 {
+        let exchange = self.datagrams.remove(&id);
+        if let (Some((_, exchange)), Some(exchanges)) = (exchange, &mut self.flows[number].exchanges) {
             exchanges.arrive(exchange, self.now);
         }
-        let Some(key) = packet.flow().filter(|_| flow.application.is_echoed()) else { return };
+        if !self.flows[number].application.is_echoed() {
+            return 0;
+        }
         self.next_id += 1;
         if let Some(exchange) = exchange {
             self.datagrams.insert(self.next_id, exchange);
         }
-        let echo = datagram(self.next_id, key.reversed(), packet.len());
-        self.send(node, echo);
+        self.next_id
     }
 
-    /// A UDP packet that the receiver of a flow returned arrives at the sender.
+    /// A packet that the receiver of a flow returned arrives at the sender.
     pub(super) fn on_returned(&mut self, id: u64) {
         let Some((flow, exchange)) = self.datagrams.remove(&id) else { return };
         if let Some(exchanges) = &mut self.flows[flow].exchanges {
