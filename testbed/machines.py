@@ -1,7 +1,7 @@
 """A lab of virtual machines: each host of an inventory has kernel, clock, disk and systemd.
 
 The lab runs inside a cell (`./backchannel lab --vm`) and ends with it. The controller is in the cell's network, which
-reaches only the machines. Cables are pairs of TAPs, each pair with a bridge.
+reaches only the machines. Cables are pairs of TAPs, each pair with a bridge, or serial cables between UARTs.
 
 QEMU interprets every instruction without KVM, so such a lab shows function and not timing.
 """
@@ -13,13 +13,14 @@ import os
 import subprocess
 import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from testbed.errors import TestbedError
 from testbed.image import Image
 from testbed.lab import CONTROLLER, MANAGEMENT, SshFiles, controller_address, hosts_of, run, wires
 from testbed.placement import Placement
+from testbed.serial_cables import SerialCable, SerialEnd
 
 MEMORY_MIB = 512
 #: Memory per machine in addition: translated code, and QEMU itself.
@@ -28,7 +29,7 @@ CODE_MIB, OVERHEAD_MIB = 128, 128
 SPARE_MIB = 1024
 #: On shared processors the kernel's check of its timer is too slow and would stop the boot.
 KERNEL_WORDS = (
-    "root=/dev/vda rw console=ttyS0 net.ifnames=0 panic=-1 mitigations=off no_timer_check nowatchdog "
+    "root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off no_timer_check nowatchdog "
     "rcupdate.rcu_cpu_stall_suppress=1 "
     # They take most of the boot time and are useless to a machine that lives for an hour.
     + " ".join(
@@ -79,13 +80,19 @@ class Machines:
         folder: of this cell's own memory.
         ssh: the lab's keys, which are written there.
         image: what the machines boot from.
+        serial: devices behind the interfaces whose cables are serial, by host and interface.
 
     Raises:
         TestbedError: they could not be made.
     """
 
-    def __init__(self, placements: Sequence[Placement], folder: Path, ssh: SshFiles, image: Image) -> None:
+    def __init__(
+        self, placements: Sequence[Placement], folder: Path, ssh: SshFiles, image: Image,
+        serial: Mapping[tuple[str, str], SerialEnd],
+    ) -> None:  # fmt: skip
         self._placements = placements
+        self._serial = serial
+        self._serial_cables: list[SerialCable] = []
         self._hosts = hosts_of(placements)
         #: Keys that this lab created.
         self._keys: SshFiles | None = None
@@ -112,6 +119,8 @@ class Machines:
             process.kill()
         for process in self._processes.values():
             process.wait()
+        for cable in self._serial_cables:
+            cable.close()
 
     def _build(self, ssh: SshFiles) -> None:
         hosts = self._hosts
@@ -127,7 +136,12 @@ class Machines:
             interfaces[host.name] = [(tap, MANAGEMENT)]
             lines += [f"tuntap add {tap} mode tap", f"link set {tap} master {CONTROLLER} up"]
         cables = [ends for placement in self._placements for ends in wires(placement)]
+        uarts: dict[str, list[tuple[int, Path]]] = {host.name: [] for host in hosts}
         for number, ends in enumerate(cables):
+            if any(end in self._serial for end in ends):
+                for end, path in zip(ends, self._serial_cable(number, ends), strict=True):
+                    uarts[end[0]].append((self._serial[end].index, path))
+                continue
             # A bridge that forgets addresses at once forwards like a cable.
             lines += [f"link add tw{number} type bridge ageing_time 0 mcast_snooping 0", f"link set tw{number} up"]
             for side, (host_name, name) in enumerate(ends):
@@ -140,13 +154,33 @@ class Machines:
         run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
         known = []
         for number, host in enumerate(hosts):
-            known.append(f"{host.address} {self._start(number, host.name, host.address, interfaces[host.name], ssh)}")
+            key = self._start(number, host.name, host.address, interfaces[host.name], uarts[host.name], ssh)
+            known.append(f"{host.address} {key}")
         ssh.known_hosts.write_text("\n".join(known) + "\n")
         deadline = time.monotonic() + BOOT_S
         for host in hosts:
             self._await(host.name, host.address, ssh, deadline)
 
-    def _start(self, number: int, name: str, address: str, interfaces: list[tuple[str, str]], ssh: SshFiles) -> str:
+    def _serial_cable(self, number: int, ends: Sequence[tuple[str, str]]) -> list[Path]:
+        """Makes a serial cable. Returns the socket of each end.
+
+        Raises:
+            TestbedError: an end is not serial, or the cable cannot be made.
+        """
+        for host, interface in ends:
+            if (host, interface) not in self._serial:
+                raise TestbedError(
+                    f"interface '{interface}' of host {host} is no serial line, but its other end is; add it to the "
+                    "'ppp_lines' or 'slip_lines' of the host"
+                )
+        cable = SerialCable(self._folder / f"serial{number}", [self._serial[end] for end in ends])
+        self._serial_cables.append(cable)
+        return cable.paths
+
+    def _start(
+        self, number: int, name: str, address: str, interfaces: list[tuple[str, str]], uarts: list[tuple[int, Path]],
+        ssh: SshFiles,
+    ) -> str:  # fmt: skip
         """Boots a machine. Returns its public host key."""
         folder = self._folder / name
         folder.mkdir()
@@ -167,7 +201,7 @@ class Machines:
             },
         )
         words = [
-            "qemu-system-x86_64", "-name", name, "-nodefaults", "-no-user-config", "-no-reboot",
+            "qemu-system-x86_64", "-name", name, "-nodefaults", "-no-user-config",
             "-machine", "q35", "-accel", f"tcg,tb-size={CODE_MIB}", "-cpu", "max", "-smp", "1",
             "-m", str(MEMORY_MIB), "-display", "none",
             "-serial", f"file:{folder / 'console'}",
@@ -180,6 +214,9 @@ class Machines:
         for place, (mac, (tap, _)) in enumerate(zip(macs, interfaces, strict=True)):
             words += ["-netdev", f"tap,id=n{place},ifname={tap},script=no,downscript=no"]
             words += ["-device", f"virtio-net-pci,netdev=n{place},mac={mac},romfile="]
+        for index, path in uarts:
+            words += ["-chardev", f"socket,id=u{index},path={path}"]
+            words += ["-device", f"isa-serial,chardev=u{index},index={index}"]
         with (folder / "log").open("wb") as log:
             self._processes[name] = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         return " ".join((folder / "host_key.pub").read_text().split()[:2])
@@ -200,6 +237,8 @@ class Machines:
             done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
             if done.returncode == 0:
                 return
+            if "Kernel panic" in self._last(name, "console"):
+                raise TestbedError(f"machine {name} does not boot: {self._last(name, 'console')}")
             if time.monotonic() > deadline:
                 raise TestbedError(
                     f"machine {name} was not reached by SSH within {BOOT_S:g} s: {done.stderr.strip()}; the last line "
