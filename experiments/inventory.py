@@ -21,7 +21,7 @@ from experiments.language.messages import message
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.quantities import Model, Seconds
 from experiments.language.yaml_text import FieldPath
-from testbed import image, node_binary
+from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.placement import Host, LinkPlacement, Placement, place
 from testbed.scenario import LinkSpec, Node
@@ -88,6 +88,7 @@ class HostEntry(Model):
     interfaces: dict[str, InterfaceName] = {}
     also: list[Literal["worker", "results-site"]] = []
     vars: dict[str, Any] = Field({}, description="variables for Ansible's roles on this host")
+    machine: HostName | None = Field(None, description="virtual machine that hosts of a lab of virtual machines share")
 
 
 class LinkEntry(Model):
@@ -118,7 +119,7 @@ class InventoryFile(Model):
     links: dict[str, LinkEntry] = {}
     sets: dict[HostName, SetEntry] = Field({}, description="disjoint sets of hosts, each of which plays the topology")
     machine_kernel: Literal["linux-image-cloud-amd64", "linux-image-amd64"] = Field(
-        image.CLOUD_KERNEL, description="Debian's package of the kernel in a lab of virtual machines"
+        "linux-image-cloud-amd64", description="Debian's package of the kernel in a lab of virtual machines"
     )
     lease_ends: Annotated[datetime, BeforeValidator(_instant)] | None = Field(
         None, description="when the hosts are taken away; no run begins that would not end before"
@@ -237,7 +238,7 @@ def _wrong_value(value: object, spec: Mapping[str, Any]) -> str | None:
         return f"'{wrong[0]}' in it is not {each}: {spec['description']}"
     if "choices" in spec and value not in spec["choices"]:
         return f"'{value}' is not one of {', '.join(map(str, spec['choices']))}"
-    entries = value if isinstance(value, list) else [value]
+    entries: list[Any] = value if isinstance(value, list) else [value]
     fields = spec.get("options", {})
     return next((why for entry in entries if fields for why in _wrong_fields(entry, fields)), None)
 
@@ -314,6 +315,7 @@ def _placed(
             name=name, address=entry.address or name, port=entry.port, interfaces=entry.interfaces,
             # A host with the name of a node plays it, unless it is a link box.
             plays=entry.plays or (name if name in names and name not in boxes else None), also=tuple(entry.also),
+            machine=entry.machine or "",
         )
         for name, entry in entries.items()
     ]  # fmt: skip
@@ -349,6 +351,15 @@ def serial_lines(inventory: Inventory, hosts: Sequence[str]) -> dict[tuple[str, 
         for host in hosts
         for variable in LINE_VARIABLES
         for line in host_variables(inventory, host).get(variable, [])
+    }
+
+
+def radios(inventory: Inventory, hosts: Sequence[str]) -> set[tuple[str, str]]:
+    """Interfaces that the role `wifi` sets up, as (host, interface)."""
+    return {
+        (host, radio["interface"])
+        for host in hosts
+        for radio in host_variables(inventory, host).get("wifi_interfaces", [])
     }
 
 

@@ -31,10 +31,9 @@ from testbed.installation import Installation, difference
 from testbed.lab import Lab, SshFiles, processes
 from testbed.leases import HostLease
 from testbed.local_folders import ScratchFolder
-from testbed.machines import Machines
+from testbed.machines import Machines, SpecialInterfaces
 from testbed.placement import Placement
 from testbed.scenario import Scenario
-from testbed.serial_cables import SerialEnd
 from testbed.tunnels import SshTunnel
 
 #: Options of ssh (ansible/ansible.cfg) without connections that are kept or shared.
@@ -141,8 +140,11 @@ def rehearse(
             raise CampaignError(str(path), [Problem(0, "ssh.proxy_jump", message)])
         scenario = campaign.load(topology(inventory_, file)).runs[0].scenario
         inventory.placements(inventory_, scenario.nodes, scenario.links)
-        if _serial_lines(inventory_) and inventory_.file.machine_kernel == image.CLOUD_KERNEL:
-            message = f"'{image.CLOUD_KERNEL}' has neither PPP nor SLIP; set 'machine_kernel: {image.HARDWARE_KERNEL}'"
+        special = _special_interfaces(inventory_)
+        if (special.serial or special.radios) and inventory_.file.machine_kernel == image.CLOUD_KERNEL:
+            message = (
+                f"'{image.CLOUD_KERNEL}' has no PPP, SLIP and radios; set 'machine_kernel: {image.HARDWARE_KERNEL}'"
+            )
             raise CampaignError(str(path), [Problem(0, "machine_kernel", message)])
         # The cell has no network to download packages.
         image.image(lambda text: print(f"backchannel: {text}", file=sys.stderr), inventory_.file.machine_kernel)
@@ -177,16 +179,17 @@ def build(path: Path, file: Path, folder: Path, machines: bool = False, tree: Pa
         ssh = SshFiles(key, known_hosts)
         if machines:
             disk = image.image(lambda text: None, inventory_.file.machine_kernel)
-            return Machines(placements, folder, ssh, disk, _serial_lines(inventory_))
+            return Machines(placements, folder, ssh, disk, _special_interfaces(inventory_))
         if not (tree / "usr/sbin/sshd").exists():
             raise Unavailable("a rehearsal with SSH needs sshd: apt-get install openssh-server")
     return Lab(placements, folder, ssh, inventory_.ssh_options().jump if ssh is not None else None, tree)
 
 
-def _serial_lines(inventory_: inventory.Inventory) -> dict[tuple[str, str], SerialEnd]:
-    """The lab's serial lines, by host and interface."""
+def _special_interfaces(inventory_: inventory.Inventory) -> SpecialInterfaces:
+    """The lab's interfaces that are no Ethernet."""
     file = inventory_.file
-    return inventory.serial_lines(inventory_, [*file.hosts, *(name for one in file.sets.values() for name in one.hosts)])
+    hosts = [*file.hosts, *(name for one in file.sets.values() for name in one.hosts)]
+    return SpecialInterfaces(inventory.serial_lines(inventory_, hosts), inventory.radios(inventory_, hosts))
 
 
 def in_lab(path: Path | None, plan: Plan, warn: Callable[[str], None]) -> Plan:

@@ -93,7 +93,9 @@ def image(say: Callable[[str], None], kernel: str = CLOUD_KERNEL) -> Image:
     """
     require()
     suite = _suite()
-    key = hashlib.sha256(repr((suite, kernel, INSTALLED, CACHED, BOOT_DRIVERS, UNIT, DISK_BYTES)).encode()).hexdigest()[:12]
+    key = hashlib.sha256(repr((suite, kernel, INSTALLED, CACHED, BOOT_DRIVERS, UNIT, DISK_BYTES)).encode()).hexdigest()[
+        :12
+    ]
     cache = build_cache.place("machines")
     folder = cache / f"{suite}-{key}"
 

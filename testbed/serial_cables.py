@@ -1,12 +1,12 @@
 """Serial cables between virtual machines: what one UART sends, the other receives, at the speed of the line.
 
 QEMU's own UARTs hand every byte over at once. Here a byte takes ten bits (8N1), as on a wire. A UART is kept waiting
-while its end of the cable is full, so a machine's own queues fill as they do before a modem. That buffer is the socket's, which
-holds some 280 writes of one byte each.
+while its end of the cable is full, so a machine's own queues fill as they do before a modem.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import threading
@@ -104,4 +104,6 @@ def carry(source: socket.socket, sink: socket.socket, speed_bps: int) -> None:
     except OSError:
         pass
     finally:
-        sink.close()
+        # The other direction waits for bytes of `sink`, and `close` would not wake it.
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)

@@ -20,8 +20,8 @@ description:
   - Reads a lab's inventory file (docs/physical.md) and the topology of a campaign, and assigns a node with addresses,
     routes and links to each host.
   - The groups are endpoints, routers, base_stations, link_boxes, queues, workers and results_sites, and set_NAME for
-    each of several sets of hosts. The groups ppp_hosts, slip_hosts and wifi_hosts have the hosts with variables of these
-    roles.
+    each of several sets of hosts. The groups ppp_hosts, slip_hosts and wifi_hosts have the hosts with variables of
+    these roles.
 options:
   plugin:
     description: Name of this plugin.
