@@ -1,6 +1,6 @@
 """Real PPP, SLIP and radios: their roles in virtual machines, and campaigns of both TCPs over them.
 
-`./backchannel test --vm` runs this. Interpreted processors wake late, so the limits of runs are wide and no time is tested.
+`./backchannel test --vm` runs this. Interpreted processors wake late, so the limits of runs are wide and times are free.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ workload:
 duration: 20 s
 {FIDELITY}
 sweep:
-  stack: [{{name: newreno, packet_bytes: 552 bytes}}, cubic]
+  # Headers with timestamps are never compressed.
+  stack: [{{name: newreno, packet_bytes: 552 bytes, timestamps: false}}, {{name: cubic, timestamps: false}}]
 """
 MTU = 552
 #: After ton, figure 2: WaveLAN of 2 Mbit/s, packets of 1440 bytes, a buffer of 32 KiB.
@@ -65,8 +66,9 @@ sweep:
 STATE = """
 state() { for address in 10 11; do echo "$address"; on $address '
     ip -o address show scope global | grep -v mgmt0; ip -o link show | sed "s/^[0-9]*: //; s/qdisc .*//" | grep -v hwsim
-    ip route; iw dev; ls /etc/ppp/peers /etc/hostapd /etc/wpa_supplicant /usr/local/sbin 2>&1 | grep backchannel
-    ls -d /var/lib/backchannel*; systemctl list-unit-files "backchannel*" --no-legend'; done; true; }
+    ip route; iw dev 2>&1; ls /etc/ppp/peers /etc/hostapd /etc/wpa_supplicant /usr/local/sbin 2>&1 | grep backchannel
+    ls -d /var/lib/backchannel*; systemctl list-unit-files "backchannel*" --no-legend
+    systemctl --failed --no-legend "backchannel*"'; done; true; }
 """
 SHELL = (
     """
@@ -199,14 +201,14 @@ def radios(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
     return folder, told(folder, RADIOS)
 
 
-def both_delivered(folder: Path, name: str, stacks: set[str], most_bytes: float) -> None:
-    """Asserts that both TCPs delivered over the link, and no more than its rate allows."""
+def both_delivered(folder: Path, name: str, stacks: set[str], bounds: tuple[float, float]) -> None:
+    """Asserts that both TCPs delivered over the link, with more and less bytes than these."""
     result = runs(folder / name)
     assert {entry["scenario"]["nodes"][0]["stack"]["name"] for entry in result} == stacks
     for entry in result:
         received = entry["report"]["flows"]["download"]["receive"]
         assert received["payload_ok"]
-        assert 0.3 * most_bytes < received["bytes"] < most_bytes
+        assert bounds[0] < received["bytes"] < bounds[1]
 
 
 def is_unchanged(report: str) -> None:
@@ -217,8 +219,10 @@ def is_unchanged(report: str) -> None:
     assert all("changed=0" in row for row in rows), report
 
 
-#: Of 20 s at 28.8 kbit/s with ten bits a byte.
-DIALUP_BYTES = 20 * 28_800 / 10
+#: Part and all of what 20 s at 28.8 kbit/s carry, with ten bits a byte.
+DIALUP_BYTES = 0.3 * 20 * 28_800 / 10, 20 * 28_800 / 10
+#: The air of simulated radios takes no time, so only processors bound what it carries in 8 s. A few packets are too few.
+AIR_BYTES = 50_000, 8 * 54e6 / 8
 
 
 def test_ppp_comes_up_once_and_stays(lines: tuple[Path, dict[str, str]]) -> None:
@@ -272,7 +276,6 @@ def test_an_ad_hoc_network_carries_both_tcps(radios: tuple[Path, dict[str, str]]
     assert " 0% packet loss" in story["ad hoc"], story["ad hoc"]
     is_unchanged(story["second"])
     assert "status 0" in story["campaign"], story["campaign"]
-    # The air of simulated radios takes no time, so only the kernels bound what they carry.
     both_delivered(folder, "results", {"reno-bsd", "cubic"}, AIR_BYTES)
 
 
