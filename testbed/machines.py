@@ -43,6 +43,8 @@ BOOT_S = 1800.0
 #: Waits for an interface with a hardware address and prints its name.
 FIND_INTERFACE = """
 set -e
+# What fails is the last line on the console, which the lab reports.
+exec >/dev/console 2>&1
 hostname -F /etc/hostname
 find_interface() {
     for tries in $(seq 200); do
@@ -94,7 +96,7 @@ for host in @HOSTS@; do
     mkdir upper work tree
     mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work,index=off hosts tree
     systemd-run --no-block --unit="host-$host" -p Delegate=yes -p KillMode=mixed \
-        -p Environment=SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 systemd-nspawn --quiet --keep-unit --register=no \
+        -p StandardOutput=journal+console -p StandardError=journal+console -p Environment=SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 systemd-nspawn --quiet --keep-unit --register=no \
         --directory="/run/hosts/$host/tree" --network-namespace-path="/run/netns/$host" \
         --bind-ro="/usr/local/share/hosts/$host.tar:/dev/vdb" --boot @WORDS@
 done

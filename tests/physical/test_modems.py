@@ -1,6 +1,6 @@
 """Real PPP, SLIP and radios: their roles in virtual machines, and campaigns of both TCPs over them.
 
-`./backchannel test --vm` runs this. Interpreted processors wake late, so the limits of runs are wide and times are free.
+`./backchannel test --vm` runs this. Interpreted processors wake late, so the limits of runs are wide and no time counts.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def is_unchanged(report: str) -> None:
 
 #: Part and all of what 20 s at 28.8 kbit/s carry, with ten bits a byte.
 DIALUP_BYTES = 0.3 * 20 * 28_800 / 10, 20 * 28_800 / 10
-#: The air of simulated radios takes no time, so only processors bound what it carries in 8 s. A few packets are too few.
+#: The air of simulated radios takes no time, so only processors bound what it carries in 8 s.
 AIR_BYTES = 50_000, 8 * 54e6 / 8
 
 
