@@ -96,7 +96,8 @@ for host in @HOSTS@; do
     mkdir upper work tree
     mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work,index=off hosts tree
     systemd-run --no-block --unit="host-$host" -p Delegate=yes -p KillMode=mixed \
-        -p StandardOutput=journal+console -p StandardError=journal+console -p Environment=SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 systemd-nspawn --quiet --keep-unit --register=no \
+        -p StandardOutput=journal+console -p StandardError=journal+console \\
+        -p Environment=SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 systemd-nspawn --quiet --keep-unit --register=no \
         --directory="/run/hosts/$host/tree" --network-namespace-path="/run/netns/$host" \
         --bind-ro="/usr/local/share/hosts/$host.tar:/dev/vdb" --boot @WORDS@
 done

@@ -1,6 +1,6 @@
 """Real PPP, SLIP and radios: their roles in virtual machines, and campaigns of both TCPs over them.
 
-`./backchannel test --vm` runs this. Interpreted processors wake late, so the limits of runs are wide and no time counts.
+`./backchannel test --vm` runs this. Interpreted processors wake late, so the limits of runs are wide.
 """
 
 from __future__ import annotations
