@@ -95,10 +95,10 @@ for host in @HOSTS@; do
     cd "/run/hosts/$host"
     mkdir upper work tree
     mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work,index=off hosts tree
-    systemd-run --no-block --unit="host-$host" -p Delegate=yes -p KillMode=mixed \
+    systemd-run --no-block --unit="host-$host" -p Delegate=yes -p KillMode=mixed \\
         -p StandardOutput=journal+console -p StandardError=journal+console \\
-        -p Environment=SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 systemd-nspawn --quiet --keep-unit --register=no \
-        --directory="/run/hosts/$host/tree" --network-namespace-path="/run/netns/$host" --capability=CAP_NET_ADMIN \
+        -p Environment=SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 systemd-nspawn --quiet --keep-unit --register=no \\
+        --directory="/run/hosts/$host/tree" --network-namespace-path="/run/netns/$host" --capability=CAP_NET_ADMIN \\
         --bind-ro="/usr/local/share/hosts/$host.tar:/dev/vdb" --boot @WORDS@
 done
 """
