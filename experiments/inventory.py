@@ -25,6 +25,7 @@ from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.placement import Host, LinkPlacement, Placement, place
 from testbed.scenario import LinkSpec, Node
+from testbed.serial_cables import SerialEnd
 from testbed.tunnels import CONNECT_S, SILENCE_S, Jump, SshOptions
 
 HostName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=40)]
@@ -87,6 +88,7 @@ class HostEntry(Model):
     interfaces: dict[str, InterfaceName] = {}
     also: list[Literal["worker", "results-site"]] = []
     vars: dict[str, Any] = Field({}, description="variables for Ansible's roles on this host")
+    machine: HostName | None = Field(None, description="virtual machine that hosts of a lab of virtual machines share")
 
 
 class LinkEntry(Model):
@@ -116,12 +118,17 @@ class InventoryFile(Model):
     hosts: dict[HostName, HostEntry] = {}
     links: dict[str, LinkEntry] = {}
     sets: dict[HostName, SetEntry] = Field({}, description="disjoint sets of hosts, each of which plays the topology")
+    machine_kernel: Literal["linux-image-cloud-amd64", "linux-image-amd64"] = Field(
+        "linux-image-cloud-amd64", description="Debian's package of the kernel in a lab of virtual machines"
+    )
     lease_ends: Annotated[datetime, BeforeValidator(_instant)] | None = Field(
         None, description="when the hosts are taken away; no run begins that would not end before"
     )
     vars: dict[str, Any] = Field({}, description="variables for Ansible's roles")
 
 
+#: Variables with the serial lines of a host.
+LINE_VARIABLES = ("ppp_lines", "slip_lines")
 #: Types of argument specifications: description, and Python types.
 TYPES: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "str": ("a text", (str, int, float)),
@@ -215,9 +222,13 @@ def wrong_variable(name: str, value: object) -> str | None:
     options = role_options()[role]
     if name not in options:
         return registry.unknown(f"variable of role {role}", name, options)
+    return _wrong_value(value, options[name])
+
+
+def _wrong_value(value: object, spec: Mapping[str, Any]) -> str | None:
+    """Why a value does not fit its argument specification."""
     if isinstance(value, str) and "{{" in value:
         return None  # Ansible evaluates it
-    spec = options[name]
     words, types = TYPES[spec["type"]]
     if not _is(value, types):
         return f"'{value}' is not {words}: {spec['description']}"
@@ -226,8 +237,22 @@ def wrong_variable(name: str, value: object) -> str | None:
     if wrong:
         return f"'{wrong[0]}' in it is not {each}: {spec['description']}"
     if "choices" in spec and value not in spec["choices"]:
-        return f"'{value}' is not one of {', '.join(spec['choices'])}"
-    return None
+        return f"'{value}' is not one of {', '.join(map(str, spec['choices']))}"
+    entries: list[Any] = value if isinstance(value, list) else [value]
+    fields = spec.get("options", {})
+    return next((why for entry in entries if fields for why in _wrong_fields(entry, fields)), None)
+
+
+def _wrong_fields(entry: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Mistakes in a mapping whose fields have specifications."""
+    for name in entry:
+        if name not in fields:
+            yield registry.unknown("field", name, fields)
+        elif why := _wrong_value(entry[name], fields[name]):
+            yield f"field '{name}': {why}"
+    for name, spec in fields.items():
+        if spec.get("required") and name not in entry:
+            yield f"field '{name}' is missing: {spec['description']}"
 
 
 def _is(value: object, types: tuple[type, ...]) -> bool:
@@ -290,6 +315,7 @@ def _placed(
             name=name, address=entry.address or name, port=entry.port, interfaces=entry.interfaces,
             # A host with the name of a node plays it, unless it is a link box.
             plays=entry.plays or (name if name in names and name not in boxes else None), also=tuple(entry.also),
+            machine=entry.machine or "",
         )
         for name, entry in entries.items()
     ]  # fmt: skip
@@ -311,3 +337,33 @@ def host_entry(inventory: Inventory, name: str) -> HostEntry:
     """A host's entry, of the lab or of one of its sets."""
     file = inventory.file
     return next(hosts[name] for hosts in (file.hosts, *(one.hosts for one in file.sets.values())) if name in hosts)
+
+
+def host_variables(inventory: Inventory, name: str) -> dict[str, Any]:
+    """Variables of Ansible's roles that the file sets for a host."""
+    return {**inventory.file.vars, **host_entry(inventory, name).vars}
+
+
+def serial_lines(inventory: Inventory, hosts: Sequence[str]) -> dict[tuple[str, str], SerialEnd]:
+    """Serial devices behind interfaces that the roles `ppp` and `slip` create, by host and interface."""
+    return {
+        (host, line["interface"]): SerialEnd(line["device"], int(line.get("speed", _default_speed(variable))))
+        for host in hosts
+        for variable in LINE_VARIABLES
+        for line in host_variables(inventory, host).get(variable, [])
+    }
+
+
+def radios(inventory: Inventory, hosts: Sequence[str]) -> set[tuple[str, str]]:
+    """Interfaces that the role `wifi` sets up, as (host, interface)."""
+    return {
+        (host, radio["interface"])
+        for host in hosts
+        for radio in host_variables(inventory, host).get("wifi_interfaces", [])
+    }
+
+
+def _default_speed(variable: str) -> int:
+    """Speed in bit/s of lines that name none."""
+    options = role_options()[variable.partition("_")[0]]
+    return int(options[variable]["options"]["speed"]["default"])

@@ -31,7 +31,7 @@ from testbed.installation import Installation, difference
 from testbed.lab import Lab, SshFiles, processes
 from testbed.leases import HostLease
 from testbed.local_folders import ScratchFolder
-from testbed.machines import Machines
+from testbed.machines import Machines, SpecialInterfaces
 from testbed.placement import Placement
 from testbed.scenario import Scenario
 from testbed.tunnels import SshTunnel
@@ -140,8 +140,14 @@ def rehearse(
             raise CampaignError(str(path), [Problem(0, "ssh.proxy_jump", message)])
         scenario = campaign.load(topology(inventory_, file)).runs[0].scenario
         inventory.placements(inventory_, scenario.nodes, scenario.links)
+        special = _special_interfaces(inventory_)
+        if (special.serial or special.radios) and inventory_.file.machine_kernel == image.CLOUD_KERNEL:
+            message = (
+                f"'{image.CLOUD_KERNEL}' has no PPP, SLIP and radios; set 'machine_kernel: {image.HARDWARE_KERNEL}'"
+            )
+            raise CampaignError(str(path), [Problem(0, "machine_kernel", message)])
         # The cell has no network to download packages.
-        image.image(lambda text: print(f"backchannel: {text}", file=sys.stderr))
+        image.image(lambda text: print(f"backchannel: {text}", file=sys.stderr), inventory_.file.machine_kernel)
     words = [
         node_binary.path(), "cell", "--parent", str(os.getpid()), "--",
         sys.executable, "-m", "experiments.lab", "machines" if machines else "namespaces",
@@ -172,10 +178,18 @@ def build(path: Path, file: Path, folder: Path, machines: bool = False, tree: Pa
             )
         ssh = SshFiles(key, known_hosts)
         if machines:
-            return Machines(placements, folder, ssh, image.image(lambda text: None))
+            disk = image.image(lambda text: None, inventory_.file.machine_kernel)
+            return Machines(placements, folder, ssh, disk, _special_interfaces(inventory_))
         if not (tree / "usr/sbin/sshd").exists():
             raise Unavailable("a rehearsal with SSH needs sshd: apt-get install openssh-server")
     return Lab(placements, folder, ssh, inventory_.ssh_options().jump if ssh is not None else None, tree)
+
+
+def _special_interfaces(inventory_: inventory.Inventory) -> SpecialInterfaces:
+    """The lab's interfaces that are no Ethernet."""
+    file = inventory_.file
+    hosts = [*file.hosts, *(name for one in file.sets.values() for name in one.hosts)]
+    return SpecialInterfaces(inventory.serial_lines(inventory_, hosts), inventory.radios(inventory_, hosts))
 
 
 def in_lab(path: Path | None, plan: Plan, warn: Callable[[str], None]) -> Plan:

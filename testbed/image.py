@@ -19,10 +19,18 @@ from testbed import build_cache
 from testbed.errors import TestbedError, Unavailable
 
 #: Debian's kernel for virtual machines has few drivers, and all queueing disciplines and congestion controls.
-INSTALLED = ("linux-image-cloud-amd64", "initramfs-tools", "systemd-sysv", "udev", "kmod", "openssh-server", "python3",
-             "iproute2")  # fmt: skip
-#: Packages of the role `common`, and chrony.
-CACHED = ("ethtool", "tcpdump", "iputils-ping", "util-linux", "chrony")
+CLOUD_KERNEL = "linux-image-cloud-amd64"
+#: Debian's kernel for hardware has PPP, SLIP and radios, simulated ones too.
+HARDWARE_KERNEL = "linux-image-amd64"
+#: Without dbus, `shutdown` and Ansible's `reboot` fail. systemd-container runs hosts that share a machine.
+#: Ansible needs python3-apt, and would look for it in the network.
+INSTALLED = ("initramfs-tools", "systemd-sysv", "systemd-container", "dbus", "udev", "kmod", "openssh-server",
+             "python3", "python3-apt", "iproute2", "iw")  # fmt: skip
+#: Packages of the roles `common`, `ppp`, `slip` and `wifi`, and chrony.
+CACHED = ("ethtool", "tcpdump", "iputils-ping", "util-linux", "chrony", "ppp", "net-tools", "iw", "wireless-regdb",
+          "hostapd", "wpasupplicant")  # fmt: skip
+#: Drivers before the root file system. The default, drivers of all hardware, would take most of the boot to unpack.
+BOOT_DRIVERS = ("virtio_pci", "virtio_blk", "ext4")
 #: Release on machines without Debian.
 SUITE = "bookworm"
 DISK_BYTES = 3 << 30
@@ -77,21 +85,23 @@ def require() -> None:
         raise Unavailable("virtual machines cannot run here: " + "; ".join(troubles))
 
 
-def image(say: Callable[[str], None]) -> Image:
-    """Returns the image from the cache, or makes it.
+def image(say: Callable[[str], None], kernel: str = CLOUD_KERNEL) -> Image:
+    """Returns the image with a kernel, a package of Debian, from the cache, or makes it.
 
     Raises:
         Unavailable, TestbedError: it cannot be made.
     """
     require()
     suite = _suite()
-    key = hashlib.sha256(repr((suite, INSTALLED, CACHED, UNIT, DISK_BYTES)).encode()).hexdigest()[:12]
+    key = hashlib.sha256(repr((suite, kernel, INSTALLED, CACHED, BOOT_DRIVERS, UNIT, DISK_BYTES)).encode()).hexdigest()[
+        :12
+    ]
     cache = build_cache.place("machines")
     folder = cache / f"{suite}-{key}"
 
     def make(new: Path) -> None:
-        say(f"making the machines' disk in {cache} (Debian {suite}; some minutes, once)")
-        _make(suite, new, cache / "log")
+        say(f"making the machines' disk in {cache} (Debian {suite}, {kernel}; some minutes, once)")
+        _make(suite, kernel, new, cache / "log")
 
     build_cache.build_once(folder, "lock", "making the machines' disk", ROOM_BYTES, make)
     return Image(folder / "disk", folder / "vmlinuz", folder / "initrd")
@@ -103,8 +113,13 @@ def _suite() -> str:
     return values.get("VERSION_CODENAME", SUITE).strip('"') if values.get("ID") == "debian" else SUITE
 
 
-def _make(suite: str, folder: Path, log: Path) -> None:
+def _make(suite: str, kernel: str, folder: Path, log: Path) -> None:
     tree, made = folder / "tree", folder / build_cache.BUILT
+    initramfs = "usr/share/initramfs-tools"
+    # Before the packages that read these files are installed.
+    early = f"""mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/{initramfs}/modules.d"
+echo MODULES=list >"$1/etc/initramfs-tools/conf.d/machines"
+printf '%s\\n' {" ".join(BOOT_DRIVERS)} >"$1/{initramfs}/modules.d/machines\""""
     (folder / "machine-setup.service").write_text(UNIT)
     hooks = [
         f'copy-in "{folder / "machine-setup.service"}" /etc/systemd/system',
@@ -115,7 +130,8 @@ def _make(suite: str, folder: Path, log: Path) -> None:
         f"{' '.join(CACHED)}",
     ]
     words = [
-        "mmdebstrap", "--variant=minbase", "--skip=cleanup/apt", f"--include={','.join(INSTALLED)}",
+        "mmdebstrap", "--variant=minbase", "--skip=cleanup/apt", f"--include={','.join((kernel, *INSTALLED))}",
+        f"--essential-hook={early}",
         *(f"--customize-hook={hook}" for hook in hooks), suite, str(tree),
     ]  # fmt: skip
     build_cache.logged(words, log, "is there a network, and an archive that serves this Debian?")

@@ -43,6 +43,8 @@ class Host:
     interfaces: Mapping[str, str] = field(default_factory=dict)
     #: Further roles: worker, results-site.
     also: tuple[str, ...] = ()
+    #: Virtual machine that it shares with other hosts, in a lab of virtual machines; empty: it has its own.
+    machine: str = ""
 
 
 @dataclass(frozen=True)

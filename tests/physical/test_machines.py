@@ -183,8 +183,8 @@ def test_a_clock_that_is_hours_off_is_reported_with_its_host(story: dict[str, An
 
 
 def runs(folder: Path) -> list[dict[str, Any]]:
-    """The manifest of every run of the campaign, with its scenario."""
-    manifests = (folder / "results" / "runs").rglob("manifest.json")
+    """The manifest of every run in a folder of results, with its scenario."""
+    manifests = (folder / "runs").rglob("manifest.json")
     return [
         {**json.loads(manifest.read_text()), "scenario": json.loads(manifest.with_name("scenario.json").read_text())}
         for manifest in manifests
@@ -193,7 +193,7 @@ def runs(folder: Path) -> list[dict[str, Any]]:
 
 def test_every_congestion_control_and_every_discipline_carried_its_run(story: dict[str, Any]) -> None:
     assert "status 0" in story["campaign"], story["campaign"]
-    result = runs(story["folder"])
+    result = runs(story["folder"] / "results")
     assert {entry["scenario"]["nodes"][0]["stack"]["name"] for entry in result} == {"vegas", "bbr", "westwood", "cubic"}
     shapers = {entry["scenario"]["links"][1]["options"].get("shaper", "htb") for entry in result}
     assert shapers == {"htb", "tbf", "cake", "netem"}

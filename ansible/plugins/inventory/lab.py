@@ -20,7 +20,8 @@ description:
   - Reads a lab's inventory file (docs/physical.md) and the topology of a campaign, and assigns a node with addresses,
     routes and links to each host.
   - The groups are endpoints, routers, base_stations, link_boxes, queues, workers and results_sites, and set_NAME for
-    each of several sets of hosts.
+    each of several sets of hosts. The groups ppp_hosts, slip_hosts and wifi_hosts have the hosts with variables of
+    these roles.
 options:
   plugin:
     description: Name of this plugin.
@@ -56,6 +57,8 @@ NETWORK_ROLES = {
 }
 #: Network roles of a link box, by the variable with their links.
 BOX_ROLES = {"backchannel_modems": "emulated_modem", "backchannel_radios": "emulated_radio"}
+#: Variables whose hosts are in a group, for roles that create or prepare interfaces.
+HARDWARE_GROUPS = {"ppp_lines": "ppp_hosts", "slip_lines": "slip_hosts", "wifi_interfaces": "wifi_hosts"}
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -87,6 +90,8 @@ class InventoryModule(BaseInventoryPlugin):
         except (problems.CampaignError, errors.TestbedError, errors.Unavailable) as error:
             raise AnsibleParserError(str(error)) from None
         namespaces, jump = lab_processes(), tunnels.jump_command(lab_inventory.ssh_options())
+        for group in HARDWARE_GROUPS.values():
+            inventory.add_group(group)
         for placed in sets.values():
             groups = placement.groups(placed)
             if placed.set:
@@ -102,9 +107,11 @@ class InventoryModule(BaseInventoryPlugin):
                     **topology_vars,
                     "backchannel_roles": network_roles(name, groups, topology_vars),
                     **connection_vars(lab_inventory, placed.hosts[name], namespaces, jump),
-                    **lab_inventory.file.vars,
-                    **lab.host_entry(lab_inventory, name).vars,
+                    **lab.host_variables(lab_inventory, name),
                 }
+                for variable, group in HARDWARE_GROUPS.items():
+                    if variables.get(variable):
+                        inventory.add_host(name, group=group)
                 for key, value in variables.items():
                     inventory.set_variable(name, key, value)
 
