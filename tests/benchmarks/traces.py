@@ -5,7 +5,7 @@
 The capture is made by the simulator: 26 flows over a lossy dumbbell, 96 bytes of each packet kept, at least two million
 packets. Every program reads it on the same core, one after another, in several rounds (tshark in one). What counts is
 the CPU time of the whole process; a busy machine stretches wall time, which is printed as well. Ratios are of runs of
-one round. A second table has the wall time of our reader with a thread for each core; it needs a quiet machine.
+one round. Then follow wall times of our reader with a thread for each core, which need a quiet machine.
 """
 
 from __future__ import annotations
@@ -123,26 +123,20 @@ def main() -> None:
 
 
 def share(program: str, folder: Path, capture: Path, packets: int, cores: int, rounds: int) -> None:
-    """The file read by one thread and by one a core, in turn with tcptrace. Wall time counts."""
-    words = [program, "trace", "--out", str(folder / "tables"), f"one={capture}"]
-    ways = {
-        f"{name}, {threads} thread{'s' * (threads > 1)}": [*words, "--jobs", str(threads), *more]
-        for name, more in (("metrics alone", ["--no-segments"]), ("with Parquet", []))
-        for threads in (1, cores)
-    }
-    ways["tcptrace -l"] = ["tcptrace", "-l", str(capture)]
-    costs: dict[str, list[Cost]] = {name: [] for name in ways}
+    """The file read by one thread, and with a thread for each core that encodes tables. Wall time counts."""
+    words = [program, "trace", "--out", str(folder / "tables"), f"one={capture}", "--jobs"]
+    alone: list[Cost] = []
+    shared: list[Cost] = []
     for _ in range(rounds):
-        for name, words in ways.items():
-            costs[name].append(run(words))
-    print(f"\nThe same file on {cores} cores, wall time:")
-    print(f"{'':<26} {'wall (s)':>24} {'CPU (s)':>24} {'million packets/s':>24} {'to tcptrace':>24}")
-    for name, result in costs.items():
-        pairs = zip(result, costs["tcptrace -l"], strict=True)
+        alone.append(run([*words, "1"]))
+        shared.append(run([*words, str(cores)]))
+    print(f"\nThe same file, with Parquet, {cores} cores:")
+    for name, costs in (("one thread", alone), (f"{cores} that encode", shared)):
+        rates = [packets / cost.wall_s / 1e6 for cost in costs]
+        ratios = [one.wall_s / cost.wall_s for one, cost in zip(alone, costs, strict=True)]
         print(
-            f"{name:<26} {shown([cost.wall_s for cost in result]):>24} {shown([cost.cpu_s for cost in result]):>24} "
-            f"{shown([packets / cost.wall_s / 1e6 for cost in result]):>24} "
-            f"{shown([other.wall_s / cost.wall_s for cost, other in pairs]):>24}"
+            f"  {name}: {shown([cost.wall_s for cost in costs], 's')}; {shown(rates, 'million packets/s')}; "
+            f"CPU {shown([cost.cpu_s for cost in costs], 's')}; {shown(ratios)} times as fast"
         )
 
 

@@ -1,4 +1,4 @@
-"""Threads that share the work of a capture change no byte of its tables."""
+"""Threads that encode the tables of a capture change no byte of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_any_number_of_threads_writes_the_same_bytes(tmp_path: Path, capture: Pa
     assert brief == {name: alone[name] for name in ("connections.parquet", "summary.json")}
 
 
-def test_threads_that_are_left_over_share_the_work_of_several_files(tmp_path: Path, capture: Path) -> None:
+def test_threads_that_are_left_over_encode_the_tables_of_several_files(tmp_path: Path, capture: Path) -> None:
     two = (f"one={capture}", f"two={capture}")
     assert tables(tmp_path / "5", 5, *two) == tables(tmp_path / "2", 2, *two)
 

@@ -18,7 +18,7 @@ pub struct Args {
     /// Write only connections.parquet and summary.json
     #[arg(long)]
     no_segments: bool,
-    /// Number of threads: each reads a capture, and those left over share the work of one
+    /// Number of threads: each reads a capture, and those left over encode tables
     #[arg(long, value_name = "N", default_value_t = 1)]
     jobs: usize,
     /// Nanoseconds to add to the times of a capture, such as client-eth0=-1500; may be repeated

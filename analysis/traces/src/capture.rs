@@ -4,7 +4,6 @@
 //! A frame is borrowed from the read buffer, so memory does not grow with the file. After damage, reading continues at the
 //! next place that looks like a record and is followed by another. [`Capture::damage`] returns offset and reason.
 
-mod ahead;
 mod pcap;
 mod pcapng;
 mod source;

@@ -43,8 +43,8 @@ pub struct Input {
 pub struct Options {
     /// Write the tables of segments and of SACK blocks as well as the one of connections.
     pub segments: bool,
-    /// Threads. As many files are read at a time; where there are twice as many threads as files, those left over share the
-    /// work of a file.
+    /// Threads. As many files are read at a time; where there are twice as many threads as files, those left over encode
+    /// tables.
     pub jobs: usize,
 }
 
@@ -59,7 +59,8 @@ pub fn write_tables(inputs: &[Input], out: &Path, options: &Options) -> Result<(
     }
     fs::create_dir_all(out).map_err(|error| format!("cannot make {}: {error}", out.display()))?;
     let jobs = options.jobs.min(inputs.len());
-    let way = Way { segments: options.segments, threads: options.jobs.max(1) / jobs.max(1) };
+    let threads = options.jobs / jobs.max(1);
+    let way = Way { segments: options.segments, encoders: if threads > 1 { threads } else { 0 } };
     let files = if jobs > 1 { read_in_parallel(inputs, out, way, jobs)? } else { read_in_turn(inputs, out, way)? };
     let text = serde_json::to_string_pretty(&json!({"version": 2, "files": files})).expect("it is plain JSON");
     let path = out.join("summary.json");
@@ -70,23 +71,14 @@ pub fn write_tables(inputs: &[Input], out: &Path, options: &Options) -> Result<(
 #[derive(Clone, Copy)]
 struct Way {
     segments: bool,
-    /// Threads that share the work. With one, the thread that reads does all of it.
-    threads: usize,
-}
-
-impl Way {
-    fn encoders(self) -> usize {
-        if self.threads > 1 {
-            self.threads
-        } else {
-            0
-        }
-    }
+    /// Threads that encode tables. Without any, the thread that reads does. A thread that reads the file ahead was tried: it
+    /// gains nothing, because handing frames over costs as much as finding them.
+    encoders: usize,
 }
 
 fn read_in_turn(inputs: &[Input], out: &Path, way: Way) -> Result<Vec<Value>, String> {
     let mut tables = Tables::create(out, "", way)?;
-    let files = inputs.iter().enumerate().map(|(number, input)| read(number, input, way, &mut tables));
+    let files = inputs.iter().enumerate().map(|(number, input)| read(number, input, &mut tables));
     // The first error is the one to tell, not that the tables are incomplete.
     let files = files.collect::<Result<_, _>>()?;
     tables.close()?;
@@ -103,7 +95,7 @@ fn read_in_parallel(inputs: &[Input], out: &Path, way: Way, jobs: usize) -> Resu
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some(input) = inputs.get(number) else { return };
                 let result = Tables::create(out, &part(number), way).and_then(|mut tables| {
-                    let summary = read(number, input, way, &mut tables)?;
+                    let summary = read(number, input, &mut tables)?;
                     tables.close().map(|()| summary)
                 });
                 results.lock().expect("no thread panics with it").push((number, result));
@@ -112,7 +104,7 @@ fn read_in_parallel(inputs: &[Input], out: &Path, way: Way, jobs: usize) -> Resu
     });
     let mut results = results.into_inner().expect("no thread panics with it");
     results.sort_by_key(|(number, _)| *number);
-    let mut tables = Tables::create(out, "", Way { threads: 1, ..way })?;
+    let mut tables = Tables::create(out, "", Way { encoders: 0, ..way })?;
     let joined: Result<Vec<_>, _> = results
         .into_iter()
         .map(|(number, result)| result.and_then(|summary| tables.append(out, number).map(|()| summary)))
@@ -129,16 +121,16 @@ fn read_in_parallel(inputs: &[Input], out: &Path, way: Way, jobs: usize) -> Resu
 }
 
 /// Reads one capture to the tables. Returns its entry in the summary.
-fn read(number: usize, input: &Input, way: Way, tables: &mut Tables) -> Result<Value, String> {
+fn read(number: usize, input: &Input, tables: &mut Tables) -> Result<Value, String> {
     let mut capture = Capture::open(&input.path)?;
     let (mut tracker, mut decoder, mut summary) = (Tracker::default(), Decoder::default(), Summary::default());
     let (mut row, mut packet) = (0, TcpPacket::default());
-    capture.for_each(way.threads > 1, |frame| {
+    while let Some(frame) = capture.next() {
         let time_ns = frame.time_ns.saturating_add(input.shift_ns);
-        let decoded = decoder.decode(frame, &mut packet);
+        let decoded = decoder.decode(&frame, &mut packet);
         summary.count(time_ns, frame.link_type, decoded);
         if decoded.is_err() {
-            return Ok(());
+            continue;
         }
         let segment = tracker.process(time_ns, &packet, row);
         if let Some(segments) = &mut tables.segments {
@@ -152,8 +144,7 @@ fn read(number: usize, input: &Input, way: Way, tables: &mut Tables) -> Result<V
         if !tracker.finished.is_empty() {
             tables.add_connections(number, &mut tracker.finished, &mut summary)?;
         }
-        Ok(())
-    })?;
+    }
     for place in tracker.remaining() {
         tracker.remove(place);
         if tracker.finished.len() == CLOSED_AT_ONCE {
@@ -188,7 +179,7 @@ impl Tables {
     fn create(out: &Path, suffix: &str, way: Way) -> Result<Tables, String> {
         let [segments, sacks, connections] = NAMES.map(|name| path_of(out, name, suffix));
         Ok(Tables {
-            segments: way.segments.then(|| SegmentTables::create(&segments, &sacks, way.encoders())).transpose()?,
+            segments: way.segments.then(|| SegmentTables::create(&segments, &sacks, way.encoders)).transpose()?,
             connections: Table::create(&connections, &connections::layout())?,
             closed: Vec::new(),
         })
