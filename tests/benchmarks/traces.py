@@ -133,11 +133,11 @@ def share(program: str, folder: Path, capture: Path, packets: int, cores: int, r
     print(f"\nThe same file, with Parquet, {cores} cores:")
     for name, costs in (("one thread", alone), (f"{cores} that encode", shared)):
         rates = [packets / cost.wall_s / 1e6 for cost in costs]
-        ratios = [one.wall_s / cost.wall_s for one, cost in zip(alone, costs, strict=True)]
         print(
             f"  {name}: {shown([cost.wall_s for cost in costs], 's')}; {shown(rates, 'million packets/s')}; "
-            f"CPU {shown([cost.cpu_s for cost in costs], 's')}; {shown(ratios)} times as fast"
+            f"CPU {shown([cost.cpu_s for cost in costs], 's')}"
         )
+    print(f"  ratio: {shown([one.wall_s / cost.wall_s for one, cost in zip(alone, shared, strict=True)])}")
 
 
 def spread(program: str, folder: Path, capture: Path, packets: int, cores: int) -> None:
