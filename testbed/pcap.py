@@ -14,6 +14,8 @@ ETHERNET, RAW = 1, 101
 _HEADER_BYTES, _RECORD_BYTES = 24, 16
 #: Nanoseconds of a time stamp's unit, by the magic number.
 _UNITS = {0xA1B23C4D: 1, 0xA1B2C3D4: 1000}
+#: Greatest time of a record in s: its field has 32 bits.
+LAST_S = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,14 @@ def change_times(data: bytearray, changed_ns: Callable[[int], int]) -> None:
     """Replaces each record's time by `changed_ns` of it, in place.
 
     Raises:
-        ValueError: the data do not begin like a pcap file.
+        ValueError: the data do not begin like a pcap file, or a new time does not fit into a record.
     """
     head = header(data)
     for record in records(data):
         seconds, rest_ns = divmod(changed_ns(record.time_ns), 1_000_000_000)
+        if not 0 <= seconds <= LAST_S:
+            raise ValueError(
+                f"the record at byte {record.offset} has the time {record.time_ns / 1e9:.3f} s, which the correction "
+                f"of its clock would make {seconds} s: was the clock set during the run?"
+            )
         struct.pack_into(head.order + "II", data, record.offset, seconds, rest_ns // head.unit_ns)

@@ -113,3 +113,13 @@ def test_a_file_that_is_not_a_capture_is_not_changed(tmp_path: Path) -> None:
     with pytest.raises(TestbedError, match=r"notes\.pcap: not a pcap file"):
         over_a_run(reading(0, 0), reading(0, 1)).correct("a", path)
     assert path.read_text().startswith("not a capture")
+
+
+def test_a_stamp_that_no_record_can_hold_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    # The clock was set by 70 years within the run, so a stamp from before lies far off the line through the readings.
+    clocks = over_a_run(reading(0, EPOCH_NS), reading(70 * 365 * 24 * HOUR_NS, EPOCH_NS + 1_000_000_000))
+    path = capture(tmp_path / "host.pcap", [EPOCH_NS, EPOCH_NS - 3_000_000_000])
+    before = path.read_bytes()
+    with pytest.raises(TestbedError, match=r"host\.pcap: the record at byte 100 .* was the clock set during the run"):
+        clocks.correct("a", path)
+    assert path.read_bytes() == before
