@@ -48,9 +48,8 @@ exec >/dev/console 2>&1
 hostname -F /etc/hostname
 find_interface() {
     for tries in $(seq 200); do
-        for one in /sys/class/net/*; do
-            [ "$(cat "$one/address")" = "$1" ] && { echo "${one##*/}"; return 0; }
-        done
+        found=$(ip -o link | grep -F "link/ether $1 " | cut -d : -f 2 | cut -d @ -f 1 | tr -d ' ')
+        [ -n "$found" ] && { echo "$found"; return 0; }
         sleep 0.1
     done
     echo "no interface $1" >&2
@@ -59,6 +58,12 @@ find_interface() {
 """
 #: Runs on every host before its network (testbed.image). The file has a line for each interface: address, name.
 SETUP = """
+# A container's /sys may be of the network that started it. Its cgroups stay where they are.
+if systemd-detect-virt --quiet --container; then
+    mkdir -p /run/own-sys
+    mount -t sysfs sysfs /run/own-sys
+    for folder in class devices; do mount --bind "/run/own-sys/$folder" "/sys/$folder"; done
+fi
 # Two steps, because a new name may be another interface's old one.
 number=0
 while read -r address name; do
