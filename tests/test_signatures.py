@@ -24,6 +24,7 @@ EDGES = {
     "Ansible: variables and argument specs": {
         "experiments.inventory.HostEntry.vars",
         "experiments.inventory.InventoryFile.vars",
+        "experiments.inventory.host_variables",
         "experiments.inventory.role_options",
         "testbed.placement.host_vars",
     },

@@ -187,7 +187,7 @@ RECORDED = {
     name
     for name, metric in METRICS.items()
     if metric.function.__module__
-    in ("analysis.metrics.calls", "analysis.metrics.latency", "analysis.metrics.transfers")
+    in ("analysis.metrics.calls", "analysis.metrics.latency", "analysis.metrics.transfers", "analysis.metrics.video")
 }
 
 

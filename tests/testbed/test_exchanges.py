@@ -34,3 +34,8 @@ def test_a_port_that_is_used_again_joins_its_own_transfer() -> None:
 def test_the_key_is_not_part_of_an_exchange() -> None:
     (exchange,) = joined([sent(0, 7, 100)], [])
     assert list(exchange) == ["seq", "bytes", "sent_ns", "arrived_ns", "returned_ns"]
+
+
+def test_the_frame_of_a_packet_stays_with_it() -> None:
+    (exchange,) = joined([{**sent(0, 7, 100), "frame": 3}], [{"key": 7, "arrived_ns": 150}])
+    assert (exchange["frame"], exchange["arrived_ns"]) == (3, 150)

@@ -111,7 +111,7 @@ mod tests {
         let options = r#"{"rate_bps":80000,"frames_per_s":10,"key_frame_every":5,"key_frame_ratio":6,"variation":0,"spread":0.6,
                           "packet_bytes":1040}"#;
         let sent = packets(options, 1.0);
-        let expected = |frame: u64| if frame % 5 == 0 { vec![1040; 3] } else { vec![540] };
+        let expected = |frame: u64| if frame.is_multiple_of(5) { vec![1040; 3] } else { vec![540] };
         for frame in 0..10 {
             let of_frame: Vec<_> = sent.iter().filter(|packet| packet.2 == frame).collect();
             assert_eq!(of_frame.iter().map(|packet| packet.1).collect::<Vec<_>>(), expected(frame));
