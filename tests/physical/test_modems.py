@@ -44,6 +44,8 @@ sweep:
   stack: [{{name: newreno, packet_bytes: 552 bytes, timestamps: false}}, {{name: cubic, timestamps: false}}]
 """
 MTU = 552
+#: Of the ad hoc network. Radios that start together would each begin a cell of its own.
+CELL = "02:ca:fe:00:00:01"
 #: After ton, figure 2: WaveLAN of 2 Mbit/s, packets of 1440 bytes, a buffer of 32 KiB.
 WAVELAN = f"""
 name: wavelan
@@ -191,7 +193,7 @@ def radios(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
         ("hosts.yml", ("adhoc", "adhoc"), ""),
         ("access.yml", ("access_point", "station"), "of the lab 0123"),
     ):
-        radio = {"interface": "wlan0", "ssid": "lab", "rate": "2", "passphrase": passphrase}
+        radio = {"interface": "wlan0", "ssid": "lab", "rate": "2", "passphrase": passphrase, "bssid": CELL}
         own = [
             {"machine": "ether", "interfaces": {"air": "wlan0"}, "vars": {"wifi_interfaces": [{**radio, "mode": mode}]}}
             for mode in modes
