@@ -85,6 +85,9 @@ def test_both_begin_the_same_exchanges(kind: str, folders: dict[str, tuple[Path,
 @pytest.mark.parametrize("kind", ["probe", "icmp", "cbr", "call", "video"])
 def test_packets_take_as_long(kind: str, folders: dict[str, tuple[Path, Report]]) -> None:
     linux, sim = (table.filter(pl.col("sent_s") < 5.9) for table in recorded(folders, kind))
+    # A packet of about that time may be sent before it in one of them only.
+    count = min(linux.height, sim.height)
+    linux, sim = linux.head(count), sim.head(count)
     assert linux["arrived_s"].null_count() == sim["arrived_s"].null_count() == 0
     # Other flows' packets, whose number the stacks choose, wait in the same queue.
     differences = ((linux["arrived_s"] - linux["sent_s"]) - (sim["arrived_s"] - sim["sent_s"])).abs()
