@@ -61,7 +61,8 @@ duration: 8 s
 {FIDELITY}
 sweep:
   stack:
-    - {{name: reno-bsd, packet: 1440 B, receive_buffer: 32 KiB, timestamps: false}}
+    # The research stack has a hardware address of its own, which radios do not carry (docs/modems.md).
+    - {{name: reno, mss: 1400 B, receive_buffer: 32 KiB}}
     - {{name: cubic, mss: 1400 B, receive_buffer: 32 KiB}}
 """
 #: What teardown must restore. Packages stay, with their units and folders.
@@ -271,14 +272,14 @@ def test_teardown_of_lines_restores_the_hosts(lines: tuple[Path, dict[str, str]]
     assert "same" in lines[1][chapter].split(), lines[1][chapter]
 
 
-def test_an_ad_hoc_network_carries_both_tcps(radios: tuple[Path, dict[str, str]]) -> None:
+def test_an_ad_hoc_network_carries_the_kernels_tcps(radios: tuple[Path, dict[str, str]]) -> None:
     folder, story = radios
     assert "status 0" in story["ad hoc"], story["ad hoc"]
     assert "type IBSS" in story["ad hoc"]
     assert " 0% packet loss" in story["ad hoc"], story["ad hoc"]
     is_unchanged(story["second"])
     assert "status 0" in story["campaign"], story["campaign"]
-    both_delivered(folder, "results", {"reno-bsd", "cubic"}, AIR_BYTES)
+    both_delivered(folder, "results", {"reno", "cubic"}, AIR_BYTES)
 
 
 def test_a_station_joins_an_access_point_with_wpa2(radios: tuple[Path, dict[str, str]]) -> None:
@@ -288,7 +289,7 @@ def test_a_station_joins_an_access_point_with_wpa2(radios: tuple[Path, dict[str,
     assert {"site 0", "run 0", "teardown 0"} <= set(report.splitlines()), report
     assert "Connected to" in report
     assert "tx bitrate: 2.0 MBit/s" in report, report
-    both_delivered(folder, "access", {"reno-bsd", "cubic"}, AIR_BYTES)
+    both_delivered(folder, "access", {"reno", "cubic"}, AIR_BYTES)
 
 
 @pytest.mark.parametrize("chapter", ["teardown", "access point"])
