@@ -34,7 +34,10 @@ from tests.waiting import interrupted_by_sigterm
 IMPORTED = ("analysis.figures.printed", "analysis.frames", "experiments.commands.plot", "experiments.commands.export")
 #: Limits of an import: 2 GB and a minute. Other commands have the same time.
 MEMORY_GB, LONGEST_S = 2.0, 60.0
-BROKEN = re.compile(r"Traceback \(most recent call last\)|panicked at|stack backtrace|core dumped")
+#: The last is what an import says of an error that it did not expect.
+BROKEN = re.compile(
+    r"Traceback \(most recent call last\)|panicked at|stack backtrace|core dumped|which is a defect of Backchannel"
+)
 SUFFIXES = (".pcap", ".pcapng", ".cap", ".gz", ".zst", ".dump", ".ntar", ".dmp")
 
 
@@ -63,7 +66,7 @@ class Ended:
         if self.status is None:
             return f"no result within {LONGEST_S:.0f} s"
         if BROKEN.search(self.output):
-            return "a traceback or a panic"
+            return "a traceback, a panic or a defect"
         return "" if self.status in (0, BAD_INPUT) and self.output.strip() else f"exit status {self.status}"
 
     def sentence(self) -> str:
