@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, cast
 
 #: Folder of a run that has FLOW.jsonl for each flow whose application is recorded.
 FOLDER = "applications"
@@ -66,11 +66,10 @@ def joined(sent: Iterable[SentLine], arrived: Iterable[ArrivalLine]) -> Iterator
         next_sent[line["key"]] = line["sent_ns"]
     for line, limit in zip(exchanges, reversed(limits), strict=True):
         of_key = [at for at in arrivals.get(line["key"], []) if line["sent_ns"] <= at < limit]
-        exchange: Exchange = {
-            "seq": line["seq"], "bytes": line["bytes"], "sent_ns": line["sent_ns"],
-            "arrived_ns": min(of_key, default=None), "returned_ns": line["returned_ns"],
-        }  # fmt: skip
-        yield exchange if "frame" not in line else {**exchange, "frame": line["frame"]}
+        # Every field but the key, which only joins the lines.
+        exchange = cast("Exchange", {name: value for name, value in line.items() if name != "key"})
+        exchange["arrived_ns"] = min(of_key, default=None)
+        yield exchange
 
 
 def _lines(path: Path) -> Iterator[Any]:

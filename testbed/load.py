@@ -50,18 +50,20 @@ def greatest_load_bps(scenario: Scenario, plan: Plan) -> dict[str, float | None]
 def source_rate_bps(flow: Flow) -> float | None:
     """Rate of a flow's source, of both directions together, in bit/s; None where congestion control sets it."""
     options = flow.options
+    # Of IP, UDP and RTP.
+    rtp_headers_bytes = 60 if flow.ip == 6 else 40
     if flow.kind == "cbr":
         return float(options["rate_bps"])
     if flow.kind == "probe":
         return 2 * 8 * float(options.get("packet_bytes", 64)) / float(options.get("interval_s", 0.05))
     if flow.kind == "call":
-        # Speech of at most 64 kbit/s, and 40 bytes of headers for each frame; 60 over IPv6.
-        return 64_000 + 8 * (60 if flow.ip == 6 else 40) / float(options.get("frame_s", 0.02))
+        # Speech of at most 64 kbit/s, and headers for each frame.
+        return 64_000 + 8 * rtp_headers_bytes / float(options.get("frame_s", 0.02))
     if flow.kind == "video":
         # The last packet of a frame may hold little: one packet more for each frame.
-        headers, longest = (60 if flow.ip == 6 else 40), float(options.get("packet_bytes", 1200))
+        longest = float(options.get("packet_bytes", 1200))
         rate_bps, frames_per_s = float(options.get("rate_bps", 1.5e6)), float(options.get("frames_per_s", 30))
-        return rate_bps * longest / (longest - headers) + 8 * headers * frames_per_s
+        return rate_bps * longest / (longest - rtp_headers_bytes) + 8 * rtp_headers_bytes * frames_per_s
     return None
 
 

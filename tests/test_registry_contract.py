@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any
+from typing import Any, get_type_hints
 
 import polars as pl
 import pytest
@@ -18,6 +18,7 @@ from analysis import exchanges
 from analysis.captures import segments
 from analysis.metrics import calls, video
 from experiments.language import registry as registry_
+from testbed import exchanges as joining
 from testbed import node_binary
 from testbed.load import source_rate_bps
 from testbed.scenario import Flow
@@ -149,6 +150,18 @@ def test_videos_are_measured_with_the_defaults_that_loads_use() -> None:
     headers = 40
     packets_per_s = defaults["rate_bps"] / 8 / (defaults["packet_bytes"] - headers) + defaults["frames_per_s"]
     assert source_rate_bps(flow) == pytest.approx(defaults["rate_bps"] + packets_per_s * 8 * headers)
+
+
+@pytest.mark.parametrize(
+    ("line", "declared"),
+    [
+        (joining.Exchange, "exchange"),
+        (joining.SentLine, "exchange_sent"),
+        (joining.ArrivalLine, "exchange_arrival"),
+    ],
+)
+def test_lines_of_exchanges_have_the_declared_fields(line: type, declared: str) -> None:
+    assert set(get_type_hints(line)) == set(registry()["telemetry"][declared]["properties"])
 
 
 def test_packets_have_room_as_both_languages_check_it() -> None:
