@@ -12,6 +12,7 @@ import pytest
 
 from tests.benchmarks import mutants, python_mutants
 from tests.benchmarks.mutants import Mutant, Outcome, Position, Span
+from tests.waiting import children_cpu_s
 
 
 def test_equivalent_mutants_name_a_line_of_their_file_and_a_reason() -> None:
@@ -112,10 +113,13 @@ def test_a_mutant_that_computes_without_end_is_killed(tmp_path: Path, monkeypatc
     copy.mkdir()
     monkeypatch.setattr(python_mutants, "COPY", copy)
     monkeypatch.setattr(python_mutants, "HANGS_CPU_S", 3)
+    monkeypatch.setattr(python_mutants, "HANGS_S", 60)
     (copy / "test_good.py").write_text("def test_a() -> None:\n    pass\n")
     (copy / "test_endless.py").write_text("def test_a() -> None:\n    while True:\n        pass\n")
     assert python_mutants.passes(["test_good.py"])
+    before_s = children_cpu_s()
     assert not python_mutants.passes(["test_endless.py"])
+    assert children_cpu_s() - before_s < 6, "it ended by the clock"
 
 
 def test_a_sample_depends_on_its_seed_and_leaves_equivalents_out(

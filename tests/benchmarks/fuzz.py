@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.node_binary import ROOT
-from tests.waiting import cpu_s
+from tests.waiting import children_cpu_s, cpu_s
 
 CORPUS, FOUND = ROOT / "tests/fuzz/corpus", ROOT / ".cache/fuzz"
 TARGETS = sorted(path.name for path in CORPUS.iterdir())
@@ -76,12 +76,6 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _children_cpu_s() -> float:
-    """CPU time of all children that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def _number(file: str) -> int:
     return int.from_bytes(Path(file).read_bytes()[:8], "little")
 
@@ -113,14 +107,14 @@ def main() -> int:
     print(f"{'target':<16}{'seeds':>8}{'inputs':>14}{'CPU min':>9}{'findings':>10}")
     for target in asked.targets or TARGETS:
         end, seed, inputs, result = time.monotonic() + asked.seconds, asked.seed, 0, list[Finding]()
-        before_s = _children_cpu_s()
+        before_s = children_cpu_s()
         # A finding ends its seed; the next one begins elsewhere.
         while (left := round(end - time.monotonic())) > 0:
             tried, finding = fuzz(program, target, left, seed)
             seed, inputs = seed + 1, inputs + tried
             if finding is not None:
                 result.append(finding)
-        cpu_min = (_children_cpu_s() - before_s) / 60
+        cpu_min = (children_cpu_s() - before_s) / 60
         print(f"{target:<16}{seed - asked.seed:>8}{inputs:>14,}{cpu_min:>9.1f}{len(result):>10}", flush=True)
         for finding in {finding.reason: finding for finding in reversed(result)}.values():
             print(f"    {finding.file.relative_to(ROOT)}: {finding.reason}")

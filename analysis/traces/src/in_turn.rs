@@ -15,8 +15,9 @@ struct Worker<J, R> {
 
 /// A number of threads that do the same work.
 pub(crate) struct InTurn<J, R> {
-    /// The next to give a result is the first, the next to take a job the last but `pending`, counted around.
+    /// Job number n is for the worker at n modulo their number.
     workers: Vec<Worker<J, R>>,
+    /// Jobs sent, and results taken.
     sent: usize,
     taken: usize,
 }
