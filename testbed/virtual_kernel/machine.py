@@ -107,7 +107,7 @@ class VirtualMachine:
         ]  # fmt: skip
         host = {
             "PATH": os.environ.get("PATH", os.defpath),
-            "LD_PRELOAD": str(self._kernel.entropy),
+            "LD_PRELOAD": str(self._kernel.preloaded),
             "BACKCHANNEL_KERNEL_SEED": str(seed),
             "TMPDIR": str(memory),
             "HOME": str(scratch),

@@ -94,13 +94,13 @@ def simulated_s(made: Scenario) -> float:
 
 
 def counting(kernel: kernels.Kernel, folder: Path) -> tuple[kernels.Kernel, Path]:
-    """The kernel with guest_calls.c beside its entropy, and the file of the counts."""
+    """The kernel with guest_calls.c before the library that is loaded into it, and the file of the counts."""
     counts = folder / "counts"
     counts.write_bytes(bytes(8 * PLACES))
     shutil.copy2(kernel.binary, folder / "linux")
     subprocess.run(
-        ["gcc", "-O2", "-shared", "-fPIC", f'-DCOUNTS="{counts}"', "-o", str(folder / "seeded.so"),
-         str(kernels.ENTROPY), str(HERE / "guest_calls.c")],
+        ["gcc", "-O2", "-shared", "-fPIC", f'-DCOUNTS="{counts}"', "-o", str(folder / "preloaded.so"),
+         str(HERE / "guest_calls.c"), str(kernel.preloaded)],
         check=True,
     )  # fmt: skip
     return replace(kernel, folder=folder), counts
