@@ -172,9 +172,7 @@ def _build(version: str, folder: Path, log: Path, say: Say) -> None:
     shutil.copy2(tree / "linux", made / "linux")
     build_cache.logged(["strip", str(made / "linux")], log, cwd=folder)
     preloaded = made / "preloaded.so"
-    build_cache.logged(
-        ["gcc", "-O2", "-shared", "-fPIC", "-o", str(preloaded), *map(str, PRELOADED)], log, cwd=folder
-    )
+    build_cache.logged(["gcc", "-O2", "-shared", "-fPIC", "-o", str(preloaded), *map(str, PRELOADED)], log, cwd=folder)
     digest = hashlib.sha256((made / "linux").read_bytes() + preloaded.read_bytes()).hexdigest()
     debian = package.name.split("_")[1]
     (made / "release").write_text(f"{debian} sha256:{digest}\n")
