@@ -98,9 +98,11 @@ def counting(kernel: kernels.Kernel, folder: Path) -> tuple[kernels.Kernel, Path
     counts = folder / "counts"
     counts.write_bytes(bytes(8 * PLACES))
     shutil.copy2(kernel.binary, folder / "linux")
+    # Of the host's files, a machine sees those of its kernel's folder.
+    own = shutil.copy2(kernel.preloaded, folder / "own.so")
     subprocess.run(
         ["gcc", "-O2", "-shared", "-fPIC", f'-DCOUNTS="{counts}"', "-o", str(folder / "preloaded.so"),
-         str(HERE / "guest_calls.c"), str(kernel.preloaded)],
+         str(HERE / "guest_calls.c"), str(own)],
         check=True,
     )  # fmt: skip
     return replace(kernel, folder=folder), counts
