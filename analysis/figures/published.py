@@ -1,6 +1,6 @@
 """The figure that a campaign file asks for (spec.py), from stored results, with the published values beside.
 
-Only the site, `plot` and exports read targets; no code path that executes a run does.
+Only what shows results reads targets; no code path that executes a run does.
 """
 
 from __future__ import annotations
