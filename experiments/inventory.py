@@ -178,7 +178,7 @@ def read(path: Path) -> Inventory:
         problems = []
         for details in error.errors(include_url=False):
             place = tuple(part for part in details["loc"] if part != "[key]")
-            problems.append(document.problem(place, dotted(place), message(dict(details), InventoryFile, place, ())))
+            problems.append(document.problem(place, dotted(place), message(details, InventoryFile, place, ())))
         raise CampaignError(document.name, problems) from None
     problems = [document.problem(path_, dotted(path_), why) for path_, why in _mistakes(file)]
     if problems:

@@ -24,7 +24,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from analysis.results import ValueRow
 from analysis.store.artefacts import REASON, ArtefactError
-from analysis.store.database import Row, StoreError, batched
+from analysis.store.database import Row, StoreError, Value, batched
 from analysis.store.documents import Batch, Documents
 from analysis.store.incoming import Incoming
 from analysis.store.landing import Landing, land, note_attempt
@@ -114,7 +114,7 @@ class Store:
             )
             connection.execute(sa.delete(point).where(point.c.campaign_id == new.id))
             connection.execute(sa.delete(membership).where(membership.c.campaign_id == new.id))
-            rows = [
+            rows: list[dict[str, Value]] = [
                 {"campaign_id": new.id, "number": number, "parameters": [list(pair) for pair in pairs]}
                 for number, pairs in enumerate(points)
             ]
