@@ -325,13 +325,6 @@ class Store:
         """
         land(self._database, self._artefacts, landing, replaces)
 
-    def forget(self, run_ids: Sequence[str]) -> None:
-        """Removes runs with their files, so that they can be run again."""
-        with self._database.writing() as connection:
-            for run_id in run_ids:
-                connection.execute(sa.delete(run).where(run.c.id == run_id))
-                self._artefacts.remove(run_id)
-
     def note_failure(self, run_id: str, number: int, problem: str, folder: Path | None = None) -> None:
         """Notes a try that gave no result, and keeps what it left in `folder` until the run has a valid one.
 
