@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, NotRequired, TypedDict
 
 from analysis.runs import Flow, Kind, Line, Link, RunView, Slices, active_window_s
 from analysis.statistics import variation
@@ -25,6 +25,35 @@ from testbed.scenario import Flow as FlowSpec
 PACKET_BYTES = 1500
 
 
+class LineBins(TypedDict):
+    """Counters of one direction of a link (testbed/simulator/src/counters.rs). Lists have a value for each bin."""
+
+    data_bytes: list[int]
+    ack_bytes: list[int]
+    other_bytes: list[int]
+    queue_packets: list[float]
+    data_packets: int
+    data_payload_bytes: int
+    ack_packets: int
+    ack_packets_bytes: int
+    longest_lost_run_of_acks: int
+
+
+class FlowBins(TypedDict):
+    """Counters of one flow."""
+
+    delivered_bytes: list[int]
+    last_s: float
+    coarse_timeouts: list[int]
+    cwnd_segments: list[float]
+    round_trips: int
+    round_trips_s: float
+    #: Absent from older runs.
+    round_trips_squared_s2: NotRequired[float]
+    packet_bytes: int
+    payload_bytes: int
+
+
 @dataclass(frozen=True)
 class CountedRun(RunView):
     """A run's counters."""
@@ -34,9 +63,9 @@ class CountedRun(RunView):
     #: Length of a bin.
     every_s: float
     end_s: float
-    #: Link to direction to counter to bins, or to one number.
-    link_bins: Mapping[str, Mapping[str, Mapping[str, Any]]]
-    flow_bins: Mapping[str, Mapping[str, Any]]
+    #: By link and direction.
+    link_bins: Mapping[str, Mapping[str, LineBins]]
+    flow_bins: Mapping[str, FlowBins]
     #: The simulator's report.
     report: Report
     folder: Path | None = None
@@ -150,7 +179,7 @@ class CountedFlow(Flow):
     def arrival_slices(self) -> Slices:
         """Bytes in the bins of the flow's time."""
         first = math.ceil(self.start_s / self.run.every_s)
-        values = self._whole("delivered_bytes")
+        values = self._whole(self.bins["delivered_bytes"])
         return Slices(first, self.run.every_s, len(values), {at: value for at, value in enumerate(values) if value})
 
     def retransmissions(self) -> float | None:
@@ -185,15 +214,15 @@ class CountedFlow(Flow):
 
     def cwnd_variation(self) -> float | None:
         """Sample standard deviation over mean of the window's means in the bins of the flow's time."""
-        return variation(self._whole("cwnd_segments"))
+        return variation(self._whole(self.bins["cwnd_segments"]))
 
     def cwnd_growth(self) -> float | None:
         """Growth from the first bin's mean to the last's, in segments/s."""
-        levels = self._whole("cwnd_segments")
+        levels = self._whole(self.bins["cwnd_segments"])
         return (levels[-1] - levels[0]) / ((len(levels) - 1) * self.run.every_s) if len(levels) > 1 else None
 
-    def _whole(self, counter: str) -> list[float]:
-        return self.run.complete_bins(self.bins[counter], self.start_s, self.ended_s())
+    def _whole(self, bins: Sequence[float]) -> list[float]:
+        return self.run.complete_bins(bins, self.start_s, self.ended_s())
 
 
 class CountedLine(Line):
@@ -201,7 +230,7 @@ class CountedLine(Line):
 
     run: CountedRun
 
-    def __init__(self, run: CountedRun, link: str, way: Direction, bins: Mapping[str, Any]) -> None:
+    def __init__(self, run: CountedRun, link: str, way: Direction, bins: LineBins) -> None:
         self.run = run
         self.link = link
         self.way = way
@@ -212,7 +241,16 @@ class CountedLine(Line):
 
     def bits(self, *kinds: Kind) -> float:
         """Bits of IP packets of these kinds after the warm-up."""
-        return sum(self.run.total(self.bins[f"{kind}_bytes"], *self.run.window_s) * 8 for kind in kinds)
+        return sum(self.run.total(self.bytes_of(kind), *self.run.window_s) * 8 for kind in kinds)
+
+    def bytes_of(self, kind: Kind) -> Sequence[float]:
+        """Bytes of IP packets of a kind in each bin."""
+        match kind:
+            case "data":
+                return self.bins["data_bytes"]
+            case "ack":
+                return self.bins["ack_bytes"]
+        return self.bins["other_bytes"]
 
     def share_of_capacity(self, *kinds: Kind) -> float | None:
         """From the warm-up to the run's end, over the declared rate times that time."""
@@ -238,7 +276,7 @@ class CountedLine(Line):
         """Times without packets of a kind while every flow is active, to the length of a bin; without the edges."""
         window = active_window_s(self.run.flows)
         lengths, length = [], 0
-        for count in self.run.complete_bins(self.bins[f"{kind}_bytes"], *window) if window else ():
+        for count in self.run.complete_bins(self.bytes_of(kind), *window) if window else ():
             if count:
                 lengths.append(length)
                 length = 0

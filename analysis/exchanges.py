@@ -16,7 +16,6 @@ DATAGRAMS = frozenset({"call", "cbr", "probe", "video"})
 ANSWERED = frozenset({"probe", "transactions"})
 #: Workloads of finite transfers, a connection each.
 TRANSFERS = frozenset({"fetch", "transfers", "web"})
-RECORDED = DATAGRAMS | ANSWERED | TRANSFERS
 #: Headers of IP and UDP in bytes, by the version of IP.
 UDP_HEADERS = {4: 28, 6: 48}
 _COLUMNS = {

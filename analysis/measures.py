@@ -33,7 +33,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from analysis.results import RENAMED, Parameters, Quantity, Values, line_name
+from analysis.results import RENAMED, CellLabel, Parameters, Quantity, Values, line_name
 from analysis.statistics import pairs_of
 from testbed.scenario import Scenario
 
@@ -204,7 +204,7 @@ class Table:
             self._made[name] = self._make(name)
         return self._made[name]
 
-    def values(self, name: str, labels: Mapping[str, object]) -> list[float]:
+    def values(self, name: str, labels: Mapping[str, CellLabel]) -> list[float]:
         """The values of every cell that has these labels, whatever its others."""
         texts = {axis: str(label) for axis, label in labels.items()}
         return [

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from analysis.errors import AnalysisError
 
+#: Column to type.
+Columns = Mapping[str, pl.DataType | type[pl.DataType]]
 
-def read_records(path: Path, schema: Mapping[str, Any]) -> pl.DataFrame:
+
+def read_records(path: Path, schema: Columns) -> pl.DataFrame:
     """The records of a file; an empty table for an empty file.
 
     Raises:

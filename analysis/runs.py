@@ -8,11 +8,12 @@ own way; docs/metrics.md lists where the definitions differ.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 import polars as pl
 
@@ -216,6 +217,20 @@ class Slices:
 
 
 AnyFlow = TypeVar("AnyFlow", bound=Flow)
+Result = TypeVar("Result")
+
+
+def once_a_flow(function: Callable[[Flow], Result]) -> Callable[[Flow], Result]:
+    """A function whose result is kept as long as its flow: several metrics start from it."""
+    kept: WeakKeyDictionary[Flow, Result] = WeakKeyDictionary()
+
+    @wraps(function)
+    def cached(flow: Flow) -> Result:
+        if flow not in kept:
+            kept[flow] = function(flow)
+        return kept[flow]
+
+    return cached
 
 
 def grouped(flows: Sequence[AnyFlow]) -> dict[str, list[AnyFlow]]:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from analysis import campaign_file, theory
 from analysis.choices import OVERRIDE, with_defaults
 from analysis.measures import Table
-from analysis.results import by_point
+from analysis.results import CellLabel, by_point
 from analysis.statistics import half_width, overlap, sd
 from analysis.store import Store, browse
 from analysis.store.rows import CampaignRow
@@ -39,7 +39,7 @@ class ValueScore:
     """A published value beside the measured one."""
 
     measure: str
-    cell: Mapping[str, object]
+    cell: Mapping[str, CellLabel]
     #: eq, approx, le or ge.
     relation: str
     published: float
@@ -62,7 +62,7 @@ class OrderingScore:
     measure: str
     axis: str
     order: Sequence[object]
-    where: Mapping[str, object]
+    where: Mapping[str, CellLabel]
     min_ratio: float | None
     #: Means in that order; None without a value.
     measured: Sequence[float | None]
@@ -246,7 +246,7 @@ class Apart:
 
     artefact: str
     measure: str
-    cell: Mapping[str, object]
+    cell: Mapping[str, CellLabel]
     sim: float
     emulated: float
 

@@ -13,11 +13,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from ruamel.yaml import YAML
 
+from analysis.results import CellLabel
 from testbed.scenario import Number
-
-#: A label of a cell as the file writes it: a number, a name, or a range. Its text is the campaign's label, so a range
-#: stays a list: '[60, 80]'.
-Label = int | str | list[Number]
 
 
 class _Part(BaseModel):
@@ -30,7 +27,7 @@ class Expected(_Part):
     #: Of the campaign file.
     measure: str = Field(alias="metric")
     #: Axis to label.
-    cell: Mapping[str, Label]
+    cell: Mapping[str, CellLabel]
     relation: Literal["eq", "approx", "le", "ge"]
     #: In `unit`.
     value: Number

@@ -127,8 +127,10 @@ class InventoryFile(Model):
     vars: dict[str, Any] = Field({}, description="variables for Ansible's roles")
 
 
-#: Variables with the serial lines of a host.
-LINE_VARIABLES = ("ppp_lines", "slip_lines")
+#: Variables with the serial lines of a host, and with its radios.
+LINE_VARIABLES, RADIO_VARIABLE = ("ppp_lines", "slip_lines"), "wifi_interfaces"
+#: Variables of roles that create or prepare interfaces, and the group of the hosts that have them.
+HARDWARE_GROUPS = {name: f"{name.partition('_')[0]}_hosts" for name in (*LINE_VARIABLES, RADIO_VARIABLE)}
 #: Types of argument specifications: description, and Python types.
 TYPES: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "str": ("a text", (str, int, float)),
@@ -178,7 +180,7 @@ def read(path: Path) -> Inventory:
         problems = []
         for details in error.errors(include_url=False):
             place = tuple(part for part in details["loc"] if part != "[key]")
-            problems.append(document.problem(place, dotted(place), message(dict(details), InventoryFile, place, ())))
+            problems.append(document.problem(place, dotted(place), message(details, InventoryFile, place, ())))
         raise CampaignError(document.name, problems) from None
     problems = [document.problem(path_, dotted(path_), why) for path_, why in _mistakes(file)]
     if problems:
@@ -359,7 +361,7 @@ def radios(inventory: Inventory, hosts: Sequence[str]) -> set[tuple[str, str]]:
     return {
         (host, radio["interface"])
         for host in hosts
-        for radio in host_variables(inventory, host).get("wifi_interfaces", [])
+        for radio in host_variables(inventory, host).get(RADIO_VARIABLE, [])
     }
 
 

@@ -95,11 +95,19 @@ class AttemptsDocument(TypedDict):
     marked: Sequence[str]
 
 
+class MemberDocument(TypedDict):
+    """A run of a point."""
+
+    run_id: str
+    repetition: int
+    state: str
+
+
 class PointDocument(TypedDict):
     """A point's runs and means with their intervals, in SI units."""
 
-    parameters: Mapping[str, object]
-    runs: Sequence[Mapping[str, object]]
+    parameters: Mapping[str, str]
+    runs: Sequence[MemberDocument]
     attempts: AttemptsDocument
     metrics: Sequence[Mapping[str, object]]
 
@@ -127,7 +135,10 @@ def point_document(point: PointRow, rows: Sequence[TableRow], attempts: Mapping[
         metrics.append({**fields, "low_95": low, "high_95": high})
     return {
         "parameters": dict(point.parameters),
-        "runs": [{key: getattr(member, key) for key in ("run_id", "repetition", "state")} for member in point.members],
+        "runs": [
+            {"run_id": member.run_id, "repetition": member.repetition, "state": member.state}
+            for member in point.members
+        ],
         "attempts": _attempts_document(attempts.get(point.number)),
         "metrics": metrics,
     }

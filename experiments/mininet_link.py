@@ -157,7 +157,7 @@ def _sentences(error: ValidationError) -> str:
         if isinstance(inner, MechanismError):
             found += [(".".join(map(str, (*details["loc"], *path))), text) for path, text in inner.problems]
         else:
-            text = message_of(dict(details), FileLink, details["loc"], ())
+            text = message_of(details, FileLink, details["loc"], ())
             found.append((".".join(map(str, details["loc"])), text))
     # Both directions usually have the same mistake.
     unique = {text: field for field, text in reversed(found)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from analysis.statistics import LEVEL, difference, mean
 from experiments.language import registry
 from experiments.language.campaign import Plan, Run
 from experiments.language.identity import run_identity
-from testbed.scenario import ScenarioDocument
+from testbed.scenario import Document, ScenarioDocument
 
 #: Default for the greatest relative change.
 BY = 0.001
@@ -111,7 +111,7 @@ def _perturbed_run(run: Run, stream: str, by: float) -> Run:
     return replace(run, id=run_identity(run.backend, scenario), document=ScenarioDocument(scenario))
 
 
-def _perturbed_link(link: Mapping[str, Any], stream: str, by: float) -> dict[str, Any]:
+def _perturbed_link(link: Document, stream: str, by: float) -> dict[str, Any]:
     def factor(name: str) -> float:
         return random.Random(f"{stream}/{name}").uniform(1 - by, 1 + by)
 
@@ -123,7 +123,7 @@ def _perturbed_link(link: Mapping[str, Any], stream: str, by: float) -> dict[str
     return {**link, **directions}
 
 
-def _perturbed_direction(direction: Mapping[str, Any], rate: float, delay: float, buffer: float) -> dict[str, Any]:
+def _perturbed_direction(direction: Document, rate: float, delay: float, buffer: float) -> dict[str, Any]:
     queue = direction["queue"]
     params = {param.name: param.default for param in registry.find("policy", queue["name"]).params}
     sizes = {name: queue["options"].get(name, params.get(name)) for name in _BUFFERS}
@@ -134,7 +134,7 @@ def _perturbed_direction(direction: Mapping[str, Any], rate: float, delay: float
     return perturbed
 
 
-def _perturbed_line(part: Mapping[str, Any], rate: float, delay: float) -> dict[str, Any]:
+def _perturbed_line(part: Document, rate: float, delay: float) -> dict[str, Any]:
     perturbed = dict(part)
     if "rate_bps" in part:
         perturbed["rate_bps"] = max(1, round(part["rate_bps"] * rate))

@@ -106,17 +106,13 @@ class Graph:
         return own.link not in self.one_way or own.end == 0
 
 
-def make_plan(nodes: Sequence[Node | Mapping[str, Any]], links: Sequence[LinkSpec | Mapping[str, Any]]) -> Plan:
-    """Assigns addresses and routes to a scenario's nodes and links, given as types or as JSON.
+def make_plan(nodes: Sequence[Node], links: Sequence[LinkSpec]) -> Plan:
+    """Assigns addresses and routes to a scenario's nodes and links.
 
     Raises:
         TestbedError: a name is too long or used twice, a link ends at an unknown node, a node has no link, the
             network is not connected, or a route leads nowhere.
     """
-    return _make_plan([Node.model_validate(node) for node in nodes], [LinkSpec.model_validate(link) for link in links])
-
-
-def _make_plan(nodes: Sequence[Node], links: Sequence[LinkSpec]) -> Plan:
     names = [node.name for node in nodes]
     for name in names:
         if len(name) > MAX_NODE_NAME:

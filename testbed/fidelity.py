@@ -52,7 +52,8 @@ def problems(report: Report, limits: Limits = LIMITS) -> list[Problem]:
             reasons += _audit_problems(f"{link} {direction}", audit, limits)
     reasons += _stall_problems(report, limits)
     if report.driver.fault is not None:
-        reasons.append(Problem(ProblemKind.FAULT, "", f"a fault was injected for a test: {dict(report.driver.fault)}"))
+        fault = report.driver.fault.as_json()
+        reasons.append(Problem(ProblemKind.FAULT, "", f"a fault was injected for a test: {fault}"))
     reasons += [
         Problem(
             ProblemKind.CAPTURE,

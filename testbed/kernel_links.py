@@ -29,8 +29,14 @@ KIND = "kernel"
 SHAPERS = ("htb", "tbf", "netem", "cake")
 #: Longer than any queue of a run, in packets, for qdiscs that must not drop.
 _DEEP = 1_000_000
+#: Limit of a queue that sets none, in packets, as of the emulator's policies.
+_QUEUE_PACKETS = 20
 #: RED's limits count bytes; a packet of the scenario's limits is this long.
 RED_PACKET_BYTES = 1500
+#: MAXPACKET of the kernel's CoDel: an interface's largest packet.
+_CODEL_PACKET_BYTES = 1500
+#: Options of a link that only some shapers have.
+_SHAPERS_OF = {"burst_bytes": ("htb", "tbf"), "ack_filter": ("cake",), "rtt_s": ("cake",)}
 #: Least burst of HTB and TBF: two packets with Ethernet headers. At higher rates the burst is 250 us of the rate, as
 #: tc's manual asks for on a kernel with high-resolution timers.
 _LEAST_BURST_BYTES = 2 * 1514
@@ -57,6 +63,7 @@ def commands(direction: DirectionSpec, options: Options, near: str, far: str) ->
     """
     if direction.schedule:
         raise TestbedError("a kernel link has no changes over time")
+    _check_options(direction, options)
     match options.get("shaper", "htb"):
         case "cake":
             sender = [_cake(direction, options, near)]
@@ -65,15 +72,34 @@ def commands(direction: DirectionSpec, options: Options, near: str, far: str) ->
         case "netem":
             if direction.queue.name != "droptail":
                 raise TestbedError("netem's queue is a droptail; htb and tbf take codel too")
-            limit = direction.queue.options.get("limit_packets", 1000)
+            _refuse_bytes(direction.queue)
+            limit = direction.queue.options.get("limit_packets", _QUEUE_PACKETS)
             sender = [f"qdisc add dev {near} {_ROOT} netem rate {direction.rate_bps}bit limit {limit}"]
         case shaper:
             sender = _bucket(str(shaper), direction.rate_bps, direction.queue, options, near)
     return sender, _receiver(direction, far)
 
 
+def _check_options(direction: DirectionSpec, options: Options) -> None:
+    """Rejects what the kernel would not do, so that no option is without effect."""
+    if direction.options:
+        raise TestbedError(f"a kernel link has no '{next(iter(direction.options))}'; kind point-to-point has it")
+    if "framing_bytes" in options:
+        raise TestbedError("a kernel link has no 'framing'; kind point-to-point has it")
+    shaper = str(options.get("shaper", "htb"))
+    for name, shapers in _SHAPERS_OF.items():
+        if options.get(name, "none") != "none" and shaper not in shapers:
+            short = name.removesuffix("_bytes").removesuffix("_s")
+            raise TestbedError(f"'{short}' is an option of {' and '.join(shapers)}, not of {shaper}")
+
+
+def _refuse_bytes(queue: Named) -> None:
+    if "buffer_bytes" in queue.options:
+        raise TestbedError(f"the kernel's {queue.name} has its limit in packets: leave 'buffer' out")
+
+
 def _cake(direction: DirectionSpec, options: Options, near: str) -> str:
-    if direction.queue.name != "droptail":
+    if direction.queue.name != "droptail" or direction.queue.options:
         raise TestbedError("cake is its own queue policy: leave 'queue' out")
     bandwidth = f"bandwidth {direction.rate_bps}bit" if direction.rate_bps else "unlimited"
     rtt = f" rtt {round(options['rtt_s'] * 1e6)}us" if "rtt_s" in options else ""
@@ -110,32 +136,39 @@ def burst_bytes(rate_bps: float, options: Options) -> int:
 def _queue(queue: Named, rate_bps: float | None) -> str:
     options = queue.options
     match queue.name:
-        case "droptail" if "limit_bytes" in options:
-            return f"bfifo limit {options['limit_bytes']}"
+        case "droptail" if "buffer_bytes" in options:
+            if "limit_packets" in options:
+                raise TestbedError("the kernel's droptail has a 'limit' or a 'buffer', not both")
+            return f"bfifo limit {options['buffer_bytes']}"
         case "droptail":
-            return f"pfifo limit {options.get('limit_packets', 1000)}"
+            return f"pfifo limit {options.get('limit_packets', _QUEUE_PACKETS)}"
         case "red":
-            return _red(options, rate_bps)
+            return _red(queue, rate_bps)
         case "codel":
+            _refuse_bytes(queue)
+            if options.get("max_packet_bytes", _CODEL_PACKET_BYTES) != _CODEL_PACKET_BYTES:
+                raise TestbedError(f"the kernel's CoDel needs 'max_packet: {_CODEL_PACKET_BYTES} B'")
             words = f"codel limit {options.get('limit_packets', 1000)}"
             for name in ("target", "interval"):
                 if f"{name}_s" in options:
                     words += f" {name} {round(options[f'{name}_s'] * 1e6)}us"
-            return words
+            return words + (" ecn" if options.get("ecn") else "")
     raise TestbedError(f"the kernel's queues are droptail, codel and red; {queue.name} needs an emulated link")
 
 
-def _red(options: Options, rate_bps: float | None) -> str:
+def _red(queue: Named, rate_bps: float | None) -> str:
     """The kernel's RED counts bytes, of packets of RED_PACKET_BYTES here, and its weight is a power of 1/2."""
+    options = queue.options
     required = {"victim": "tail", "candidates": "all", "acks_first": False, "gentle": False}
     defaults = {"victim": "random", "candidates": "all", "acks_first": False, "gentle": False}
     for name, value in required.items():
         if options.get(name, defaults[name]) != value:
             shown = str(value).lower() if isinstance(value, bool) else value
             raise TestbedError(f"the kernel's RED needs '{name}: {shown}'")
-    if "buffer_bytes" in options:
-        raise TestbedError("the kernel's RED has its limit in packets of 1500 bytes: leave 'buffer' out")
-    limit = int(options.get("limit_packets", 20))
+    _refuse_bytes(queue)
+    if "typical_packet_bytes" in options:
+        raise TestbedError(f"the kernel's RED counts packets of {RED_PACKET_BYTES} bytes: leave 'typical_packet' out")
+    limit = int(options.get("limit_packets", _QUEUE_PACKETS))
     least, greatest = options.get("min_fraction", 0.15) * limit, options.get("max_fraction", 0.6) * limit
     weight = options.get("weight", 0.01)
     words = f"red limit {limit * RED_PACKET_BYTES} min {round(least * RED_PACKET_BYTES)} "
@@ -145,6 +178,7 @@ def _red(options: Options, rate_bps: float | None) -> str:
     words += f" bandwidth {round(rate_bps)}bit" if rate_bps else ""
     if options.get("action", "mark") == "mark":
         words += " ecn" + (" nodrop" if options.get("not_capable", "pass") == "pass" else "")
+        words += " harddrop" if options.get("above_max") == "drop" else ""
     return words
 
 

@@ -80,7 +80,9 @@ def for_probing(link: LinkSpec) -> LinkSpec:
             # Escapes would give probes of one size different lengths: milliseconds on a slow line.
             direction = direction.replace(options={**direction.options, "accm": 0})
         errors = tuple(model for model in direction.errors if model.name not in DISORDERLY)
-        changes[way] = direction.replace(queue=queue, schedule=(), errors=errors)
+        # CAKE is its own queue, and has no limit in packets.
+        own = direction.queue if link.options.get("shaper") == "cake" else queue
+        changes[way] = direction.replace(queue=own, schedule=(), errors=errors)
     if link.options.get("shaper") == "cake":
         # CAKE brings its own queue management, which would drop from the burst.
         changes["options"] = {**link.options, "rtt_s": kernel_links.PATIENT_RTT_S}

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
-from testbed.scenario import Direction, Model, Number
+from testbed.scenario import Direction, Document, Model, Number
 
 
 class Part(Model):
@@ -124,6 +124,15 @@ class Stalls(Part):
         return 1.0 if self.queued_s is None or not self.total_s else min(1.0, self.queued_s / self.total_s)
 
 
+class Fault(Part):
+    """A fault of a link (testbed/links/src/fault.rs)."""
+
+    #: Name of the link.
+    link: str
+    #: The fault's name to its value or values.
+    kind: Mapping[str, Number | Mapping[str, Number]]
+
+
 class DriverReport(Part):
     """What moved the packets: the simulator, an emulator, or the emulators of several link boxes."""
 
@@ -133,7 +142,7 @@ class DriverReport(Part):
     #: Absent in virtual time, and where nothing is emulated.
     stalls: Stalls | None = None
     #: Tests of the guards only: the fault that was injected.
-    fault: Mapping[str, Any] | None = None
+    fault: Fault | None = None
 
     def with_links(self, links: Mapping[str, LinkReport]) -> DriverReport:
         """The same report with further links, or with others in place of its own."""
@@ -313,7 +322,7 @@ class Report(Part):
     #: Which host each node runs on.
     hosts: Mapping[str, str] | None = None
     #: What played nodes and links on real hosts (testbed.installation).
-    installation: Mapping[str, Any] | None = None
+    installation: Document | None = None
     #: By link and direction; absent in virtual time.
     audit: Mapping[str, Mapping[str, DirectionAudit]] | None = None
 

@@ -7,7 +7,13 @@ from typing import Any
 
 def splitting(air: dict[str, Any], wire: dict[str, Any], box: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """Kernels on both hosts; at the base station between them, two connections of the research stack for each flow."""
-    stack = {"name": "reno", "options": {}}
+    return over_base({"name": "reno", "options": {}}, "point-to-point", air, wire, box, **changes)
+
+
+def over_base(
+    stack: dict[str, Any], kind: str, air: dict[str, Any], wire: dict[str, Any], box: dict[str, Any], **changes: Any
+) -> dict[str, Any]:
+    """Hosts with a stack, and a base station between them with a middlebox before a second hop of this kind."""
     return {
         "version": 1,
         "seed": 5,
@@ -22,7 +28,7 @@ def splitting(air: dict[str, Any], wire: dict[str, Any], box: dict[str, Any], **
                 "forward": wire, "reverse": wire, "options": {},
             },
             {
-                "name": "air", "kind": "point-to-point", "ends": ["base", "mobile"], "forward": air, "reverse": air,
+                "name": "air", "kind": kind, "ends": ["base", "mobile"], "forward": air, "reverse": air,
                 "options": {}, "middleboxes": [{**box, "end": 0}],
             },
         ],

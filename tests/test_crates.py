@@ -72,3 +72,13 @@ def test_crates_take_versions_from_the_workspace() -> None:
         for section in SECTIONS:
             for name, value in read(manifest).get(section, {}).items():
                 assert value == {"workspace": True}, f"{manifest}: {name}"
+
+
+def test_policies_do_not_assign_their_parameters() -> None:
+    """What the campaign sets stays for the run; what changes is in `Variables`."""
+    assigned = re.compile(r"self\.parameters(?:\.\w+)*\s*[-+*/]?=(?!=)|&mut self\.parameters")
+    files = sorted((ROOT / "agents/policies/src").rglob("*.rs"))
+    assert sum("parameters: Parameters" in file.read_text() for file in files) >= 4
+    assert [file.name for file in files if assigned.search(file.read_text())] == []
+    assert assigned.search("self.parameters.limit = 3;")
+    assert assigned.search("let limit = &mut self.parameters.limit;")

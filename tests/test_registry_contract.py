@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 import polars as pl
 import pytest
 
 import testbed.report
 import testbed.scenario
-from analysis import exchanges
+from analysis import counters, exchanges
 from analysis.captures import segments
 from analysis.metrics import calls, video
 from experiments.language import registry as registry_
@@ -127,6 +127,14 @@ def test_reports_are_read_by_the_names_and_types_that_programs_write(model: str,
         expected, result = kind(rust, written[field]), kind(python, part)
         # Python may accept more: the kernel's shapers report fractions where the emulator counts.
         assert result == expected or (result, expected) == ("number", "integer"), f"{model}.{field}"
+
+
+def test_counters_are_read_by_the_names_that_the_simulator_writes() -> None:
+    written = definitions(registry()["report"]["counters"])
+    for read, definition in ((counters.LineBins, "DirectionCounters"), (counters.FlowBins, "FlowCounters")):
+        names = {name: get_origin(hint) is list for name, hint in get_type_hints(read).items()}
+        properties = written[definition]["properties"]
+        assert names == {name: kind({}, part)[0] == "array" for name, part in properties.items()}
 
 
 def workload_options(name: str) -> dict[str, Json]:

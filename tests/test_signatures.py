@@ -1,4 +1,6 @@
-"""Typed values travel between modules: a `dict[str, Any]` in a public signature is at an edge, or a mistake."""
+"""Typed values travel between modules: `dict[str, Any]` or `Mapping[str, Any]` in a public signature is at an edge, or
+a mistake.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,35 @@ PACKAGES = ("testbed", "agents", "analysis", "experiments", "web")
 WRITER = "as_json"
 #: Public names at an edge, by what is on its other side. The form is defined there, or not known before it is parsed.
 EDGES = {
+    "mappings whose keys others declare: the registry's options, and a whole JSON object": {
+        "testbed.scenario.Document",
+        "testbed.scenario.Options",
+    },
     "a campaign file's YAML before validation": {
+        "analysis.choices.Choice.alternatives",
+        "analysis.choices.Choice.fields",
+        "analysis.store.documents.SessionChange.fields",
+        "experiments.choice_sensitivity.Variant.changed",
+        "experiments.choice_sensitivity.Variant.values",
         "experiments.defaults.Occurrence",
         "experiments.defaults.default_values",
+        "experiments.defaults.occurrences",
         "experiments.defaults.other_values",
         "experiments.language.fields.assign",
         "experiments.language.source.Source.values",
         "experiments.language.yaml_text.parse",
+        "experiments.sessions.changes.typed",
         "web.launch.to_yaml",
     },
+    "the same fields as a user's Mininet script has them": {
+        "experiments.mininet_link.Line",
+        "experiments.mininet_link.common_fields",
+        "experiments.mininet_link.link_spec",
+        "testbed.mininet_links.EmulatedLink",
+    },
+    "errors of pydantic": {"experiments.language.messages.Invalid.ctx"},
     "Ansible: variables and argument specs": {
+        "experiments.foreign_labs.importing.write",
         "experiments.inventory.HostEntry.vars",
         "experiments.inventory.InventoryFile.vars",
         "experiments.inventory.host_variables",
@@ -36,15 +57,25 @@ EDGES = {
         "testbed.gateway_keeper.Keeper.handle",
         "testbed.json_lines.LineProcess",
         "testbed.json_lines.LineProcess.ask",
+        "testbed.report.Progress.from_json",
     },
     "JSON of others, before it is read": {
         "analysis.exports.unpack.json_object",
         "experiments.foreign_labs.lent.Rows.mapping",
+        "experiments.foreign_labs.lent.Rows.need",
+        "experiments.foreign_labs.lent.Rows.text",
+        "testbed.gateway_rules.Links",
+        "testbed.gateway_rules.choose_networks",
+        "testbed.gateway_rules.dropping_chains",
+        "testbed.gateway_rules.objection",
+        "testbed.gateway_rules.uplinks",
         "web.tables.telemetry",
     },
     "JSON for others": {
+        "analysis.exports.flent.FlentData.metadata",
         "analysis.exports.flent.compose",
         "analysis.scorecard.document",
+        "experiments.labels.PointDocument.metrics",
     },
     "JSON Schema in the description of the site's API": {
         "web.api.ANSWERS",
@@ -56,14 +87,15 @@ EDGES = {
 }
 
 
+MAPPINGS = ("dict", "Mapping", "MutableMapping")
+UNTYPED = {f"{mapping}[str, {value}]" for mapping in MAPPINGS for value in ("Any", "object")}
+
+
 def untyped(annotation: ast.expr | None) -> bool:
-    """Whether a type has dict[str, Any] or dict[str, object] in it."""
+    """Whether a type has a mapping of names to anything in it."""
     if annotation is None:
         return False
-    return any(
-        isinstance(part, ast.Subscript) and ast.unparse(part) in ("dict[str, Any]", "dict[str, object]")
-        for part in ast.walk(annotation)
-    )
+    return any(isinstance(part, ast.Subscript) and ast.unparse(part) in UNTYPED for part in ast.walk(annotation))
 
 
 def signatures(body: Iterable[ast.stmt], prefix: str) -> Iterator[tuple[str, list[ast.expr | None]]]:
@@ -108,6 +140,7 @@ Alias = Callable[[dict[str, Any]], None]
 CONSTANT: dict[str, dict[str, object]] = {}
 _private: dict[str, Any] = {}
 def taken(value: list[dict[str, Any]]) -> None: ...
+def mapped(value: Mapping[str, Mapping[str, Any]]) -> None: ...
 def returned() -> dict[str, Any] | None: ...
 def typed(value: dict[str, int]) -> None: ...
 class Public:
@@ -119,5 +152,5 @@ class Public:
 class _Private:
     field: dict[str, Any]
 """
-    names = {"Alias", "CONSTANT", "taken", "returned", "Public", "Public.field", "Public.method"}
+    names = {"Alias", "CONSTANT", "taken", "mapped", "returned", "Public", "Public.field", "Public.method"}
     assert found(text, "m") == {f"m.{name}" for name in names}

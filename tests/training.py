@@ -16,7 +16,8 @@ from typing import Any
 
 from experiments.language.campaign import load
 from testbed import node_binary
-from testbed.addressing import as_json, make_plan
+from testbed.addressing import as_json
+from tests.addresses import planned
 from tests.benchmarks.simulator import POLICIES, dumbbell
 
 CAMPAIGNS = Path(__file__).resolve().parent / "equality"
@@ -39,7 +40,7 @@ def main() -> int:
     """Simulates all of them; exit status 1 if one fails."""
     for scenario in scenarios():
         scenario["duration_s"] = min(scenario["duration_s"], LONGEST_S)
-        nodes = as_json(make_plan(scenario["nodes"], scenario["links"]))
+        nodes = as_json(planned(scenario))
         with tempfile.TemporaryDirectory(prefix="backchannel-training-") as folder:
             words = [str(node_binary.path()), "simulate", "--out", folder]
             told = json.dumps({"scenario": scenario, "nodes": nodes})

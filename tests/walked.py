@@ -1,7 +1,7 @@
 """Runs a command and writes which of this repository's Python files it enters, in order, to the file $WALKED.
 
-A file is entered when one of its functions is called, apart from calls while modules are imported. The child processes
-of the command do not count.
+A file is entered when one of its functions is called, apart from calls while modules are imported. Of child processes
+those count that fork without starting another program; they end first, and their files come first.
 """
 
 from __future__ import annotations
@@ -46,4 +46,6 @@ if __name__ == "__main__":
         main()
     finally:
         sys.setprofile(None)
-        Path(os.environ["WALKED"]).write_text("\n".join(name.removeprefix(ROOT) for name in entered))
+        record = Path(os.environ["WALKED"])
+        before = record.read_text().splitlines() if record.exists() else []
+        record.write_text("\n".join(dict.fromkeys([*before, *(name.removeprefix(ROOT) for name in entered)])))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 from urllib.parse import urlencode
 
 from flask import abort, g, request, url_for
@@ -153,7 +152,7 @@ def chosen_points(campaign_id: str, values: Mapping[str, Sequence[str]]) -> tupl
     )
 
 
-def address(endpoint: str, campaign_id: str, changes: Mapping[str, Any]) -> str:
+def address(endpoint: str, campaign_id: str, changes: Mapping[str, str | int | list[str] | None]) -> str:
     """A page with the arguments of this one, some of them changed; empty ones are removed."""
     arguments: MultiDict[str, str] = request.args.copy()
     for key, value in changes.items():

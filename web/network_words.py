@@ -38,9 +38,9 @@ def _direction(direction: DirectionSpec, arrow: str) -> list[str]:
 
 def _limit(queue: Named) -> str:
     options = queue.options
-    if options.get("limit_packets"):
-        return f"{options['limit_packets']:g} packets"
-    return format_quantity(options["limit_bytes"], "bytes") if options.get("limit_bytes") else ""
+    packets = f"{options['limit_packets']:g} packets" if options.get("limit_packets") else ""
+    bytes_ = format_quantity(options["buffer_bytes"], "bytes") if options.get("buffer_bytes") else ""
+    return ", ".join(filter(None, (packets, bytes_)))
 
 
 def flow_lines(scenario: Scenario) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.metrics import METRICS
+from analysis.results import CellLabel
 from analysis.scorecard import Artefact, OrderingScore, ValueScore
 from testbed.units import in_unit, plain
 from web.picture import Box, Label, Picture, Wire
@@ -199,7 +200,7 @@ def _miss(score: ValueScore, backend: str) -> tuple[float, str]:
     )
 
 
-def place_of(cell: Mapping[str, object]) -> str:
+def place_of(cell: Mapping[str, CellLabel]) -> str:
     """A cell in words: "policy droptail, rate 9.6"."""
     return ", ".join(f"{axis} {label}" for axis, label in cell.items())
 

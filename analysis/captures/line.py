@@ -29,8 +29,6 @@ class CapturedLine(Line):
         self.run = run
         self.tables = tables
         self.link = link.name
-        #: Kind of the link.
-        self.link_kind = link.kind
         #: "forward" from the first end, "reverse" from the second, "port-N" from further ones.
         self.direction = direction_name(port)
         self.name = f"{self.link}/{self.direction}"

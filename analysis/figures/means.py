@@ -129,11 +129,6 @@ class Means:
         """Whether published values are drawn beside."""
         return any(group.published for group in self.groups)
 
-    @property
-    def has_dots(self) -> bool:
-        """Whether runs are drawn one by one."""
-        return any(dots_of(mean.estimate) for group in self.groups for mean in group.means)
-
     def as_csv(self) -> str:
         """Its values in SI units, undrawn groups included."""
         head = [

@@ -1,6 +1,6 @@
 """The figure that a campaign file asks for (spec.py), from stored results, with the published values beside.
 
-Only the site, `plot` and exports read targets; no code path that executes a run does.
+Only what shows results reads targets; no code path that executes a run does.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from analysis.figures.means import dots, ends_of, means_note
 from analysis.figures.model import Axis, Figure, Marker, Row, Series, csv_text, frame_of, style_of
 from analysis.figures.spec import MEASURES, FigureSpec, size_of
 from analysis.measures import Cell, Table
+from analysis.runs import KINDS, Kind
 from analysis.scorecard import results_table
 from analysis.store import Store, browse
 from analysis.targets import Expected, expected_of
@@ -309,18 +310,19 @@ def _counter(counter: str, step: int, run: CountedRun, subject: str) -> list[tup
             ways = [_bits(run, f"{subject}/{way}", ("data",)) for way in ("forward", "reverse")]
             both = [sum(pair) for pair in zip(*ways, strict=False)]
             return _binned(both, every, step, mean=True)
-    kinds = {
+    only: dict[str, tuple[Kind, ...]] = {
         "utilisation_data": ("data",), "utilisation_acks": ("ack",), "carried_other": ("other",),
-    }.get(counter, ("data", "ack", "other"))  # fmt: skip
+    }  # fmt: skip
+    kinds = only.get(counter, KINDS)
     return _binned(_bits(run, subject, kinds, rate=counter != "carried_other"), every, step, mean=True)
 
 
-def _bits(run: CountedRun, direction: str, kinds: Sequence[str], rate: bool = True) -> list[float]:
+def _bits(run: CountedRun, direction: str, kinds: Sequence[Kind], rate: bool = True) -> list[float]:
     """Share of the rate in each bin that these kinds of packets took; without `rate` in bit/s."""
     for line in run.lines:
         if line.name == direction:
             scale = (line.rate_bps or 1.0) if rate else 1.0
-            sums = zip(*(line.bins[f"{kind}_bytes"] for kind in kinds), strict=True)
+            sums = zip(*(line.bytes_of(kind) for kind in kinds), strict=True)
             return [sum(parts) * 8 / run.every_s / scale for parts in sums]
     return []
 

@@ -14,7 +14,7 @@ import polars as pl
 from analysis.estimates import Bounds
 from analysis.exchanges import in_time, play_out_s
 from analysis.metrics.registry import metric
-from analysis.runs import Flow
+from analysis.runs import Flow, once_a_flow
 
 #: Rating with the default values of all parameters (G.107, table 2), for a codec without impairment.
 DEFAULT_RATING = 93.2
@@ -48,6 +48,7 @@ class Played:
     lost: float
 
 
+@once_a_flow
 def played(flow: Flow) -> Played | None:
     """The call behind its jitter buffer; None for other workloads, or if nothing arrived.
 

@@ -14,7 +14,7 @@ from analysis.captures import DATA, PURE_ACK, CapturedFlow, CapturedLine, Missin
 from analysis.counters import CountedLine, CountedLink
 from analysis.estimates import AT_LEAST_0
 from analysis.metrics.registry import metric
-from analysis.runs import KINDS, Line, Link
+from analysis.runs import KINDS, Kind, Line, Link
 from analysis.statistics import variation
 
 # Use of capacity ---------------------------------------------------------------------------------------------
@@ -97,13 +97,17 @@ def utilisation_over_time(line: CapturedLine, width_s: float) -> pl.DataFrame:
     return pl.DataFrame({"t_s": edges[1:], "share": got / np.array(capacities)})
 
 
+#: Kinds of packets that the utility counts.
+DATA_AND_UDP: tuple[Kind, ...] = ("data", "other")
+
+
 @metric("number", "Utility", Link, "acq 2: U = x_r/C_r + x_f/C_f, data only", detail=True, better="more")
 def utility(link: Link) -> float | None:
     """U = x_r / C_r + x_f / C_f: utilisation of both directions by data, UDP's included; at most 2.
 
     Captures count TCP alone. None for a link with a direction without a rate.
     """
-    shares = [line.share_of_capacity("data", "other") for line in (link.forward, link.reverse)]
+    shares = [line.share_of_capacity(*DATA_AND_UDP) for line in (link.forward, link.reverse)]
     return None if None in shares else sum(share or 0.0 for share in shares)
 
 
@@ -124,7 +128,7 @@ def utility_settling_time(link: CountedLink) -> float | None:
     def mean(from_s: float, to_s: float) -> float:
         utility = 0.0
         for line in (link.forward, link.reverse):
-            bits = sum(run.total(line.bins[f"{kind}_bytes"], from_s, to_s) * 8 for kind in ("data", "other"))
+            bits = sum(run.total(line.bytes_of(kind), from_s, to_s) * 8 for kind in DATA_AND_UDP)
             utility += bits / (line.rate_bps or 1.0) / (to_s - from_s)
         return utility
 

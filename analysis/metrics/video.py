@@ -13,11 +13,12 @@ import polars as pl
 from analysis.exchanges import in_time, play_out_s
 from analysis.metrics.latency import quantile
 from analysis.metrics.registry import metric
-from analysis.runs import Flow
+from analysis.runs import Flow, once_a_flow
 
 DEFAULT_BUFFER_S, DEFAULT_KEY_FRAME_EVERY, DEFAULT_FRAMES_PER_S = 0.1, 60, 30.0
 
 
+@once_a_flow
 def frames(flow: Flow) -> pl.DataFrame | None:
     """The frames in order: `frame`, `sent_s` of the first packet, `transit_s` to the last arrival, `in_time`, `shown`.
 

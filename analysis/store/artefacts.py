@@ -44,9 +44,6 @@ class Artefacts(Protocol):
     def discard(self, run_id: str, stale: Sequence[str]) -> None:
         """Deletes what `put` returned."""
 
-    def remove(self, run_id: str) -> None:
-        """Deletes a run's files, if it has any."""
-
     def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
         """A local, read-only folder with the run's files of one version (landing). Fetched files must have these sizes,
         in bytes.
@@ -99,10 +96,6 @@ class LocalArtefacts:
 
     def discard(self, run_id: str, stale: Sequence[str]) -> None:
         """Nothing is stale: there is one version."""
-
-    def remove(self, run_id: str) -> None:
-        """Deletes a run's files, if it has any."""
-        shutil.rmtree(self.folder(run_id), ignore_errors=True)
 
     def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
         """A local, read-only folder with the run's files of one version (landing)."""
@@ -165,11 +158,6 @@ class RemoteArtefacts:
         with contextlib.suppress(Exception):
             for entry in stale:
                 _answer(partial(self._clear, entry))
-
-    def remove(self, run_id: str) -> None:
-        """Deletes a run's files, if it has any."""
-        self._remove(self._at(run_id))
-        shutil.rmtree(self._cache / _below(run_id), ignore_errors=True)
 
     def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
         """A local, read-only folder with the run's files. Each version is fetched at its first use.

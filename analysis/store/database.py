@@ -16,6 +16,8 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 Row = TypeVar("Row")
+#: What a column of an inserted row may have: JSON's types.
+Value = str | int | float | bool | None | Sequence["Value"]
 
 POSTGRESQL = "postgresql"
 #: PostgreSQL notifies this channel of every transaction that wrote, as it is committed.
@@ -123,8 +125,8 @@ class Database:
                 raise
             connection.exec_driver_sql("COMMIT")
 
-    def insert(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Inserts rows that have values for the same columns. All values must be of JSON's types."""
+    def insert(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Value]]) -> None:
+        """Inserts rows that have values for the same columns."""
         if not rows:
             return
         if not self.is_postgresql:

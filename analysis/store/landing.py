@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from analysis.results import MetricValue
 from analysis.store.artefacts import ArtefactError, Artefacts
-from analysis.store.database import Database, StoreError
+from analysis.store.database import Database, StoreError, Value
 from analysis.store.documents import Documents
 from analysis.store.schema import attempt, file, metric, replaced, run
 
@@ -74,7 +74,7 @@ def land(database: Database, artefacts: Artefacts, landing: Landing, replaces: b
         if known is not None:
             connection.execute(sa.delete(run).where(run.c.id == landing.run_id))
         connection.execute(sa.insert(run).values(values))
-        rows = [
+        rows: list[dict[str, Value]] = [
             {"run_id": landing.run_id, "name": row.metric, "subject": row.subject, "value": row.value,
              "unit": row.unit}
             for row in landing.metrics if math.isfinite(row.value)

@@ -24,7 +24,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from analysis.results import ValueRow
 from analysis.store.artefacts import REASON, ArtefactError
-from analysis.store.database import Row, StoreError, batched
+from analysis.store.database import Row, StoreError, Value, batched
 from analysis.store.documents import Batch, Documents
 from analysis.store.incoming import Incoming
 from analysis.store.landing import Landing, land, note_attempt
@@ -114,7 +114,7 @@ class Store:
             )
             connection.execute(sa.delete(point).where(point.c.campaign_id == new.id))
             connection.execute(sa.delete(membership).where(membership.c.campaign_id == new.id))
-            rows = [
+            rows: list[dict[str, Value]] = [
                 {"campaign_id": new.id, "number": number, "parameters": [list(pair) for pair in pairs]}
                 for number, pairs in enumerate(points)
             ]
@@ -324,13 +324,6 @@ class Store:
             StoreError: the files cannot be stored.
         """
         land(self._database, self._artefacts, landing, replaces)
-
-    def forget(self, run_ids: Sequence[str]) -> None:
-        """Removes runs with their files, so that they can be run again."""
-        with self._database.writing() as connection:
-            for run_id in run_ids:
-                connection.execute(sa.delete(run).where(run.c.id == run_id))
-                self._artefacts.remove(run_id)
 
     def note_failure(self, run_id: str, number: int, problem: str, folder: Path | None = None) -> None:
         """Notes a try that gave no result, and keeps what it left in `folder` until the run has a valid one.

@@ -111,7 +111,7 @@ def show_(
         for param in entry.params:
             typer.echo(f"  {param.short} ({param.allowed()}): {param.help}")
         if entry.spec:
-            typer.echo(json.dumps(entry.spec, indent=2))
+            typer.echo(json.dumps(entry.spec.as_json(), indent=2))
 
 
 def results(

@@ -57,7 +57,7 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class _Traffic:
+class Traffic:
     """Estimated packets of a run."""
 
     #: In all captures.
@@ -106,7 +106,7 @@ class Forecaster:
         self._of_point: dict[str, list[HistoryRow]] = {}
         for past in history:
             self._of_point.setdefault(_point(past.scenario), []).append(past)
-        self._traffic: dict[str, _Traffic] = {}
+        self._traffic: dict[str, Traffic] = {}
         modelled = [
             _modelled_bytes(self._traffic_of(point, past.scenario.scenario))
             for point, rows in self._of_point.items()
@@ -171,9 +171,9 @@ class Forecaster:
         cpu_s = CPU_S_A_RUN + CPU_S_A_SECOND * length_s + CPU_S_A_PACKET * traffic.captured
         return _Cost((max(length_s, _mean(known)) if known else length_s) + OVERHEAD_S, disk_bytes, cpu_s)
 
-    def _traffic_of(self, point: str, scenario: Scenario) -> _Traffic:
+    def _traffic_of(self, point: str, scenario: Scenario) -> Traffic:
         if point not in self._traffic:
-            self._traffic[point] = _traffic(scenario)
+            self._traffic[point] = traffic(scenario)
         return self._traffic[point]
 
 
@@ -190,7 +190,7 @@ def effort_s(run: Run) -> float:
     """Cost of a run relative to others of its backend: its duration in real time, its CPU time in virtual time."""
     if not in_virtual_time(run.backend):
         return _length_s(run.scenario)
-    return _virtual_s(run.backend, run.scenario, _traffic(run.scenario))
+    return _virtual_s(run.backend, run.scenario, traffic(run.scenario))
 
 
 def _length_s(scenario: Scenario) -> float:
@@ -206,12 +206,7 @@ def _length_s(scenario: Scenario) -> float:
     return min(whole_s, taken_s)
 
 
-def captured_packets(scenario: Scenario) -> float:
-    """Estimated number of packets in all captures of a run."""
-    return _traffic(scenario).captured
-
-
-def _traffic(scenario: Scenario) -> _Traffic:
+def traffic(scenario: Scenario) -> Traffic:
     """Estimated packets of all flows."""
     captured = crossings = 0.0
     ways = [(flow, route(scenario, flow.from_, flow.to)) for flow in scenario.workload]
@@ -233,7 +228,7 @@ def _traffic(scenario: Scenario) -> _Traffic:
         packets *= 1 + 1 / PER_ACK
         captured += packets * _captures(scenario, hops)
         crossings += packets * len(hops)
-    return _Traffic(captured, crossings)
+    return Traffic(captured, crossings)
 
 
 def _captures(scenario: Scenario, hops: Route) -> int:
@@ -242,11 +237,11 @@ def _captures(scenario: Scenario, hops: Route) -> int:
     return sum(not at or f"{end}:{link.name}" in at for link, _ in hops for end in link.ends)
 
 
-def _modelled_bytes(traffic: _Traffic) -> float:
+def _modelled_bytes(traffic: Traffic) -> float:
     return BYTES_A_RUN + BYTES_A_PACKET * traffic.captured
 
 
-def _virtual_s(backend: str, scenario: Scenario, traffic: _Traffic) -> float:
+def _virtual_s(backend: str, scenario: Scenario, traffic: Traffic) -> float:
     """CPU time of a run in virtual time, in s."""
     if backend == SIM:
         return SIM_S_A_RUN + SIM_S_A_PACKET * traffic.captured + SIM_S_A_CROSSING * traffic.crossings

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from experiments.language import checks, registry, source
 from experiments.language.fields import assign, dotted, look_up, resolve
 from experiments.language.mechanisms import MechanismError
+from experiments.language.messages import Invalid
 from experiments.language.messages import message as message_of
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.runs import Install, Run, Runs, count_runs, programs_of
@@ -317,7 +318,7 @@ class _Expansion:
                 campaigns.append(Campaign.model_validate(point_values))
             except ValidationError as error:
                 for details in error.errors(include_url=False):
-                    self._report_invalid(dict(details), places)
+                    self._report_invalid(details, places)
                 self.raise_problems(more_than=MAX_PROBLEMS)
         for problems in checks.problems(campaigns):
             for path, text in problems:
@@ -338,7 +339,7 @@ class _Expansion:
                 return
         self._problems.append(self._file.problem(path, field or dotted(path), message))
 
-    def _report_invalid(self, error: dict[str, Any], places: Places) -> None:
+    def _report_invalid(self, error: Invalid, places: Places) -> None:
         """Reports an error of pydantic at the place of the value: in the sweep, if the value is swept."""
         if self._sweep_failed and error["type"] == "missing":
             return

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.language import registry
+from testbed.scenario import Document
 
 #: Part of every id. Increase it when equal scenarios give different results than before.
 FORMAT = 1
 
 
-def run_identity(backend: str, scenario: Mapping[str, Any], installation: Mapping[str, Any] | None = None) -> str:
+def run_identity(backend: str, scenario: Document, installation: Document | None = None) -> str:
     """A run's id: a hash of everything that determines its result, the same on every machine.
 
     On real hosts that includes what plays nodes and links (testbed.installation).
@@ -64,26 +65,26 @@ def _integers(value: Any) -> Any:
     return value
 
 
-def _flow_with_defaults(flow: Mapping[str, Any]) -> dict[str, Any]:
+def _flow_with_defaults(flow: Document) -> dict[str, Any]:
     if flow["kind"] == "bulk":
         return dict(flow)
     named = {"name": flow["kind"], "options": flow.get("options", {})}
     return {**flow, **_with_defaults("workload", named, ("options",))}
 
 
-def _with_defaults(kind: str, named: Mapping[str, Any], keys: Sequence[str] = ("name", "options")) -> dict[str, Any]:
+def _with_defaults(kind: str, named: Document, keys: Sequence[str] = ("name", "options")) -> dict[str, Any]:
     entry = registry.find(kind, named["name"])
     defaults = {param.name: param.default for param in entry.params if param.default is not None}
     return {key: {**defaults, **named["options"]} if key == "options" else named[key] for key in keys}
 
 
-def _boxes_with_defaults(link: Mapping[str, Any]) -> dict[str, Any]:
+def _boxes_with_defaults(link: Document) -> dict[str, Any]:
     if "middleboxes" not in link:
         return {}
     return {"middleboxes": [{**box, **_with_defaults("middlebox", box)} for box in link["middleboxes"]]}
 
 
-def _direction_with_defaults(direction: Mapping[str, Any]) -> dict[str, Any]:
+def _direction_with_defaults(direction: Document) -> dict[str, Any]:
     complete = {**direction, "queue": _with_defaults("policy", direction["queue"])}
     if "errors" in direction:
         complete["errors"] = [_with_defaults("error-model", model) for model in direction["errors"]]

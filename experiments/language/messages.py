@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NotRequired, TypedDict
 
 from pydantic import BaseModel
 
@@ -31,11 +31,22 @@ _NAMES = {
 }
 
 
-def message(error: Mapping[str, Any], model: type[BaseModel], path: Sequence[str | int], extra: Sequence[str]) -> str:
+class Invalid(TypedDict):
+    """One of the errors of pydantic's `ValidationError.errors`."""
+
+    type: str
+    loc: tuple[int | str, ...]
+    msg: str
+    input: Any
+    #: What the kind of error needs for its message.
+    ctx: NotRequired[dict[str, Any]]
+
+
+def message(error: Invalid, model: type[BaseModel], path: Sequence[str | int], extra: Sequence[str]) -> str:
     """The message for one of pydantic's errors: what is wrong and what is allowed.
 
     Args:
-        error: of `ValidationError.errors`.
+        error: what pydantic found.
         model: of the file.
         path: from the top of the file to the value.
         extra: fields that the top of the file has beside those of the model.

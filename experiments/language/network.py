@@ -132,18 +132,18 @@ def _with_profile(value: object, kind_key: str) -> object:
     if not isinstance(value, dict) or not isinstance(value.get("profile"), str):
         return value
     spec = registry.find("profile", value["profile"]).spec
+    assert spec is not None, "a profile is a link"
     filled = dict(value)
-    filled.setdefault(kind_key, spec["kind"])
-    for way in ("forward", "reverse"):
+    filled.setdefault(kind_key, spec.kind)
+    for way, line in spec.directions():
         fields = filled.get(way)
         if fields is not None and not isinstance(fields, dict):
             continue
-        line = spec[way]
-        queue = {"policy": line["queue"]["name"], **line["queue"]["options"]}
+        queue = {"policy": line.queue.name, **line.queue.options}
         if "limit_packets" in queue:
             queue["limit"] = f"{queue.pop('limit_packets')} packets"
-        preset = {"rate": f"{line['rate_bps']} bit/s", "delay": f"{line['delay_s']} s", "queue": queue}
-        filled[way] = {**preset, **line.get("options", {}), **(fields or {})}
+        preset = {"rate": f"{line.rate_bps} bit/s", "delay": f"{line.delay_s} s", "queue": queue}
+        filled[way] = {**preset, **line.options, **(fields or {})}
     return filled
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from experiments.language.backends import REAL_PACKETS
 from testbed import kernel_links, node_binary, units
+from testbed.scenario import LinkSpec, Options
 
 #: Kinds in the order of `./backchannel list`, with the argument that selects each.
 KINDS = {
@@ -154,7 +155,8 @@ class Entry:
     random: bool | str = False
     #: Backends that support it; empty: all.
     backends: tuple[str, ...] = ()
-    spec: Mapping[str, Any] = field(default_factory=dict)
+    #: The link of a profile, without its name and ends.
+    spec: LinkSpec | None = None
 
     def param(self, name: str) -> Param:
         """A parameter by its full or short name.
@@ -169,7 +171,7 @@ class Entry:
 
     def as_json(self) -> dict[str, Any]:
         """As `list --json` and `show --json` print it."""
-        return asdict(self)
+        return {**asdict(self), "spec": {} if self.spec is None else self.spec.as_json()}
 
 
 _KERNEL_TCP = (
@@ -264,7 +266,8 @@ def entries() -> tuple[Entry, ...]:
     entries_ = [_entry(raw) for key in keys for raw in declared[key]]
     entries_ += [_entry(raw, REAL_PACKETS if raw["name"] == "command" else ()) for raw in declared["workloads"]]
     entries_ += [
-        Entry("profile", raw["name"], raw["summary"], raw["source"], spec=raw["spec"]) for raw in declared["profiles"]
+        Entry("profile", raw["name"], raw["summary"], raw["source"], spec=LinkSpec.model_validate(raw["spec"]))
+        for raw in declared["profiles"]
     ]
     return (*_PYTHON_ENTRIES, *entries_)
 
@@ -293,7 +296,7 @@ def _random() -> dict[tuple[str, str], Entry]:
     return {(entry.kind, entry.name): entry for entry in entries() if entry.random}
 
 
-def draws(kind: str, name: str, options: Mapping[str, Any]) -> bool:
+def draws(kind: str, name: str, options: Options) -> bool:
     """Whether a simulation with this mechanism depends on its seed."""
     entry = _random().get((kind, name))
     if entry is None or isinstance(entry.random, bool):

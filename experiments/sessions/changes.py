@@ -81,7 +81,7 @@ def typed(fields: Mapping[str, Any], at_s: float) -> Change:
             texts = (
                 [message for _, message in inner.problems]
                 if isinstance(inner, MechanismError)
-                else [message_of(dict(details), FileChange, details["loc"], ())]
+                else [message_of(details, FileChange, details["loc"], ())]
             )
             problems += [Problem(0, ".".join(map(str, details["loc"])), text, "set") for text in texts]
         raise CampaignError("set", problems) from None

@@ -13,8 +13,6 @@ from testbed.scenario import LinkSpec, Node, Scenario
 
 #: Longest session in s: the run's declared end, until it is known.
 LONGEST_S = 1_000_000.0
-#: Ends of the line of a profile.
-FAR, NEAR = "left", "right"
 
 _TEXT = """\
 name: shell

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from analysis.store.documents import SessionChange
 from experiments.sessions import control
 from testbed.report import Part, SessionStatus
-from testbed.scenario import Number
+from testbed.scenario import Named, Number
 
 
 class DeclaredDirection(Part):
@@ -19,7 +18,7 @@ class DeclaredDirection(Part):
     delay_s: Number
     policy: str
     #: Error models with their options, as in a scenario.
-    errors: tuple[Mapping[str, Any], ...] = ()
+    errors: tuple[Named, ...] = ()
 
 
 class SessionState(SessionStatus):

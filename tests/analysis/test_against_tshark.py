@@ -15,8 +15,9 @@ from analysis import captures, metrics
 from analysis.captures import RunData
 from analysis.metrics import measure
 from testbed import node_binary
-from testbed.addressing import as_json, interfaces, make_plan
+from testbed.addressing import as_json, interfaces
 from testbed.report import Report
+from tests.addresses import planned
 from tests.analysis.traces import path_scenario
 from tests.conftest import typed
 
@@ -40,7 +41,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         if node["kind"] == "host":
             node["stack"] = {"name": stack, "options": {}}
     scenario["links"][1]["forward"]["errors"] = [{"name": "uniform", "options": {"probability": 0.02}}]
-    plan = make_plan(scenario["nodes"], scenario["links"])
+    plan = planned(scenario)
     said = subprocess.run(
         [node_binary.path(), "simulate", "--out", str(folder)], capture_output=True, text=True, check=True,
         input=json.dumps({"scenario": scenario, "nodes": as_json(plan)}),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,8 @@ from typing import Any
 import pytest
 
 from analysis import exchanges
-from analysis.metrics import calls, latency, transfers, video
+from analysis.exchanges import play_out_s
+from analysis.metrics import METRICS, calls, latency, transfers, video
 from analysis.runs import Flow, Unmeasured
 from experiments.language import registry
 from testbed.scenario import Flow as FlowSpec
@@ -49,8 +52,9 @@ def bare(folder: Path, kind: str, warm_up_s: float = 0.0, **options: Any) -> Flo
 
 def test_every_workload_is_of_one_sort() -> None:
     kinds = {entry.name for entry in registry.of_kind("workload")}
-    assert kinds - exchanges.RECORDED == {"bulk", "command", "established", "on-off"}
-    assert kinds >= exchanges.RECORDED
+    recorded = exchanges.DATAGRAMS | exchanges.ANSWERED | exchanges.TRANSFERS
+    assert kinds - recorded == {"bulk", "command", "established", "on-off"}
+    assert kinds >= recorded
     assert not exchanges.TRANSFERS & (exchanges.DATAGRAMS | exchanges.ANSWERED)
 
 
@@ -193,3 +197,27 @@ def test_a_video_without_a_whole_frame_has_no_quality(tmp_path: Path) -> None:
     assert video.video_frames_in_time(made) is video.video_frozen(made) is video.video_stalls(made) is None
     assert video.video_frame_delay_p50(made) is None
     assert video.video_frozen(flow(tmp_path, "call", [(0, 0.1, None)])) is None
+
+
+def test_the_metrics_of_a_flow_put_its_packets_together_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[str] = []
+    for module in (video, calls):
+        monkeypatch.setattr(module, "play_out_s", lambda *words: counted.append("") or play_out_s(*words))
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+    made, other = video_flow(folders[0], FRAMES), video_flow(folders[1], {0: [0.01]})
+    of_frames = [entry.function for name, entry in METRICS.items() if name.startswith("video_")]
+    assert len(of_frames) == 6
+    assert None not in [function(made) for function in of_frames]
+    assert len(counted) == 1
+    assert video.video_frames_in_time(other) == 1
+    assert len(counted) == 2
+    call = flow(folders[2], "call", [(0, 0.05, None), (0.02, 0.07, None)])
+    assert None not in [entry.function(call) for name, entry in METRICS.items() if name.startswith("call_")]
+    assert len(counted) == 3
+    # What is kept does not outlive its flow.
+    result = weakref.ref(video.frames(made))
+    del made
+    gc.collect()
+    assert result() is None

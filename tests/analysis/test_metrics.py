@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -569,9 +570,38 @@ def test_every_metric_says_what_it_is() -> None:
         assert entry.per in ("flow", "run", "line", "link")
 
 
-def test_every_metric_is_in_the_documentation() -> None:
-    text = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
-    assert [name for name in METRICS if f"`{name}`" not in text] == []
+DOCUMENTATION = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+
+
+def table(heading: str) -> list[list[str]]:
+    """The cells of the rows of a section's first table."""
+    section = DOCUMENTATION.split(f"## {heading}\n")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`(\w+)`", cell)
+
+
+def test_every_metric_is_in_the_documentation_with_its_providers() -> None:
+    providers = {"runs": "C N", "captures": "C", "counters": "N"}
+    expected = {name: providers[metric.subject.__module__.split(".")[1]] for name, metric in METRICS.items()}
+    written: dict[str, str] = {}
+    for heading in ("Flows", "Runs", "Lines and links"):
+        for row in table(heading):
+            several = row[2].split(", ") if "," in row[2] else [row[2]] * len(names(row[0]))
+            written |= dict(zip(names(row[0]), several, strict=True))
+    # Of a run's application, which both providers read.
+    written |= {name: "C N" for row in table("What applications experience") for name in names(row[0])}
+    assert written == expected
+
+
+def test_the_documentation_has_the_better_way_of_every_metric() -> None:
+    rows = table("Which way is better")
+    for column, better in enumerate(("more", "less")):
+        written = {name for row in rows for name in names(row[column])}
+        assert written == {name for name, metric in METRICS.items() if metric.better == better}
 
 
 def test_windows_of_the_stack_are_averaged_over_time(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import polars as pl
 
 from analysis.captures import DATA, FAST_RETRANSMISSION, NEW, PURE_ACK, RETRANSMISSION, SPURIOUS, RunData
-from testbed.addressing import interfaces, make_plan
+from testbed.addressing import interfaces
 from testbed.report import DriverReport
+from tests.addresses import planned
 from tests.conftest import typed
 
 #: What a data segment is unless told otherwise, and the others by a letter.
@@ -59,7 +60,7 @@ class Trace:
 
     def __init__(self, scenario: dict[str, Any]) -> None:
         self.scenario = scenario
-        self.interfaces = interfaces(make_plan(scenario["nodes"], scenario["links"]))
+        self.interfaces = interfaces(planned(scenario))
         self.files = {end.interface: number for number, end in enumerate(self.interfaces)}
         self._address = {end.node: end.address for end in reversed(self.interfaces)}
         self._connections: dict[tuple[int, str, str, int, int], int] = {}

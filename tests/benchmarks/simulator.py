@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed import node_binary
-from testbed.addressing import as_json, make_plan
+from testbed.addressing import as_json
+from tests.addresses import planned
 from tests.benchmarks.repeats import shown
 
 HERE = Path(__file__).resolve().parent
@@ -89,7 +90,7 @@ class Ours:
     """This project's simulator with one scenario, of this build or of another."""
 
     def __init__(self, scenario: dict[str, Any], folder: Path, binary: Path | None = None) -> None:
-        plan = as_json(make_plan(scenario["nodes"], scenario["links"]))
+        plan = as_json(planned(scenario))
         self._input = json.dumps({"scenario": scenario, "nodes": plan})
         self._words = [str(binary or node_binary.path()), "simulate", "--out", str(folder / "ours")]
 

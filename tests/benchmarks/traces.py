@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import node_binary
-from testbed.addressing import as_json, make_plan
+from testbed.addressing import as_json
+from tests.addresses import planned
 from tests.benchmarks.repeats import shown
 from tests.benchmarks.simulator import dumbbell
 
@@ -51,7 +52,7 @@ def make_capture(folder: Path, millions: float) -> Path:
     for node in scenario["nodes"]:
         if "stack" in node:
             node["stack"] = {"name": "newreno", "options": {"ack_every_segments": 1}}
-    plan = as_json(make_plan(scenario["nodes"], scenario["links"]))
+    plan = as_json(planned(scenario))
     node_binary.call("simulate", "--out", str(folder), stdin=json.dumps({"scenario": scenario, "nodes": plan}))
     (capture,) = (folder / "captures").glob("*.pcap")
     return capture

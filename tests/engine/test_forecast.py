@@ -9,7 +9,7 @@ import pytest
 
 from analysis.store.documents import Batch
 from analysis.store.rows import HistoryRow
-from experiments.engine.forecast import BUILD_S, captured_packets, effort_s, forecast
+from experiments.engine.forecast import BUILD_S, effort_s, forecast, traffic
 from experiments.language import source
 from experiments.language.campaign import Plan, expand, load
 
@@ -42,14 +42,14 @@ def past(of: Plan, took_s: float, size: int, cells: int = 1) -> list[HistoryRow]
 
 def test_captured_packets_by_hand() -> None:
     # 1 Mbit/s for 12 s are 1000 packets of 1500 bytes and 500 acks, each at both ends of three links.
-    assert captured_packets(plan().runs[0].scenario) == pytest.approx(1500 * 6)
+    assert traffic(plan().runs[0].scenario).captured == pytest.approx(1500 * 6)
     only_one = FILE.replace("BACKEND", "sim") + "capture: {at: [client:client-access]}\n"
-    assert captured_packets(expand(source.parse("c.yaml", only_one)).runs[0].scenario) == pytest.approx(1500)
+    assert traffic(expand(source.parse("c.yaml", only_one)).runs[0].scenario).captured == pytest.approx(1500)
 
 
 def test_flows_share_a_line() -> None:
     two = FILE.replace("BACKEND", "sim").replace("workload:", "workload:\n  - {name: g, from: server, to: client}")
-    assert captured_packets(expand(source.parse("c.yaml", two)).runs[0].scenario) == pytest.approx(1500 * 6)
+    assert traffic(expand(source.parse("c.yaml", two)).runs[0].scenario).captured == pytest.approx(1500 * 6)
 
 
 def test_effort_is_length_in_real_time_and_calculation_in_virtual_time() -> None:
@@ -71,7 +71,7 @@ def test_a_trace_carries_its_mean_rate(tmp_path: Path) -> None:
         .replace("reverse: {rate: 64 kbit/s", "reverse: {trace: slow")
         + "capture: {at: [client:client-access]}\n"
     )
-    assert captured_packets(load(tmp_path / "c.yaml").runs[0].scenario) == pytest.approx(1500)
+    assert traffic(load(tmp_path / "c.yaml").runs[0].scenario).captured == pytest.approx(1500)
 
 
 def test_nothing_takes_nothing() -> None:

@@ -6,7 +6,7 @@
 
 The corpus is this folder's campaigns, whole, two runs of every campaign of the papers, and the ids and scenarios of
 every run of all of them (`plan --json`). Only the command line and the results folder of a checkout are used, so that
-any two revisions compare. `RENAMED` lists metrics that changed their name or subject on purpose.
+any two revisions compare. Metrics that changed their name or subject on purpose count as one (`analysis.results`).
 """
 
 from __future__ import annotations
@@ -25,21 +25,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from analysis.results import RENAMED
+
 HERE = Path(__file__).resolve().parent
 #: Digests of this folder's campaigns that the suite compares with.
 GOLDEN = HERE / "golden.json"
 #: Files that hold times of the machine.
 VOLATILE = {"manifest.json"}
-#: Old name of a metric to its name in the one registry.
-RENAMED: dict[str, str] = {
-    "active_aggregate_throughput": "active_total_packet_throughput",
-    "cwnd_coefficient_of_variation": "cwnd_variation",
-    "rtt_stddev": "rtt_sd",
-    "share_acks": "ack_fraction",
-    "share_data": "data_fraction",
-    "utilisation_acks": "ack_share",
-    "utilisation_data": "data_share",
-}
 #: Metrics that more runs have since captures and counters share a registry: each serves what it can.
 ADDED = {
     "active_total_packet_throughput", "active_total_throughput", "aggregate_packet_throughput", "aggregate_throughput",

@@ -17,7 +17,8 @@ import pytest
 
 from analysis.alignment import align
 from testbed import node_binary, pcap
-from testbed.addressing import as_json, make_plan
+from testbed.addressing import as_json
+from tests.addresses import planned
 from tests.conftest import backchannel, two_hosts
 
 SECONDS_APART = 3.5
@@ -32,7 +33,7 @@ def transfer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         node["stack"] = {"name": "sack", "options": {}}
     scenario["capture"]["snaplen"] = 262_144
     folder = tmp_path_factory.mktemp("transfer")
-    plan = as_json(make_plan(scenario["nodes"], scenario["links"]))
+    plan = as_json(planned(scenario))
     node_binary.call("simulate", "--out", str(folder), stdin=json.dumps({"scenario": scenario, "nodes": plan}))
     sender, receiver = sorted((folder / "captures").glob("*.pcap"))
     return sender, receiver

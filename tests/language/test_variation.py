@@ -17,8 +17,9 @@ from experiments.language.campaign import Plan, Run, expand
 from experiments.language.problems import CampaignError
 from experiments.language.variation import draws
 from testbed import node_binary
-from testbed.addressing import as_json, make_plan
+from testbed.addressing import as_json
 from testbed.scenario import Scenario
+from tests.addresses import planned
 
 BASE = """\
 name: t
@@ -228,7 +229,7 @@ def scenario(seed: int, **line: Any) -> dict[str, Any]:
 
 def outcome(made: dict[str, Any], out: Path) -> str:
     """Everything a simulation counts."""
-    addresses = as_json(make_plan(made["nodes"], made["links"]))
+    addresses = as_json(planned(made))
     done = subprocess.run(
         [node_binary.path(), "simulate", "--out", str(out)],
         input=json.dumps({"scenario": made, "nodes": addresses}), capture_output=True, text=True, check=False,

@@ -98,6 +98,43 @@ def test_red_maps_to_the_kernels_red() -> None:
         kernel_links.commands(direction("red", victim="tail", gentle=True), {"shaper": "htb"}, "near", "far")
 
 
+def test_options_of_queues_reach_tc() -> None:
+    def queue(policy: str, **options: Any) -> str:
+        return kernel_links.commands(direction(policy, **options), {"shaper": "htb"}, "near", "far")[0][-1]
+
+    assert queue("droptail").endswith("pfifo limit 20")
+    assert queue("droptail", buffer_bytes=3000).endswith("bfifo limit 3000")
+    assert queue("codel", ecn=True, target_s=0.3).endswith("codel limit 1000 target 300000us ecn")
+    assert queue("red", victim="tail", above_max="drop").endswith("ecn nodrop harddrop")
+    near, _ = kernel_links.commands(direction("droptail"), {"shaper": "netem"}, "near", "far")
+    assert near[0].endswith("netem rate 1000000bit limit 20")
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "of_link", "of_line", "sentence"),
+    [
+        ("droptail", {"limit_packets": 5, "buffer_bytes": 3000}, {}, {}, "a 'limit' or a 'buffer', not both"),
+        ("codel", {"buffer_bytes": 3000}, {}, {}, "leave 'buffer' out"),
+        ("codel", {"max_packet_bytes": 600}, {}, {}, "max_packet: 1500 B"),
+        ("red", {"victim": "tail", "buffer_bytes": 3000}, {}, {}, "leave 'buffer' out"),
+        ("red", {"victim": "tail", "typical_packet_bytes": 300}, {}, {}, "leave 'typical_packet' out"),
+        ("droptail", {"buffer_bytes": 3000}, {"shaper": "netem"}, {}, "leave 'buffer' out"),
+        ("droptail", {"limit_packets": 5}, {"shaper": "cake"}, {}, "cake is its own queue policy"),
+        ("droptail", {}, {"ack_filter": "filter"}, {}, "'ack_filter' is an option of cake, not of htb"),
+        ("droptail", {}, {"shaper": "netem", "rtt_s": 0.1}, {}, "'rtt' is an option of cake, not of netem"),
+        ("droptail", {}, {"shaper": "cake", "burst_bytes": 5000}, {}, "'burst' is an option of htb and tbf"),
+        ("droptail", {}, {"framing_bytes": 8}, {}, "no 'framing'"),
+        ("droptail", {}, {}, {"header_compression": "cslip"}, "no 'header_compression'"),
+    ],
+)
+def test_options_that_a_kernel_does_not_have_are_refused(
+    policy: str, options: dict[str, Any], of_link: dict[str, Any], of_line: dict[str, Any], sentence: str
+) -> None:
+    line = direction(policy, **options).replace(options=of_line)
+    with pytest.raises(TestbedError, match=sentence):
+        kernel_links.commands(line, of_link, "near", "far")
+
+
 def test_the_queue_of_cake_does_not_affect_calibration() -> None:
     both = direction("droptail")
     options = {"shaper": "cake", "rtt_s": 0.03}

@@ -183,9 +183,11 @@ def test_an_emulator_may_stand_still_for_50_ms_and_one_per_cent(stalls: dict[str
 def test_lost_packets_of_a_capture_and_an_injected_fault_are_named() -> None:
     captures = [{"node": "a", "interface": name, "path": f"{name}.pcap", "captured": 9, "dropped": dropped}
                 for name, dropped in (("a-eth0", 0), ("a-eth1", 2), ("a-eth2", None))]  # fmt: skip
-    report = Report.model_validate({"t0_epoch_ns": 0, "captures": captures, "driver": {"fault": {"rate": 0.9}}})
+    fault = {"link": "line", "kind": {"stall": {"at_s": 4, "length_s": 0.1}}}
+    report = Report.model_validate({"t0_epoch_ns": 0, "captures": captures, "driver": {"fault": fault}})
+    assert report.driver.as_json() == {"fault": fault}
     assert [(problem.kind, problem.sentence) for problem in fidelity.problems(report)] == [
-        (ProblemKind.FAULT, "a fault was injected for a test: {'rate': 0.9}"),
+        (ProblemKind.FAULT, f"a fault was injected for a test: {fault}"),
         (ProblemKind.CAPTURE, "the capture on a-eth1 lost 2 packets"),
     ]
 

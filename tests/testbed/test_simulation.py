@@ -13,14 +13,15 @@ import pytest
 from analysis.captures import RunData
 from experiments.engine.execution import analyse
 from testbed import node_binary
-from testbed.addressing import as_json, interfaces, make_plan
+from testbed.addressing import as_json, interfaces
 from testbed.report import Report
+from tests.addresses import planned
 from tests.benchmarks.simulator import dumbbell
 from tests.conftest import CAMPAIGN, backchannel, two_hosts, typed
 
 
 def simulate(scenario: dict[str, Any], out: Path) -> dict[str, Any]:
-    plan = make_plan(scenario["nodes"], scenario["links"])
+    plan = planned(scenario)
     done = subprocess.run(
         [node_binary.path(), "simulate", "--out", str(out)],
         input=json.dumps({"scenario": scenario, "nodes": as_json(plan)}), capture_output=True, text=True, check=False,
@@ -144,7 +145,7 @@ def test_packets_too_short_for_ipv6_are_refused(tmp_path: Path) -> None:
     made["workload"][0]["ip"] = 6
     done = subprocess.run(
         [node_binary.path(), "simulate", "--out", str(tmp_path)], capture_output=True, text=True, check=False,
-        input=json.dumps({"scenario": made, "nodes": as_json(make_plan(made["nodes"], made["links"]))}),
+        input=json.dumps({"scenario": made, "nodes": as_json(planned(made))}),
     )  # fmt: skip
     assert "flow 'bulk': packet_bytes is 100, and must be at least 108 over IPv6" in done.stderr
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed import node_binary
-from testbed.addressing import as_json, make_plan
+from testbed.addressing import as_json
 from testbed.cell import Cell
+from tests.addresses import planned
 from tests.conftest import LATE_IS_FINE, run_validly, two_hosts, typed
 
 #: What a line does to packets of the data, and whether to their acks as well.
@@ -59,7 +60,7 @@ def of_the_research_stack(folder: Path) -> Iterator[Path]:
             # Whole packets, so that every checksum can be seen.
             scenario["capture"]["snaplen"] = 65_535 if stack == "sack" else 128
             out = folder / f"research-{name}-{stack}"
-            given = {"scenario": scenario, "nodes": as_json(make_plan(scenario["nodes"], scenario["links"]))}
+            given = {"scenario": scenario, "nodes": as_json(planned(scenario))}
             node_binary.call("simulate", "--out", str(out), stdin=json.dumps(given))
             yield from sorted((out / "captures").glob("*.pcap"))
 

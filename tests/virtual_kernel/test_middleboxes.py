@@ -9,7 +9,7 @@ import pytest
 from testbed.virtual_kernel.kernels import Kernel
 from testbed.virtual_kernel.machine import VirtualMachine
 from tests.conftest import queue, typed
-from tests.split_connections import both_ways, check_whole, splitting
+from tests.split_connections import both_ways, check_whole, over_base, splitting
 
 
 def test_snoop_hides_the_losses_of_the_air_from_a_kernels_sender(kernel: Kernel, tmp_path: Path) -> None:
@@ -21,29 +21,11 @@ def test_snoop_hides_the_losses_of_the_air_from_a_kernels_sender(kernel: Kernel,
     }
     wire = {"rate_bps": 10_000_000, "delay_s": 0.001, "queue": queue(limit_packets=100)}
     stack = {"name": "reno", "options": {"sack": False, "receive_buffer_bytes": 65_536}}
-    scenario = {
-        "version": 1,
-        "seed": 3,
-        "duration_s": 12.0,
-        "nodes": [
-            {"name": "server", "kind": "host", "stack": stack},
-            {"name": "base", "kind": "base-station"},
-            {"name": "mobile", "kind": "host", "stack": stack},
-        ],
-        "links": [
-            {
-                "name": "wire", "kind": "point-to-point", "ends": ["server", "base"],
-                "forward": wire, "reverse": wire, "options": {},
-            },
-            {
-                "name": "air", "kind": "wavelan", "ends": ["base", "mobile"],
-                "forward": lossy, "reverse": lossy, "options": {},
-                "middleboxes": [{"name": "ll-tcp-aware", "options": {}, "end": 0}],
-            },
-        ],
-        "workload": [{"name": "bulk", "kind": "bulk", "from": "server", "to": "mobile", "start_s": 0.0, "port": 5001}],
-        "capture": {"snaplen": 128, "at": []},
-    }  # fmt: skip
+    scenario = over_base(
+        stack, "wavelan", lossy, wire, {"name": "ll-tcp-aware", "options": {}},
+        seed=3, duration_s=12.0, capture={"snaplen": 128, "at": []},
+        workload=[{"name": "bulk", "kind": "bulk", "from": "server", "to": "mobile", "start_s": 0.0, "port": 5001}],
+    )  # fmt: skip
     report = VirtualMachine(kernel).run(typed(scenario), tmp_path, lambda progress: None).as_json()
     events = report["driver"]["links"]["air"]["forward"]["events"]
     assert events["damaged"] > 10

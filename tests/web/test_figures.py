@@ -18,8 +18,10 @@ from analysis.scorecard import PublishedValue
 from analysis.store.rows import PointRow, TableRow
 from experiments.language.campaign import load
 from testbed import node_binary
+from testbed.scenario import DirectionSpec, LinkSpec, Named
 from web import topology
 from web.app import create_app
+from web.network_words import link_labels
 
 
 def points(*fields: str) -> list[PointRow]:
@@ -127,6 +129,17 @@ def test_every_network_has_a_picture(name: str, tmp_path: Path) -> None:
                 apart = abs(box.x - other.x) >= box.width or abs(box.y - other.y) >= box.height
                 assert apart
     assert picture.pdf().startswith(b"%PDF-")
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [({}, "droptail"), ({"limit_packets": 5}, "droptail, 5 packets"), ({"buffer_bytes": 3000}, "droptail, 3 kB"),
+     ({"limit_packets": 5, "buffer_bytes": 3000}, "droptail, 5 packets, 3 kB")],
+)  # fmt: skip
+def test_a_link_shows_the_limits_of_its_queue(options: dict[str, int], shown: str) -> None:
+    way = DirectionSpec(rate_bps=1_000_000, queue=Named(name="droptail", options=options))
+    labels, _ = link_labels(LinkSpec(name="line", kind="point-to-point", ends=("a", "b"), forward=way, reverse=way))
+    assert labels[1] == shown
 
 
 @pytest.mark.parametrize("name", ["quickstart.yaml", "aq/aq-fig8.yaml", "ton/ton-table2.yaml"])

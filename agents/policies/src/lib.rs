@@ -225,12 +225,16 @@ mod tests {
             ("ack-filtering", json!({"buffer_bytes": 3000, "replace_head": true})),
             ("ack-filtering", json!({"fraction": 0.4, "random": true})),
             ("ack-filtering", json!({"by_fullness": true, "mark_dupacks_after": 2})),
+            ("ack-filtering", json!({"allowed_acks": 3})),
+            ("ack-filtering", json!({"filter_sack": true})),
+            ("ack-filtering-acks-first", json!({"filter_sack": true, "buffer_bytes": 3000})),
             ("red", json!({"weight": 1.0, "victim": "tail", "action": "drop"})),
             ("red", json!({"weight": 0.5, "gentle": true, "candidates": "data", "acks_first": true})),
             ("red", json!({"weight": 0.5, "not_capable": "drop", "buffer_bytes": 3000})),
             ("red", json!({"weight": 0.5, "above_max": "drop"})),
             ("red", json!({"weight": 0.5, "above_max": "drop", "gentle": true, "victim": "tail"})),
             ("cbq-5050", json!({"filter": true, "ack_share": 0.0})),
+            ("cbq-5050", json!({"filter": true, "allowed_acks": 2})),
             ("cbq-5050", json!({"filter": true, "bounded": true})),
             ("cbq-5050", json!({"bounded": true, "rate_bps": 10_000_000, "ack_share": 0.0})),
             ("fq-drr", json!({"quantum_bytes": 40, "buffer_bytes": 3000})),
@@ -254,7 +258,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        Ack { flow: u16, number: u32, window: u16, ecn: bool },
+        Ack { flow: u16, number: u32, window: u16, ecn: bool, sack: usize },
         Data { flow: u16, payload: u32, ecn: bool },
         Syn { flow: u16 },
         Datagram,
@@ -265,8 +269,8 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            4 => (0u16..3, 1u32..12, 1u16..3, any::<bool>())
-                .prop_map(|(flow, number, window, ecn)| Step::Ack { flow, number, window, ecn }),
+            4 => (0u16..3, 1u32..12, 1u16..3, any::<bool>(), 0..SACKS.len())
+                .prop_map(|(flow, number, window, ecn, sack)| Step::Ack { flow, number, window, ecn, sack }),
             2 => (0u16..3, 1u32..1500, any::<bool>()).prop_map(|(flow, payload, ecn)| Step::Data { flow, payload, ecn }),
             1 => (0u16..3).prop_map(|flow| Step::Syn { flow }),
             1 => Just(Step::Datagram),
@@ -279,7 +283,9 @@ mod tests {
     fn packet(id: u64, step: &Step) -> Option<Packet> {
         let base = Segment { id, ..Segment::default() };
         Some(match *step {
-            Step::Ack { flow, number, window, ecn } => Segment { flow, ack: number, window, ecn, ..base }.packet(),
+            Step::Ack { flow, number, window, ecn, sack } => {
+                Segment { flow, ack: number, window, ecn, options: SACKS[sack], ..base }.packet()
+            }
             Step::Data { flow, payload, ecn } => Segment { flow, payload, ecn, ..base }.packet(),
             Step::Syn { flow } => Segment { flow, flags: backchannel_core::packet::TcpFlags::SYN, ..base }.packet(),
             Step::Datagram => udp(id, 100),
@@ -287,15 +293,32 @@ mod tests {
         })
     }
 
-    /// Options that make a header of IPv4 as long as one of IPv6.
+    /// Options of acks: none, and one SACK block, narrow or wide.
+    const SACKS: [&[u8]; 3] = [&[], &[1, 1, 5, 10, 0, 0, 0, 6, 0, 0, 0, 9], &[1, 1, 5, 10, 0, 0, 0, 4, 0, 0, 0, 12]];
+
+    /// The same behind 20 bytes that make a header of IPv4 as long as one of IPv6.
+    const PADDED_SACKS: [&[u8]; 3] = [PADDING, &padded::<32>(SACKS[1]), &padded::<32>(SACKS[2])];
     const PADDING: &[u8] = &[1; 20];
+
+    const fn padded<const N: usize>(options: &[u8]) -> [u8; N] {
+        let mut longer = [1; N];
+        let mut at = 0;
+        while at < options.len() {
+            longer[N - options.len() + at] = options[at];
+            at += 1;
+        }
+        longer
+    }
 
     /// The packet of a step over a version of IP. Those of both versions are of equal length.
     fn packet_over(ip: IpVersion, id: u64, step: &Step) -> Option<Packet> {
         let (options, more) = if ip == IpVersion::V4 { (PADDING, 20) } else { (&[][..], 0) };
         let base = Segment { id, ip, options, ..Segment::default() };
         Some(match *step {
-            Step::Ack { flow, number, window, ecn } => Segment { flow, ack: number, window, ecn, ..base }.packet(),
+            Step::Ack { flow, number, window, ecn, sack } => {
+                let options = if ip == IpVersion::V4 { PADDED_SACKS[sack] } else { SACKS[sack] };
+                Segment { flow, ack: number, window, ecn, options, ..base }.packet()
+            }
             Step::Data { flow, payload, ecn } => Segment { flow, payload, ecn, ..base }.packet(),
             Step::Syn { flow } => Segment { flow, flags: backchannel_core::packet::TcpFlags::SYN, ..base }.packet(),
             Step::Datagram => udp_over(ip, id, 100 + more),

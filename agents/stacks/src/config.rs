@@ -141,7 +141,8 @@ options! {
     timing_in_recovery: bool = ABSENT, [Flag]
         "a segment first sent in fast recovery is timed although partial acks send earlier ones again, as in ns-2";
     quench: bool = ABSENT, [Flag]
-        "in simulation: a packet that the full queue of the host's own interface drops sets the window to one segment, as 4.4BSD's          tcp_quench on ENOBUFS";
+        "in simulation: a packet that the full queue of the host's own interface drops sets the window to one segment, as 4.4BSD's \
+         tcp_quench on ENOBUFS";
     header_prediction: bool = OFF, [Flag]
         "new acks do not end fast recovery while the window exceeds the peer's, as in 4.4BSD (RFC 2525 2.8)";
     sack: bool = OFF, [Flag] "selective acknowledgments (RFC 2018, 6675)";

@@ -57,8 +57,6 @@ NETWORK_ROLES = {
 }
 #: Network roles of a link box, by the variable with their links.
 BOX_ROLES = {"backchannel_modems": "emulated_modem", "backchannel_radios": "emulated_radio"}
-#: Variables whose hosts are in a group, for roles that create or prepare interfaces.
-HARDWARE_GROUPS = {"ppp_lines": "ppp_hosts", "slip_lines": "slip_hosts", "wifi_interfaces": "wifi_hosts"}
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -90,7 +88,7 @@ class InventoryModule(BaseInventoryPlugin):
         except (problems.CampaignError, errors.TestbedError, errors.Unavailable) as error:
             raise AnsibleParserError(str(error)) from None
         namespaces, jump = lab_processes(), tunnels.jump_command(lab_inventory.ssh_options())
-        for group in HARDWARE_GROUPS.values():
+        for group in lab.HARDWARE_GROUPS.values():
             inventory.add_group(group)
         for placed in sets.values():
             groups = placement.groups(placed)
@@ -109,7 +107,7 @@ class InventoryModule(BaseInventoryPlugin):
                     **connection_vars(lab_inventory, placed.hosts[name], namespaces, jump),
                     **lab.host_variables(lab_inventory, name),
                 }
-                for variable, group in HARDWARE_GROUPS.items():
+                for variable, group in lab.HARDWARE_GROUPS.items():
                     if variables.get(variable):
                         inventory.add_host(name, group=group)
                 for key, value in variables.items():

@@ -10,7 +10,7 @@ mod uniform;
 use std::time::Duration;
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{self, CheckedOptions, Entry};
+use backchannel_core::registry::{self, CheckedOptions, Entry, Param, Preset, Unit};
 use backchannel_core::rng::RunRng;
 use backchannel_core::scenario::Named;
 use backchannel_core::time::Time;
@@ -47,6 +47,24 @@ static MODELS: &[(&Entry, Build)] = &[
     (&reorder::ENTRY, reorder::build),
     (&duplicate::ENTRY, duplicate::build),
 ];
+
+/// Option of models whose hits are losses unless it says otherwise.
+const EFFECT: Param = Param::new(
+    "effect",
+    Unit::Choice,
+    Preset::Text("lose"),
+    "what happens to a packet that is hit: lose it, or damage its checksum",
+)
+.of(&["lose", "damage"]);
+
+/// What happens to a packet that is hit, by the option `effect`.
+fn effect(checked: &CheckedOptions<'_>) -> Fate {
+    if checked.text("effect") == Some("damage") {
+        Fate::Damaged
+    } else {
+        Fate::Lost
+    }
+}
 
 /// The registry entries of all error models.
 pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {

@@ -56,12 +56,7 @@ def test_a_run_that_is_put_again_replaces_the_first_and_what_was_read_of_it(
     assert names(place.folder("abcd")) == {"captures/a.pcap"}
 
 
-def test_what_is_removed_or_was_never_there_is_no_folder(place: RemoteArtefacts, tmp_path: Path) -> None:
-    place.put("abcd", made(tmp_path, "one"))
-    place.folder("abcd")
-    place.remove("abcd")
-    place.remove("abcd")
-    assert not place.folder("abcd").exists()
+def test_what_was_never_there_is_no_folder(place: RemoteArtefacts) -> None:
     assert not place.folder("other").exists()
 
 

@@ -348,13 +348,6 @@ def test_values_and_history_are_of_valid_runs(store: Store) -> None:
     assert store.history("sim") == []
 
 
-def test_forgotten_runs_are_gone_with_their_files(store: Store) -> None:
-    store.land(landing(store, "r00", 4.0))
-    store.forget(["r00"])
-    assert store.run("r00") is None
-    assert not store.run_folder("r00").exists()
-
-
 def test_a_seed_of_48_bits_has_room(store: Store) -> None:
     made = landing(store, "r00", 4.0)
     store.land(replace(made, documents=Documents({"seed": 2**48 - 1, "duration_s": 3.0}, {})))

@@ -13,7 +13,7 @@ use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, U
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
-use super::{ErrorModel, Fate};
+use super::{effect, ErrorModel, Fate};
 
 pub(super) static ENTRY: Entry = Entry {
     kind: "error-model",
@@ -51,7 +51,7 @@ pub(super) fn build(checked: &CheckedOptions<'_>, mut rng: RunRng) -> Result<Box
     Ok(Box::new(Exponential {
         mean_bytes,
         burst: checked.count("burst_packets").expect("it has a default"),
-        effect: if checked.text("effect") == Some("lose") { Fate::Lost } else { Fate::Damaged },
+        effect: effect(checked),
         left_bytes: rng::exponential(&mut rng, mean_bytes),
         burst_left: 0,
         rng,

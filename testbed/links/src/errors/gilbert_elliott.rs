@@ -9,7 +9,7 @@ use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, U
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
-use super::{ErrorModel, Fate};
+use super::{effect, ErrorModel, Fate, EFFECT};
 
 pub(super) static ENTRY: Entry = Entry {
     kind: "error-model",
@@ -46,13 +46,7 @@ pub(super) static ENTRY: Entry = Entry {
             "probability that a packet is hit in the bad state",
         )
         .range(0.0, 1.0),
-        Param::new(
-            "effect",
-            Unit::Choice,
-            Preset::Text("lose"),
-            "what happens to a packet that is hit: lose it, or damage its checksum",
-        )
-        .of(&["lose", "damage"]),
+        EFFECT,
     ],
 };
 
@@ -62,7 +56,7 @@ pub(super) fn build(checked: &CheckedOptions<'_>, rng: RunRng) -> Result<Box<dyn
         to_bad: number("p"),
         to_good: number("r"),
         loss: [number("good_loss"), number("bad_loss")],
-        effect: if checked.text("effect") == Some("damage") { Fate::Damaged } else { Fate::Lost },
+        effect: effect(checked),
         bad: false,
         rng,
     }))

@@ -6,7 +6,7 @@ use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, U
 use backchannel_core::rng::RunRng;
 use backchannel_core::time::Time;
 
-use super::{ErrorModel, Fate};
+use super::{effect, ErrorModel, Fate};
 
 pub(super) static ENTRY: Entry = Entry {
     kind: "error-model",
@@ -47,8 +47,7 @@ pub(super) static ENTRY: Entry = Entry {
 pub(super) fn build(checked: &CheckedOptions<'_>, _: RunRng) -> Result<Box<dyn ErrorModel>, String> {
     let lost = parse(checked.text("trace").unwrap_or_default())?;
     let next = checked.count("offset_packets").map_or(0, |packets| packets as usize % lost.len());
-    let effect = if checked.text("effect") == Some("damage") { Fate::Damaged } else { Fate::Lost };
-    Ok(Box::new(Recorded { lost, repeats: checked.flag("repeat"), effect, next }))
+    Ok(Box::new(Recorded { lost, repeats: checked.flag("repeat"), effect: effect(checked), next }))
 }
 
 fn parse(text: &str) -> Result<Vec<bool>, String> {

@@ -5,7 +5,7 @@ use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, U
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
-use super::{ErrorModel, Fate};
+use super::{effect, ErrorModel, Fate, EFFECT};
 
 pub(super) static ENTRY: Entry = Entry {
     kind: "error-model",
@@ -16,19 +16,13 @@ pub(super) static ENTRY: Entry = Entry {
     params: &[
         Param::new("probability", Unit::Fraction, Preset::Required(MUST), "probability that a packet is hit")
             .range(0.0, 1.0),
-        Param::new(
-            "effect",
-            Unit::Choice,
-            Preset::Text("lose"),
-            "what happens to a packet that is hit: lose it, or damage its checksum",
-        )
-        .of(&["lose", "damage"]),
+        EFFECT,
     ],
 };
 
 pub(super) fn build(checked: &CheckedOptions<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
-    let effect = if checked.text("effect") == Some("damage") { Fate::Damaged } else { Fate::Lost };
-    Ok(Box::new(Uniform { probability: checked.number("probability").expect("it is required"), effect, rng }))
+    let probability = checked.number("probability").expect("it is required");
+    Ok(Box::new(Uniform { probability, effect: effect(checked), rng }))
 }
 
 struct Uniform {
