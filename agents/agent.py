@@ -15,7 +15,16 @@ from agents import capture, hardware, kernel, traffic
 from agents.errors import AgentError
 from agents.lease import Lease
 from agents.links import Links
-from agents.messages import CaptureCounts, CaptureRequest, Clocks, Health, InterfaceAddress, OptionValue, Shaped
+from agents.messages import (
+    CaptureCounts,
+    CaptureRequest,
+    Clocks,
+    Health,
+    InterfaceAddress,
+    Neighbour,
+    OptionValue,
+    Shaped,
+)
 from agents.shaping import Shaping
 
 #: Longest time until a program listens, in s.
@@ -80,6 +89,8 @@ class Agent:
         self._programs: dict[str, traffic.Program] = {}
         #: Lines for `ip -batch` that restore the addresses that the kernel gave up.
         self._restore: list[str] = []
+        #: Neighbours that this agent made permanent.
+        self._neighbours: set[Neighbour] = set()
         self._lock = threading.Lock()
 
     def health(self) -> Health:
@@ -95,6 +106,7 @@ class Agent:
             interfaces=hardware.interfaces(),
             mtus=hardware.mtus(),
             processors=hardware.processors(),
+            macs=hardware.macs(),
         )
 
     def clock(self) -> Clocks:
@@ -119,6 +131,18 @@ class Agent:
         else:
             self._restore = lines
             kernel.ip_batch(kernel.address_lines(interfaces, give=False))
+
+    def neighbours(self, neighbours: Sequence[Neighbour], give: bool) -> None:
+        """Makes neighbours permanent that answer no ARP, or removes them.
+
+        Args:
+            neighbours: on links behind the experiment's interfaces.
+            give: False removes them, as releasing the node does.
+        """
+        for neighbour in neighbours:
+            self.grants.check(neighbour.interface)
+        kernel.ip_batch(kernel.neighbour_lines(neighbours, give))
+        self._neighbours = self._neighbours | set(neighbours) if give else self._neighbours - set(neighbours)
 
     def configure_link(self, name: str, spec: object, seed: int, macs: list[str]) -> None:
         """Sets an emulated link's parameters for the next run; `spec` is the scenario's JSON."""
@@ -268,7 +292,8 @@ class Agent:
     def release(self) -> None:
         """Ends everything and returns the addresses to the kernel, so that the next holder finds the node as before."""
         self.reset()
-        restore, self._restore = self._restore, []
+        restore = self._restore + kernel.neighbour_lines(self._neighbours, give=False)
+        self._restore, self._neighbours = [], set()
         try:
             if restore:
                 kernel.ip_batch(restore)

@@ -6,6 +6,8 @@ import platform
 from pathlib import Path
 
 INTERFACES = Path("/sys/class/net")
+#: Type of interfaces with Ethernet's headers (ARPHRD_ETHER).
+ETHERNET = "1"
 #: Identifiers of a device, in its own folder or, of a USB device, in the one above.
 IDENTIFIERS = (("vendor", "device"), ("idVendor", "idProduct"))
 
@@ -18,6 +20,15 @@ def interfaces(root: Path = INTERFACES) -> dict[str, str]:
 def mtus(root: Path = INTERFACES) -> dict[str, int]:
     """Longest IP packet of each interface, in bytes."""
     return {name: int((root / name / "mtu").read_text()) for name in _names(root)}
+
+
+def macs(root: Path = INTERFACES) -> dict[str, str]:
+    """Hardware address of each interface with Ethernet's headers."""
+    return {
+        name: (root / name / "address").read_text().strip()
+        for name in _names(root)
+        if (root / name / "type").read_text().strip() == ETHERNET
+    }
 
 
 def processors(path: Path = Path("/proc/cpuinfo")) -> str:

@@ -23,6 +23,7 @@ With --allow-commands it also runs the programs of campaigns (`kind: command`), 
     DELETE /lock                                ends everything and unlocks the node
     GET    /clock                               both clocks, in nanoseconds
     POST   /network    {interfaces, batch, give} gives the interfaces their addresses, or removes them
+    POST   /neighbours {neighbours, give}       makes neighbours permanent that answer no ARP, or removes them
     POST   /links      {spec, seed, macs}       configures an emulated link
     POST   /links/start {at_monotonic_ns}       starts the links' timeline
     DELETE /links                               ends it; answers with the emulator's report
@@ -55,7 +56,7 @@ from agents import traffic
 from agents.agent import READY_S, Agent, Grants
 from agents.client import TOKEN_HEADER
 from agents.errors import AgentError
-from agents.messages import CaptureRequest, InterfaceAddress
+from agents.messages import CaptureRequest, InterfaceAddress, Neighbour
 
 #: Longest request body, in bytes: a link may carry recorded traces. The emulator accepts lines of the same length.
 MAX_BODY = 64 << 20
@@ -152,6 +153,10 @@ class Handler(BaseHTTPRequestHandler):
                     [InterfaceAddress(**interface) for interface in body["interfaces"]], body.get("batch", []),
                     bool(body["give"]),
                 )  # fmt: skip
+            case "POST", ["neighbours"]:
+                return lambda body: agent.neighbours(
+                    [Neighbour(**neighbour) for neighbour in body["neighbours"]], bool(body["give"])
+                )
             case "POST", ["links"]:
                 return lambda body: agent.configure_link(
                     str(body["spec"]["name"]), body["spec"], int(body["seed"]), body.get("macs", [])
