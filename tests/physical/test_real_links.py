@@ -1,14 +1,18 @@
-"""Real links, and a queue policy before one of them, in a lab of namespaces without SSH."""
+"""Real links, a queue policy before one of them, and radios, in a lab of namespaces without SSH."""
 
 from __future__ import annotations
 
+import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.ansible.conftest import in_lab
-from tests.physical.conftest import lab, output_of
+from testbed import pcap
+from tests.ansible.conftest import in_lab, write_yaml
+from tests.physical.conftest import INSIDE, lab, output_of
+from tests.physical.test_machines import runs
 
 pytestmark = pytest.mark.emulated
 
@@ -77,3 +81,82 @@ def test_captures_at_the_queue_are_those_of_the_node(finished: dict[str, Any]) -
     interfaces = {entry["interface"] for entry in finished["report"]["captures"]}
     assert "bq-router2-eth0" in interfaces
     assert not [entry for entry in finished["report"]["captures"] if entry["dropped"]]
+
+
+#: A radio's air carries a station's own hardware address only; the upload's receiver is the kernel in every run.
+RADIO = """
+name: air
+title: Both TCPs over a radio
+backend: physical
+network:
+  nodes: [{name: base, stack: cubic}, {name: mobile}]
+  links:
+    - {name: air, kind: wavelan, ends: [base, mobile], forward: {rate: 2 Mbit/s, delay: 0.5 ms}}
+workload:
+  - {name: download, from: base, to: mobile}
+  - {name: upload, from: mobile, to: base}
+duration: 3 s
+fidelity: {lateness: 50 ms, stall: 1 s, stalled: 20 %}
+sweep:
+  network.nodes.mobile.stack: [newreno, cubic]
+"""
+RADIO_SCRIPT = f"""{INSIDE}
+cd "$LAB"
+permanent() {{ for host in pc0 pc1; do inside $host ip neighbour show nud permanent; done; }}
+backchannel testbed site -i hosts.yml >site.log; echo "site $?"
+backchannel run air.yaml -i hosts.yml --results results --json >table.json; echo "run $?"
+permanent >left.txt
+for node in base mobile; do
+    host=$([ $node = base ] && echo pc0 || echo pc1)
+    echo "mac $(inside $host cat /sys/class/net/$node-eth0/address)"
+done
+backchannel testbed site -i hosts.yml >again.log; echo "again $?"; grep -c changed=0 again.log
+"""
+
+
+@pytest.fixture(scope="module")
+def radio_runs(tmp_path_factory: pytest.TempPathFactory, emulation: None) -> tuple[Path, list[str]]:
+    folder = tmp_path_factory.mktemp("air")
+    (folder / "air.yaml").write_text(RADIO)
+    inventory = write_yaml(
+        folder / "hosts.yml",
+        {
+            "plugin": "backchannel",
+            "campaign": "air.yaml",
+            "connection": "namespace",
+            "hosts": {"pc0": {"plays": "base"}, "pc1": {"plays": "mobile"}},
+            "links": {"air": {"real": "radio"}},
+        },
+    )
+    done = in_lab(inventory, RADIO_SCRIPT, timeout_s=600, LAB=str(folder))
+    logs = "".join(path.read_text()[-2000:] for path in folder.glob("*.log"))
+    lines = done.stdout.splitlines()
+    assert {"site 0", "run 0", "again 0"} <= set(lines), output_of(done) + logs
+    return folder, lines
+
+
+def test_frames_over_a_radio_have_the_addresses_of_its_interfaces(radio_runs: tuple[Path, list[str]]) -> None:
+    folder, lines = radio_runs
+    own = {line.removeprefix("mac ") for line in lines if line.startswith("mac ")}
+    assert len(own) == 2
+    captures = list(folder.glob("results/**/captures/*.pcap.gz"))
+    assert len(captures) == 4
+    for path in captures:
+        frames = [record.data for record in pcap.records(gzip.decompress(path.read_bytes()))]
+        segments = [frame for frame in frames if frame[12:14] == b"\x08\x00"]
+        assert len(segments) > 100
+        assert {frame[at : at + 6].hex(":") for frame in segments for at in (0, 6)} == own
+
+
+def test_the_neighbours_of_a_research_stack_forget_it_with_the_campaign(radio_runs: tuple[Path, list[str]]) -> None:
+    """The kernel at the other end sends to it without ARP, which nobody would answer."""
+    folder, lines = radio_runs
+    finished = runs(folder / "results")
+    stacks = [entry["scenario"]["nodes"][1]["stack"]["name"] for entry in finished]
+    for entry in finished:
+        for flow in entry["report"]["flows"].values():
+            assert flow["receive"]["payload_ok"]
+            assert flow["receive"]["bytes"] > 100_000
+    assert sorted(stacks) == ["cubic", "newreno"]
+    assert (folder / "left.txt").read_text() == ""
+    assert "2" in lines[lines.index("again 0") :]
