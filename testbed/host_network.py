@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,15 +71,19 @@ class HostNetwork:
         interfaces = [InterfaceAddress(end.name, f"{end.address}/{end.prefix}") for end in plan.interfaces]
         batch = [line for line in addressing.ip_batch(plan) if line.startswith(("neighbour", "route"))]
         self.agents[node].network(interfaces, batch, give=present)
-        # No kernel answers ARP for an address of the research stack.
-        for end in plan.interfaces:
-            for peer in self.plan.links[end.link]:
-                if peer.node != node and not has_planned_address(self._placement.links[end.link]) and self._has_mac(peer):
-                    self.agents[peer.node].neighbours([Neighbour(end.address, end.mac, peer.name)], give=not present)
+        for other, neighbour in self._as_neighbour(node):
+            # No kernel answers ARP for an address of the research stack.
+            self.agents[other].neighbours([neighbour], give=not present)
 
-    def _has_mac(self, end: addressing.Interface) -> bool:
-        """Whether an interface has Ethernet's headers."""
-        return end.name in self._host_agents.healths[self._placement.host_of[end.node]].macs
+    def _as_neighbour(self, node: str) -> Iterator[tuple[str, Neighbour]]:
+        """A node as its neighbours over modems and radios see it, with their names. PPP and the like have no addresses."""
+        for end in self.plan.nodes[node].interfaces:
+            if has_planned_address(self._placement.links[end.link]):
+                continue
+            for other in self.plan.links[end.link]:
+                macs = self._host_agents.healths[self._placement.host_of[other.node]].macs
+                if other.node != node and other.name in macs:
+                    yield other.node, Neighbour(end.address, end.mac, other.name)
 
     def check(self) -> None:
         """Raises TestbedError if a host was lost or the connections were cut."""
