@@ -71,15 +71,17 @@ class Agent:
         lock_file: names the node's holder, for others on the node.
         virtual_time: the node's clock jumps from event to event (testbed.virtual_kernel).
         allow_commands: campaigns may run programs of theirs with this agent's rights.
+        settings: folder with the settings of lines and radios (agents.hardware).
     """
 
     def __init__(
         self, folder: Path, node_binary: str, grants: Grants, lock_file: Path, virtual_time: bool = False,
-        allow_commands: bool = False,
+        allow_commands: bool = False, settings: Path | None = None,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.virtual_time = virtual_time
         self.allow_commands = allow_commands
+        self._settings = settings
         self.node_binary = node_binary
         self.grants = grants
         self.lease = Lease(lock_file, self.release)
@@ -103,7 +105,7 @@ class Agent:
             captures=len(self._captures),
             traffic=tuple(sorted(self._programs)),
             holder=self.lease.holder,
-            interfaces=hardware.interfaces(),
+            interfaces=hardware.interfaces(self._settings),
             mtus=hardware.mtus(),
             processors=hardware.processors(),
             macs=hardware.macs(),

@@ -248,6 +248,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     add("--virtual-time", action="store_true", help="the node's clock jumps from event to event")
     add("--allow-commands", action="store_true", help="run the programs of campaigns, with the rights of this account")
+    add("--settings", type=Path, help="folder of JSON files with the settings of lines and radios, for the ids of runs")
     arguments = parser.parse_args(words)
     os.umask(0o077)
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -259,7 +260,7 @@ def main(words: Sequence[str] | None = None) -> int:
     lock_file = arguments.socket.parent / f"{arguments.socket.stem}.held"
     agent = Agent(
         arguments.folder.resolve(), arguments.node_binary, grants, lock_file, arguments.virtual_time,
-        arguments.allow_commands,
+        arguments.allow_commands, arguments.settings,
     )  # fmt: skip
     # Its children must not outlive it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

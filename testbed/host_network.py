@@ -76,7 +76,7 @@ class HostNetwork:
             self.agents[other].neighbours([neighbour], give=not present)
 
     def _as_neighbour(self, node: str) -> Iterator[tuple[str, Neighbour]]:
-        """A node as its neighbours over modems and radios see it, with their names. PPP and the like have no addresses."""
+        """A node as its neighbours over modems and radios see it, with their names. PPP and SLIP have no such addresses."""
         for end in self.plan.nodes[node].interfaces:
             if has_planned_address(self._placement.links[end.link]):
                 continue
