@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import platform
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from agents import hardware
 from agents.errors import AgentError
@@ -20,8 +19,8 @@ from testbed.errors import TestbedError
 from testbed.installation import Installation, installation
 from testbed.report import Report
 from testbed.scenario import Scenario
-from tests.ansible.conftest import write_yaml
-from tests.physical.conftest import LINKS, lab, output_of
+from tests.ansible.conftest import rendered
+from tests.physical.conftest import LINKS, lab
 
 
 def health(kernel: str = "6.1.0", nic: str = "e1000e 8086:15b8") -> Health:
@@ -166,37 +165,23 @@ CHANGES: dict[str, tuple[dict[str, object], list[dict[str, object]], list[dict[s
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], str]:
+def settings() -> dict[tuple[str, str], str]:
     """What the roles record of a line or radio, by role and changed settings."""
-    folder = tmp_path_factory.mktemp("settings")
-    plays, paths = [], {}
+    secrets: dict[str, list[dict[str, object]]] = {
+        "ppp": [{"options": ["connect 'chat of secret'"]}, {"options": ["connect 'chat of another'"]}],
+        "wifi": [{"passphrase": "another one"}],
+    }
+    recorded = {}
     for role, (entry, changes, same) in CHANGES.items():
+        folder = node_binary.ROOT / "ansible/roles" / role
+        variables = YAML(typ="safe").load((folder / "vars/main.yml").read_text())
         variable = "wifi_interfaces" if role == "wifi" else f"{role}_lines"
-        secret: list[dict[str, object]] = [{"passphrase": "another one"}]
-        if role == "ppp":
-            secret = [{"options": ["connect 'chat of secret'"]}, {"options": ["connect 'chat of another'"]}]
-        path_of_role = node_binary.ROOT / "ansible/roles" / role
-        for number, change in enumerate([{}, *changes, *same, *secret]):
-            paths[role, str(change)] = folder / f"{role}{number}.json"
-            plays.append(
-                {
-                    "hosts": "localhost", "gather_facts": False,
-                    "vars": {"ansible_python_interpreter": sys.executable, "role_path": str(path_of_role), variable: [{**entry, **change}]},
-                    "vars_files": [str(path_of_role / "vars/main.yml")],
-                    "tasks": [
-                        {
-                            "ansible.builtin.template": {
-                                "src": str(path_of_role / "templates/settings.json.j2"),
-                                "dest": str(paths[role, str(change)]),
-                            }
-                        }
-                    ],
-                }
-            )  # fmt: skip
-    words = [Path(sys.executable).with_name("ansible-playbook"), "-i", "localhost,", "-c", "local"]
-    done = subprocess.run([*words, write_yaml(folder / "play.yml", plays)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, output_of(done)
-    return {key: path.read_text() for key, path in paths.items()}
+        for change in ({}, *changes, *same, *secrets.get(role, [])):
+            recorded[role, str(change)] = rendered(
+                (folder / "templates/settings.json.j2").read_text(),
+                {**variables, "role_path": str(folder), variable: [{**entry, **change}]},
+            )
+    return recorded
 
 
 @pytest.mark.parametrize("role", list(CHANGES))
