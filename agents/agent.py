@@ -134,17 +134,13 @@ class Agent:
             self._restore = lines
             kernel.ip_batch(kernel.address_lines(interfaces, give=False))
 
-    def neighbours(self, neighbours: Sequence[Neighbour], give: bool) -> None:
-        """Makes neighbours permanent that answer no ARP, or removes them.
-
-        Args:
-            neighbours: on links behind the experiment's interfaces.
-            give: False removes them, as releasing the node does.
-        """
+    def neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """Makes neighbours that answer no ARP permanent, on the experiment's interfaces, until the node is released."""
         for neighbour in neighbours:
             self.grants.check(neighbour.interface)
-        kernel.ip_batch(kernel.neighbour_lines(neighbours, give))
-        self._neighbours = self._neighbours | set(neighbours) if give else self._neighbours - set(neighbours)
+        lines = kernel.neighbour_lines(neighbours, give=True)
+        self._neighbours.update(neighbours)
+        kernel.ip_batch(lines)
 
     def configure_link(self, name: str, spec: object, seed: int, macs: list[str]) -> None:
         """Sets an emulated link's parameters for the next run; `spec` is the scenario's JSON."""

@@ -150,9 +150,9 @@ class AgentClient:
         """Gives the experiment's interfaces their addresses, neighbours and routes, or removes them until `release`."""
         self._call("POST", "/network", {"interfaces": interfaces, "batch": batch, "give": give})
 
-    def neighbours(self, neighbours: Sequence[Neighbour], give: bool) -> None:
-        """Makes neighbours permanent that answer no ARP, until they are removed or until `release`."""
-        self._call("POST", "/neighbours", {"neighbours": neighbours, "give": give})
+    def neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """Makes neighbours permanent that answer no ARP, until `release`."""
+        self._call("POST", "/neighbours", {"neighbours": neighbours})
 
     def configure_link(self, spec: object, seed: int, macs: list[str]) -> None:
         """Sets an emulated link's parameters for the next run.

@@ -23,7 +23,7 @@ With --allow-commands it also runs the programs of campaigns (`kind: command`), 
     DELETE /lock                                ends everything and unlocks the node
     GET    /clock                               both clocks, in nanoseconds
     POST   /network    {interfaces, batch, give} gives the interfaces their addresses, or removes them
-    POST   /neighbours {neighbours, give}       makes neighbours permanent that answer no ARP, or removes them
+    POST   /neighbours {neighbours}             makes neighbours permanent until the node is unlocked
     POST   /links      {spec, seed, macs}       configures an emulated link
     POST   /links/start {at_monotonic_ns}       starts the links' timeline
     DELETE /links                               ends it; answers with the emulator's report
@@ -154,9 +154,7 @@ class Handler(BaseHTTPRequestHandler):
                     bool(body["give"]),
                 )  # fmt: skip
             case "POST", ["neighbours"]:
-                return lambda body: agent.neighbours(
-                    [Neighbour(**neighbour) for neighbour in body["neighbours"]], bool(body["give"])
-                )
+                return lambda body: agent.neighbours([Neighbour(**neighbour) for neighbour in body["neighbours"]])
             case "POST", ["links"]:
                 return lambda body: agent.configure_link(
                     str(body["spec"]["name"]), body["spec"], int(body["seed"]), body.get("macs", [])

@@ -71,12 +71,12 @@ class HostNetwork:
         interfaces = [InterfaceAddress(end.name, f"{end.address}/{end.prefix}") for end in plan.interfaces]
         batch = [line for line in addressing.ip_batch(plan) if line.startswith(("neighbour", "route"))]
         self.agents[node].network(interfaces, batch, give=present)
-        for other, neighbour in self._as_neighbour(node):
+        for other, neighbour in () if present else self._as_neighbour(node):
             # No kernel answers ARP for an address of the research stack.
-            self.agents[other].neighbours([neighbour], give=not present)
+            self.agents[other].neighbours([neighbour])
 
     def _as_neighbour(self, node: str) -> Iterator[tuple[str, Neighbour]]:
-        """A node as its neighbours over modems and radios see it, with their names. PPP and SLIP have no such addresses."""
+        """A node as its neighbours over modems and radios see it, with their names; PPP and SLIP have no addresses."""
         for end in self.plan.nodes[node].interfaces:
             if has_planned_address(self._placement.links[end.link]):
                 continue
