@@ -103,7 +103,8 @@ RADIO_SCRIPT = f"""{INSIDE}
 cd "$LAB"
 permanent() {{ for host in pc0 pc1; do inside $host ip neighbour show nud permanent; done; }}
 backchannel testbed site -i hosts.yml >site.log; echo "site $?"
-inside pc0 sh -c 'cd /proc/sys/net/ipv4/neigh/base-eth0; echo 1000 >base_reachable_time_ms; echo 1 >delay_first_probe_time'
+inside pc0 sh -c 'cd /proc/sys/net/ipv4/neigh/base-eth0
+    echo 1000 >base_reachable_time_ms; echo 1 >delay_first_probe_time'
 backchannel run air.yaml -i hosts.yml --results results --json >table.json; echo "run $?"
 permanent >left.txt
 for node in base mobile; do
