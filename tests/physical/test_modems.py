@@ -24,7 +24,7 @@ pytestmark = [
 
 #: For one story, on a machine that has other work too.
 STORY_S = 7200
-FIDELITY = "fidelity: {rate: 10 %, delay: 60 ms, lateness: 100 ms, stall: 1 s, stalled: 50 %}"
+FIDELITY = "fidelity: {rate: 10 %, delay: 60 ms, lateness: 250 ms, stall: 1 s, stalled: 50 %}"
 #: After asym, section 9: a modem of 28.8 kbit/s with PPP, and compressed headers. Here PPP is the way of data too, so
 #: the packets are small.
 DIALUP = f"""
