@@ -46,8 +46,8 @@ sweep:
 MTU = 552
 #: Of the ad hoc network. Radios that start together would each begin a cell of its own.
 CELL = "02:ca:fe:00:00:01"
-#: After ton, figure 2: WaveLAN of 2 Mbit/s, packets of 1440 bytes, a buffer of 32 KiB. The air of simulated radios takes
-#: no time, and a sender without an end would leave the captures in this machine no processor.
+#: After ton, figure 2: WaveLAN of 2 Mbit/s, packets of 1440 bytes, a buffer of 32 KiB. The air of simulated radios
+#: takes no time, and a sender without an end would leave the captures in this machine no processor.
 WAVELAN = f"""
 name: wavelan
 title: A download over a radio
@@ -227,6 +227,7 @@ def is_unchanged(report: str) -> None:
 
 #: Part and all of what 20 s at 28.8 kbit/s carry, with ten bits a byte.
 DIALUP_BYTES = 0.3 * 20 * 28_800 / 10, 20 * 28_800 / 10
+#: The whole transfer.
 AIR_BYTES = 999_999, 1_000_001
 
 
