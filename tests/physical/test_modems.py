@@ -65,14 +65,14 @@ sweep:
     - {{name: reno-bsd, packet_bytes: 1440 B, receive_buffer: 32 KiB}}
     - {{name: cubic, mss: 1400 B, receive_buffer: 32 KiB}}
 """
-#: What teardown must restore. Packages stay, with their units and folders.
+#: What teardown must restore. Packages stay, with their units and folders. A radio has no power before it was up once.
 STATE = """
 state() { for address in 10 11; do echo "$address"; on $address '
     ip -o address show scope global | grep -v mgmt0; ip -o link show | sed "s/^[0-9]*: //; s/qdisc .*//" | grep -v hwsim
-    ip route; iw dev 2>&1; ls /etc/ppp/peers /etc/hostapd /etc/wpa_supplicant /usr/local/sbin 2>&1 | grep backchannel
+    ip route; iw dev 2>&1 | grep -v txpower; ls /etc/ppp/peers /etc/hostapd /etc/wpa_supplicant /usr/local/sbin 2>&1 | grep backchannel
     ls -d /var/lib/backchannel* /etc/backchannel*; ip neighbour show nud permanent
     systemctl list-unit-files "backchannel*" --no-legend
-    systemctl --failed --no-legend "backchannel*"'; done; true; }
+    systemctl list-units --failed --no-legend "backchannel*"'; done; true; }
 """
 SHELL = (
     """
