@@ -69,7 +69,8 @@ sweep:
 STATE = """
 state() { for address in 10 11; do echo "$address"; on $address '
     ip -o address show scope global | grep -v mgmt0; ip -o link show | sed "s/^[0-9]*: //; s/qdisc .*//" | grep -v hwsim
-    ip route; iw dev 2>&1 | grep -v txpower; ls /etc/ppp/peers /etc/hostapd /etc/wpa_supplicant /usr/local/sbin 2>&1 | grep backchannel
+    ip route; iw dev 2>&1 | grep -v txpower
+    ls /etc/ppp/peers /etc/hostapd /etc/wpa_supplicant /usr/local/sbin 2>&1 | grep backchannel
     ls -d /var/lib/backchannel* /etc/backchannel*; ip neighbour show nud permanent
     systemctl list-unit-files "backchannel*" --no-legend
     systemctl list-units --failed --no-legend "backchannel*"'; done; true; }
