@@ -15,7 +15,16 @@ from agents import capture, hardware, kernel, traffic
 from agents.errors import AgentError
 from agents.lease import Lease
 from agents.links import Links
-from agents.messages import CaptureCounts, CaptureRequest, Clocks, Health, InterfaceAddress, OptionValue, Shaped
+from agents.messages import (
+    CaptureCounts,
+    CaptureRequest,
+    Clocks,
+    Health,
+    InterfaceAddress,
+    Neighbour,
+    OptionValue,
+    Shaped,
+)
 from agents.shaping import Shaping
 
 #: Longest time until a program listens, in s.
@@ -62,15 +71,17 @@ class Agent:
         lock_file: names the node's holder, for others on the node.
         virtual_time: the node's clock jumps from event to event (testbed.virtual_kernel).
         allow_commands: campaigns may run programs of theirs with this agent's rights.
+        settings: folder with the settings of lines and radios (agents.hardware).
     """
 
     def __init__(
         self, folder: Path, node_binary: str, grants: Grants, lock_file: Path, virtual_time: bool = False,
-        allow_commands: bool = False,
+        allow_commands: bool = False, settings: Path | None = None,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.virtual_time = virtual_time
         self.allow_commands = allow_commands
+        self._settings = settings
         self.node_binary = node_binary
         self.grants = grants
         self.lease = Lease(lock_file, self.release)
@@ -80,6 +91,8 @@ class Agent:
         self._programs: dict[str, traffic.Program] = {}
         #: Lines for `ip -batch` that restore the addresses that the kernel gave up.
         self._restore: list[str] = []
+        #: Neighbours that this agent made permanent.
+        self._neighbours: set[Neighbour] = set()
         self._lock = threading.Lock()
 
     def health(self) -> Health:
@@ -92,9 +105,10 @@ class Agent:
             captures=len(self._captures),
             traffic=tuple(sorted(self._programs)),
             holder=self.lease.holder,
-            interfaces=hardware.interfaces(),
+            interfaces=hardware.interfaces(self._settings),
             mtus=hardware.mtus(),
             processors=hardware.processors(),
+            macs=hardware.macs(),
         )
 
     def clock(self) -> Clocks:
@@ -119,6 +133,14 @@ class Agent:
         else:
             self._restore = lines
             kernel.ip_batch(kernel.address_lines(interfaces, give=False))
+
+    def neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """Makes neighbours that answer no ARP permanent, on the experiment's interfaces, until the node is released."""
+        for neighbour in neighbours:
+            self.grants.check(neighbour.interface)
+        lines = kernel.neighbour_lines(neighbours, give=True)
+        self._neighbours.update(neighbours)
+        kernel.ip_batch(lines)
 
     def configure_link(self, name: str, spec: object, seed: int, macs: list[str]) -> None:
         """Sets an emulated link's parameters for the next run; `spec` is the scenario's JSON."""
@@ -268,7 +290,8 @@ class Agent:
     def release(self) -> None:
         """Ends everything and returns the addresses to the kernel, so that the next holder finds the node as before."""
         self.reset()
-        restore, self._restore = self._restore, []
+        restore = self._restore + kernel.neighbour_lines(self._neighbours, give=False)
+        self._restore, self._neighbours = [], set()
         try:
             if restore:
                 kernel.ip_batch(restore)

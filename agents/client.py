@@ -20,6 +20,7 @@ from agents.messages import (
     Clocks,
     Health,
     InterfaceAddress,
+    Neighbour,
     OptionValue,
     Shaped,
     ShapingCounters,
@@ -148,6 +149,10 @@ class AgentClient:
     def network(self, interfaces: Sequence[InterfaceAddress], batch: list[str], give: bool) -> None:
         """Gives the experiment's interfaces their addresses, neighbours and routes, or removes them until `release`."""
         self._call("POST", "/network", {"interfaces": interfaces, "batch": batch, "give": give})
+
+    def neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """Makes neighbours permanent that answer no ARP, until `release`."""
+        self._call("POST", "/neighbours", {"neighbours": neighbours})
 
     def configure_link(self, spec: object, seed: int, macs: list[str]) -> None:
         """Sets an emulated link's parameters for the next run.

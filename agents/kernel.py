@@ -7,17 +7,19 @@ BBR and 16 MB buffers). A setting that does not take effect is an error.
 from __future__ import annotations
 
 import ipaddress
+import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agents.errors import AgentError
 
 if TYPE_CHECKING:
-    from agents.messages import InterfaceAddress
+    from agents.messages import InterfaceAddress, Neighbour
 
 SYSCTL_ROOT = Path("/proc/sys")
+MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
 #: With any of these, a capture on a veth shows packets that no wire carries: frames of up to 64 kB, and checksums that
 #: are not filled in.
@@ -112,6 +114,25 @@ def address_lines(interfaces: Sequence[InterfaceAddress], give: bool) -> list[st
     return [
         f"address replace {ipaddress.IPv4Interface(interface.address)} dev {interface.name}" for interface in interfaces
     ]
+
+
+def neighbour_lines(neighbours: Iterable[Neighbour], give: bool) -> list[str]:
+    """Lines for `ip -batch` that make neighbours permanent, or remove such entries where they exist.
+
+    Raises:
+        AgentError: a hardware address is none.
+        ValueError: an address is none.
+    """
+    lines = []
+    for neighbour in neighbours:
+        address = ipaddress.IPv4Address(neighbour.address)
+        if not MAC.fullmatch(neighbour.mac):
+            raise AgentError(f"'{neighbour.mac}' is not a hardware address such as 02:bc:00:01:00:01", 400)
+        if give:
+            lines.append(f"neighbour replace {address} lladdr {neighbour.mac} dev {neighbour.interface} nud permanent")
+        else:
+            lines.append(f"neighbour flush to {address} dev {neighbour.interface} nud permanent")
+    return lines
 
 
 def checked_line(line: str, interfaces: Sequence[str]) -> str:

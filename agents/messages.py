@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 #: Value of a traffic program's option. True gives a bare flag; False and None leave the option out.
 OptionValue = str | int | float | bool | None
@@ -30,6 +30,8 @@ class Health:
     mtus: Mapping[str, int]
     #: Number and model of the processors (agents.hardware).
     processors: str = "unknown"
+    #: Hardware address of each interface with Ethernet's headers.
+    macs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,15 @@ class InterfaceAddress:
 
     name: str
     address: str
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """An address on the link behind an interface, and the hardware address that has it."""
+
+    address: str
+    mac: str
+    interface: str
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ With --allow-commands it also runs the programs of campaigns (`kind: command`), 
     DELETE /lock                                ends everything and unlocks the node
     GET    /clock                               both clocks, in nanoseconds
     POST   /network    {interfaces, batch, give} gives the interfaces their addresses, or removes them
+    POST   /neighbours {neighbours}             makes neighbours permanent until the node is unlocked
     POST   /links      {spec, seed, macs}       configures an emulated link
     POST   /links/start {at_monotonic_ns}       starts the links' timeline
     DELETE /links                               ends it; answers with the emulator's report
@@ -55,7 +56,7 @@ from agents import traffic
 from agents.agent import READY_S, Agent, Grants
 from agents.client import TOKEN_HEADER
 from agents.errors import AgentError
-from agents.messages import CaptureRequest, InterfaceAddress
+from agents.messages import CaptureRequest, InterfaceAddress, Neighbour
 
 #: Longest request body, in bytes: a link may carry recorded traces. The emulator accepts lines of the same length.
 MAX_BODY = 64 << 20
@@ -152,6 +153,8 @@ class Handler(BaseHTTPRequestHandler):
                     [InterfaceAddress(**interface) for interface in body["interfaces"]], body.get("batch", []),
                     bool(body["give"]),
                 )  # fmt: skip
+            case "POST", ["neighbours"]:
+                return lambda body: agent.neighbours([Neighbour(**neighbour) for neighbour in body["neighbours"]])
             case "POST", ["links"]:
                 return lambda body: agent.configure_link(
                     str(body["spec"]["name"]), body["spec"], int(body["seed"]), body.get("macs", [])
@@ -243,6 +246,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     add("--virtual-time", action="store_true", help="the node's clock jumps from event to event")
     add("--allow-commands", action="store_true", help="run the programs of campaigns, with the rights of this account")
+    add("--settings", type=Path, help="folder of JSON files with the settings of lines and radios, for the ids of runs")
     arguments = parser.parse_args(words)
     os.umask(0o077)
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -254,7 +258,7 @@ def main(words: Sequence[str] | None = None) -> int:
     lock_file = arguments.socket.parent / f"{arguments.socket.stem}.held"
     agent = Agent(
         arguments.folder.resolve(), arguments.node_binary, grants, lock_file, arguments.virtual_time,
-        arguments.allow_commands,
+        arguments.allow_commands, arguments.settings,
     )  # fmt: skip
     # Its children must not outlive it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

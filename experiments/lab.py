@@ -6,10 +6,12 @@ python -m experiments.lab namespaces|machines INVENTORY CAMPAIGN TREE -- COMMAND
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,7 +156,32 @@ def rehearse(
         str(path.absolute()), str(topology(inventory_, file)), str(tree.absolute()), "--", *command,
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(node_binary.ROOT), "BACKCHANNEL_NODE": node_binary.path()}
-    return subprocess.run(words, env=environment, check=False).returncode
+    with _keys_removed(_ssh_files(inventory_)):
+        return subprocess.run(words, env=environment, check=False).returncode
+
+
+@contextmanager
+def _keys_removed(files: SshFiles | None) -> Iterator[None]:
+    """Removes the keys of a rehearsal that a signal ends. Its cell ends at once then and removes nothing."""
+    are_ours = files is not None and not any(path.exists() for path in files.paths)
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, lambda number, _: sys.exit(128 + number)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+        if files is not None and are_ours:
+            files.remove()
+
+
+def _ssh_files(inventory_: inventory.Inventory) -> SshFiles | None:
+    """Files for the keys of a rehearsal; None where it needs none, or the inventory does not name them."""
+    ssh = inventory_.file.ssh
+    key, known_hosts = inventory_.resolved(ssh.key), inventory_.resolved(ssh.known_hosts)
+    if inventory_.file.connection != "ssh" or key is None or known_hosts is None:
+        return None
+    return SshFiles(key, known_hosts)
 
 
 def build(path: Path, file: Path, folder: Path, machines: bool = False, tree: Path = Path("/")) -> Lab | Machines:
@@ -166,17 +193,12 @@ def build(path: Path, file: Path, folder: Path, machines: bool = False, tree: Pa
     inventory_ = inventory.read(path)
     scenario = campaign.load(file).runs[0].scenario
     placements = list(inventory.placements(inventory_, scenario.nodes, scenario.links).values())
-    ssh = None
+    ssh = _ssh_files(inventory_)
     if inventory_.file.connection == "ssh":
-        key, known_hosts = (
-            inventory_.resolved(inventory_.file.ssh.key),
-            inventory_.resolved(inventory_.file.ssh.known_hosts),
-        )
-        if key is None or known_hosts is None:
+        if ssh is None:
             raise TestbedError(
                 f"{path}: a rehearsal creates its keys and needs 'ssh.key' and 'ssh.known_hosts' for them"
             )
-        ssh = SshFiles(key, known_hosts)
         if machines:
             disk = image.image(lambda text: None, inventory_.file.machine_kernel)
             return Machines(placements, folder, ssh, disk, _special_interfaces(inventory_))

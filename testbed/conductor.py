@@ -298,7 +298,7 @@ class Conductor:
             present = kernel_tcp.kernel_owns(node.stack)
             self._set_addresses(node.name, present, with_ipv6=present and scenario.uses_ipv6)
         settings = self._each(lambda name: self._apply_settings(scenario, name))
-        loads_bps = load.greatest_load_bps(scenario, self._network.plan)
+        loads_bps = load.greatest_load_bps(scenario, self._network.plan, self._real_links())
         self._each(lambda name: self._start_captures(scenario, name, loads_bps))
         began_s = time.monotonic()
         for flow in scenario.workload:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from agents.client import AgentClient
-from agents.messages import InterfaceAddress
+from agents.messages import Health, InterfaceAddress, Neighbour
 from testbed import addressing
 from testbed.clock import HostClocks
 from testbed.errors import TestbedError
 from testbed.host_agents import HostAgents
 from testbed.link_boxes import LinkBoxes
 from testbed.local_folders import ScratchFolder
-from testbed.placement import Placement
+from testbed.placement import Placement, has_planned_address
 from testbed.report import DriverReport
 from testbed.scenario import LinkSpec
 
@@ -28,7 +29,7 @@ class HostNetwork:
     """
 
     def __init__(self, placement: Placement, agents: HostAgents, clocks: HostClocks) -> None:
-        self.plan = placement.plan
+        self.plan = _with_hardware_addresses(placement, agents.healths)
         self._scratch = ScratchFolder()
         self.folder = self._scratch.path
         self.hosts: Mapping[str, str] | None = dict(placement.host_of)
@@ -38,6 +39,7 @@ class HostNetwork:
         self.real_links: Mapping[str, str] | None = {
             name: place.real for name, place in placement.links.items() if place.real is not None
         }
+        self._placement = placement
         self._host_agents = agents
         self._boxes = LinkBoxes(placement, agents, clocks)
 
@@ -69,6 +71,19 @@ class HostNetwork:
         interfaces = [InterfaceAddress(end.name, f"{end.address}/{end.prefix}") for end in plan.interfaces]
         batch = [line for line in addressing.ip_batch(plan) if line.startswith(("neighbour", "route"))]
         self.agents[node].network(interfaces, batch, give=present)
+        for other, neighbour in () if present else self._as_neighbour(node):
+            # No kernel answers ARP for an address of the research stack.
+            self.agents[other].neighbours([neighbour])
+
+    def _as_neighbour(self, node: str) -> Iterator[tuple[str, Neighbour]]:
+        """A node as its neighbours over modems and radios see it, with their names; PPP and SLIP have no addresses."""
+        for end in self.plan.nodes[node].interfaces:
+            if has_planned_address(self._placement.links[end.link]):
+                continue
+            for other in self.plan.links[end.link]:
+                macs = self._host_agents.healths[self._placement.host_of[other.node]].macs
+                if other.node != node and other.name in macs:
+                    yield other.node, Neighbour(end.address, end.mac, other.name)
 
     def check(self) -> None:
         """Raises TestbedError if a host was lost or the connections were cut."""
@@ -81,3 +96,25 @@ class HostNetwork:
     def close(self) -> None:
         """Removes the scratch folder. Hosts get their addresses back when their agents are closed."""
         self._scratch.close()
+
+
+def _with_hardware_addresses(placement: Placement, healths: Mapping[str, Health]) -> addressing.Plan:
+    """The network with the hardware addresses of modems and radios.
+
+    A radio sends and receives with its own address only. The research stack uses it too: it has the IP address, which
+    the kernel has given up, so the kernel answers none of its segments.
+    """
+
+    def own(end: addressing.Interface) -> addressing.Interface:
+        if has_planned_address(placement.links[end.link]):
+            return end
+        return replace(end, mac=healths[placement.host_of[end.node]].macs.get(end.name, end.mac))
+
+    plan = placement.plan
+    return addressing.Plan(
+        {
+            name: replace(node, interfaces=tuple(own(end) for end in node.interfaces))
+            for name, node in plan.nodes.items()
+        },
+        {link: tuple(own(end) for end in ends) for link, ends in plan.links.items()},
+    )

@@ -87,9 +87,14 @@ class SshFiles:
     key: Path
     known_hosts: Path
 
+    @property
+    def paths(self) -> tuple[Path, Path]:
+        """Both files."""
+        return self.key, self.known_hosts
+
     def require_new(self) -> None:
         """Raises TestbedError if a file exists: keys of a rehearsal never replace those of a lab."""
-        for path in (self.key, self.known_hosts):
+        for path in self.paths:
             if path.exists():
                 raise TestbedError(f"{path} exists; a rehearsal creates its keys, so name files that do not exist")
 

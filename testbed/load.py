@@ -5,6 +5,8 @@ A fast link beside a slow one carries little more than the slow one.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from testbed.addressing import Plan, next_hop
 from testbed.scenario import Flow, LinkSpec, Scenario
 
@@ -12,9 +14,15 @@ from testbed.scenario import Flow, LinkSpec, Scenario
 OVERSHOOT = 2.0
 
 
-def greatest_load_bps(scenario: Scenario, plan: Plan) -> dict[str, float | None]:
-    """Greatest long-term load of each link, both directions together, in bit/s; None where it has no bound."""
-    rates = {link.name: greatest_rate_bps(link) for link in scenario.links}
+def greatest_load_bps(scenario: Scenario, plan: Plan, real: Collection[str] = ()) -> dict[str, float | None]:
+    """Greatest long-term load of each link, both directions together, in bit/s; None where it has no bound.
+
+    Args:
+        scenario: what is run.
+        plan: its network.
+        real: names of real links, which may be faster than the scenario declares.
+    """
+    rates = {link.name: None if link.name in real else greatest_rate_bps(link) for link in scenario.links}
     # The load of a link: the narrowest link of each path over it, once for all its connections, and each source that
     # has a rate.
     loads: dict[str, dict[tuple[str, str], float]] = {name: {} for name in rates}

@@ -257,13 +257,18 @@ def _with_host_names(
                 neighbours=tuple(
                     (address, mac, names[name][dev])
                     for address, mac, dev in node.neighbours
-                    if _link_of(node, dev, places).real in (None, "wire")
+                    if has_planned_address(_link_of(node, dev, places))
                 ),
             )
             for name, node in plan.nodes.items()
         },
         {link: tuple(with_own_name(end) for end in ends) for link, ends in plan.links.items()},
     )
+
+
+def has_planned_address(place: LinkPlacement) -> bool:
+    """Whether the interfaces of a link get the plan's hardware addresses. Modems and radios keep their maker's."""
+    return place.real in (None, "wire")
 
 
 def _link_of(node: addressing.NodePlan, interface: str, places: Mapping[str, LinkPlacement]) -> LinkPlacement:
@@ -353,7 +358,7 @@ def host_vars(placement: Placement, links: Sequence[LinkSpec], name: str) -> dic
                 "name": end.name,
                 "address": f"{end.address}/{end.prefix}",
                 # A modem or a radio keeps the address that its maker gave it.
-                "mac": end.mac if placement.links[end.link].real in (None, "wire") else None,
+                "mac": end.mac if has_planned_address(placement.links[end.link]) else None,
                 "link": end.link,
                 "queue": placement.links[end.link].queue_at == host.plays,
             }

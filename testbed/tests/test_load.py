@@ -23,11 +23,11 @@ def flow(name: str, start: str, end: str, kind: str = "bulk", **options: Any) ->
     return Flow.model_validate({"name": name, "kind": kind, "from": start, "to": end, "port": 5000, "options": options})
 
 
-def loads(workload: list[Flow], *links: LinkSpec) -> dict[str, float | None]:
+def loads(workload: list[Flow], *links: LinkSpec, real: tuple[str, ...] = ()) -> dict[str, float | None]:
     names = {end for link in links for end in link.ends}
     nodes = tuple(Node.model_validate({"name": name, "kind": KINDS[name]}) for name in KINDS if name in names)
     scenario = Scenario(version=1, seed=1, duration_s=1, nodes=nodes, links=links, workload=tuple(workload))
-    return greatest_load_bps(scenario, make_plan(nodes, links))
+    return greatest_load_bps(scenario, make_plan(nodes, links), real)
 
 
 def chain(middle: tuple[int | None, int | None]) -> list[LinkSpec]:
@@ -46,6 +46,16 @@ def test_the_narrowest_line_of_a_path_bounds_all_of_its_links() -> None:
     result = loads([flow("a", "server", "client"), flow("b", "client", "server")], *chain(SLOW_REVERSE))
     # Twice the line, once for both transfers; the line itself carries no more than its rate.
     assert result == {"access": 2 * 1.003e7, "beside": 0, "middle": 1.003e7, "wire": 2 * 1.003e7}
+
+
+def test_a_real_link_has_no_bound_of_its_own() -> None:
+    """Nothing enforces the rate that the scenario declares for it. Simulated radios carry ten times as much."""
+    workload = [flow("a", "server", "client")]
+    bounded = loads(workload, *chain(SLOW_REVERSE), real=("access",))
+    assert bounded == {"access": 2 * 1.003e7, "beside": 0, "middle": 1.003e7, "wire": 2 * 1.003e7}
+    only = link("only", ("server", "other"), 28_800, 28_800)
+    assert loads([flow("a", "server", "other")], only, real=("only",)) == {"only": None}
+    assert loads([flow("a", "server", "other")], only) == {"only": 57_600}
 
 
 def test_a_source_with_a_rate_adds_its_rate() -> None:

@@ -24,13 +24,14 @@ from agents.service import Server
 ROUTES = [
     ("POST", "settings"), ("POST", "captures"), ("DELETE", "captures"), ("POST", "traffic"), ("POST", "begin"),
     ("GET", "traffic"), ("DELETE", "traffic/x"), ("POST", "lock"), ("GET", "clock"), ("POST", "network"),
-    ("POST", "links"), ("POST", "links/start"), ("DELETE", "links"), ("POST", "shaping"), ("GET", "shaping/eth7"),
-    ("DELETE", "run"), ("GET", "files/../agent.sock"), ("GET", "nothing"), ("GET", "health"),
+    ("POST", "neighbours"), ("POST", "links"), ("POST", "links/start"), ("DELETE", "links"), ("POST", "shaping"),
+    ("GET", "shaping/eth7"), ("DELETE", "run"), ("GET", "files/../agent.sock"), ("GET", "nothing"), ("GET", "health"),
 ]  # fmt: skip
 #: Fields that the routes read, so that hostile values get as far as they can.
 FIELDS = [
     "sysctls", "offloads", "interfaces", "snaplen", "interface", "file", "rate_bps", "name", "program", "options",
     "at_monotonic_ns", "holder", "lease_s", "batch", "give", "spec", "seed", "macs", "lines", "address",
+    "neighbours", "mac",
 ]  # fmt: skip
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)

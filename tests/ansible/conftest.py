@@ -65,11 +65,31 @@ ANSIBLE = node_binary.ROOT / "ansible"
 
 def collection_module(name: str) -> Any:
     """A Python module of the collection's `plugins`, such as `modules.network`, by Ansible's own loader."""
+    _load_plugins()
+    return importlib.import_module(f"ansible_collections.backchannel.testbed.plugins.{name}")
+
+
+def _load_plugins() -> None:
     if "ansible_collections" not in sys.modules:
         from ansible.plugins.loader import init_plugin_loader
 
         init_plugin_loader([str(link_collection())])
-    return importlib.import_module(f"ansible_collections.backchannel.testbed.plugins.{name}")
+
+
+def rendered(template: str, variables: dict[str, Any]) -> str:
+    """A role's template with variables, which may refer to each other, as Ansible renders it."""
+    _load_plugins()
+    from ansible.parsing.dataloader import DataLoader
+    from ansible.template import Templar, trust_as_template
+
+    def trusted(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: trusted(entry) for key, entry in value.items()}
+        if isinstance(value, list):
+            return [trusted(entry) for entry in value]
+        return trust_as_template(value) if isinstance(value, str) else value
+
+    return str(Templar(DataLoader(), trusted(variables)).template(trust_as_template(template)))
 
 
 def write_yaml(path: Path, value: Any) -> Path:

@@ -23,7 +23,7 @@ from agents.agent import Agent, Grants
 from agents.client import AgentClient
 from agents.errors import AgentError, AgentUnreachable
 from agents.lease import Lease
-from agents.messages import CaptureCounts, CaptureRequest, InterfaceAddress, Shaped, ShapingCounters
+from agents.messages import CaptureCounts, CaptureRequest, InterfaceAddress, Neighbour, Shaped, ShapingCounters
 from agents.service import Server
 from testbed import node_binary
 from tests.waiting import wait_until
@@ -274,6 +274,12 @@ def test_an_agent_touches_no_interface_that_was_not_granted(host: Path) -> None:
         agent.settings({}, ["lo"])
     with pytest.raises(AgentError, match="'lo' is not the experiment's"):
         agent.network([InterfaceAddress("lo", "10.1.0.1/24")], [], give=True)
+    with pytest.raises(AgentError, match="'lo' is not the experiment's"):
+        agent.neighbours([Neighbour("10.1.0.2", "02:bc:00:01:00:01", "lo")])
+    with pytest.raises(AgentError, match="'x dev lo' is not a hardware address such as"):
+        agent.neighbours([Neighbour("10.1.0.2", "x dev lo", "eth7")])
+    with pytest.raises(AgentError, match="the request is malformed"):
+        agent.neighbours([Neighbour("10.1.0.2/8", "02:bc:00:01:00:01", "eth7")])
     with pytest.raises(AgentError, match="this host may not emulate link 'line'; granted are: none"):
         agent.configure_link({"name": "line"}, 1, [])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from testbed import node_binary
 from tests.ansible.conftest import in_lab, recorded
 from tests.campaign_texts import asymmetric_path
 from tests.physical.conftest import CAMPAIGN, INSIDE, lab, output_of
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("sshd", "faketime")]
 
@@ -353,3 +355,14 @@ def test_the_documented_inventory_can_be_rehearsed(tmp_path: Path, sshd: None) -
     assert {"site 0", "check 0"} <= set(done.stdout.splitlines()), output_of(done)
     # Its keys are gone.
     assert not list(tmp_path.glob("lab_*"))
+
+
+def test_a_rehearsal_that_is_ended_from_outside_removes_its_keys(tmp_path: Path, sshd: None) -> None:
+    """Its cell ends at once, and the keys would stop the next rehearsal."""
+    path = lab(tmp_path)
+    words = [sys.executable, "-m", "experiments", "lab", "-i", str(path), "--", "sleep", "300"]
+    with subprocess.Popen(words, cwd=node_binary.ROOT, stdin=subprocess.DEVNULL) as rehearsal:
+        wait_until((tmp_path / "known_hosts").exists, "the lab", 60)
+        rehearsal.terminate()
+        assert rehearsal.wait(30) == 128 + signal.SIGTERM
+    assert not [name for name in ("key", "key.pub", "known_hosts") if (tmp_path / name).exists()]

@@ -115,8 +115,8 @@ from ansible_collections.backchannel.testbed.plugins.module_utils.host import (
     write,
 )
 
-#: Python's imports take this long at most on a busy or emulated machine.
-READY_S = 60.0
+#: Python's imports take this long at most on a busy or emulated machine (two hosts in one emulated machine: over 60 s).
+READY_S = 180.0
 #: A service without `ready` must live this long.
 ALIVE_S = 1.0
 #: Time between SIGTERM and SIGKILL.
