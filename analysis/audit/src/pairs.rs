@@ -189,7 +189,8 @@ impl Pairs {
         let mut latest = FxHashMap::default();
         let mut count = self.steadied.reordered;
         // Without its delay, the order in which packets with jitter left their queue is unknown.
-        if jitter::most_ns(direction.spec) > 0 && direction.spec.schedule.iter().any(|change| change.delay_s.is_some()) {
+        if jitter::most_ns(direction.spec) > 0 && direction.spec.schedule.iter().any(|change| change.delay_s.is_some())
+        {
             return count;
         }
         for (_, origin) in &self.pairs {

@@ -152,7 +152,9 @@ fn healthy_lines_with_jitter_stay_within_the_limits() {
         direction["rate_bps"] = [128_000, 1_000_000, 5_000_000, 10_000_000][number / 3 % 4].into();
         match number / 6 % 4 {
             1 => direction["errors"] = json!([{"name": "uniform", "options": {"probability": 0.01, "effect": "lose"}}]),
-            2 => direction["errors"] = json!([{"name": "uniform", "options": {"probability": 0.01, "effect": "damage"}}]),
+            2 => {
+                direction["errors"] = json!([{"name": "uniform", "options": {"probability": 0.01, "effect": "damage"}}])
+            }
             3 => direction["queue"] = json!({"name": "fq-drr", "options": {"limit_packets": 30}}),
             _ => {}
         }

@@ -74,6 +74,7 @@ pub struct JitterLine<'a> {
     #[schemars(extend("unit" = "byte"))]
     pub bytes: u32,
     /// Checksum of its transport header.
+    #[schemars(extend("unit" = "1"))]
     pub checksum: u16,
     /// Whether an error model lost it.
     pub lost: bool,

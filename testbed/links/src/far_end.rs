@@ -98,8 +98,7 @@ impl FarEnd {
 
     /// Packets that are sent from now on have another jitter.
     fn set_jitter(&mut self, most: Duration) {
-        let jitter =
-            self.jitter.get_or_insert_with(|| Box::new(Jitter::new(self.seed, &self.label, self.keeps_order)));
+        let jitter = self.jitter.get_or_insert_with(|| Box::new(Jitter::new(self.seed, &self.label, self.keeps_order)));
         jitter.set_most(most);
     }
 

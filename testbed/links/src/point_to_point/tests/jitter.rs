@@ -49,7 +49,10 @@ fn packets_overtake_each_other_unless_the_line_keeps_their_order() {
     let held_ns = deviations(&kept);
     assert!(held_ns.iter().all(|(id, ns)| *ns >= jitter_ns[id] && ns.abs() <= 4_000_000));
     assert!(held_ns.values().sum::<i64>() / 2000 > 1_000_000, "those that are held back shift the mean");
-    assert!(reports.iter().zip(&kept).all(|(report, (at, id))| (report.at.nanos(), report.jitter_ns) == (*at, held_ns[id])));
+    assert!(reports
+        .iter()
+        .zip(&kept)
+        .all(|(report, (at, id))| (report.at.nanos(), report.jitter_ns) == (*at, held_ns[id])));
 }
 
 #[test]
