@@ -10,8 +10,8 @@ from analysis.records import read_records
 from testbed.exchanges import FOLDER
 from testbed.scenario import Flow
 
-#: Workloads of UDP packets.
-DATAGRAMS = frozenset({"call", "cbr", "probe", "video"})
+#: Workloads of UDP packets. `datagrams` are packets that captures show and no scenario declared.
+DATAGRAMS = frozenset({"call", "cbr", "datagrams", "probe", "video"})
 #: Workloads whose packets the receiver returns, or whose requests it answers.
 ANSWERED = frozenset({"probe", "transactions"})
 #: Workloads of finite transfers, a connection each.
@@ -29,7 +29,7 @@ def read(folder: Path | None, flow: Flow) -> pl.DataFrame | None:
     """The exchanges of a flow, in order. None if the run did not record them.
 
     Columns: `seq`, `frame` of packets of a video, `bytes`, and `sent_s`, `arrived_s`, `returned_s` since the run's
-    start, null for what never came.
+    start, null for what never came. `sent_s` is null too for packets that were captured at one place only.
     """
     path = None if folder is None else folder / FOLDER / f"{flow.name}.jsonl"
     if path is None or not path.is_file():

@@ -60,6 +60,7 @@ class CapturedFlow(Flow):
             pl.col("client").is_in(addresses.get(self.sender, []))
             & pl.col("server").is_in(addresses.get(self.receiver, []))
             & (pl.col("listening_port") == self.spec.port)
+            & pl.lit(self.spec.kind not in DATAGRAMS)
         ).sort("file", "first_ns", maintain_order=True)
         ends = ["client", "client_port", "server", "server_port"]
         nth = pl.int_range(pl.len()).over("file", *ends)
@@ -128,6 +129,8 @@ class CapturedFlow(Flow):
         recorded = exchanges.read(self.tables.folder, self.spec)
         if recorded is None:
             return pl.DataFrame(schema={"t_s": pl.Float64, "bytes": pl.Int64, "total": pl.Int64})
+        if recorded["arrived_s"].null_count() == recorded.height > recorded["returned_s"].null_count():
+            raise MissingCapture(f"flow {self.name} was not captured at {self.receiver}, so what arrived is unknown")
         came = recorded.filter(pl.col("arrived_s").is_not_null()).sort("arrived_s", maintain_order=True)
         found = came.select(pl.col("arrived_s").alias("t_s"), pl.col("bytes") - UDP_HEADERS[self.spec.ip])
         return found.with_columns(pl.col("bytes").cum_sum().alias("total"))
