@@ -78,9 +78,7 @@ def gateway(
     except BaseException:
         behind.close()
         raise
-    for sentence in _opening(behind, plan.label, no_dhcp):
-        show_note(sentence)
-    ended = session.hold(time_limit, show_note, _shown(behind))
+    ended = session.hold(_opening(behind, plan.label, no_dhcp), time_limit, show_note, _shown(behind))
     report(ended, results, as_json)
     raise typer.Exit(ended.exit_status)
 

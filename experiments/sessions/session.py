@@ -102,11 +102,14 @@ class Session:
         return self._kept(command, wait)
 
     def hold(
-        self, time_limit_s: float | None, on_note: Callable[[str], None], on_second: Callable[[SessionState], None]
-    ) -> Ended:
+        self, opening: Sequence[str], time_limit_s: float | None, on_note: Callable[[str], None],
+        on_second: Callable[[SessionState], None],
+    ) -> Ended:  # fmt: skip
         """Keeps the lines open without a command, until a signal, the time limit or the end of the way outside.
 
         Args:
+            opening: sentences that say how to use and end it. They are shown when signals end it in order, because who
+                reads them may send one at once.
             time_limit_s: of the session; None: none.
             on_note: shows a sentence at once.
             on_second: gets the session's state about once a second.
@@ -114,6 +117,8 @@ class Session:
 
         def wait() -> int:
             with _Signals(keyboard_ends=True) as signals:
+                for sentence in opening:
+                    on_note(sentence)
                 return self._hold(signals, time_limit_s, on_note, on_second)
 
         return self._kept((), wait)

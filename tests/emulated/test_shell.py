@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from analysis.store import Store
+from experiments.sessions.plan import plan_session
+from experiments.sessions.session import Session
 from testbed import node_binary
 from tests.emulated.processes import marked
 from tests.faults.leftovers import nothing_left
@@ -147,3 +149,18 @@ def test_nothing_is_left_of_a_session_that_is_killed(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     wait_until(lambda: not marked(mark), "the end of the session's processes", 20)
+
+
+def test_whoever_reads_that_a_session_is_open_can_end_it_at_once(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    unhandled: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: unhandled.append(number))
+    try:
+        session_ = Session(plan_session("asymmetric-access", None, [], None, False, 1), store, 10**8, None)
+        ended = session_.hold(["open"], 20.0, lambda _: os.kill(os.getpid(), signal.SIGTERM), lambda _: None)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        store.close()
+    assert not unhandled
+    assert ended.exit_status == 0
+    assert ended.landing is not None
