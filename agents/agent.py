@@ -117,7 +117,7 @@ class Agent:
             kernel.ip_batch(lines)
             self._restore = []
         else:
-            self._restore = lines
+            self._restore = self._restore or lines + kernel.ipv6_address_lines(names)
             kernel.ip_batch(kernel.address_lines(interfaces, give=False))
 
     def configure_link(self, name: str, spec: object, seed: int, macs: list[str]) -> None:
