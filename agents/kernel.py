@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agents.errors import AgentError
-
 from agents.messages import InterfaceAddress
 
 SYSCTL_ROOT = Path("/proc/sys")

@@ -1,8 +1,8 @@
 """Flows of UDP and of ICMP echoes that captures contain and no scenario declared, for imports and sessions.
 
-An echo request and its reply are an exchange of a flow of kind `probe`, as of our own probes. Packets of UDP between two
-hosts form a flow for each port that listens: the lower one, as for TCP without a handshake. UDP has no acks, so that both
-directions may be data: the one of fewer bytes is a flow too if it has a tenth of the other's.
+An echo request and its reply are an exchange of a flow of kind `probe`, as of our own probes. Packets of UDP between
+two hosts form a flow for each port that listens: the lower one, as for TCP without a handshake. UDP has no acks, so
+both directions may be data: the one of fewer bytes is a flow too if it has a tenth of the other's.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
+from analysis.exchanges import FOUND_DATAGRAMS
 from experiments.found_flows import MOST_FLOWS
 from testbed.exchanges import FOLDER
 from testbed.scenario import Flow
 
 #: Table of the node binary's `trace --datagrams`.
 TABLE = "datagrams.parquet"
-#: Kind of a flow of UDP packets.
-DATAGRAMS = "datagrams"
 UDP = 17
 #: The direction of fewer bytes is a flow if it has this share of the other's.
 LEAST_SHARE = 0.1
@@ -41,8 +41,8 @@ class Found:
     first_ns: int
     last_ns: int
     bytes: int
-    #: Lines of core::exchange::Exchange, with times of the captures. `sent_ns` is null for packets that were seen at one
-    #: place only, or at the receiver only.
+    #: Lines of core::exchange::Exchange, with times of the captures. `sent_ns` is null for packets that were seen at
+    #: one place only, or at the receiver only.
     exchanges: pl.DataFrame
 
     def as_flow(self, zero_ns: int) -> Flow:
@@ -141,7 +141,7 @@ def _datagrams(packets: pl.DataFrame, files: Mapping[str, Sequence[int]]) -> lis
     found = []
     for (_, _, port, ip), between in _by(udp, "low", "high", "port", "ip"):
         ways = [
-            _found(DATAGRAMS, (from_, to), ip, port, _seen(one_way, files[from_], files[to]))
+            _found(FOUND_DATAGRAMS, (from_, to), ip, port, _seen(one_way, files[from_], files[to]))
             for (from_, to), one_way in _by(between, "src", "dst")
         ]
         most = max(way.bytes for way in ways)
@@ -149,7 +149,7 @@ def _datagrams(packets: pl.DataFrame, files: Mapping[str, Sequence[int]]) -> lis
     return found
 
 
-def _by(packets: pl.DataFrame, *columns: str) -> list[tuple[tuple[object, ...], pl.DataFrame]]:
+def _by(packets: pl.DataFrame, *columns: str) -> list[tuple[tuple[Any, ...], pl.DataFrame]]:
     return list(packets.partition_by(*columns, as_dict=True, maintain_order=True).items())
 
 
@@ -164,7 +164,7 @@ def _at_both_ends(
 
 
 def _crossed(sent: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
-    """Packets with `sent_ns` and `arrived_ns`, either null if they were not seen there. Equal packets keep their order."""
+    """Packets with `sent_ns` and `arrived_ns`, null if they were not seen there. Equal packets keep their order."""
     nth = pl.int_range(pl.len()).over(_SAME).alias("nth")
     here = sent.select(*_SAME, nth, sent_ns="time_ns")
     there = arrived.select(*_SAME, nth, arrived_ns="time_ns")
@@ -182,7 +182,7 @@ def _seen(packets: pl.DataFrame, at_sender: Sequence[int], at_receiver: Sequence
     return crossed.with_columns(returned_ns=pl.lit(None, pl.Int64))
 
 
-def _found(kind: str, ends: tuple[object, object], ip: object, port: object, packets: pl.DataFrame) -> Found:
+def _found(kind: str, ends: tuple[str, str], ip: int, port: int, packets: pl.DataFrame) -> Found:
     times = ["sent_ns", "arrived_ns", "returned_ns"]
     at = pl.coalesce("sent_ns", "arrived_ns")
     exchanges = packets.sort(at, maintain_order=True).select(
@@ -190,7 +190,7 @@ def _found(kind: str, ends: tuple[object, object], ip: object, port: object, pac
     )
     all_ns = pl.concat([exchanges[name] for name in times]).drop_nulls()
     return Found(
-        kind=kind, from_=str(ends[0]), to=str(ends[1]), ip=int(str(ip)), port=int(str(port)),
+        kind=kind, from_=ends[0], to=ends[1], ip=ip, port=port,
         first_ns=_edge(all_ns.min()), last_ns=_edge(all_ns.max()), bytes=int(exchanges["bytes"].sum()),
         exchanges=exchanges,
     )  # fmt: skip

@@ -175,7 +175,10 @@ def _nothing(summary: dict[str, Any], files: Sequence[Path]) -> str:
     names = ", ".join(path.name for path in files)
     if unknown:
         kinds = ", ".join(map(str, unknown))
-        return f"no TCP, UDP or ping was found in {names}: of its {packets} packets some are of link type {kinds}, which is not known"
+        return (
+            f"no TCP, UDP or ping was found in {names}: of its {packets} packets some are of link type {kinds}, "
+            "which is not known"
+        )
     trouble = next((file["trouble"] for file in summary["files"] if file["trouble"]), None)
     return f"no TCP, UDP or ping was found in {names}: {packets} packets" + (f"; {trouble}" if trouble else "")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, ip_address
 from typing import Any
 
-from agents.kernel import ROUTER_BASE, TCP_BASE
+from agents.kernel import ROUTER_BASE, ROUTER_BASE_V6, TCP_BASE
 from testbed import addressing, kernel_links
 from testbed.errors import TestbedError
 from testbed.scenario import LinkSpec, Node
@@ -332,9 +332,7 @@ def groups(placement: Placement) -> dict[str, list[str]]:
     return members
 
 
-def host_vars(
-    placement: Placement, links: Sequence[LinkSpec], name: str, with_ipv6: bool = False
-) -> dict[str, Any]:
+def host_vars(placement: Placement, links: Sequence[LinkSpec], name: str, with_ipv6: bool = False) -> dict[str, Any]:
     """Variables of Ansible's roles for one host; ansible/README.md documents them."""
     host = placement.hosts[name]
     variables: dict[str, Any] = {

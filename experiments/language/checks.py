@@ -353,8 +353,8 @@ def _of_ip(campaign: Campaign) -> Iterator[Finding]:
             able = ", ".join((SIM, VIRTUAL_KERNEL, PHYSICAL))
             yield (
                 field,
-                f"no IPv6 on the {EMULATED} backend: the kernel of this machine has no IPv6; use 'ip: 4', or one of the "
-                f"backends {able}",
+                f"no IPv6 on the {EMULATED} backend: the kernel of this machine has no IPv6; use 'ip: 4', or one of "
+                f"the backends {able}",
             )
             return
         for end in (flow.from_, flow.to):

@@ -60,8 +60,8 @@ class Direction(Model):
 
     rate: Rate | None = Field(None, description="bit/s; default: unlimited, the line only delays")
     delay: Seconds = 0.0
-    jitter: Seconds = Field(0.0, description="each packet's delay is drawn uniformly within this of 'delay'")
-    keep_order: bool = Field(False, description="jitter does not let packets overtake each other")
+    jitter: Seconds = Field(default=0.0, description="each packet's delay is drawn uniformly within this of 'delay'")
+    keep_order: bool = Field(default=False, description="jitter does not let packets overtake each other")
     queue: Policy = Field(default_factory=default(Policy, "droptail"))
     errors: list[ErrorModel] = Field(default_factory=list)
     changes: list[Change] = Field(default_factory=list)

@@ -37,7 +37,8 @@ def text(state: SessionState, before: SessionState | None) -> str:
                 _row((
                     f"{link} {way}", "unlimited" if rate is None else units.show(rate, "rate"),
                     units.show_delay(declared.delay_s, declared.jitter_s), declared.policy,
-                    units.show(rate_bps, "rate"), f"{now.queue_packets} packets", str(now.dropped_packets), str(now.events.get("lost", 0)),
+                    units.show(rate_bps, "rate"), f"{now.queue_packets} packets", str(now.dropped_packets),
+                    str(now.events.get("lost", 0)),
                 ))
             )  # fmt: skip
     return "\n".join(lines)

@@ -148,7 +148,10 @@ def _nodes(plan: SessionPlan, report: Report) -> Callable[[str], str | None]:
 def _flows(
     nodes: Callable[[str], str | None], report: Report, folder: Path
 ) -> tuple[Report, list[Flow], int]:  # fmt: skip
-    """Flows between nodes, one for each listening port of either, and probes. The report names the nodes of further addresses."""
+    """Flows between nodes, one for each listening port of either, and probes.
+
+    The report names the nodes of further addresses.
+    """
     connections, packets = pl.read_parquet(folder / "connections.parquet"), found_datagrams.read(folder)
     addresses = {
         address

@@ -9,8 +9,8 @@ short_description: Interfaces of an experiment, restored on removal
 description:
   - Brings interfaces, addresses, permanent neighbours and routes to what a topology needs. All commands of
     one host are one batch of C(ip), which stops at the first error.
-  - Turns segmentation and checksum offloads off on the experiment's interfaces. Disables IPv6 there, or gives the interface
-    its O(interfaces[].address6) and no other, without router discovery and link-local addresses.
+  - Turns segmentation and checksum offloads off on the experiment's interfaces. Disables IPv6 there, or gives the
+    interface its O(interfaces[].address6) and no other, without router discovery and link-local addresses.
   - Makes the host answer ARP for an address only on the interface that has it.
   - Records what it found on each interface (hardware address, state, offloads, kernel settings; addresses with their
     lifetimes, permanent neighbours and routes of all tables, of IPv4 and IPv6). With O(state=absent) it restores that.
@@ -195,11 +195,12 @@ from ansible_collections.backchannel.testbed.plugins.module_utils.sysctls import
 
 #: Every host answers ARP for an address only on the interface that has it.
 HOST_SYSCTLS = {"net.ipv4.conf.all.arp_ignore": 1, "net.ipv4.conf.all.arp_announce": 2}
-#: An interface of the experiment with IPv6 makes no address itself, looks for no router, takes no time to test addresses, and
-#: reports its group memberships at once.
+#: An interface of the experiment with IPv6 makes no address itself, looks for no router, takes no time to test
+#: addresses, and reports its group memberships at once.
 QUIET = {
     "addr_gen_mode": 1, "accept_ra": 0, "router_solicitations": 0, "accept_dad": 0,
-    "mldv1_unsolicited_report_interval": 1, "mldv2_unsolicited_report_interval": 1,
+    # A number of milliseconds that kernels with any usual rate of ticks keep.
+    "mldv1_unsolicited_report_interval": 20, "mldv2_unsolicited_report_interval": 20,
 }  # fmt: skip
 #: Forwarding of IPv6, which the kernel has for all interfaces only.
 FORWARDING_V6 = "net.ipv6.conf.all.forwarding"
@@ -228,7 +229,9 @@ def dicts(**options):
 ARGUMENTS = {
     "state": STATE_ARGUMENT,
     "role": text(required=True),
-    "interfaces": dicts(name=text(required=True), address=text(), address6=text(), mac=text(), queue={"type": "bool"}, link=text()),
+    "interfaces": dicts(
+        name=text(required=True), address=text(), address6=text(), mac=text(), queue={"type": "bool"}, link=text()
+    ),
     "neighbours": dicts(address=text(required=True), mac=text(required=True), interface=text(required=True)),
     "routes": dicts(subnet=text(required=True), via=text(required=True), interface=text(required=True)),
     "sysctls": {"type": "dict", "default": {}},
@@ -351,7 +354,7 @@ def interface_commands(changes, originals, live, interface, parameters):
 
 
 def ipv6_commands(changes, originals, state, interface, parameters):
-    """Lines for `ip -6 -batch` that give an interface its IPv6 state and no other. Sets the kernel's settings at once."""
+    """Lines for `ip -6 -batch` that give an interface its IPv6 state and no other. Applies settings at once."""
     name = interface["name"]
     if not os.path.exists("/proc/sys/net/ipv6/conf/" + name):
         raise HostError("the kernel has no IPv6, and the campaign has flows over it; use 'ip: 4'")
