@@ -381,16 +381,16 @@ def ipv6_batch(node: NodePlan) -> list[str]:
         f"neighbour replace {ipv6_of(address)} lladdr {mac} dev {name} nud permanent"
         for address, mac, name in node.neighbours
     ]
-    return [*lines, *(route_line(_over_ipv6(route)) for route in node.routes)]
+    return [*lines, *(route_line(over_ipv6(route)) for route in node.routes)]
 
 
-def _over_ipv6(route: Route) -> Route:
+def over_ipv6(route: Route) -> Route:
     """A route over IPv6."""
     source = ipv6_of(route.source) if route.source else ""
-    return Route(_subnet_over_ipv6(route.subnet), ipv6_of(route.via), route.interface, source)
+    return Route(subnet_over_ipv6(route.subnet), ipv6_of(route.via), route.interface, source)
 
 
-def _subnet_over_ipv6(subnet: str) -> str:
+def subnet_over_ipv6(subnet: str) -> str:
     """The same subnet over IPv6: those of links have /64, a single address /128."""
     network = ipaddress.IPv4Network(subnet)
     length = network.prefixlen
@@ -405,7 +405,7 @@ def both_versions(node: NodePlan) -> NodePlan:
     """The node with the neighbours and routes of both versions of IP. Its interfaces keep their IPv4 addresses."""
     neighbours = ((ipv6_of(address), mac, name) for address, mac, name in node.neighbours)
     return replace(
-        node, routes=(*node.routes, *map(_over_ipv6, node.routes)), neighbours=(*node.neighbours, *neighbours)
+        node, routes=(*node.routes, *map(over_ipv6, node.routes)), neighbours=(*node.neighbours, *neighbours)
     )
 
 
@@ -421,7 +421,7 @@ def controller_routes(node: NodePlan, controller: str, ip: int = 4) -> list[str]
             f"src {address} congctl {controller}"
             for address, name in ends
         ]
-        return [*to_links, *(f"{route_line(_over_ipv6(route))} congctl {controller}" for route in node.routes)]
+        return [*to_links, *(f"{route_line(over_ipv6(route))} congctl {controller}" for route in node.routes)]
     connected = [
         f"route replace {subnet(end)} dev {end.name} proto kernel scope link src {end.address} congctl {controller}"
         for end in node.interfaces

@@ -19,7 +19,7 @@ from experiments.language.identity import run_identity
 from experiments.sessions import outside, replay
 from experiments.sessions.changes import typed
 from experiments.sessions.plan import SessionPlan
-from testbed import fidelity, node_binary
+from testbed import fidelity, gateway_rules, node_binary
 from testbed.audit import audited
 from testbed.report import InterfaceReport, Report, sentences
 from testbed.scenario import DIRECTIONS, Flow, Limits, LinkSpec, Scenario
@@ -134,13 +134,16 @@ def _with_changes(link: LinkSpec, changes: tuple[SessionChange, ...], duration_s
 def _nodes(plan: SessionPlan, report: Report) -> Callable[[str], str | None]:
     """The node of an address: devices count as the host that forwards for them, other addresses as the gateway."""
     own = {end.address: end.node for end in report.interfaces}
-    behind = None if plan.devices is None else ipaddress.ip_network(plan.devices)
+    behind: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
+    if plan.devices is not None:
+        devices = ipaddress.IPv4Network(plan.devices)
+        behind = [devices, ipaddress.IPv6Network(gateway_rules.network_v6(devices))]
 
     def node(address: str) -> str | None:
         parsed = ipaddress.ip_address(address)
         if address in own or parsed.is_loopback:
             return own.get(address)
-        return plan.host if behind is not None and parsed in behind else plan.gateway
+        return plan.host if any(parsed in network for network in behind) else plan.gateway
 
     return node
 
