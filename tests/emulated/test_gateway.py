@@ -36,7 +36,7 @@ def world_v6(tmp_path: Path) -> Iterator[World]:
 def has_ipv6(world: World) -> bool:
     """Whether the phone has an address and a router by advertisement."""
     shown = world.run("phone", "sh", "-c", "ip -6 address show dev eth0 scope global; ip -6 route").stdout
-    return "2001:db8:c0a8:4d:" in shown and "tentative" not in shown and "default via fe80:" in shown
+    return "inet6 2001:db8:c0a8:4d:" in shown and "tentative" not in shown and "default via fe80:" in shown
 
 
 def restored(world: World, before: list[str]) -> None:
@@ -81,7 +81,8 @@ def test_a_phone_reaches_the_internet_through_the_line_and_the_machine_is_as_bef
     assert create_app(tmp_path / "results").test_client().get(f"/runs/{run_id}").status_code == 200
     session = run.documents.manifest.session
     assert (session.interface, session.internet, len(session.changes)) == (LAN, True, 1)
-    assert [(flow.from_, flow.to) for flow in run.documents.scenario.workload] == [("left", "right")]
+    flows = [(flow.kind, flow.from_, flow.to) for flow in run.documents.scenario.workload]
+    assert flows == [("bulk", "left", "right"), ("probe", "right", "left")]
     audit = run.documents.manifest.report.audit["line"]["forward"]
     assert audit.left_packets > PAGE_BYTES / 1500
     assert not [text for text in run.problems if "entered" in text], run.problems

@@ -28,7 +28,9 @@ STORY = (
     + """
 cd "$LAB"
 state() { for name in pc0 pc1 pc2 pc3; do echo "$name"; inside "$name" sh -c '
-    ip -o address show | grep -v mgmt0 | sed "s/valid_lft.*//"; ip route | grep -v mgmt0; ip -6 route
+    # The kernel makes a link-local address when the other end of a cable is up.
+    ip -o address show | grep -v -e mgmt0 -e fe80: | sed "s/valid_lft.*//"
+    ip route | grep -v mgmt0; ip -6 route | grep -v fe80:
     ip neighbour show nud permanent
     for one in /proc/sys/net/ipv6/conf/*; do echo "$one"; for key in disable_ipv6 addr_gen_mode accept_ra \
         router_solicitations accept_dad forwarding mldv2_unsolicited_report_interval
