@@ -83,6 +83,17 @@ fn a_change_of_jitter_acts_from_the_next_packet_on_however_late_it_is_polled() {
 }
 
 #[test]
+fn a_change_of_the_delay_concerns_the_packet_that_is_being_sent_and_none_before_it() {
+    for sending in 50..60u64 {
+        let at_s = (sending as f64 + 0.4) * 1e-3;
+        let schedule = json!([{"at_s": at_s, "delay_s": 0.05, "jitter_s": 0.0}]);
+        let jitter_ns = deviations(&carried(json!({"jitter_s": 0.004, "schedule": schedule}), 100, true).0);
+        assert!(jitter_ns.range(..sending).all(|(_, ns)| ns.abs() <= 4_000_000), "{sending} {jitter_ns:?}");
+        assert!(jitter_ns.range(sending..).all(|(_, ns)| *ns == 45_000_000), "{sending} {jitter_ns:?}");
+    }
+}
+
+#[test]
 fn a_live_change_that_would_exceed_the_delay_is_refused_and_changes_nothing() {
     let mut link = crate::build(&ten_megabit(json!({"jitter_s": 0.004})), 1).unwrap();
     let change = |json: serde_json::Value| serde_json::from_value::<Change>(json).unwrap();
