@@ -76,8 +76,10 @@ impl Steadied {
         let mut latest_ns = i64::MIN;
         for (number, record) in direction.left.iter().enumerate() {
             let Some(report) = reports.of(record.bytes, record.checksum, record.time_ns) else {
-                // A line that gets its jitter by a change reports nothing before.
-                let is_reported = direction.spec.jitter_s > 0.0 && record.time_ns >= direction.window.begin_ns;
+                // A line that gets its jitter by a change reports nothing before. Captures go on after the run's end.
+                let window = direction.window;
+                let is_of_run = (window.begin_ns..window.end_ns).contains(&record.time_ns);
+                let is_reported = direction.spec.jitter_s > 0.0 && is_of_run;
                 self.unexplained += u64::from(is_reported);
                 continue;
             };
