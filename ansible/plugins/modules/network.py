@@ -384,13 +384,15 @@ def ipv6_commands(changes, originals, state, interface, parameters):
 
 def keep_router_discovery(changes, originals, own):
     """Lets other interfaces accept router advertisements while the host forwards, as they did before."""
+    if (read(path_of(FORWARDING_V6)) or "").strip() != "0":
+        return
     folder = "/proc/sys/net/ipv6/conf"
     names = set(os.listdir(folder)) - {"all", "default", "lo", *own} if os.path.isdir(folder) else set()
     for name in sorted(names):
         of_interface = {key: (read(f"{folder}/{name}/{key}") or "").strip() for key in ("accept_ra", "forwarding")}
         if of_interface["forwarding"] == "0" and of_interface["accept_ra"] == "1":
             apply_sysctls(changes, originals, {f"net.ipv6.conf.{name}.accept_ra": 2})
-        elif of_interface["forwarding"] == "1" and not changes.check_mode and FORWARDING_V6 not in originals.values:
+        elif of_interface["forwarding"] == "1" and not changes.check_mode:
             # The end of forwarding takes it from every interface.
             originals.record(f"sysctl net.ipv6.conf.{name}.forwarding", "1")
 
