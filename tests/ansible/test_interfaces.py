@@ -165,8 +165,8 @@ def test_an_interface_gets_ipv6_of_the_experiment_alone_and_its_own_again(mac: s
     network '{{"state": "absent"}}'; settled; cd /run; state >after
     diff before after && settings | diff settings - && echo restored""")
     assert shown.splitlines() == [
-        "changed", "inet6 2001:db8:a01::1/64", "2001:db8:a02::/64 via 2001:db8:a01::2 metric 1024 pref medium", "1", "2",
-        "unchanged", "changed", "restored",
+        "changed", "inet6 2001:db8:a01::1/64", "2001:db8:a02::/64 via 2001:db8:a01::2 metric 1024 pref medium", "1",
+        "2", "unchanged", "changed", "restored",
     ], shown  # fmt: skip
 
 

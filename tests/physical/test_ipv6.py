@@ -52,7 +52,8 @@ inside pc0 ip -6 -o address show dev server-eth0 | diff addresses - && echo "add
 tries=0; until inside pc0 pgrep -f 'endpoint send' >/dev/null || [ $tries -gt 300 ]; do
     sleep 0.2; tries=$((tries + 1)); done
 inside pc0 sh -c \
-    'kill -9 $(cat /run/backchannel-agent.pid) $(pgrep tcpdump) $(pgrep -f "endpoint send")'; kill -INT $runner; wait $runner
+    'kill -9 $(cat /run/backchannel-agent.pid) $(pgrep tcpdump) $(pgrep -f "endpoint send")'
+kill -INT $runner; wait $runner
 # As a reboot, or the restart of the agent's service.
 inside pc0 rm /run/backchannel/agent.held
 backchannel testbed teardown -i hosts.yml >teardown.log; echo "teardown $?"
