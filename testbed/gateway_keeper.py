@@ -93,7 +93,7 @@ class Keeper:
         self._interface, self._networks = interface, rules.choose_networks(routes, subnet)
         lack = rules.without_ipv6(state.routes["inet6"], self._networks.devices, dhcp)
         self._with_ipv6 = lack is None
-        firewall = rules.dropping_chains(json.loads(_run(["nft", "--json", "list", "chains"])))
+        firewall = rules.dropping_chains(json.loads(_run(["nft", "--json", "list", "chains"])), self._with_ipv6)
         off = [name for name in ways if _forwarding(name).read_text().strip() == "0"]
         turns_v6_on = self._with_ipv6 and _read(FORWARDING_V6) == "0"
         self._change(

@@ -230,19 +230,17 @@ def table_v6(networks: Networks, turned_on: bool) -> str:
     )
 
 
-def dropping_chains(ruleset: Mapping[str, Any]) -> list[str]:
+def dropping_chains(ruleset: Mapping[str, Any], with_ipv6: bool) -> list[str]:
     """Chains of the machine's own firewall that drop what no rule of theirs accepts, among forwarded packets.
 
     Args:
         ruleset: of `nft -json list chains`.
+        with_ipv6: those for IPv6 alone count too.
     """
+    families = ("ip", "inet", "ip6") if with_ipv6 else ("ip", "inet")
     found = []
     for entry in ruleset.get("nftables", []):
         chain = entry.get("chain", {})
-        if (
-            chain.get("hook") == "forward"
-            and chain.get("policy") == "drop"
-            and chain.get("family") in ("ip", "ip6", "inet")
-        ):
+        if chain.get("hook") == "forward" and chain.get("policy") == "drop" and chain.get("family") in families:
             found.append(f"{chain['family']} {chain['table']} {chain['name']}")
     return found
