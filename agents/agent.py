@@ -131,7 +131,7 @@ class Agent:
             kernel.ip_batch(lines)
             self._restore = []
         else:
-            self._restore = lines
+            self._restore = self._restore or lines + kernel.ipv6_address_lines(names)
             kernel.ip_batch(kernel.address_lines(interfaces, give=False))
 
     def neighbours(self, neighbours: Sequence[Neighbour]) -> None:

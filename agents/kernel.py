@@ -11,12 +11,9 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agents.errors import AgentError
-
-if TYPE_CHECKING:
-    from agents.messages import InterfaceAddress, Neighbour
+from agents.messages import InterfaceAddress, Neighbour
 
 SYSCTL_ROOT = Path("/proc/sys")
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
@@ -47,6 +44,10 @@ ROUTER_BASE: Mapping[str, str] = {
     "net.ipv4.conf.all.rp_filter": "0",
     "net.ipv4.conf.default.rp_filter": "0",
 }
+
+
+#: Of a router whose network has IPv6 too. The kernel has this setting for all interfaces only.
+ROUTER_BASE_V6: Mapping[str, str] = {"net.ipv6.conf.all.forwarding": "1"}
 
 
 def sysctl_path(name: str) -> Path:
@@ -111,9 +112,24 @@ def address_lines(interfaces: Sequence[InterfaceAddress], give: bool) -> list[st
     """Lines for `ip -batch` that give interfaces their addresses, or remove all they have."""
     if not give:
         return [f"address flush dev {interface.name}" for interface in interfaces]
-    return [
-        f"address replace {ipaddress.IPv4Interface(interface.address)} dev {interface.name}" for interface in interfaces
-    ]
+    lines = []
+    for interface in interfaces:
+        address = ipaddress.ip_interface(interface.address)
+        # No other node can have an address of IPv6, so it is usable at once.
+        at_once = " nodad" if address.version == 6 else ""
+        lines.append(f"address replace {address} dev {interface.name}{at_once}")
+    return lines
+
+
+def ipv6_address_lines(names: Sequence[str], table: Path = Path("/proc/net/if_inet6")) -> list[str]:
+    """Lines that give interfaces the global IPv6 addresses that they have now."""
+    lines = []
+    for row in table.read_text().splitlines() if table.exists() else []:
+        digits, _, length, scope, _, name = row.split()
+        if name in names and scope == "00":
+            address = ipaddress.IPv6Interface((int(digits, 16), int(length, 16)))
+            lines += address_lines([InterfaceAddress(name, str(address))], give=True)
+    return lines
 
 
 def neighbour_lines(neighbours: Iterable[Neighbour], give: bool) -> list[str]:

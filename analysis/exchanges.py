@@ -10,8 +10,10 @@ from analysis.records import read_records
 from testbed.exchanges import FOLDER
 from testbed.scenario import Flow
 
+#: Kind of a flow of UDP packets that captures show and no scenario declared. No campaign can have it.
+FOUND_DATAGRAMS = "datagrams"
 #: Workloads of UDP packets.
-DATAGRAMS = frozenset({"call", "cbr", "probe", "video"})
+DATAGRAMS = frozenset({"call", "cbr", "probe", "video", FOUND_DATAGRAMS})
 #: Workloads whose packets the receiver returns, or whose requests it answers.
 ANSWERED = frozenset({"probe", "transactions"})
 #: Workloads of finite transfers, a connection each.
@@ -28,7 +30,7 @@ def read(folder: Path | None, flow: Flow) -> pl.DataFrame | None:
     """The exchanges of a flow, in order. None if the run did not record them.
 
     Columns: `seq`, `frame` of packets of a video, `bytes`, and `sent_s`, `arrived_s`, `returned_s` since the run's
-    start, null for what never came.
+    start, null for what never came. `sent_s` is null too for packets that were captured at one place only.
     """
     path = None if folder is None else folder / FOLDER / f"{flow.name}.jsonl"
     if path is None or not path.is_file():
@@ -36,6 +38,17 @@ def read(folder: Path | None, flow: Flow) -> pl.DataFrame | None:
     rows = read_records(path, _COLUMNS)
     times = [(pl.col(f"{name}_ns") / 1e9).alias(f"{name}_s") for name in ("sent", "arrived", "returned")]
     return rows.select("seq", "frame", "bytes", *times)
+
+
+def arrivals(exchanges: pl.DataFrame, ip: int) -> pl.DataFrame:
+    """Packets of UDP that arrived, in order of arrival: `t_s`, and `bytes` without headers.
+
+    Args:
+        exchanges: of `read`.
+        ip: version of IP.
+    """
+    came = exchanges.filter(pl.col("arrived_s").is_not_null()).sort("arrived_s", maintain_order=True)
+    return came.select(pl.col("arrived_s").alias("t_s"), pl.col("bytes") - UDP_HEADERS[ip])
 
 
 def play_out_s(transits: pl.Series, buffer_s: float) -> float:

@@ -22,6 +22,8 @@ def read_records(path: Path, schema: Columns) -> pl.DataFrame:
     if not path.stat().st_size:
         return pl.DataFrame(schema=dict(schema))
     try:
-        return pl.read_ndjson(path, schema=dict(schema))
+        # A path would be a pattern, and names of flows over IPv6 have brackets.
+        with path.open("rb") as file:
+            return pl.read_ndjson(file, schema=dict(schema))
     except pl.exceptions.PolarsError as error:
         raise AnalysisError(f"{path} cannot be read: {error}; 'run --force --only ID' makes the run again") from None

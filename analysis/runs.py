@@ -139,8 +139,8 @@ class Flow(ABC):
         """Retransmissions that duplicate acks caused; None for a flow that is not TCP."""
 
     @abstractmethod
-    def coarse_timeouts(self) -> float:
-        """Retransmissions that a timer caused."""
+    def coarse_timeouts(self) -> float | None:
+        """Retransmissions that a timer caused; None for a flow that is not TCP."""
 
     @abstractmethod
     def rtt_mean_s(self) -> float | None:

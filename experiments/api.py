@@ -55,6 +55,7 @@ __all__ = [
     "duration_text",
     "estimate",
     "expand",
+    "format_delay",
     "format_quantity",
     "import_command",
     "import_error",
@@ -75,6 +76,8 @@ __all__ = [
 
 #: `format_quantity(2.1e6, "rate")` is "2.1 Mbit/s".
 format_quantity = units.show
+#: `format_delay(0.02, 0.005)` is "20 ms ± 5 ms".
+format_delay = units.show_delay
 #: `quantity_scale(2.1e6, "rate")` is (1e6, "Mbit/s"): divide by the first to write a value in the second.
 quantity_scale = units.scale_of
 #: `parse_quantity("2.1 Mbit/s", "rate")` is 2.1e6; ValueError explains what is allowed.

@@ -41,7 +41,7 @@ def lines(imported: Imported, run: RunRow) -> list[str]:
     for flow in imported.flows[:LINES]:
         facts = [
             units.show(values[flow.name, name].value, values[flow.name, name].unit) + f" {word}"
-            for name, word in (("throughput", "throughput"), ("goodput", "goodput"), ("retransmissions", "resent"))
+            for name, word in FACTS.get(flow.kind, FACTS["bulk"])
             if (flow.name, name) in values
         ]
         texts.append(f"  {flow.name}: {', '.join(facts)}")
@@ -53,6 +53,12 @@ def lines(imported: Imported, run: RunRow) -> list[str]:
     return texts
 
 
+#: Metrics that the terminal shows by the kind of a flow, with the word behind each.
+FACTS = {
+    "bulk": (("throughput", "throughput"), ("goodput", "goodput"), ("retransmissions", "resent")),
+    "datagrams": (("throughput", "throughput"), ("delay_forward", "one way"), ("packet_loss", "lost")),
+    "probe": (("latency_p50", "round trip"), ("latency_p95", "for 95 %"), ("packet_loss", "lost")),
+}
 #: Flows that the terminal shows.
 LINES = 12
 

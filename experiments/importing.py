@@ -23,7 +23,7 @@ from analysis.captures import RunData
 from analysis.metrics import measure
 from analysis.store import Landing, Store
 from analysis.store.documents import Documents, ImportDescription, ImportedFile, Manifest
-from experiments import collections_of_runs, found_flows, import_files
+from experiments import collections_of_runs, found_datagrams, found_flows, import_files
 from experiments.engine import machine
 from experiments.language.problems import ImportProblem
 from testbed import node_binary
@@ -32,7 +32,7 @@ from testbed.report import CaptureReport, InterfaceReport, Report
 from testbed.scenario import Flow, Node, Scenario
 
 #: Part of a run's identity: raise it when the same captures come to give other results.
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def import_captures(store: Store, request: Request) -> Imported:
     """Brings captures into the store as one run.
 
     Raises:
-        ImportProblem: a file cannot be read, or there is no TCP in any.
+        ImportProblem: a file cannot be read, or there is no TCP, UDP or echo of ICMP in any.
     """
     for path in request.files:
         if not path.is_file():
@@ -85,10 +85,11 @@ def import_captures(store: Store, request: Request) -> Imported:
         readable = {label: import_files.readable(path, label, folder) for label, path in kept.items()}
         aligned = _read(folder, {label: path for label, (path, _) in readable.items()}, request.aligned)
         summary = json.loads((folder / "summary.json").read_text())
-        if not any(file["packets"] > file["not_tcp"] for file in summary["files"]):
+        packets = found_datagrams.read(folder)
+        if packets.is_empty() and not any(file["packets"] > file["not_tcp"] for file in summary["files"]):
             raise ImportProblem(_nothing(summary, request.files))
         found_flows.orient(folder)
-        scenario, report, left_out = _describe(folder, summary, labels, aligned)
+        scenario, report, left_out = _describe(folder, summary, packets, labels, aligned)
         for path, _ in readable.values():
             if path.parent.name == "converted":
                 shutil.rmtree(path.parent, ignore_errors=True)
@@ -139,7 +140,7 @@ def _run_id(request: Request, digests: dict[str, str]) -> str:
 
 def _read(folder: Path, captures: dict[str, Path], aligned: bool) -> Aligned:
     """Makes the tables, with all clocks as the first capture's."""
-    words = ["trace", "--out", str(folder), "--jobs", str(os.cpu_count() or 1)]
+    words = ["trace", "--datagrams", "--out", str(folder), "--jobs", str(os.cpu_count() or 1)]
     files = [f"{label}={path}" for label, path in captures.items()]
     try:
         node_binary.call(*words, *files, timeout_s=import_files.READER_S)
@@ -175,14 +176,15 @@ def _nothing(summary: dict[str, Any], files: Sequence[Path]) -> str:
     if unknown:
         kinds = ", ".join(map(str, unknown))
         return (
-            f"no TCP was found in {names}: of its {packets} packets some are of link type {kinds}, which is not known"
+            f"no TCP, UDP or ping was found in {names}: of its {packets} packets some are of link type {kinds}, "
+            "which is not known"
         )
     trouble = next((file["trouble"] for file in summary["files"] if file["trouble"]), None)
-    return f"no TCP was found in {names}: {packets} packets" + (f"; {trouble}" if trouble else "")
+    return f"no TCP, UDP or ping was found in {names}: {packets} packets" + (f"; {trouble}" if trouble else "")
 
 
 def _describe(
-    folder: Path, summary: dict[str, Any], labels: Sequence[str], aligned: Aligned
+    folder: Path, summary: dict[str, Any], packets: pl.DataFrame, labels: Sequence[str], aligned: Aligned
 ) -> tuple[Scenario, Report, int]:
     """What was found, as a scenario and a run's report, and the number of flows that were left out."""
     connections = pl.read_parquet(folder / "connections.parquet")
@@ -200,10 +202,18 @@ def _describe(
         })
         for row in flows.head(found_flows.MOST_FLOWS).iter_rows(named=True)
     )  # fmt: skip
+    seen = pl.concat([
+        table.select(pl.col(end).alias("host"), pl.col("file").cast(pl.Int64))
+        for table, ends in ((connections, ("client", "server")), (packets, ("src", "dst"))) for end in ends
+    ])  # fmt: skip
+    anywhere = dict(seen.group_by("host").agg(pl.col("file").min()).iter_rows())
+    at = {**anywhere, **found_datagrams.nearest(packets), **aligned.nearest}
+    datagrams, more_left_out = found_datagrams.flows(packets, {host: [file] for host, file in at.items()})
+    for found in datagrams:
+        found.write(folder, first_ns)
+    workload = (*workload, *(found.as_flow(first_ns) for found in datagrams))
+    left_out += more_left_out
     hosts = sorted({end for flow in workload for end in (flow.from_, flow.to)})
-    files = connections.group_by(pl.concat_list("client", "server").alias("hosts")).agg(pl.col("file").min())
-    anywhere = {host: row["file"] for row in files.iter_rows(named=True) for host in row["hosts"]}
-    at = {host: aligned.nearest.get(host, anywhere.get(host, 0)) for host in hosts}
     scenario = Scenario(
         version=1,
         seed=0,

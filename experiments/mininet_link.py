@@ -31,7 +31,6 @@ from testbed.scenario import LinkSpec
 QUEUE_PACKETS = 1000
 #: Parameters of TCLink without an equivalent here, each with what to write instead.
 REFUSED = {
-    "jitter": "a line delays every packet alike; vary the delay with forward={'changes': [...]}",
     "latency_ms": "it belongs to tc's token bucket; set max_queue_size",
     "use_hfsc": "a line needs no shaper of the kernel",
     "use_tbf": "a line needs no shaper of the kernel",
@@ -49,6 +48,8 @@ class Line(EmulatedLink):
         node2: second node.
         bw: rate in Mbit/s; None: unlimited, the line only delays.
         delay: one-way delay with its unit, such as "5ms".
+        jitter: each packet's delay is drawn uniformly within this of `delay`, as by netem; packets may overtake each
+            other.
         loss: share of packets that are lost, in percent.
         max_queue_size: greatest number of packets in each queue.
         policy: queue policy: a name, or a mapping as in a campaign file's `queue`.
@@ -65,15 +66,16 @@ class Line(EmulatedLink):
 
     def __init__(
         self, node1: Any, node2: Any, *ports: Any, bw: float | None = None, delay: str | None = None,
-        loss: float | None = None, max_queue_size: int | None = None, policy: str | Mapping[str, Any] | None = None,
-        profile: str | None = None, forward: Mapping[str, Any] | None = None, reverse: Mapping[str, Any] | None = None,
+        jitter: str | None = None, loss: float | None = None, max_queue_size: int | None = None,
+        policy: str | Mapping[str, Any] | None = None, profile: str | None = None,
+        forward: Mapping[str, Any] | None = None, reverse: Mapping[str, Any] | None = None,
         kind: str | Mapping[str, Any] | None = None, seed: int = 0, **others: Any,
     ) -> None:  # fmt: skip
         where = f"the link {node1.name}-{node2.name}"
         for name, instead in REFUSED.items():
             if others.pop(name, None):
                 raise TestbedError(f"{where}: '{name}' is not emulated: {instead}")
-        common = common_fields(where, bw, delay, loss, max_queue_size, policy)
+        common = common_fields(where, bw, delay, jitter, loss, max_queue_size, policy)
         if profile is None and "queue" not in common:
             common["queue"] = {"policy": "droptail", "limit": f"{QUEUE_PACKETS} packets"}
         spec = link_spec(
@@ -85,8 +87,8 @@ class Line(EmulatedLink):
 
 
 def common_fields(
-    where: str, bw: float | None, delay: str | None, loss: float | None, max_queue_size: int | None,
-    policy: str | Mapping[str, Any] | None,
+    where: str, bw: float | None, delay: str | None, jitter: str | None, loss: float | None,
+    max_queue_size: int | None, policy: str | Mapping[str, Any] | None,
 ) -> LineFields:  # fmt: skip
     """TCLink's parameters in the words of a campaign file's direction.
 
@@ -98,9 +100,9 @@ def common_fields(
     if bw is not None:
         fields["rate"] = f"{_number(where, 'bw', bw, 'Mbit/s', least=0.0, above=True)} Mbit/s"
     if delay is not None:
-        if not isinstance(delay, str):
-            raise TestbedError(f"{where}: delay={delay!r} has no unit; write a time like '5ms'")
-        fields["delay"] = delay
+        fields["delay"] = _time(where, "delay", delay)
+    if jitter is not None:
+        fields["jitter"] = _time(where, "jitter", jitter)
     if loss is not None:
         percent = _number(where, "loss", loss, "percent", least=0.0, most=100.0)
         fields["errors"] = [{"model": "uniform", "probability": f"{percent}%"}] if percent else []
@@ -110,6 +112,12 @@ def common_fields(
         limit = _number(where, "max_queue_size", max_queue_size, "packets", least=1.0)
         fields["queue"] = {**queue, "limit": f"{limit:.0f} packets"}
     return fields
+
+
+def _time(where: str, name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TestbedError(f"{where}: {name}={value!r} has no unit; write a time like '5ms'")
+    return value
 
 
 def _number(

@@ -138,8 +138,10 @@ def _perturbed_line(part: Document, rate: float, delay: float) -> dict[str, Any]
     perturbed = dict(part)
     if "rate_bps" in part:
         perturbed["rate_bps"] = max(1, round(part["rate_bps"] * rate))
-    if "delay_s" in part:
-        perturbed["delay_s"] = round(part["delay_s"] * delay, 9)
+    # Jitter grows with the delay, which it must not exceed.
+    for name in ("delay_s", "jitter_s"):
+        if name in part:
+            perturbed[name] = round(part[name] * delay, 9)
     return perturbed
 
 

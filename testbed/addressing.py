@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import TestbedError
@@ -377,16 +377,31 @@ def ipv6_batch(node: NodePlan) -> list[str]:
         f"neighbour replace {ipv6_of(address)} lladdr {mac} dev {name} nud permanent"
         for address, mac, name in node.neighbours
     ]
-    return [*lines, *(route_line(_over_ipv6(route)) for route in node.routes)]
+    return [*lines, *(route_line(over_ipv6(route)) for route in node.routes)]
 
 
-def _over_ipv6(route: Route) -> Route:
-    """A route over IPv6: the subnets of links have /64, routes to one address /128."""
-    network = ipaddress.IPv4Network(route.subnet)
+def over_ipv6(route: Route) -> Route:
+    """A route over IPv6."""
+    source = ipv6_of(route.source) if route.source else ""
+    return Route(subnet_over_ipv6(route.subnet), ipv6_of(route.via), route.interface, source)
+
+
+def subnet_over_ipv6(subnet: str) -> str:
+    """The same subnet over IPv6: those of links have /64, a single address /128."""
+    network = ipaddress.IPv4Network(subnet)
+    length = network.prefixlen
+    if length == 0:
+        return "::/0"
     address = ipv6_of(str(network.network_address))
-    subnets = {0: "::/0", 24: f"{address}/{PREFIX_LENGTH_V6}", 32: f"{address}/128"}
-    return Route(
-        subnets[network.prefixlen], ipv6_of(route.via), route.interface, ipv6_of(route.source) if route.source else ""
+    # The first two bytes are one group of the address, the third and the fourth have a group each.
+    return f"{address}/{128 if length == 32 else length + 32 if length <= 16 else length + 40}"
+
+
+def both_versions(node: NodePlan) -> NodePlan:
+    """The node with the neighbours and routes of both versions of IP. Its interfaces keep their IPv4 addresses."""
+    neighbours = ((ipv6_of(address), mac, name) for address, mac, name in node.neighbours)
+    return replace(
+        node, routes=(*node.routes, *map(over_ipv6, node.routes)), neighbours=(*node.neighbours, *neighbours)
     )
 
 
@@ -402,7 +417,7 @@ def controller_routes(node: NodePlan, controller: str, ip: int = 4) -> list[str]
             f"src {address} congctl {controller}"
             for address, name in ends
         ]
-        return [*to_links, *(f"{route_line(_over_ipv6(route))} congctl {controller}" for route in node.routes)]
+        return [*to_links, *(f"{route_line(over_ipv6(route))} congctl {controller}" for route in node.routes)]
     connected = [
         f"route replace {subnet(end)} dev {end.name} proto kernel scope link src {end.address} congctl {controller}"
         for end in node.interfaces

@@ -110,6 +110,11 @@ def _audit_problems(subject: str, audit: DirectionAudit, limits: Limits) -> Iter
         (audit.changed_packets, ProblemKind.LOST, "left with another checksum and were not reported as damaged"),
         (audit.invented_packets, ProblemKind.ORDER, "left that had not entered"),
         (audit.reordered_packets, ProblemKind.ORDER, "left after packets that had entered later"),
+        (
+            audit.jitter_unexplained_packets,
+            ProblemKind.DELAY,
+            "had a jitter that the line did not report, or more than it declares",
+        ),
     ):
         if count:
             yield problem(kind, f"{count} packets {what}")

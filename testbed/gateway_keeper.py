@@ -6,9 +6,10 @@ Requests on standard input get one line each on standard output, as in testbed.c
 
     {"op": "take", "interface": "eth1", "subnet": null, "dhcp": true}
         checks and locks, and makes what the gateway needs of this machine: {"devices": CIDR, "link": CIDR,
-        "uplinks": [...], "firewall": [...]}
+        "uplinks": [...], "without_ipv6": null, "firewall": [...]}
     {"op": "attach", "near": PID, "far": PID}
-        connects the interface to the network namespace of process `near`, and this machine to that of `far`
+        connects the interface to the network namespace of process `near`, and this machine to that of `far`; over IPv6
+        too unless "without_ipv6" has a reason
 
 At the end of its input the program restores the machine. What it changed is in a file first, from which the next
 gateway restores if this program was killed too. Interfaces end with the namespaces of the line, and firewall rules with
@@ -28,12 +29,16 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from testbed import addressing
 from testbed import gateway_rules as rules
 from testbed.collection import module_utils
 from testbed.errors import TestbedError
 from testbed.gateway_rules import DEVICES, UPLINK
 from testbed.local_folders import runtime_folder
 
+#: Settings of IPv6 by interface. Forwarding of it is the kernel's for all interfaces only.
+CONF_V6 = Path("/proc/sys/net/ipv6/conf")
+FORWARDING_V6 = CONF_V6 / "all/forwarding"
 #: Longest time until the rules are in force, in s.
 RULES_S = 5.0
 
@@ -50,6 +55,7 @@ class Keeper:
         self._nft: subprocess.Popen[str] | None = None
         self._interface = ""
         self._networks: rules.Networks | None = None
+        self._with_ipv6 = False
         #: The line's namespace of the devices' side, which stays as long as this is open.
         self._near: int | None = None
 
@@ -85,13 +91,21 @@ class Keeper:
         if not ways:
             raise TestbedError("this machine has no default route, so devices would reach nothing through it")
         self._interface, self._networks = interface, rules.choose_networks(routes, subnet)
-        firewall = rules.dropping_chains(json.loads(_run(["nft", "--json", "list", "chains"])))
+        lack = rules.without_ipv6(state.routes["inet6"], self._networks.devices, dhcp)
+        self._with_ipv6 = lack is None
+        firewall = rules.dropping_chains(json.loads(_run(["nft", "--json", "list", "chains"])), self._with_ipv6)
         off = [name for name in ways if _forwarding(name).read_text().strip() == "0"]
-        self._change(interface, "UP" in link["flags"], {name: state.links[name]["ifindex"] for name in off})
-        self._add_rules(off)
+        turns_v6_on = self._with_ipv6 and _read(FORWARDING_V6) == "0"
+        self._change(
+            interface, "UP" in link["flags"], {name: state.links[name]["ifindex"] for name in off}, turns_v6_on
+        )
+        self._add_rules(off, turns_v6_on)
+        if turns_v6_on:
+            # Last, because it makes the machine forward between all of its interfaces, but for the rules.
+            FORWARDING_V6.write_text("1")
         return {
             "devices": str(self._networks.devices), "link": str(self._networks.link), "uplinks": ways,
-            "firewall": firewall,
+            "without_ipv6": lack, "firewall": firewall,
         }  # fmt: skip
 
     def _take_lock(self, interface: str) -> None:
@@ -109,18 +123,23 @@ class Keeper:
         os.write(file, f"on {interface}, process {os.getppid()}".encode())
         self._lock = file
 
-    def _change(self, interface: str, was_up: bool, off: dict[str, int]) -> None:
+    def _change(self, interface: str, was_up: bool, off: dict[str, int], turns_v6_on: bool) -> None:
         """Changes settings, after they were recorded.
 
         Args:
             interface: of the devices.
             was_up: its state.
             off: interfaces without forwarding, with their indices.
+            turns_v6_on: forwarding of IPv6 is turned on later.
         """
+        accepting, forwarding = _by_router_settings() if turns_v6_on else ({}, {})
         record = {
             "down": {} if was_up else {interface: _index(interface)},
             "forwarding": off,
             "lro": [name for name in off if _has_lro(name)],
+            "forwards_v6": not turns_v6_on,
+            "accepting": accepting,
+            "forwarding_v6": forwarding,
         }
         new = self._record.with_suffix(".new")
         new.write_text(json.dumps(record))
@@ -129,8 +148,11 @@ class Keeper:
             _run(["ip", "link", "set", interface, "up"])
         for name in off:
             _forwarding(name).write_text("1")
+        for name in accepting:
+            # A host that forwards accepts no advertisements otherwise, and loses its routes.
+            (CONF_V6 / name / "accept_ra").write_text("2")
 
-    def _add_rules(self, turned_on: list[str]) -> None:
+    def _add_rules(self, turned_on: list[str], turns_v6_on: bool) -> None:
         assert self._networks is not None
         # The program keeps the connection to the kernel that owns the rules.
         self._nft = subprocess.Popen(
@@ -138,9 +160,12 @@ class Keeper:
         )
         assert self._nft.stdin is not None
         self._nft.stdin.write(rules.table(self._networks, turned_on))
+        if self._with_ipv6:
+            self._nft.stdin.write(rules.table_v6(self._networks, turns_v6_on))
         self._nft.stdin.flush()
         deadline = time.monotonic() + RULES_S
-        while rules.TABLE not in _run(["nft", "list", "tables"]):
+        wanted = {"ip", "ip6"} if self._with_ipv6 else {"ip"}
+        while not all(f"table {family} {rules.TABLE}" in _run(["nft", "list", "tables"]) for family in wanted):
             if time.monotonic() > deadline:
                 said = self._nft.communicate()[0].strip().splitlines()
                 self._nft = None
@@ -164,6 +189,28 @@ class Keeper:
             lines = f"address add {address} dev {name}\nlink set {name} up\n"
             lines += f"route replace default via {link[1]} dev {UPLINK}\n" if pid == far else ""
             _run(["nsenter", f"--net=/proc/{pid}/ns/net", "ip", "-batch", "-"], lines)
+        if self._with_ipv6:
+            self._attach_ipv6(near, far)
+
+    def _attach_ipv6(self, near: int, far: int) -> None:
+        """The same addresses and routes over IPv6."""
+        assert self._networks is not None
+        devices, link = self._networks.devices, self._networks.link
+        own, opposite, gateway = (addressing.ipv6_of(str(address)) for address in (link[1], link[2], devices[1]))
+        length = addressing.PREFIX_LENGTH_V6
+        (CONF_V6 / rules.LINK / "accept_ra").write_text("0")
+        _run(["ip", "address", "add", f"{own}/{length}", "dev", rules.LINK, "nodad"])
+        _run(["ip", "route", "add", self._networks.over_ipv6()[0], "via", opposite, "dev", rules.LINK])
+        for pid, name, address in ((near, DEVICES, gateway), (far, UPLINK, opposite)):
+            inside = ["nsenter", f"--net=/proc/{pid}/ns/net"]
+            # Router advertisements need a link-local address, which is usable at once.
+            enable = (
+                f"cd /proc/sys/net/ipv6/conf/{name} && echo 0 >accept_dad && echo 0 >accept_ra && echo 0 >disable_ipv6"
+            )
+            _run([*inside, "sh", "-c", enable])
+            lines = f"address add {address}/{length} dev {name} nodad\n"
+            lines += f"route replace ::/0 via {own} dev {UPLINK}\n" if pid == far else ""
+            _run([*inside, "ip", "-batch", "-"], lines)
 
     def close(self) -> None:
         """Restores the machine."""
@@ -197,6 +244,15 @@ class Keeper:
                 _forwarding(name).write_text("0")
                 if name in record["lro"]:
                     subprocess.run(["ethtool", "-K", name, "lro", "on"], capture_output=True, check=False)
+        # Records of earlier releases have nothing of IPv6.
+        if not record.get("forwards_v6", True):
+            FORWARDING_V6.write_text("0")
+            for key, value, names in (
+                ("accept_ra", "1", record["accepting"]), ("forwarding", "1", record["forwarding_v6"])
+            ):  # fmt: skip
+                for name, index in names.items():
+                    if _index(name) == index:
+                        (CONF_V6 / name / key).write_text(value)
         for name, index in record["down"].items():
             if _index(name) == index:
                 subprocess.run(["ip", "link", "set", name, "down"], capture_output=True, check=False)
@@ -205,6 +261,24 @@ class Keeper:
 
 def _forwarding(interface: str) -> Path:
     return Path(f"/proc/sys/net/ipv4/conf/{interface}/forwarding")
+
+
+def _by_router_settings() -> tuple[dict[str, int], dict[str, int]]:
+    """Interfaces that accept router advertisements only as hosts, and those that forward, with their indices."""
+    accepting, forwarding = {}, {}
+    for folder in sorted(CONF_V6.iterdir()):
+        index = _index(folder.name)
+        if index is None or folder.name == "lo":
+            continue
+        if _read(folder / "forwarding") == "1":
+            forwarding[folder.name] = index
+        elif _read(folder / "accept_ra") == "1":
+            accepting[folder.name] = index
+    return accepting, forwarding
+
+
+def _read(path: Path) -> str:
+    return path.read_text().strip() if path.exists() else ""
 
 
 def _index(interface: str) -> int | None:

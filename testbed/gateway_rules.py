@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.addressing import subnet_over_ipv6
 from testbed.errors import TestbedError
 
 #: The machine's end of the pair of interfaces between the machine and the line, and its table of nftables.
@@ -37,12 +38,37 @@ class Networks:
     #: Between machine and line: the machine has the first address, the line's far node the second.
     link: ipaddress.IPv4Network
 
+    def over_ipv6(self) -> tuple[str, str]:
+        """Both under IPv6, as CIDR: as the line's own networks (testbed.addressing)."""
+        return network_v6(self.devices), network_v6(self.link)
+
+
+def network_v6(network: ipaddress.IPv4Network) -> str:
+    """The network of 64 bits that has the addresses of one of IPv4, as CIDR."""
+    return subnet_over_ipv6(str(ipaddress.ip_network(f"{network[0]}/24", strict=False)))
+
+
+def without_ipv6(routes_v6: Sequence[Mapping[str, Any]], devices: ipaddress.IPv4Network, dhcp: bool) -> str | None:
+    """Why devices get no IPv6, as the end of a sentence; None if they do.
+
+    Args:
+        routes_v6: of IPv6, of all tables.
+        devices: their network.
+        dhcp: whether the gateway gives addresses to the devices.
+    """
+    if not dhcp:
+        return "because of --no-dhcp nothing advertises a router to them"
+    if not uplinks(routes_v6):
+        return "this machine has no default route of IPv6"
+    # The way of a device's own address is told by its network's first 24 bits (analysis/audit).
+    return None if devices.prefixlen <= 24 else f"{devices} is smaller than a network of IPv6"
+
 
 def uplinks(routes: Iterable[Mapping[str, Any]]) -> list[str]:
     """Interfaces with a default route, in the kernel's order.
 
     Args:
-        routes: of IPv4, of all tables.
+        routes: of one version of IP, of all tables.
     """
     found: dict[str, None] = {}
     for route in routes:
@@ -183,15 +209,38 @@ def table(networks: Networks, turned_on: Iterable[str]) -> str:
     return f"add table ip {TABLE} {{ flags owner; {' '.join(chains)} }}\n"
 
 
-def dropping_chains(ruleset: Mapping[str, Any]) -> list[str]:
-    """Chains of the machine's own firewall that drop what no rule of theirs accepts, among forwarded IPv4 packets.
+def table_v6(networks: Networks, turned_on: bool) -> str:
+    """The same for IPv6.
+
+    Args:
+        networks: of the gateway.
+        turned_on: the gateway turned forwarding on, which the kernel has for all interfaces only. Nothing else may
+            profit from that.
+    """
+    devices, link = networks.over_ipv6()
+    forward = (
+        f'iifname != "{LINK}" oifname != "{LINK}" drop; iifname != "{LINK}" ct state new,invalid drop;'
+        if turned_on
+        else ""
+    )
+    return (
+        f"add table ip6 {TABLE} {{ flags owner; chain postrouting {{ type nat hook postrouting priority srcnat;"
+        f' ip6 saddr {{ {devices}, {link} }} oifname != "{LINK}" masquerade; }}; '
+        f"chain forward {{ type filter hook forward priority filter; {forward} }}; }}\n"
+    )
+
+
+def dropping_chains(ruleset: Mapping[str, Any], with_ipv6: bool) -> list[str]:
+    """Chains of the machine's own firewall that drop what no rule of theirs accepts, among forwarded packets.
 
     Args:
         ruleset: of `nft -json list chains`.
+        with_ipv6: those for IPv6 alone count too.
     """
+    families = ("ip", "inet", "ip6") if with_ipv6 else ("ip", "inet")
     found = []
     for entry in ruleset.get("nftables", []):
         chain = entry.get("chain", {})
-        if chain.get("hook") == "forward" and chain.get("policy") == "drop" and chain.get("family") in ("ip", "inet"):
+        if chain.get("hook") == "forward" and chain.get("policy") == "drop" and chain.get("family") in families:
             found.append(f"{chain['family']} {chain['table']} {chain['name']}")
     return found

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agents.client import AgentClient
+from agents.errors import AgentError
 from agents.messages import Health, InterfaceAddress, Neighbour
 from testbed import addressing
 from testbed.clock import HostClocks
@@ -63,14 +64,26 @@ class HostNetwork:
         """Through the node's agent, which restores the addresses when the host is released.
 
         Raises:
-            TestbedError: with IPv6, which hosts of a lab do not have.
+            TestbedError: with IPv6, which the roles have not set up on the host.
         """
-        if with_ipv6:
-            raise TestbedError(f"node '{node}': hosts of a lab have addresses of IPv4 only, so flows need 'ip: 4'")
         plan = self.plan.nodes[node]
         interfaces = [InterfaceAddress(end.name, f"{end.address}/{end.prefix}") for end in plan.interfaces]
-        batch = [line for line in addressing.ip_batch(plan) if line.startswith(("neighbour", "route"))]
-        self.agents[node].network(interfaces, batch, give=present)
+        lines = addressing.ip_batch(plan)
+        if with_ipv6:
+            interfaces += [
+                InterfaceAddress(end.name, f"{addressing.ipv6_of(end.address)}/{addressing.PREFIX_LENGTH_V6}")
+                for end in plan.interfaces
+            ]
+            lines += addressing.ipv6_batch(plan)
+        batch = [line for line in lines if line.startswith(("neighbour", "route"))]
+        try:
+            self.agents[node].network(interfaces, batch, give=present)
+        except AgentError as error:
+            if with_ipv6:
+                raise TestbedError(
+                    f"{error}; hosts get IPv6 by 'testbed site' with an inventory whose campaign has 'ip: 6' or 'both'"
+                ) from None
+            raise
         for other, neighbour in () if present else self._as_neighbour(node):
             # No kernel answers ARP for an address of the research stack.
             self.agents[other].neighbours([neighbour])

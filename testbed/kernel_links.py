@@ -206,7 +206,10 @@ def _red_burst(least_packets: float, weight: float) -> int:
 def _receiver(direction: DirectionSpec, far: str) -> list[str]:
     netem = []
     if direction.delay_s:
-        netem.append(f"delay {round(direction.delay_s * 1e6)}us")
+        jitter = f" {round(direction.jitter_s * 1e6)}us" if direction.jitter_s else ""
+        netem.append(f"delay {round(direction.delay_s * 1e6)}us{jitter}")
+    if direction.keep_order:
+        raise TestbedError("netem's jitter lets packets overtake each other; 'keep_order' needs an emulated link")
     for model in direction.errors:
         options = model.options
         if options.get("effect", "lose") != "lose":

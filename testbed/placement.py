@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, ip_address
 from typing import Any
 
-from agents.kernel import ROUTER_BASE, TCP_BASE
+from agents.kernel import ROUTER_BASE, ROUTER_BASE_V6, TCP_BASE
 from testbed import addressing, kernel_links
 from testbed.errors import TestbedError
 from testbed.scenario import LinkSpec, Node
@@ -337,7 +337,7 @@ def groups(placement: Placement) -> dict[str, list[str]]:
     return members
 
 
-def host_vars(placement: Placement, links: Sequence[LinkSpec], name: str) -> dict[str, Any]:
+def host_vars(placement: Placement, links: Sequence[LinkSpec], name: str, with_ipv6: bool = False) -> dict[str, Any]:
     """Variables of Ansible's roles for one host; ansible/README.md documents them."""
     host = placement.hosts[name]
     variables: dict[str, Any] = {
@@ -352,11 +352,14 @@ def host_vars(placement: Placement, links: Sequence[LinkSpec], name: str) -> dic
     }
     if host.plays is not None:
         node = placement.plan.nodes[host.plays]
-        variables["backchannel_router_sysctls"] = dict(ROUTER_BASE)
+        if with_ipv6:
+            node = addressing.both_versions(node)
+        variables["backchannel_router_sysctls"] = {**ROUTER_BASE, **(ROUTER_BASE_V6 if with_ipv6 else {})}
         variables["backchannel_interfaces"] = [
             {
                 "name": end.name,
                 "address": f"{end.address}/{end.prefix}",
+                "address6": f"{addressing.ipv6_of(end.address)}/{addressing.PREFIX_LENGTH_V6}" if with_ipv6 else None,
                 # A modem or a radio keeps the address that its maker gave it.
                 "mac": end.mac if has_planned_address(placement.links[end.link]) else None,
                 "link": end.link,

@@ -72,7 +72,10 @@ DISORDERLY = frozenset({"reorder", "duplicate"})
 
 
 def for_probing(link: LinkSpec) -> LinkSpec:
-    """The link without schedule and reordering, with queues that hold a whole train."""
+    """The link without schedule, jitter and reordering, with queues that hold a whole train.
+
+    Jitter would need many more packets; during a run each is compared with what the line drew for it (analysis/audit).
+    """
     queue = Named(name="droptail", options={"limit_packets": 2 * MAX_BURST})
     changes: dict[str, object] = {}
     for way, direction in link.directions():
@@ -82,7 +85,7 @@ def for_probing(link: LinkSpec) -> LinkSpec:
         errors = tuple(model for model in direction.errors if model.name not in DISORDERLY)
         # CAKE is its own queue, and has no limit in packets.
         own = direction.queue if link.options.get("shaper") == "cake" else queue
-        changes[way] = direction.replace(queue=own, schedule=(), errors=errors)
+        changes[way] = direction.replace(queue=own, schedule=(), errors=errors, jitter_s=0.0, keep_order=False)
     if link.options.get("shaper") == "cake":
         # CAKE brings its own queue management, which would drop from the burst.
         changes["options"] = {**link.options, "rtt_s": kernel_links.PATIENT_RTT_S}

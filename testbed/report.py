@@ -87,6 +87,8 @@ class DirectionAudit(Part):
     invented_packets: int = 0
     reordered_packets: int = 0
     changed_packets: int = 0
+    #: On a line with jitter: it reported nothing for them, or more than its jitter.
+    jitter_unexplained_packets: int = 0
     #: Achieved over declared rate, minus 1, of the worst second; None if not measured.
     rate_error: Number | None = None
     #: The same as bytes that each packet takes beyond its declared size on the line.

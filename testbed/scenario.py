@@ -95,6 +95,7 @@ class Change(Model):
     at_s: Number
     rate_bps: Unsigned | None = None
     delay_s: Number | None = None
+    jitter_s: Number | None = None
     errors: tuple[Named, ...] | None = None
     #: Packets that wait move to the new policy.
     queue: Named | None = None
@@ -107,6 +108,10 @@ class DirectionSpec(Model):
     rate_bps: Unsigned | None = None
     #: One-way propagation delay.
     delay_s: Number = 0.0
+    #: Each packet's delay is drawn uniformly within this of `delay_s`.
+    jitter_s: Number = 0.0
+    #: Jitter does not let packets overtake each other.
+    keep_order: bool = False
     queue: Named
     #: Error models at the receiving side, applied in this order.
     errors: tuple[Named, ...] = ()

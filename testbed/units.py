@@ -163,6 +163,11 @@ def show(value: float | None, kind: str) -> str:
     return f"{float(f'{value:.3g}') / size:.3g} {name}".strip()
 
 
+def show_delay(delay_s: float, jitter_s: float) -> str:
+    """A line's delay with its jitter, both in s: "20 ms ± 5 ms"."""
+    return show(delay_s, "time") + (f" ± {show(jitter_s, 'time')}" if jitter_s else "")
+
+
 def in_unit(value: float | None, unit: str, reference: float) -> str:
     """A value in the unit in which a reference reads best: 698321 bit/s beside 700000 is "698.3 kbit/s".
 

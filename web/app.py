@@ -28,6 +28,7 @@ from analysis.thinning import View, thin
 from experiments.api import (
     TestbedError,
     cell_text,
+    format_delay,
     format_quantity,
     mechanisms,
     point_label,
@@ -104,6 +105,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
     app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters.update(
         quantity=format_quantity,
+        delay=format_delay,
         log10=math.log10,
         pace=live.pace,
         cell=cell_text,

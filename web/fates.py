@@ -92,7 +92,7 @@ def _place(folder: Path, scenario: Scenario, lost: Lost) -> LossLocation:
         if (row["link"], row["direction"]) != (lost.link, direction) or "part" in row:
             continue
         apart_s = row["t_ns"] / 1e9 - lost.t_s
-        if "event" not in row and apart_s <= 0:
+        if "packets" in row and apart_s <= 0:
             queue = int(row["packets"])
         elif row.get("event") in REASONS and not row.get("pure_ack") and abs(apart_s) < nearest_s:
             event, nearest_s = row["event"], abs(apart_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.figures.model import COLOURS
-from experiments.api import format_quantity
+from experiments.api import format_delay, format_quantity
 from testbed.scenario import DirectionSpec, Flow, LinkSpec, Named, Scenario
 
 
@@ -23,7 +23,7 @@ def link_labels(link: LinkSpec) -> tuple[list[str], list[str]]:
 def _direction(direction: DirectionSpec, arrow: str) -> list[str]:
     rate = format_quantity(direction.rate_bps, "rate") if direction.rate_bps else "no rate limit"
     queue, options = direction.queue, direction.options
-    lines = [f"{arrow} {rate}, {format_quantity(direction.delay_s, 'time')}"]
+    lines = [f"{arrow} {rate}, {format_delay(direction.delay_s, direction.jitter_s)}"]
     lines.append(f"{queue.name}{f', {_limit(queue)}' if _limit(queue) else ''}")
     if direction.errors:
         lines.append(f"errors: {', '.join(error.name for error in direction.errors)}")

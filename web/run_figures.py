@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from analysis import slices
+from analysis import exchanges, slices
 from analysis.captures import DATA, MissingCapture, is_a
 from analysis.counters import CountedRun
 from analysis.figures import run as figures
@@ -39,6 +39,8 @@ def received(folder: Path, run: RunRow, flow: str) -> Figure:
 
 def _sequence(folder: Path, run: RunRow, flow: str, receiver: bool) -> Figure:
     def make() -> Figure:
+        if _packets(folder, run, flow) is not None:
+            return figures.nothing("Packets of UDP and ICMP have no sequence numbers of TCP.")
         segments = tables.flow(folder, run, flow, receiver, figures.SEQUENCE_COLUMNS)
         arrived = None if receiver else _arrived(folder, run, flow)
         return figures.sequence("", segments, tables.sacks(folder, run, flow, receiver), arrived)
@@ -55,9 +57,15 @@ def _arrived(folder: Path, run: RunRow, flow: str) -> pl.DataFrame | None:
 
 
 def rtt(folder: Path, run: RunRow, flow: str) -> Figure:
-    """Round-trip samples of the sender over time, by Karn's rule: none of retransmitted data."""
+    """Round-trip samples of the sender, by Karn's rule: none of retransmitted data. Of a probe, each packet's."""
 
     def make() -> Figure:
+        packets = _packets(folder, run, flow)
+        if packets is not None:
+            took = packets.select(t_s="returned_s", rtt_s=pl.col("returned_s") - pl.col("sent_s")).drop_nulls()
+            if took.is_empty():
+                return figures.nothing("No packet of this flow is returned to its sender.")
+            return figures.round_trips("", {flow: took.sort("t_s")})
         of_ack = (pl.col("dir") == 1) & pl.col("rtt_ns").is_not_null()
         samples = tables.flow(folder, run, flow, False, ("rtt_ns",), of_ack)
         return figures.round_trips("", {flow: samples.with_columns((pl.col("rtt_ns") / 1e9).alias("rtt_s"))})
@@ -130,7 +138,19 @@ def side_of(host: str) -> str:
     return host if "." in host or ":" in host else host.rstrip("0123456789")
 
 
+def _packets(folder: Path, run: RunRow, flow: str) -> pl.DataFrame | None:
+    """The packets of a flow of UDP or ICMP (analysis/exchanges.py); None for flows of TCP."""
+    spec = next((spec for spec in run.documents.scenario.workload if spec.name == flow), None)
+    return exchanges.read(folder, spec) if spec is not None and spec.kind in exchanges.DATAGRAMS else None
+
+
 def _slices(folder: Path, run: RunRow, flow: str, width_s: float) -> pl.DataFrame:
+    number = int(float(run.duration_s) / width_s) + 1
+    packets = _packets(folder, run, flow)
+    if packets is not None:
+        ip = next(spec.ip for spec in run.documents.scenario.workload if spec.name == flow)
+        counted = slices.totals(exchanges.arrivals(packets, ip), 0.0, width_s, number)
+        return _rates(counted, width_s)
     data = tables.flow(folder, run, flow, True, ("in_order",), pl.col("dir") == 0)
     # Each connection counts from its own start.
     reached = data.group_by((pl.col("t_s") / width_s).floor().cast(pl.Int64).alias("slice"), "stream").agg(
@@ -143,9 +163,13 @@ def _slices(folder: Path, run: RunRow, flow: str, width_s: float) -> pl.DataFram
         .group_by("slice")
         .agg(pl.col("bytes").sum())
     )
-    number = int(float(run.duration_s) / width_s) + 1
     listed = pl.DataFrame({"slice": slices.listed_slices(grown["slice"], number)})
-    return listed.join(grown, on="slice", how="left", maintain_order="left").select(
+    return _rates(listed.join(grown, on="slice", how="left", maintain_order="left"), width_s)
+
+
+def _rates(counted: pl.DataFrame, width_s: float) -> pl.DataFrame:
+    """Bit/s at the end of each slice; `bytes` is null without any."""
+    return counted.select(
         ((pl.col("slice") + 1) * width_s).alias("t_s"), (pl.col("bytes").fill_null(0) * 8 / width_s).alias("bps")
     )
 
@@ -189,7 +213,7 @@ def queue(folder: Path, run: RunRow, name: str) -> Figure:
             continue
         if "event" in row:
             events.setdefault(row["event"], []).append(row["t_ns"] / 1e9)
-        else:
+        elif "packets" in row:
             lengths.append((row["t_ns"] / 1e9, float(row["packets"]), float(row["max"])))
     if not lengths and not events:
         return figures.nothing("This run kept no samples of its lines.")

@@ -246,7 +246,7 @@ def without_segments(folder: Path, run: RunRow) -> RunData:
     def make() -> RunData:
         try:
             summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-            connections = read_connections(folder)
+            connections = read_connections(folder, run.documents.scenario)
         except OSError:
             raise MissingCapture("this run kept no captures") from None
         return RunData(

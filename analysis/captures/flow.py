@@ -13,7 +13,7 @@ from analysis.captures.losses import retransmitted, timeouts
 from analysis.captures.rtt import rtt_samples
 from analysis.captures.segments import FAST_RETRANSMISSION, FLOW_TELEMETRY, is_a, step_mean, step_variation
 from analysis.captures.tables import MissingCapture, Tables
-from analysis.exchanges import DATAGRAMS, UDP_HEADERS
+from analysis.exchanges import DATAGRAMS
 from analysis.records import read_records
 from analysis.runs import Flow, RunView, Slices
 from testbed.addressing import with_port
@@ -60,6 +60,7 @@ class CapturedFlow(Flow):
             pl.col("client").is_in(addresses.get(self.sender, []))
             & pl.col("server").is_in(addresses.get(self.receiver, []))
             & (pl.col("listening_port") == self.spec.port)
+            & pl.lit(self.spec.kind not in DATAGRAMS)
         ).sort("file", "first_ns", maintain_order=True)
         ends = ["client", "client_port", "server", "server_port"]
         nth = pl.int_range(pl.len()).over("file", *ends)
@@ -128,8 +129,9 @@ class CapturedFlow(Flow):
         recorded = exchanges.read(self.tables.folder, self.spec)
         if recorded is None:
             return pl.DataFrame(schema={"t_s": pl.Float64, "bytes": pl.Int64, "total": pl.Int64})
-        came = recorded.filter(pl.col("arrived_s").is_not_null()).sort("arrived_s", maintain_order=True)
-        found = came.select(pl.col("arrived_s").alias("t_s"), pl.col("bytes") - UDP_HEADERS[self.spec.ip])
+        if recorded["arrived_s"].null_count() == recorded.height > recorded["returned_s"].null_count():
+            raise MissingCapture(f"flow {self.name} was not captured at {self.receiver}, so what arrived is unknown")
+        found = exchanges.arrivals(recorded, self.spec.ip)
         return found.with_columns(pl.col("bytes").cum_sum().alias("total"))
 
     @cached_property
@@ -216,18 +218,20 @@ class CapturedFlow(Flow):
         rates_bps = got.select("slice", pl.col("bytes") * 8 / SLICE_S).rows()
         return Slices(first, SLICE_S, count, dict(rates_bps))
 
-    def retransmissions(self) -> float:
-        """Data segments that the sender sent again, at its interface (class RETRANSMISSION)."""
-        return float(retransmitted(self.at_sender).height)
+    def retransmissions(self) -> float | None:
+        """Data segments that the sender sent again, at its interface (class RETRANSMISSION); None for UDP."""
+        return None if self.spec.kind in DATAGRAMS else float(retransmitted(self.at_sender).height)
 
-    def fast_retransmits(self) -> float:
-        """Retransmissions of class FAST_RETRANSMISSION at the sender's interface, less `timeouts` among them."""
+    def fast_retransmits(self) -> float | None:
+        """Retransmissions of class FAST_RETRANSMISSION at the sender, less `timeouts` among them; None for UDP."""
+        if self.spec.kind in DATAGRAMS:
+            return None
         fast = retransmitted(self.at_sender).filter(is_a(FAST_RETRANSMISSION))
         return float(fast.join(self.timeouts, on=["t_s", "stream", "seq"], how="anti").height)
 
-    def coarse_timeouts(self) -> float:
-        """Rows of `timeouts`: retransmissions at the sender's interface that only a timer explains."""
-        return float(self.timeouts.height)
+    def coarse_timeouts(self) -> float | None:
+        """Rows of `timeouts`: retransmissions at the sender's interface that only a timer explains; None for UDP."""
+        return None if self.spec.kind in DATAGRAMS else float(self.timeouts.height)
 
     def rtt_mean_s(self) -> float | None:
         """Mean of the round-trip samples; None without any."""

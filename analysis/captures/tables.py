@@ -23,13 +23,24 @@ class MissingCapture(Unmeasured):
     """A metric needs a capture, or telemetry, that the run does not have."""
 
 
-def read_connections(folder: Path) -> pl.DataFrame:
-    """connections.parquet of a run's folder, always with `listening_port`."""
+def read_connections(folder: Path, scenario: Scenario) -> pl.DataFrame:
+    """connections.parquet of a run's folder, always with `listening_port`.
+
+    Args:
+        folder: of the run.
+        scenario: of the run.
+    """
     connections = pl.read_parquet(folder / "connections.parquet")
     if "listening_port" in connections.columns:
         return connections
-    # Their flows were declared, not found (experiments.found_flows): the clients opened them.
-    return connections.with_columns(pl.col("server_port").alias("listening_port"))
+    # Tables have it since 25 November 2026, where the ends of connections may have changed places
+    # (experiments.found_flows). Before, flows that were found had the port that the server has now, and programs that
+    # listened at the sender's host had that of the client.
+    listening = pl.col("server_port")
+    declares_programs = any(flow.command is not None for flow in scenario.workload)
+    if declares_programs and "opened_by_server" in connections.columns:
+        listening = pl.when("opened_by_server").then(pl.col("client_port")).otherwise(listening)
+    return connections.with_columns(listening.alias("listening_port"))
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,7 @@ class Tables:
             interfaces=report.interfaces,
             t0_epoch_ns=report.t0_epoch_ns,
             segments=pl.read_parquet(folder / "segments.parquet"),
-            connections=read_connections(folder),
+            connections=read_connections(folder, scenario),
             files={file["label"]: file["file"] for file in summary["files"]},
             counters=report.driver.links,
             folder=folder,

@@ -41,7 +41,7 @@ def timeouts(flow: CapturedFlow) -> pl.DataFrame:
 
 
 @metric("count", "Coarse timeouts", Flow, "asym 5.2, ton IV: retransmissions by timer", summed=True, better="less")
-def coarse_timeouts(flow: Flow) -> float:
+def coarse_timeouts(flow: Flow) -> float | None:
     """Number of retransmissions that a timer caused."""
     return flow.coarse_timeouts()
 

@@ -103,6 +103,10 @@ def _opening(behind: DeviceGateway, label: str, no_dhcp: bool) -> list[str]:
         + (by_hand if no_dhcp else f"they get addresses of {own}/{prefix} by DHCP")
         + ". Ctrl-C ends the gateway and restores this machine; './backchannel shell set' changes the line"
     ]
+    if behind.without_ipv6 is None:
+        found.append(f"devices get addresses of {behind.network_v6} by router advertisement too")
+    else:
+        found.append(f"devices get no IPv6: {behind.without_ipv6}")
     if behind.firewall:
         found.append(
             f"this machine's firewall drops forwarded packets that no rule accepts ({', '.join(behind.firewall)}); if "

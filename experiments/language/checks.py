@@ -349,15 +349,13 @@ def _of_ip(campaign: Campaign) -> Iterator[Finding]:
         if (campaign.ip if flow.ip is None else flow.ip) == 4:
             continue
         field: FieldPath = ("ip",) if flow.ip is None else ("workload", number, "ip")
-        why, able = "", [SIM, VIRTUAL_KERNEL, EMULATED]
-        if campaign.backend == PHYSICAL:
-            why = "hosts of a lab have addresses of IPv4 only"
-        elif campaign.backend == EMULATED and not capability.has_ipv6():
-            why = "the kernel of this machine has no IPv6"
-            able.remove(EMULATED)
-        if why:
-            message = f"no IPv6 on the {campaign.backend} backend: {why}; use 'ip: 4', or one of the backends "
-            yield field, message + ", ".join(able)
+        if campaign.backend == EMULATED and not capability.has_ipv6():
+            able = ", ".join((SIM, VIRTUAL_KERNEL, PHYSICAL))
+            yield (
+                field,
+                f"no IPv6 on the {EMULATED} backend: the kernel of this machine has no IPv6; use 'ip: 4', or one of "
+                f"the backends {able}",
+            )
             return
         for end in (flow.from_, flow.to):
             stack = flow.stack or node_stacks.get(end) or campaign.stack

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analysis.exchanges import FOUND_DATAGRAMS
 from experiments.language import registry
 from testbed.scenario import Document
 
@@ -66,7 +67,7 @@ def _integers(value: Any) -> Any:
 
 
 def _flow_with_defaults(flow: Document) -> dict[str, Any]:
-    if flow["kind"] == "bulk":
+    if flow["kind"] in ("bulk", FOUND_DATAGRAMS):
         return dict(flow)
     named = {"name": flow["kind"], "options": flow.get("options", {})}
     return {**flow, **_with_defaults("workload", named, ("options",))}

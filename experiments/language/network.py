@@ -22,6 +22,7 @@ class LineFields(TypedDict, total=False):
 
     rate: object
     delay: object
+    jitter: object
     queue: object
     errors: object
 
@@ -32,13 +33,14 @@ class Change(Model):
     at: Seconds
     rate: Rate | None = None
     delay: Seconds | None = None
+    jitter: Seconds | None = None
     errors: list[ErrorModel] | None = None
     queue: Policy | None = Field(None, description="waiting packets move to the new policy")
 
     @model_validator(mode="after")
     def _changes_something(self) -> Change:
-        if self.rate is None and self.delay is None and self.errors is None and self.queue is None:
-            raise ValueError("a change needs a new 'rate', 'delay', 'errors' or 'queue'")
+        if all(value is None for value in (self.rate, self.delay, self.jitter, self.errors, self.queue)):
+            raise ValueError("a change needs a new 'rate', 'delay', 'jitter', 'errors' or 'queue'")
         return self
 
     def as_scenario(self) -> scenario.Change:
@@ -47,6 +49,7 @@ class Change(Model):
             at_s=self.at,
             rate_bps=None if self.rate is None else round(self.rate),
             delay_s=self.delay,
+            jitter_s=self.jitter,
             errors=None if self.errors is None else tuple(model.as_scenario() for model in self.errors),
             queue=None if self.queue is None else self.queue.as_scenario(),
         )
@@ -57,6 +60,8 @@ class Direction(Model):
 
     rate: Rate | None = Field(None, description="bit/s; default: unlimited, the line only delays")
     delay: Seconds = 0.0
+    jitter: Seconds = Field(default=0.0, description="each packet's delay is drawn uniformly within this of 'delay'")
+    keep_order: bool = Field(default=False, description="jitter does not let packets overtake each other")
     queue: Policy = Field(default_factory=default(Policy, "droptail"))
     errors: list[ErrorModel] = Field(default_factory=list)
     changes: list[Change] = Field(default_factory=list)
@@ -75,6 +80,24 @@ class Direction(Model):
     #: Content of the file of delivery opportunities. For mahimahi links.
     trace: Annotated[str | None, BeforeValidator(_file)] = None
 
+    @model_validator(mode="after")
+    def _jitter_within_the_delay(self) -> Direction:
+        delay, jitter, has_jitter, when = self.delay, self.jitter, "jitter" in self.model_fields_set, ""
+        for change in (None, *self.changes):
+            if change is not None:
+                has_jitter = has_jitter or change.jitter is not None
+                delay = delay if change.delay is None else change.delay
+                jitter = jitter if change.jitter is None else change.jitter
+                when = f" from {change.at:g} s on"
+            if jitter > delay:
+                raise ValueError(
+                    f"the jitter of {jitter * 1e3:g} ms exceeds the delay of {delay * 1e3:g} ms{when}; a packet cannot "
+                    "arrive before it was sent, so lower 'jitter' or raise 'delay'"
+                )
+        if self.keep_order and not has_jitter:
+            raise ValueError("'keep_order' needs a 'jitter': without it packets do not overtake each other")
+        return self
+
     def as_scenario(self) -> scenario.DirectionSpec:
         """The direction in a scenario."""
         options = {name: value for name, default_ in _serial_defaults() if (value := getattr(self, name)) != default_}
@@ -84,6 +107,8 @@ class Direction(Model):
             options["trace"] = self.trace
         return scenario.DirectionSpec.make(
             delay_s=self.delay,
+            jitter_s=self.jitter or None,
+            keep_order=self.keep_order or None,
             queue=self.queue.as_scenario(),
             rate_bps=None if self.rate is None else round(self.rate),
             errors=tuple(model.as_scenario() for model in self.errors) or None,

@@ -186,6 +186,12 @@ _KERNEL_TCP = (
 )
 
 _PYTHON_ENTRIES = (
+    Entry("direction", "jitter", "varying delay of one direction, beside its field delay", "tc-netem(8)", (
+        Param("jitter_s", "time", "each packet's delay is drawn uniformly within this of the delay, which it must not "
+              "exceed; packets may overtake each other", 0.0, min=0.0),
+        Param("keep_order", "flag", "jitter does not let packets overtake each other: one that would arrive before its "
+              "predecessor arrives with it", False),
+    ), random="jitter_s"),
     Entry("link", "kernel", "a wire shaped by the kernel's qdiscs; the kernel must have them", "tc(8)", (
         Param("shaper", "choice", "qdisc that limits the rate", "htb", choices=kernel_links.SHAPERS),
         Param("burst_bytes", "bytes", "burst of htb and tbf; absent: two packets or 250 us", None, min=1514),

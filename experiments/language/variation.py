@@ -140,6 +140,8 @@ def draws(scenario: Scenario) -> Iterator[str]:
             yield from _draws_of("middlebox", box.name, box.options)
         for _, direction in link.directions():
             yield from _draws_of("direction", link.kind, direction.options)
+            if direction.jitter_s or any(change.jitter_s for change in direction.schedule):
+                yield "jitter"
             yield from _draws_of("policy", direction.queue.name, direction.queue.options)
             for model in _error_models(direction):
                 yield from _draws_of("error-model", model.name, model.options)

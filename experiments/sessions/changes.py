@@ -16,10 +16,11 @@ from experiments.language.source import parse
 from testbed.scenario import DIRECTIONS, Change, Direction
 
 #: What a word before `=` may be, after an optional `forward.` or `reverse.`.
-FIELDS = ("rate", "delay", "loss", "policy", "queue", "errors")
+FIELDS = ("rate", "delay", "jitter", "loss", "policy", "queue", "errors")
 #: A field that people write as one word, and the campaign file's field with its value.
 _HINT = (
-    "write FIELD=VALUE, with a field of rate, delay, loss, policy, queue or errors, in both directions or in one: "
+    "write FIELD=VALUE, with a field of rate, delay, jitter, loss, policy, queue or errors, in both directions or in "
+    "one: "
     "rate='2 Mbit/s' forward.delay='20 ms' reverse.loss=1% policy=codel"
 )
 
@@ -61,6 +62,8 @@ def _fields(field: str, value: Any) -> LineFields:
             return {"rate": value}
         case "delay":
             return {"delay": value}
+        case "jitter":
+            return {"jitter": value}
         case "queue":
             return {"queue": value}
     return {"errors": value}

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.sessions.outside import add_routes, process_in, run_batch
+from experiments.sessions.outside import add_routes, enable_ipv6, process_in, run_batch
 from experiments.sessions.plan import SessionPlan
 from testbed import addressing, gateway_rules, node_binary
 from testbed.errors import TestbedError, Unavailable
@@ -60,7 +60,7 @@ class DeviceGateway:
         interface: its name.
         subnet: network of the devices, as CIDR; None: one that the machine does not use.
         name_server: that devices are told to use; None: the machine's own.
-        dhcp: whether devices get addresses.
+        dhcp: whether devices get addresses, and over IPv6 router advertisements.
 
     Raises:
         Unavailable: a program is missing.
@@ -91,6 +91,8 @@ class DeviceGateway:
         self.network = ipaddress.IPv4Network(taken["devices"])
         #: Interfaces by which the machine reaches the internet.
         self.uplinks: Sequence[str] = taken["uplinks"]
+        #: Why devices get no IPv6; None: they do.
+        self.without_ipv6: str | None = taken["without_ipv6"]
         #: Chains of the machine's firewall that may drop the devices' packets, by this interface of the machine.
         self.firewall_interface = gateway_rules.LINK
         self.firewall: Sequence[str] = taken["firewall"]
@@ -102,8 +104,10 @@ class DeviceGateway:
             TestbedError: it failed.
         """
         near = process_in(hosts[plan.host])
+        if self.without_ipv6 is None:
+            enable_ipv6(hosts, plan)
         self._keeper.ask("attach", near=near, far=process_in(hosts[plan.gateway]))
-        add_routes(hosts, plan)
+        add_routes(hosts, plan, with_ipv6=self.without_ipv6 is None)
         # The near node's own packets have an address to which the machine has a route.
         run_batch(near, [f"route change default via {_hop(plan)} src {self.network[1]}"])
         if self._dhcp:
@@ -119,10 +123,18 @@ class DeviceGateway:
             "--log-facility=-", "--no-ping", f"--dhcp-range={first},{last},{LEASE_S}",
             f"--dhcp-option=option:router,{self.network[1]}", f"--dhcp-option=option:dns-server,{self.name_server}",
         ]  # fmt: skip
+        if self.without_ipv6 is None:
+            network, _, length = self.network_v6.partition("/")
+            words += ["--enable-ra", f"--dhcp-range={network},ra-only,{length},{LEASE_S}"]
         with self._log.open("wb") as log:
             self._dnsmasq = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+
+    @property
+    def network_v6(self) -> str:
+        """Network of the devices over IPv6, as CIDR."""
+        return gateway_rules.network_v6(self.network)
 
     @property
     def _log(self) -> Path:

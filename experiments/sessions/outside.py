@@ -14,6 +14,7 @@ from testbed.addressing import Route
 from testbed.errors import TestbedError
 from testbed.gateway_rules import DEVICES
 from testbed.kernel_tcp import is_kernel_stack
+from testbed.local_network import ENABLE_IPV6
 from testbed.report import SessionHost
 
 
@@ -60,7 +61,24 @@ def routes(plan: SessionPlan) -> dict[str, list[Route]]:
     return found
 
 
-def add_routes(hosts: Mapping[str, SessionHost], plan: SessionPlan) -> None:
+def enable_ipv6(hosts: Mapping[str, SessionHost], plan: SessionPlan) -> None:
+    """Gives the nodes of a session IPv6, with addresses and routes as over IPv4.
+
+    Raises:
+        TestbedError: a node refused.
+    """
+    network = addressing.make_plan(plan.scenario.nodes, plan.scenario.links)
+    for name, node in network.nodes.items():
+        pid, ends = process_in(hosts[name]), [end.name for end in node.interfaces]
+        forwards = "0" if node.kind == "host" else "1"
+        words = ["nsenter", f"--net=/proc/{pid}/ns/net", "sh", "-c", ENABLE_IPV6, "sh", forwards, *ends]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise TestbedError(f"node {name} could not be given IPv6: {(done.stderr or done.stdout).strip()}")
+        run_batch(pid, addressing.ipv6_batch(node))
+
+
+def add_routes(hosts: Mapping[str, SessionHost], plan: SessionPlan, with_ipv6: bool = False) -> None:
     """Adds them to the nodes of a session.
 
     Raises:
@@ -70,7 +88,10 @@ def add_routes(hosts: Mapping[str, SessionHost], plan: SessionPlan) -> None:
         stack = plan.scenario.node(name).stack
         controller = f" congctl {stack.name}" if stack is not None and is_kernel_stack(stack.name) else ""
         # The kernel has added the route to an interface's own network.
-        if lines := [addressing.route_line(route) + controller for route in more if route.interface != DEVICES]:
+        more = [route for route in more if route.interface != DEVICES]
+        if with_ipv6:
+            more += [addressing.over_ipv6(route) for route in more]
+        if lines := [addressing.route_line(route) + controller for route in more]:
             run_batch(process_in(hosts[name]), lines)
 
 

@@ -10,7 +10,7 @@ from experiments.sessions.state import SessionState
 from testbed import units
 
 _HEAD = ("direction", "rate", "delay", "policy", "now", "queue", "dropped", "lost")
-_WIDTHS = (18, 14, 10, 14, 14, 16, 9, 9)
+_WIDTHS = (18, 14, 15, 14, 14, 16, 9, 9)
 
 
 def text(state: SessionState, before: SessionState | None) -> str:
@@ -36,8 +36,9 @@ def text(state: SessionState, before: SessionState | None) -> str:
             lines.append(
                 _row((
                     f"{link} {way}", "unlimited" if rate is None else units.show(rate, "rate"),
-                    units.show(declared.delay_s, "time"), declared.policy, units.show(rate_bps, "rate"),
-                    f"{now.queue_packets} packets", str(now.dropped_packets), str(now.events.get("lost", 0)),
+                    units.show_delay(declared.delay_s, declared.jitter_s), declared.policy,
+                    units.show(rate_bps, "rate"), f"{now.queue_packets} packets", str(now.dropped_packets),
+                    str(now.events.get("lost", 0)),
                 ))
             )  # fmt: skip
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,14 @@ import polars as pl
 
 from analysis.store import Landing, Store
 from analysis.store.documents import CpuShares, Documents, Manifest, SessionChange, SessionDescription
-from experiments import collections_of_runs, found_flows
+from experiments import collections_of_runs, found_datagrams, found_flows
 from experiments.engine import execution, machine
 from experiments.language.backends import EMULATED
 from experiments.language.identity import run_identity
 from experiments.sessions import outside, replay
 from experiments.sessions.changes import typed
 from experiments.sessions.plan import SessionPlan
-from testbed import fidelity, node_binary
+from testbed import fidelity, gateway_rules, node_binary
 from testbed.audit import audited
 from testbed.report import InterfaceReport, Report, sentences
 from testbed.scenario import DIRECTIONS, Flow, Limits, LinkSpec, Scenario
@@ -87,7 +88,7 @@ def keep(
     """
     problems = sentences(fidelity.problems(report, scenario.fidelity))
     labelled = [f"{path.stem}={path}" for path in sorted((folder / "captures").glob("*.pcap"))]
-    node_binary.call("trace", "--out", str(folder), *labelled)
+    node_binary.call("trace", "--datagrams", "--out", str(folder), *labelled)
     found_flows.orient(folder)
     report, flows, left_out = _flows(nodes, report, folder)
     scenario = Scenario.model_validate({**scenario.as_json(), "workload": [flow.as_json() for flow in flows]})
@@ -133,13 +134,16 @@ def _with_changes(link: LinkSpec, changes: tuple[SessionChange, ...], duration_s
 def _nodes(plan: SessionPlan, report: Report) -> Callable[[str], str | None]:
     """The node of an address: devices count as the host that forwards for them, other addresses as the gateway."""
     own = {end.address: end.node for end in report.interfaces}
-    behind = None if plan.devices is None else ipaddress.ip_network(plan.devices)
+    behind: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
+    if plan.devices is not None:
+        devices = ipaddress.IPv4Network(plan.devices)
+        behind = [devices, ipaddress.IPv6Network(gateway_rules.network_v6(devices))]
 
     def node(address: str) -> str | None:
         parsed = ipaddress.ip_address(address)
         if address in own or parsed.is_loopback:
             return own.get(address)
-        return plan.host if behind is not None and parsed in behind else plan.gateway
+        return plan.host if any(parsed in network for network in behind) else plan.gateway
 
     return node
 
@@ -147,9 +151,17 @@ def _nodes(plan: SessionPlan, report: Report) -> Callable[[str], str | None]:
 def _flows(
     nodes: Callable[[str], str | None], report: Report, folder: Path
 ) -> tuple[Report, list[Flow], int]:  # fmt: skip
-    """Flows between nodes, one for each listening port of either. The report names the nodes of further addresses."""
-    connections = pl.read_parquet(folder / "connections.parquet")
-    addresses = {address for column in ("client", "server") for address in connections[column].unique()}
+    """Flows between nodes, one for each listening port of either, and probes.
+
+    The report names the nodes of further addresses.
+    """
+    connections, packets = pl.read_parquet(folder / "connections.parquet"), found_datagrams.read(folder)
+    addresses = {
+        address
+        for table, columns in ((connections, ("client", "server")), (packets, ("src", "dst")))
+        for column in columns
+        for address in table[column].unique()
+    }
     node_of = {address: node for address in addresses if (node := nodes(address)) is not None}
     known = {end.address for end in report.interfaces}
     first = {end.node: end for end in reversed(report.interfaces)}
@@ -158,9 +170,13 @@ def _flows(
         for address, node in sorted(node_of.items())
         if address not in known
     )
-    ends = {name: pl.col(name).replace_strict(node_of, default=None, return_dtype=pl.String) for name in
-            ("client", "server")}  # fmt: skip
-    rows = found_flows.flows(connections.with_columns(**ends).filter(pl.col("client") != pl.col("server")))
+
+    def by_node(table: pl.DataFrame, *columns: str) -> pl.DataFrame:
+        names = {name: pl.col(name).replace_strict(node_of, default=None, return_dtype=pl.String) for name in columns}
+        return table.with_columns(**names)
+
+    between = by_node(connections, "client", "server").filter(pl.col("client") != pl.col("server"))
+    rows = found_flows.flows(between)
     zero_ns = report.t0_epoch_ns
     flows = [
         Flow.model_validate({
@@ -172,5 +188,14 @@ def _flows(
         })
         for row in rows.head(found_flows.MOST_FLOWS).iter_rows(named=True)
     ]  # fmt: skip
-    left_out = max(rows.height - found_flows.MOST_FLOWS, 0)
+    files = {file["label"]: file["file"] for file in json.loads((folder / "summary.json").read_text())["files"]}
+    at: dict[str, list[int]] = {}
+    for end in report.interfaces:
+        if end.interface in files:
+            at.setdefault(end.node, []).append(files[end.interface])
+    datagrams, more_left_out = found_datagrams.flows(by_node(packets, "src", "dst"), at)
+    for found in datagrams:
+        found.write(folder, zero_ns)
+    flows += [found.as_flow(zero_ns) for found in datagrams]
+    left_out = max(rows.height - found_flows.MOST_FLOWS, 0) + more_left_out
     return report.replace(interfaces=(*report.interfaces, *more)), flows, left_out

@@ -81,6 +81,10 @@ def _direction(spec: dict[str, Any]) -> dict[str, Any]:
     if "limit_packets" in queue:
         queue["limit"] = f"{queue.pop('limit_packets')} packets"
     fields: dict[str, Any] = {"delay": f"{spec['delay_s']} s", "queue": queue}
+    if spec.get("jitter_s"):
+        fields["jitter"] = f"{spec['jitter_s']} s"
+    if spec.get("keep_order"):
+        fields["keep_order"] = True
     if "rate_bps" in spec:
         fields["rate"] = f"{spec['rate_bps']} bit/s"
     if spec.get("errors"):

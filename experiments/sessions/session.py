@@ -218,13 +218,14 @@ class Session:
         for link in self._plan.scenario.links:
             for way, direction in link.directions():
                 now: dict[str, Any] = {
-                    "rate_bps": direction.rate_bps, "delay_s": direction.delay_s, "policy": direction.queue.name,
+                    "rate_bps": direction.rate_bps, "delay_s": direction.delay_s,
+                    "jitter_s": direction.jitter_s, "policy": direction.queue.name,
                     "errors": [model.as_json() for model in direction.errors],
                 }  # fmt: skip
                 for change in self._changes:
                     if (change.link, change.direction) == (link.name, way):
                         made = typed(change.fields, 0.0).as_json()
-                        now |= {key: made[key] for key in ("rate_bps", "delay_s", "errors") if key in made}
+                        now |= {key: made[key] for key in ("rate_bps", "delay_s", "jitter_s", "errors") if key in made}
                         if "queue" in made:
                             now["policy"] = made["queue"]["name"]
                 found.setdefault(link.name, {})[way] = DeclaredDirection.model_validate(now)

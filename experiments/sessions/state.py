@@ -16,6 +16,7 @@ class DeclaredDirection(Part):
     #: None: no limit.
     rate_bps: Number | None
     delay_s: Number
+    jitter_s: Number = 0.0
     policy: str
     #: Error models with their options, as in a scenario.
     errors: tuple[Named, ...] = ()

@@ -146,6 +146,31 @@ QUEUE = '"queues": [{"link": "l", "tap": "bq-tun0", "interface": "tun0"}]'
 
 
 @pytest.mark.emulated
+@pytest.mark.parametrize("mac", ["02:00:00:00:01:01", None])
+def test_an_interface_gets_ipv6_of_the_experiment_alone_and_its_own_again(mac: str | None) -> None:
+    v6 = {
+        "interfaces": [{"name": "eth1", "address": "10.1.0.1/24", "address6": "2001:db8:a01::1/64", "mac": mac}],
+        "neighbours": [{"address": "2001:db8:a01::2", "mac": "02:00:00:00:00:02", "interface": "eth1"}],
+        "routes": [{"subnet": "2001:db8:a02::/64", "via": "2001:db8:a01::2", "interface": "eth1"}],
+        "sysctls": {"net.ipv6.conf.all.forwarding": "1"},
+    }
+    shown = on_host(f"""
+    settings() {{ grep -rs . /proc/sys/net/ipv6/conf/eth1 /proc/sys/net/ipv6/conf/eth2 /proc/sys/net/ipv6/conf/all |
+        grep -E 'addr_gen|accept_ra:|accept_dad|router_sol|report_interval|forwarding'; }}
+    cd /run; settings >settings; state >before
+    cd - >/dev/null; network {shlex.quote(json.dumps(v6))}
+    ip -6 address show dev eth1 | grep -o 'inet6 [^ ]*'; ip -6 route show dev eth1 | grep via
+    cat /proc/sys/net/ipv6/conf/all/forwarding /proc/sys/net/ipv6/conf/eth2/accept_ra
+    network {shlex.quote(json.dumps(v6))}
+    network '{{"state": "absent"}}'; settled; cd /run; state >after
+    diff before after && settings | diff settings - && echo restored""")
+    assert shown.splitlines() == [
+        "changed", "inet6 2001:db8:a01::1/64", "2001:db8:a02::/64 via 2001:db8:a01::2 metric 1024 pref medium", "1",
+        "2", "unchanged", "changed", "restored",
+    ], shown  # fmt: skip
+
+
+@pytest.mark.emulated
 def test_an_interface_without_a_link_layer_header_is_taken_and_restored_with_its_peer() -> None:
     """As pppd leaves it; here a TUN."""
     tun = '"interfaces": [{"name": "tun0", "address": "10.1.0.1/24"MAC}], "neighbours": [], "routes": []'

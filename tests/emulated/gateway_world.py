@@ -19,6 +19,8 @@ from tests.waiting import wait_until
 LAN, UPLINK = "lan0", "up0"
 #: A host of the internet, and the machine's own address there.
 SERVER, MACHINE = "198.51.100.7", "203.0.113.2"
+#: The same host over IPv6.
+SERVER_V6 = "2600:db9::7"
 
 SCRIPT = f"""
 set -e
@@ -40,6 +42,11 @@ nsenter --net=/proc/$internet/ns/net bash -ec 'plain wan; ip link set lo up; ip 
 ip address add 203.0.113.1/24 dev wan; ip address add {SERVER}/32 dev lo'
 nsenter --net=/proc/$phone/ns/net bash -ec 'plain eth0; ip link set lo up; ip link set eth0 up'
 ip route add default via 203.0.113.1
+if [ "$1" = ipv6 ]; then
+    ip address add 2600::2/64 dev {UPLINK} nodad; ip route add default via 2600::1 dev {UPLINK}
+    nsenter --net=/proc/$internet/ns/net bash -ec 'ip address add 2600::1/64 dev wan nodad
+    ip address add {SERVER_V6}/128 dev lo nodad'
+fi
 echo 0 >/proc/sys/net/ipv4/conf/{UPLINK}/forwarding
 echo $internet $phone
 exec sleep infinity
@@ -59,13 +66,14 @@ cd /proc/sys/net; grep -rs . ipv4/conf ipv6/conf ipv4/ip_forward
 
 
 class World:
-    """The three. `folder` has files of the phone."""
+    """The three. `folder` has files of the phone. With `with_ipv6` the machine has a default route of IPv6 too."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, with_ipv6: bool = False) -> None:
         self._folder = folder
         self._started: list[subprocess.Popen[bytes]] = []
         self._cell = subprocess.Popen(
-            [node_binary.path(), "cell", "--parent", str(os.getpid()), "--", "bash", "-c", SCRIPT],
+            [node_binary.path(), "cell", "--parent", str(os.getpid()), "--", "bash", "-c", SCRIPT,
+             "bash", "ipv6" if with_ipv6 else ""],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self._cell.stdout is not None
@@ -155,10 +163,15 @@ class Gateway:
         assert self._process.stderr is not None
         return self._process.stderr.readline()
 
+    def note(self) -> str:
+        """The next sentence."""
+        return self.first_note().removeprefix("backchannel: ").strip()
+
     def open(self) -> None:
         """Waits until devices can connect."""
         note = self.first_note()
-        assert "they get addresses of 192.168.77.1/24 by DHCP" in note, note
+        is_open = "they get addresses of 192.168.77.1/24 by DHCP" in note
+        assert is_open, note + self.wait()[1]
 
     def pid(self, module: str) -> int:
         """Of the command (module `experiments`) or its keeper (`testbed.gateway_keeper`)."""

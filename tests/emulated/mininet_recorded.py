@@ -16,11 +16,12 @@ if __name__ == "__main__":
     cls = Line if "plain" not in sys.argv else None
     words = {"cls": Line, "max_queue_size": 50} if cls else {}
     net.addLink(h1, s1, **words, **({"bw": 10, "delay": "5ms"} if cls else {}))
-    net.addLink(s1, h2, **words, **({"bw": 2, "delay": "10ms"} if cls else {}))
+    net.addLink(s1, h2, **words, **({"bw": 2, "delay": "10ms", "jitter": "2ms"} if cls else {}))
     net.start()
     h1.cmd("python3 -m http.server 8000 &")
     h2.cmd("curl --silent --retry 20 --retry-connrefused --retry-delay 1 --output /dev/null http://10.0.0.1:8000/")
     with record(net, name="two hosts", results="kept") as recording:
+        h2.cmd("ping -c 40 -i 0.05 10.0.0.1")
         h2.cmd("curl --silent --max-time 30 --output /dev/null http://10.0.0.1:8000/page")
     print(len(recording.problems), recording.landing.run_id)
     h1.cmd("kill %python3")

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.store import Store
 from experiments.sessions import control
-from tests.emulated.gateway_world import LAN, MACHINE, SERVER, UPLINK, World
+from tests.emulated.gateway_world import LAN, MACHINE, SERVER, SERVER_V6, UPLINK, World
 from tests.waiting import wait_until
 from web.app import create_app
 
@@ -25,6 +25,18 @@ PAGE_BYTES = 400_000
 def world(tmp_path: Path) -> Iterator[World]:
     with World(tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+def world_v6(tmp_path: Path) -> Iterator[World]:
+    with World(tmp_path, with_ipv6=True) as made:
+        yield made
+
+
+def has_ipv6(world: World) -> bool:
+    """Whether the phone has an address and a router by advertisement."""
+    shown = world.run("phone", "sh", "-c", "ip -6 address show dev eth0 scope global; ip -6 route").stdout
+    return "inet6 2001:db8:c0a8:4d:" in shown and "tentative" not in shown and "default via fe80:" in shown
 
 
 def restored(world: World, before: list[str]) -> None:
@@ -69,10 +81,66 @@ def test_a_phone_reaches_the_internet_through_the_line_and_the_machine_is_as_bef
     assert create_app(tmp_path / "results").test_client().get(f"/runs/{run_id}").status_code == 200
     session = run.documents.manifest.session
     assert (session.interface, session.internet, len(session.changes)) == (LAN, True, 1)
-    assert [(flow.from_, flow.to) for flow in run.documents.scenario.workload] == [("left", "right")]
+    flows = [(flow.kind, flow.from_, flow.to) for flow in run.documents.scenario.workload]
+    assert flows == [("bulk", "left", "right"), ("probe", "right", "left")]
     audit = run.documents.manifest.report.audit["line"]["forward"]
     assert audit.left_packets > PAGE_BYTES / 1500
     assert not [text for text in run.problems if "entered" in text], run.problems
+
+
+def test_a_phone_gets_ipv6_by_advertisement_and_the_machine_is_as_before(world_v6: World, tmp_path: Path) -> None:
+    (tmp_path / "page").write_bytes(bytes(PAGE_BYTES))
+    before = world_v6.state()
+    with world_v6.gateway(*LINE) as gateway:
+        gateway.open()
+        assert gateway.note() == "devices get addresses of 2001:db8:c0a8:4d::/64 by router advertisement too"
+        wait_until(lambda: has_ipv6(world_v6), "the phone's address of IPv6", 30)
+        ping = world_v6.run("phone", "ping", "-6", "-c", "3", "-i", "0.3", SERVER_V6)
+        assert "3 received" in ping.stdout, ping.stdout + ping.stderr
+        # The profile's delay of 5 ms, both ways.
+        assert float(ping.stdout.split("rtt")[1].split("=")[1].split("/")[0]) >= 10
+        world_v6.start("internet", "python3", "-m", "http.server", "8000", "--bind", "::", "--directory", str(tmp_path))
+        got = world_v6.run("phone", "curl", "--silent", "--max-time", "30", "--retry", "9", "--retry-connrefused",
+                           "--retry-delay", "1", f"http://[{SERVER_V6}]:8000/page")  # fmt: skip
+        assert (got.returncode, len(got.stdout)) == (0, PAGE_BYTES), got.stderr
+        gateway.signal(signal.SIGTERM, "experiments")
+        status, shown = gateway.wait()
+    assert status == 0, shown
+    restored(world_v6, before)
+    store = Store.open(tmp_path / "results")
+    try:
+        (run_id,) = store.run_ids("")
+        run = store.run(run_id)
+    finally:
+        store.close()
+    assert run is not None
+    flows = {flow.name: (flow.from_, flow.to) for flow in run.documents.scenario.workload}
+    assert flows == {"left-right:8000": ("left", "right"), "right-left:icmp6": ("right", "left")}
+    audit = run.documents.manifest.report.audit["line"]["forward"]
+    assert audit.left_packets > PAGE_BYTES / 1500
+    assert audit.swallowed_packets + audit.invented_packets + audit.reordered_packets == 0
+
+
+@pytest.mark.parametrize("killed", [("experiments",), ("testbed.gateway_keeper", "experiments")])
+def test_a_killed_gateway_with_ipv6_is_restored(killed: tuple[str, ...], world_v6: World) -> None:
+    before = world_v6.state()
+    with world_v6.gateway(*LINE) as gateway:
+        gateway.open()
+        assert world_v6.state() != before
+        gateway.signal(signal.SIGKILL, *killed)
+        gateway.wait()
+    if "testbed.gateway_keeper" in killed:
+        with world_v6.gateway(*LINE) as gateway:
+            gateway.open()
+            gateway.signal(signal.SIGTERM, "experiments")
+            assert gateway.wait()[0] == 0
+    restored(world_v6, before)
+
+
+def test_without_a_default_route_of_ipv6_the_gateway_says_so(world: World) -> None:
+    with world.gateway(*LINE) as gateway:
+        gateway.open()
+        assert gateway.note() == "devices get no IPv6: this machine has no default route of IPv6"
 
 
 def test_a_gateway_that_is_killed_leaves_nothing(world: World) -> None:

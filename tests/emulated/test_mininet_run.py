@@ -44,7 +44,9 @@ def test_a_scripts_lines_are_kept_as_a_run(tmp_path: Path) -> None:
     assert run is not None
     assert done.stdout.split() == [str(len(run.problems)), run_id]
     scenario, report = run.documents.scenario, run.documents.manifest.report
-    assert [(flow.from_, flow.to) for flow in scenario.workload] == [("h1", "h2")]
+    flows = [(flow.kind, flow.from_, flow.to) for flow in scenario.workload]
+    assert flows == [("bulk", "h1", "h2"), ("probe", "h2", "h1")]
+    assert [link.forward.jitter_s for link in scenario.links] == [0.0, 0.002]
     assert [(link.name.partition("-")[2], link.forward.rate_bps) for link in scenario.links] == [
         ("h1-s1", 10e6), ("s1-h2", 2e6),
     ]  # fmt: skip
@@ -55,10 +57,14 @@ def test_a_scripts_lines_are_kept_as_a_run(tmp_path: Path) -> None:
     for link in scenario.links:
         audit = report.audit[link.name]["forward"]
         assert audit.left_packets > PAGE_BYTES / 1500
-        assert (audit.swallowed_packets, audit.invented_packets) == (0, 0)
+        assert (audit.swallowed_packets, audit.invented_packets, audit.jitter_unexplained_packets) == (0, 0, 0)
     assert create_app(tmp_path / "kept").test_client().get(f"/runs/{run_id}").status_code == 200
     values = {(row.name, row.subject): row.value for row in run.metrics}
     assert 1.5e6 < values["throughput", scenario.workload[0].name] < 2e6
+    # Both lines and both ways take 30 ms, and the second one up to 2 ms less or more each way.
+    ping = scenario.workload[1].name
+    assert 0.03 < values["latency_p50", ping] < 0.033
+    assert values["latency_p95", ping] - values["latency_p50", ping] > 0.001
 
 
 def test_a_network_without_emulated_lines_is_not_recorded(tmp_path: Path) -> None:

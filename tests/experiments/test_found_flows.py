@@ -63,7 +63,7 @@ class Capture:
         """What the trace reader makes of it, at both ends of the line, as the flows of a session want it."""
         path = folder / "captured.pcap"
         path.write_bytes(pcap.written(pcap.Header(pcap.RAW), self.frames))
-        node_binary.call("trace", "--out", str(folder), f"left-eth0={path}", f"right-eth0={path}")
+        node_binary.call("trace", "--datagrams", "--out", str(folder), f"left-eth0={path}", f"right-eth0={path}")
         found_flows.orient(folder)
         return folder
 

@@ -108,6 +108,14 @@ def test_a_trace_gives_its_mean_rate_and_recorded_losses_take_theirs(tmp_path: P
     assert lossy < clean
 
 
+def test_jitter_that_lets_packets_overtake_costs_tcp_more_than_jitter_in_order(tmp_path: Path) -> None:
+    text = LINE.replace("1 Mbit/s, delay: 10 ms", "20 Mbit/s, delay: 10 ms, jitter: 5 ms, keep_order: false")
+    text += "sweep: {network.forward.jitter: [0 ms, 5 ms], network.forward.keep_order: [true, false]}\n"
+    none, none_too, ordered, overtaking = throughputs(text, tmp_path)
+    assert none == none_too
+    assert overtaking < ordered / 2 < none / 2
+
+
 def test_a_profile_fills_in_what_the_file_leaves_out(tmp_path: Path) -> None:
     text = LINE.replace("forward: {rate: 1 Mbit/s, delay: 10 ms}", "profile: isdn-64, forward: {delay: 1 ms}")
     slow, fast = throughputs(text + "sweep: {network.profile: [dialup-9.6, isdn-128]}\n", tmp_path)
@@ -122,6 +130,14 @@ def test_a_profile_fills_in_what_the_file_leaves_out(tmp_path: Path) -> None:
         (("topology: line,", "topology: line, link: mahimahi,"), "remove 'rate'"),
         (("delay: 10 ms", "delay: 10 ms, changes: [{at: 11 s, rate: 2 Mbit/s}]"), "but the run ends at 10 s"),
         (("delay: 10 ms", "delay: 10 ms, changes: [{at: 1 s}]"), "a change needs"),
+        (("delay: 10 ms", "delay: 10 ms, jitter: 10 ms"), ""),
+        (("delay: 10 ms", "delay: 10 ms, jitter: 11 ms"), "the jitter of 11 ms exceeds the delay of 10 ms"),
+        (("delay: 10 ms", "delay: 10 ms, jitter: -1 ms"), "jitter"),
+        (
+            ("delay: 10 ms", "delay: 10 ms, jitter: 2 ms, changes: [{at: 1 s, delay: 1 ms}]"),
+            "the jitter of 2 ms exceeds the delay of 1 ms from 1 s on",
+        ),
+        (("delay: 10 ms", "delay: 10 ms, keep_order: true"), "'keep_order' needs a 'jitter'"),
         (
             ("topology: line,", "topology: line, link: kernel,"),
             "needs one of the backends emulated, physical, virtual-kernel",

@@ -91,13 +91,6 @@ CORPUS = {
         GOOD + "ip: 5\n",
         ["c.yaml:11: ip: '5' is not one of 4, 6 or 'both'"],
     ),
-    "IPv6 in a lab": (
-        GOOD.replace("to: right", "to: right, ip: 6") + "backend: physical\n",
-        [
-            "c.yaml:9: workload.0.ip: no IPv6 on the physical backend: hosts of a lab have addresses of IPv4 only; "
-            "use 'ip: 4', or one of the backends sim, virtual-kernel, emulated"
-        ],
-    ),
     "packets without room for IPv6": (
         GOOD + "backend: sim\nip: 6\nstack: {name: newreno, packet: 100 B}\n",
         [

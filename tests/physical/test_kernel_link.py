@@ -56,6 +56,7 @@ def lab(folder: Path, link: dict[str, Any], campaign_text: str = CAMPAIGN) -> Pa
         "qdisc add dev eth7 handle ffff: ingress",
         "filter add dev eth7 parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev d-eth7",
         "qdisc add dev d-eth7 root netem limit 1000000 delay 20000us loss random 1.5%",
+        "qdisc add dev d-eth7 root netem limit 1000000 delay 20000us 5000us",
     ],
 )
 def test_an_agent_accepts_lines_that_shape_an_interface(line: str) -> None:

@@ -19,12 +19,13 @@ PROFILE = "asymmetric-access"
 
 
 def test_a_change_concerns_both_directions_unless_it_names_one() -> None:
-    found = parse_changes(["rate=2 Mbit/s", "reverse.delay=20 ms", "forward.policy=codel"])
+    found = parse_changes(["rate=2 Mbit/s", "reverse.delay=20 ms", "reverse.jitter=2 ms", "forward.policy=codel"])
     assert found == {
         "forward": {"rate": "2 Mbit/s", "queue": {"policy": "codel"}},
-        "reverse": {"rate": "2 Mbit/s", "delay": "20 ms"},
+        "reverse": {"rate": "2 Mbit/s", "delay": "20 ms", "jitter": "2 ms"},
     }
-    assert typed(found["reverse"], 0.0).as_json() == {"at_s": 0.0, "rate_bps": 2_000_000, "delay_s": 0.02}
+    made = {"at_s": 0.0, "rate_bps": 2_000_000, "delay_s": 0.02, "jitter_s": 0.002}
+    assert typed(found["reverse"], 0.0).as_json() == made
 
 
 @pytest.mark.parametrize("word", ["loss=0", "loss=0%"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Any
 
 import pytest
@@ -100,4 +101,15 @@ def test_chains_that_drop_forwarded_packets_are_found() -> None:
     chain = {"family": "ip", "table": "filter", "name": "FORWARD", "hook": "forward", "policy": "drop"}
     others = [{**chain, "policy": "accept"}, {**chain, "hook": "input"}, {**chain, "family": "ip6"}]
     ruleset = {"nftables": [{"metainfo": {}}, *({"chain": entry} for entry in (chain, *others))]}
-    assert rules.dropping_chains(ruleset) == ["ip filter FORWARD"]
+    assert rules.dropping_chains(ruleset, with_ipv6=False) == ["ip filter FORWARD"]
+    assert rules.dropping_chains(ruleset, with_ipv6=True) == ["ip filter FORWARD", "ip6 filter FORWARD"]
+
+
+def test_devices_get_ipv6_by_the_machines_default_route_and_their_network() -> None:
+    network, small = ipaddress.IPv4Network("192.168.77.0/24"), ipaddress.IPv4Network("192.168.77.0/26")
+    default = [{"dst": "default", "gateway": "fe80::1", "dev": "eth0"}]
+    assert rules.without_ipv6(default, network, dhcp=True) is None
+    assert rules.network_v6(network) == "2001:db8:c0a8:4d::/64"
+    assert rules.without_ipv6([], network, dhcp=True) == "this machine has no default route of IPv6"
+    assert "--no-dhcp" in str(rules.without_ipv6(default, network, dhcp=False))
+    assert "192.168.77.0/26 is smaller" in str(rules.without_ipv6(default, small, dhcp=True))

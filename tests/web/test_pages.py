@@ -394,6 +394,7 @@ def test_the_window_of_a_connection_split_on_the_way_stands_beside_the_senders(t
         part | {"from": "10.1.0.1:40000", "to": "10.2.0.2:5001", "cwnd_segments": 3.5},
         part | {"from": "10.1.0.1:40001", "to": "10.2.0.2:5002", "cwnd_segments": 9.0},
         {"t_ns": 5, "link": "air", "direction": "forward", "packets": 1, "bytes": 40, "max": 2},
+        {"t_ns": 6, "link": "air", "direction": "forward", "jitter_ns": -3, "bytes": 40, "checksum": 7, "lost": False},
     ]
     (tmp_path / "telemetry" / "links.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     run = RunRow("r", "sim", 1, 3.0, "valid", [], 1, 0.0, Documents(two_hosts(), {}))

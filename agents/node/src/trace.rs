@@ -18,6 +18,9 @@ pub struct Args {
     /// Write only connections.parquet and summary.json
     #[arg(long)]
     no_segments: bool,
+    /// Write datagrams.parquet as well: packets of UDP and echoes of ICMP
+    #[arg(long)]
+    datagrams: bool,
     /// Number of threads: each reads a capture, and those left over encode tables
     #[arg(long, value_name = "N", default_value_t = 1)]
     jobs: usize,
@@ -55,7 +58,7 @@ pub fn run(args: &Args) -> Result<(), String> {
     fs::create_dir_all(&args.out).map_err(|error| format!("cannot make {}: {error}", args.out.display()))?;
     let captures: Vec<&Path> = inputs.iter().map(|input| input.path.as_path()).collect();
     confine(&captures, &[&args.out], Programs::Refused)?;
-    let options = Options { segments: !args.no_segments, jobs: args.jobs };
+    let options = Options { segments: !args.no_segments, datagrams: args.datagrams, jobs: args.jobs };
     without_panics(|| backchannel_traces::write_tables(&inputs, &args.out, &options))
 }
 

@@ -4,9 +4,10 @@
 //! declared rate, delay and framing allow, and measures how the line deviated from it: lost, invented and reordered packets,
 //! rate, transit time, lateness, and the queue at each drop. docs/validity.md describes the checks and their limits.
 //!
-//! A packet passes these files in order: `records` (captures), `pairs` (entered and left), `line` (declared service times),
+//! A packet passes these files in order: `records` (captures), `jitter` (times without it), `pairs` (entered and left), `line` (declared service times),
 //! `timeline` (rate, transit, lateness), `queue` (occupancy at drops).
 
+mod jitter;
 pub mod lateness;
 mod line;
 mod pairs;
@@ -68,6 +69,10 @@ pub struct DirectionAudit {
     /// Packets that left with another checksum, apart from reported damage.
     #[schemars(extend("unit" = "packet"))]
     pub changed_packets: u64,
+    /// On a line with jitter: packets for which it reported nothing, or more than its declared jitter.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(extend("unit" = "packet"))]
+    pub jitter_unexplained_packets: u64,
     /// Achieved over declared rate, minus 1, of the second that deviates most; null if not measured.
     #[schemars(extend("unit" = "1"))]
     pub rate_error: Option<f64>,
@@ -101,6 +106,24 @@ pub struct DirectionAudit {
     pub unchecked: BTreeMap<String, String>,
 }
 
+/// Whether a count is zero.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// A packet that arrived over a line with jitter, in `telemetry/links.jsonl`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct JitterEvent {
+    #[serde(rename = "t_ns")]
+    pub(crate) at_ns: i64,
+    link: String,
+    direction: String,
+    pub(crate) jitter_ns: i64,
+    pub(crate) bytes: u32,
+    pub(crate) checksum: u16,
+    pub(crate) lost: bool,
+}
+
 /// An event of a packet in `telemetry/links.jsonl`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Event {
@@ -131,31 +154,45 @@ pub(crate) struct Window {
 pub fn audit(run: &Run, captures: &Path, telemetry: &Path) -> Result<Audit, String> {
     let window =
         Window { begin_ns: run.t0_epoch_ns, end_ns: run.t0_epoch_ns.saturating_add((run.duration_s * 1e9) as i64) };
-    let events = read_events(telemetry, window.begin_ns)?;
+    let telemetry = read_telemetry(telemetry, window.begin_ns)?;
     run.scenario
         .links
         .iter()
-        .map(|link| Ok((link.name.clone(), audit_link(run, link, window, &events, captures)?)))
+        .map(|link| Ok((link.name.clone(), audit_link(run, link, window, &telemetry, captures)?)))
         .collect()
 }
 
-fn read_events(path: &Path, begin_ns: i64) -> Result<Vec<Event>, String> {
+/// What the links reported, in order of time.
+#[derive(Default)]
+struct Telemetry {
+    events: Vec<Event>,
+    jitter: Vec<JitterEvent>,
+}
+
+fn read_telemetry(path: &Path, begin_ns: i64) -> Result<Telemetry, String> {
     let failed = |why: String| format!("{}: {why}", path.display());
     let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    let mut events = Vec::new();
-    for line in text.lines().filter(|line| line.contains("\"pure_ack\"")) {
-        let mut event: Event = serde_json::from_str(line).map_err(|error| failed(error.to_string()))?;
-        event.at_ns += begin_ns;
-        events.push(event);
+    let mut telemetry = Telemetry::default();
+    for line in text.lines() {
+        let failed = |error: serde_json::Error| failed(error.to_string());
+        if line.contains("\"pure_ack\"") {
+            let mut event: Event = serde_json::from_str(line).map_err(failed)?;
+            event.at_ns += begin_ns;
+            telemetry.events.push(event);
+        } else if line.contains("\"jitter_ns\"") {
+            let mut event: JitterEvent = serde_json::from_str(line).map_err(failed)?;
+            event.at_ns += begin_ns;
+            telemetry.jitter.push(event);
+        }
     }
-    Ok(events)
+    Ok(telemetry)
 }
 
 fn audit_link(
     run: &Run,
     link: &LinkSpec,
     window: Window,
-    events: &[Event],
+    telemetry: &Telemetry,
     captures: &Path,
 ) -> Result<BTreeMap<String, DirectionAudit>, String> {
     let directions = [(0, &link.forward), (1, &link.reverse)];
@@ -179,9 +216,12 @@ fn audit_link(
             let name = direction_name(port);
             let (entered, left) =
                 if port == 0 { (&near.departing, &far.arriving) } else { (&far.departing, &near.arriving) };
-            let events: Vec<&Event> =
-                events.iter().filter(|event| event.link == link.name && event.direction == name).collect();
-            let direction = Direction { link, spec, window, entered, left, events: &events, writes_ns: &writes_ns };
+            let of_this = |of_link: &str, direction: &str| of_link == link.name && direction == name;
+            let Telemetry { events, jitter } = telemetry;
+            let events: Vec<_> = events.iter().filter(|event| of_this(&event.link, &event.direction)).collect();
+            let jitter: Vec<_> = jitter.iter().filter(|event| of_this(&event.link, &event.direction)).collect();
+            let (events, jitter, writes_ns) = (&events, &jitter, &writes_ns);
+            let direction = Direction { link, spec, window, entered, left, events, jitter, writes_ns };
             (name, direction.audit())
         })
         .into())
@@ -217,6 +257,8 @@ pub(crate) struct Direction<'a> {
     /// In the capture at the far end, in order.
     pub(crate) left: &'a [Record],
     pub(crate) events: &'a [&'a Event],
+    /// In order of arrival.
+    pub(crate) jitter: &'a [&'a JitterEvent],
     /// When the driver wrote a packet to either end of the link: it was running then.
     pub(crate) writes_ns: &'a [i64],
 }

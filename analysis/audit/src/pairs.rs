@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
+use crate::jitter::{self, Steadied};
 use crate::line::{keeps_order, Line, Size};
 use crate::records::{Key, Record};
 use crate::{Direction, DirectionAudit, Event};
@@ -31,10 +32,12 @@ pub(crate) enum Fate {
 pub(crate) struct Pairs {
     /// Of each packet that entered.
     pub(crate) fates: Vec<Fate>,
-    /// Numbers of packets that left and entered, in the order in which they left.
+    /// Numbers of packets that left and entered, in the order in which they left, or would have left without jitter.
     pub(crate) pairs: Vec<(usize, usize)>,
     /// Of each packet that entered: it did not leave, and a later one did.
     pub(crate) overtaken: Vec<bool>,
+    /// Times at which packets left, without jitter.
+    pub(crate) steadied: Steadied,
     /// Packets that left during the run and had not entered.
     invented: u64,
 }
@@ -52,11 +55,15 @@ pub(crate) fn pair(direction: &Direction<'_>, line: Option<&Line>) -> Pairs {
         waiting.entry(record.key).or_default().push_back(number);
     }
     let mut fates = vec![Fate::Open; entered.len()];
+    let mut left_ns = vec![i64::MAX; entered.len()];
     let (mut pairs, mut invented) = (Vec::with_capacity(left.len()), 0);
-    for (number, record) in left.iter().enumerate() {
+    let steadied = Steadied::new(direction);
+    for number in steadied.order() {
+        let record = &left[number];
         match waiting.get_mut(&record.key).and_then(|alike| take(alike, |origin| entered[origin].checksum, record)) {
             Some(origin) => {
                 fates[origin] = Fate::Left;
+                left_ns[origin] = record.time_ns;
                 if record.time_ns >= window.begin_ns {
                     pairs.push((number, origin));
                 }
@@ -64,12 +71,12 @@ pub(crate) fn pair(direction: &Direction<'_>, line: Option<&Line>) -> Pairs {
             None => invented += u64::from(record.time_ns >= window.begin_ns),
         }
     }
-    let overtaken = overtaken(direction, &fates);
+    let overtaken = overtaken(direction, &fates, &left_ns);
     // A packet that may still be in the link needs no explanation, so the others come first.
     let unused = explain(direction, (0..direction.events.len()).collect(), &mut fates, |number| overtaken[number]);
     explain(direction, unused, &mut fates, |_| true);
     find_swallowed(direction, line, &overtaken, &mut fates);
-    Pairs { fates, pairs, overtaken, invented }
+    Pairs { fates, pairs, overtaken, steadied, invented }
 }
 
 /// Takes the packet that left from those that entered with its key: the first with its checksum too, or else the first.
@@ -115,8 +122,8 @@ fn explain(
 }
 
 /// Whether a packet that did not leave was overtaken by one that did: behind a policy that keeps the order, by any packet;
-/// otherwise by one of its flow and kind.
-fn overtaken(direction: &Direction<'_>, fates: &[Fate]) -> Vec<bool> {
+/// otherwise by one of its flow and kind. Over a line with jitter, long before the end of the run.
+fn overtaken(direction: &Direction<'_>, fates: &[Fate], left_ns: &[i64]) -> Vec<bool> {
     let Direction { entered, spec, .. } = direction;
     let one_class = keeps_order(&spec.queue.name);
     let class = |number: usize| {
@@ -124,7 +131,9 @@ fn overtaken(direction: &Direction<'_>, fates: &[Fate]) -> Vec<bool> {
         (!one_class).then(|| (record.key.flow(), record.tcp.is_some_and(|tcp| tcp.pure_ack)))
     };
     let mut last_left = FxHashMap::default();
-    for number in (0..entered.len()).filter(|&number| fates[number] == Fate::Left) {
+    let settled_ns = jitter::settled_ns(direction);
+    let has_left = |&number: &usize| fates[number] == Fate::Left && left_ns[number] <= settled_ns;
+    for number in (0..entered.len()).filter(has_left) {
         last_left.insert(class(number), number);
     }
     let is_overtaken = |number| last_left.get(&class(number)).is_some_and(|&last| last > number);
@@ -147,7 +156,8 @@ fn find_swallowed(direction: &Direction<'_>, line: Option<&Line>, overtaken: &[b
     let one_class = keeps_order(&spec.queue.name);
     for (number, record) in entered.iter().enumerate() {
         let served_ns = if one_class { free_ns[number] } else { *free_ns.last().expect("it has this packet") };
-        let overdue = line.is_some_and(|line| served_ns + line.delay_ns + GRACE_NS < window.end_ns);
+        let longest_ns = |line: &Line| line.delay_ns + jitter::most_ns(spec) + GRACE_NS;
+        let overdue = line.is_some_and(|line| served_ns + longest_ns(line) < window.end_ns);
         if fates[number] == Fate::Open && record.time_ns >= window.begin_ns && (overtaken[number] || overdue) {
             fates[number] = Fate::Swallowed;
         }
@@ -168,6 +178,7 @@ impl Pairs {
             swallowed_packets: self.fates.iter().filter(|fate| **fate == Fate::Swallowed).count() as u64,
             invented_packets: self.invented.saturating_sub(reported("duplicated")),
             reordered_packets: if reorders { 0 } else { self.reordered(direction) },
+            jitter_unexplained_packets: self.steadied.unexplained.saturating_sub(reported("duplicated")),
             changed_packets: (changed.count() as u64).saturating_sub(reported("damaged") + reported("marked_dupack")),
             ..DirectionAudit::default()
         }
@@ -176,7 +187,12 @@ impl Pairs {
     fn reordered(&self, direction: &Direction<'_>) -> u64 {
         let one_class = keeps_order(&direction.spec.queue.name);
         let mut latest = FxHashMap::default();
-        let mut count = 0;
+        let mut count = self.steadied.reordered;
+        // Without its delay, the order in which packets with jitter left their queue is unknown.
+        if jitter::most_ns(direction.spec) > 0 && direction.spec.schedule.iter().any(|change| change.delay_s.is_some())
+        {
+            return count;
+        }
         for (_, origin) in &self.pairs {
             let record = &direction.entered[*origin];
             let class = (!one_class).then(|| (record.key.flow(), record.tcp.is_some_and(|tcp| tcp.pure_ack)));

@@ -25,8 +25,8 @@ pub(crate) struct Record {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     ip: IpVersion,
-    /// Source and destination; under IPv6 the IPv4 addresses of the same interfaces.
-    addresses: [u8; 8],
+    /// Source and destination; those of IPv4 are mapped (RFC 4291 2.5.5.2).
+    addresses: [u128; 2],
     protocol: u8,
     /// Identification, flags and fragment offset; under IPv6 the flow label.
     fragment: [u8; 4],
@@ -37,7 +37,7 @@ pub(crate) struct Key {
 
 impl Key {
     /// Version of IP, addresses, protocol and ports.
-    pub(crate) fn flow(&self) -> (IpVersion, [u8; 8], u8, [u8; 4]) {
+    pub(crate) fn flow(&self) -> (IpVersion, [u128; 2], u8, [u8; 4]) {
         let [a, b, c, d, ..] = self.transport;
         let ports = if matches!(self.protocol, TCP | UDP) { [a, b, c, d] } else { [0; 4] };
         (self.ip, self.addresses, self.protocol, ports)
@@ -83,8 +83,7 @@ pub(crate) fn read(path: &Path, node: &NodePlan, interface: &Interface) -> Resul
             is_cut = true;
             return;
         };
-        let [.., a, b, c, d] = record.key.addresses;
-        if routes.leads_to(Ipv4Addr::new(a, b, c, d), &interface.name) {
+        if routes.leads_to(place_of(record.key.addresses[1].into()), &interface.name) {
             ends.departing.push(record);
         } else {
             ends.arriving.push(record);
@@ -104,7 +103,7 @@ fn record(time_ns: i64, packet: &[u8]) -> Option<Record> {
     let bytes = u32::from(be16(packet, 2)?);
     let key = Key {
         ip: IpVersion::V4,
-        addresses: packet.get(12..20)?.try_into().ok()?,
+        addresses: [mapped(packet.get(12..)?)?, mapped(packet.get(16..)?)?],
         protocol: *packet.get(9)?,
         fragment: packet.get(4..8)?.try_into().ok()?,
         bytes,
@@ -120,11 +119,10 @@ fn record(time_ns: i64, packet: &[u8]) -> Option<Record> {
 /// The same of a packet of IPv6. Hosts of a testbed send neither extension headers nor fragments.
 fn record_v6(time_ns: i64, packet: &[u8]) -> Option<Record> {
     let header: &[u8; 40] = packet.first_chunk()?;
-    let [src, dst] = addresses(header).map(|address| address.and_then(ipv4_of));
-    let ([a, b, c, d], [e, f, g, h]) = (src?.octets(), dst?.octets());
+    let [src, dst] = addresses(header);
     let key = Key {
         ip: IpVersion::V6,
-        addresses: [a, b, c, d, e, f, g, h],
+        addresses: [src.into(), dst.into()],
         protocol: header[6],
         fragment: [0, header[1] & 0x0f, header[2], header[3]],
         bytes: u32::from(be16(packet, 4)?) + IpVersion::V6.header_bytes(),
@@ -133,14 +131,30 @@ fn record_v6(time_ns: i64, packet: &[u8]) -> Option<Record> {
     transport_record(time_ns, packet, header.len(), key)
 }
 
-/// Whether a packet of IPv6 is none between hosts of the testbed, such as a report of group memberships.
+/// Whether a packet of IPv6 concerns its link alone, such as a report of group memberships.
 fn is_foreign(packet: &[u8]) -> bool {
     let Some(header) = packet.first_chunk() else { return false };
-    addresses(header).into_iter().flatten().any(|address| ipv4_of(address).is_none())
+    addresses(header).into_iter().any(|address| address.is_multicast() || address.is_unicast_link_local())
 }
 
-fn addresses(header: &[u8; 40]) -> [Option<Ipv6Addr>; 2] {
-    [8, 24].map(|at| header[at..].first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets)))
+fn addresses(header: &[u8; 40]) -> [Ipv6Addr; 2] {
+    [8, 24].map(|at| Ipv6Addr::from(*header[at..].first_chunk::<16>().expect("the header has 40 bytes")))
+}
+
+/// The address of IPv4 at the start of these bytes, mapped.
+fn mapped(bytes: &[u8]) -> Option<u128> {
+    bytes.first_chunk::<4>().map(|octets| Ipv4Addr::from(*octets).to_ipv6_mapped().into())
+}
+
+/// The address of IPv4 to which the same routes lead as to this one. Routes over IPv6 are those over IPv4, and an address
+/// that no interface of the testbed has is one of its subnet's, or outside.
+fn place_of(address: Ipv6Addr) -> Ipv4Addr {
+    let in_subnet = || {
+        let [first, second, third, fourth, ..] = address.segments();
+        let [a, b, c, _] = ipv4_of(Ipv6Addr::from([first, second, third, fourth, 0, 0, 0, 0]))?.octets();
+        Some(Ipv4Addr::new(a, b, c, 255))
+    };
+    address.to_ipv4_mapped().or_else(|| ipv4_of(address)).or_else(in_subnet).unwrap_or(Ipv4Addr::BROADCAST)
 }
 
 fn be16(bytes: &[u8], at: usize) -> Option<u16> {
@@ -215,7 +229,8 @@ mod tests {
         let segment = Segment { ip: IpVersion::V6, payload: 7, ..Segment::default() };
         let bytes = segment.packet().to_vec();
         let record = record_v6(5, &bytes).unwrap();
-        assert_eq!((record.bytes, record.key.addresses), (67, [10, 0, 0, 1, 10, 0, 0, 2]));
+        let ends = [1, 2].map(|host| u128::from(backchannel_core::ip::ipv6_of(Ipv4Addr::new(10, 0, 0, host))));
+        assert_eq!((record.bytes, record.key.addresses), (67, ends));
         assert_eq!(record.key.transport[..8], bytes[40..48]);
         assert_eq!(record.checksum, u16::from_be_bytes([bytes[56], bytes[57]]));
         assert!(!record.tcp.unwrap().pure_ack && !is_foreign(&bytes));
@@ -225,6 +240,15 @@ mod tests {
         let mut report = bytes;
         report[24..40].copy_from_slice(&"ff02::16".parse::<Ipv6Addr>().unwrap().octets());
         assert!(is_foreign(&report));
+    }
+
+    #[test]
+    fn an_address_outside_has_the_way_of_its_subnet_or_of_the_rest() {
+        let place = |address: &str| place_of(address.parse().unwrap()).to_string();
+        assert_eq!(place("::ffff:192.0.2.7"), "192.0.2.7");
+        assert_eq!(place("2001:db8:a01::2"), "10.1.0.2");
+        assert_eq!(place("2001:db8:c0a8:4d:1c2:ff:fe03:405"), "192.168.77.255");
+        assert_eq!(place("2600::7"), "255.255.255.255");
     }
 
     #[test]

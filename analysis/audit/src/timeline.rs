@@ -24,6 +24,8 @@ pub(crate) struct Slot {
     /// When it entered, or no later than this. `None`: unknown.
     pub(crate) entered_ns: Option<i64>,
     left_ns: i64,
+    /// Its place among the others.
+    place_ns: i64,
     pub(crate) service_ns: i64,
 }
 
@@ -70,19 +72,21 @@ fn slots(direction: &Direction<'_>, line: &Line, pairs: &Pairs) -> Vec<Slot> {
     let delivered = pairs.pairs.iter().map(|&(out, origin)| Slot {
         origin: Some(origin),
         entered_ns: Some(direction.entered[origin].time_ns.max(begin_ns)),
-        left_ns: direction.left[out].time_ns,
+        left_ns: pairs.steadied.left_ns[out],
+        place_ns: pairs.steadied.place_ns[out],
         service_ns: line.service_ns(Size::from(&direction.entered[origin])),
     });
     // Events do not tell the version of IP, but acks of both seldom have one length.
     let of_ipv6 = direction.entered.iter().filter(|record| record.key.ip() == IpVersion::V6);
     let of_ipv6: FxHashSet<u32> = of_ipv6.map(|record| record.bytes).collect();
-    let lost = direction.events.iter().filter(|event| event.event == "lost").map(|event| {
+    let lost = direction.events.iter().enumerate().filter(|(_, event)| event.event == "lost").map(|(number, event)| {
         let compressible_ack = event.pure_ack && !of_ipv6.contains(&event.bytes);
         let size = Size { bytes: event.bytes, compressible: false, compressible_ack, options_bytes: 0 };
-        Slot { origin: None, entered_ns: None, left_ns: event.at_ns, service_ns: line.service_ns(size) }
+        let left_ns = pairs.steadied.lost_ns.get(&number).copied().unwrap_or(event.at_ns);
+        Slot { origin: None, entered_ns: None, left_ns, place_ns: left_ns, service_ns: line.service_ns(size) }
     });
     let mut slots: Vec<Slot> = delivered.chain(lost).collect();
-    slots.sort_by_key(|slot| slot.left_ns);
+    slots.sort_by_key(|slot| slot.place_ns);
     if line.is_fifo {
         let mut next = None;
         for slot in slots.iter_mut().rev() {

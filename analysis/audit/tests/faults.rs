@@ -39,6 +39,15 @@ fn nodes() -> Value {
     json!({"a": node("a", 0), "b": node("b", 1)})
 }
 
+/// The scenario with jitter, which may let packets overtake each other.
+fn with_jitter(seed: u64, jitter_s: f64, keep_order: bool) -> Value {
+    let mut made = scenario(seed);
+    made["duration_s"] = 8.0.into();
+    made["links"][0]["forward"]["jitter_s"] = jitter_s.into();
+    made["links"][0]["forward"]["keep_order"] = keep_order.into();
+    made
+}
+
 /// Simulates the scenario and audits its forward direction against the limit `declared_packets` of its queue.
 fn audited(
     name: &str,
@@ -131,6 +140,54 @@ fn healthy_lines_of_other_rates_and_policies_stay_within_the_limits() {
         let wrong_drops = healthy.drops_beyond_limit.max(healthy.drops_before_limit);
         assert!(wrong_drops * 10 <= healthy.drops_checked, "{seed}: {healthy:?}");
     }
+}
+
+#[test]
+fn healthy_lines_with_jitter_stay_within_the_limits() {
+    for seed in 0..24 {
+        let number = seed as usize;
+        let mut made = with_jitter(seed, [0.0002, 0.003, 0.01][number % 3], number.is_multiple_of(2));
+        made["links"][0]["reverse"] = made["links"][0]["forward"].clone();
+        let direction = &mut made["links"][0]["forward"];
+        direction["rate_bps"] = [128_000, 1_000_000, 5_000_000, 10_000_000][number / 3 % 4].into();
+        match number / 6 % 4 {
+            1 => direction["errors"] = json!([{"name": "uniform", "options": {"probability": 0.01, "effect": "lose"}}]),
+            2 => {
+                direction["errors"] = json!([{"name": "uniform", "options": {"probability": 0.01, "effect": "damage"}}])
+            }
+            3 => direction["queue"] = json!({"name": "fq-drr", "options": {"limit_packets": 30}}),
+            _ => {}
+        }
+        let healthy = audited_as("jitter", &made, &made, None, Some(seed));
+        let wrong = healthy.swallowed_packets + healthy.invented_packets + healthy.reordered_packets;
+        assert_eq!(wrong + healthy.jitter_unexplained_packets, 0, "{seed}: {healthy:?}");
+        assert!(healthy.rate_error.is_none_or(|error| error.abs() < 0.005), "{seed}: {healthy:?}");
+        assert!(healthy.least_excess_s.is_none_or(|least_s| (-1e-4..2e-4).contains(&least_s)), "{seed}: {healthy:?}");
+        assert!(healthy.lateness_s.max.is_some_and(|late_s| late_s < 0.03), "{seed}: {healthy:?}");
+        assert_eq!(healthy.drops_beyond_limit + healthy.drops_before_limit, 0, "{seed}: {healthy:?}");
+    }
+}
+
+#[test]
+fn faults_of_a_line_with_jitter_show_as_those_of_any_other() {
+    let made = with_jitter(1, 0.004, false);
+    let faulty = |name: &str, kind: FaultKind| audited_as(name, &made, &made, Some(kind), Some(7));
+    close(faulty("jitter-delay", FaultKind::DelayS(0.0003)).least_excess_s, 0.0003, 5e-5);
+    close(faulty("jitter-short", FaultKind::DelayS(-0.0003)).least_excess_s, -0.0003, 5e-5);
+    // TCP keeps a line busy whose packets do not overtake each other.
+    let kept = with_jitter(1, 0.004, true);
+    let slow = audited_as("jitter-slow", &kept, &kept, Some(FaultKind::RateFactor(0.99)), Some(7));
+    close(slow.rate_error, -0.01, 0.002);
+    let reordered = faulty("jitter-reorder", FaultKind::ReorderEvery(97));
+    assert!(reordered.reordered_packets > 5, "{reordered:?}");
+    let swallowed = faulty("jitter-swallow", FaultKind::SwallowEvery(97));
+    assert!(swallowed.swallowed_packets > 5, "{swallowed:?}");
+    let wider = faulty("jitter-wider", FaultKind::JitterS(0.001));
+    assert!(wider.jitter_unexplained_packets * 10 > wider.left_packets, "{wider:?}");
+    // A line that declares none, and has it all the same, reports what nothing explains to nobody.
+    let declared = with_jitter(1, 0.0, false);
+    let undeclared = audited_as("jitter-undeclared", &made, &declared, None, Some(7));
+    assert!(undeclared.reordered_packets > 100 && undeclared.least_excess_s.unwrap() < -0.001, "{undeclared:?}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! From captures to the tables of segments, SACK blocks and connections, and a summary.
 
 mod connections;
+mod datagrams;
 mod parquet;
 mod segments;
 mod summary;
@@ -12,12 +13,14 @@ use std::sync::Mutex;
 
 use serde_json::{json, Value};
 
+use self::datagrams::DatagramTable;
 use self::parquet::Table;
 use self::segments::SegmentTables;
 use self::summary::Summary;
-use crate::capture::Capture;
+use crate::capture::{Capture, Frame};
 use crate::connection::Connection;
-use crate::decode::{Decoder, TcpPacket};
+use crate::datagram::Datagram;
+use crate::decode::{Decoder, NoTcp, TcpPacket};
 use crate::tracker::Tracker;
 
 /// Rows of a row group. Bounds memory.
@@ -43,6 +46,8 @@ pub struct Input {
 pub struct Options {
     /// Write the tables of segments and of SACK blocks as well as the one of connections.
     pub segments: bool,
+    /// Write the table of packets of UDP and echoes of ICMP as well.
+    pub datagrams: bool,
     /// Threads. As many files are read at a time; where there are twice as many threads as files, those left over encode
     /// tables.
     pub jobs: usize,
@@ -60,7 +65,8 @@ pub fn write_tables(inputs: &[Input], out: &Path, options: &Options) -> Result<(
     fs::create_dir_all(out).map_err(|error| format!("cannot make {}: {error}", out.display()))?;
     let jobs = options.jobs.min(inputs.len());
     let threads = options.jobs / jobs.max(1);
-    let way = Way { segments: options.segments, encoders: if threads > 1 { threads } else { 0 } };
+    let (segments, datagrams) = (options.segments, options.datagrams);
+    let way = Way { segments, datagrams, encoders: if threads > 1 { threads } else { 0 } };
     let files = if jobs > 1 { read_in_parallel(inputs, out, way, jobs)? } else { read_in_turn(inputs, out, way)? };
     let text = serde_json::to_string_pretty(&json!({"version": 2, "files": files})).expect("it is plain JSON");
     let path = out.join("summary.json");
@@ -71,6 +77,7 @@ pub fn write_tables(inputs: &[Input], out: &Path, options: &Options) -> Result<(
 #[derive(Clone, Copy)]
 struct Way {
     segments: bool,
+    datagrams: bool,
     /// Threads that encode tables. Without any, the thread that reads does. A thread that reads the file ahead was tried: it
     /// gains nothing, because handing frames over costs as much as finding them.
     encoders: usize,
@@ -111,7 +118,7 @@ fn read_in_parallel(inputs: &[Input], out: &Path, way: Way, jobs: usize) -> Resu
         .collect();
     for number in 0..inputs.len() {
         for name in NAMES {
-            // Without segments there are fewer parts, and after a failure perhaps none.
+            // Without segments or datagrams there are fewer parts, and after a failure perhaps none.
             let _ = fs::remove_file(path_of(out, name, &part(number)));
         }
     }
@@ -129,7 +136,10 @@ fn read(number: usize, input: &Input, tables: &mut Tables) -> Result<Value, Stri
         let time_ns = frame.time_ns.saturating_add(input.shift_ns);
         let decoded = decoder.decode(&frame, &mut packet);
         summary.count(time_ns, frame.link_type, decoded);
-        if decoded.is_err() {
+        if let Err(why) = decoded {
+            if why == NoTcp::OtherProtocol {
+                tables.add_datagram(number, time_ns, &frame)?;
+            }
             continue;
         }
         let segment = tracker.process(time_ns, &packet, row);
@@ -156,7 +166,7 @@ fn read(number: usize, input: &Input, tables: &mut Tables) -> Result<Value, Stri
     Ok(summary.into_json(number, input, &capture, &decoder, &tracker))
 }
 
-const NAMES: [&str; 3] = ["segments", "sacks", "connections"];
+const NAMES: [&str; 4] = ["segments", "sacks", "connections", "datagrams"];
 
 fn path_of(out: &Path, name: &str, suffix: &str) -> PathBuf {
     out.join(format!("{name}.parquet{suffix}"))
@@ -170,6 +180,7 @@ fn part(number: usize) -> String {
 /// The tables that are being written.
 struct Tables {
     segments: Option<SegmentTables>,
+    datagrams: Option<DatagramTable>,
     connections: Table,
     /// Connections that are not written yet.
     closed: Vec<Connection>,
@@ -177,12 +188,21 @@ struct Tables {
 
 impl Tables {
     fn create(out: &Path, suffix: &str, way: Way) -> Result<Tables, String> {
-        let [segments, sacks, connections] = NAMES.map(|name| path_of(out, name, suffix));
+        let [segments, sacks, connections, datagrams] = NAMES.map(|name| path_of(out, name, suffix));
         Ok(Tables {
             segments: way.segments.then(|| SegmentTables::create(&segments, &sacks, way.encoders)).transpose()?,
+            datagrams: way.datagrams.then(|| DatagramTable::create(&datagrams)).transpose()?,
             connections: Table::create(&connections, &connections::layout())?,
             closed: Vec::new(),
         })
+    }
+
+    #[cold]
+    fn add_datagram(&mut self, file: usize, time_ns: i64, frame: &Frame) -> Result<(), String> {
+        match (&mut self.datagrams, Datagram::of(frame)) {
+            (Some(table), Some(datagram)) => table.push(file as i32, time_ns, datagram),
+            _ => Ok(()),
+        }
     }
 
     #[cold]
@@ -207,6 +227,9 @@ impl Tables {
         if let Some(segments) = &mut self.segments {
             segments.end_file(file as i32)?;
         }
+        if let Some(datagrams) = &mut self.datagrams {
+            datagrams.end_file(file as i32)?;
+        }
         if !self.closed.is_empty() {
             self.write_connections(file)?;
         }
@@ -216,11 +239,14 @@ impl Tables {
     /// Copies what a thread wrote.
     fn append(&mut self, out: &Path, number: usize) -> Result<(), String> {
         let append = |table: &mut Table, name| table.append(&path_of(out, name, &part(number)));
-        let [segments_name, sacks_name, connections_name] = NAMES;
+        let [segments_name, sacks_name, connections_name, datagrams_name] = NAMES;
         if let Some(segments) = &mut self.segments {
             let [segments, sacks] = segments.tables();
             append(segments, segments_name)?;
             append(sacks, sacks_name)?;
+        }
+        if let Some(datagrams) = &mut self.datagrams {
+            datagrams.append(&path_of(out, datagrams_name, &part(number)))?;
         }
         append(&mut self.connections, connections_name)
     }
@@ -228,6 +254,9 @@ impl Tables {
     fn close(self) -> Result<(), String> {
         if let Some(segments) = self.segments {
             segments.close()?;
+        }
+        if let Some(datagrams) = self.datagrams {
+            datagrams.close()?;
         }
         self.connections.close()
     }

@@ -83,7 +83,9 @@ class InventoryModule(BaseInventoryPlugin):
             topology = os.environ.get("BACKCHANNEL_CAMPAIGN") or lab_inventory.campaign
             if topology is None:
                 raise AnsibleParserError(f"{path}: 'campaign' is missing; it names the campaign file with the topology")
-            scenario = campaign.load(Path(topology)).runs[0].scenario
+            runs = campaign.load(Path(topology)).runs
+            scenario = runs[0].scenario
+            with_ipv6 = any(run.scenario.uses_ipv6 for run in runs)
             sets = lab.placements(lab_inventory, scenario.nodes, scenario.links)
         except (problems.CampaignError, errors.TestbedError, errors.Unavailable) as error:
             raise AnsibleParserError(str(error)) from None
@@ -100,7 +102,8 @@ class InventoryModule(BaseInventoryPlugin):
                     inventory.add_host(name, group=group)
             members = [*placed.members(), *(name for name, host in placed.hosts.items() if host.also)]
             for name in dict.fromkeys(members):
-                topology_vars = placement.host_vars(placed, scenario.links, name) if name in placed.members() else {}
+                is_member = name in placed.members()
+                topology_vars = placement.host_vars(placed, scenario.links, name, with_ipv6) if is_member else {}
                 variables = {
                     **topology_vars,
                     "backchannel_roles": network_roles(name, groups, topology_vars),

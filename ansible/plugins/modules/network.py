@@ -9,7 +9,8 @@ short_description: Interfaces of an experiment, restored on removal
 description:
   - Brings interfaces, addresses, permanent neighbours and routes to what a topology needs. All commands of
     one host are one batch of C(ip), which stops at the first error.
-  - Turns segmentation and checksum offloads off and disables IPv6 on the experiment's interfaces.
+  - Turns segmentation and checksum offloads off on the experiment's interfaces. Disables IPv6 there, or gives the
+    interface its O(interfaces[].address6) and no other, without router discovery and link-local addresses.
   - Makes the host answer ARP for an address only on the interface that has it.
   - Records what it found on each interface (hardware address, state, offloads, kernel settings; addresses with their
     lifetimes, permanent neighbours and routes of all tables, of IPv4 and IPv6). With O(state=absent) it restores that.
@@ -34,6 +35,9 @@ options:
       address:
         type: str
         description: IPv4 address with prefix length.
+      address6:
+        type: str
+        description: IPv6 address with prefix length; without it IPv6 is disabled.
       mac:
         type: str
         description: Hardware address; unchanged by default, and where the interface has none (PPP, SLIP, TUN).
@@ -48,13 +52,13 @@ options:
     elements: dict
     default: []
     description:
-      - Permanent neighbours, so that no ARP shares a slow link with the traffic under study.
+      - Permanent neighbours of IPv4 and IPv6, so that no ARP shares a slow link with the traffic under study.
       - Ignored on interfaces without hardware addresses.
     suboptions:
       address:
         type: str
         required: true
-        description: IPv4 address.
+        description: IPv4 or IPv6 address.
       mac:
         type: str
         required: true
@@ -162,6 +166,7 @@ from ansible_collections.backchannel.testbed.plugins.module_utils.host import (
     STATE_ARGUMENT,
     HostError,
     Originals,
+    read,
     refuse_if_held,
     remove_empty_configuration,
     run,
@@ -169,6 +174,7 @@ from ansible_collections.backchannel.testbed.plugins.module_utils.host import (
     set_file,
 )
 from ansible_collections.backchannel.testbed.plugins.module_utils.interface_state import (
+    FAMILIES,
     KernelState,
     address_lines,
     described,
@@ -181,12 +187,23 @@ from ansible_collections.backchannel.testbed.plugins.module_utils.interface_stat
 from ansible_collections.backchannel.testbed.plugins.module_utils.management import objections
 from ansible_collections.backchannel.testbed.plugins.module_utils.sysctls import (
     apply_sysctls,
+    path_of,
     restore_sysctl,
     restore_sysctls,
+    write_sysctl,
 )
 
 #: Every host answers ARP for an address only on the interface that has it.
 HOST_SYSCTLS = {"net.ipv4.conf.all.arp_ignore": 1, "net.ipv4.conf.all.arp_announce": 2}
+#: An interface of the experiment with IPv6 makes no address itself, looks for no router, takes no time to test
+#: addresses, and reports its group memberships at once.
+QUIET = {
+    "addr_gen_mode": 1, "accept_ra": 0, "router_solicitations": 0, "accept_dad": 0,
+    # A number of milliseconds that kernels with any usual rate of ticks keep.
+    "mldv1_unsolicited_report_interval": 20, "mldv2_unsolicited_report_interval": 20,
+}  # fmt: skip
+#: Forwarding of IPv6, which the kernel has for all interfaces only.
+FORWARDING_V6 = "net.ipv6.conf.all.forwarding"
 #: Longest wait for IPv6's duplicate address detection.
 DETECTION_S = 5.0
 #: Names that `ethtool -K` takes and `ethtool -k` prints.
@@ -212,7 +229,9 @@ def dicts(**options):
 ARGUMENTS = {
     "state": STATE_ARGUMENT,
     "role": text(required=True),
-    "interfaces": dicts(name=text(required=True), address=text(), mac=text(), queue={"type": "bool"}, link=text()),
+    "interfaces": dicts(
+        name=text(required=True), address=text(), address6=text(), mac=text(), queue={"type": "bool"}, link=text()
+    ),
     "neighbours": dicts(address=text(required=True), mac=text(required=True), interface=text(required=True)),
     "routes": dicts(subnet=text(required=True), via=text(required=True), interface=text(required=True)),
     "sysctls": {"type": "dict", "default": {}},
@@ -251,11 +270,19 @@ def apply(parameters, changes):
     if not changes.check_mode:
         for name in present:
             record_interface(originals, live, name)
+    if parameters["sysctls"].get(FORWARDING_V6):
+        keep_router_discovery(changes, originals, set(interfaces))
     batch = []
     for interface in interfaces.values():
         batch += interface_commands(changes, originals, live, interface, parameters)
     if not changes.check_mode:
         run_batch("inet", batch)
+    batch = []
+    for name in present:
+        if interfaces[name].get("address6"):
+            batch += ipv6_commands(changes, originals, live.state(name), interfaces[name], parameters)
+    if not changes.check_mode:
+        run_batch("inet6", batch)
     apply_sysctls(changes, originals, {**HOST_SYSCTLS, **parameters["sysctls"]})
     set_file(changes, grant_file, json.dumps(grants, indent=1, sort_keys=True) + "\n")
 
@@ -308,13 +335,13 @@ def interface_commands(changes, originals, live, interface, parameters):
     # On a wire, that role also chooses the hardware address.
     mac = state["mac"] if tap and not is_new else interface.get("mac") or state["mac"]
     if not state["mac"]:
-        mac, wanted = None, {**wanted, "neighbours": {"inet": []}}
+        mac, wanted = None, {**wanted, "neighbours": {"inet": [], "inet6": []}}
     wanted = {**wanted, "mac": mac, "up": True}
     lines = rebuilt(changes, name, state, wanted, 0.0)
     mtu = live.links[name]["mtu"]
     if tap and changes.add(f"{name}: MTU {mtu}", f"{name}: MTU {interface['mtu'] or mtu}"):
         run(["ip", "link", "set", name, "mtu", str(interface["mtu"])])
-    if os.path.exists("/proc/sys/net/ipv6/conf/" + name):
+    if os.path.exists("/proc/sys/net/ipv6/conf/" + name) and not interface.get("address6"):
         for line in described(state, name, "inet6"):
             changes.add(f"{name}: {line}", "")
         apply_sysctls(changes, originals, {f"net.ipv6.conf.{name}.disable_ipv6": 1})
@@ -324,6 +351,50 @@ def interface_commands(changes, originals, live, interface, parameters):
         if on and changes.add(f"{name}: offloads {names} on", f"{name}: offloads {names} off"):
             set_offloads(name, on, "off")
     return lines + route_lines(wanted["routes"]["inet"] if lines else [])
+
+
+def ipv6_commands(changes, originals, state, interface, parameters):
+    """Lines for `ip -6 -batch` that give an interface its IPv6 state and no other. Applies settings at once."""
+    name = interface["name"]
+    if not os.path.exists("/proc/sys/net/ipv6/conf/" + name):
+        raise HostError("the kernel has no IPv6, and the campaign has flows over it; use 'ip: 4'")
+    wanted = requested(interface, parameters)
+    if not state["mac"]:
+        wanted = {**wanted, "neighbours": {"inet": [], "inet6": []}}
+    before, after = described(state, name, "inet6"), described(wanted, name, "inet6")
+    # A new hardware address took the interface down, and its IPv6 state with it.
+    present = before if changes.check_mode else described(KernelState().state(name), name, "inet6")
+    if present == after:
+        return []
+    for line in before:
+        changes.add("" if line in after else f"{name}: {line}", "")
+    for line in after:
+        changes.add("", "" if line in before else f"{name}: {line}")
+    setting = f"net.ipv6.conf.{name}.disable_ipv6"
+    if not changes.check_mode:
+        originals.record("sysctl " + setting, read(path_of(setting)).strip())
+        # The kernel forgets all that the interface has.
+        write_sysctl(setting, 1)
+    apply_sysctls(changes, originals, {f"net.ipv6.conf.{name}.{key}": value for key, value in QUIET.items()})
+    if changes.check_mode:
+        return []
+    write_sysctl(setting, 0)
+    return address_lines(name, wanted, "inet6", 0.0) + route_lines(wanted["routes"]["inet6"])
+
+
+def keep_router_discovery(changes, originals, own):
+    """Lets other interfaces accept router advertisements while the host forwards, as they did before."""
+    if (read(path_of(FORWARDING_V6)) or "").strip() != "0":
+        return
+    folder = "/proc/sys/net/ipv6/conf"
+    names = set(os.listdir(folder)) - {"all", "default", "lo", *own} if os.path.isdir(folder) else set()
+    for name in sorted(names):
+        of_interface = {key: (read(f"{folder}/{name}/{key}") or "").strip() for key in ("accept_ra", "forwarding")}
+        if of_interface["forwarding"] == "0" and of_interface["accept_ra"] == "1":
+            apply_sysctls(changes, originals, {f"net.ipv6.conf.{name}.accept_ra": 2})
+        elif of_interface["forwarding"] == "1" and not changes.check_mode:
+            # The end of forwarding takes it from every interface.
+            originals.record(f"sysctl net.ipv6.conf.{name}.forwarding", "1")
 
 
 def record_interface(originals, live, name):
@@ -338,32 +409,35 @@ def since_boot_s():
 
 
 def requested(interface, parameters):
-    """The requested IPv4 state of an interface, as `KernelState.state` has it."""
+    """The requested state of an interface, as `KernelState.state` has it."""
     name = interface["name"]
-    addresses = []
-    if interface.get("address"):
-        local, _, prefix = interface["address"].partition("/")
-        addresses = [{"family": "inet", "local": local, "prefixlen": int(prefix)}]
-    return {
-        "addresses": {"inet": addresses},
-        "neighbours": {
-            "inet": [
-                {"dst": entry["address"], "lladdr": entry["mac"], "dev": name}
-                for entry in parameters["neighbours"]
-                if entry["interface"] == name
-            ]
-        },
-        "routes": {
-            "inet": [
-                {
-                    "dst": entry["subnet"].removesuffix("/32"), "gateway": entry["via"], "dev": name,
-                    "table": "main", "protocol": "boot", "scope": "global",
-                }
-                for entry in parameters["routes"]
-                if entry["interface"] == name
-            ]
-        },
-    }  # fmt: skip
+    state = {key: {family: [] for family in FAMILIES} for key in ("addresses", "neighbours", "routes")}
+    for family, key in (("inet", "address"), ("inet6", "address6")):
+        if interface.get(key):
+            local, _, prefix = interface[key].partition("/")
+            flags = {"nodad": True} if family == "inet6" else {}
+            address = {"family": family, "local": local, "prefixlen": int(prefix), "scope": "global", **flags}
+            state["addresses"][family].append(address)
+    for entry in parameters["neighbours"]:
+        if entry["interface"] == name:
+            neighbour = {"dst": entry["address"], "lladdr": entry["mac"], "dev": name}
+            state["neighbours"][family_of(entry["address"])].append(neighbour)
+    for entry in parameters["routes"]:
+        if entry["interface"] == name:
+            family = family_of(entry["via"])
+            # What the kernel adds to a route over IPv6.
+            usual = {"metric": 1024, "pref": "medium"} if family == "inet6" else {}
+            route = {
+                "dst": entry["subnet"].removesuffix("/32").removesuffix("/128"), "gateway": entry["via"], "dev": name,
+                "table": "main", "protocol": "boot", "scope": "global", **usual,
+            }  # fmt: skip
+            state["routes"][family].append(route)
+    return state
+
+
+def family_of(address):
+    """The family of an address."""
+    return "inet6" if ":" in address else "inet"
 
 
 def rebuilt(changes, name, state, wanted, passed_s):
@@ -431,8 +505,22 @@ def restore_interfaces(changes, originals):
         names = " ".join(off)
         if off and changes.add(f"{name}: offloads {names} off", f"{name}: offloads {names} on"):
             set_offloads(name, off, "on")
+        forget_ipv6(changes, originals, live.state(name), original, name)
         restore_sysctl(changes, originals, f"net.ipv6.conf.{name}.disable_ipv6")
     restore_ipv6(changes, recorded, passed_s)
+
+
+def forget_ipv6(changes, originals, state, original, name):
+    """Removes what this module and agents gave an interface over IPv6, with the settings that kept it quiet."""
+    setting = f"net.ipv6.conf.{name}.disable_ipv6"
+    before, after = described(state, name, "inet6"), described(original, name, "inet6")
+    if "sysctl " + setting in originals.values and (read(path_of(setting)) or "").strip() == "0" and before != after:
+        for line in before:
+            changes.add("" if line in after else f"{name}: {line}", "")
+        if not changes.check_mode:
+            write_sysctl(setting, 1)
+    for key in QUIET:
+        restore_sysctl(changes, originals, f"net.ipv6.conf.{name}.{key}")
 
 
 def restore_ipv6(changes, recorded, passed_s):

@@ -158,6 +158,23 @@ pub struct SenderState {
     pub port: Port,
 }
 
+/// What a line with jitter made of one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JitterSample {
+    /// Arrival of its last bit.
+    pub at: Time,
+    /// Its delay minus the declared one, in nanoseconds.
+    pub jitter_ns: i64,
+    /// Network-layer length in bytes.
+    pub len: u32,
+    /// See [`Packet::transport_checksum`].
+    pub checksum: u16,
+    /// An error model lost it.
+    pub lost: bool,
+    /// Link end at which the packet entered, see [`Events::port`].
+    pub port: Port,
+}
+
 /// Collects the events of policies, links and middleboxes. The driver drains it after each call.
 #[derive(Default, Debug)]
 pub struct Events {
@@ -165,6 +182,8 @@ pub struct Events {
     pub list: Vec<Event>,
     /// Samples of senders inside the network, in order of time.
     pub senders: Vec<SenderState>,
+    /// Packets that arrived over a line with jitter, in order of time.
+    pub jitter: Vec<JitterSample>,
     /// End of the link whose queue or line is active. A link sets it before it calls into either.
     pub port: Port,
 }
@@ -176,9 +195,15 @@ impl Events {
         self.list.push(Event { at, kind, packet_id, len, pure_ack, port: self.port });
     }
 
+    /// Adds a packet whose last bit arrives at `at`, `jitter_ns` after the declared delay.
+    pub fn record_jitter(&mut self, at: Time, jitter_ns: i64, packet: &Packet) {
+        let (len, checksum) = (packet.len(), packet.transport_checksum());
+        self.jitter.push(JitterSample { at, jitter_ns, len, checksum, lost: false, port: self.port });
+    }
+
     /// Whether nothing was reported since the driver drained it.
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty() && self.senders.is_empty()
+        self.list.is_empty() && self.senders.is_empty() && self.jitter.is_empty()
     }
 
     /// Number of events of this kind.

@@ -279,6 +279,18 @@ impl Packet {
         }
     }
 
+    /// Checksum in the header of TCP, UDP or ICMP, right or wrong; 0 without one.
+    pub fn transport_checksum(&self) -> u16 {
+        let at = match (self.body.transport, self.body.transport_at) {
+            (_, 0) => return 0,
+            (Transport::Tcp(_), at) => at + 16,
+            (Transport::Udp { .. }, at) => at + 6,
+            (Transport::Other, at) => at + 2,
+        };
+        let bytes = self.bytes().get(usize::from(at)..).and_then(|rest| rest.first_chunk());
+        bytes.map_or(0, |checksum| u16::from_be_bytes(*checksum))
+    }
+
     /// The transport header.
     pub fn transport(&self) -> &Transport {
         &self.body.transport

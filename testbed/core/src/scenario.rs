@@ -183,6 +183,13 @@ pub struct DirectionSpec {
     /// One-way propagation delay in seconds.
     #[serde(default)]
     pub delay_s: f64,
+    /// Jitter in seconds, at most the delay: each packet's propagation delay is drawn uniformly from `delay_s` - `jitter_s`
+    /// to `delay_s` + `jitter_s`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub jitter_s: f64,
+    /// Jitter does not let packets overtake each other: a packet arrives no earlier than the one before it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep_order: bool,
     /// Queue policy in front of the line.
     pub queue: Named,
     /// Error models at the receiving side, applied in this order.
@@ -203,6 +210,11 @@ impl DirectionSpec {
     }
 }
 
+/// Whether a quantity is absent.
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
+}
+
 /// A change of a direction at an instant. Absent fields do not change.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -215,6 +227,9 @@ pub struct Change {
     /// New delay in seconds. Packets in flight keep theirs, and packets do not overtake each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_s: Option<f64>,
+    /// New jitter in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter_s: Option<f64>,
     /// New error models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errors: Option<Vec<Named>>,

@@ -137,6 +137,11 @@ impl<L: Link> LinkService<L> {
                 telemetry.event(&self.name, &end.direction, &event);
             }
         }
+        for sample in self.events.jitter.drain(..) {
+            if let Some(telemetry) = telemetry {
+                telemetry.jitter(&self.name, &self.ends[usize::from(sample.port)].direction, &sample);
+            }
+        }
         for state in self.events.senders.drain(..) {
             let end = &mut self.ends[usize::from(state.port)];
             end.stats.on_sender(&state);

@@ -1,5 +1,5 @@
 //! Telemetry: what happens in links and senders during a run, one JSON object a line. `telemetry/links.jsonl` has
-//! [`QueueLine`], [`EventLine`] and [`SenderLine`]; `telemetry/FLOW.jsonl` has [`FlowLine`]. `backchannel-node registry`
+//! [`QueueLine`], [`EventLine`], [`JitterLine`] and [`SenderLine`]; `telemetry/FLOW.jsonl` has [`FlowLine`]. `backchannel-node registry`
 //! exports their columns and units.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::event::{Event, EventKind, SenderSample, SenderState};
+use crate::event::{Event, EventKind, JitterSample, SenderSample, SenderState};
 use crate::time::Time;
 use crate::traits::Backlog;
 
@@ -55,6 +55,29 @@ pub struct EventLine<'a> {
     pub bytes: u32,
     /// Whether the packet was a pure ack.
     pub pure_ack: bool,
+}
+
+/// A packet that arrived over a line with jitter.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct JitterLine<'a> {
+    /// Arrival of its last bit, as time since the start of the run.
+    #[schemars(extend("unit" = "ns"))]
+    pub t_ns: u64,
+    /// Name of the link.
+    pub link: &'a str,
+    /// Direction in which the packet entered: `forward`, `reverse` or `port-N`.
+    pub direction: &'a str,
+    /// Its delay minus the declared one.
+    #[schemars(extend("unit" = "ns"))]
+    pub jitter_ns: i64,
+    /// Network-layer length of the packet.
+    #[schemars(extend("unit" = "byte"))]
+    pub bytes: u32,
+    /// Checksum of its transport header.
+    #[schemars(extend("unit" = "1"))]
+    pub checksum: u16,
+    /// Whether an error model lost it.
+    pub lost: bool,
 }
 
 /// A sample of a TCP sender inside the network.
@@ -108,6 +131,16 @@ impl fmt::Display for EventLine<'_> {
         write!(
             f,
             "{{\"t_ns\":{t_ns},\"link\":\"{link}\",\"direction\":\"{direction}\",\"event\":\"{event}\",\"bytes\":{bytes},\"pure_ack\":{pure_ack}}}"
+        )
+    }
+}
+
+impl fmt::Display for JitterLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let JitterLine { t_ns, link, direction, jitter_ns, bytes, checksum, lost } = self;
+        write!(
+            f,
+            "{{\"t_ns\":{t_ns},\"link\":\"{link}\",\"direction\":\"{direction}\",\"jitter_ns\":{jitter_ns},\"bytes\":{bytes},\"checksum\":{checksum},\"lost\":{lost}}}"
         )
     }
 }
@@ -249,6 +282,11 @@ impl Telemetry {
         self.write(EventLine { t_ns, link, direction, event: event.kind, bytes, pure_ack });
     }
 
+    pub(crate) fn jitter(&mut self, link: &str, direction: &str, sample: &JitterSample) {
+        let JitterSample { at, jitter_ns, len: bytes, checksum, lost, .. } = *sample;
+        self.write(JitterLine { t_ns: at.nanos(), link, direction, jitter_ns, bytes, checksum, lost });
+    }
+
     pub(crate) fn sender(&mut self, link: &str, direction: &str, state: &SenderState) {
         let SenderState { at, flow, part, sample, .. } = *state;
         let (from, to) = (SocketAddr::new(flow.src, flow.src_port), SocketAddr::new(flow.dst, flow.dst_port));
@@ -302,6 +340,7 @@ mod tests {
         let (t_ns, link, direction) = (1_500_000_000, "air", "forward");
         assert_same(&QueueLine { t_ns, link, direction, packets: 3, bytes: 4500, max: 5 });
         assert_same(&EventLine { t_ns, link, direction, event: EventKind::Purged, bytes: 40, pure_ack: true });
+        assert_same(&JitterLine { t_ns, link, direction, jitter_ns: -70, bytes: 40, checksum: 65_535, lost: true });
         let (from, to) = ("10.0.0.1:4000".parse().unwrap(), "10.0.0.2:5001".parse().unwrap());
         assert_same(&SenderLine { t_ns, link, direction, part: "wireless", from, to, sample: SAMPLE });
         let line = FlowLine { t_ns, sample: SAMPLE };

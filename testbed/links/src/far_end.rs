@@ -6,20 +6,26 @@ use std::time::Duration;
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
 use backchannel_core::rng;
-use backchannel_core::scenario::Named;
+use backchannel_core::scenario::{Change, DirectionSpec, Named};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
 
 use crate::errors::{self, ErrorModel, Fate};
+use crate::jitter::{self, Jitter};
+use crate::point_to_point::delay;
 use crate::rfc1144::Compressed;
 use crate::serial::Receiver;
 
 /// Packets in flight to one end of a link.
 pub(crate) struct FarEnd {
     delay_ns: u64,
+    /// `None`: every packet takes the delay.
+    jitter: Option<Box<Jitter>>,
     errors: Vec<Box<dyn ErrorModel>>,
     /// Error models that replace these, and since when.
     replacements: VecDeque<(Time, Vec<Box<dyn ErrorModel>>)>,
+    /// Jitter does not let packets overtake each other.
+    keeps_order: bool,
     /// Seed and label of its random streams.
     seed: u64,
     label: String,
@@ -29,7 +35,7 @@ pub(crate) struct FarEnd {
     flying: VecDeque<(Time, Flying)>,
     /// Arrival of the first of them; [`Time::MAX`]: there is none.
     first_arrival: Time,
-    /// Arrival of the last one. A line keeps order, even if its delay becomes shorter.
+    /// Arrival of the last one. A line without jitter keeps order, even if its delay becomes shorter.
     last_arrival: Time,
     /// Packets that an error model holds back, by time of delivery.
     held: BTreeMap<(Time, u64), Flying>,
@@ -42,6 +48,16 @@ pub(crate) struct FarEnd {
 pub(crate) struct Flying {
     pub(crate) packet: Packet,
     pub(crate) compressed: Option<Box<Compressed>>,
+    /// How much longer than the declared delay it takes, in nanoseconds; `None` if the line had no jitter when it was sent.
+    jitter_ns: Option<i64>,
+}
+
+impl Flying {
+    /// A packet that takes the declared delay.
+    #[inline(always)]
+    pub(crate) fn new(packet: Packet, compressed: Option<Box<Compressed>>) -> Flying {
+        Flying { packet, compressed, jitter_ns: None }
+    }
 }
 
 impl FarEnd {
@@ -49,8 +65,10 @@ impl FarEnd {
     pub(crate) fn new(delay: Duration, errors: &[Named], seed: u64, label: &str) -> Result<FarEnd, String> {
         let mut end = FarEnd {
             delay_ns: delay.as_nanos() as u64,
+            jitter: None,
             errors: Vec::new(),
             replacements: VecDeque::new(),
+            keeps_order: false,
             seed,
             label: label.to_owned(),
             changes: 0,
@@ -64,14 +82,56 @@ impl FarEnd {
         Ok(end)
     }
 
-    /// Changes the delay. A packet whose last bit leaves at `sending_until` is the last one in flight; it has the new delay.
-    pub(crate) fn set_delay(&mut self, delay: Duration, sending_until: Option<Time>) {
-        self.delay_ns = delay.as_nanos() as u64;
-        if let (Some(end), Some((_, flying))) = (sending_until, sending_until.and_then(|_| self.flying.pop_back())) {
+    /// That of a direction, with its jitter. `label` names the direction's random streams.
+    ///
+    /// # Errors
+    /// The delay, the jitter or an error model is invalid.
+    pub(crate) fn of_direction(spec: &DirectionSpec, seed: u64, label: &str) -> Result<FarEnd, String> {
+        jitter::check_schedule(spec.delay_s, spec.jitter_s, &spec.schedule)?;
+        let mut end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, seed, label)?;
+        end.keeps_order = spec.keep_order;
+        if spec.jitter_s > 0.0 {
+            end.set_jitter(delay(spec.jitter_s)?);
+        }
+        Ok(end)
+    }
+
+    /// Packets that are sent from now on have another jitter.
+    fn set_jitter(&mut self, most: Duration) {
+        let jitter = self.jitter.get_or_insert_with(|| Box::new(Jitter::new(self.seed, &self.label, self.keeps_order)));
+        jitter.set_most(most);
+    }
+
+    /// Changes delay and jitter, if they are given. A packet whose last bit leaves at `sending_until` is the newest in flight;
+    /// it has the new delay.
+    pub(crate) fn set_delay(&mut self, delay: Option<Duration>, jitter: Option<Duration>, sending_until: Option<Time>) {
+        let sending = sending_until.and_then(|end| Some((end, self.take_newest()?)));
+        self.delay_ns = delay.map_or(self.delay_ns, |delay| delay.as_nanos() as u64);
+        if let Some(most) = jitter {
+            self.set_jitter(most);
+        }
+        if let Some((end, flying)) = sending {
             self.last_arrival = self.flying.back().map_or(Time::ZERO, |(at, _)| *at);
             self.first_arrival = self.arrival_of_first();
             self.fly_compressed(end, flying);
         }
+    }
+
+    /// Checks the delay and the jitter after each change that is still to come.
+    ///
+    /// # Errors
+    /// Those of [`jitter::check`].
+    pub(crate) fn check_schedule<'a>(&self, schedule: impl IntoIterator<Item = &'a Change>) -> Result<(), String> {
+        let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
+        let jitter_ns = self.jitter.as_ref().map_or(0, |jitter| jitter.most_ns());
+        jitter::check_schedule(seconds(self.delay_ns), seconds(jitter_ns), schedule)
+    }
+
+    /// The packet that was sent last. With jitter, others may arrive after it.
+    fn take_newest(&mut self) -> Option<Flying> {
+        let Some(jitter) = &self.jitter else { return self.flying.pop_back().map(|(_, flying)| flying) };
+        let newest = self.flying.iter().rposition(|(at, _)| *at == jitter.newest_arrival)?;
+        self.flying.remove(newest).map(|(_, flying)| flying)
     }
 
     #[inline(always)]
@@ -106,16 +166,31 @@ impl FarEnd {
 
     /// A packet's last bit leaves the near end at `from`.
     pub(crate) fn fly(&mut self, from: Time, packet: Packet) {
-        self.fly_compressed(from, Flying { packet, compressed: None });
+        self.fly_compressed(from, Flying::new(packet, None));
     }
 
     /// The same for a packet in its form on the line.
     #[inline(always)]
     pub(crate) fn fly_compressed(&mut self, from: Time, flying: Flying) {
+        if self.jitter.is_some() {
+            return self.fly_with_jitter(from, flying);
+        }
         let arrives = Time(from.nanos().saturating_add(self.delay_ns)).max(self.last_arrival);
         self.first_arrival = self.first_arrival.min(arrives);
         self.last_arrival = arrives;
         self.flying.push_back((arrives, flying));
+    }
+
+    #[cold]
+    fn fly_with_jitter(&mut self, from: Time, mut flying: Flying) {
+        let Some(jitter) = &mut self.jitter else { return };
+        let nominal = Time(from.nanos().saturating_add(self.delay_ns));
+        let arrives = jitter.arrival(nominal, self.last_arrival);
+        flying.jitter_ns = Some(arrives.nanos() as i64 - nominal.nanos() as i64);
+        self.first_arrival = self.first_arrival.min(arrives);
+        self.last_arrival = self.last_arrival.max(arrives);
+        let place = self.flying.partition_point(|(at, _)| *at <= arrives);
+        self.flying.insert(place, (arrives, flying));
     }
 
     /// Time of the next delivery; `None` if no packet is in flight.
@@ -137,6 +212,9 @@ impl FarEnd {
             self.first_arrival = self.arrival_of_first();
             if !self.replacements.is_empty() {
                 self.replace_errors(at);
+            }
+            if let Some(jitter_ns) = flying.jitter_ns {
+                events.record_jitter(at, jitter_ns, &flying.packet);
             }
             if self.errors.is_empty() && self.receiver.is_none() {
                 out.push(Delivery { port: to, at, packet: flying.packet });
@@ -173,9 +251,9 @@ impl FarEnd {
             Fate::Intact => self.deliver(at, to, flying, false, out, events),
             // The framing discards a frame that fails its check.
             Fate::Damaged if self.receiver.as_ref().is_some_and(|receiver| receiver.notices_damage()) => {
-                self.lose(at, packet, events);
+                self.lose(at, &flying, events);
             }
-            Fate::Lost => self.lose(at, packet, events),
+            Fate::Lost => self.lose(at, &flying, events),
             Fate::Damaged => {
                 events.record(at, EventKind::Damaged, packet);
                 self.deliver(at, to, flying, true, out, events);
@@ -192,8 +270,11 @@ impl FarEnd {
         }
     }
 
-    fn lose(&mut self, at: Time, packet: &Packet, events: &mut Events) {
-        events.record(at, EventKind::Lost, packet);
+    fn lose(&mut self, at: Time, flying: &Flying, events: &mut Events) {
+        events.record(at, EventKind::Lost, &flying.packet);
+        if let (Some(sample), Some(_)) = (events.jitter.last_mut(), flying.jitter_ns) {
+            sample.lost = true;
+        }
         if let Some(receiver) = &mut self.receiver {
             receiver.miss();
         }

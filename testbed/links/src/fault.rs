@@ -41,6 +41,8 @@ pub enum FaultKind {
     FramingBytes(u64),
     /// Its delay is longer by this many seconds.
     DelayS(f64),
+    /// Its jitter is greater by this many seconds.
+    JitterS(f64),
     /// Its queues hold this many more packets.
     QueuePackets(u64),
     /// Each packet of this number is delivered twice.
@@ -84,6 +86,7 @@ fn apply(kind: &FaultKind, direction: &mut DirectionSpec) {
             direction.rate_bps = direction.rate_bps.map(|bps| (bps as f64 * factor).round() as u64);
         }
         FaultKind::DelayS(more) => direction.delay_s += more,
+        FaultKind::JitterS(more) => direction.jitter_s += more,
         FaultKind::QueuePackets(more) => add(&mut direction.queue.options, "limit_packets", more, 20),
         _ => {}
     }

@@ -10,6 +10,7 @@ pub mod errors;
 mod far_end;
 mod fault;
 pub mod framing;
+mod jitter;
 mod mahimahi;
 mod point_to_point;
 mod profiles;

@@ -16,7 +16,6 @@ use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
 use backchannel_policies::Context;
 
 use crate::far_end::FarEnd;
-use crate::point_to_point::delay;
 
 pub(crate) static ENTRY: Entry = Entry {
     kind: "link",
@@ -178,7 +177,7 @@ impl Direction {
         Ok(Direction {
             trace,
             policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
-            far_end: FarEnd::new(delay(spec.delay_s)?, &spec.errors, seed, label)?,
+            far_end: FarEnd::of_direction(spec, seed, label)?,
             next: 0,
             partial: None,
             usage: Usage::default(),

@@ -157,6 +157,8 @@ fn direction((rate_bps, delay_s, limit): (u64, f64, u64)) -> DirectionSpec {
     DirectionSpec {
         rate_bps: Some(rate_bps),
         delay_s,
+        jitter_s: 0.0,
+        keep_order: false,
         queue: Named { name: "droptail".into(), options: [("limit_packets".to_owned(), json!(limit))].into() },
         errors: Vec::new(),
         options: Default::default(),

@@ -36,6 +36,7 @@ use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
 use backchannel_policies::Context;
 
 use crate::far_end::FarEnd;
+use crate::jitter;
 use crate::point_to_point::{check_rate, delay};
 use radio::{Mode, Neighbour, OutputQueue, Radio, Step};
 
@@ -177,6 +178,7 @@ impl Ricochet {
             if !direction.schedule.is_empty() {
                 return Err(format!("{name}: a ricochet link has no changes over time"));
             }
+            jitter::refuse("ricochet", direction).map_err(|why| format!("{name}: {why}"))?;
             if let Some(option) = direction.options.keys().next() {
                 return Err(format!("{name}: a ricochet link has no option '{option}'"));
             }

@@ -171,7 +171,7 @@ impl Transmitter {
         let is_compressed = packet.is_pure_ack() && is_ipv4(&packet);
         let is_uncompressed = matches!(self.compression, Compression::AckSizes) && !is_compressed;
         let free = if self.free_options && !is_uncompressed { packet.tcp_options().len() as u64 } else { 0 };
-        ((bytes + self.extra_bytes - free) * self.bits_per_byte, Flying { packet, compressed })
+        ((bytes + self.extra_bytes - free) * self.bits_per_byte, Flying::new(packet, compressed))
     }
 
     /// Header counts of both ends; `None` without a compressor.
@@ -224,7 +224,7 @@ impl Receiver {
 
     /// The packet of a frame, possibly with a wrong header. `Err` with the packet as sent if it is tossed.
     pub(crate) fn receive(&mut self, flying: Flying) -> Result<Packet, Packet> {
-        let Flying { packet, compressed } = flying;
+        let Flying { packet, compressed, .. } = flying;
         let (Some(decompressor), Some(compressed)) = (&mut self.decompressor, compressed) else { return Ok(packet) };
         match decompressor.decompress_with_zeros(compressed.kind, &compressed.bytes, packet.zeros()) {
             Ok(bytes) if bytes == packet.bytes() => Ok(packet),

@@ -19,7 +19,7 @@ use backchannel_policies::Context;
 use std::time::Duration;
 
 use crate::far_end::FarEnd;
-use crate::point_to_point::{check_rate, delay};
+use crate::point_to_point::check_rate;
 
 pub(crate) static ENTRY: Entry = Entry {
     kind: "link",
@@ -88,7 +88,7 @@ impl Station {
         let context = Context { seed, label: label.to_owned(), rate_bps: rate, opposite_rate_bps: rate };
         Ok(Station {
             policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
-            far_end: FarEnd::new(delay(spec.delay_s)?, &spec.errors, seed, label)?,
+            far_end: FarEnd::of_direction(spec, seed, label)?,
             usage: Usage::default(),
         })
     }

@@ -14,7 +14,7 @@ use backchannel_core::time::{service_time_ns, Time};
 use backchannel_core::traits::{Delivery, Policy, Port, Usage};
 use backchannel_policies::Context;
 
-use super::{check_rate, delay, Build};
+use super::{check_rate, Build};
 use crate::device::{Device, Taken};
 use crate::far_end::{FarEnd, Flying};
 use crate::serial::{self, Transmitter, DIRECTION};
@@ -85,7 +85,7 @@ impl<P: Policy> Line<P> {
                 ));
             }
         }
-        let mut far_end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, context.seed, &context.label)?;
+        let mut far_end = FarEnd::of_direction(spec, context.seed, &context.label)?;
         let (transmitter, receiver) = serial::ends(&checked, framing)?;
         let device =
             checked.count("device_buffer_bytes").filter(|bytes| *bytes > 0).map(|bytes| Box::new(Device::new(bytes)));
@@ -96,7 +96,6 @@ impl<P: Policy> Line<P> {
         // Invalid changes are rejected now, not in the middle of the run.
         for change in &spec.schedule {
             check_rate(change.rate_bps)?;
-            change.delay_s.map(delay).transpose()?;
             change.errors.as_deref().map(|errors| far_end.error_models(errors)).transpose()?;
             change.queue.as_ref().map(|queue| build(queue, &context)).transpose()?;
         }
@@ -274,7 +273,7 @@ impl<P: Policy> Line<P> {
     #[inline(always)]
     fn put(&mut self, packet: Packet, idle: bool) -> (u64, Flying) {
         match &mut self.transmitter {
-            None => ((u64::from(packet.len()) + self.framing) * 8, Flying { packet, compressed: None }),
+            None => ((u64::from(packet.len()) + self.framing) * 8, Flying::new(packet, None)),
             Some(transmitter) => transmitter.put(packet, idle),
         }
     }
@@ -339,7 +338,6 @@ impl<P: Policy> Line<P> {
     /// Adds a change at `now` to the schedule, behind those that are due.
     pub(super) fn change_at(&mut self, now: Time, change: &Change) -> Result<(), String> {
         check_rate(change.rate_bps)?;
-        change.delay_s.map(delay).transpose()?;
         change.errors.as_deref().map(|errors| self.far_end.error_models(errors)).transpose()?;
         change.queue.as_ref().map(|queue| (self.build)(queue, &self.context)).transpose()?;
         if change.rate_bps.is_some() && self.rate_bps.is_none() {
@@ -348,6 +346,10 @@ impl<P: Policy> Line<P> {
         let at_s = now.seconds();
         let place = self.schedule.iter().take_while(|due| due.at_s <= at_s).count();
         self.schedule.insert(place, Change { at_s, ..change.clone() });
+        if let Err(why) = self.far_end.check_schedule(&self.schedule) {
+            self.schedule.remove(place);
+            return Err(why);
+        }
         self.change_at = next_change(self.schedule.make_contiguous());
         self.update_times();
         Ok(())
@@ -382,9 +384,10 @@ impl<P: Policy> Line<P> {
             self.last_service = (0, 0);
             self.changed = true;
         }
-        if let Some(delay_s) = change.delay_s {
+        if change.delay_s.is_some() || change.jitter_s.is_some() {
             let sending_until = (!self.is_idle()).then_some(self.sending_until);
-            self.far_end.set_delay(Duration::from_secs_f64(delay_s), sending_until);
+            let [delay, jitter] = [change.delay_s, change.jitter_s].map(|s| s.map(Duration::from_secs_f64));
+            self.far_end.set_delay(delay, jitter, sending_until);
         }
         if let Some(errors) = change.errors {
             self.far_end

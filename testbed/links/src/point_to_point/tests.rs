@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use super::*;
@@ -8,6 +9,7 @@ use backchannel_core::traits::{Backlog, Headers};
 use proptest::prelude::*;
 use serde_json::json;
 
+mod jitter;
 mod serial;
 
 fn spec(forward: serde_json::Value) -> LinkSpec {
