@@ -1,6 +1,6 @@
 """The kernels that run in virtual time: built once from Debian's source packages, kept in the user's cache.
 
-A kernel is identified by Linux's version, its configuration and the seeded entropy that is loaded into it. Debian's
+A kernel is identified by Linux's version, its configuration and the library that is loaded into it. Debian's
 version of the source and the digest of what was built are in its `release`.
 """
 
@@ -20,7 +20,9 @@ from testbed import build_cache
 from testbed.errors import TestbedError, Unavailable
 
 HERE = Path(__file__).parent
-CONFIG, ENTROPY = HERE / "kernel.config", HERE / "seeded.c"
+CONFIG = HERE / "kernel.config"
+#: Sources of the library that is loaded into it: entropy from a seed, and processors with wider registers.
+PRELOADED = (HERE / "seeded.c", HERE / "wide_registers.c")
 #: Versions that are known to boot, the default first.
 VERSIONS = ("6.12", "6.1")
 #: What a version needs beside the common configuration.
@@ -61,13 +63,13 @@ class Kernel:
         return self.folder / "linux"
 
     @property
-    def entropy(self) -> Path:
-        """What is preloaded into it."""
-        return self.folder / "seeded.so"
+    def preloaded(self) -> Path:
+        """The library that is loaded into it."""
+        return self.folder / "preloaded.so"
 
     @property
     def release(self) -> str:
-        """Debian's version of the source package, and the digest of binary and entropy."""
+        """Debian's version of the source package, and the digest of binary and library."""
         return (self.folder / "release").read_text().strip()
 
 
@@ -77,8 +79,8 @@ def built() -> list[Kernel]:
 
 
 def name(version: str) -> str:
-    """What identifies a kernel on every machine: its version, and the digest of its configuration and entropy."""
-    return f"linux-{version}-{_digest(version, MORE_CONFIG.get(version, ()), CONFIG, ENTROPY)}"
+    """What identifies a kernel on every machine: its version, and the digest of its configuration and library."""
+    return f"linux-{version}-{_digest(version, MORE_CONFIG.get(version, ()), CONFIG, *PRELOADED)}"
 
 
 @cache
@@ -169,8 +171,9 @@ def _build(version: str, folder: Path, log: Path, say: Say) -> None:
     _make(tree, log, say)
     shutil.copy2(tree / "linux", made / "linux")
     build_cache.logged(["strip", str(made / "linux")], log, cwd=folder)
-    build_cache.logged(["gcc", "-O2", "-shared", "-fPIC", "-o", str(made / "seeded.so"), str(ENTROPY)], log, cwd=folder)
-    digest = hashlib.sha256((made / "linux").read_bytes() + (made / "seeded.so").read_bytes()).hexdigest()
+    preloaded = made / "preloaded.so"
+    build_cache.logged(["gcc", "-O2", "-shared", "-fPIC", "-o", str(preloaded), *map(str, PRELOADED)], log, cwd=folder)
+    digest = hashlib.sha256((made / "linux").read_bytes() + preloaded.read_bytes()).hexdigest()
     debian = package.name.split("_")[1]
     (made / "release").write_text(f"{debian} sha256:{digest}\n")
 

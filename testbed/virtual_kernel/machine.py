@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +29,10 @@ BOOT_NS = 946_684_800_000_000_000
 MEMORY_MIB = 1024
 #: A machine that reports nothing for this long, in s of real time, hangs.
 SILENT_S = 300.0
+#: Of what the kernel says, the lines that are kept, and what marks a line as one about trouble. "Failed to initialize"
+#: is said of consoles that a run does not need.
+KERNEL_LINES = 500
+TROUBLE = re.compile(r"panic|Oops|BUG|userspace - ")
 #: Where machines have their memory.
 SHARED_MEMORY = Path("/dev/shm")
 #: What a test may tell the programs inside: a fault to inject.
@@ -107,7 +113,7 @@ class VirtualMachine:
         ]  # fmt: skip
         host = {
             "PATH": os.environ.get("PATH", os.defpath),
-            "LD_PRELOAD": str(self._kernel.entropy),
+            "LD_PRELOAD": str(self._kernel.preloaded),
             "BACKCHANNEL_KERNEL_SEED": str(seed),
             "TMPDIR": str(memory),
             "HOME": str(scratch),
@@ -119,11 +125,13 @@ class VirtualMachine:
             )  # fmt: skip
         if self._killed:  # while the process started
             self._process.kill()
-        self._watch(self._process, on_progress)
+        with log.open("a") as said:
+            said.writelines(self._watch(self._process, on_progress))
 
-    def _watch(self, process: subprocess.Popen[str], on_progress: Callable[[Progress], None]) -> None:
-        """Until the machine has ended."""
+    def _watch(self, process: subprocess.Popen[str], on_progress: Callable[[Progress], None]) -> Iterable[str]:
+        """Until the machine has ended. Returns the last lines that the kernel itself said."""
         assert process.stdout is not None
+        said: deque[str] = deque(maxlen=KERNEL_LINES)
         timer = threading.Timer(SILENT_S, process.kill)
         timer.start()
         try:
@@ -134,20 +142,16 @@ class VirtualMachine:
                 try:
                     on_progress(Progress.from_json(json.loads(line)))
                 except (ValueError, KeyError, TypeError):
-                    continue  # The kernel's own words.
+                    said.append(line)
         finally:
             timer.cancel()
             process.wait()
+        return said
 
     def _report(self, folder: Path, log: Path) -> Report:
         path = folder / "report.json"
         if not path.exists():
-            # The guest's log first, if its program failed; the kernel's, if the machine did.
-            logs = [file for file in (folder / "guest.log", log) if file.exists()]
-            lines = [
-                line for file in logs for line in file.read_text(errors="replace").splitlines()[-1:] if line.strip()
-            ]
-            raise TestbedError(f"the virtual kernel ended before its run: {lines[0] if lines else 'it said nothing'}")
+            raise TestbedError(f"the virtual kernel ended before its run: {_reason(folder / 'guest.log', log)}")
         answer = json.loads(path.read_text())
         if "error" in answer:
             raise TestbedError(str(answer["error"]))
@@ -159,6 +163,17 @@ class VirtualMachine:
         for part in (*folder.iterdir(), log):
             if part.name not in ("scenario.json", "report.json") and not (out / part.name).exists():
                 shutil.move(part, out / part.name)
+
+
+def _reason(guest: Path, kernel: Path) -> str:
+    """What the guest's program said last, or else where the kernel's trouble began."""
+    told, said = ([line.strip() for line in _lines(log) if line.strip()] for log in (guest, kernel))
+    trouble = [line for line in said if TROUBLE.search(line)]
+    return next(iter([*told[-1:], *trouble, *said[-1:]]), "it said nothing")
+
+
+def _lines(log: Path) -> list[str]:
+    return log.read_text(errors="replace").splitlines() if log.exists() else []
 
 
 @contextmanager

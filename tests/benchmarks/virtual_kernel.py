@@ -94,13 +94,17 @@ def simulated_s(made: Scenario) -> float:
 
 
 def counting(kernel: kernels.Kernel, folder: Path) -> tuple[kernels.Kernel, Path]:
-    """The kernel with guest_calls.c beside its entropy, and the file of the counts."""
+    """The kernel with guest_calls.c in the library that is loaded into it, and the file of the counts."""
     counts = folder / "counts"
     counts.write_bytes(bytes(8 * PLACES))
     shutil.copy2(kernel.binary, folder / "linux")
+    # One function calls the other in one library, because the order of several is the loader's.
+    under, shared = folder / "under.o", ["gcc", "-O2", "-fPIC"]
+    seeded, registers = kernels.PRELOADED
+    subprocess.run([*shared, "-Dptrace=ptrace_under", "-c", "-o", str(under), str(registers)], check=True)
     subprocess.run(
-        ["gcc", "-O2", "-shared", "-fPIC", f'-DCOUNTS="{counts}"', "-o", str(folder / "seeded.so"),
-         str(kernels.ENTROPY), str(HERE / "guest_calls.c")],
+        [*shared, "-shared", f'-DCOUNTS="{counts}"', "-o", str(folder / "preloaded.so"), str(seeded), str(under),
+         str(HERE / "guest_calls.c")],
         check=True,
     )  # fmt: skip
     return replace(kernel, folder=folder), counts

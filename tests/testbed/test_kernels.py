@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from testbed import build_cache
 from testbed.errors import TestbedError, Unavailable
+from testbed.scenario import Scenario
 from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel.machine import VirtualMachine
+from tests.conftest import two_hosts
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +38,39 @@ def test_a_kernels_name_follows_its_configuration(tmp_path: Path, monkeypatch: p
     other.write_text(kernels.CONFIG.read_text().replace("CONFIG_NET_SCH_CAKE=y", "# CONFIG_NET_SCH_CAKE is not set"))
     monkeypatch.setattr(kernels, "CONFIG", other)
     assert kernels.name("6.12") != before
+
+
+def test_a_kernels_name_follows_the_library_that_is_loaded_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = kernels.name("6.12")
+    first, second = kernels.PRELOADED
+    other = tmp_path / second.name
+    other.write_text(second.read_text() + "\n")
+    monkeypatch.setattr(kernels, "PRELOADED", (first, other))
+    assert kernels.name("6.12") != before
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (["Failed to initialize management console", "userspace - ptrace set fp regs failed, errno = 14",
+          "Kernel panic - not syncing: Attempted to kill init!", "[<60104d70>] ? 0x60104d70"],
+         "userspace - ptrace set fp regs failed, errno = 14"),
+        (["no memory for this"], "no memory for this"),
+        ([], "it said nothing"),
+    ],
+)  # fmt: skip
+def test_why_a_machine_did_not_boot_is_told_and_kept(said: list[str], reason: str, tmp_path: Path) -> None:
+    kernel = kernels.Kernel("6.12", tmp_path / "kernel")
+    kernel.folder.mkdir()
+    kernel.binary.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in said) + "exit 134\n")
+    kernel.binary.chmod(0o755)
+    build_cache.logged(["gcc", "-shared", "-fPIC", "-o", str(kernel.preloaded), *map(str, kernels.PRELOADED)],
+                       tmp_path / "log")  # fmt: skip
+    with pytest.raises(TestbedError, match=f"^the virtual kernel ended before its run: {re.escape(reason)}$"):
+        VirtualMachine(kernel).run(Scenario.model_validate(two_hosts()), tmp_path / "out", lambda progress: None)
+    assert (tmp_path / "out" / "kernel.log").read_text().splitlines() == said
 
 
 def test_what_one_version_needs_is_in_its_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
