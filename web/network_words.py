@@ -33,6 +33,8 @@ def _direction(direction: DirectionSpec, arrow: str) -> list[str]:
         lines.append(options["header_compression"])
     if options.get("device_buffer_bytes"):
         lines.append(f"device holds {format_quantity(options['device_buffer_bytes'], 'bytes')}")
+    if options.get("clock_tick_s"):
+        lines.append(f"sends every {format_quantity(options['clock_tick_s'], 'time')}")
     return lines
 
 

@@ -163,6 +163,7 @@ def _of_campaign(campaign: Campaign, network: Built, refusals: _Refusals) -> Ite
     yield from _of_commands(campaign)
     yield from _of_capture(campaign, links)
     yield from _of_variation(campaign)
+    yield from _of_clocks(campaign, links)
     yield from _of_measures(campaign)
 
 
@@ -182,6 +183,16 @@ def _of_variation(campaign: Campaign) -> Iterator[Finding]:
             when = "after the run has ended" if flow.stop is None else "after it has stopped"
             yield ("variation", "start"), f"flow {flow.name} may start {when}"
             return
+
+
+def _of_clocks(campaign: Campaign, links: Links) -> Iterator[Finding]:
+    if campaign.backend == SIM:
+        return
+    for link in links:
+        for way, direction in link.directions():
+            if "clock_tick_s" in (direction.options or {}):
+                message = f"link '{link.name}' {way}: 'clock_tick' is for the backend sim; real packets have none of it"
+                yield ("network",), f"{message}, so leave it out there (null under 'backends')"
 
 
 def _of_graph(nodes: Nodes, links: Links) -> Iterator[Finding]:

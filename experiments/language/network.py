@@ -77,6 +77,9 @@ class Direction(Model):
         default=False, description="TCP options take no transmission time, as in the simulator of the papers"
     )
     device_buffer: Bytes | None = Field(default=None, description="size of a modem's transmit buffer behind the queue")
+    clock_tick: Seconds | None = Field(
+        default=None, description="time between interrupts of a host that emulates the line; sends at these only"
+    )
     #: Content of the file of delivery opportunities. For mahimahi links.
     trace: Annotated[str | None, BeforeValidator(_file)] = None
 
@@ -103,6 +106,8 @@ class Direction(Model):
         options = {name: value for name, default_ in _serial_defaults() if (value := getattr(self, name)) != default_}
         if self.device_buffer is not None:
             options["device_buffer_bytes"] = self.device_buffer
+        if self.clock_tick:
+            options["clock_tick_s"] = self.clock_tick
         if self.trace is not None:
             options["trace"] = self.trace
         return scenario.DirectionSpec.make(

@@ -155,6 +155,18 @@ def test_validation_asks_the_node_and_says_why(change: tuple[str, str], sentence
     assert sentence in refusal(text, tmp_path)
 
 
+def test_a_line_with_a_clock_sends_at_ticks_and_real_packets_have_none(tmp_path: Path) -> None:
+    clock = LINE.replace("delay: 10 ms", "delay: 10 ms, clock_tick: 10 ms")
+    clock = clock.replace("1 Mbit/s", "800 kbit/s")
+    # A packet of 1500 bytes takes 15 ms, two ticks: three quarters of the rate.
+    with_clock, without = throughputs(clock, tmp_path), throughputs(clock.replace(", clock_tick: 10 ms", ""), tmp_path)
+    assert with_clock[0] == pytest.approx(without[0] * 0.75, rel=0.01)
+    real = clock.replace("backend: sim", "backend: emulated").replace("stack: reno-ns", "stack: cubic")
+    assert "link 'line' forward: 'clock_tick' is for the backend sim" in refusal(real, tmp_path)
+    device = clock.replace("clock_tick: 10 ms", "clock_tick: 10 ms, device_buffer: 1 KiB")
+    assert "device_buffer_bytes of a modem: not both" in refusal(device, tmp_path)
+
+
 def _write(text: str, tmp_path: Path) -> Path:
     file = tmp_path / "good.yaml"
     file.write_text(text)

@@ -9,7 +9,7 @@ use backchannel_core::service::LinkService;
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
-use backchannel_links::{build_with_fault, Fault};
+use backchannel_links::{build_with_fault, simulated_only, Fault};
 
 use crate::interface::Interface;
 use crate::os::clock::monotonic_ns;
@@ -42,8 +42,11 @@ pub(crate) struct EmulatedLink {
 /// Builds the link.
 ///
 /// # Errors
-/// The specification is invalid.
-fn service(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Result<LinkService, String> {
+/// The specification is invalid, or of a link that only simulations have.
+pub(crate) fn service(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Result<LinkService, String> {
+    if let Some(why) = simulated_only(spec) {
+        return Err(why);
+    }
     let link = build_with_fault(spec, seed, fault)?;
     // The rate error is measured against one rate, so a schedule leaves none to measure against.
     let rates_bps = if spec.has_schedule() { [None; 2] } else { spec.rates_bps() };

@@ -6,6 +6,7 @@ use backchannel_core::report::DirectionStatus;
 use backchannel_core::scenario::{Change, LinkSpec};
 use serde::{Deserialize, Serialize};
 
+use crate::emulated_link::service;
 use crate::server::EmulationReport;
 
 /// A request.
@@ -58,7 +59,7 @@ pub(crate) enum Direction {
 pub fn check_request(line: &[u8]) -> Result<(), String> {
     match read_request(line)? {
         Request::AddLink { spec, seed, .. } | Request::Configure { spec, seed, .. } => {
-            backchannel_links::build(&spec, seed).map(drop)
+            service(&spec, seed, None).map(drop)
         }
         Request::RemoveLink { .. }
         | Request::Start(_)

@@ -12,7 +12,7 @@ use backchannel_links::Fault;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::emulated_link::EmulatedLink;
+use crate::emulated_link::{service, EmulatedLink};
 use crate::interface::Interface;
 use crate::os::clock::{monotonic_ns, Timer};
 use crate::os::link_layer::LinkLayer;
@@ -262,7 +262,7 @@ impl Server {
             ));
         }
         // Reject the link before any interface exists.
-        backchannel_links::build(&spec, seed)?;
+        service(&spec, seed, None)?;
         let interfaces = ends.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         if let Some(why) = mixed(name, &interfaces) {
             return Err(why);

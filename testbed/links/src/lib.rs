@@ -5,6 +5,7 @@
 //! and one line in [`errors::MODELS`]. docs/links.md describes each.
 
 mod any_link;
+mod clock;
 mod device;
 pub mod errors;
 mod far_end;
@@ -28,6 +29,7 @@ pub use any_link::AnyLink;
 pub use fault::{build_with_fault, Fault, FaultKind};
 pub use point_to_point::PointToPoint;
 pub use profiles::{profiles, Profile};
+pub use serial::simulated_only;
 use with_middlebox::WithMiddlebox;
 
 type Build = fn(&CheckedOptions<'_>, &LinkSpec, u64) -> Result<Box<dyn Link>, String>;

@@ -6,11 +6,15 @@
 
 use backchannel_core::packet::{Packet, TcpFlags};
 use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::scenario::LinkSpec;
 use backchannel_core::traits::Headers;
 
 use crate::far_end::Flying;
 use crate::framing::{ppp, Framing};
 use crate::rfc1144::{Compressed, Compressor, Decompressor, Kind, MOST_SLOTS};
+
+/// Name of the option for the clock of a host that emulates the line.
+pub(crate) const CLOCK_TICK: &str = "clock_tick_s";
 
 /// Options of one direction.
 pub(crate) static DIRECTION: Entry = Entry {
@@ -72,8 +76,23 @@ pub(crate) static DIRECTION: Entry = Entry {
              Courier V.34 has 3.25 KiB (asym 8)",
         )
         .range(0.0, 1e9),
+        Param::new(
+            CLOCK_TICK,
+            Unit::Time,
+            Preset::Number(0.0),
+            "time between two interrupts of the clock of a host that emulates the line, 0 for a clock of any resolution:              transmissions and delays are whole numbers of ticks, 10 ms under BSDI (asym 8.1); in simulation",
+        )
+        .range(0.0, 1.0),
     ],
 };
+
+/// What a line cannot do on real packets; `None` if it can do all.
+///
+/// The audit of captures knows lines that send at their rate.
+pub fn simulated_only(spec: &LinkSpec) -> Option<String> {
+    let has_clock = [&spec.forward, &spec.reverse].iter().any(|way| way.options.contains_key(CLOCK_TICK));
+    has_clock.then(|| format!("link '{}': {CLOCK_TICK} is for simulation only", spec.name))
+}
 
 /// Bytes saved per TCP header by the papers' sizes (asym 4.2.1): 40 become 6.
 const CSLIP_SAVES: u64 = 34;

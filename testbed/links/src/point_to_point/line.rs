@@ -14,10 +14,11 @@ use backchannel_core::time::{service_time_ns, Time};
 use backchannel_core::traits::{Delivery, Policy, Port, Usage};
 use backchannel_policies::Context;
 
-use super::{check_rate, Build};
+use super::{check_rate, delay, Build};
+use crate::clock::Clock;
 use crate::device::{Device, Taken};
 use crate::far_end::{FarEnd, Flying};
-use crate::serial::{self, Transmitter, DIRECTION};
+use crate::serial::{self, Transmitter, CLOCK_TICK, DIRECTION};
 
 /// What [`Line::advance`] has done.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub(super) struct Line<P> {
     replaced: u32,
     /// The modem's buffer behind the policy, if any.
     device: Option<Box<Device>>,
+    /// Of a host that emulates the line; `None`: one of any resolution.
+    clock: Option<Clock>,
     schedule: VecDeque<Change>,
     /// When the schedule's next change is due.
     change_at: Time,
@@ -92,6 +95,11 @@ impl<P: Policy> Line<P> {
         if device.is_some() && spec.rate_bps.is_none() {
             return Err("device_buffer_bytes needs a line with a rate".into());
         }
+        let clock = checked.number(CLOCK_TICK).and_then(Clock::new);
+        if let Some(clock) = clock {
+            check_clock(spec, device.is_some())?;
+            far_end.set_delay(Some(rounded(clock, delay(spec.delay_s)?)), None, None);
+        }
         far_end.set_receiver(receiver);
         // Invalid changes are rejected now, not in the middle of the run.
         for change in &spec.schedule {
@@ -108,6 +116,7 @@ impl<P: Policy> Line<P> {
             context,
             replaced: 0,
             device,
+            clock,
             schedule: spec.schedule.iter().cloned().collect(),
             change_at: next_change(&spec.schedule),
             changed: false,
@@ -313,8 +322,11 @@ impl<P: Policy> Line<P> {
     #[inline(always)]
     fn send(&mut self, now: Time, time_ns: u64, bits: u64, flying: Flying) {
         self.usage.line_bits += bits;
-        self.busy_ns += time_ns;
-        self.sending_until = Time(now.nanos().saturating_add(time_ns));
+        self.sending_until = match self.clock {
+            None => Time(now.nanos().saturating_add(time_ns)),
+            Some(clock) => clock.expiry(now, time_ns),
+        };
+        self.busy_ns += self.sending_until.nanos() - now.nanos();
         self.sending_bytes = flying.packet.len();
         self.far_end.fly_compressed(self.sending_until, flying);
     }
@@ -387,6 +399,7 @@ impl<P: Policy> Line<P> {
         if change.delay_s.is_some() || change.jitter_s.is_some() {
             let sending_until = (!self.is_idle()).then_some(self.sending_until);
             let [delay, jitter] = [change.delay_s, change.jitter_s].map(|s| s.map(Duration::from_secs_f64));
+            let delay = delay.map(|delay| self.clock.map_or(delay, |clock| rounded(clock, delay)));
             self.far_end.set_delay(delay, jitter, sending_until);
         }
         if let Some(errors) = change.errors {
@@ -398,6 +411,23 @@ impl<P: Policy> Line<P> {
             self.replace_policy(now, &queue, events);
         }
     }
+}
+
+/// Refuses what a host's emulation of a line does not have.
+fn check_clock(spec: &DirectionSpec, has_device: bool) -> Result<(), String> {
+    let has_jitter = spec.jitter_s > 0.0 || spec.schedule.iter().any(|change| change.jitter_s.is_some());
+    match () {
+        () if spec.rate_bps.is_none() => Err("clock_tick_s needs a line with a rate".into()),
+        () if has_device => {
+            Err("clock_tick_s is of a line that a host emulates, and device_buffer_bytes of a modem: not both".into())
+        }
+        () if has_jitter => Err("a line with a clock_tick_s has no jitter of its own".into()),
+        () => Ok(()),
+    }
+}
+
+fn rounded(clock: Clock, delay: Duration) -> Duration {
+    Duration::from_nanos(clock.rounded_ns(delay.as_nanos() as u64))
 }
 
 fn next_change(schedule: &[Change]) -> Time {

@@ -330,3 +330,53 @@ proptest! {
         }
     }
 }
+
+/// A line of 28 kbit/s and 76 ms that a host with a clock of 10 ms emulates.
+fn ticking(more: serde_json::Value) -> LinkSpec {
+    let mut forward = json!({
+        "rate_bps": 28_000, "delay_s": 0.076, "queue": {"name": "droptail"}, "options": {"clock_tick_s": 0.01},
+    });
+    forward.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    spec(forward)
+}
+
+/// asym 8.1: both timers of the emulation expire at interrupts.
+#[test]
+fn a_line_with_a_clock_sends_and_delivers_at_interrupts() {
+    let mut link = crate::build(&ticking(json!({})), 1).unwrap();
+    let mut events = Events::default();
+    // Alone: 11.4 ms are one tick, counted from the interrupt at 20 ms.
+    link.submit(Time(23_000_000), 0, ack(1), &mut events);
+    // 1000 bytes take 285.7 ms, 29 ticks; then acks of one tick each.
+    link.submit(Time(100_000_000), 0, data(2, 960), &mut events);
+    for id in 3..6 {
+        link.submit(Time(100_000_000), 0, ack(id), &mut events);
+    }
+    let at_ms: Vec<_> = drain(&mut *link, &mut events).iter().map(|(_, ns, _)| *ns as f64 / 1e6).collect();
+    // The delay of 76 ms is eight ticks.
+    assert_eq!(at_ms, [110.0, 470.0, 480.0, 490.0, 500.0]);
+    assert_eq!(link.usage(0).busy.as_millis(), 7 + 290 + 30);
+}
+
+#[test]
+fn a_change_of_the_delay_of_a_line_with_a_clock_is_whole_ticks_too() {
+    let mut link = crate::build(&ticking(json!({"schedule": [{"at_s": 1.0, "delay_s": 0.034}]})), 1).unwrap();
+    let mut events = Events::default();
+    link.submit(Time::from_seconds(2.0), 0, ack(1), &mut events);
+    assert_eq!(drain(&mut *link, &mut events)[0].1, 2_040_000_000);
+}
+
+#[test]
+fn what_a_line_with_a_clock_does_not_have_is_refused() {
+    let refused = |more| crate::build(&ticking(more), 1).err().expect("refused");
+    assert!(refused(json!({"rate_bps": null})).contains("clock_tick_s needs a line with a rate"));
+    assert!(refused(json!({"jitter_s": 0.01})).contains("has no jitter"));
+    assert!(refused(json!({"schedule": [{"at_s": 1.0, "jitter_s": 0.01}]})).contains("has no jitter"));
+    let both = json!({"options": {"clock_tick_s": 0.01, "device_buffer_bytes": 3328}});
+    assert!(refused(both).contains("device_buffer_bytes of a modem: not both"));
+    assert_eq!(
+        crate::simulated_only(&ticking(json!({}))).as_deref(),
+        Some("link 'line': clock_tick_s is for simulation only")
+    );
+    assert_eq!(crate::simulated_only(&spec(json!({"queue": {"name": "droptail"}}))), None);
+}
