@@ -45,8 +45,8 @@ class Study(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     campaign: str
-    #: Axis of the rows.
-    rows: str = "policy"
+    #: Axes of the rows.
+    rows: tuple[str, ...] = ("policy",)
     #: Axis whose labels divide the columns; empty: there is one column for each measure.
     columns: str = ""
     #: Measure to its title.
@@ -56,6 +56,8 @@ class Study(BaseModel):
     unit: str = "Mbit/s"
     #: Rows with which all others are compared.
     baselines: tuple[str, ...] = ("droptail", "fq-drr")
+    #: Column with which all others are compared in each row; empty: none.
+    column_baseline: str = ""
     #: (measure, column) that means nothing.
     left_out: tuple[tuple[str, str], ...] = ()
     #: Perturbations of the links; 0 where the kernel's own queues have no option to perturb.
@@ -70,7 +72,7 @@ STUDIES = (
     # Alone there is no upload but a connection of one kilobyte.
     Study(
         campaign="ack-rates",
-        rows="acks",
+        rows=("acks",),
         columns="load",
         baselines=("delayed (2)",),
         left_out=(("upload", "downloads alone"),),
@@ -78,12 +80,32 @@ STUDIES = (
     Study(campaign="lte-like-link"),
     Study(
         campaign="ack-filters",
-        rows="filter",
+        rows=("filter",),
         scale=1e-3,
         unit="kbit/s",
         baselines=("CAKE", "CAKE, filter"),
         perturbations=0,
     ),  # fmt: skip
+    Study(campaign="shapers", rows=("shaper",), baselines=("emulator",), perturbations=0),
+    Study(
+        campaign="kernels",
+        rows=("stack", "policy"),
+        columns="kernel",
+        scale=1e-3,
+        unit="kbit/s",
+        baselines=(),
+        column_baseline="6.12",
+        perturbations=0,
+    ),
+    Study(
+        campaign="ten-gigabit",
+        rows=("return",),
+        measures={"download": "download"},
+        scale=1e-9,
+        unit="Gbit/s",
+        baselines=("1 Gbit/s",),
+        perturbations=0,
+    ),
 )
 
 
@@ -144,7 +166,7 @@ def _values(store: Store, plan: Plan, study: Study) -> dict[tuple[str, str, str]
     """By measure, row and column the repetitions' values, in the study's unit."""
     table = results_table(store, plan.id, plan.text) if plan.id in {row.id for row in store.campaigns()} else None
     result = {
-        (measure, cell.labels[study.rows], cell.labels.get(study.columns, "")): [
+        (measure, ", ".join(cell.labels[axis] for axis in study.rows), cell.labels.get(study.columns, "")): [
             study.scale * value for value in cell.values
         ]
         for measure in study.measures
@@ -190,7 +212,28 @@ def tables(study: Study, points: Sequence[Point]) -> str:
         lines += [
             _line(row, [_difference(*next(judged)) for _ in columns]) for entry, row in compared if entry == baseline
         ]
+    if study.column_baseline:
+        lines += _beside_a_column(study, by_place, rows, columns)
     return "\n".join(lines) + "\n"
+
+
+def _beside_a_column(
+    study: Study,
+    by_place: Mapping[tuple[str, str, str], Point],
+    rows: Sequence[str],
+    columns: Sequence[tuple[str, str]],
+) -> list[str]:
+    """Differences from the baseline's column in each row; all are judged together."""
+    others = [(measure, column) for measure, column in columns if column != study.column_baseline]
+    pairs = [
+        (by_place[measure, row, study.column_baseline], by_place[measure, row, column])
+        for row in rows
+        for measure, column in others
+    ]
+    judged = iter(zip(pairs, compare_all([_sets(*pair) for pair in pairs]), strict=True))
+    heads = [f"{column}, {study.measures[measure]}" for measure, column in others]
+    lines = [_line(row, [_difference(*next(judged)) for _ in others]) for row in rows]
+    return ["", *_head(f"less {study.column_baseline}, {study.unit}", heads), *lines]
 
 
 def _head(first: str, heads: Sequence[str]) -> list[str]:
