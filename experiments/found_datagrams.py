@@ -22,6 +22,9 @@ from testbed.scenario import Flow
 #: Table of the node binary's `trace --datagrams`.
 TABLE = "datagrams.parquet"
 UDP = 17
+#: Packets that are analysed, together some 2 GB of memory. Captures of more have only their TCP analysed: a part of the
+#: packets would have other rates.
+MOST_PACKETS = 5_000_000
 #: The direction of fewer bytes is a flow if it has this share of the other's.
 LEAST_SHARE = 0.1
 #: What a packet has in common in two captures.
@@ -70,10 +73,17 @@ class Found:
         rows.write_ndjson(folder / FOLDER / f"{self.name}.jsonl")
 
 
-def read(folder: Path) -> pl.DataFrame:
-    """The packets of the captures, in order of time, with `ip`: the version of IP."""
+def read(folder: Path) -> tuple[pl.DataFrame, int]:
+    """The packets of the captures, in order of time, with `ip`: the version of IP; and the number of those left out.
+
+    All are left out if there are more than MOST_PACKETS.
+    """
+    table = pl.scan_parquet(folder / TABLE)
+    packets = int(table.select(pl.len()).collect().item())
+    left_out = packets if packets > MOST_PACKETS else 0
     version = pl.when(pl.col("src").str.contains(":", literal=True)).then(6).otherwise(4)
-    return pl.read_parquet(folder / TABLE).with_columns(ip=version).sort("time_ns", maintain_order=True)
+    kept = table.head(0) if left_out else table
+    return kept.with_columns(ip=version).sort("time_ns", maintain_order=True).collect(), left_out
 
 
 def nearest(packets: pl.DataFrame) -> dict[str, int]:

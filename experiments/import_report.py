@@ -6,6 +6,7 @@ import json
 
 from analysis.store.documents import ImportedFile
 from analysis.store.rows import RunRow
+from experiments import found_datagrams
 from experiments.importing import Imported
 from testbed import units
 
@@ -50,6 +51,11 @@ def lines(imported: Imported, run: RunRow) -> list[str]:
         texts.append(f"  and {more} more flows")
     if description.flows_left_out:
         texts.append(f"  {description.flows_left_out} smaller flows are in the tables alone")
+    if description.packets_left_out:
+        texts.append(
+            f"  {description.packets_left_out} packets of UDP and pings are left out: more than "
+            f"{found_datagrams.MOST_PACKETS} are not analysed"
+        )
     return texts
 
 

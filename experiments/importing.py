@@ -85,9 +85,9 @@ def import_captures(store: Store, request: Request) -> Imported:
         readable = {label: import_files.readable(path, label, folder) for label, path in kept.items()}
         aligned = _read(folder, {label: path for label, (path, _) in readable.items()}, request.aligned)
         summary = json.loads((folder / "summary.json").read_text())
-        packets = found_datagrams.read(folder)
+        packets, packets_left_out = found_datagrams.read(folder)
         if packets.is_empty() and not any(file["packets"] > file["not_tcp"] for file in summary["files"]):
-            raise ImportProblem(_nothing(summary, request.files))
+            raise ImportProblem(_nothing(summary, request.files, packets_left_out))
         found_flows.orient(folder)
         scenario, report, left_out = _describe(folder, summary, packets, labels, aligned)
         for path, _ in readable.values():
@@ -105,7 +105,10 @@ def import_captures(store: Store, request: Request) -> Imported:
             )
             for number, (label, path, file) in enumerate(zip(labels, request.files, summary["files"], strict=True))
         )  # fmt: skip
-        description = ImportDescription(label=request.label, note=request.note, files=files, flows_left_out=left_out)
+        description = ImportDescription(
+            label=request.label, note=request.note, files=files, flows_left_out=left_out,
+            packets_left_out=packets_left_out,
+        )  # fmt: skip
         manifest = Manifest(**dict(machine.versions()), report=report).replace(imported=description)
         documents = Documents(scenario.as_json(), manifest.as_json())
         documents.write(folder)
@@ -162,7 +165,7 @@ def _read(folder: Path, captures: dict[str, Path], aligned: bool) -> Aligned:
     return alignment_
 
 
-def _nothing(summary: dict[str, Any], files: Sequence[Path]) -> str:
+def _nothing(summary: dict[str, Any], files: Sequence[Path], left_out: int) -> str:
     packets = sum(file["packets"] for file in summary["files"])
     unknown = sorted(
         {
@@ -173,6 +176,11 @@ def _nothing(summary: dict[str, Any], files: Sequence[Path]) -> str:
         }
     )
     names = ", ".join(path.name for path in files)
+    if left_out:
+        return (
+            f"no TCP was found in {names}, and {left_out} packets of UDP and pings, where at most "
+            f"{found_datagrams.MOST_PACKETS} are analysed: cut the capture, by editcap -c"
+        )
     if unknown:
         kinds = ", ".join(map(str, unknown))
         return (

@@ -95,6 +95,8 @@ class ImportDescription(Part):
     files: tuple[ImportedFile, ...]
     #: Flows beyond those that were measured.
     flows_left_out: int
+    #: Packets of UDP and pings, if they were too many to be analysed.
+    packets_left_out: int = 0
 
 
 class SessionChange(Part):
@@ -126,6 +128,8 @@ class SessionDescription(Part):
     changes: tuple[SessionChange, ...] = ()
     #: Flows beyond those that were measured.
     flows_left_out: int = 0
+    #: Packets of UDP and pings, if they were too many to be analysed.
+    packets_left_out: int = 0
     #: Interface of the machine whose devices used the lines (`./backchannel gateway`).
     interface: str | None = None
 

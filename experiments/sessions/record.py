@@ -90,9 +90,9 @@ def keep(
     labelled = [f"{path.stem}={path}" for path in sorted((folder / "captures").glob("*.pcap"))]
     node_binary.call("trace", "--datagrams", "--out", str(folder), *labelled)
     found_flows.orient(folder)
-    report, flows, left_out = _flows(nodes, report, folder)
+    report, flows, left_out, packets_left_out = _flows(nodes, report, folder)
     scenario = Scenario.model_validate({**scenario.as_json(), "workload": [flow.as_json() for flow in flows]})
-    description = description.replace(flows_left_out=left_out)
+    description = description.replace(flows_left_out=left_out, packets_left_out=packets_left_out)
     if write_more is not None:
         write_more(scenario, description)
     measured = execution.analyse(folder, scenario, report, trace=False)
@@ -150,12 +150,13 @@ def _nodes(plan: SessionPlan, report: Report) -> Callable[[str], str | None]:
 
 def _flows(
     nodes: Callable[[str], str | None], report: Report, folder: Path
-) -> tuple[Report, list[Flow], int]:  # fmt: skip
-    """Flows between nodes, one for each listening port of either, and probes.
+) -> tuple[Report, list[Flow], int, int]:  # fmt: skip
+    """Flows between nodes, one for each listening port of either, and probes; how many flows and packets are left out.
 
     The report names the nodes of further addresses.
     """
-    connections, packets = pl.read_parquet(folder / "connections.parquet"), found_datagrams.read(folder)
+    connections = pl.read_parquet(folder / "connections.parquet")
+    packets, packets_left_out = found_datagrams.read(folder)
     addresses = {
         address
         for table, columns in ((connections, ("client", "server")), (packets, ("src", "dst")))
@@ -198,4 +199,4 @@ def _flows(
         found.write(folder, zero_ns)
     flows += [found.as_flow(zero_ns) for found in datagrams]
     left_out = max(rows.height - found_flows.MOST_FLOWS, 0) + more_left_out
-    return report.replace(interfaces=(*report.interfaces, *more)), flows, left_out
+    return report.replace(interfaces=(*report.interfaces, *more)), flows, left_out, packets_left_out

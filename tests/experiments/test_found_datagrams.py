@@ -11,9 +11,12 @@ from typing import Any
 import polars as pl
 import pytest
 
+from analysis.store import Store
 from experiments import found_datagrams
+from experiments.importing import Request, import_captures
 from testbed import node_binary
-from testbed.addressing import as_json, make_plan
+from testbed.addressing import as_json
+from tests.addresses import planned
 from tests.conftest import two_hosts
 from tests.experiments.test_importing import imported
 
@@ -35,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"name": "bulk", "kind": "bulk", "from": "a", "to": "b", "start_s": 1.0, "port": 5001},
     ]
     out = tmp_path_factory.mktemp("datagrams")
-    plan = as_json(make_plan(made["nodes"], made["links"]))
+    plan = as_json(planned(made))
     node_binary.call("simulate", "--out", str(out), stdin=json.dumps({"scenario": made, "nodes": plan}))
     return out
 
@@ -130,3 +133,18 @@ def test_a_packet_that_was_lost_does_not_shift_those_after_it() -> None:
     ).with_columns(checksum=pl.col("time_ns") % 10)  # fmt: skip
     (flow,), _ = found_datagrams.flows(table, {"a": [0], "b": [1]})
     assert flow.exchanges.select("sent_ns", "arrived_ns").rows() == [(0, 10), (1, None), (2, 12), (3, 13)]
+
+
+@pytest.mark.parametrize(("most", "flows"), [(2000, 4), (100, 1)])
+def test_more_packets_than_are_analysed_are_left_out_and_told(
+    most: int, flows: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(found_datagrams, "MOST_PACKETS", most)
+    store = Store.open(tmp_path / "results")
+    try:
+        request = Request(files=(folder / "captures" / "a-eth0.pcap",), label="one", note="", campaign="imports")
+        found = import_captures(store, request)
+    finally:
+        store.close()
+    left_out = found.description.packets_left_out
+    assert (len(found.flows), left_out > most) == (flows, most == 100), left_out
