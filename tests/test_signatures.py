@@ -69,6 +69,7 @@ EDGES = {
         "testbed.gateway_rules.dropping_chains",
         "testbed.gateway_rules.objection",
         "testbed.gateway_rules.uplinks",
+        "testbed.gateway_rules.without_ipv6",
         "web.tables.telemetry",
     },
     "JSON for others": {

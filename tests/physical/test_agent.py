@@ -308,7 +308,7 @@ def test_neighbours_and_routes_of_the_experiment_are_accepted() -> None:
         assert kernel.checked_line(line, ["eth7"]) == line
     given = kernel.address_lines([InterfaceAddress("eth7", "10.1.0.1/24")], give=True)
     assert given == ["address replace 10.1.0.1/24 dev eth7"]
-    with pytest.raises(ValueError, match="is not a valid netmask"):
+    with pytest.raises(ValueError, match="does not appear to be an IPv4 or IPv6 interface"):
         kernel.address_lines([InterfaceAddress("eth7", "10.1.0.1/24 dev lo")], give=True)
 
 
