@@ -88,6 +88,16 @@ STUDIES = (
     ),  # fmt: skip
     Study(campaign="shapers", rows=("shaper",), baselines=("emulator",), perturbations=0),
     Study(
+        campaign="kernels",
+        rows=("stack", "policy"),
+        columns="kernel",
+        scale=1e-3,
+        unit="kbit/s",
+        baselines=(),
+        column_baseline="6.12",
+        perturbations=0,
+    ),
+    Study(
         campaign="ten-gigabit",
         rows=("return",),
         measures={"download": "download"},
