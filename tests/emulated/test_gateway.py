@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.store import Store
 from experiments.sessions import control
 from tests.emulated.gateway_world import LAN, MACHINE, SERVER, SERVER_V6, UPLINK, World
+from tests.only_run import only_run
 from tests.waiting import wait_until
 from web.app import create_app
 
@@ -39,6 +39,24 @@ def has_ipv6(world: World) -> bool:
     return "inet6 2001:db8:c0a8:4d:" in shown and "tentative" not in shown and "default via fe80:" in shown
 
 
+def ping(world: World, server: str) -> None:
+    """The phone pings over the line."""
+    done = world.run("phone", "ping", "-c", "3", "-i", "0.3", server)
+    assert "3 received" in done.stdout, done.stdout + done.stderr
+    # The profile's delay of 5 ms, both ways.
+    assert float(done.stdout.split("rtt")[1].split("=")[1].split("/")[0]) >= 10
+
+
+def get_page(world: World, folder: Path, server: str) -> None:
+    """The phone gets a page of a server."""
+    (folder / "page").write_bytes(bytes(PAGE_BYTES))
+    bind, host = ("::", f"[{server}]") if ":" in server else ("0.0.0.0", server)
+    world.start("internet", "python3", "-m", "http.server", "8000", "--bind", bind, "--directory", str(folder))
+    got = world.run("phone", "curl", "--silent", "--max-time", "30", "--retry", "9", "--retry-connrefused",
+                    "--retry-delay", "1", f"http://{host}:8000/page")  # fmt: skip
+    assert (got.returncode, len(got.stdout)) == (0, PAGE_BYTES), got.stderr
+
+
 def restored(world: World, before: list[str]) -> None:
     """Compares the machine's state; the kernel removes interfaces of a namespace that has ended a little later."""
     try:
@@ -50,35 +68,22 @@ def restored(world: World, before: list[str]) -> None:
 def test_a_phone_reaches_the_internet_through_the_line_and_the_machine_is_as_before(
     world: World, tmp_path: Path
 ) -> None:
-    (tmp_path / "page").write_bytes(bytes(PAGE_BYTES))
     before = world.state()
     with world.gateway(*LINE) as gateway:
         gateway.open()
         assert world.lease() == SERVER
-        ping = world.run("phone", "ping", "-c", "3", "-i", "0.3", SERVER)
-        assert "3 received" in ping.stdout, ping.stdout
-        # The profile's delay of 5 ms, both ways.
-        assert float(ping.stdout.split("rtt")[1].split("=")[1].split("/")[0]) >= 10
+        ping(world, SERVER)
         name = gateway.session()
         assert control.ask(name, {"op": "status"})["links"]["line"]["forward"]["delivered_packets"] >= 3
         changed = control.ask(name, {"op": "set", "link": None, "words": ["forward.rate=2 Mbit/s"]})
         assert changed["changes"][0]["fields"] == {"rate": "2 Mbit/s"}
-        world.start("internet", "python3", "-m", "http.server", "8000", "--directory", str(tmp_path))
-        got = world.run("phone", "curl", "--silent", "--max-time", "30", "--retry", "9", "--retry-connrefused",
-                        "--retry-delay", "1", f"http://{SERVER}:8000/page")  # fmt: skip
-        assert (got.returncode, len(got.stdout)) == (0, PAGE_BYTES), got.stderr
+        get_page(world, tmp_path, SERVER)
         gateway.signal(signal.SIGTERM, "experiments")
         status, shown = gateway.wait()
     assert status == 0, shown
     restored(world, before)
-    store = Store.open(tmp_path / "results")
-    try:
-        (run_id,) = store.run_ids("")
-        run = store.run(run_id)
-    finally:
-        store.close()
-    assert run is not None
-    assert create_app(tmp_path / "results").test_client().get(f"/runs/{run_id}").status_code == 200
+    run, _ = only_run(tmp_path / "results")
+    assert create_app(tmp_path / "results").test_client().get(f"/runs/{run.id}").status_code == 200
     session = run.documents.manifest.session
     assert (session.interface, session.internet, len(session.changes)) == (LAN, True, 1)
     flows = [(flow.kind, flow.from_, flow.to) for flow in run.documents.scenario.workload]
@@ -89,31 +94,18 @@ def test_a_phone_reaches_the_internet_through_the_line_and_the_machine_is_as_bef
 
 
 def test_a_phone_gets_ipv6_by_advertisement_and_the_machine_is_as_before(world_v6: World, tmp_path: Path) -> None:
-    (tmp_path / "page").write_bytes(bytes(PAGE_BYTES))
     before = world_v6.state()
     with world_v6.gateway(*LINE) as gateway:
         gateway.open()
         assert gateway.note() == "devices get addresses of 2001:db8:c0a8:4d::/64 by router advertisement too"
         wait_until(lambda: has_ipv6(world_v6), "the phone's address of IPv6", 30)
-        ping = world_v6.run("phone", "ping", "-6", "-c", "3", "-i", "0.3", SERVER_V6)
-        assert "3 received" in ping.stdout, ping.stdout + ping.stderr
-        # The profile's delay of 5 ms, both ways.
-        assert float(ping.stdout.split("rtt")[1].split("=")[1].split("/")[0]) >= 10
-        world_v6.start("internet", "python3", "-m", "http.server", "8000", "--bind", "::", "--directory", str(tmp_path))
-        got = world_v6.run("phone", "curl", "--silent", "--max-time", "30", "--retry", "9", "--retry-connrefused",
-                           "--retry-delay", "1", f"http://[{SERVER_V6}]:8000/page")  # fmt: skip
-        assert (got.returncode, len(got.stdout)) == (0, PAGE_BYTES), got.stderr
+        ping(world_v6, SERVER_V6)
+        get_page(world_v6, tmp_path, SERVER_V6)
         gateway.signal(signal.SIGTERM, "experiments")
         status, shown = gateway.wait()
     assert status == 0, shown
     restored(world_v6, before)
-    store = Store.open(tmp_path / "results")
-    try:
-        (run_id,) = store.run_ids("")
-        run = store.run(run_id)
-    finally:
-        store.close()
-    assert run is not None
+    run, _ = only_run(tmp_path / "results")
     flows = {flow.name: (flow.from_, flow.to) for flow in run.documents.scenario.workload}
     assert flows == {"left-right:8000": ("left", "right"), "right-left:icmp6": ("right", "left")}
     audit = run.documents.manifest.report.audit["line"]["forward"]

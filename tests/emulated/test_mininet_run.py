@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.store import Store
 from testbed import node_binary
+from tests.only_run import only_run
 from web.app import create_app
 
 pytestmark = pytest.mark.emulated
@@ -34,15 +34,8 @@ def test_a_scripts_lines_are_kept_as_a_run(tmp_path: Path) -> None:
     done = script(tmp_path)
     assert done.returncode == 0, done.stderr
     assert "The script's run is" in done.stderr
-    store = Store.open(tmp_path / "kept")
-    try:
-        (run_id,) = store.run_ids("")
-        run = store.run(run_id)
-        folder = store.run_folder(run_id)
-    finally:
-        store.close()
-    assert run is not None
-    assert done.stdout.split() == [str(len(run.problems)), run_id]
+    run, folder = only_run(tmp_path / "kept")
+    assert done.stdout.split() == [str(len(run.problems)), run.id]
     scenario, report = run.documents.scenario, run.documents.manifest.report
     flows = [(flow.kind, flow.from_, flow.to) for flow in scenario.workload]
     assert flows == [("bulk", "h1", "h2"), ("probe", "h2", "h1")]
@@ -58,7 +51,7 @@ def test_a_scripts_lines_are_kept_as_a_run(tmp_path: Path) -> None:
         audit = report.audit[link.name]["forward"]
         assert audit.left_packets > PAGE_BYTES / 1500
         assert (audit.swallowed_packets, audit.invented_packets, audit.jitter_unexplained_packets) == (0, 0, 0)
-    assert create_app(tmp_path / "kept").test_client().get(f"/runs/{run_id}").status_code == 200
+    assert create_app(tmp_path / "kept").test_client().get(f"/runs/{run.id}").status_code == 200
     values = {(row.name, row.subject): row.value for row in run.metrics}
     assert 1.5e6 < values["throughput", scenario.workload[0].name] < 2e6
     # Both lines and both ways take 30 ms, and the second one up to 2 ms less or more each way.

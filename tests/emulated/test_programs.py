@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from analysis.store import Store
 from testbed import node_binary
 from tests.faults.leftovers import nothing_left
+from tests.only_run import only_run
 
 pytestmark = pytest.mark.emulated
 
@@ -52,15 +52,9 @@ def campaign(results: Path, file: Path, *overrides: str) -> subprocess.Completed
 
 def values_of(results: Path) -> tuple[dict[tuple[str, str], float], Path]:
     """The values of the only run, and its folder."""
-    store = Store.open(results)
-    try:
-        (run_id,) = store.run_ids("")
-        run = store.run(run_id)
-        assert run is not None
-        assert run.state == "valid", run.problems
-        return {(row.name, row.subject): row.value for row in run.metrics}, store.run_folder(run_id)
-    finally:
-        store.close()
+    run, folder = only_run(results)
+    assert run.state == "valid", run.problems
+    return {(row.name, row.subject): row.value for row in run.metrics}, folder
 
 
 def example(results: Path, name: str, *overrides: str) -> tuple[dict[tuple[str, str], float], Path]:

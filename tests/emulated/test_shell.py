@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from experiments.sessions.session import Session
 from testbed import node_binary
 from tests.emulated.processes import marked
 from tests.faults.leftovers import nothing_left
+from tests.only_run import only_run
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.emulated
@@ -40,17 +40,6 @@ def session(results: Path, *more: str) -> subprocess.CompletedProcess[str]:
             words(results, *LINE, *more), capture_output=True, text=True, check=False, timeout=120,
             cwd=node_binary.ROOT, env=environment_,
         )  # fmt: skip
-
-
-def run_of(results: Path) -> tuple[Any, Path]:
-    store = Store.open(results)
-    try:
-        (run_id,) = store.run_ids("")
-        run = store.run(run_id)
-        assert run is not None
-        return run, store.run_folder(run_id)
-    finally:
-        store.close()
 
 
 def test_a_command_runs_behind_the_line_and_is_kept_as_a_run(tmp_path: Path) -> None:
@@ -82,7 +71,7 @@ def test_a_command_runs_behind_the_line_and_is_kept_as_a_run(tmp_path: Path) -> 
     output, errors = control.communicate(timeout=90)
     assert control.returncode == 7, errors
     assert "3 received" in output
-    run, folder = run_of(tmp_path)
+    run, folder = only_run(tmp_path)
     session_of_run = run.documents.manifest.session
     assert session_of_run.exit_status == 7
     assert [change.fields for change in session_of_run.changes] == [
@@ -115,7 +104,7 @@ def test_a_command_that_hangs_is_ended_at_its_limit(tmp_path: Path) -> None:
     done = session(tmp_path, "--time-limit", "1", "--", "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
     assert done.returncode == 124
     assert "ran longer than 1 s" in done.stderr
-    assert run_of(tmp_path)[0].documents.manifest.session.exit_status == 124
+    assert only_run(tmp_path)[0].documents.manifest.session.exit_status == 124
 
 
 def test_a_command_that_is_killed_has_the_status_of_its_signal(tmp_path: Path) -> None:
@@ -133,7 +122,7 @@ def test_the_record_ends_at_its_limit_and_the_line_goes_on(tmp_path: Path) -> No
     done = session(tmp_path, "--record-limit", "1", "--", "sh", "-c", flood)
     assert done.returncode == 0, done.stderr
     assert "the record ended after" in done.stderr
-    run, _ = run_of(tmp_path)
+    run, _ = only_run(tmp_path)
     described = run.documents.manifest.session
     assert described.lasted_s > run.documents.scenario.duration_s + 1.5
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from analysis.store import Store
 from experiments.language import source
 from experiments.language.campaign import Plan, expand
 from experiments.language.problems import CampaignError
@@ -16,6 +15,7 @@ from testbed import node_binary
 from testbed.addressing import controller_routes, ip_batch, make_plan
 from testbed.cell import topology_key
 from tests.conftest import backchannel
+from tests.only_run import only_run
 
 PAGE = (node_binary.ROOT / "docs/campaigns.md").read_text(encoding="utf-8")
 (TEXT,) = re.findall(r"^```yaml\n(name: parallel-lines\n.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
@@ -50,14 +50,7 @@ def links_of(plan: Plan, start: str, end: str) -> list[str]:
 
 
 def throughputs(results: Path) -> dict[str, float]:
-    store = Store.open(results)
-    try:
-        (run_id,) = store.run_ids("")
-        run = store.run(run_id)
-        assert run is not None
-        return {row.subject: row.value for row in run.metrics if row.name == "throughput"}
-    finally:
-        store.close()
+    return {row.subject: row.value for row in only_run(results)[0].metrics if row.name == "throughput"}
 
 
 def test_packets_and_acks_take_the_declared_line() -> None:

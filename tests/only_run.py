@@ -1,0 +1,20 @@
+"""The run of a store that a test made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from analysis.store import Store
+from analysis.store.rows import RunRow
+
+
+def only_run(results: Path) -> tuple[RunRow, Path]:
+    """The only run of a store, and its folder."""
+    store = Store.open(results)
+    try:
+        (run_id,) = store.run_ids("")
+        run = store.run(run_id)
+        assert run is not None
+        return run, store.run_folder(run_id)
+    finally:
+        store.close()
