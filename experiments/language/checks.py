@@ -191,8 +191,8 @@ def _of_clocks(campaign: Campaign, links: Links) -> Iterator[Finding]:
     for link in links:
         for way, direction in link.directions():
             if "clock_tick_s" in (direction.options or {}):
-                message = f"link '{link.name}' {way}: 'clock_tick' is for the backend sim; real packets have none of it"
-                yield ("network",), f"{message}, so leave it out there (null under 'backends')"
+                message = f"link '{link.name}' {way}: 'clock_tick' is for the backend sim only"
+                yield ("network",), f"{message}; leave it out for real packets (null under 'backends')"
 
 
 def _of_graph(nodes: Nodes, links: Links) -> Iterator[Finding]:

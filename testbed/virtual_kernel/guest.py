@@ -11,12 +11,13 @@ from __future__ import annotations
 import ctypes
 import gc
 
-# In User-Mode Linux each page that is touched for the first time is a page fault, which costs as much as some tens of
-# microseconds of computing. The collector touches every object, and agents are forks of this process: it stays off.
-gc.disable()
-# Memory has its pages when it is mapped (MCL_FUTURE), until all modules are imported: a third of a run's page faults.
-_libc = ctypes.CDLL(None)
-_libc.mlockall(2)
+MCL_FUTURE = 2
+if __name__ == "__main__":
+    # In User-Mode Linux a page that is touched for the first time is a page fault, which costs as much as some tens of
+    # microseconds of computing. The collector touches every object, and agents are forks of this process: it stays off.
+    gc.disable()
+    # Until all modules are imported, memory has its pages when it is mapped.
+    ctypes.CDLL(None).mlockall(MCL_FUTURE)
 
 # ruff: noqa: E402
 import json
@@ -53,7 +54,7 @@ def _say(progress: Progress) -> None:
 def main() -> int:
     """Status 0 if report.json was written."""
     # Stacks of threads are mapped as a whole and hardly used.
-    _libc.munlockall()
+    ctypes.CDLL(None).munlockall()
     folder = Path(sys.argv[1])
     answer: dict[str, object]
     try:
