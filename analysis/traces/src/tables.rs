@@ -199,10 +199,8 @@ impl Tables {
 
     #[cold]
     fn add_datagram(&mut self, file: usize, time_ns: i64, frame: &Frame) -> Result<(), String> {
-        match (&mut self.datagrams, Datagram::of(frame)) {
-            (Some(table), Some(datagram)) => table.push(file as i32, time_ns, datagram),
-            _ => Ok(()),
-        }
+        let Some(table) = &mut self.datagrams else { return Ok(()) };
+        Datagram::of(frame).map_or(Ok(()), |datagram| table.push(file as i32, time_ns, datagram))
     }
 
     #[cold]

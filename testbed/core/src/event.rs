@@ -203,7 +203,7 @@ impl Events {
 
     /// Whether nothing was reported since the driver drained it.
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty() && self.senders.is_empty() && self.jitter.is_empty()
+        self.list.len() + self.senders.len() + self.jitter.len() == 0
     }
 
     /// Number of events of this kind.

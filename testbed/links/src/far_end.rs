@@ -43,11 +43,19 @@ pub(crate) struct FarEnd {
     receiver: Option<Box<Receiver>>,
 }
 
-/// A packet as it was sent and, if its header is compressed, its form on the line.
+/// A packet as it was sent.
 #[derive(Clone)]
 pub(crate) struct Flying {
     pub(crate) packet: Packet,
-    pub(crate) compressed: Option<Box<Compressed>>,
+    /// What most packets do not have, so that they take less room.
+    extra: Option<Box<Extra>>,
+}
+
+/// What compression and jitter know of a packet in flight.
+#[derive(Clone, Default)]
+struct Extra {
+    /// Its form on the line, if its header is compressed.
+    compressed: Option<Compressed>,
     /// How much longer than the declared delay it takes, in nanoseconds; `None` if the line had no jitter when it was sent.
     jitter_ns: Option<i64>,
 }
@@ -55,8 +63,19 @@ pub(crate) struct Flying {
 impl Flying {
     /// A packet that takes the declared delay.
     #[inline(always)]
-    pub(crate) fn new(packet: Packet, compressed: Option<Box<Compressed>>) -> Flying {
-        Flying { packet, compressed, jitter_ns: None }
+    pub(crate) fn new(packet: Packet, compressed: Option<Compressed>) -> Flying {
+        let extra = compressed.map(|compressed| Box::new(Extra { compressed: Some(compressed), jitter_ns: None }));
+        Flying { packet, extra }
+    }
+
+    /// The packet and, if its header is compressed, its form on the line.
+    pub(crate) fn apart(self) -> (Packet, Option<Compressed>) {
+        (self.packet, self.extra.and_then(|extra| extra.compressed))
+    }
+
+    #[inline(always)]
+    fn jitter_ns(&self) -> Option<i64> {
+        self.extra.as_ref()?.jitter_ns
     }
 }
 
@@ -186,7 +205,7 @@ impl FarEnd {
         let Some(jitter) = &mut self.jitter else { return };
         let nominal = Time(from.nanos().saturating_add(self.delay_ns));
         let arrives = jitter.arrival(nominal, self.last_arrival);
-        flying.jitter_ns = Some(arrives.nanos() as i64 - nominal.nanos() as i64);
+        flying.extra.get_or_insert_default().jitter_ns = Some(arrives.nanos() as i64 - nominal.nanos() as i64);
         self.first_arrival = self.first_arrival.min(arrives);
         self.last_arrival = self.last_arrival.max(arrives);
         let place = self.flying.partition_point(|(at, _)| *at <= arrives);
@@ -213,7 +232,7 @@ impl FarEnd {
             if !self.replacements.is_empty() {
                 self.replace_errors(at);
             }
-            if let Some(jitter_ns) = flying.jitter_ns {
+            if let Some(jitter_ns) = flying.jitter_ns() {
                 events.record_jitter(at, jitter_ns, &flying.packet);
             }
             if self.errors.is_empty() && self.receiver.is_none() {
@@ -272,7 +291,7 @@ impl FarEnd {
 
     fn lose(&mut self, at: Time, flying: &Flying, events: &mut Events) {
         events.record(at, EventKind::Lost, &flying.packet);
-        if let (Some(sample), Some(_)) = (events.jitter.last_mut(), flying.jitter_ns) {
+        if let (Some(sample), Some(_)) = (events.jitter.last_mut(), flying.jitter_ns()) {
             sample.lost = true;
         }
         if let Some(receiver) = &mut self.receiver {

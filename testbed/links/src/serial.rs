@@ -172,7 +172,7 @@ impl Transmitter {
                     Kind::UncompressedTcp => &mut self.headers.uncompressed,
                     Kind::Ip => &mut self.headers.as_they_are,
                 } += 1;
-                (self.framing.encoded_len(&compressed, packet.zeros(), idle), Some(Box::new(compressed)))
+                (self.framing.encoded_len(&compressed, packet.zeros(), idle), Some(compressed))
             }
             Compression::None => (framed(self.framing, &packet, idle), None),
             Compression::Sizes => {
@@ -243,7 +243,7 @@ impl Receiver {
 
     /// The packet of a frame, possibly with a wrong header. `Err` with the packet as sent if it is tossed.
     pub(crate) fn receive(&mut self, flying: Flying) -> Result<Packet, Packet> {
-        let Flying { packet, compressed, .. } = flying;
+        let (packet, compressed) = flying.apart();
         let (Some(decompressor), Some(compressed)) = (&mut self.decompressor, compressed) else { return Ok(packet) };
         match decompressor.decompress_with_zeros(compressed.kind, &compressed.bytes, packet.zeros()) {
             Ok(bytes) if bytes == packet.bytes() => Ok(packet),
