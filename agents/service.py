@@ -43,7 +43,6 @@ import argparse
 import json
 import os
 import signal
-import socketserver
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -57,6 +56,7 @@ from agents.agent import READY_S, Agent, Grants
 from agents.client import TOKEN_HEADER
 from agents.errors import AgentError
 from agents.messages import CaptureRequest, InterfaceAddress, Neighbour
+from agents.unix_server import UnixServer
 
 #: Longest request body, in bytes: a link may carry recorded traces. The emulator accepts lines of the same length.
 MAX_BODY = 64 << 20
@@ -216,19 +216,12 @@ def _object(content: bytes) -> dict[str, Any]:
     return body
 
 
-class Server(socketserver.ThreadingUnixStreamServer):
+class Server(UnixServer):
     """HTTP on a UNIX socket that only its owner can open."""
-
-    daemon_threads = True
 
     def __init__(self, path: Path, agent: Agent) -> None:
         self.agent = agent
-        path.unlink(missing_ok=True)
-        old = os.umask(0o177)
-        try:
-            super().__init__(str(path), Handler)
-        finally:
-            os.umask(old)
+        super().__init__(path, Handler)
 
 
 def main(words: Sequence[str] | None = None) -> int:

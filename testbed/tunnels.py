@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
+import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -193,14 +194,14 @@ class SshTunnel(Tunnel):
             )
 
     def wait(self) -> None:
-        """Waits until the socket exists.
+        """Waits until the socket takes connections.
 
         Raises:
             HostLost: the host does not answer.
             TestbedError: it refuses the connection; with the remedy.
         """
         deadline = time.monotonic() + 2 * self._connect_s
-        while not self.socket.exists():
+        while not _listens(self.socket):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.close()
                 output = self._output()
@@ -222,6 +223,16 @@ class SshTunnel(Tunnel):
 
     def _output(self) -> str:
         return self._log.read_text(errors="replace")
+
+
+def _listens(path: Path) -> bool:
+    """Whether a server takes connections at a UNIX socket. ssh makes the file some time before it listens."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 def has_passphrase(key: Path) -> bool:

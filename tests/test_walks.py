@@ -15,8 +15,8 @@ from testbed.node_binary import ROOT
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 #: What every program needs; and a command whose help is made from its formats before any command is chosen.
 GROUND = ("testbed/node_binary.py", "testbed/errors.py", "experiments/commands/export.py")
-#: Entered at intervals, so at any step while runs are made.
-POLLED = ("analysis/store/requests.py",)
+#: Entered at intervals by a thread of its own, so at any step while runs are made.
+POLLED = ("analysis/store/requests.py", "testbed/cpu_hold.py")
 CAMPAIGN = """
 name: walk
 backend: sim

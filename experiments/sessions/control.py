@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from agents.unix_server import UnixServer
 from testbed.errors import TestbedError
 from testbed.local_folders import private_folder, runtime_folder
 
@@ -61,11 +62,7 @@ class ControlServer:
                         answer = {"ok": False, "error": str(error)}
                     self.wfile.write(json.dumps(answer).encode() + b"\n")
 
-        class Server(socketserver.ThreadingUnixStreamServer):
-            daemon_threads = True
-
-        self._server = Server(str(self.path), Handler)
-        self.path.chmod(0o600)
+        self._server = UnixServer(self.path, Handler)
         threading.Thread(target=self._server.serve_forever, args=(0.2,), name="control", daemon=True).start()
 
     def close(self) -> None:

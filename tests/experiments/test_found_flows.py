@@ -123,8 +123,11 @@ def test_a_flow_of_a_session_has_all_its_downloads(tmp_path: Path) -> None:
         for end, (node, address) in enumerate((("left", "10.0.0.1"), ("right", "10.0.0.2")))
     ]
     report = Report(t0_epoch_ns=10**18, interfaces=tuple(ends))
-    report, flows, left_out = record._flows({end.address: end.node for end in ends}.get, report, folder)
-    assert ([flow.name for flow in flows], left_out) == (["right-left:443", "left-right:443"], 0)
+    report, flows, left_out, packets_left_out = record._flows(
+        {end.address: end.node for end in ends}.get, report, folder
+    )
+    assert [flow.name for flow in flows] == ["right-left:443", "left-right:443"]
+    assert (left_out, packets_left_out) == (0, 0)
     nodes = tuple(Node(name=end.node, kind="host") for end in ends)
     scenario = Scenario(version=1, seed=0, duration_s=1.0, nodes=nodes, links=(), workload=tuple(flows))
     downloads, upload = RunData.load(folder, scenario, report).flows
