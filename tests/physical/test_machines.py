@@ -53,7 +53,11 @@ sweep:
         stack: vegas
         network.links.line.forward.queue: {policy: red, limit: 40 packets, victim: tail, action: drop}
       BBR, TBF: {stack: bbr, network.links.line.kind.shaper: tbf}
-      Westwood, CAKE: {stack: westwood, network.links.line.kind.shaper: cake}
+      Westwood, CAKE:
+        stack: westwood
+        network.links.line.kind.shaper: cake
+        # Without the queue, for which CAKE has its own.
+        network.links.line.forward: {rate: 128 kbit/s, delay: 20 ms}
       CUBIC, netem: {stack: cubic, network.links.line.kind.shaper: netem}
 """
 HOSTS: dict[str, Any] = {
