@@ -59,14 +59,16 @@ PARAMETERS = {
     "sysctls": {},
     "links": [],
     "queues": [],
+    "lines": [],
 }
-#: Calls the module's function, as Ansible does, and prints its error. Arguments: changes of PARAMETERS, as JSON.
+#: Calls the module's function, as Ansible does, and prints its error. Arguments: changes of PARAMETERS, as JSON;
+#: with CHECK in the environment in check mode.
 MODULE = """
-import json, sys
+import json, os, sys
 from tests.ansible.conftest import collection_module
 from tests.ansible.test_interfaces import PARAMETERS
 host = collection_module("module_utils.host")
-changes = host.Changes(False)
+changes = host.Changes("CHECK" in os.environ)
 try:
     collection_module("modules.network").apply({**PARAMETERS, **json.loads((sys.argv[1:] or ["{}"])[0])}, changes)
     print("changed" if changes.result()["changed"] else "unchanged")
@@ -327,3 +329,25 @@ def test_a_lease_goes_on_and_gets_a_last_minute() -> None:
 def test_arguments_of_the_parameters_are_those_of_the_module() -> None:
     assert set(PARAMETERS) == set(collection_module("modules.network").ARGUMENTS)
     json.dumps(PARAMETERS)
+
+
+LINE = '"interfaces": [{"name": "ppp9", "address": "10.9.0.1/24"}], "neighbours": [], "routes": []'
+LINE_QUEUE = '"queues": [{"link": "l", "tap": "bq-ppp9", "interface": "ppp9"}]'
+
+
+@pytest.mark.emulated
+def test_check_mode_knows_the_lines_that_a_role_creates_before() -> None:
+    out = on_host(
+        f"""
+export CHECK=1
+network '{{{LINE}, "lines": ["ppp9"]}}'
+network '{{"role": "queue_policy", "interfaces": [], "neighbours": [], "routes": [], {LINE_QUEUE}, "lines": ["ppp9"]}}'
+network '{{{LINE}}}'
+unset CHECK
+network '{{{LINE}, "lines": ["ppp9"]}}'
+"""
+    )
+    predicted, queue, unknown, missing = out.splitlines()
+    assert (predicted, queue) == ("changed", "changed")
+    for answer in (unknown, missing):
+        assert answer.startswith("rejected: interface 'ppp9' does not exist")

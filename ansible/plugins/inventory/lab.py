@@ -107,6 +107,7 @@ class InventoryModule(BaseInventoryPlugin):
                 variables = {
                     **topology_vars,
                     "backchannel_roles": network_roles(name, groups, topology_vars),
+                    "backchannel_lines": [interface for _, interface in lab.serial_lines(lab_inventory, [name])],
                     **connection_vars(lab_inventory, placed.hosts[name], namespaces, jump),
                     **lab.host_variables(lab_inventory, name),
                 }

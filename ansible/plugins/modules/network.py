@@ -123,6 +123,11 @@ options:
         type: str
         required: true
         description: Name of the real interface.
+  lines:
+    type: list
+    elements: str
+    default: []
+    description: Interfaces that the roles C(ppp) and C(slip) create. In check mode they may be missing.
   user:
     type: str
     default: backchannel
@@ -237,6 +242,7 @@ ARGUMENTS = {
     "sysctls": {"type": "dict", "default": {}},
     "links": dicts(link=text(required=True), interfaces={"type": "list", "elements": "str", "required": True}),
     "queues": dicts(link=text(required=True), tap=text(required=True), interface=text(required=True)),
+    "lines": {"type": "list", "elements": "str", "default": []},
     "user": {"type": "str", "default": "backchannel"},
 }
 
@@ -258,9 +264,12 @@ def apply(parameters, changes):
             remove_empty_configuration()
         return
     live = KernelState()
-    grants = expand(parameters, live)
+    predicted = set(parameters["lines"]) - set(live.links) if changes.check_mode else set()
+    grants = expand(parameters, live, predicted)
     interfaces = {interface["name"]: interface for interface in parameters["interfaces"]}
-    present = [name for name, interface in interfaces.items() if not is_to_come(live, interface)]
+    present = [
+        name for name, interface in interfaces.items() if name not in predicted and not is_to_come(live, interface)
+    ]
     problems = objections(live, present, [route["subnet"] for route in parameters["routes"]])
     if problems:
         raise HostError("; ".join(problems))
@@ -292,7 +301,7 @@ def is_to_come(live, interface):
     return interface["name"] not in live.links and bool(interface.get("tap") or interface.get("queue"))
 
 
-def expand(parameters, live):
+def expand(parameters, live, predicted):
     """Adds the interfaces of links and queues to the others. Returns what the agent may use."""
     links = {link["link"]: link["interfaces"] for link in parameters["links"]}
     parameters["interfaces"] = parameters["interfaces"] + [{"name": name} for names in links.values() for name in names]
@@ -303,7 +312,8 @@ def expand(parameters, live):
         mac, mtu = (live.state(name)["mac"], live.links[name]["mtu"]) if name in live.links else (None, None)
         # The agent takes packets from the real interface, and the kernel receives them too. Its strict reverse-path
         # filter drops its copies because the route back leads over the TAP.
-        parameters["sysctls"][f"net.ipv4.conf.{name}.rp_filter"] = 1
+        if name not in predicted:
+            parameters["sysctls"][f"net.ipv4.conf.{name}.rp_filter"] = 1
         parameters["interfaces"] += [{"name": name}, {"name": tap, "tap": parameters["user"], "mac": mac, "mtu": mtu}]
     return {
         "interfaces": [interface["name"] for interface in parameters["interfaces"]],
@@ -320,7 +330,8 @@ def interface_commands(changes, originals, live, interface, parameters):
         if not tap:
             if not changes.check_mode:
                 raise HostError(f"interface '{name}' does not exist; the role queue_policy creates it")
-            changes.add("", f"{name}: address {interface['address']}")
+            if interface.get("address"):
+                changes.add("", f"{name}: address {interface['address']}")
             return []
         mode = "tap" if interface["mac"] else "tun"
         if not changes.add("", f"interface {name}: a {mode.upper()} of user {tap}"):
