@@ -1,7 +1,8 @@
-"""A server on a UNIX socket, for agents and sessions."""
+"""Servers on UNIX sockets, for agents and sessions."""
 
 from __future__ import annotations
 
+import socket
 import socketserver
 from pathlib import Path
 
@@ -29,3 +30,13 @@ class UnixServer(socketserver.ThreadingUnixStreamServer):
             self.server_close()
             early.unlink(missing_ok=True)
             raise
+
+
+def listens(path: Path) -> bool:
+    """Whether a server takes connections at a UNIX socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 import shlex
-import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -17,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from agents.unix_server import listens
 from testbed.errors import HostLost, TestbedError
 
 #: The agents' socket, as the Ansible role `agent` sets it up.
@@ -201,7 +201,8 @@ class SshTunnel(Tunnel):
             TestbedError: it refuses the connection; with the remedy.
         """
         deadline = time.monotonic() + 2 * self._connect_s
-        while not _listens(self.socket):
+        # ssh makes the file some time before it listens.
+        while not listens(self.socket):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.close()
                 output = self._output()
@@ -223,16 +224,6 @@ class SshTunnel(Tunnel):
 
     def _output(self) -> str:
         return self._log.read_text(errors="replace")
-
-
-def _listens(path: Path) -> bool:
-    """Whether a server takes connections at a UNIX socket. ssh makes the file some time before it listens."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-    return True
 
 
 def has_passphrase(key: Path) -> bool:

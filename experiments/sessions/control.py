@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agents.unix_server import UnixServer
+from agents.unix_server import UnixServer, listens
 from testbed.errors import TestbedError
 from testbed.local_folders import private_folder, runtime_folder
 
@@ -96,12 +96,10 @@ def running() -> list[str]:
     """Names of this user's sessions. Sockets that a killed session left are removed."""
     found = []
     for path in sorted(folder().glob("*.sock")):
-        with socket.socket(socket.AF_UNIX) as probe:
-            try:
-                probe.connect(str(path))
-                found.append(path.stem)
-            except OSError:
-                path.unlink(missing_ok=True)
+        if listens(path):
+            found.append(path.stem)
+        else:
+            path.unlink(missing_ok=True)
     return found
 
 

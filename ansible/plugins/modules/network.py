@@ -267,9 +267,7 @@ def apply(parameters, changes):
     predicted = set(parameters["lines"]) - set(live.links) if changes.check_mode else set()
     grants = expand(parameters, live, predicted)
     interfaces = {interface["name"]: interface for interface in parameters["interfaces"]}
-    present = [
-        name for name, interface in interfaces.items() if name not in predicted and not is_to_come(live, interface)
-    ]
+    present = [name for name, interface in interfaces.items() if not is_to_come(live, interface, predicted)]
     problems = objections(live, present, [route["subnet"] for route in parameters["routes"]])
     if problems:
         raise HostError("; ".join(problems))
@@ -296,13 +294,17 @@ def apply(parameters, changes):
     set_file(changes, grant_file, json.dumps(grants, indent=1, sort_keys=True) + "\n")
 
 
-def is_to_come(live, interface):
-    """Whether this module, or in check mode the role queue_policy, creates the interface."""
-    return interface["name"] not in live.links and bool(interface.get("tap") or interface.get("queue"))
+def is_to_come(live, interface, predicted):
+    """Whether this module, or in check mode a role before or after it, creates the interface."""
+    is_created = interface.get("tap") or interface.get("queue") or interface["name"] in predicted
+    return interface["name"] not in live.links and bool(is_created)
 
 
 def expand(parameters, live, predicted):
-    """Adds the interfaces of links and queues to the others. Returns what the agent may use."""
+    """Adds the interfaces of links and queues to the others. Returns what the agent may use.
+
+    Those that are `predicted` have no kernel settings yet.
+    """
     links = {link["link"]: link["interfaces"] for link in parameters["links"]}
     parameters["interfaces"] = parameters["interfaces"] + [{"name": name} for names in links.values() for name in names]
     for queue in parameters["queues"]:
