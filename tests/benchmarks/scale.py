@@ -1,6 +1,6 @@
 """What hosts and runs cost, and what 100 hosts and 10,000 runs would: measured, fitted, extrapolated.
 
-    ./backchannel bench scale [ROUNDS]
+    ./backchannel bench scale [--rounds N] [--only hosts | runs]
 
 Hosts are namespaces of this machine, in sets of two with a wire between them (2 to 16 hosts), so that `site` pays for
 the hosts' CPU time too, which real hosts would spend themselves. Runs are physical ones of 2 s over a link box, 2 to 14
@@ -14,6 +14,7 @@ is known but the line.
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import resource
@@ -126,7 +127,8 @@ def measure_runs(path: Path) -> None:
     """In a lab: prints number, attempts, wall time, CPU time and bytes of campaigns."""
     call("testbed", "site", "-i", str(path))
     for runs in RUNS:
-        results = path.with_name(f"results-{runs}")
+        # New ones for each round: a campaign whose runs are there makes none.
+        results = Path(tempfile.mkdtemp(dir=path.parent))
         words = ["run", str(path.with_name("scale.yaml")), "--backend", "physical", "-i", str(path), "--tries", "20"]
         wall_s, cpu_s, text = call(*words, "--results", str(results), "--set", f"repetitions={runs}")
         again = text.count(" is not valid: ")
@@ -159,35 +161,24 @@ def row(what: str, unit: str, numbers: Sequence[float], values: Sequence[float],
     print(f"| {what} | {shown} | {line.fixed:.3g} + {line.each:.3g} n | {extrapolated} |", flush=True)
 
 
-def main() -> int:
-    """Prints the table."""
-    if len(sys.argv) == 3:
-        {"hosts": measure_hosts, "runs": measure_runs}[sys.argv[1]](Path(sys.argv[2]))
-        return 0
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 1
-    folder = Path(tempfile.mkdtemp(prefix="bc-scale-"))
-    try:
-        (folder / "scale.yaml").write_text(CAMPAIGN)
-        load, *_ = os.getloadavg()
-        print(f"load before: {load:.1f} on {os.cpu_count()} CPUs; {rounds} round(s)\n", flush=True)
-        head = f"extrapolated to {MANY_HOSTS} hosts, {MANY_RUNS:,} runs (95 %)"
-        print(f"| n | measured | line | {head} |\n|---|---|---|---|", flush=True)
-        hosts = HOSTS * rounds
-        labs = {
-            count: inventory(
-                folder / f"hosts-{count}.yml", {f"s{number}": pair(number) for number in range(count // 2)}
-            )
-            for count in HOSTS
-        }
-        sites = [in_lab(labs[count], "hosts")[0] for count in hosts]
-        row("hosts: `site`, first time, wall", "s", hosts, [wall_s for wall_s, _ in sites], MANY_HOSTS)
-        row("hosts: `site`, first time, CPU with the hosts'", "s", hosts, [cpu_s for _, cpu_s in sites], MANY_HOSTS)
-        boxed = {"hosts": {"left": {}, "right": {}, "box": {}}, "links": {"line": {"box": "box"}}}
-        lab = inventory(folder / "runs.yml", {"runs": boxed})
-        made = [measured for _ in range(rounds) for measured in in_lab(lab, "runs")]
-        planned = [call("plan", str(folder / "scale.yaml"), "--set", f"repetitions={count}")[1] for count in PLANNED]
-    finally:
-        shutil.rmtree(folder)
+def hosts_rows(folder: Path, rounds: int) -> None:
+    """Prints what `site` costs."""
+    hosts = HOSTS * rounds
+    labs = {
+        count: inventory(folder / f"hosts-{count}.yml", {f"s{number}": pair(number) for number in range(count // 2)})
+        for count in HOSTS
+    }
+    sites = [in_lab(labs[count], "hosts")[0] for count in hosts]
+    row("hosts: `site`, first time, wall", "s", hosts, [wall_s for wall_s, _ in sites], MANY_HOSTS)
+    row("hosts: `site`, first time, CPU with the hosts'", "s", hosts, [cpu_s for _, cpu_s in sites], MANY_HOSTS)
+
+
+def runs_rows(folder: Path, rounds: int) -> None:
+    """Prints what runs cost, and what many would on many hosts."""
+    boxed = {"hosts": {"left": {}, "right": {}, "box": {}}, "links": {"line": {"box": "box"}}}
+    lab = inventory(folder / "runs.yml", {"runs": boxed})
+    made = [measured for _ in range(rounds) for measured in in_lab(lab, "runs")]
+    planned = [call("plan", str(folder / "scale.yaml"), "--set", f"repetitions={count}")[1] for count in PLANNED]
     runs = [one[0] for one in made]
     attempts = [one[1] for one in made]
     row("attempts: controller's CPU", "s", attempts, [one[3] for one in made], MANY_RUNS)
@@ -202,6 +193,30 @@ def main() -> int:
         f"{MANY_RUNS:,} runs take {MANY_RUNS * each / sets / 60:.0f} min, if the controller has the CPUs for it: "
         f"{cpu_each * sets / each:.1f} (extrapolated)."
     )
+
+
+def main() -> int:
+    """Prints the table."""
+    if len(sys.argv) == 3 and sys.argv[1] in ("hosts", "runs"):
+        {"hosts": measure_hosts, "runs": measure_runs}[sys.argv[1]](Path(sys.argv[2]))
+        return 0
+    parser = argparse.ArgumentParser(prog="backchannel bench scale")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", choices=["hosts", "runs"])
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="bc-scale-"))
+    try:
+        (folder / "scale.yaml").write_text(CAMPAIGN)
+        load, *_ = os.getloadavg()
+        print(f"load before: {load:.1f} on {os.cpu_count()} CPUs; {arguments.rounds} round(s)\n", flush=True)
+        head = f"extrapolated to {MANY_HOSTS} hosts, {MANY_RUNS:,} runs (95 %)"
+        print(f"| n | measured | line | {head} |\n|---|---|---|---|", flush=True)
+        if arguments.only != "runs":
+            hosts_rows(folder, arguments.rounds)
+        if arguments.only != "hosts":
+            runs_rows(folder, arguments.rounds)
+    finally:
+        shutil.rmtree(folder)
     return 0
 
 
