@@ -10,9 +10,10 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from testbed import confined, node_binary
@@ -29,6 +30,8 @@ BOOT_NS = 946_684_800_000_000_000
 MEMORY_MIB = 1024
 #: A machine that reports nothing for this long, in s of real time, hangs.
 SILENT_S = 300.0
+#: Interval at which what a machine says is read, in s of real time.
+LOOK_EVERY_S = 0.05
 #: Of what the kernel says, the lines that are kept, and what marks a line as one about trouble. "Failed to initialize"
 #: is said of consoles that a run does not need.
 KERNEL_LINES = 500
@@ -44,7 +47,7 @@ class VirtualMachine:
 
     def __init__(self, kernel: kernels.Kernel) -> None:
         self._kernel = kernel
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
 
     def run(self, scenario: Scenario, out: Path, on_progress: Callable[[Progress], None]) -> Report:
@@ -118,33 +121,33 @@ class VirtualMachine:
             "TMPDIR": str(memory),
             "HOME": str(scratch),
         }
-        with log.open("w") as errors:
+        # Not a pipe: that would interrupt the kernel when its reader first reads, so at a moment that depends on the
+        # machine, and Linux mixes the moments of interrupts into its entropy.
+        console = scratch / "console"
+        with console.open("w") as output, log.open("w") as errors:
             self._process = subprocess.Popen(
-                command, env=host, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
-                errors="replace", start_new_session=True, cwd=scratch,
+                command, env=host, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True,
+                cwd=scratch,
             )  # fmt: skip
         if self._killed:  # while the process started
             self._process.kill()
         with log.open("a") as said:
-            said.writelines(self._watch(self._process, on_progress))
+            said.writelines(self._watch(self._process, console, on_progress))
 
-    def _watch(self, process: subprocess.Popen[str], on_progress: Callable[[Progress], None]) -> Iterable[str]:
+    def _watch(
+        self, process: subprocess.Popen[bytes], console: Path, on_progress: Callable[[Progress], None]
+    ) -> Iterable[str]:
         """Until the machine has ended. Returns the last lines that the kernel itself said."""
-        assert process.stdout is not None
         said: deque[str] = deque(maxlen=KERNEL_LINES)
-        timer = threading.Timer(SILENT_S, process.kill)
-        timer.start()
         try:
-            for line in process.stdout:
-                timer.cancel()
-                timer = threading.Timer(SILENT_S, process.kill)
-                timer.start()
+            for line in _followed(console, process):
                 try:
                     on_progress(Progress.from_json(json.loads(line)))
                 except (ValueError, KeyError, TypeError):
                     said.append(line)
         finally:
-            timer.cancel()
+            # `on_progress` may raise.
+            process.kill()
             process.wait()
         return said
 
@@ -163,6 +166,27 @@ class VirtualMachine:
         for part in (*folder.iterdir(), log):
             if part.name not in ("scenario.json", "report.json") and not (out / part.name).exists():
                 shutil.move(part, out / part.name)
+
+
+def _followed(console: Path, process: subprocess.Popen[bytes]) -> Iterator[str]:
+    """The lines of a growing file, until its writer has ended. Kills a writer that is silent for SILENT_S."""
+    with console.open(errors="replace") as lines:
+        part, heard_s = "", time.monotonic()
+        while True:
+            ended = process.poll() is not None
+            while text := lines.readline():
+                part, heard_s = part + text, time.monotonic()
+                if part.endswith("\n"):
+                    yield part
+                    part = ""
+            if ended:
+                break
+            if time.monotonic() - heard_s > SILENT_S:
+                process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK_EVERY_S)
+    if part:
+        yield part
 
 
 def _reason(guest: Path, kernel: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,3 +21,11 @@ def test_a_scenario_gives_the_same_bytes_twice(version: str, stack: str, tmp_pat
     _, second = made(kernel, scenario(stack), tmp_path / "second")
     assert first == second
     assert report.flows["bulk"].receive.bytes > 100_000
+
+
+@pytest.mark.parametrize("version", kernels.VERSIONS[1:])
+def test_a_busy_machine_changes_no_byte(version: str, tmp_path: Path) -> None:
+    kernel = kernels.build(version, print)
+    with ThreadPoolExecutor(4) as pool:
+        results = pool.map(lambda number: made(kernel, scenario("bbr"), tmp_path / str(number))[1], range(20))
+    assert len({tuple(sorted(digests.items())) for digests in results}) == 1
