@@ -63,9 +63,9 @@ def test_each_end_of_a_flow_is_late_by_itself(
             "one packet in a hundred left 3.00 ms late or more; at most 2 ms is allowed",
         ),
         (
-            {"lost_before_the_link": 2},
+            {"lost_before_the_link": 1},
             ProblemKind.LOST,
-            "the kernel dropped 2 packets before the emulator read them",
+            "the kernel dropped 1 packets before the emulator read them",
         ),
         (
             {"lost_before_the_link": None},

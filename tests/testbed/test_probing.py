@@ -180,7 +180,7 @@ def test_a_good_run_is_valid() -> None:
         ({"stalls": {"total_s": 0.5}}, ProblemKind.STALLED, "did not run for 2.5 % of the time"),
         ({"dropped": 2}, ProblemKind.CAPTURE, "lost 2 packets"),
         ({"payload_ok": False}, ProblemKind.PAYLOAD, "not the bytes sent"),
-        ({"armed_late_s": 0.02}, ProblemKind.LATE, "20 ms after the run's zero"),
+        ({"armed_late_s": 1.25}, ProblemKind.LATE, "1250 ms after the run's zero"),
         (
             {"sender": {"p99": 0.004}},
             ProblemKind.LATE,
