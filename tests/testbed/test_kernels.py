@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from testbed import build_cache
 from testbed.errors import TestbedError, Unavailable
+from testbed.report import Phase, Progress
 from testbed.scenario import Scenario
 from testbed.virtual_kernel import kernels
 from testbed.virtual_kernel.machine import VirtualMachine
@@ -62,15 +64,44 @@ def test_a_kernels_name_follows_the_library_that_is_loaded_into_it(
     ],
 )  # fmt: skip
 def test_why_a_machine_did_not_boot_is_told_and_kept(said: list[str], reason: str, tmp_path: Path) -> None:
-    kernel = kernels.Kernel("6.12", tmp_path / "kernel")
-    kernel.folder.mkdir()
-    kernel.binary.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in said) + "exit 134\n")
-    kernel.binary.chmod(0o755)
-    build_cache.logged(["gcc", "-shared", "-fPIC", "-o", str(kernel.preloaded), *map(str, kernels.PRELOADED)],
-                       tmp_path / "log")  # fmt: skip
+    kernel = pretended(tmp_path, *(f"echo '{line}'" for line in said), "exit 134")
     with pytest.raises(TestbedError, match=f"^the virtual kernel ended before its run: {re.escape(reason)}$"):
         VirtualMachine(kernel).run(Scenario.model_validate(two_hosts()), tmp_path / "out", lambda progress: None)
     assert (tmp_path / "out" / "kernel.log").read_text().splitlines() == said
+
+
+def pretended(folder: Path, *lines: str) -> kernels.Kernel:
+    """A shell script in the place of a kernel."""
+    kernel = kernels.Kernel("6.12", folder / "kernel")
+    kernel.folder.mkdir()
+    kernel.binary.write_text("\n".join(("#!/bin/sh", *lines)))
+    kernel.binary.chmod(0o755)
+    build_cache.logged(["gcc", "-shared", "-fPIC", "-o", str(kernel.preloaded), *map(str, kernels.PRELOADED)],
+                       folder / "log")  # fmt: skip
+    return kernel
+
+
+def test_progress_is_heard_while_a_machine_runs(tmp_path: Path) -> None:
+    line = json.dumps(Progress(Phase.RUNNING, 1.5, 3.0).as_json())
+    kernel = pretended(tmp_path, "printf 'Linux version '", "echo 6.12", f"echo '{line}'", "sleep 60", "echo end")
+    machine, heard = VirtualMachine(kernel), list[Progress]()
+
+    def on_progress(progress: Progress) -> None:
+        heard.append(progress)
+        machine.kill()
+
+    with pytest.raises(TestbedError, match="Linux version 6.12$"):
+        machine.run(Scenario.model_validate(two_hosts()), tmp_path / "out", on_progress)
+    assert heard == [Progress(Phase.RUNNING, 1.5, 3.0)]
+    assert (tmp_path / "out" / "kernel.log").read_text() == "Linux version 6.12\n"
+
+
+def test_a_machine_that_is_silent_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("testbed.virtual_kernel.machine.SILENT_S", 1.0)
+    kernel = pretended(tmp_path, "printf begin", "sleep 60", "echo end")
+    with pytest.raises(TestbedError, match="begin$"):
+        VirtualMachine(kernel).run(Scenario.model_validate(two_hosts()), tmp_path / "out", lambda progress: None)
+    assert (tmp_path / "out" / "kernel.log").read_text() == "begin"
 
 
 def test_what_one_version_needs_is_in_its_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
