@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption, SetOption
-from experiments.commands.shared import store_location
+from experiments.commands.shared import console, store_location
 from experiments.commands.shell import (
     MEGABYTE,
     NetworkOption,
@@ -119,19 +118,20 @@ def _shown(behind: DeviceGateway) -> Callable[[SessionState], None]:
     """Shows the panel on a terminal; elsewhere each new device."""
     from experiments.sessions import panel
 
+    terminal = console()
     before: SessionState | None = None
     known: set[str] = set()
 
     def show(state: SessionState) -> None:
         nonlocal before
         devices = behind.devices()
-        if sys.stdout.isatty():
-            lines = [panel.text(state, before), *(f"device {device.text}" for device in devices)]
-            typer.echo("\033[H\033[J" + "\n".join(lines))
+        if terminal.is_terminal:
+            terminal.clear()
+            panel.show(terminal, state, before, *(f"device {device.text}" for device in devices))
         for device in devices:
             if device.mac not in known:
                 known.add(device.mac)
-                if not sys.stdout.isatty():
+                if not terminal.is_terminal:
                     show_note(f"device {device.text}")
         before = state
 
