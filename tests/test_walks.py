@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 #: What every program needs; and a command whose help is made from its formats before any command is chosen.
 GROUND = ("testbed/node_binary.py", "testbed/errors.py", "experiments/commands/export.py")
 #: Entered at intervals by a thread of its own, so at any step while runs are made.
-POLLED = ("analysis/store/requests.py", "testbed/cpu_hold.py")
+POLLED = ("analysis/store/requests.py", "experiments/engine/progress.py", "testbed/cpu_hold.py")
 OF_CAMPAIGN, OF_CAPTURE = "One campaign, from file to table", "One capture, from bytes to numbers"
 #: A view of a run is filled while its metrics are evaluated.
 TOGETHER = {OF_CAPTURE: {4: 3}}
