@@ -95,11 +95,11 @@ def _check_address(text: str | None) -> None:
 
 
 def _opening(behind: DeviceGateway, label: str, no_dhcp: bool) -> list[str]:
-    own, prefix = behind.network[1], behind.network.prefixlen
-    by_hand = f"set an address of {behind.network}, router {own} and name server {behind.name_server} on the device"
+    router, prefix = behind.network[1], behind.network.prefixlen
+    by_hand = f"set an address of {behind.network}, router {router} and name server {behind.name_server} on the device"
     found = [
         f"devices on {behind.interface} are behind {label} and reach the internet by {', '.join(behind.uplinks)}; "
-        + (by_hand if no_dhcp else f"they get addresses of {own}/{prefix} by DHCP")
+        + (by_hand if no_dhcp else f"they get addresses of {router}/{prefix} by DHCP")
         + ". Ctrl-C ends the gateway and restores this machine; './backchannel shell set' changes the line"
     ]
     if behind.without_ipv6 is None:

@@ -186,9 +186,9 @@ def _on_running(verb: str, words: Sequence[str], command: Sequence[str], session
         case "set":
             made = change(name, None, words)
             if as_json:
-                typer.echo(json.dumps([one.as_json() for one in made], indent=2))
-            for one in made if not as_json else ():
-                typer.echo(panel.change_text(one))
+                typer.echo(json.dumps([session_change.as_json() for session_change in made], indent=2))
+            for session_change in made if not as_json else ():
+                typer.echo(panel.change_text(session_change))
         case "enter":
             _enter(name, words, command)
         case "status":
