@@ -242,8 +242,8 @@ class Agent:
         """The environment of a campaign's program: this node's paths, a home folder, and the campaign's variables."""
         home = str(traffic.inside(self.folder, str(options["cwd"])))
         paths = [os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", str(Path(self.node_binary).parent)]
-        given = json.loads(str(options["environment"]))
-        return {"PATH": ":".join(paths), "LANG": "C.UTF-8", "HOME": home, "TMPDIR": home, **given}
+        variables = json.loads(str(options["environment"]))
+        return {"PATH": ":".join(paths), "LANG": "C.UTF-8", "HOME": home, "TMPDIR": home, **variables}
 
     def _require_commands(self) -> None:
         if not self.allow_commands:

@@ -61,13 +61,11 @@ class AgentClient:
     Args:
         node: for messages.
         path: of the socket.
-        timeout_s: longest wait for an answer.
     """
 
-    def __init__(self, node: str, path: Path, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, node: str, path: Path) -> None:
         self.node = node
         self._path = path
-        self._timeout_s = timeout_s
         self._token = ""
         self._lock = threading.Lock()
         #: Connections without a request under way.
@@ -108,7 +106,7 @@ class AgentClient:
         if ready_s is None:
             self._call("POST", "/traffic", body)
         else:
-            self._call("POST", "/traffic", {**body, "ready_s": ready_s}, self._timeout_s + ready_s)
+            self._call("POST", "/traffic", {**body, "ready_s": ready_s}, TIMEOUT_S + ready_s)
 
     def put_files(self, files: Mapping[str, str], folder: str) -> None:
         """Writes texts by file name into a folder below the agent's, for a campaign's program."""
@@ -201,7 +199,7 @@ class AgentClient:
         content = None if body is None else json.dumps(body, default=asdict).encode()
         connection = self._connection()
         try:
-            connection.set_timeout(self._timeout_s if timeout_s is None else timeout_s)
+            connection.set_timeout(TIMEOUT_S if timeout_s is None else timeout_s)
             try:
                 connection.request(method, path, content, headers)
             except (BrokenPipeError, ConnectionResetError):
@@ -230,7 +228,7 @@ class AgentClient:
                 if not select.select([connection.sock], [], [], 0)[0]:
                     return connection
                 connection.close()  # Nothing was asked, so it is the agent that closed it.
-        return _UnixConnection(self._path, self._timeout_s)
+        return _UnixConnection(self._path, TIMEOUT_S)
 
     def _read(self, answer: HTTPResponse, length: int | None = None) -> bytes:
         try:

@@ -335,9 +335,9 @@ def _verdict(p: float | None, same_p: float | None, least: float) -> Literal["sa
     return "different" if p is not None and p < least else "cannot tell"
 
 
-def overlap(first: Sequence[float], second: Sequence[float], level: float = LEVEL) -> bool:
+def overlap(first: Sequence[float], second: Sequence[float]) -> bool:
     """Whether the intervals of two means overlap. Without repetitions there is no interval and no overlap."""
-    first_interval, other = t_interval(first, level), t_interval(second, level)
+    first_interval, other = t_interval(first), t_interval(second)
     return (
         first_interval is not None
         and other is not None

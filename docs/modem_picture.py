@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from jinja2 import Template  # noqa: E402
 from PIL import Image, ImageDraw, ImageFont  # noqa: E402
 
 TARGET = ROOT / "docs/images/modem.png"
@@ -28,13 +29,13 @@ MOMENTS_S, SIZE = (2, 5, 10, 20), (420, 560)
 PHOTOGRAPHS, WIDTH = ("run.png", "campaign.png", "explorer.png"), 380
 PAGE = """<!doctype html><title>The effects of asymmetry</title>
 <style>
-body {{ font: 16px serif; margin: 16px; background: #fff }}
-img {{ display: block; margin: 8px 0; border: 1px solid #888 }}
+body { font: 16px serif; margin: 16px; background: #fff }
+img { display: block; margin: 8px 0; border: 1px solid #888 }
 </style>
 <h1>What the return line does</h1>
 <p>Acknowledgements share a slow line with data. This page came through one: 28.8 kbit/s, as from a modem of 1997.</p>
-{images}
-"""
+{% for image in images %}<img src="{{ loop.index0 }}.jpg" width="{{ image.width }}" height="{{ image.height }}">
+{% endfor %}"""
 
 
 def main() -> None:
@@ -76,8 +77,8 @@ def make_page(folder: Path) -> None:
             height = round(picture.height * WIDTH / picture.width)
             small = picture.convert("RGB").resize((WIDTH, height)).crop((0, 0, WIDTH, min(height, 240)))
             small.save(folder / f"{number}.jpg", quality=80)
-        images.append(f'<img src="{number}.jpg" width="{small.width}" height="{small.height}">')
-    (folder / "index.html").write_text(PAGE.format(images="\n".join(images)))
+        images.append(small)
+    (folder / "index.html").write_text(Template(PAGE, autoescape=True).render(images=images))
 
 
 def side_by_side(moments: list[tuple[str, Image.Image]]) -> Image.Image:

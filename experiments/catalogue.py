@@ -28,38 +28,37 @@ FOLDER = Path(__file__).parent
 NOT_CAMPAIGNS = ("targets.yaml", choices.FILE)
 
 
-def campaign_files(folder: Path = FOLDER) -> list[str]:
-    """The names of all campaign files, relative to the folder, sorted."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.yaml") if path.name not in NOT_CAMPAIGNS)
+def campaign_files() -> list[str]:
+    """The names of all campaign files, relative to their folder, sorted."""
+    return sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.yaml") if path.name not in NOT_CAMPAIGNS)
 
 
 @cache
-def campaign_titles(folder: Path = FOLDER) -> dict[str, str]:
+def campaign_titles() -> dict[str, str]:
     """The title of each of `campaign_files`; of a file without one, its name."""
     titles = {}
-    for name in campaign_files(folder):
-        text = (folder / name).read_text(encoding="utf-8")
+    for name in campaign_files():
+        text = (FOLDER / name).read_text(encoding="utf-8")
         title = re.search(r"^title: *(.+)$", text, re.MULTILINE)
         titles[name] = title[1].strip("\"' ") if title else Path(name).stem
     return titles
 
 
-def campaign_text(name: str, folder: Path = FOLDER) -> str:
+def campaign_text(name: str) -> str:
     """A campaign file's text with the files that it includes, so that it needs no folder.
 
     Args:
         name: as `campaign_files` lists it; any other name is rejected, so a request cannot name a path.
-        folder: that contains it.
 
     Raises:
         ValueError: no campaign file has this name.
     """
-    if name not in campaign_files(folder):
-        raise ValueError(registry.unknown("campaign file", name, campaign_files(folder)))
+    if name not in campaign_files():
+        raise ValueError(registry.unknown("campaign file", name, campaign_files()))
     try:
-        return read(folder / name).text
+        return read(FOLDER / name).text
     except CampaignError:
-        return (folder / name).read_text(encoding="utf-8")
+        return (FOLDER / name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -99,14 +98,14 @@ class Reproduction:
         return backend is not None and block_for(self.source.values.get(BACKENDS) or {}, backend) is not None
 
 
-def reproductions(folder: Path = FOLDER) -> list[Reproduction]:
+def reproductions() -> list[Reproduction]:
     """Every campaign file with the field `artefact`, sorted by paper and file name.
 
     Raises:
         CampaignError: a file cannot be read.
     """
     reproductions_ = []
-    for path in sorted(folder.glob("*/*.yaml")):
+    for path in sorted(FOLDER.glob("*/*.yaml")):
         if path.name in NOT_CAMPAIGNS:
             continue
         source = read(path)
@@ -138,7 +137,7 @@ def select_named(
 
 
 def select_reproductions(
-    names: Sequence[str] = (), folder: Path = FOLDER, backend: str | None = None, *, defaults: bool = False
+    names: Sequence[str] = (), backend: str | None = None, *, defaults: bool = False
 ) -> list[Reproduction]:
     """The reproductions of some papers and artefacts; all without a name.
 
@@ -150,11 +149,11 @@ def select_reproductions(
         CampaignError: a file cannot be read.
     """
     selected = select_named(
-        reproductions(folder), names, lambda item: (item.paper, item.artefact), "paper or artefact with a campaign file"
+        reproductions(), names, lambda item: (item.paper, item.artefact), "paper or artefact with a campaign file"
     )
     fitting = [item for item in selected if item.artefact in names or item.supports(backend)]
     if defaults:
-        affected = choices.with_defaults(folder)
+        affected = choices.with_defaults(FOLDER)
         fitting = [item for item in fitting if item.artefact in affected]
     if not fitting and defaults:
         raise ValueError(f"nothing that was chosen for {' or '.join(names)} has a default")

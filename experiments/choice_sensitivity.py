@@ -86,52 +86,54 @@ class Outcome:
         }
 
 
-def variants(one: Reproduction) -> list[Variant]:
+def variants(reproduction: Reproduction) -> list[Variant]:
     """The campaign as chosen, then every choice of its artefact at its default and at its alternatives, then the
     perturbed copies.
     """
-    values = one.source.values
+    values = reproduction.source.values
     found = [Variant({}, values)]
-    for choice in choices.choices(one.chosen):
-        if one.artefact not in choice.artefacts:
+    for choice in choices.choices(reproduction.chosen):
+        if reproduction.artefact not in choice.artefacts:
             continue
         if choice.has_default:
             default = None if choice.default == "language" else choice.default
-            found.append(Variant(dict.fromkeys(choice.fields, default), default_values(values, one.artefact, [choice])))
+            found.append(
+                Variant(dict.fromkeys(choice.fields, default), default_values(values, reproduction.artefact, [choice]))
+            )
         found += [Variant(other, other_values(values, choice, other)) for other in choice.alternatives]
     return [*found, *(Variant({}, values, number + 1) for number in range(PERTURBATIONS))]
 
 
 def outcomes(
-    one: Reproduction, target: Target, options: Options, reporter: TerminalReporter, repetitions: int | None
+    reproduction: Reproduction, target: Target, options: Options, reporter: TerminalReporter, repetitions: int | None
 ) -> Iterator[Outcome]:
     """Runs and scores every variant of an artefact; the first is as chosen.
 
     Args:
-        one: the artefact's campaign.
+        reproduction: the artefact's campaign.
         target: what was published.
         options: of the runs; a results folder that holds nothing else.
         reporter: shows progress.
         repetitions: runs of each point; None: as in the file.
     """
     chosen: bool | None = None
-    for variant in variants(one):
+    for variant in variants(reproduction):
         try:
-            score, problem = _score(one, variant, target, options, reporter, repetitions), ""
+            score, problem = _score(reproduction, variant, target, options, reporter, repetitions), ""
         except CampaignError as error:
             score, problem = None, str(error)
         passes = None if score is None else score.passes
         if variant.is_as_chosen:
             chosen = passes
-        yield Outcome(one.artefact, variant, score, problem, passes is not None and passes != chosen)
+        yield Outcome(reproduction.artefact, variant, score, problem, passes is not None and passes != chosen)
 
 
 def _score(
-    one: Reproduction, variant: Variant, target: Target, options: Options, reporter: TerminalReporter,
+    reproduction: Reproduction, variant: Variant, target: Target, options: Options, reporter: TerminalReporter,
     repetitions: int | None,
 ) -> Score:  # fmt: skip
     overrides = ["backend=sim", *([] if repetitions is None else [f"repetitions={repetitions}"])]
-    plan = expand(replace(one.source, values=dict(variant.values)), overrides)
+    plan = expand(replace(reproduction.source, values=dict(variant.values)), overrides)
     if variant.perturbation:
         plan = perturbed_plan(plan, variant.perturbation, BY)
     run_campaigns([plan], options, reporter)

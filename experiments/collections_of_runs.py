@@ -20,9 +20,11 @@ def enter(store: Store, backend: str, name: str, title: str, parameter: tuple[st
     with (store.folder / "import.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = store.campaign(collection)
-        points = [] if known is None else [list(one.parameters) for one in known.points]
+        points = [] if known is None else [list(point.parameters) for point in known.points]
         members = (
-            [] if known is None else [(one.number, m.repetition, m.run_id) for one in known.points for m in one.members]
+            []
+            if known is None
+            else [(point.number, m.repetition, m.run_id) for point in known.points for m in point.members]
         )
         wanted = [parameter]
         if wanted not in points:

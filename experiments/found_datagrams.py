@@ -167,27 +167,29 @@ def _at_both_ends(
     packets: pl.DataFrame, at_sender: Sequence[int], at_receiver: Sequence[int]
 ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
     """The packets where their sender was captured, and where their receiver was; None if that is the same place."""
-    here, there = (packets.filter(pl.col("file").is_in(list(of_end))) for of_end in (at_sender, at_receiver))
-    if set(at_sender) & set(at_receiver) or here.is_empty() or there.is_empty():
-        return (there if here.is_empty() else here), None
-    return here, there
+    sender_packets, receiver_packets = (
+        packets.filter(pl.col("file").is_in(list(of_end))) for of_end in (at_sender, at_receiver)
+    )
+    if set(at_sender) & set(at_receiver) or sender_packets.is_empty() or receiver_packets.is_empty():
+        return (receiver_packets if sender_packets.is_empty() else sender_packets), None
+    return sender_packets, receiver_packets
 
 
 def _crossed(sent: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
     """Packets with `sent_ns` and `arrived_ns`, null if they were not seen there. Equal packets keep their order."""
     nth = pl.int_range(pl.len()).over(_SAME).alias("nth")
-    here = sent.select(*_SAME, nth, sent_ns="time_ns")
-    there = arrived.select(*_SAME, nth, arrived_ns="time_ns")
-    return here.join(there, on=[*_SAME, "nth"], how="full", coalesce=True)
+    departures = sent.select(*_SAME, nth, sent_ns="time_ns")
+    arrivals = arrived.select(*_SAME, nth, arrived_ns="time_ns")
+    return departures.join(arrivals, on=[*_SAME, "nth"], how="full", coalesce=True)
 
 
 def _seen(packets: pl.DataFrame, at_sender: Sequence[int], at_receiver: Sequence[int]) -> pl.DataFrame:
     """Packets of UDP one way."""
-    here, there = _at_both_ends(packets, at_sender, at_receiver)
-    crossed = None if there is None else _crossed(here, there)
+    sender_packets, receiver_packets = _at_both_ends(packets, at_sender, at_receiver)
+    crossed = None if receiver_packets is None else _crossed(sender_packets, receiver_packets)
     if crossed is None or crossed.drop_nulls(["sent_ns", "arrived_ns"]).is_empty():
         # Seen at one place; or translated on the way, or with checksums that a network card fills in.
-        once = here if there is None else there
+        once = sender_packets if receiver_packets is None else receiver_packets
         crossed = once.with_columns(sent_ns=pl.lit(None, pl.Int64), arrived_ns=pl.col("time_ns"))
     return crossed.with_columns(returned_ns=pl.lit(None, pl.Int64))
 

@@ -338,7 +338,9 @@ def _misfit(inventory: Inventory, why: str) -> CampaignError:
 def host_entry(inventory: Inventory, name: str) -> HostEntry:
     """A host's entry, of the lab or of one of its sets."""
     file = inventory.file
-    return next(hosts[name] for hosts in (file.hosts, *(one.hosts for one in file.sets.values())) if name in hosts)
+    return next(
+        hosts[name] for hosts in (file.hosts, *(host_set.hosts for host_set in file.sets.values())) if name in hosts
+    )
 
 
 def host_variables(inventory: Inventory, name: str) -> dict[str, Any]:

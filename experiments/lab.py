@@ -210,7 +210,7 @@ def build(path: Path, file: Path, folder: Path, machines: bool = False, tree: Pa
 def _special_interfaces(inventory_: inventory.Inventory) -> SpecialInterfaces:
     """The lab's interfaces that are no Ethernet."""
     file = inventory_.file
-    hosts = [*file.hosts, *(name for one in file.sets.values() for name in one.hosts)]
+    hosts = [*file.hosts, *(name for host_set in file.sets.values() for name in host_set.hosts)]
     return SpecialInterfaces(inventory.serial_lines(inventory_, hosts), inventory.radios(inventory_, hosts))
 
 

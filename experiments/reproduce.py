@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from analysis.choices import Choice
 from analysis.store import Store
-from experiments.catalogue import FOLDER as FOLDER
 from experiments.catalogue import Reproduction
 from experiments.engine.forecast import Forecaster
 from experiments.engine.options import Options
@@ -121,24 +119,3 @@ def reproduce(
         if any(outcome.interrupted for outcome in outcomes):
             break
     return done
-
-
-def choices_table(choices: Iterable[Choice]) -> str:
-    """What was chosen where a paper is silent, as a Markdown table."""
-    lines = ["| artefacts | field | value | default | chosen by | when | reason |", "|---|---|---|---|---|---|---|"]
-    for choice in choices:
-        paper = choice.artefacts[0].partition("-")[0]
-        names = ", ".join(name.removeprefix(f"{paper}-") for name in choice.artefacts)
-        fields = "<br>".join(f"`{field}`" for field in choice.fields)
-        values = "<br>".join(_as_written(value) for value in choice.fields.values())
-        default = {"language": "the language's", "none": "-"}.get(choice.default, choice.default)
-        lines.append(
-            f"| {paper}: {names} | {fields} | {values} | {default} | {choice.by} | {choice.when} | {choice.reason} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def _as_written(value: object) -> str:
-    if isinstance(value, list):
-        return " to ".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -195,9 +195,10 @@ def outcome_line(outcome: Outcome) -> Text:
     if outcome.flips:
         line.append(", flips", style="bold")
     missed = [
-        f"{one.measure} {'nothing' if one.measured is None else format(one.measured, '.3g')} for {one.published:g}"
-        for one in score.stated
-        if not one.within
+        f"{value.measure} {'nothing' if value.measured is None else format(value.measured, '.3g')} "
+        f"for {value.published:g}"
+        for value in score.stated
+        if not value.within
     ]
     return line.append(f"  {_counts(score)}" + (f" ({'; '.join(missed[:4])})" if missed else ""))
 

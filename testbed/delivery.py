@@ -41,8 +41,8 @@ def problems(scenario: Scenario, report: Report, plan: Plan) -> Iterator[Problem
 def _received_bytes(report: Report, flow: Flow) -> int:
     # A source of several flows reports each of them, by its own name and a number.
     return sum(
-        one.receive.bytes
-        for name, one in report.flows.items()
+        flow_report.receive.bytes
+        for name, flow_report in report.flows.items()
         if name == flow.name or (flow.kind != "bulk" and name.startswith(f"{flow.name}-"))
     )
 

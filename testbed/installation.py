@@ -101,11 +101,11 @@ def difference(one: Installation, other: Installation) -> str | None:
     """The first difference of two sets' identities, for people; None if runs of one set may be made by the other."""
     first, second = one.identity(), other.identity()
     for role, host in first.hosts.items():
-        there = second.hosts.get(role)
-        if there is None:
+        counterpart = second.hosts.get(role)
+        if counterpart is None:
             return f"the host of '{role}' in set {one.set} has no match in set {other.set}"
         for name in ("kernel", "processors"):
-            here, elsewhere = getattr(host, name), getattr(there, name)
+            here, elsewhere = getattr(host, name), getattr(counterpart, name)
             if here != elsewhere:
                 return f"{name} of '{role}': {here} in set {one.set}, {elsewhere} in set {other.set}"
     for name, link in first.links.items():

@@ -15,7 +15,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -322,9 +322,9 @@ def controller_address(addresses: list[str]) -> str:
     return str(next(address for address in reversed(list(network.hosts())) if str(address) not in addresses))
 
 
-def processes(environment: Mapping[str, str] = os.environ) -> dict[str, int]:
+def processes() -> dict[str, int]:
     """Process id by host of the surrounding lab; empty outside a lab."""
-    path = environment.get(VARIABLE)
+    path = os.environ.get(VARIABLE)
     return {} if path is None else dict(json.loads(Path(path).read_text()))
 
 

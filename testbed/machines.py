@@ -270,7 +270,7 @@ class Machines:
                     f"interface '{interface}' of host {host} is no serial line, but its other end is; add it to the "
                     "'ppp_lines' or 'slip_lines' of the host"
                 )
-        shared = [one.name for one in self._hosts if one.machine and one.name in (ends[0][0], ends[1][0])]
+        shared = [host.name for host in self._hosts if host.machine and host.name in (ends[0][0], ends[1][0])]
         if shared:
             raise TestbedError(
                 f"host {shared[0]} shares a machine and has no serial devices there; remove its 'machine'"

@@ -119,11 +119,11 @@ def place(
                 f"link '{link}' is of kind 'kernel': the hosts at its ends shape it themselves, over a wire between "
                 "them; set 'real: wire' for it in 'links', and nothing else"
             )
-        _check_place(link, ends, link_place, by_name, host_of)
+        _check_place(link, ends, link_place, by_name)
     networks = _networks(addresses, len(links))
     plan = _without_default_routes(_renumbered(plan, addresses), networks)
     plan = _with_host_names(plan, by_name, host_of, by_link)
-    _check_interfaces(plan, by_name, host_of, by_link)
+    _check_interfaces(plan, host_of, by_link)
     _check_access(hosts, addresses, networks)
     return Placement(plan, by_name, by_link, host_of, {node.name: node.kind for node in nodes}, set_name)
 
@@ -155,7 +155,6 @@ def _check_place(
     ends: Sequence[addressing.Interface],
     place: LinkPlacement | None,
     hosts: Mapping[str, Host],
-    host_of: Mapping[str, str],
 ) -> None:
     if place is None or (place.box is None) == (place.real is None):
         raise TestbedError(
@@ -275,9 +274,7 @@ def _link_of(node: addressing.NodePlan, interface: str, places: Mapping[str, Lin
     return next(places[end.link] for end in node.interfaces if end.name == interface)
 
 
-def _check_interfaces(
-    plan: addressing.Plan, hosts: Mapping[str, Host], host_of: Mapping[str, str], places: Mapping[str, LinkPlacement]
-) -> None:
+def _check_interfaces(plan: addressing.Plan, host_of: Mapping[str, str], places: Mapping[str, LinkPlacement]) -> None:
     used = Counter((host_of[node], end.name) for node, planned in plan.nodes.items() for end in planned.interfaces)
     used.update((place.box, name) for place in places.values() if place.box for name in box_interfaces(plan, place))
     for (host, interface), times in used.items():

@@ -20,9 +20,16 @@ def asymmetric_path(forward: str = "10 Mbit/s, delay: 5 ms", reverse: str = "28.
     )
 
 
-def one_line(name: str, more: str, forward: str = "rate: 1 Mbit/s, delay: 10 ms", duration: str = "2 s") -> str:
-    """A simulated transfer over a single line. `more` adds fields."""
+def one_line(
+    name: str,
+    more: str,
+    forward: str = "rate: 1 Mbit/s, delay: 10 ms",
+    duration: str = "2 s",
+    backend: str = "sim",
+    stack: str = "newreno",
+) -> str:
+    """A transfer over a single line, by default a simulated one. `more` adds fields."""
     return (
-        f"name: {name}\nbackend: sim\nnetwork: {{topology: line, forward: {{{forward}}}}}\nstack: newreno\n"
+        f"name: {name}\nbackend: {backend}\nnetwork: {{topology: line, forward: {{{forward}}}}}\nstack: {stack}\n"
         f"workload:\n  - {{name: bulk, from: left, to: right}}\nduration: {duration}\n{more}\n"
     )

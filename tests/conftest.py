@@ -81,10 +81,13 @@ def queue(name: str = "droptail", **options: Any) -> dict[str, Any]:
 
 
 def two_hosts(
-    rate_bps: int = 1_000_000, delay_s: float = 0.01, duration_s: float = 3.0, seed: int = 1
+    rate_bps: int = 1_000_000, delay_s: float = 0.01, duration_s: float = 3.0, seed: int = 1, **changes: Any
 ) -> dict[str, Any]:
-    """Two hosts on one line, with one bulk flow: the smallest scenario there is."""
-    direction = {"rate_bps": rate_bps, "delay_s": delay_s, "queue": queue(limit_packets=50)}
+    """Two hosts on one line, with one bulk flow: the smallest scenario there is.
+
+    `changes` are fields of both directions.
+    """
+    direction = {"rate_bps": rate_bps, "delay_s": delay_s, "queue": queue(limit_packets=50), **changes}
     stack = {"name": "reno", "options": {}}
     return {
         "version": 1,

@@ -11,22 +11,13 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from testbed.node_binary import ROOT
+from tests.campaign_texts import one_line
 
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 #: What every program needs; and a command whose help is made from its formats before any command is chosen.
 GROUND = ("testbed/node_binary.py", "testbed/errors.py", "experiments/commands/export.py")
 #: Entered at intervals by a thread of its own, so at any step while runs are made.
-POLLED = ("analysis/store/requests.py", "testbed/cpu_hold.py")
-CAMPAIGN = """
-name: walk
-backend: sim
-network: {topology: line, forward: {rate: 1 Mbit/s, delay: 10 ms}}
-stack: newreno
-workload:
-  - {name: bulk, from: left, to: right}
-duration: 2 s
-repetitions: 2
-"""
+POLLED = ("analysis/store/requests.py", "experiments/engine/progress.py", "testbed/cpu_hold.py")
 OF_CAMPAIGN, OF_CAPTURE = "One campaign, from file to table", "One capture, from bytes to numbers"
 #: A view of a run is filled while its metrics are evaluated.
 TOGETHER = {OF_CAPTURE: {4: 3}}
@@ -95,7 +86,7 @@ def entered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """What running a campaign and importing one of its captures enter."""
     folder = tmp_path_factory.mktemp("walks")
     file, results = folder / "walk.yaml", folder / "results"
-    file.write_text(CAMPAIGN)
+    file.write_text(one_line("walk", "repetitions: 2"))
     of_campaign = walked(folder, "run", file, "--results", results)
     capture = next(iter(sorted(results.glob("runs/*/*/captures/*"))))
     return {OF_CAMPAIGN: of_campaign, OF_CAPTURE: walked(folder, "import", capture, "--results", folder / "imported")}

@@ -133,8 +133,8 @@ def snapshot(store: Store, campaign_id: str = "") -> Snapshot:
         for campaign in running
     ]  # fmt: skip
     asked = [
-        RequestState(id=one.id, state=one.state, campaign_id=one.campaign_id, message=one.message)
-        for one in requests.recent(store, 5, campaign_id or None)
+        RequestState(id=request.id, state=request.state, campaign_id=request.campaign_id, message=request.message)
+        for request in requests.recent(store, 5, campaign_id or None)
     ]
     return Snapshot(
         campaigns=states, requests=asked, runners=len(requests.runners(store)), counts=dict(browse.counts(store))

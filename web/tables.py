@@ -130,7 +130,7 @@ def sightings(
     }
 
 
-def flows(folder: Path, run: RunRow, name: str = "") -> list[CapturedFlow]:
+def flows(folder: Path, run: RunRow) -> list[CapturedFlow]:
     """Flows that were captured at their receivers."""
     flows_ = []
     try:
@@ -139,7 +139,7 @@ def flows(folder: Path, run: RunRow, name: str = "") -> list[CapturedFlow]:
         return []
     for flow in data.flows:
         captured = {end.interface for end in data.interfaces if end.node == flow.receiver}
-        if name in ("", flow.name) and captured & set(data.files):
+        if captured & set(data.files):
             flows_.append(flow)
     return flows_
 

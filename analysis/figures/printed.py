@@ -104,7 +104,7 @@ def _draw(figure: Figure) -> Sheet:
             "; ".join(figure.notes), (1, 1), xycoords="axes fraction", ha="right", va="bottom", fontsize=6.5,
             color=PALETTE["soft"],
         )  # fmt: skip
-    _legend(sheet, axes, figure)
+    _legend(sheet, figure)
     return sheet
 
 
@@ -191,7 +191,7 @@ def _named(figure: Figure) -> list[Series]:
     return list({line.name: line for line in shown}.values())[::-1]
 
 
-def _legend(sheet: Sheet, axes: Axes, figure: Figure) -> None:
+def _legend(sheet: Sheet, figure: Figure) -> None:
     named = _named(figure)
     if len(named) + len(figure.verticals) < 2 and not any(line.hollow for line in named):
         return

@@ -20,12 +20,12 @@ def _data_sent(flow: CapturedFlow) -> pl.DataFrame:
     return flow.at_sender.filter((pl.col("dir") == 0) & is_a(DATA) & (pl.col("t_s") >= flow.start_s))
 
 
-def bursts(flow: CapturedFlow, gap_s: float = BURST_GAP_S) -> pl.DataFrame:
-    """Runs of data segments that left the sender's interface at most `gap_s` apart: `t_s` of the first, `segments`.
+def bursts(flow: CapturedFlow) -> pl.DataFrame:
+    """Runs of data segments that left the sender's interface at most BURST_GAP_S apart: `t_s` of the first, `segments`.
 
     Source: asym 6.3, where a burst is what a sender sends back to back.
     """
-    sent = _data_sent(flow).with_columns((pl.col("t_s").diff() > gap_s).fill_null(True).cum_sum().alias("burst"))
+    sent = _data_sent(flow).with_columns((pl.col("t_s").diff() > BURST_GAP_S).fill_null(True).cum_sum().alias("burst"))
     return sent.group_by("burst", maintain_order=True).agg(
         pl.col("t_s").first(), pl.len().cast(pl.Int64).alias("segments")
     ).drop("burst")  # fmt: skip

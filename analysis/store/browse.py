@@ -347,13 +347,13 @@ def failed(store: Store, limit: int = 8, campaign_id: str = "") -> list[LandedRo
     return _with_place(store, query)
 
 
-def causes(store: Store, campaign_id: str = "", limit: int = MOST_CAUSED) -> list[CauseRow]:
+def causes(store: Store, campaign_id: str = "") -> list[CauseRow]:
     """Why runs have no valid result: the latest runs by campaign, state and first problem, the most frequent first.
 
     Problems that differ only in their numbers are one cause.
     """
     groups: dict[tuple[str, str, str], list[LandedRow]] = {}
-    for landed in invalid(store, limit, campaign_id) + failed(store, limit, campaign_id):
+    for landed in invalid(store, MOST_CAUSED, campaign_id) + failed(store, MOST_CAUSED, campaign_id):
         where = campaign_id or (landed.place.campaign_id if landed.place else "")
         problem = landed.problems[0] if landed.problems else ""
         groups.setdefault((where, landed.state, re.sub(r"\d[\d.]*", "0", problem)), []).append(landed)

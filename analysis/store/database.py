@@ -134,10 +134,10 @@ class Database:
             return
         # The server would otherwise execute one statement a row, which takes most of a landing.
         columns = [table.c[name] for name in rows[0]]
-        given = sa.func.json_to_recordset(sa.bindparam("rows", list(rows), sa.JSON)).table_valued(
+        table_of_rows = sa.func.json_to_recordset(sa.bindparam("rows", list(rows), sa.JSON)).table_valued(
             *(sa.column(column.name, column.type) for column in columns), name="given"
         )
-        query = sa.select(*given.render_derived(with_types=True).c)
+        query = sa.select(*table_of_rows.render_derived(with_types=True).c)
         connection.execute(sa.insert(table).from_select([column.name for column in columns], query))
 
     def read(self, query: Any, row: Callable[..., Row]) -> list[Row]:

@@ -47,6 +47,9 @@ from analysis.store.rows import (
 from analysis.store.schema import attempt, campaign, file, membership, metric, point, replaced, run
 from testbed.scenario import Document, ScenarioDocument
 
+#: Runs that the expected time of others is taken from: the latest.
+MOST_HISTORY = 400
+
 #: A run's position in a campaign.
 MEMBER = (membership.c.point, membership.c.repetition, membership.c.run_id)
 
@@ -267,13 +270,13 @@ class Store:
         }
         return tried - self.valid_runs(run_ids)
 
-    def history(self, backend: str, most: int = 400) -> list[HistoryRow]:
+    def history(self, backend: str) -> list[HistoryRow]:
         """What the latest valid runs of a backend took."""
         query = (
             sa.select(run.c.id, run.c.scenario, run.c.manifest)
             .where(run.c.backend == backend, run.c.state == "valid")
             .order_by(run.c.landed.desc())
-            .limit(most)
+            .limit(MOST_HISTORY)
         )
         with self._database.engine.connect() as connection:
             latest = connection.execute(query).all()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption, SetOption
-from experiments.commands.shared import store_location
+from experiments.commands.shared import console, store_location
 from experiments.commands.shell import (
     MEGABYTE,
     NetworkOption,
@@ -96,11 +95,11 @@ def _check_address(text: str | None) -> None:
 
 
 def _opening(behind: DeviceGateway, label: str, no_dhcp: bool) -> list[str]:
-    own, prefix = behind.network[1], behind.network.prefixlen
-    by_hand = f"set an address of {behind.network}, router {own} and name server {behind.name_server} on the device"
+    router, prefix = behind.network[1], behind.network.prefixlen
+    by_hand = f"set an address of {behind.network}, router {router} and name server {behind.name_server} on the device"
     found = [
         f"devices on {behind.interface} are behind {label} and reach the internet by {', '.join(behind.uplinks)}; "
-        + (by_hand if no_dhcp else f"they get addresses of {own}/{prefix} by DHCP")
+        + (by_hand if no_dhcp else f"they get addresses of {router}/{prefix} by DHCP")
         + ". Ctrl-C ends the gateway and restores this machine; './backchannel shell set' changes the line"
     ]
     if behind.without_ipv6 is None:
@@ -119,19 +118,20 @@ def _shown(behind: DeviceGateway) -> Callable[[SessionState], None]:
     """Shows the panel on a terminal; elsewhere each new device."""
     from experiments.sessions import panel
 
+    terminal = console()
     before: SessionState | None = None
     known: set[str] = set()
 
     def show(state: SessionState) -> None:
         nonlocal before
         devices = behind.devices()
-        if sys.stdout.isatty():
-            lines = [panel.text(state, before), *(f"device {device.text}" for device in devices)]
-            typer.echo("\033[H\033[J" + "\n".join(lines))
+        if terminal.is_terminal:
+            terminal.clear()
+            panel.show(terminal, state, before, *(f"device {device.text}" for device in devices))
         for device in devices:
             if device.mac not in known:
                 known.add(device.mac)
-                if not sys.stdout.isatty():
+                if not terminal.is_terminal:
                     show_note(f"device {device.text}")
         before = state
 

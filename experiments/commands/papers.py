@@ -189,9 +189,9 @@ def _sensitivity(names: Sequence[str] | None, repetitions: int | None, jobs: int
     targets = {target.id: target for target in all_targets(FOLDER)}
     found, reporter = [], TerminalReporter(console(stderr=True))
     with ScratchFolder() as folder:
-        for one in selected:
+        for reproduction in selected:
             for outcome in outcomes(
-                one, targets[one.artefact], Options(folder / "results", jobs), reporter, repetitions
+                reproduction, targets[reproduction.artefact], Options(folder / "results", jobs), reporter, repetitions
             ):
                 found.append(outcome)
                 if not as_json:

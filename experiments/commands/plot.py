@@ -167,7 +167,7 @@ def _as_published(name: str, store: Store) -> Figure:
     from analysis import frames
     from analysis.errors import AnalysisError
     from analysis.figures import published
-    from experiments.reproduce import FOLDER
+    from experiments.catalogue import FOLDER
 
     campaign = frames.find_campaign(store, name)
     made = published.of_campaign(store, campaign.id, campaign.text, FOLDER)

@@ -15,7 +15,7 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption, SetOption
-from experiments.commands.shared import fail, store_location
+from experiments.commands.shared import console, fail, store_location
 
 if TYPE_CHECKING:
     from experiments.sessions.session import Ended
@@ -186,14 +186,17 @@ def _on_running(verb: str, words: Sequence[str], command: Sequence[str], session
         case "set":
             made = change(name, None, words)
             if as_json:
-                typer.echo(json.dumps([one.as_json() for one in made], indent=2))
-            for one in made if not as_json else ():
-                typer.echo(panel.change_text(one))
+                typer.echo(json.dumps([session_change.as_json() for session_change in made], indent=2))
+            for session_change in made if not as_json else ():
+                typer.echo(panel.change_text(session_change))
         case "enter":
             _enter(name, words, command)
         case "status":
             state = read_state(name)
-            typer.echo(json.dumps(state.as_json(), indent=2) if as_json else panel.text(state, None))
+            if as_json:
+                typer.echo(json.dumps(state.as_json(), indent=2))
+            else:
+                panel.show(console(), state, None)
         case "watch":
             _watch(name)
 
@@ -203,12 +206,13 @@ def _watch(name: str) -> None:
     from experiments.sessions.state import SessionState, read_state
     from testbed.errors import TestbedError
 
+    terminal = console()
     before: SessionState | None = None
     try:
         while True:
             state = read_state(name)
-            text = panel.text(state, before)
-            typer.echo(f"\033[H\033[J{text}" if sys.stdout.isatty() else text)
+            terminal.clear()
+            panel.show(terminal, state, before)
             before = state
             time.sleep(1.0)
     except TestbedError as error:

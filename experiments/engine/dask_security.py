@@ -48,9 +48,9 @@ def http_settings(port: int | None) -> dict[str, object]:
     if port is None:
         return {**settings, "distributed.scheduler.http.routes": []}
     if protocol() == "tls":
-        own = "distributed.comm.tls"
+        settings_of_comm = "distributed.comm.tls"
         for name, source in (("cert", "scheduler.cert"), ("key", "scheduler.key"), ("ca-file", "ca-file")):
-            settings[f"distributed.scheduler.dashboard.tls.{name}"] = dask.config.get(f"{own}.{source}")
+            settings[f"distributed.scheduler.dashboard.tls.{name}"] = dask.config.get(f"{settings_of_comm}.{source}")
     return settings
 
 

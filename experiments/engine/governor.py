@@ -67,15 +67,13 @@ class Governor:
         cpus: number of CPUs.
         most: maximum number of cells.
         fixed: the number of cells that the user set; measurements can only lower it.
-        rules: parameters.
     """
 
-    def __init__(self, cpus: int, most: int, fixed: int | None = None, rules: Rules = RULES) -> None:
-        self._rules = rules
+    def __init__(self, cpus: int, most: int, fixed: int | None = None) -> None:
         self._most = max(1, most if fixed is None else fixed)
         self._grows = fixed is None
         self._floor = float(cpus)
-        self._allowed = float(min(self._most, fixed or max(1, round(cpus * rules.start_per_cpu))))
+        self._allowed = float(min(self._most, fixed or max(1, round(cpus * RULES.start_per_cpu))))
         self._busy: float | None = None
         self._niced = 0.0
         self._stolen = 0.0
@@ -100,20 +98,19 @@ class Governor:
             stolen: share of all CPUs that the host stole since the last reading, 0 to 1.
             niced: share of all CPUs that niced work used since the last reading, 0 to 1.
         """
-        rules = self._rules
-        self._niced += rules.smoothing * (niced - self._niced)
-        self._busy = busy if self._busy is None else self._busy + rules.smoothing * (busy - self._busy)
+        self._niced += RULES.smoothing * (niced - self._niced)
+        self._busy = busy if self._busy is None else self._busy + RULES.smoothing * (busy - self._busy)
         # Stolen time has a resolution of 10 ms, so its average needs more readings.
-        self._stolen += rules.smoothing / 5 * (stolen - self._stolen)
+        self._stolen += RULES.smoothing / 5 * (stolen - self._stolen)
         withheld = self._withheld()
         self._hold(now_s, withheld)
         if self._held_since_s is not None:
             return  # without runs the readings do not count
-        if self._busy + self._stolen < rules.full and withheld < rules.stolen:
+        if self._busy + self._stolen < RULES.full and withheld < RULES.stolen:
             self._full_since_s = None
         elif self._full_since_s is None:
             self._full_since_s = now_s
-        elif self._grows and now_s - self._full_since_s >= rules.patience_s:
+        elif self._grows and now_s - self._full_since_s >= RULES.patience_s:
             self._full_since_s = now_s
             # Only invalid runs reduce the number of cells below that of CPUs.
             self._allowed = max(min(self._allowed, self._floor), min(self._allowed, running) - 1)
@@ -121,28 +118,27 @@ class Governor:
         if self._grows and running >= self.allowed and now_s >= self._growth_paused_until_s and self._has_room():
             # The number that fits if new cells use as much as the present ones. Half of it first, because cells that
             # have just started use less than later.
-            fit = running * (rules.room / max(self._busy, 0.02) - 1) / 2
+            fit = running * (RULES.room / max(self._busy, 0.02) - 1) / 2
             self._allowed = min(float(self._most), self._allowed + min(max(0.5, fit), max(2.0, self._allowed / 4)))
 
     def _has_room(self) -> bool:
         assert self._busy is not None
-        return self._busy < self._rules.room and self._withheld() < self._rules.stolen / 2
+        return self._busy < RULES.room and self._withheld() < RULES.stolen / 2
 
     def _withheld(self) -> float:
         """Stolen share of the requested CPU time."""
         assert self._busy is not None
         requested = self._busy + self._niced + self._stolen
-        return self._stolen / requested if self._stolen > self._rules.stolen_grain else 0.0
+        return self._stolen / requested if self._stolen > RULES.stolen_grain else 0.0
 
     def _hold(self, now_s: float, withheld: float) -> None:
-        rules = self._rules
-        if withheld < rules.hold:
+        if withheld < RULES.hold:
             self._held_since_s = None
         elif self._held_since_s is None and now_s >= self._starts_until_s:
             self._held_since_s = now_s
-        elif self._held_since_s is not None and now_s - self._held_since_s >= rules.hold_s:
+        elif self._held_since_s is not None and now_s - self._held_since_s >= RULES.hold_s:
             self._held_since_s = None
-            self._starts_until_s = now_s + rules.hold_s
+            self._starts_until_s = now_s + RULES.hold_s
 
     def on_run(self, now_s: float, strain: float, cells: int) -> None:
         """Handles a finished run.
@@ -152,17 +148,16 @@ class Governor:
             strain: testbed.fidelity.strain; above 1 the run is invalid.
             cells: number of busy cells on the machine during the run, including its cell.
         """
-        rules = self._rules
-        if self._busy is not None and self._withheld() >= rules.stolen:
+        if self._busy is not None and self._withheld() >= RULES.stolen:
             return  # the host is the cause, which `on_reading` handles
-        cost = 1.0 if strain > 1 else 0.5 if strain > rules.strained else 0.0
-        self._invalid += rules.memory * (cost - self._invalid)
-        if strain > 1 and self._invalid > rules.tolerated:
-            self._allowed = max(1.0, min(self._allowed, cells * rules.back_off))
-        if cost and self._invalid > rules.tolerated / 2:
-            self._growth_paused_until_s = now_s + rules.rest_s
+        cost = 1.0 if strain > 1 else 0.5 if strain > RULES.strained else 0.0
+        self._invalid += RULES.memory * (cost - self._invalid)
+        if strain > 1 and self._invalid > RULES.tolerated:
+            self._allowed = max(1.0, min(self._allowed, cells * RULES.back_off))
+        if cost and self._invalid > RULES.tolerated / 2:
+            self._growth_paused_until_s = now_s + RULES.rest_s
 
 
-def most_cells(memory_bytes: int, rules: Rules = RULES) -> int:
+def most_cells(memory_bytes: int) -> int:
     """Number of cells that fit into three quarters of a machine's free memory."""
-    return max(1, int(memory_bytes * 0.75 / rules.cell_bytes))
+    return max(1, int(memory_bytes * 0.75 / RULES.cell_bytes))

@@ -86,11 +86,11 @@ def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
     async def start() -> Server:
         # A nanny restarts its worker.
         try:
-            own = host or get_ip(get_address_host(scheduler))
+            address = host or get_ip(get_address_host(scheduler))
         except (OSError, ValueError) as error:
             raise Unavailable(f"no Dask scheduler answers at {scheduler}: {root_cause(error)}") from None
         nanny = Nanny(
-            scheduler, nthreads=MOST_JOBS, memory_limit=0, host=own, protocol=protocol(), dashboard=False,
+            scheduler, nthreads=MOST_JOBS, memory_limit=0, host=address, protocol=protocol(), dashboard=False,
             death_timeout=CONNECT_S, silence_logs=logging.WARNING, dashboard_address=CLOSED,
             name=name or f"{os.uname().nodename}-{os.getpid()}",
         )  # fmt: skip

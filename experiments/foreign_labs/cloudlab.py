@@ -46,7 +46,7 @@ def read(paths: Sequence[Path]) -> LentLab:
             network = networks.get(_need(file, interface, "client_id"))
             if network is None:
                 continue  # joined to nothing
-            addresses = [one.attributes.get("address") for one in interface.all("ip")]
+            addresses = [ip.attributes.get("address") for ip in interface.all("ip")]
             mac = hardware_address(interface.attributes.get("mac_address", ""))
             nics.append(Nic(network, None, mac, addresses[0] if addresses else None))
         hosts.append(

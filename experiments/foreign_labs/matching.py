@@ -137,12 +137,12 @@ def _carrier(
         unknown = [network for network in chosen if network not in on]
         if unknown:
             raise TestbedError(f"--link {link}: {registry.unknown('network', unknown[0], list(on))}")
-        on = {network: there for network, there in on.items() if network in chosen}
-    found = [_Carrier((network,) * len(ends)) for network, there in on.items() if there == set(ends)]
+        on = {network: joined for network, joined in on.items() if network in chosen}
+    found = [_Carrier((network,) * len(ends)) for network, joined in on.items() if joined == set(ends)]
     for box in hosts:
         if box in players:
             continue
-        towards = [[network for network, there in on.items() if there == {box, end}] for end in ends]
+        towards = [[network for network, joined in on.items() if joined == {box, end}] for end in ends]
         choices = itertools.islice(itertools.product(*towards), MAX_CHOICES)
         found += [_Carrier(networks, box) for networks in choices]
     if not found:

@@ -106,8 +106,8 @@ def running() -> list[str]:
 def free_name() -> str:
     """A name for a new session: this process, and a number if a process of another namespace has that number too."""
     taken = running()
-    own = str(os.getpid())
-    names = (own, *(f"{own}-{number}" for number in range(2, len(taken) + 2)))
+    pid = str(os.getpid())
+    names = (pid, *(f"{pid}-{number}" for number in range(2, len(taken) + 2)))
     return next(name for name in names if name not in taken)
 
 

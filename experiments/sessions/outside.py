@@ -47,18 +47,18 @@ def routes(plan: SessionPlan) -> dict[str, list[Route]]:
     scenario = plan.scenario
     network = addressing.make_plan(scenario.nodes, scenario.links)
     near, far = network.nodes[plan.host], network.nodes[plan.gateway]
-    found: dict[str, list[Route]] = {}
+    routes_of: dict[str, list[Route]] = {}
     for name, node in network.nodes.items():
-        own = found.setdefault(name, [])
+        routes = routes_of.setdefault(name, [])
         if name != plan.gateway and all(route.subnet != addressing.DEFAULT_ROUTE for route in node.routes):
             end, hop = addressing.next_hop(network, name, far.address)
-            own.append(Route(addressing.DEFAULT_ROUTE, hop.address, end.name))
+            routes.append(Route(addressing.DEFAULT_ROUTE, hop.address, end.name))
         if plan.devices is not None and name == plan.host:
-            own.append(Route(plan.devices, str(ipaddress.ip_network(plan.devices)[1]), DEVICES))
+            routes.append(Route(plan.devices, str(ipaddress.ip_network(plan.devices)[1]), DEVICES))
         elif plan.devices is not None:
             end, hop = addressing.next_hop(network, name, near.address)
-            own.append(Route(plan.devices, hop.address, end.name))
-    return found
+            routes.append(Route(plan.devices, hop.address, end.name))
+    return routes_of
 
 
 def enable_ipv6(hosts: Mapping[str, SessionHost], plan: SessionPlan) -> None:

@@ -1,31 +1,35 @@
-"""A running session as lines of text."""
+"""A running session on a terminal, and its changes as sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from rich.console import Console, Group
+from rich.table import Table
+
 from analysis.store.documents import SessionChange
 from experiments.sessions.state import SessionState
 from testbed import units
 
-_HEAD = ("direction", "rate", "delay", "policy", "now", "queue", "dropped", "lost")
-_WIDTHS = (18, 14, 15, 14, 14, 16, 9, 9)
+_COLUMNS = ("direction", "rate", "delay", "policy", "now", "queue", "dropped", "lost")
 
 
-def text(state: SessionState, before: SessionState | None) -> str:
-    """The panel.
+def show(to: Console, state: SessionState, before: SessionState | None, *more: str) -> None:
+    """Prints the panel.
 
     Args:
+        to: where it is printed.
         state: of the session now.
         before: an earlier state, since which the throughput is counted; None: the mean since the start is shown.
+        more: lines below it.
     """
     record = "recording" if state.recorded_bytes is not None else "the record has ended"
-    lines = [
+    head = (
         f"session {state.name}: host {state.host} behind {state.label}, {state.passed_s:.0f} s, "
-        f"{record}, {len(state.changes)} changes",
-        _row(_HEAD),
-    ]
+        f"{record}, {len(state.changes)} changes"
+    )
+    table = Table(*_COLUMNS, box=None, pad_edge=False)
     elapsed_s = state.passed_s - before.passed_s if before else state.passed_s
     for link, directions in state.links.items():
         for way, now in directions.items():
@@ -33,15 +37,13 @@ def text(state: SessionState, before: SessionState | None) -> str:
             rate_bps = sent * 8 / elapsed_s if elapsed_s > 0 else 0.0
             declared = state.declared[link][way]
             rate = declared.rate_bps
-            lines.append(
-                _row((
-                    f"{link} {way}", "unlimited" if rate is None else units.show(rate, "rate"),
-                    units.show_delay(declared.delay_s, declared.jitter_s), declared.policy,
-                    units.show(rate_bps, "rate"), f"{now.queue_packets} packets", str(now.dropped_packets),
-                    str(now.events.get("lost", 0)),
-                ))
+            table.add_row(
+                f"{link} {way}", "unlimited" if rate is None else units.show(rate, "rate"),
+                units.show_delay(declared.delay_s, declared.jitter_s), declared.policy,
+                units.show(rate_bps, "rate"), f"{now.queue_packets} packets", str(now.dropped_packets),
+                str(now.events.get("lost", 0)),
             )  # fmt: skip
-    return "\n".join(lines)
+    to.print(Group(head, table, *more), highlight=False, markup=False)
 
 
 def change_text(change: SessionChange) -> str:
@@ -56,7 +58,3 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return "; ".join(map(_value, value)) or "none"
     return str(value)
-
-
-def _row(cells: tuple[str, ...]) -> str:
-    return " ".join(cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=True)).rstrip()

@@ -133,7 +133,7 @@ def _with_changes(link: LinkSpec, changes: tuple[SessionChange, ...], duration_s
 
 def _nodes(plan: SessionPlan, report: Report) -> Callable[[str], str | None]:
     """The node of an address: devices count as the host that forwards for them, other addresses as the gateway."""
-    own = {end.address: end.node for end in report.interfaces}
+    node_of = {end.address: end.node for end in report.interfaces}
     behind: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
     if plan.devices is not None:
         devices = ipaddress.IPv4Network(plan.devices)
@@ -141,8 +141,8 @@ def _nodes(plan: SessionPlan, report: Report) -> Callable[[str], str | None]:
 
     def node(address: str) -> str | None:
         parsed = ipaddress.ip_address(address)
-        if address in own or parsed.is_loopback:
-            return own.get(address)
+        if address in node_of or parsed.is_loopback:
+            return node_of.get(address)
         return plan.host if any(parsed in network for network in behind) else plan.gateway
 
     return node

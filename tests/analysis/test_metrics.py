@@ -404,10 +404,15 @@ def test_what_a_line_carried(tmp_path: Path) -> None:
     assert result["bandwidth_ratio", "bulk"] == pytest.approx(10 / (1052 / 52))
 
 
-def test_the_goodput_of_a_link_counts_the_flows_whose_data_cross_it(tmp_path: Path) -> None:
+def two_ways() -> dict[str, Any]:
+    """A path with a flow in each direction."""
     scenario = path_scenario()
     scenario["workload"].append({**scenario["workload"][0], "name": "back", "from": "b", "to": "a", "port": 5002})
-    trace = Trace(scenario)
+    return scenario
+
+
+def test_the_goodput_of_a_link_counts_the_flows_whose_data_cross_it(tmp_path: Path) -> None:
+    trace = Trace(two_ways())
     for number in range(4):
         trace.data(B, 2 + number / 10, 1000 * number)
     trace.data(A, 2.5, 0, flow=1, port=40001)
@@ -427,9 +432,7 @@ def test_counts_are_resolved_to_1_and_other_values_exactly() -> None:
 
 
 def test_carried_rates_count_data_and_acks_apart(tmp_path: Path) -> None:
-    scenario = path_scenario()
-    scenario["workload"].append({**scenario["workload"][0], "name": "back", "from": "b", "to": "a", "port": 5002})
-    trace = Trace(scenario)
+    trace = Trace(two_ways())
     for number in range(3):
         trace.data(OUT, 2 + number / 10, 1000 * number)
     trace.ack(OUT, 2.5, 1000, flow=1, port=40001)

@@ -5,6 +5,8 @@ ordering.
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +335,29 @@ def test_the_document_for_scripts_has_scores_totals_and_agreement() -> None:
     assert (result["count"]["values"], result["count"]["values_within"], result["count"]["run"]) == (2, 2, 1)
     assert (result["between_backends"]["values"], len(result["between_backends"]["apart"])) == (2, 2)
     assert scorecard.document([])["between_backends"] is None
+
+
+def test_the_documentation_has_every_field_of_the_document() -> None:
+    page = (ROOT / "docs/site.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", page.split("./backchannel score --json` return:")[1], re.MULTILINE)
+    told = {field: set(re.findall(r"`([^`]+)`", text)) for field, text in rows}
+    value = ValueScore("m", {}, "eq", 1.0, "", {"rel": 0.1}, "stated", 1.0, 1, None, True)
+    other = replace(value, measured=3.0)
+    scores = {
+        backend: Score(backend, "c", 1, 1, [each], [OrderingScore("m", "a", ["x"], {}, None, [1.0], False, True)])
+        for backend, each in (("sim", value), ("emulated", other))
+    }
+    made = scorecard.document([Artefact("a", "aq", "A", "4", "simulated", 1, 1, scores)])
+    (artefact,), agreement = made["artefacts"], made["between_backends"]
+    score = artefact["scores"]["sim"]
+    assert made.keys() == {"artefacts", "count", "between_backends"}
+    assert told["count"] == made["count"].keys()
+    assert told["artefacts[]"] == artefact.keys()
+    assert told["scores.BACKEND"] == score.keys()
+    assert told["values[]"] == score["values"][0].keys()
+    assert told["orderings[]"] == score["orderings"][0].keys()
+    assert {field.removesuffix("[]") for field in told["between_backends"]} == agreement.keys()
+    assert told["apart[]"] == agreement["apart"][0].keys()
 
 
 @settings(deadline=None)  # the first interval imports SciPy

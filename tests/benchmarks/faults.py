@@ -25,19 +25,21 @@ from testbed.local_folders import ScratchFolder, sweep
 from tests.faults.cluster import Cluster
 from tests.faults.commands import Count
 from tests.faults.kills import (
-    EMULATED,
-    EMULATED_OFTEN,
     EMULATED_PARTS,
-    SIMULATED_OFTEN,
     SIMULATED_TURNS,
     SITE_PARTS,
     Campaign,
     Part,
     Site,
+    emulated,
+    simulated,
 )
 from tests.faults.shortages import DISTURBANCES, SHORTAGES, Bench
 from tests.waiting import interrupted_by_sigterm
 
+#: More and shorter runs, so that a campaign is killed many times before it is complete; those with real packets as long
+#: as the captures need to start and end, and so to be killed.
+SIMULATED_OFTEN, EMULATED_OFTEN = simulated("1 s", 10), emulated("1 s")
 #: A kill comes within this share of the time of a whole campaign, so that several fall into each. With real packets
 #: the first run begins after half of the time, which the cell and its calibration take.
 SHARE, EMULATED_SHARE = 0.15, 0.6
@@ -118,7 +120,7 @@ def _campaign(
 def _stops(folder: Path, stops: int, rng: random.Random, counts: dict[str, Count]) -> None:
     """Stops each part with real packets in turn."""
     folder.mkdir()
-    with closing(Campaign(folder, EMULATED, rng)) as campaign:
+    with closing(Campaign(folder, emulated(), rng)) as campaign:
         for number in range(stops):
             part = EMULATED_PARTS[number % len(EMULATED_PARTS)]
             count = counts.setdefault(f"stopped: {part.name}", Count())

@@ -30,6 +30,7 @@ from testbed.report import Problem, ProblemKind, Report
 from testbed.scenario import Scenario
 from testbed.virtual_kernel import kernels
 from testbed.virtual_kernel.machine import VirtualMachine
+from tests.conftest import two_hosts
 
 #: Of a run with a fault.
 DURATION_S = 8.0
@@ -65,19 +66,9 @@ FAULTS: Mapping[str, Fault] = {
 
 def scenario(seed: int = 1, duration_s: float = DURATION_S, **changes: Any) -> dict[str, Any]:
     """Two hosts on a line of 10 Mbit/s, with a download; `changes` are fields of both directions."""
-    queue = {"name": "droptail", "options": {"limit_packets": 50}}
-    direction = {"rate_bps": 10_000_000, "delay_s": 0.01, "queue": queue, **changes}
-    stack = {"name": "reno", "options": {}}
-    return {
-        "version": 1, "seed": seed, "duration_s": duration_s,
-        "nodes": [{"name": name, "kind": "host", "stack": stack} for name in "ab"],
-        "links": [{
-            "name": "line", "kind": "point-to-point", "ends": ["a", "b"], "options": {},
-            "forward": direction, "reverse": direction,
-        }],
-        "workload": [{"kind": "bulk", "port": 5001, "name": "down", "from": "a", "to": "b", "start_s": 0.1}],
-        "capture": {"snaplen": 128, "at": []},
-    }  # fmt: skip
+    made = two_hosts(**{"rate_bps": 10_000_000, "duration_s": duration_s, "seed": seed, **changes})
+    made["workload"] = [{**made["workload"][0], "name": "down", "start_s": 0.1}]
+    return made
 
 
 def healthy(seed: int) -> dict[str, Any]:

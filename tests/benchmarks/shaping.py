@@ -14,17 +14,16 @@ import argparse
 import json
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from analysis.estimates import Bounds
-from testbed import kernel_links, node_binary
+from testbed import kernel_links
 from testbed.emulator_process import Emulator, LinkEnd
 from testbed.errors import TestbedError
 from testbed.scenario import DirectionSpec, LinkSpec
-from tests.benchmarks.ends import ADDRESSES, Ends
+from tests.benchmarks.ends import ADDRESSES, Ends, run_in_cell
 from tests.benchmarks.repeats import shown
 from tests.waiting import cpu_s
 
@@ -219,7 +218,7 @@ def inside(seconds: float, rounds: int, wanted: list[str]) -> None:
 
 
 def main() -> None:
-    """Runs itself in a cell, where nothing can reach the machine's own network."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description="Rate and lateness of links, beside the kernel's shapers.")
     parser.add_argument("--seconds", type=float, default=20.0, help="length of a flood (20)")
     parser.add_argument("--rounds", type=int, default=3, help="floods of each (3)")
@@ -229,8 +228,7 @@ def main() -> None:
     if args.inside:
         inside(args.seconds, args.rounds, args.only or list(RATES))
         return
-    words = [node_binary.path(), "cell", "--", sys.executable, *sys.argv, "--inside"]
-    raise SystemExit(subprocess.run(words, check=False).returncode)
+    run_in_cell()
 
 
 if __name__ == "__main__":

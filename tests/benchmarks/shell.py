@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import node_binary
-from tests.benchmarks.ends import ADDRESSES, Ends
+from tests.benchmarks.ends import ADDRESSES, Ends, run_in_cell
 from tests.benchmarks.repeats import shown
 
 SEED, PORT = 7, 5001
@@ -216,7 +216,7 @@ def show(found: dict[str, list[Measured]]) -> None:
 
 
 def main() -> None:
-    """Runs itself in a cell, where nothing can reach the machine's own network."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description="The cost of a shell behind a line.")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a flow (5)")
     parser.add_argument("--rounds", type=int, default=5, help="starts of each subject (5)")
@@ -229,8 +229,7 @@ def main() -> None:
     elif args.inside:
         inside(args.seconds, args.rounds)
     else:
-        words = [node_binary.path(), "cell", "--", sys.executable, *sys.argv, "--inside"]
-        raise SystemExit(subprocess.run(words, check=False).returncode)
+        run_in_cell()
 
 
 if __name__ == "__main__":

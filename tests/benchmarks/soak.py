@@ -66,7 +66,7 @@ class Sample:
     files_bytes: int
 
 
-class Place(Protocol):
+class MeasuredStore(Protocol):
     """A store, beside the commands that use it."""
 
     #: Options of the command line.
@@ -136,7 +136,7 @@ def _server(folder: Path) -> Iterator[Server]:
 LANDED = "SELECT count(*) FROM run WHERE state = 'valid'"
 
 
-def sample(pid: int, place: Place, started_s: float) -> Sample | None:
+def sample(pid: int, store: MeasuredStore, started_s: float) -> Sample | None:
     """Measures a running command; None before its store exists, and after it has ended."""
     try:
         status = (Path("/proc") / str(pid) / "status").read_text()
@@ -144,11 +144,11 @@ def sample(pid: int, place: Place, started_s: float) -> Sample | None:
         descriptors = sum(1 for _ in (Path("/proc") / str(pid) / "fd").iterdir())
     except (OSError, StopIteration):
         return None
-    landed = place.number(LANDED)
-    files_bytes = place.number("SELECT coalesce(sum(bytes), 0) FROM file")
+    landed = store.number(LANDED)
+    files_bytes = store.number("SELECT coalesce(sum(bytes), 0) FROM file")
     if landed is None or files_bytes is None:
         return None
-    return Sample(landed, time.monotonic() - started_s, resident_kb << 10, descriptors, place.size(), files_bytes)
+    return Sample(landed, time.monotonic() - started_s, resident_kb << 10, descriptors, store.size(), files_bytes)
 
 
 def main() -> int:
@@ -205,18 +205,18 @@ class Outcome:
     rate: float
 
 
-def _soak(folder: Path, place: Place, options: argparse.Namespace, restarted: Server | None = None) -> Outcome:
+def _soak(folder: Path, store: MeasuredStore, options: argparse.Namespace, restarted: Server | None = None) -> Outcome:
     """Runs the campaign.
 
     Args:
         folder: for the campaign file and the log.
-        place: of its results.
+        store: of its results.
         options: of the command line.
         restarted: the server to restart in mid-campaign.
     """
     file, runs = folder / "soak.yaml", options.runs
     file.write_text(CAMPAIGN.format(runs=runs))
-    words = [sys.executable, "-m", "experiments", "run", str(file), "--scheduler", options.scheduler, *place.words]
+    words = [sys.executable, "-m", "experiments", "run", str(file), "--scheduler", options.scheduler, *store.words]
     started_s = time.monotonic()
     print("   runs  seconds  runs/s     MB  descriptors  kB of database/run  kB of files/run")
     last, due, stopped = Sample(0, 0.0, 0, 0, 0, 0), 1, False
@@ -230,11 +230,11 @@ def _soak(folder: Path, place: Place, options: argparse.Namespace, restarted: Se
         commands = [start() for _ in range(options.runners)]
         try:
             while True:
-                result = sample(commands[0].pid, place, started_s)
+                result = sample(commands[0].pid, store, started_s)
                 if result is not None and result.landed >= max(1, due * runs // options.samples):
                     _show(result, last)
                     last, due = result, result.landed * options.samples // runs + 1
-                if restarted is not None and (landed := place.number(LANDED) or 0) >= runs // 2:
+                if restarted is not None and (landed := store.number(LANDED) or 0) >= runs // 2:
                     restarted.stop()
                     restarted.start()
                     print(f"the server was restarted after {landed} runs")
@@ -256,7 +256,7 @@ def _soak(folder: Path, place: Place, options: argparse.Namespace, restarted: Se
                 command.send_signal(signal.SIGINT)
         for command in commands:
             command.wait()
-    valid, total_s = place.number(LANDED) or 0, time.monotonic() - started_s
+    valid, total_s = store.number(LANDED) or 0, time.monotonic() - started_s
     ends = [command.returncode for command in commands]
     print(
         f"{valid} of {runs} runs landed in {total_s:.0f} s, {valid / total_s:.1f} runs/s; "

@@ -14,7 +14,6 @@ import json
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ from pathlib import Path
 from testbed import node_binary
 from testbed.emulator_process import Emulator, LinkEnd
 from testbed.scenario import LinkSpec
-from tests.benchmarks.ends import ADDRESSES, MACS, Ends
+from tests.benchmarks.ends import ADDRESSES, MACS, Ends, run_in_cell
 from tests.benchmarks.repeats import shown
 
 HERE = Path(__file__).resolve().parent
@@ -148,7 +147,7 @@ def inside(seconds: float, rounds: int) -> None:
 
 
 def main() -> None:
-    """Runs itself in a cell, where nothing can reach the machine's own network."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description="One TCP flow through two TAP interfaces.")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a flow (5)")
     parser.add_argument("--rounds", type=int, default=5, help="flows of each kind (5)")
@@ -157,8 +156,7 @@ def main() -> None:
     if args.inside:
         inside(args.seconds, args.rounds)
         return
-    words = [node_binary.path(), "cell", "--", sys.executable, *sys.argv, "--inside"]
-    raise SystemExit(subprocess.run(words, check=False).returncode)
+    run_in_cell()
 
 
 if __name__ == "__main__":

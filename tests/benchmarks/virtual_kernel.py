@@ -29,6 +29,7 @@ from testbed.addressing import as_json, make_plan
 from testbed.scenario import Scenario
 from testbed.virtual_kernel import kernels
 from testbed.virtual_kernel.machine import VirtualMachine
+from tests.conftest import two_hosts, typed
 
 HERE = Path(__file__).resolve().parent
 RATES_BPS = (28_800, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
@@ -49,19 +50,9 @@ PR_SET_CHILD_SUBREAPER = 36
 
 def scenario(rate_bps: int, stack: str, duration_s: float) -> Scenario:
     """Two hosts on a line with a bulk flow."""
-    direction = {
-        "rate_bps": rate_bps, "delay_s": 0.01, "queue": {"name": "droptail", "options": {"limit_packets": 50}},
-    }  # fmt: skip
-    return Scenario.model_validate({
-        "version": 1, "seed": 1, "duration_s": duration_s,
-        "nodes": [{"name": name, "kind": "host", "stack": {"name": stack, "options": {}}} for name in "ab"],
-        "links": [{
-            "name": "line", "kind": "point-to-point", "ends": ["a", "b"], "options": {},
-            "forward": direction, "reverse": direction,
-        }],
-        "workload": [{"kind": "bulk", "port": 5001, "name": "down", "from": "a", "to": "b", "start_s": 0.0}],
-        "capture": {"snaplen": 128, "at": []},
-    })  # fmt: skip
+    made = two_hosts(rate_bps, duration_s=duration_s)
+    made["nodes"] = [{**node, "stack": {"name": stack, "options": {}}} for node in made["nodes"]]
+    return typed(made)
 
 
 def children_s() -> float:

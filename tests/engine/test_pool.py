@@ -203,7 +203,28 @@ def test_a_failure_that_cannot_be_noted_comes_back_as_well(
     assert "analysis" not in [name for name, *_ in watched.pool.status(0.5, 0.0).cells]
 
 
-class Slow:
+class Stands:
+    """A testbed on which every run succeeds."""
+
+    def build(self, _scenario: dict[str, Any]) -> bool:
+        return True
+
+    def calibrate(self, _scenario: dict[str, Any]) -> list[dict[str, Any]]:
+        return []
+
+    def run(self, _scenario: dict[str, Any], _out: Path) -> dict[str, Any]:
+        return {}
+
+    def keep_log(self, _to: Path) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    kill = close
+
+
+class Slow(Stands):
     """A testbed that is built when the test says so, and on which no run succeeds."""
 
     def __init__(self, made: list[Slow], may: threading.Event) -> None:
@@ -213,19 +234,8 @@ class Slow:
     def build(self, _scenario: dict[str, Any]) -> bool:
         return self.may.wait(10)
 
-    def calibrate(self, _scenario: dict[str, Any]) -> list[dict[str, Any]]:
-        return []
-
     def run(self, _scenario: dict[str, Any], _out: Path) -> dict[str, Any]:
         raise TestbedError("enough")
-
-    def keep_log(self, _to: Path) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    kill = close
 
 
 def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> None:
@@ -264,27 +274,6 @@ def test_the_gate_is_that_of_all_processes_of_a_machine(tmp_path: Path, monkeypa
     assert [first.building.take(), second.building.take(), others[0].take()] == [True, True, False]
     second.building.release()
     assert others[1].take()
-
-
-class Stands:
-    """A testbed on which every run succeeds."""
-
-    def build(self, _scenario: dict[str, Any]) -> bool:
-        return True
-
-    def calibrate(self, _scenario: dict[str, Any]) -> list[dict[str, Any]]:
-        return []
-
-    def run(self, _scenario: dict[str, Any], _out: Path) -> dict[str, Any]:
-        return {}
-
-    def keep_log(self, _to: Path) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    kill = close
 
 
 def test_whatever_is_built_goes_through_the_gate_and_nothing_else(tmp_path: Path) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from analysis.choices import FILE, all_choices, choices, with_defaults
+from analysis.choices import FILE, Choice, all_choices, choices, with_defaults
 from analysis.scorecard import Artefact, OrderingScore, Score, count
 from experiments.catalogue import FOLDER, Reproduction, reproductions, select_reproductions
 from experiments.defaults import default_values, occurrences
-from experiments.reproduce import choices_table
 from experiments.tables import score_table
 from testbed.node_binary import ROOT
 
@@ -107,6 +107,27 @@ def test_the_printed_score_counts_ties_apart_and_shows_defaults_of_what_was_not_
         console.print(score_table([artefact]))
     line = capture.get().splitlines()[0].strip()
     assert line == "a  not run, with defaults: pass ( 0 of  0 values,  2 of  2 orderings (1 as ties))"
+
+
+def choices_table(choices: Iterable[Choice]) -> str:
+    """What was chosen where a paper is silent, as a Markdown table."""
+    lines = ["| artefacts | field | value | default | chosen by | when | reason |", "|---|---|---|---|---|---|---|"]
+    for choice in choices:
+        paper = choice.artefacts[0].partition("-")[0]
+        names = ", ".join(name.removeprefix(f"{paper}-") for name in choice.artefacts)
+        fields = "<br>".join(f"`{field}`" for field in choice.fields)
+        values = "<br>".join(_as_written(value) for value in choice.fields.values())
+        default = {"language": "the language's", "none": "-"}.get(choice.default, choice.default)
+        lines.append(
+            f"| {paper}: {names} | {fields} | {values} | {default} | {choice.by} | {choice.when} | {choice.reason} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _as_written(value: object) -> str:
+    if isinstance(value, list):
+        return " to ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def test_the_page_lists_the_choices() -> None:

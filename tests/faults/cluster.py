@@ -21,7 +21,7 @@ from analysis.store.artefacts import VERSION
 from testbed import node_binary
 from tests.equality.__main__ import VOLATILE
 from tests.faults.commands import PATIENCE_S, Count, output_of, strike
-from tests.faults.kills import SIMULATED
+from tests.faults.kills import simulated
 from tests.faults.leftovers import Watch, command_line, parent
 from tests.postgresql import postgresql
 from tests.waiting import end, wait_until
@@ -47,7 +47,7 @@ class Cluster:
         self._folder = folder
         self._rng = rng
         self._file = folder / "faults.yaml"
-        self._file.write_text(SIMULATED)
+        self._file.write_text(simulated())
         #: Of the runners, and of the services, which stay.
         self._runners, self._services = Watch(folder / "runner"), Watch(folder / "services")
         self._stack = ExitStack()

@@ -20,6 +20,7 @@ from pathlib import Path
 from analysis.store import Store, requests
 from analysis.store.rows import RequestRow
 from testbed import node_binary
+from tests.campaign_texts import one_line
 from tests.faults.commands import PATIENCE_S, Command, Count, output_of, strike
 from tests.faults.leftovers import Watch, command_line, parent
 from tests.faults.starter import Forked, Starter
@@ -28,32 +29,18 @@ from tests.faults.stores import damage, digest
 #: For how long a part is stopped, in s: longer than a valid run may stall.
 STOPPED_S = 1.0
 
-SIMULATED = """\
-name: faults
-backend: sim
-network: {topology: line, forward: {rate: 10 Mbit/s, delay: 10 ms}}
-stack: newreno
-workload:
-  - {name: bulk, from: left, to: right}
-duration: 10 s
-sweep: {network.forward.delay: [10 ms, 20 ms]}
-repetitions: 3
-"""
-#: More and shorter runs, so that a campaign is killed many times before it is complete.
-SIMULATED_OFTEN = SIMULATED.replace("duration: 10 s", "duration: 1 s").replace("repetitions: 3", "repetitions: 10")
-EMULATED = """\
-name: faults
-backend: emulated
-network: {topology: line, forward: {rate: 1 Mbit/s, delay: 10 ms}}
-stack: reno
-workload:
-  - {name: bulk, from: left, to: right}
-duration: 3 s
-repetitions: 3
-fidelity: {rate: 10 %, delay: 200 ms, lateness: 200 ms, stall: 500 ms, stalled: 20 %}
-"""
-#: As long as the captures need to start and end, and so to be killed.
-EMULATED_OFTEN = EMULATED.replace("duration: 3 s", "duration: 1 s")
+
+def simulated(duration: str = "10 s", repetitions: int = 3, more: str = "") -> str:
+    """A simulated campaign of two points. `more` adds fields."""
+    fields = f"sweep: {{network.forward.delay: [10 ms, 20 ms]}}\nrepetitions: {repetitions}\n{more}"
+    return one_line("faults", fields, "rate: 10 Mbit/s, delay: 10 ms", duration)
+
+
+def emulated(duration: str = "3 s", repetitions: int = 3) -> str:
+    """A campaign with real packets whose runs are valid although parts of them are killed or stopped."""
+    limits = "{rate: 10 %, delay: 200 ms, lateness: 200 ms, stall: 500 ms, stalled: 20 %}"
+    fields = f"repetitions: {repetitions}\nfidelity: {limits}"
+    return one_line("faults", fields, duration=duration, backend="emulated", stack="reno")
 
 
 def _runs(*words: str) -> Callable[[int], bool]:
@@ -213,7 +200,7 @@ class Site:
 
     def kill_once(self, part: str, seed: int, count: Count) -> None:
         """Kills the site or its runner while a request is being run, starts it again, and waits for the result."""
-        text = SIMULATED.replace("name: faults", f"name: faults\nseed: {seed}").replace("10 s", "5 s")
+        text = simulated("5 s", more=f"seed: {seed}")
         number = requests.ask_run(self._store, "faults.yaml", text)
         site, address = self._serve()
         runner = self._start("runner")

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from testbed import node_binary
 from tests.faults.commands import PATIENCE_S, output_of
-from tests.faults.kills import SIMULATED
+from tests.faults.kills import simulated
 from tests.faults.leftovers import Watch, command_line
 from tests.faults.stores import damage, digest
 
@@ -33,7 +33,7 @@ from tests.faults.stores import damage, digest
 SMALL_NODE = "SMALL_NODE"
 #: Moves the wall clock of a command.
 CLOCK = Path(__file__).with_name("clock.c")
-CAMPAIGN = SIMULATED.replace("duration: 10 s", "duration: 5 s").replace("repetitions: 3", "repetitions: 2")
+CAMPAIGN = simulated("5 s", 2)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.conftest import backchannel
-from tests.faults.kills import SIMULATED
+from tests.faults.kills import simulated
 from tests.faults.stores import damage
 from web.app import create_app
 
@@ -21,8 +21,7 @@ from web.app import create_app
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a campaign file and its results."""
     folder = tmp_path_factory.mktemp("damage")
-    text = SIMULATED.replace("duration: 10 s", "duration: 1 s").replace("repetitions: 3", "repetitions: 1")
-    (folder / "faults.yaml").write_text(text)
+    (folder / "faults.yaml").write_text(simulated("1 s", 1))
     done = backchannel("run", folder / "faults.yaml", "--results", folder / "results", "--jobs", "1")
     assert done.returncode == 0, done.stderr
     return folder

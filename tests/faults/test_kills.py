@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import backchannel
 from tests.faults import commands
 from tests.faults.commands import Count
-from tests.faults.kills import EMULATED, EMULATOR, NODE, RUNNER, SIMULATED, TCPDUMP, Campaign
+from tests.faults.kills import EMULATOR, NODE, RUNNER, TCPDUMP, Campaign, emulated, simulated
 from tests.faults.leftovers import Watch
 from tests.faults.stores import damage, digest
 from tests.waiting import wait_until
@@ -28,14 +28,14 @@ def once(tmp_path: Path) -> Iterator[Callable[[str], Campaign]]:
     with ExitStack() as stack:
 
         def made(text: str) -> Campaign:
-            campaign = Campaign(tmp_path, text.replace("repetitions: 3", "repetitions: 1"), random.Random(3))
+            campaign = Campaign(tmp_path, text, random.Random(3))
             return stack.enter_context(closing(campaign))
 
         yield made
 
 
 def test_a_killed_simulated_campaign_continues_to_equal_results(once: Callable[[str], Campaign]) -> None:
-    campaign, count = once(SIMULATED), Count()
+    campaign, count = once(simulated(repetitions=1)), Count()
     for part in (RUNNER, NODE):
         campaign.kill(part, count)
     campaign.check_complete(count)
@@ -45,7 +45,7 @@ def test_a_killed_simulated_campaign_continues_to_equal_results(once: Callable[[
 
 @pytest.mark.emulated
 def test_a_killed_campaign_with_real_packets_leaves_nothing(once: Callable[[str], Campaign]) -> None:
-    campaign, count = once(EMULATED), Count()
+    campaign, count = once(emulated(repetitions=1)), Count()
     for part in (RUNNER, TCPDUMP):
         campaign.kill(part, count)
     campaign.check_complete(count)
@@ -54,7 +54,7 @@ def test_a_killed_campaign_with_real_packets_leaves_nothing(once: Callable[[str]
 
 @pytest.mark.emulated
 def test_a_campaign_whose_emulator_is_stopped_for_a_while_ends_and_continues(once: Callable[[str], Campaign]) -> None:
-    campaign, count = once(EMULATED), Count()
+    campaign, count = once(emulated(repetitions=1)), Count()
     campaign.stop(EMULATOR, count)
     campaign.check_complete(count)
     assert count.findings == []
@@ -132,7 +132,7 @@ def test_a_command_that_hangs_is_ended_and_found(tmp_path: Path, monkeypatch: py
 
 def test_the_checks_find_damage(tmp_path: Path) -> None:
     file, results = tmp_path / "small.yaml", tmp_path / "results"
-    file.write_text(SIMULATED.replace("duration: 10 s", "duration: 2 s").replace("repetitions: 3", "repetitions: 1"))
+    file.write_text(simulated("2 s", 1))
     assert damage(results) == []
     assert backchannel("run", file, "--results", results, "--jobs", "1").returncode == 0
     assert damage(results) == []

@@ -19,7 +19,7 @@ from analysis.store import artefacts
 from analysis.store.artefacts import ArtefactError, RemoteArtefacts
 from testbed import node_binary
 from tests.faults.commands import PATIENCE_S
-from tests.faults.kills import SIMULATED
+from tests.faults.kills import simulated
 from tests.faults.object_store import BUCKET, FaultyStore, client_settings, object_store
 from tests.postgresql import postgresql
 
@@ -114,7 +114,7 @@ RUNS = 2
 def test_a_campaign_whose_store_breaks_down_goes_on(
     store: FaultyStore, tmp_path: Path, fault: str, method: str, message: str
 ) -> None:
-    (tmp_path / "faults.yaml").write_text(SIMULATED.replace("repetitions: 3", f"repetitions: {RUNS // 2}"))
+    (tmp_path / "faults.yaml").write_text(simulated(repetitions=RUNS // 2))
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with postgresql(tmp_path / "postgresql.log", "127.0.0.1", port, "127.0.0.1/32") as database:

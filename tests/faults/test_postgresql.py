@@ -17,7 +17,7 @@ import pytest
 from analysis.store.artefacts import VERSION
 from testbed import node_binary
 from tests.faults.commands import PATIENCE_S
-from tests.faults.kills import SIMULATED
+from tests.faults.kills import simulated
 from tests.postgresql import Server, postgresql
 from tests.waiting import wait_until
 
@@ -72,7 +72,7 @@ class Lab:
 def lab(tmp_path: Path) -> Iterator[Lab]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    (tmp_path / "faults.yaml").write_text(SIMULATED)
+    (tmp_path / "faults.yaml").write_text(simulated())
     with postgresql(tmp_path / "postgresql.log", "127.0.0.1", port, "127.0.0.1/32") as server:
         yield Lab(tmp_path, server)
 

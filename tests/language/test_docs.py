@@ -43,6 +43,21 @@ def test_block(block: str) -> None:
     assert len(planned.points) == POINTS[planned.name]
 
 
+#: Whole campaigns on the other pages.
+OTHERS = {
+    f"{page.stem}: {block.splitlines()[0]}": (page, block)
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    for block in re.findall(r"^```yaml\n(name: .*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    if page.name != "campaigns.md"
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_campaigns_of_other_pages(name: str) -> None:
+    page, block = OTHERS[name]
+    assert expand(source.parse(page.name, block)).runs
+
+
 def test_every_field_and_unit_is_told() -> None:
     for name in Campaign.model_fields:
         assert f"`{name}`" in PAGE, name

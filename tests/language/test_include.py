@@ -9,6 +9,7 @@ import pytest
 from experiments.language import packed, registry, source
 from experiments.language.campaign import Plan, expand, load
 from experiments.language.problems import CampaignError
+from tests.campaign_texts import one_line
 
 BASE = """\
 name: base
@@ -215,20 +216,14 @@ def test_problems_in_defaults_have_the_line_of_the_default(tmp_path: Path) -> No
 
 
 def test_fields_of_a_backend_apply_to_that_backend_only() -> None:
-    text = """\
-name: both
-backend: sim
-network: {topology: line, forward: {rate: 1 Mbit/s, delay: 20 ms}}
-stack: newreno
-workload:
-  - {name: download, from: left, to: right}
-duration: 60 s
+    more = """\
 capture: {at: [none], counters: {every: 1 s}}
 backends:
   emulated:
     duration: 20 s
     capture: {at: [], counters: null}
 """
+    text = one_line("both", more, duration="60 s").rstrip("\n") + "\n"
     file = source.parse("both.yaml", text)
     simulated = expand(file).runs[0].document.document
     assert simulated["duration_s"] == 60

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
+from experiments.language.problems import CampaignError
 from tests.ansible.conftest import write_yaml
 from tests.campaign_texts import asymmetric_path
 
@@ -67,6 +69,15 @@ def changed(path: Path, change: Any) -> Path:
     document = YAML().load(path.read_text())
     change(document)
     return write_yaml(path, document)
+
+
+def refusal(read: Callable[[Path], object], path: Path) -> str:
+    """The message of one line with which an inventory is rejected."""
+    with pytest.raises(CampaignError) as error:
+        read(path)
+    sentence = str(error.value)
+    assert len(sentence.splitlines()) == 1
+    return sentence
 
 
 @pytest.fixture(scope="session")

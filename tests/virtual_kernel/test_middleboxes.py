@@ -11,18 +11,20 @@ from testbed.virtual_kernel.machine import VirtualMachine
 from tests.conftest import queue, typed
 from tests.split_connections import both_ways, check_whole, over_base, splitting
 
+#: A WaveLAN that loses packets, and the wire before it.
+AIR = {
+    "rate_bps": 2_000_000,
+    "delay_s": 0.0005,
+    "queue": queue(limit_packets=100),
+    "errors": [{"name": "exponential", "options": {"mean_bytes": 65_536}}],
+}
+WIRE = {"rate_bps": 10_000_000, "delay_s": 0.001, "queue": queue(limit_packets=100)}
+
 
 def test_snoop_hides_the_losses_of_the_air_from_a_kernels_sender(kernel: Kernel, tmp_path: Path) -> None:
-    lossy = {
-        "rate_bps": 2_000_000,
-        "delay_s": 0.0005,
-        "queue": queue(limit_packets=100),
-        "errors": [{"name": "exponential", "options": {"mean_bytes": 65_536}}],
-    }
-    wire = {"rate_bps": 10_000_000, "delay_s": 0.001, "queue": queue(limit_packets=100)}
     stack = {"name": "reno", "options": {"sack": False, "receive_buffer_bytes": 65_536}}
     scenario = over_base(
-        stack, "wavelan", lossy, wire, {"name": "ll-tcp-aware", "options": {}},
+        stack, "wavelan", AIR, WIRE, {"name": "ll-tcp-aware", "options": {}},
         seed=3, duration_s=12.0, capture={"snaplen": 128, "at": []},
         workload=[{"name": "bulk", "kind": "bulk", "from": "server", "to": "mobile", "start_s": 0.0, "port": 5001}],
     )  # fmt: skip
@@ -41,15 +43,8 @@ def test_snoop_hides_the_losses_of_the_air_from_a_kernels_sender(kernel: Kernel,
 def test_split_connections_on_a_lossy_wavelan_are_whole_and_hide_the_losses(
     kernel: Kernel, tmp_path: Path, box: str
 ) -> None:
-    air = {
-        "rate_bps": 2_000_000,
-        "delay_s": 0.0005,
-        "queue": queue(limit_packets=100),
-        "errors": [{"name": "exponential", "options": {"mean_bytes": 65_536}}],
-    }
-    wire = {"rate_bps": 10_000_000, "delay_s": 0.001, "queue": queue(limit_packets=100)}
     sizes = {"down": 800_000, "up": 100_000}
-    made = splitting(air, wire, {"name": box, "options": {}}, duration_s=20.0, workload=both_ways(*sizes.values()))
+    made = splitting(AIR, WIRE, {"name": box, "options": {}}, duration_s=20.0, workload=both_ways(*sizes.values()))
     made["links"][1]["kind"] = "wavelan"
     report = VirtualMachine(kernel).run(typed(made), tmp_path, lambda progress: None).as_json()
     check_whole(report, sizes)

@@ -86,8 +86,12 @@ pub trait CongestionController {
         window.cwnd += window.mss;
     }
 
-    /// Fires on each new ack in fast recovery, without selective acks.
-    fn on_recovery_ack(&mut self, window: &mut Window, ack: &RecoveryAck) -> RecoveryStep;
+    /// Fires on each new ack in fast recovery, without selective acks. The first one ends it (RFC 5681 3.2 step 6).
+    fn on_recovery_ack(&mut self, window: &mut Window, ack: &RecoveryAck) -> RecoveryStep {
+        let _ = ack;
+        window.cwnd = window.ssthresh;
+        RecoveryStep::Leave
+    }
 
     /// Fires on each retransmission timeout, after [`CongestionController::decrease`]. The window is one segment then.
     fn on_timeout(&mut self) {}

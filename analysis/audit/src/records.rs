@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use backchannel_core::ip::{ipv4_of, IpVersion};
-use backchannel_core::pcap::for_each_ip_packet;
 use backchannel_core::plan::{parse_subnet, Interface, NodePlan};
+use backchannel_traces::{network_layer, Capture};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -72,23 +72,24 @@ pub(crate) struct Ends {
 pub(crate) fn read(path: &Path, node: &NodePlan, interface: &Interface) -> Result<Result<Ends, String>, String> {
     let routes = Routes::new(node)?;
     let (mut ends, mut is_cut) = (Ends::default(), false);
-    for_each_ip_packet(path, |time_ns, packet| {
+    let mut capture = Capture::open(path)?;
+    while let Some(frame) = capture.next() {
+        let (time_ns, packet) = (frame.time_ns, network_layer(&frame).unwrap_or_default());
         let record = match packet.first().map(|byte| byte >> 4) {
             Some(4) => record(time_ns, packet),
-            Some(6) if is_foreign(packet) => return,
-            Some(6) => record_v6(time_ns, packet),
-            _ => return,
+            Some(6) if !is_foreign(packet) => record_v6(time_ns, packet),
+            _ => continue,
         };
         let Some(record) = record else {
             is_cut = true;
-            return;
+            continue;
         };
         if routes.leads_to(place_of(record.key.addresses[1].into()), &interface.name) {
             ends.departing.push(record);
         } else {
             ends.arriving.push(record);
         }
-    })?;
+    }
     if is_cut {
         return Ok(Err(format!("the capture on {} cuts packets before the end of their headers", interface.name)));
     }

@@ -84,11 +84,11 @@ def interface_towards(address):
         return None
 
 
-def dhcp_client(name, proc="/proc"):
+def dhcp_client(name):
     """(program, process id) of a DHCP client of an interface, or None."""
-    for pid in filter(str.isdigit, os.listdir(proc)):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"{proc}/{pid}/cmdline", "rb") as file:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
                 words = file.read().decode(errors="replace").split("\0")
         except OSError:
             continue

@@ -1,4 +1,4 @@
-//! Writes and reads captures of a run: pcap with nanosecond time stamps. analysis/traces reads captures of any other kind.
+//! Writes captures of a run: pcap with nanosecond time stamps. analysis/traces reads captures.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,9 +10,6 @@ pub const VIRTUAL_EPOCH_NS: i64 = 1_000_000_000_000_000_000;
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
 /// Major 2, minor 4, as two little-endian 16-bit words.
 const VERSION: u32 = 0x0004_0002;
-
-const RAW: u32 = LinkType::Raw as u32;
-const ETHERNET: u32 = 1;
 
 /// What the frames of a capture are (<https://www.tcpdump.org/linktypes.html>).
 #[derive(Clone, Copy, Debug)]
@@ -93,33 +90,6 @@ impl PcapWriter {
     }
 }
 
-/// Calls `each` with the time in nanoseconds since the epoch and the bytes kept of each IP packet of a capture, in order.
-///
-/// # Errors
-/// The file cannot be read, or it is not a little-endian pcap of raw or Ethernet frames with nanosecond stamps.
-pub fn for_each_ip_packet(path: &Path, mut each: impl FnMut(i64, &[u8])) -> Result<(), String> {
-    let file = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let word = |at: usize| {
-        file.get(at..at + 4).map(|bytes| u32::from_le_bytes(bytes.try_into().expect("a word has four bytes")))
-    };
-    let header_len = match (word(0), word(20)) {
-        (Some(MAGIC_NANOSECONDS), Some(RAW)) => 0,
-        (Some(MAGIC_NANOSECONDS), Some(ETHERNET)) => 14,
-        _ => return Err(format!("{} is not a pcap of IP packets with nanosecond stamps", path.display())),
-    };
-    let mut at = 24;
-    while let (Some(seconds), Some(nanos), Some(kept)) = (word(at), word(at + 4), word(at + 8)) {
-        let begin = at + 16;
-        at = begin + kept as usize;
-        let Some(frame) = file.get(begin..at) else { break };
-        let is_ip = header_len == 0 || frame.get(12..14).is_some_and(|kind| kind == [8, 0] || kind == [0x86, 0xdd]);
-        if let Some(packet) = frame.get(header_len..).filter(|_| is_ip) {
-            each(i64::from(seconds) * 1_000_000_000 + i64::from(nanos), packet);
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,9 +102,6 @@ mod tests {
         assert_eq!(pcap.packets(), 1);
         pcap.finish().unwrap();
         let file = std::fs::read(&path).unwrap();
-        let mut packets = Vec::new();
-        for_each_ip_packet(&path, |time_ns, packet| packets.push((time_ns, packet.to_vec()))).unwrap();
-        assert_eq!(packets, [(5_000_000_007, vec![1, 2, 3, 4, 0, 0])]);
         std::fs::remove_file(&path).unwrap();
         let words: Vec<u32> = file[24..40].chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
         assert_eq!(words, [5, 7, 6, 1004]);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{self, CheckedOptions, Entry, Param, Preset, Unit};
-use backchannel_core::rng::RunRng;
+use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::Named;
 use backchannel_core::time::Time;
 
@@ -28,6 +28,17 @@ pub enum Fate {
     Late(Duration),
     /// It is delivered twice.
     Twice,
+}
+
+impl Fate {
+    /// This fate if the next draw is below `probability`, else none.
+    fn at(self, probability: f64, rng: &mut RunRng) -> Fate {
+        if rng::uniform(rng) < probability {
+            self
+        } else {
+            Fate::Intact
+        }
+    }
 }
 
 /// Decides about one packet after another.
@@ -86,7 +97,6 @@ mod tests {
 
     use super::*;
     use backchannel_core::packet::build::data;
-    use backchannel_core::rng;
     use serde_json::{json, Value};
 
     /// What a model does to 2000 packets of 1040 bytes, in order.

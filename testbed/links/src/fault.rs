@@ -207,6 +207,7 @@ impl Link for Faulty {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::drain;
     use backchannel_core::packet::build::data;
     use serde_json::json;
 
@@ -221,13 +222,11 @@ mod tests {
         });
         let fault = Fault { link: name.into(), kind };
         let mut link = build_with_fault(&serde_json::from_value(spec).unwrap(), 1, Some(&fault)).unwrap();
-        let (mut events, mut out) = (Events::default(), Vec::new());
+        let mut events = Events::default();
         (1..=4).for_each(|id| link.submit(Time::ZERO, port, data(id, 960), &mut events));
-        while let Some(at) = link.next_event() {
-            link.poll(at, &mut out, &mut events);
-        }
-        assert!(out.iter().all(|delivery| delivery.port == 1 - port));
-        out.into_iter().map(|delivery| (delivery.at.nanos() as f64 / 1e6, delivery.packet.id)).collect()
+        let out = drain(&mut *link, &mut events);
+        assert!(out.iter().all(|(to, _, _)| *to == 1 - port));
+        out.into_iter().map(|(_, ns, id)| (ns as f64 / 1e6, id)).collect()
     }
 
     #[test]

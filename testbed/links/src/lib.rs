@@ -18,6 +18,8 @@ mod profiles;
 pub mod rfc1144;
 mod ricochet;
 mod serial;
+#[cfg(test)]
+mod testing;
 mod wavelan;
 mod with_middlebox;
 

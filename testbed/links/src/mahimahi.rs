@@ -271,6 +271,7 @@ impl Link for Mahimahi {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::drain_us;
     use backchannel_core::packet::build::data;
     use proptest::prelude::*;
     use serde_json::json;
@@ -287,14 +288,9 @@ mod tests {
         crate::build(&serde_json::from_value(spec).unwrap(), 1)
     }
 
+    /// Microseconds and id of everything that comes out.
     fn drain(link: &mut dyn Link) -> Vec<(u64, u64)> {
-        let (mut all, mut events) = (Vec::new(), Events::default());
-        while let Some(at) = link.next_event() {
-            let mut out = Vec::new();
-            link.poll(at, &mut out, &mut events);
-            all.extend(out.into_iter().map(|one| (one.at.nanos() / 1000, one.packet.id)));
-        }
-        all
+        drain_us(link, &mut Events::default()).into_iter().map(|(_, us, id)| (us, id)).collect()
     }
 
     #[test]

@@ -188,6 +188,7 @@ impl Link for Wavelan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::drain_us;
     use backchannel_core::packet::build::data;
     use proptest::prelude::*;
     use serde_json::json;
@@ -203,13 +204,7 @@ mod tests {
 
     /// (port, microseconds, id) of everything that comes out.
     fn drain(link: &mut dyn Link) -> Vec<(Port, u64, u64)> {
-        let (mut all, mut events) = (Vec::new(), Events::default());
-        while let Some(at) = link.next_event() {
-            let mut out = Vec::new();
-            link.poll(at, &mut out, &mut events);
-            all.extend(out.into_iter().map(|one| (one.port, one.at.nanos() / 1000, one.packet.id)));
-        }
-        all
+        drain_us(link, &mut Events::default())
     }
 
     #[test]

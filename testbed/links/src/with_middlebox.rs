@@ -93,6 +93,7 @@ impl Link for WithMiddlebox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::drain;
     use backchannel_core::packet::build::{ack, data};
     use serde_json::json;
 
@@ -126,13 +127,10 @@ mod tests {
             json!({"name": "line", "kind": "point-to-point", "ends": ["a", "b"], "forward": way, "reverse": way});
         let plain = crate::build(&serde_json::from_value(spec).expect("a link"), 1).expect("a good link");
         let mut link = WithMiddlebox::new(plain, end, Box::new(Answering::default()));
-        let (mut events, mut out) = (Events::default(), Vec::new());
+        let mut events = Events::default();
         link.submit(Time::ZERO, 0, data(1, 960), &mut events);
         link.submit(Time::ZERO, 1, data(2, 960), &mut events);
-        while let Some(at) = link.next_event() {
-            link.poll(at, &mut out, &mut events);
-        }
-        out.into_iter().map(|one| (one.port, one.at.nanos() / 1_000_000, one.packet.id)).collect()
+        drain(&mut link, &mut events).into_iter().map(|(port, ns, id)| (port, ns / 1_000_000, id)).collect()
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Reno as in 4.4BSD (RFC 5681 3.2): duplicate acks inflate the window by what has left the network, and the first new ack
 //! ends fast recovery, whatever else was lost.
 
-use super::{CongestionController, LossResponse, RecoveryAck, RecoveryStep, Window};
+use super::{CongestionController, LossResponse, Window};
 use crate::config::Config;
 
 #[derive(Clone, Debug)]
@@ -23,18 +23,12 @@ impl CongestionController for Reno {
         window.cwnd = inflated(window);
         LossResponse::Recover
     }
-
-    fn on_recovery_ack(&mut self, window: &mut Window, _: &RecoveryAck) -> RecoveryStep {
-        // RFC 5681 3.2 step 6.
-        window.cwnd = window.ssthresh;
-        RecoveryStep::Leave
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::control;
-    use super::{LossResponse, RecoveryAck, RecoveryStep};
+    use super::super::{LossResponse, RecoveryAck, RecoveryStep};
 
     #[test]
     fn half_plus_three_then_one_a_duplicate_then_half() {

@@ -1,7 +1,7 @@
 //! Tahoe (Jacobson 1988): fast retransmit without fast recovery. The window falls to one segment, and slow start sends
 //! everything from the loss on again.
 
-use super::{CongestionController, LossResponse, RecoveryAck, RecoveryStep, Window};
+use super::{CongestionController, LossResponse, Window};
 use crate::config::Config;
 
 #[derive(Clone, Debug)]
@@ -17,12 +17,6 @@ impl CongestionController for Tahoe {
     fn on_fast_retransmit(&mut self, window: &mut Window) -> LossResponse {
         window.cwnd = window.mss;
         LossResponse::GoBack
-    }
-
-    /// Loss notification alone brings Tahoe here, and options exclude it.
-    fn on_recovery_ack(&mut self, window: &mut Window, _: &RecoveryAck) -> RecoveryStep {
-        window.cwnd = window.ssthresh;
-        RecoveryStep::Leave
     }
 }
 

@@ -2,7 +2,7 @@
 
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit, MUST};
-use backchannel_core::rng::{self, RunRng};
+use backchannel_core::rng::RunRng;
 use backchannel_core::time::Time;
 
 use super::{ErrorModel, Fate};
@@ -33,11 +33,7 @@ struct Duplicate {
 
 impl ErrorModel for Duplicate {
     fn judge(&mut self, _: Time, _: &Packet) -> Fate {
-        if rng::uniform(&mut self.rng) < self.probability {
-            Fate::Twice
-        } else {
-            Fate::Intact
-        }
+        Fate::Twice.at(self.probability, &mut self.rng)
     }
 }
 
@@ -45,6 +41,7 @@ impl ErrorModel for Duplicate {
 mod tests {
     use super::*;
     use backchannel_core::packet::build::data;
+    use backchannel_core::rng;
 
     #[test]
     fn one_in_ten_comes_twice() {

@@ -76,11 +76,7 @@ impl ErrorModel for GilbertElliott {
     fn judge(&mut self, _: Time, _: &Packet) -> Fate {
         let turn = if self.bad { self.to_good } else { self.to_bad };
         self.bad ^= rng::uniform(&mut self.rng) < turn;
-        if rng::uniform(&mut self.rng) < self.loss[usize::from(self.bad)] {
-            self.effect
-        } else {
-            Fate::Intact
-        }
+        self.effect.at(self.loss[usize::from(self.bad)], &mut self.rng)
     }
 }
 

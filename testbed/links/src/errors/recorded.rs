@@ -6,7 +6,7 @@ use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, U
 use backchannel_core::rng::RunRng;
 use backchannel_core::time::Time;
 
-use super::{effect, ErrorModel, Fate};
+use super::{effect, ErrorModel, Fate, EFFECT};
 
 pub(super) static ENTRY: Entry = Entry {
     kind: "error-model",
@@ -34,13 +34,7 @@ pub(super) static ENTRY: Entry = Entry {
             "packet of the trace with which the run starts; absent: at its start",
         )
         .at_least(0.0),
-        Param::new(
-            "effect",
-            Unit::Choice,
-            Preset::Text("lose"),
-            "what happens to a packet with a 1: lose it, or damage its checksum",
-        )
-        .of(&["lose", "damage"]),
+        EFFECT,
     ],
 };
 

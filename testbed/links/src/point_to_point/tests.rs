@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::testing::drain;
 use backchannel_core::packet::build::{ack, data, Segment};
 use backchannel_core::packet::TcpFlags;
 use backchannel_core::time::service_time;
@@ -25,17 +26,6 @@ fn ten_megabit(extra: serde_json::Value) -> LinkSpec {
     let mut forward = json!({"rate_bps": 10_000_000, "delay_s": 0.005, "queue": {"name": "droptail"}});
     forward.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
     spec(forward)
-}
-
-/// Polls until nothing is left; (port, ns, id) of each delivery.
-fn drain(link: &mut dyn Link, events: &mut Events) -> Vec<(Port, u64, u64)> {
-    let mut all = Vec::new();
-    while let Some(at) = link.next_event() {
-        let mut out = Vec::new();
-        link.poll(at, &mut out, events);
-        all.extend(out.into_iter().map(|delivery| (delivery.port, delivery.at.nanos(), delivery.packet.id)));
-    }
-    all
 }
 
 #[test]

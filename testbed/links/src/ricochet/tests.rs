@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::drain_us;
 use backchannel_core::packet::build::{ack, data};
 use proptest::prelude::*;
 use serde_json::{json, Value};
@@ -39,13 +40,8 @@ fn drain_until(link: &mut Ricochet, at_us: u64) {
 
 /// (port, microseconds, id) of everything that comes out, and what happened.
 fn drain(link: &mut Ricochet) -> (Vec<(Port, u64, u64)>, Events) {
-    let (mut all, mut events) = (Vec::new(), Events::default());
-    while let Some(at) = link.next_event() {
-        let mut out = Vec::new();
-        link.poll(at, &mut out, &mut events);
-        all.extend(out.into_iter().map(|one| (one.port, one.at.nanos() / 1000, one.packet.id)));
-    }
-    (all, events)
+    let mut events = Events::default();
+    (drain_us(link, &mut events), events)
 }
 
 /// (begin, end) in microseconds of what a radio sent.
