@@ -49,15 +49,15 @@ def routes(plan: SessionPlan) -> dict[str, list[Route]]:
     near, far = network.nodes[plan.host], network.nodes[plan.gateway]
     routes_of: dict[str, list[Route]] = {}
     for name, node in network.nodes.items():
-        routes = routes_of.setdefault(name, [])
+        node_routes = routes_of.setdefault(name, [])
         if name != plan.gateway and all(route.subnet != addressing.DEFAULT_ROUTE for route in node.routes):
             end, hop = addressing.next_hop(network, name, far.address)
-            routes.append(Route(addressing.DEFAULT_ROUTE, hop.address, end.name))
+            node_routes.append(Route(addressing.DEFAULT_ROUTE, hop.address, end.name))
         if plan.devices is not None and name == plan.host:
-            routes.append(Route(plan.devices, str(ipaddress.ip_network(plan.devices)[1]), DEVICES))
+            node_routes.append(Route(plan.devices, str(ipaddress.ip_network(plan.devices)[1]), DEVICES))
         elif plan.devices is not None:
             end, hop = addressing.next_hop(network, name, near.address)
-            routes.append(Route(plan.devices, hop.address, end.name))
+            node_routes.append(Route(plan.devices, hop.address, end.name))
     return routes_of
 
 

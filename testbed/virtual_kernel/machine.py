@@ -193,7 +193,7 @@ def _reason(guest: Path, kernel: Path) -> str:
     """What the guest's program said last, or else where the kernel's trouble began."""
     guest_lines, kernel_lines = ([line.strip() for line in _lines(log) if line.strip()] for log in (guest, kernel))
     trouble = [line for line in kernel_lines if TROUBLE.search(line)]
-    return next(iter([*guest_lines[-1:], *trouble, *kernel_lines[-1:]]), "it kernel_lines nothing")
+    return next(iter([*guest_lines[-1:], *trouble, *kernel_lines[-1:]]), "it said nothing")
 
 
 def _lines(log: Path) -> list[str]:
