@@ -220,12 +220,12 @@ AnyFlow = TypeVar("AnyFlow", bound=Flow)
 Result = TypeVar("Result")
 
 
-def once_a_flow(function: Callable[[Flow], Result]) -> Callable[[Flow], Result]:
+def once_a_flow(function: Callable[[AnyFlow], Result]) -> Callable[[AnyFlow], Result]:
     """A function whose result is kept as long as its flow: several metrics start from it."""
-    kept: WeakKeyDictionary[Flow, Result] = WeakKeyDictionary()
+    kept: WeakKeyDictionary[AnyFlow, Result] = WeakKeyDictionary()
 
     @wraps(function)
-    def cached(flow: Flow) -> Result:
+    def cached(flow: AnyFlow) -> Result:
         if flow not in kept:
             kept[flow] = function(flow)
         return kept[flow]

@@ -148,6 +148,16 @@ class CapturedLine(Line):
         """
         return self._telemetry.filter(pl.col("event") == kind).select("t_s", "bytes", "pure_ack")
 
+    @cached_property
+    def acks_by_event(self) -> dict[str, int]:
+        """Number of events of each kind that pure acks had.
+
+        Raises:
+            MissingCapture: the run kept no telemetry of its links.
+        """
+        acks = self._telemetry.filter(pl.col("pure_ack"))
+        return dict(acks.group_by("event").len().iter_rows())
+
     def queue_steps(self) -> pl.DataFrame:
         """Packets waiting in the queue: `t_s`, `y`, `most`.
 
@@ -182,10 +192,10 @@ class CapturedLine(Line):
         return self._carried_bits(kinds, from_s, to_s) / (to_s - from_s)
 
     def _carried_bits(self, kinds: tuple[Kind, ...], from_s: float, to_s: float) -> int:
-        inside = self.at_exit.filter((pl.col("t_s") >= from_s) & (pl.col("t_s") < to_s))
+        inside = (pl.col("t_s") >= from_s) & (pl.col("t_s") < to_s)
         if not {"data", "ack"} <= set(kinds):
-            inside = inside.filter(is_a(DATA if "data" in kinds else PURE_ACK))
-        return 8 * int(inside["ip_len"].sum())
+            inside &= is_a(DATA if "data" in kinds else PURE_ACK)
+        return 8 * int(self.at_exit.select(pl.col("ip_len").filter(inside).sum()).item())
 
     def data_slices(self) -> list[float]:
         """Bytes of IP packets with data at the receiving end, in slices of 0.2 s."""

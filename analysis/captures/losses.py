@@ -46,10 +46,14 @@ def timeouts(at_sender: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(pl.col("advanced_s").forward_fill().over("stream"))
     since_advance = pl.col("t_s") - pl.col("advanced_s").fill_null(-math.inf)
     data = seen.filter((pl.col("dir") == 0) & is_a(DATA))
+    since_data = (pl.col("t_s") - pl.col("t_s").shift(1).over("stream")).alias("since_data_s")
+    # Few segments are sent again, and windows over all numbers are slow.
+    again = data.filter(is_a(RETRANSMISSION)).select("stream", "seq").unique()
+    data = data.with_columns(since_data).join(again, on=["stream", "seq"], how="semi", maintain_order="left")
     data = data.with_columns(
         (pl.col("t_s") - pl.col("t_s").shift(1).over("stream", "seq")).alias("since_same_s"),
         is_a(RETRANSMISSION).shift(1, fill_value=False).over("stream", "seq").alias("resent"),
-    ).with_columns(pl.coalesce("since_same_s", pl.col("t_s") - pl.col("t_s").shift(1).over("stream")).alias("waited_s"))
+    ).with_columns(pl.coalesce("since_same_s", "since_data_s").alias("waited_s"))
     by_timer = (
         is_a(RETRANSMISSION)
         & (pl.col("seq") <= pl.max_horizontal(pl.col("acked"), 1))

@@ -36,7 +36,7 @@ def segments_per_ack(flow: CapturedFlow) -> float | None:
 
 
 def _count(line: CapturedLine, *kinds: str) -> float:
-    return float(sum(line.events(kind).filter(pl.col("pure_ack")).height for kind in kinds))
+    return float(sum(line.acks_by_event.get(kind, 0) for kind in kinds))
 
 
 @metric(

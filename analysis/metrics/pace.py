@@ -6,6 +6,7 @@ import polars as pl
 
 from analysis.captures import DATA, PURE_ACK, CapturedFlow, is_a, step_mean
 from analysis.metrics.registry import metric
+from analysis.runs import once_a_flow
 
 #: Data segments that leave the sender no further apart belong to one burst, in s. Less than a 300-byte packet takes at
 #: 10 Mbit/s, and far more than the spacing at which a host writes packets.
@@ -16,8 +17,11 @@ IDLE_S = 1.0
 COMPRESSED = 1 / 3
 
 
+@once_a_flow
 def _data_sent(flow: CapturedFlow) -> pl.DataFrame:
-    return flow.at_sender.filter((pl.col("dir") == 0) & is_a(DATA) & (pl.col("t_s") >= flow.start_s))
+    """Times `t_s` of data segments at the sender's interface."""
+    sent = (pl.col("dir") == 0) & is_a(DATA) & (pl.col("t_s") >= flow.start_s)
+    return flow.at_sender.select(pl.col("t_s").filter(sent))
 
 
 def bursts(flow: CapturedFlow) -> pl.DataFrame:
@@ -81,6 +85,7 @@ def idle_longest(flow: CapturedFlow) -> float | None:
     return None if gaps_s.is_empty() else float(gaps_s.max())  # type: ignore[arg-type]
 
 
+@once_a_flow
 def outstanding(flow: CapturedFlow) -> pl.DataFrame:
     """Bytes sent and not acknowledged, at the sender's interface: `t_s`, `y`; a row for each segment.
 

@@ -4,8 +4,6 @@
 //! answers nor resets its connections. tcpdump captures them on the interface as it captures the kernel's. One process is one
 //! end of one flow. Its options and reports are those of `send` and `receive`.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +11,7 @@ use std::time::Duration;
 use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::FlowKey;
 use backchannel_core::scenario::Options;
+use backchannel_core::telemetry::FlowTelemetry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::Endpoint;
 use backchannel_emulator::monotonic_ns;
@@ -99,12 +98,7 @@ pub fn run(command: &Command) -> Result<(), String> {
 
 fn send(args: &SendArgs) -> Result<(), String> {
     let config = args.host.config(args.from)?;
-    let mut telemetry = match &args.telemetry {
-        Some(path) => Some(BufWriter::new(
-            File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))?,
-        )),
-        None => None,
-    };
+    let mut telemetry = args.telemetry.as_deref().map(FlowTelemetry::create).transpose()?;
     let mut interface = HostInterface::open(&args.host.attachment, args.from)?;
     if let Some(at) = args.transfer.start_at_ns {
         sleep_until(at);
@@ -130,8 +124,7 @@ fn send(args: &SendArgs) -> Result<(), String> {
     while connection.end().is_none() && !stopped() && args.transfer.stop_at_ns.is_none_or(|at| now_ns < at) {
         now_ns = step(&mut interface, &mut connection, zero_ns, args.transfer.stop_at_ns)?;
         if let Some(file) = &mut telemetry {
-            write_samples(file, connection.samples(), flow_start, connection.mss())
-                .map_err(|error| format!("cannot write telemetry: {error}"))?;
+            write_samples(file, connection.samples(), flow_start, connection.mss())?;
         }
         connection.clear_samples();
     }
@@ -142,9 +135,7 @@ fn send(args: &SendArgs) -> Result<(), String> {
         _ => Outcome::Stopped,
     };
     abort(&mut interface, &mut connection, zero_ns)?;
-    if let Some(mut file) = telemetry {
-        file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
-    }
+    telemetry.map_or(Ok(()), FlowTelemetry::finish)?;
     reports::print(&EndpointSendReport {
         bytes: connection.acknowledged(),
         outcome,

@@ -22,7 +22,8 @@ impl Connection {
             self.on_damaged(packet);
             return;
         };
-        let mut segment = Segment::of(tcp, packet);
+        let mut segment = Segment::default();
+        segment.fill(tcp, packet);
         self.counts.received += 1;
         self.sender.received_at = now;
         self.ecn.on_segment(&segment);

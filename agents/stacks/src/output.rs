@@ -31,7 +31,8 @@ impl Connection {
         if self.handshake.is_open(self.state) {
             return None;
         }
-        if self.can_send_data() {
+        let may_have_data = self.can_send_data() && !self.sender.is_unused();
+        if may_have_data {
             if let Some((at, length)) = self.sender.next_data(now, &mut self.timers) {
                 return Some(self.data_packet(now, at, length));
             }
@@ -39,28 +40,31 @@ impl Connection {
         if self.sender.probe.due {
             return Some(self.probe_packet(now));
         }
-        if self.can_send_data() {
+        if may_have_data {
             self.sender.watch_closed_window(now, &mut self.timers);
         }
         self.receiver.ack_now.then(|| self.ack_packet(now))
     }
 
     fn reset_packet(&mut self, now: Time) -> Packet {
-        let mut segment = self.header(now, false);
+        let mut segment = Segment::default();
+        self.fill_header(&mut segment, now, false);
         segment.flags |= TcpFlags::RST;
         self.receiver.on_ack_sent(0, &mut self.timers);
         self.packet(&segment, &[])
     }
 
     fn ack_packet(&mut self, now: Time) -> Packet {
-        let mut segment = self.header(now, false);
+        let mut segment = Segment::default();
+        self.fill_header(&mut segment, now, false);
         self.ecn.on_transmit(&mut segment, false);
         self.packet(&segment, &[])
     }
 
     /// Data of `length` bytes from `at` on, with the FIN if they are the last.
     fn data_packet(&mut self, now: Time, at: Offset, length: u64) -> Packet {
-        let mut segment = self.header(now, true);
+        let mut segment = Segment::default();
+        self.fill_header(&mut segment, now, true);
         // SACK blocks take room from the data of a full segment.
         let options = self.data_option_bytes() + segment.sack_bytes();
         let length = length.min(u64::from(self.largest_payload - options));
@@ -95,7 +99,8 @@ impl Connection {
         if room > 0 {
             return self.data_packet(now, nxt, room);
         }
-        let mut segment = self.header(now, true);
+        let mut segment = Segment::default();
+        self.fill_header(&mut segment, now, true);
         segment.seq = self.sender.initial.at(nxt);
         segment.payload = 1;
         self.sender.probe.end = nxt + 1;
@@ -103,22 +108,19 @@ impl Connection {
         self.packet(&segment, &data)
     }
 
-    /// A header with the current ack, window and options; `data`: of a segment with data. What it acknowledges counts as
-    /// acknowledged.
+    /// Fills an empty segment with the current ack, window and options; `data`: of a segment with data. What it acknowledges
+    /// counts as acknowledged. The segment stays where it is, because a copy of fields that were just written is slow.
     #[inline(always)]
-    fn header(&mut self, now: Time, data: bool) -> Segment {
+    fn fill_header(&mut self, segment: &mut Segment, now: Time, data: bool) {
         let window = (self.receiver.window_size() >> self.handshake.window_shift).min(65_535);
         let initial = self.receiver.initial;
-        let mut segment = Segment {
-            // Behind everything sent: after a timeout, nxt is back at data that the peer may well have, and it would refuse
-            // an ack that began there as old.
-            seq: self.sender.initial.at(self.sender.max.max(self.sender.nxt)),
-            ack: initial.at(self.receiver.ack_offset()),
-            flags: TcpFlags::ACK,
-            window: window as u16,
-            timestamps: self.timestamps.agreed.then(|| self.timestamps.option(now)),
-            ..Segment::default()
-        };
+        // Behind everything sent: after a timeout, nxt is back at data that the peer may well have, and it would refuse an ack
+        // that began there as old.
+        segment.seq = self.sender.initial.at(self.sender.max.max(self.sender.nxt));
+        segment.ack = initial.at(self.receiver.ack_offset());
+        segment.flags = TcpFlags::ACK;
+        segment.window = window as u16;
+        segment.timestamps = self.timestamps.agreed.then(|| self.timestamps.option(now));
         let outgoing = Outgoing {
             data,
             window: &self.sender.congestion.window,
@@ -126,7 +128,7 @@ impl Connection {
             next: self.receiver.next,
             out_of_order: self.receiver.out_of_order,
         };
-        self.extensions.on_transmit(&mut segment, &outgoing);
+        self.extensions.on_transmit(segment, &outgoing);
         if self.handshake.sack {
             let blocks = if self.config.sack_sender == SackSender::Smart {
                 self.receiver.smart_block().into_iter().collect()
@@ -138,7 +140,6 @@ impl Connection {
             segment.sack = blocks.into_iter().map(|(start, end)| (initial.at(start), initial.at(end))).collect();
         }
         self.receiver.on_ack_sent(window << self.handshake.window_shift, &mut self.timers);
-        segment
     }
 
     /// Numbers a packet and counts it.

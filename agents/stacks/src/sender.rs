@@ -114,6 +114,12 @@ impl Sender {
         Offset::FIRST_BYTE + self.source.available()
     }
 
+    /// Whether nothing was ever sent and there is nothing to send, as at the receiver of a transfer.
+    #[inline(always)]
+    pub fn is_unused(&self) -> bool {
+        self.max <= Offset::FIRST_BYTE && self.data_end() <= Offset::FIRST_BYTE && !self.source.finished()
+    }
+
     /// FlightSize: bytes outstanding.
     pub fn flight(&self) -> u64 {
         self.max.max(self.nxt).since(self.una)

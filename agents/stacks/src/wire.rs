@@ -112,26 +112,25 @@ impl Segment {
     /// The same whatever the checksum, for loss notification.
     #[inline]
     pub fn read_damaged(packet: &Packet) -> Option<Segment> {
-        packet.tcp().map(|tcp| Segment::of(tcp, packet))
+        let mut segment = Segment::default();
+        segment.fill(packet.tcp()?, packet);
+        Some(segment)
     }
 
-    /// The segment of a packet with this TCP header, whatever the checksum.
+    /// Fills an empty segment from a packet with this TCP header, whatever the checksum. The segment stays where it is, because a
+    /// copy of fields that were just written is slow.
     #[inline(always)]
-    pub(crate) fn of(tcp: &Tcp, packet: &Packet) -> Segment {
-        let mut segment = Segment {
-            seq: SeqNumber(tcp.seq),
-            ack: SeqNumber(tcp.ack),
-            flags: tcp.flags.0,
-            window: tcp.window,
-            payload: tcp.payload,
-            marks: tcp.marks,
-            ecn: packet.ecn(),
-            ..Segment::default()
-        };
+    pub(crate) fn fill(&mut self, tcp: &Tcp, packet: &Packet) {
+        self.seq = SeqNumber(tcp.seq);
+        self.ack = SeqNumber(tcp.ack);
+        self.flags = tcp.flags.0;
+        self.window = tcp.window;
+        self.payload = tcp.payload;
+        self.marks = tcp.marks;
+        self.ecn = packet.ecn();
         if u32::from(tcp.header) > TCP_HEADER {
-            segment.read_options(packet.tcp_options());
+            self.read_options(packet.tcp_options());
         }
-        segment
     }
 
     /// An option that is cut off or malformed ends the list; those before it count.

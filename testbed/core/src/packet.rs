@@ -4,7 +4,7 @@
 //! segments of 1000 bytes cost only their headers. Checksums and captures are those of the whole packet, because zeros add
 //! nothing to a one's complement sum.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::icmp::{self, Echo};
 use crate::ip::IpVersion;
@@ -242,6 +242,15 @@ impl Packet {
     #[inline]
     pub fn flow(&self) -> Option<FlowKey> {
         self.body.flow
+    }
+
+    /// Address of the receiver, for TCP and UDP over IPv4.
+    #[inline]
+    pub fn destination_v4(&self) -> Option<Ipv4Addr> {
+        match &self.body.flow {
+            Some(FlowKey { dst: IpAddr::V4(address), .. }) => Some(*address),
+            _ => None,
+        }
     }
 
     /// Address of the receiver, for TCP, UDP and ICMP echoes.

@@ -18,6 +18,8 @@ pub struct LinkService<L = Box<dyn Link>> {
     /// Rates that the reports state: of the first end, of the others.
     rates_bps: [Option<u64>; 2],
     ends: Vec<End>,
+    /// Whether the last telemetry of every queue states that it is empty and was not longer since.
+    queues_are_empty: bool,
     events: Events,
 }
 
@@ -41,6 +43,7 @@ impl<L: Link> LinkService<L> {
             link,
             rates_bps,
             ends: (0..ends).map(end).collect(),
+            queues_are_empty: false,
             events: Events::default(),
         }
     }
@@ -124,7 +127,10 @@ impl<L: Link> LinkService<L> {
             self.record_events(telemetry);
         }
         if let Some(telemetry) = telemetry {
-            self.watch_queues(now, telemetry);
+            // Most links have nothing to report most of the time.
+            if !self.queues_are_empty || self.link.may_queue() {
+                self.watch_queues(now, telemetry);
+            }
         }
     }
 
@@ -151,13 +157,15 @@ impl<L: Link> LinkService<L> {
         }
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn watch_queues(&mut self, now: Time, telemetry: &mut Telemetry) {
+        self.queues_are_empty = true;
         for (port, end) in self.ends.iter_mut().enumerate() {
             let Some(backlog) = self.link.backlog(port as Port) else { continue };
             if let Some(max) = end.watch.update(now, backlog.packets) {
                 telemetry.queue(now, &self.name, &end.direction, backlog, max);
             }
+            self.queues_are_empty &= end.watch.is_empty();
         }
     }
 

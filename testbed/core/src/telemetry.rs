@@ -2,10 +2,13 @@
 //! [`QueueLine`], [`EventLine`], [`JitterLine`] and [`SenderLine`]; `telemetry/FLOW.jsonl` has [`FlowLine`]. `backchannel-node registry`
 //! exports their columns and units.
 
+mod numbers;
+
 use std::fmt;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -13,6 +16,7 @@ use serde::Serialize;
 use crate::event::{Event, EventKind, JitterSample, SenderSample, SenderState};
 use crate::time::Time;
 use crate::traits::Backlog;
+use numbers::{push_integer, Number};
 
 /// Least time between two [`QueueLine`]s of one queue, in nanoseconds.
 const PERIOD_NS: u64 = 10_000_000;
@@ -157,29 +161,38 @@ impl fmt::Display for SenderLine<'_> {
 
 impl FlowLine {
     /// Appends the line and its end to `text`.
-    pub fn append_to(&self, text: &mut String) {
+    fn append_to(&self, text: &mut String, columns: &mut Columns) {
         text.push_str("{\"t_ns\":");
         push_integer(text, self.t_ns);
         text.push(',');
-        self.sample.append_to(text);
+        self.sample.append_to(text, columns);
         text.push_str("}\n");
     }
 }
 
+/// The numbers of a sender's last sample. Most of them rarely change, and formatting one costs more than copying its text.
+#[derive(Default)]
+struct Columns {
+    cwnd: Number,
+    ssthresh: Number,
+    rtt: Number,
+    rto: Number,
+}
+
 impl SenderSample {
-    fn append_to(&self, text: &mut String) {
+    fn append_to(&self, text: &mut String, columns: &mut Columns) {
         text.push_str("\"event\":\"");
         text.push_str(self.event.name());
         text.push_str("\",\"cwnd_segments\":");
-        push_number(text, Some(self.cwnd_segments));
+        text.push_str(columns.cwnd.format(Some(self.cwnd_segments)));
         text.push_str(",\"ssthresh_segments\":");
-        push_number(text, self.ssthresh_segments);
+        text.push_str(columns.ssthresh.format(self.ssthresh_segments));
         text.push_str(",\"outstanding_bytes\":");
         push_integer(text, self.outstanding_bytes);
         text.push_str(",\"rtt_s\":");
-        push_number(text, self.rtt_s);
+        text.push_str(columns.rtt.format(self.rtt_s));
         text.push_str(",\"rto_s\":");
-        push_number(text, Some(self.rto_s));
+        text.push_str(columns.rto.format(Some(self.rto_s)));
         text.push_str(",\"duplicate_acks\":");
         push_integer(text, u64::from(self.duplicate_acks));
         text.push_str(",\"burst_segments\":");
@@ -190,44 +203,9 @@ impl SenderSample {
 impl fmt::Display for SenderSample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();
-        self.append_to(&mut text);
+        self.append_to(&mut text, &mut Columns::default());
         f.write_str(&text)
     }
-}
-
-fn push_integer(text: &mut String, value: u64) {
-    text.push_str(itoa::Buffer::new().format(value));
-}
-
-/// Appends a number as `Display` writes it: the shortest digits that read back as the number, without an exponent and
-/// without a fraction if it is whole.
-fn push_number(text: &mut String, value: Option<f64>) {
-    match value {
-        None => text.push_str("null"),
-        // In this range zmij writes no exponent.
-        Some(value) if value == 0.0 || (1e-4..1e15).contains(&value.abs()) => {
-            let mut buffer = zmij::Buffer::new();
-            let digits = buffer.format_finite(value);
-            let digits = digits.strip_suffix(".0").unwrap_or(digits);
-            let decimals = digits.split_once('.').map_or(0, |(_, fraction)| fraction.len());
-            // A number with one binary place more lies halfway between two shortest forms, and zmij may take the other.
-            if binary_places(value) == decimals as i64 + 1 {
-                text.push_str(&value.to_string());
-            } else {
-                text.push_str(digits);
-            }
-        }
-        Some(value) => text.push_str(&value.to_string()),
-    }
-}
-
-/// Binary places after the point of a normal number, which are also the decimal places of its exact value. Negative if
-/// it is a multiple of a power of two above one.
-fn binary_places(value: f64) -> i64 {
-    let bits = value.to_bits();
-    let exponent = ((bits >> 52) & 0x7ff) as i64 - 1023;
-    let fraction = bits & ((1 << 52) - 1);
-    52 - exponent - i64::from(fraction.trailing_zeros().min(52))
 }
 
 /// The file `telemetry/links.jsonl`.
@@ -236,27 +214,88 @@ pub struct Telemetry {
     failed: Option<String>,
 }
 
+/// A flow's lines are written to the file when they take this many bytes.
+const FLOW_BYTES: usize = 1 << 15;
+
+/// A file `telemetry/FLOW.jsonl`.
+pub struct FlowTelemetry {
+    file: File,
+    lines: String,
+    columns: Columns,
+}
+
+impl FlowTelemetry {
+    /// Creates the file.
+    ///
+    /// # Errors
+    /// The file cannot be created.
+    pub fn create(path: &Path) -> Result<FlowTelemetry, String> {
+        let file = File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        Ok(FlowTelemetry { file, lines: String::new(), columns: Columns::default() })
+    }
+
+    /// Adds a line.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&mut self, line: &FlowLine) -> Result<(), String> {
+        line.append_to(&mut self.lines, &mut self.columns);
+        if self.lines.len() < FLOW_BYTES {
+            return Ok(());
+        }
+        self.flush()
+    }
+
+    /// Writes what is buffered to the file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn finish(mut self) -> Result<(), String> {
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), String> {
+        let written = self.file.write_all(self.lines.as_bytes());
+        self.lines.clear();
+        written.map_err(|error| format!("cannot write telemetry: {error}"))
+    }
+}
+
 /// What the last [`QueueLine`] of one queue reported.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct QueueWatch {
-    /// Time and number of packets.
-    last: Option<(Time, usize)>,
+    /// Number of packets; before the first line more than any queue has.
+    last: usize,
     /// Greatest number of packets since then.
     max: usize,
+    /// When the next line may be written.
+    due_at: Time,
+}
+
+impl Default for QueueWatch {
+    fn default() -> QueueWatch {
+        QueueWatch { last: usize::MAX, max: 0, due_at: Time::ZERO }
+    }
 }
 
 impl QueueWatch {
+    /// Whether the last line reported an empty queue, and it was not longer since.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.last == 0 && self.max == 0
+    }
+
     /// Reports the length of the queue. Returns the `max` of a line if one is due.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn update(&mut self, now: Time, packets: usize) -> Option<usize> {
-        self.max = self.max.max(packets);
-        if let Some((at, last)) = self.last {
-            let changed = packets != last || self.max != last;
-            if !changed || now.nanos() < at.nanos() + PERIOD_NS {
-                return None;
-            }
+        // Most queues do not change most of the time.
+        if packets == self.last && self.max == packets {
+            return None;
         }
-        self.last = Some((now, packets));
+        self.max = self.max.max(packets);
+        if now < self.due_at {
+            return None;
+        }
+        (self.last, self.due_at) = (packets, Time(now.nanos() + PERIOD_NS));
         Some(std::mem::replace(&mut self.max, packets))
     }
 }
@@ -272,6 +311,8 @@ impl Telemetry {
     }
 
     /// Writes what waits in front of a direction; `max` is what [`QueueWatch::update`] returned.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn queue(&mut self, now: Time, link: &str, direction: &str, backlog: Backlog, max: usize) {
         let Backlog { packets, bytes } = backlog;
         self.write(QueueLine { t_ns: now.nanos(), link, direction, packets, bytes, max });
@@ -315,7 +356,6 @@ impl Telemetry {
 mod tests {
     use super::*;
     use crate::event::SenderEvent;
-    use proptest::prelude::*;
     use serde_json::Value;
 
     const SAMPLE: SenderSample = SenderSample {
@@ -350,34 +390,8 @@ mod tests {
 
     fn text(line: &FlowLine) -> String {
         let mut text = String::new();
-        line.append_to(&mut text);
+        line.append_to(&mut text, &mut Columns::default());
         text
-    }
-
-    proptest! {
-        #[test]
-        fn numbers_are_written_as_display_writes_them(bits: u64, scaled in -1e4f64..1e4, whole in -1000i32..1000,
-            places in 0i32..60) {
-            let dyadic = f64::from(whole) + (scaled * 2f64.powi(places)).round() / 2f64.powi(places);
-            for value in [f64::from_bits(bits), scaled, scaled * 1e-5, scaled * 1e14, f64::from(whole), dyadic] {
-                let mut text = String::new();
-                push_number(&mut text, Some(value));
-                prop_assert_eq!(text, value.to_string());
-            }
-        }
-    }
-
-    #[test]
-    fn numbers_between_two_shortest_forms_are_written_as_display_writes_them() {
-        for places in 1..52 {
-            for numerator in [1u64, 3, 5, 7, (1 << 51) + 1, (1 << 52) + 1, 7_238_907_361_832_922, 9_007_199_254_740_991]
-            {
-                let value = numerator as f64 / 2f64.powi(places);
-                let mut text = String::new();
-                push_number(&mut text, Some(value));
-                assert_eq!(text, value.to_string());
-            }
-        }
     }
 
     #[test]

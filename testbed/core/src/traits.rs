@@ -135,6 +135,11 @@ pub trait Link: Send {
         self.policy(port).map(Policy::backlog)
     }
 
+    /// Whether packets may wait in front of any port. A link that returns false has an empty queue in front of each.
+    fn may_queue(&self) -> bool {
+        true
+    }
+
     /// What the direction that enters at `port` has serialised so far.
     fn usage(&self, port: Port) -> Usage;
 
@@ -166,6 +171,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn backlog(&self, port: Port) -> Option<Backlog> {
         (**self).backlog(port)
+    }
+
+    fn may_queue(&self) -> bool {
+        (**self).may_queue()
     }
 
     fn usage(&self, port: Port) -> Usage {

@@ -125,6 +125,11 @@ impl<P: Policy> Link for PointToPoint<P> {
         line.rate_bps.map(|_| line.policy.backlog())
     }
 
+    #[inline]
+    fn may_queue(&self) -> bool {
+        self.lines.iter().any(|line| line.policy.len_packets() > 0)
+    }
+
     fn usage(&self, port: Port) -> Usage {
         self.lines[usize::from(port)].usage()
     }

@@ -1,9 +1,7 @@
 //! A TCP connection of a simulated host, with the application's side of it: it reads everything at once.
 
-use std::io::Write;
-
 use backchannel_core::scenario::{Flow, Named, Options};
-use backchannel_core::telemetry::FlowLine;
+use backchannel_core::telemetry::{FlowLine, FlowTelemetry};
 use backchannel_core::time::Time;
 use backchannel_stacks::config::{stack_config, Config};
 use backchannel_stacks::{Connection, Sample};
@@ -97,18 +95,13 @@ pub(crate) fn flow_config(stack: Option<&Named>, flow: &Flow) -> Result<Config, 
         .map_err(|why| format!("flow '{}': {why}", flow.name))
 }
 
-/// A sample as a line takes no more bytes, as a rule.
-const SAMPLE_BYTES: usize = 256;
-
-/// Writes samples of a sender as JSON lines with times since `start`; `mss` in bytes.
+/// Writes samples of a sender with times since `start`; `mss` in bytes.
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write_samples(out: &mut impl Write, samples: &[Sample], start: Time, mss: f64) -> std::io::Result<()> {
-    let mut text = String::with_capacity(SAMPLE_BYTES * samples.len());
-    for sample in samples {
+pub fn write_samples(file: &mut FlowTelemetry, samples: &[Sample], start: Time, mss: f64) -> Result<(), String> {
+    samples.iter().try_for_each(|sample| {
         let t_ns = sample.at.since(start).as_nanos() as u64;
-        FlowLine { t_ns, sample: sample.in_segments(mss) }.append_to(&mut text);
-    }
-    out.write_all(text.as_bytes())
+        file.write(&FlowLine { t_ns, sample: sample.in_segments(mss) })
+    })
 }

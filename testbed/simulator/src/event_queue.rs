@@ -31,34 +31,40 @@ const SOON: usize = 32;
 pub(crate) struct EventQueue {
     /// The next events, the earliest last.
     soon: Vec<Entry>,
-    /// The other events, none before one of `soon`.
-    later: BinaryHeap<Reverse<Entry>>,
-    scheduled: u64,
+    /// The other events. None is before one of `soon`, and those of one instant come behind all of `soon`.
+    later: BinaryHeap<Reverse<Later>>,
+    /// The greatest and the least order of an event that entered `later`.
+    last_order: i64,
+    first_order: i64,
 }
 
-/// No two entries are equal, because no two have the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     at: Time,
-    /// Number of events scheduled before.
-    order: u64,
+    event: Event,
+}
+
+/// An entry of the heap. No two are equal, because no two have the same order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Later {
+    at: Time,
+    /// Place among those of one instant.
+    order: i64,
     event: Event,
 }
 
 impl EventQueue {
     #[inline]
     pub(crate) fn schedule(&mut self, at: Time, event: Event) {
-        self.scheduled += 1;
-        let order = self.scheduled;
         if self.soon.len() == SOON {
             self.spill();
         }
         // Among entries of one instant it is the last.
         if self.later.peek().is_some_and(|first| first.0.at <= at) {
-            return self.postpone(at, order, event);
+            return self.postpone(at, event);
         }
         // The entry is put together where it stays: a copy of fields that were just written one by one is slow.
-        self.soon.push(Entry { at, order, event });
+        self.soon.push(Entry { at, event });
         // Earlier entries move back by one place.
         let mut rest = self.soon.as_mut_slice();
         while let [.., before, last] = rest {
@@ -70,7 +76,7 @@ impl EventQueue {
             rest = &mut rest[..length];
         }
         if let Some(place) = rest.last_mut() {
-            *place = Entry { at, order, event };
+            *place = Entry { at, event };
         }
     }
 
@@ -80,7 +86,7 @@ impl EventQueue {
         if self.soon.is_empty() {
             self.refill();
         }
-        let Entry { at, event, .. } = *self.soon.last()?;
+        let Entry { at, event } = *self.soon.last()?;
         if at > end {
             return None;
         }
@@ -90,21 +96,26 @@ impl EventQueue {
 
     /// Adds an entry to the heap.
     #[inline(never)]
-    fn postpone(&mut self, at: Time, order: u64, event: Event) {
-        self.later.push(Reverse(Entry { at, order, event }));
+    fn postpone(&mut self, at: Time, event: Event) {
+        self.last_order += 1;
+        self.later.push(Reverse(Later { at, order: self.last_order, event }));
     }
 
-    /// Moves the last entries of the full list to the heap.
+    /// Moves the last entries of the full list to the heap, where they come before all others of their instants.
     #[cold]
     fn spill(&mut self) {
-        self.later.extend(self.soon.drain(..SOON / 2).map(Reverse));
+        for Entry { at, event } in self.soon.drain(..SOON / 2) {
+            self.first_order -= 1;
+            self.later.push(Reverse(Later { at, order: self.first_order, event }));
+        }
     }
 
     /// Moves the first entries of the heap to the empty list.
     #[cold]
     fn refill(&mut self) {
         let later = &mut self.later;
-        self.soon.extend(std::iter::from_fn(|| later.pop()).map(|Reverse(entry)| entry).take(SOON / 2));
+        let entries = std::iter::from_fn(|| later.pop()).map(|Reverse(Later { at, event, .. })| Entry { at, event });
+        self.soon.extend(entries.take(SOON / 2));
         self.soon.reverse();
     }
 }

@@ -16,10 +16,10 @@ const FIRST_FURTHER: u16 = 10_000;
 /// IPv4 address of the interface to which a packet is addressed, over either version of IP; `None` if there is none.
 #[inline(always)]
 pub(crate) fn destination(packet: &Packet) -> Option<Ipv4Addr> {
-    match packet.destination() {
-        Some(IpAddr::V4(address)) => Some(address),
+    match packet.destination_v4() {
         // By value: a reference to the packet would keep it in memory.
-        other => other.and_then(v4),
+        None => packet.destination().and_then(v4),
+        address => address,
     }
 }
 

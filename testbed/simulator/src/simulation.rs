@@ -2,8 +2,7 @@
 
 mod flows;
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use backchannel_core::packet::{Packet, Transport};
 use backchannel_core::pcap::VIRTUAL_EPOCH_NS;
 use backchannel_core::scenario::Flow;
 use backchannel_core::service::LinkService;
-use backchannel_core::telemetry::Telemetry;
+use backchannel_core::telemetry::{FlowTelemetry, Telemetry};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Endpoint, Port};
 use backchannel_links::AnyLink;
@@ -76,7 +75,7 @@ struct Simulation<'a> {
     /// Flow by the address and port at which it accepts connections.
     listening: FxHashMap<(Ipv4Addr, u16), usize>,
     /// Per flow: telemetry of its sender.
-    samples: Vec<BufWriter<File>>,
+    samples: Vec<FlowTelemetry>,
     telemetry: Option<Telemetry>,
     counters: Option<Counters>,
     /// Whether interfaces are captured or packets counted.
@@ -168,8 +167,7 @@ impl<'a> Simulation<'a> {
         }
         if self.input.scenario.capture.telemetry {
             let path = self.out.join("telemetry").join(format!("{}.jsonl", flow.name));
-            let file = File::create(&path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-            self.samples.push(BufWriter::new(file));
+            self.samples.push(FlowTelemetry::create(&path)?);
         }
         self.queue.schedule(first, Event::Application(number as u32));
         if let Some(stop_s) = flow.stop_s {
@@ -370,9 +368,7 @@ impl<'a> Simulation<'a> {
             let flows: Vec<_> = workload.iter().map(|flow| flow.name.as_str()).collect();
             counters.write(self.now, &links, &flows, &self.out.join("counters.json"))?;
         }
-        for file in &mut self.samples {
-            file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
-        }
+        std::mem::take(&mut self.samples).into_iter().try_for_each(FlowTelemetry::finish)?;
         for (flow, state) in workload.iter().zip(&self.flows) {
             let Some(exchanges) = &state.exchanges else { continue };
             let folder = self.out.join("applications");

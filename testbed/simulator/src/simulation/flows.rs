@@ -301,8 +301,8 @@ impl Simulation<'_> {
                 }
                 if let Some(file) = self.samples.get_mut(flow) {
                     let start = self.input.scenario.workload[flow].start();
-                    if let Err(error) = write_samples(file, samples, start, mss) {
-                        self.failed.get_or_insert(format!("cannot write telemetry: {error}"));
+                    if let Err(why) = write_samples(file, samples, start, mss) {
+                        self.failed.get_or_insert(why);
                     }
                 }
             }
