@@ -73,6 +73,18 @@ def test_runs_are_listed_by_state_points_and_ids(store: Store) -> None:
     assert listed(only=()) == ([], 0)
 
 
+def test_members_are_those_of_the_points_of_this_campaign(store: Store) -> None:
+    begin(store)
+    store.begin_campaign(
+        NewCampaign(**campaign_fields(id="c2")),
+        [[("stack", "reno")], [("stack", "bbr")]],
+        [(0, 0, "r20"), (1, 0, "r21")],
+    )
+    store.land(landing(store, "r10", 4.0))
+    rows = [(row.point, row.repetition, row.run_id, row.state) for row in browse.members(store, "c1", [1])]
+    assert rows == [(1, 0, "r10", "valid"), (1, 1, "r11", "missing")]
+
+
 def test_means_are_of_the_metrics_points_and_campaign_that_are_asked_for(store: Store) -> None:
     begin(store)
     store.begin_campaign(NewCampaign(**campaign_fields(id="c2")), [[("stack", "reno")]], [(0, 0, "r20")])
