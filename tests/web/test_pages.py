@@ -25,6 +25,7 @@ from analysis.store import Landing, Store
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign, RunRow
 from analysis.thinning import View, thin
+from experiments import catalogue
 from testbed import units
 from testbed.errors import TestbedError
 from tests.conftest import Finished, backchannel, two_hosts
@@ -556,8 +557,10 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
 ) -> None:
     (tmp_path / "asym").mkdir()
     (tmp_path / "asym/targets.yaml").write_text(TARGETS)
+    # The home page of an empty store shows it.
+    shutil.copy(catalogue.FOLDER / "quickstart.yaml", tmp_path)
     monkeypatch.setattr("web.scorecard.targets_folder", lambda: tmp_path)
-    monkeypatch.setattr("experiments.catalogue.FOLDER", tmp_path)
+    monkeypatch.setattr(catalogue, "FOLDER", tmp_path)
     store = Store.open(tmp_path / "results")
     client = create_app(tmp_path / "results").test_client()
     assert "None of the 2 published" in client.get("/").text
