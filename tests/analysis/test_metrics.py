@@ -217,6 +217,16 @@ def test_why_segments_were_sent_again() -> None:
     assert metrics.timeouts(run.flows[0])["waited_s"].to_list() == pytest.approx([1.0999, 2.4])
 
 
+def test_a_byte_that_began_no_segment_before_has_waited_since_the_last_data() -> None:
+    trace = Trace(path_scenario())
+    trace.data(A, 2, 0)
+    trace.data(A, 2.01, 1000)
+    trace.ack(A, 2.1, 500)
+    trace.data(A, 3.51, 500, kind="again")
+    seen = metrics.timeouts(trace.run().flows[0])
+    assert seen["waited_s"].to_list() == pytest.approx([1.5])
+
+
 def test_spurious_retransmissions_are_a_part_of_all() -> None:
     trace = Trace(path_scenario())
     for number in range(3):
