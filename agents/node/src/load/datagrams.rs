@@ -10,7 +10,7 @@ use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::ones_sum;
 use backchannel_core::scenario::Flow;
 use backchannel_core::time::Time;
-use backchannel_emulator::os::clock::realtime_ns;
+use backchannel_emulator::os::clock::RealtimeLead;
 use backchannel_emulator::os::process::Priority;
 use backchannel_emulator::os::socket_option::{receive_stamped, stamp_arrivals};
 use backchannel_emulator::os::wait::{wait_for, Readiness};
@@ -29,7 +29,7 @@ const NUMBER: usize = 8;
 
 /// Sends the packets, and receives what the receiver returns until a signal arrives.
 pub(super) fn send(args: &SendArgs, flow: &Flow, mut application: Application) -> Result<(), String> {
-    let channel = if application.is_icmp() {
+    let mut channel = if application.is_icmp() {
         let channel = Channel::icmp(args.to, true)?;
         // A raw socket has no port.
         let host = SocketAddr::new(args.to.ip(), 0);
@@ -89,29 +89,30 @@ pub(super) fn send(args: &SendArgs, flow: &Flow, mut application: Application) -
 
 /// Receives, and returns the packets of a workload that is echoed, until a signal arrives. The kernel answers ICMP.
 pub(super) fn receive(args: &ReceiveArgs, application: &Application) -> Result<(), String> {
-    let channel = if application.is_icmp() {
+    let mut channel = if application.is_icmp() {
         Channel::icmp(args.listen, false)?
     } else {
         let socket =
             UdpSocket::bind(args.listen).map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
         Channel::udp(socket)?
     };
-    let (socket, returns) = (&channel.socket, application.is_echoed() && !application.is_icmp());
+    let returns = application.is_echoed() && !application.is_icmp();
     eprintln!("ready on {}", args.listen);
     become_realtime(Priority::Host);
     let (mut arrivals, mut bytes, mut connected) = (Arrivals::default(), 0, false);
     while !stopped() {
-        if !wait_for([socket], Readiness::Readable, Some(LONGEST_WAIT_NS)) {
+        if !wait_for([&channel.socket], Readiness::Readable, Some(LONGEST_WAIT_NS)) {
             continue;
         }
         if returns && !connected {
+            let socket = &channel.socket;
             let (_, peer) = socket.peek_from(&mut [0; NUMBER]).map_err(|error| format!("receiving failed: {error}"))?;
             socket.connect(peer).map_err(|error| format!("cannot answer {peer}: {error}"))?;
             connected = true;
         }
         while let Some(packet) = channel.receive()? {
             if connected {
-                let echo = socket.send(&packet.payload);
+                let echo = channel.socket.send(&packet.payload);
                 if let Err(error) = echo.as_ref().map_err(|error| error.kind()) {
                     log_lost_echo(packet.number, error);
                 }
@@ -155,12 +156,13 @@ struct Channel {
     socket: UdpSocket,
     /// Of ICMP: version of IP, and the header that arriving messages have but for the sequence number.
     icmp: Option<(IpVersion, Echo)>,
+    lead: RealtimeLead,
 }
 
 impl Channel {
     fn udp(socket: UdpSocket) -> Result<Channel, String> {
         prepare(&socket)?;
-        Ok(Channel { socket, icmp: None })
+        Ok(Channel { socket, icmp: None, lead: RealtimeLead::default() })
     }
 
     /// A raw socket for ICMP echoes, whose identifier is the port of `address`; `replies`: it receives replies, not requests.
@@ -173,7 +175,7 @@ impl Channel {
         let socket = UdpSocket::from(socket);
         prepare(&socket)?;
         let expected = Echo { is_reply: replies, identifier: address.port(), sequence: 0 };
-        Ok(Channel { socket, icmp: Some((ip, expected)) })
+        Ok(Channel { socket, icmp: Some((ip, expected)), lead: RealtimeLead::default() })
     }
 
     fn send(&self, number: u64, payload: &[u8]) -> io::Result<()> {
@@ -188,7 +190,7 @@ impl Channel {
     }
 
     /// The next packet of the workload; `None` if there is none now.
-    fn receive(&self) -> Result<Option<Received>, String> {
+    fn receive(&mut self) -> Result<Option<Received>, String> {
         let mut buffer = [0u8; 65_536];
         loop {
             let (length, stamp_ns) = match receive_stamped(&self.socket, &mut buffer) {
@@ -198,13 +200,9 @@ impl Channel {
             };
             let Some(payload) = self.payload(&buffer[..length]) else { continue };
             let Some(number) = payload.first_chunk::<NUMBER>() else { continue };
-            // The kernel stamps by the clock that may be set; what has passed since is short enough not to matter.
-            let waited_ns = stamp_ns.map_or(0, |stamp| realtime_ns().saturating_sub(stamp));
-            return Ok(Some(Received {
-                number: u64::from_be_bytes(*number),
-                payload: payload.to_vec(),
-                at_ns: monotonic_ns().saturating_sub(waited_ns),
-            }));
+            // The kernel stamps by the clock that may be set.
+            let at_ns = stamp_ns.map_or_else(monotonic_ns, |stamp| self.lead.to_monotonic(stamp));
+            return Ok(Some(Received { number: u64::from_be_bytes(*number), payload: payload.to_vec(), at_ns }));
         }
     }
 
@@ -228,7 +226,8 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let expected = Echo { is_reply: true, identifier: 7, sequence: 0 };
         for (ip, before) in [(IpVersion::V4, 24), (IpVersion::V6, 0)] {
-            let channel = Channel { socket: socket.try_clone().unwrap(), icmp: Some((ip, expected)) };
+            let lead = RealtimeLead::default();
+            let channel = Channel { socket: socket.try_clone().unwrap(), icmp: Some((ip, expected)), lead };
             let received = |echo: Echo| {
                 let mut message = vec![0x46; before];
                 message.extend(echo.header(ip, 0));
