@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from testbed import node_binary
 from testbed.errors import Unavailable
 
+#: Name of the slot of the process that holds this machine's CPUs. Two would compete for them.
+SLOT = "awake"
 #: Greatest mean share of all CPUs that the host may steal during a hold. An allotment of nine tenths shows as 0.1.
 GREATEST_STOLEN = 0.05
 #: Seconds over which the mean is taken.

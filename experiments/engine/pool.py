@@ -151,8 +151,7 @@ class CellPool:
         self.building: AbstractContextManager[None] = (
             nullcontext() if on_hosts else Slots("building", max(1, (os.cpu_count() or 1) // 2), self._stop)
         )
-        #: Only one process of the machine keeps the CPUs from halting. Two would compete for them.
-        self._awake = Slots("awake", 1, self._stop)
+        self._awake = Slots(cpu_hold.SLOT, 1, self._stop)
         self._on_status = on_status
         self._lock = threading.Lock()
         self._waiting: list[_WaitingJob] = []

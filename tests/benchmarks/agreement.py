@@ -3,16 +3,15 @@
     ./backchannel bench agreement [--only NAME] [--beside emulated] [--beside virtual-kernel] [--repetitions N]
 
 Each scenario runs N times (6) on every backend with the same seeds, and so the same start times and errors, and hosts
-that take no time for a segment beyond what theirs really take. The
-verdicts take all comparisons together, at 95 %: "same" if an equivalence test shows that the means differ by less than
-the margin (5 % of the first one's), "different" if they are unequal, else "cannot tell". docs/benchmarks.md holds what
-is left. A run in the virtual kernel is never late, so it tells a wrong model from a late machine.
+that take no time for a segment beyond what theirs really take. Runs of one seed are paired, and the verdicts take all
+comparisons together, at 95 %: "same" if an equivalence test shows that the means differ by less than the margin (5 % of
+the first one's), "different" if they are unequal, else "cannot tell". docs/benchmarks.md holds what is left. A run in
+the virtual kernel is never late, so it tells a wrong model from a late machine.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import subprocess
 import sys
@@ -22,7 +21,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
+from analysis.results import Quantity, Values, by_point
 from analysis.statistics import MARGIN, compare_all
+from analysis.store import Store
 from tests.benchmarks.repeats import shown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,10 +135,10 @@ def trace() -> str:
     return "\n".join([*lines, "10000"]) + "\n"
 
 
-def throughputs(name: str, backend: str, options: argparse.Namespace, folder: Path) -> tuple[list[float], int]:
+def throughputs(name: str, backend: str, options: argparse.Namespace, folder: Path) -> tuple[Values, int]:
     """Bit/s of the first flow in each valid run, and how many runs were not."""
     entry = SCENARIOS[name]
-    file = folder / "scenario.yaml"
+    file, results = folder / "scenario.yaml", folder / backend
     (folder / "cellular.trace").write_text(trace())
     file.write_text(
         f"name: agreement\nbackend: {backend}\nnetwork:\n{entry.network}stack: {entry.stack}\n"
@@ -145,15 +146,17 @@ def throughputs(name: str, backend: str, options: argparse.Namespace, folder: Pa
         # By default hosts of the simulator alone take time for a segment, as much as the fastest line.
         "variation: {processing: none}\n"
     )
-    words = [sys.executable, "-m", "experiments", "run", str(file), "--results", str(folder / backend), "--json"]
+    words = [sys.executable, "-m", "experiments", "run", str(file), "--results", str(results), "--json"]
     words += ["--jobs", str(options.jobs)] if backend == "emulated" else []
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     if not done.stdout:
         raise SystemExit(f"{name}, {backend}: {done.stderr.strip()}")
-    (point,) = json.loads(done.stdout)["points"]
-    values: list[float] = next(
-        (row["values"] for row in point["metrics"] if (row["name"], row["subject"]) == ("throughput", "bulk")), []
-    )
+    store = Store.open(results)
+    try:
+        (campaign,) = store.campaigns()
+        values = by_point(store.values(campaign.id)).get(0, {}).get(Quantity("throughput", "bulk", "rate"), {})
+    finally:
+        store.close()
     return values, options.repetitions - len(values)
 
 
@@ -168,25 +171,23 @@ def main() -> None:
     options = parser.parse_args()
     backends = ("sim", *dict.fromkeys(options.beside or BESIDE[:1]))
     print(f"{'scenario':34} {'sim (kbit/s)':>24}" + "".join(f" {name:>24}" for name in backends[1:]))
-    result: dict[str, dict[str, list[float]]] = {}
+    result: dict[str, dict[str, Values]] = {}
     for name in options.only or SCENARIOS:
         with tempfile.TemporaryDirectory() as folder:
             runs = {backend: throughputs(name, backend, options, Path(folder)) for backend in backends}
         result[name] = {backend: values for backend, (values, _) in runs.items() if values}
-        columns = (shown([value / 1e3 for value in values]) if values else "-" for values, _ in runs.values())
+        columns = (shown([value / 1e3 for value in of.values()]) if of else "-" for of, _ in runs.values())
         invalid = [f"{count} {backend} runs not valid" for backend, (_, count) in runs.items() if count]
         said = f"  ({', '.join(invalid)})" if invalid else ""
         print(f"{name:34} {' '.join(f'{column:>24}' for column in columns)}{said}", flush=True)
     _judge(result, list(combinations(backends, 2)), options.margin)
 
 
-def _judge(found: Mapping[str, Mapping[str, list[float]]], pairs: list[tuple[str, str]], margin: float) -> None:
+def _judge(found: Mapping[str, Mapping[str, Values]], pairs: list[tuple[str, str]], margin: float) -> None:
     """Prints a verdict for each scenario and pair of backends that both have valid runs."""
     asked = [(name, pair) for name, of in found.items() for pair in pairs if all(backend in of for backend in pair)]
-    # An invalid run leaves no pair, so that the runs are taken as they are.
-    sets = [(dict(enumerate(found[name][a])), dict(enumerate(found[name][b], 1000))) for name, (a, b) in asked]
-    judged = compare_all(sets, margin=margin)
-    print(f"\n{len(sets)} comparisons, judged together at 95 %, margin {margin:.0%}:")
+    judged = compare_all([(found[name][a], found[name][b]) for name, (a, b) in asked], margin=margin)
+    print(f"\n{len(judged)} comparisons, judged together at 95 %, margin {margin:.0%}:")
     for (name, (a, b)), entry in zip(asked, judged, strict=True):
         half = "" if entry.difference.half is None else f" ± {entry.difference.half / entry.difference.mean_first:.1%}"
         print(f"{name:34} {b} beside {a}: {entry.difference.relative:+.1%}{half}  {entry.verdict}")

@@ -5,7 +5,8 @@
 Hosts are namespaces of this machine, in sets of two with a wire between them (2 to 16 hosts), so that `site` pays for
 the hosts' CPU time too, which real hosts would spend themselves. Runs are physical ones of 2 s over a link box, 2 to 14
 of them: CPU time of the controller (the command and everything that it waits for, its captures' analysis included, the
-hosts not), and the size of the results folder. `plan` is measured at 100 to 10,000 runs.
+hosts and what keeps the CPUs from halting not), and the size of the results folder. `plan` is measured at 100 to
+10,000 runs.
 
 Each quantity is a line over its number, by least squares. The prediction has a 95 % interval of a new measurement
 (Student's t with n - 2 degrees of freedom). It is only as good as the line: beyond the largest number measured nothing
@@ -22,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +32,10 @@ from pathlib import Path
 from ruamel.yaml import YAML
 from scipy import stats
 
-from testbed import node_binary
+from analysis.estimates import plus_minus
+from testbed import cpu_hold, node_binary
+from testbed.cpu_hold import CpuHold
+from testbed.slots import Slots
 
 HOSTS = (2, 4, 8, 16)
 RUNS = (2, 6, 14)
@@ -126,6 +131,11 @@ def measure_hosts(path: Path) -> None:
 def measure_runs(path: Path) -> None:
     """In a lab: prints number, attempts, wall time, CPU time and bytes of campaigns."""
     call("testbed", "site", "-i", str(path))
+    # What keeps CPUs from halting takes all that nothing else uses. Here this process does, and the commands do not.
+    awake, cpus = Slots(cpu_hold.SLOT, 1, threading.Event()), CpuHold()
+    if not awake.take():
+        sys.exit("another process of this machine keeps its CPUs from halting: try again when its campaign has ended")
+    cpus.take()
     for runs in RUNS:
         # New ones for each round: a campaign whose runs are there makes none.
         results = Path(tempfile.mkdtemp(dir=path.parent))
@@ -133,6 +143,8 @@ def measure_runs(path: Path) -> None:
         wall_s, cpu_s, text = call(*words, "--results", str(results), "--set", f"repetitions={runs}")
         again = text.count(" is not valid: ")
         print(f"measured {runs} {runs + again} {wall_s:.2f} {cpu_s:.2f} {size(results)}", flush=True)
+    cpus.release()
+    awake.release()
 
 
 def in_lab(path: Path, kind: str) -> list[list[float]]:
@@ -147,17 +159,12 @@ def in_lab(path: Path, kind: str) -> list[list[float]]:
     return [[float(word) for word in row] for row in rows]
 
 
-def plain(value: float, digits: int) -> str:
-    """A number with so many significant digits, and without an exponent."""
-    return f"{float(f'{value:.{digits}g}'):,.12g}"
-
-
 def row(what: str, unit: str, numbers: Sequence[float], values: Sequence[float], many: int) -> None:
     """Prints a quantity's measurements, line and extrapolation."""
     line = fitted(numbers, values)
     value, half = line.at(many)
     shown = ", ".join(f"{number:g}: {value:.4g}" for number, value in zip(numbers, values, strict=True))
-    extrapolated = f"{plain(value, 4)} ± {plain(half, 2)} {unit}"
+    extrapolated = f"{plus_minus(value, half)} {unit}"
     print(f"| {what} | {shown} | {line.fixed:.3g} + {line.each:.3g} n | {extrapolated} |", flush=True)
 
 
