@@ -10,10 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
 Row = TypeVar("Row")
 #: What a column of an inserted row may have: JSON's types.
@@ -23,6 +19,8 @@ POSTGRESQL = "postgresql"
 #: PostgreSQL notifies this channel of every transaction that wrote, as it is committed.
 CHANNEL = "backchannel"
 MIGRATIONS = Path(__file__).with_name("migrations")
+#: The table in which Alembic keeps the revision.
+ALEMBIC = sa.table("alembic_version", sa.column("version_num"))
 #: How long SQLite waits for another writer, in s.
 BUSY_S = 30
 #: Key of PostgreSQL's advisory lock under which one process at a time migrates.
@@ -159,12 +157,9 @@ class Database:
             return [] if cursor is None else list(cursor.fetchall())
 
     def _migrate(self) -> None:
-        config = Config()
-        config.set_main_option("script_location", str(MIGRATIONS))
-        script = ScriptDirectory.from_config(config)
+        revisions = revisions_of(MIGRATIONS)
         with self.engine.connect() as connection:
-            now = MigrationContext.configure(connection).get_current_revision()
-            if now == script.get_current_head():
+            if _revision(connection) == revisions[-1]:
                 return
             if not self.is_postgresql:
                 connection.exec_driver_sql("PRAGMA journal_mode=WAL")
@@ -172,11 +167,30 @@ class Database:
             if self.is_postgresql:
                 # Another process may have migrated while this one waited.
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
-                now = MigrationContext.configure(connection).get_current_revision()
-            if now is not None and now not in {revision.revision for revision in script.walk_revisions()}:
+            now = _revision(connection)
+            if now is not None and now not in revisions:
                 raise StoreError(f"the results store in {self.where} was made by a newer version of Backchannel")
+            # Most commands open a store that needs no migration, and importing this takes a tenth of a second.
+            from alembic import command
+            from alembic.config import Config
+
+            config = Config()
+            config.set_main_option("script_location", str(MIGRATIONS))
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+
+
+def revisions_of(migrations: Path) -> list[str]:
+    """Alembic's revisions, the oldest first: the names of their files."""
+    return sorted(file.stem for file in migrations.glob("versions/*.py"))
+
+
+def _revision(connection: sa.Connection) -> str | None:
+    """The revision of a database; None of an empty one."""
+    if not sa.inspect(connection).has_table(ALEMBIC.name):
+        return None
+    revision: str | None = connection.scalar(sa.select(ALEMBIC.c.version_num))
+    return revision
 
 
 def _of_operation(context: sa.engine.ExceptionContext) -> StoreFailed | None:

@@ -17,10 +17,12 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from fsspec.implementations.local import LocalFileSystem
 
 from analysis.results import ValueRow
 from analysis.store import Landing, Store, StoreError, StoreFailed, browse, requests
+from analysis.store.database import MIGRATIONS, revisions_of
 from analysis.store.documents import Documents
 from analysis.store.pulse import Pulse
 from analysis.store.schema import metadata
@@ -224,6 +226,19 @@ def test_leftovers_of_dead_runners_are_swept(store: Store) -> None:
     store.sweep_incoming()
     assert mine.exists()
     assert not dead.exists()
+
+
+def test_files_of_revisions_have_their_names_in_alembics_order() -> None:
+    """A store finds its newest revision without Alembic."""
+    script = ScriptDirectory(str(MIGRATIONS))
+    assert revisions_of(MIGRATIONS) == [revision.revision for revision in script.walk_revisions()][::-1]
+
+
+def test_a_store_that_is_new_enough_is_opened_without_alembic(tmp_path: Path) -> None:
+    Store.open(tmp_path).close()
+    program = "import sys; from analysis.store import Store; Store.open(sys.argv[1]); print('alembic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 @of_sqlite
