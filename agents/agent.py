@@ -7,11 +7,11 @@ import os
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agents import capture, hardware, kernel, traffic
+from agents.clocks import read_together
 from agents.errors import AgentError
 from agents.lease import Lease
 from agents.links import Links
@@ -113,7 +113,7 @@ class Agent:
 
     def clock(self) -> Clocks:
         """Both clocks, read together."""
-        return Clocks(time.time_ns(), time.monotonic_ns())
+        return read_together()
 
     def network(self, interfaces: Sequence[InterfaceAddress], batch: list[str], give: bool) -> None:
         """Gives the kernel the addresses, neighbours and routes of the experiment's interfaces, or removes them.

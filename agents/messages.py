@@ -41,6 +41,11 @@ class Clocks:
     realtime_ns: int
     monotonic_ns: int
 
+    @property
+    def lead_ns(self) -> int:
+        """CLOCK_REALTIME less CLOCK_MONOTONIC."""
+        return self.realtime_ns - self.monotonic_ns
+
 
 @dataclass(frozen=True)
 class InterfaceAddress:

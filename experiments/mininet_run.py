@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.capture import Capture
+from agents.clocks import read_together
 from agents.errors import AgentError
 from analysis.store import Landing, Store
 from analysis.store.documents import SessionDescription
@@ -91,7 +92,7 @@ def _recorded(
     captures = _Captures(lines, scenario.capture.snaplen, folder / "captures")
     try:
         zero_ns = emulator.start(folder / "telemetry" / "links.jsonl", LEAD_S)
-        zero_epoch_ns = time.time_ns() - time.monotonic_ns() + zero_ns
+        zero_epoch_ns = read_together().lead_ns + zero_ns
         yield recording
     except BaseException:
         captures.kill()

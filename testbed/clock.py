@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from agents.clocks import read_together
 from agents.messages import Clocks
 from testbed import pcap
 from testbed.errors import TestbedError
@@ -91,15 +92,16 @@ def read(
     """Measures one host; `ask` reads its clocks."""
     best: Reading | None = None
     for _ in range(QUESTIONS):
-        realtime_before, before = realtime_ns(), monotonic_ns()
+        lead_ns = read_together(realtime_ns, monotonic_ns).lead_ns
+        before = monotonic_ns()
         answer = ask()
         half = (monotonic_ns() - before) // 2
         if best is None or half < best.uncertainty_ns:
             best = Reading(
-                answer.realtime_ns - realtime_before - half,
+                answer.realtime_ns - before - lead_ns - half,
                 answer.monotonic_ns - before - half,
                 half,
-                realtime_before + half,
+                before + lead_ns + half,
             )
     assert best is not None
     return best

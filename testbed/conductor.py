@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from agents.clocks import read_together
 from agents.errors import AgentError
 from agents.kernel import ROUTER_BASE, TCP_BASE
 from agents.messages import CaptureRequest, InterfaceAddress
@@ -253,8 +254,8 @@ class Conductor:
         settings, receivers_s = self._prepare(scenario)
         lead_s = min(least_lead_s + LEAD_OF_RECEIVERS * receivers_s, MOST_LEAD_S)
         zero_ns = self._network.start_links(self._telemetry, lead_s)
-        # Both clocks are read together. Stamps of packets count on one, links and programs on the other.
-        return Opened(zero_ns, time.time_ns() - time.monotonic_ns() + zero_ns, settings)
+        # Stamps of packets count on one clock, links and programs on the other.
+        return Opened(zero_ns, read_together().lead_ns + zero_ns, settings)
 
     def collect(self, scenario: Scenario, out: Path, opened: Opened, driver: DriverReport) -> Report:
         """Ends captures and copies all files. The report has no flows yet, and no duration.
