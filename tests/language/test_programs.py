@@ -87,6 +87,7 @@ def test_the_text_of_a_campaign_contains_the_files(tmp_path: Path) -> None:
         ("kind: command", "kind: bulk", 6, "'command' needs 'kind: command'; this flow is of kind bulk"),
         ("to: right\n", "to: right\n    size: 1 MB\n", 6, "has no 'size': its programs open their own"),
         ("client: [curl", "client: curl #", 11, "'curl' is not a list of words"),
+        ("client: [curl", f"client: {41 * 'x'} #", 11, f"'{40 * 'x'}' is not a list of words"),
         ("client: [curl", "client: [] #", 11, "at least 1 entry required, found 0"),
         ("[python3, serve.py]", "[python3]", 0, ""),
         ("within: 5 s", "within: 5 min", 12, "it must be at most 120"),

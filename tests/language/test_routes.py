@@ -14,7 +14,7 @@ from experiments.language.routes import route
 from testbed import node_binary
 from testbed.addressing import controller_routes, ip_batch, make_plan
 from testbed.cell import topology_key
-from tests.conftest import backchannel
+from tests.conftest import backchannel, two_hosts, typed
 from tests.only_run import only_run
 
 PAGE = (node_binary.ROOT / "docs/campaigns.md").read_text(encoding="utf-8")
@@ -60,6 +60,18 @@ def test_packets_and_acks_take_the_declared_line() -> None:
     assert links_of(plan, "right2", "left2") == ["east-right2/reverse", "slow/reverse", "left2-west/reverse"]
     # Without routes, both take the line that is listed first.
     assert "fast/forward" in links_of(planned(TEXT.replace(f", {SLOW}", "")), "left2", "right2")
+
+
+def test_a_line_that_carries_one_way_is_on_no_route_back() -> None:
+    made = two_hosts()
+    (line,) = made["links"]
+    # Listed first, so that a route the other way would take them if it could.
+    one_way = {**line, "options": {"one_way": True}}
+    made["links"] = [{**one_way, "name": "there"}, {**one_way, "name": "back", "ends": ["b", "a"]}, line]
+    there, back = (route(typed(made), *ends) for ends in (("a", "b"), ("b", "a")))
+    assert [[(link.name, way) for link, way in found] for found in (there, back)] == [
+        [("there", "forward")], [("back", "forward")],
+    ]  # fmt: skip
 
 
 def test_a_kernel_gets_a_route_to_each_address() -> None:
