@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
+from testbed.units import number_of
+
 if TYPE_CHECKING:
     from analysis.attempts import PointAttempts
     from analysis.store.rows import CampaignRow, PointRow, TableRow
@@ -79,7 +81,7 @@ def comparisons_note(count: int, confidence: float, level: float, margin: float)
         each = f" (each at {level * 100:.4g} %, Bonferroni), p-values by Holm's method"
         although = "; by Holm's method also where the wider interval includes 0"
     return (
-        f"{count} comparison{'' if count == 1 else 's'}: intervals at {confidence * 100:.4g} % together{each}. "
+        f"{number_of(count, 'comparison')}: intervals at {confidence * 100:.4g} % together{each}. "
         f"Better, worse and different: the means are shown to be unequal{although}. Same: they are shown to be less "
         f"than {margin * 100:.3g} % of the first mean apart. Cannot tell: none of these is shown."
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from testbed.report import DirectionAudit, DirectionReport, FlowReport, Problem, ProblemKind, Report
 from testbed.scenario import Limits
+from testbed.units import number_of
 
 LIMITS = Limits()
 #: Strain of a run that lost packets or was not ready at its zero. No measure of time says how near it was to the limit.
@@ -58,7 +59,7 @@ def problems(report: Report, limits: Limits = LIMITS) -> list[Problem]:
         Problem(
             ProblemKind.CAPTURE,
             capture.interface,
-            f"the capture on {capture.interface} lost {capture.dropped} packets",
+            f"the capture on {capture.interface} lost {number_of(capture.dropped, 'packet')}",
         )
         for capture in report.captures
         if capture.dropped
@@ -74,13 +75,15 @@ def problems(report: Report, limits: Limits = LIMITS) -> list[Problem]:
 def _direction_problems(subject: str, counters: DirectionReport, limits: Limits) -> Iterator[Problem]:
     unread = counters.lost_before_the_link
     if unread is None or unread > 0:
-        lost = f"dropped {unread} packets" if unread else "may have dropped packets (the interface is gone)"
+        lost = (
+            f"dropped {number_of(unread, 'packet')}" if unread else "may have dropped packets (the interface is gone)"
+        )
         yield Problem(ProblemKind.LOST, subject, f"{subject}: the kernel {lost} before the emulator read them")
     if counters.refused_by_interface:
         yield Problem(
             ProblemKind.LOST,
             subject,
-            f"{subject}: the receiving interface did not take {counters.refused_by_interface} packets",
+            f"{subject}: the receiving interface did not take {number_of(counters.refused_by_interface, 'packet')}",
         )
     error = counters.rate_error
     if error is not None and abs(error) > limits.rate:
@@ -117,7 +120,7 @@ def _audit_problems(subject: str, audit: DirectionAudit, limits: Limits) -> Iter
         ),
     ):
         if count:
-            yield problem(kind, f"{count} packets {what}")
+            yield problem(kind, f"{number_of(count, 'packet')} {what}")
     error, more_bytes = audit.rate_error, audit.rate_error_bytes
     if error is not None and abs(error) > limits.rate:
         size = "" if more_bytes is None else f", as by {more_bytes:+.1f} bytes a packet"

@@ -192,6 +192,11 @@ def readable(unit: str, reference: float) -> tuple[float, str]:
     return size / scale, name
 
 
+def number_of(count: int, noun: str) -> str:
+    """ "1 packet", "3 packets": a noun whose plural ends in s."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def plain(value: float | None) -> str:
     """A number with four digits and without an exponent, as far as people read it."""
     if value is None:

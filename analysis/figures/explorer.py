@@ -20,6 +20,7 @@ from analysis.figures.model import COLOURS, Axis, Figure, Row, Series, axis_scal
 from analysis.metrics.registry import estimate
 from analysis.results import Quantity
 from analysis.statistics import RunKey
+from testbed.units import number_of
 
 #: Kinds of views and their names.
 KINDS = {
@@ -259,7 +260,7 @@ class _Maker:
             rows.setdefault(levels.of(mean) if flat else -1, []).append({
                 "x": float(self._index(x, cell)), "y": float(self._index(y, cell)), "cell": cell.number,
                 "label": f"{mean:.3g}" if flat else "2 groups",
-                "text": f"{self.title}: {cell.estimate.text(self.quantity.unit)}, {_runs(cell.runs)}",
+                "text": f"{self.title}: {cell.estimate.text(self.quantity.unit)}, {number_of(cell.runs, 'run')}",
             })  # fmt: skip
         schema = {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64, "label": pl.String, "text": pl.String}
         series = [
@@ -345,10 +346,6 @@ def ordered(values: Sequence[str]) -> list[str]:
     """Quantities by size; names as the sweep has them."""
     known = quantities(list(values))
     return list(values) if known is None else [text for _, text in sorted(zip(known[1], values, strict=True))]
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"
 
 
 def _with_shared_axes(panels: Sequence[Panel], kind: str) -> list[Panel]:

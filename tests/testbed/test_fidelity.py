@@ -65,7 +65,7 @@ def test_each_end_of_a_flow_is_late_by_itself(
         (
             {"lost_before_the_link": 1},
             ProblemKind.LOST,
-            "the kernel dropped 1 packets before the emulator read them",
+            "the kernel dropped 1 packet before the emulator read them",
         ),
         (
             {"lost_before_the_link": None},
