@@ -141,9 +141,9 @@ mod tests {
     fn an_instant_of_one_clock_is_found_on_the_other() {
         let mut lead = RealtimeLead::default();
         let (before, realtime, after) = (monotonic_ns(), realtime_ns(), monotonic_ns());
-        // Half of what passes between the readings that it makes.
+        // Of many readings one is close, however busy the machine is.
+        let found = (0..1000).map(|_| lead.to_monotonic(realtime)).last().unwrap();
         let slack = 1_000_000;
-        let found = lead.to_monotonic(realtime);
         assert!((before - slack..=after + slack).contains(&found), "{found} is not from {before} to {after}");
     }
 }
