@@ -114,12 +114,16 @@ class Estimate:
             return _interval_text(self.mean / scale, self.interval, scale) + suffix
         match self.form:
             case "groups":
-                low, high = (units.plain(statistics.fmean(group) / scale) for group in self.groups)
+                low, high = (_three_digits(statistics.fmean(group) / scale) for group in self.groups)
                 many, more = map(len, self.groups)
                 return f"two groups: {low} ({many} runs), {high}{suffix} ({more} runs)"
             case "equal":
                 return f"{units.show(self.mean, unit)} ({self.n} equal)"
-        return ", ".join(units.plain(value / scale) for value in self.values) + suffix
+        return ", ".join(_three_digits(value / scale) for value in self.values) + suffix
+
+
+def _three_digits(value: float) -> str:
+    return units.plain(float(f"{value:.3g}"))
 
 
 def relative_text(change: float | None) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
 from dataclasses import dataclass
 from typing import Annotated, NoReturn
@@ -114,6 +116,13 @@ def before_any_command(
 def main() -> NoReturn:
     """Runs a command. Every error that a user can cause ends in a message and an exit status."""
     try:
+        _run()
+    finally:
+        _flush()
+
+
+def _run() -> NoReturn:
+    try:
         application(*sys.argv[1:2])(standalone_mode=True, prog_name="backchannel")
     except KeyboardInterrupt:
         fail("interrupted", exits.INTERRUPTED)
@@ -125,3 +134,16 @@ def main() -> NoReturn:
             raise
         fail(*known)
     sys.exit(exits.OK)
+
+
+def _flush() -> None:
+    """Writes what is still buffered. A program whose terminal is gone keeps its exit status: Python would try again at
+    its end, fail, and end with status 120.
+    """
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if error.errno not in (errno.EIO, errno.EPIPE):
+                fail(*(exits.of_error(error) or (str(error), exits.FAILED)))

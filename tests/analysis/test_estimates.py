@@ -30,8 +30,8 @@ from analysis.statistics import Interval, t_interval
         ([2e6, 2.1e6, 2.2e6], "rate", "2.10 ± 0.25 Mbit/s"),
         ([0.9, 0.999, 0.999, 0.99, 0.98], "fraction", "97.4 [91.6, 99.9] %"),
         ([1.19e6, 1.2e6, 1.21e6, 7.9e6, 7.9e6], "rate", "two groups: 1.2 (3 runs), 7.9 Mbit/s (2 runs)"),
-        ([2700, 2731.2, 2762.4, 3200, 3200], "number", "two groups: 2731 (3 runs), 3200 (2 runs)"),
-        ([1234, 12345], "number", "1234, 12345"),
+        ([2700, 2731.2, 2762.4, 3200, 3200], "number", "two groups: 2730 (3 runs), 3200 (2 runs)"),
+        ([1234, 12345], "number", "1230, 12300"),
     ],
 )
 def test_an_estimate_is_stated_in_one_way(values: list[float], unit: str, text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -145,3 +146,39 @@ def test_a_command_imports_no_other_command() -> None:
         [sys.executable, "-c", code], cwd=node_binary.ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["inspect", "options", "shared"]
+
+
+#: A command that leaves output in the buffer and goes on as the test says.
+BUFFERED = """
+import sys
+from experiments import cli
+from testbed.errors import TestbedError
+def command(**_):
+    sys.stdout.write("buffered")
+    {}
+cli.application = lambda *_: command
+cli.main()
+"""
+
+
+def ended(goes_on: str, stdout: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", BUFFERED.format(goes_on)], cwd=node_binary.ROOT, stdout=stdout, stderr=subprocess.PIPE,
+        text=True, check=False, start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": ""},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("goes_on", "status"), [("sys.exit(130)", 130), ("raise TestbedError('no')", 1), ("pass", 0)])
+def test_a_command_whose_terminal_is_gone_keeps_its_status(goes_on: str, status: int) -> None:
+    ours, theirs = pty.openpty()
+    os.close(ours)
+    done = ended(goes_on, theirs)
+    os.close(theirs)
+    assert done.returncode == status, done.stderr
+
+
+def test_output_that_a_full_disk_does_not_take_is_a_failure() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = ended("pass", full.fileno())
+    assert done.returncode == 1
+    assert done.stderr.startswith("backchannel: the command stopped: No space left on device")
