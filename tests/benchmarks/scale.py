@@ -34,7 +34,6 @@ from scipy import stats
 
 from analysis.estimates import plus_minus
 from testbed import cpu_hold, node_binary
-from testbed.cpu_hold import CpuHold
 from testbed.slots import Slots
 
 HOSTS = (2, 4, 8, 16)
@@ -131,20 +130,15 @@ def measure_hosts(path: Path) -> None:
 def measure_runs(path: Path) -> None:
     """In a lab: prints number, attempts, wall time, CPU time and bytes of campaigns."""
     call("testbed", "site", "-i", str(path))
+    words = ["run", str(path.with_name("scale.yaml")), "--backend", "physical", "-i", str(path), "--tries", "20"]
     # What keeps CPUs from halting takes all that nothing else uses. Here this process does, and the commands do not.
-    awake, cpus = Slots(cpu_hold.SLOT, 1, threading.Event()), CpuHold()
-    if not awake.take():
-        sys.exit("another process of this machine keeps its CPUs from halting: try again when its campaign has ended")
-    cpus.take()
-    for runs in RUNS:
-        # New ones for each round: a campaign whose runs are there makes none.
-        results = Path(tempfile.mkdtemp(dir=path.parent))
-        words = ["run", str(path.with_name("scale.yaml")), "--backend", "physical", "-i", str(path), "--tries", "20"]
-        wall_s, cpu_s, text = call(*words, "--results", str(results), "--set", f"repetitions={runs}")
-        again = text.count(" is not valid: ")
-        print(f"measured {runs} {runs + again} {wall_s:.2f} {cpu_s:.2f} {size(results)}", flush=True)
-    cpus.release()
-    awake.release()
+    with Slots(cpu_hold.SLOT, 1, threading.Event()), cpu_hold.held(wanted=True):
+        for runs in RUNS:
+            # New ones for each round: a campaign whose runs are there makes none.
+            results = Path(tempfile.mkdtemp(dir=path.parent))
+            wall_s, cpu_s, text = call(*words, "--results", str(results), "--set", f"repetitions={runs}")
+            again = text.count(" is not valid: ")
+            print(f"measured {runs} {runs + again} {wall_s:.2f} {cpu_s:.2f} {size(results)}", flush=True)
 
 
 def in_lab(path: Path, kind: str) -> list[list[float]]:
