@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::{FlowKey, Packet};
+use backchannel_emulator::os::arrivals::{Batch, BATCH};
 use backchannel_emulator::os::link_layer::{ETHERNET_HEADER, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use backchannel_emulator::os::packet_socket::{PacketSocket, Receive};
 use backchannel_emulator::os::process::Priority;
@@ -55,7 +56,10 @@ pub struct HostInterface {
     frame: Vec<u8>,
     /// Why it has not been sent yet; `None`: nothing waits.
     waiting: Option<Obstacle>,
-    buffer: Vec<u8>,
+    /// Frames that one of the sockets has received.
+    batch: Batch,
+    /// Which socket receives next, counted over all.
+    turn: usize,
     next_id: u64,
     class: ClassControl,
     /// The flow that it receives; nothing is accepted before it is known.
@@ -107,7 +111,8 @@ impl HostInterface {
             address: local.ip(),
             frame: Vec::with_capacity(2048),
             waiting: None,
-            buffer: vec![0; 65_536 + ETHERNET_HEADER],
+            batch: Batch::new(65_536 + ETHERNET_HEADER),
+            turn: 0,
             next_id: 0,
             class: ClassControl::realtime(monotonic_ns()),
             peer: None,
@@ -121,21 +126,36 @@ impl HostInterface {
     /// # Errors
     /// The interface is gone.
     pub fn read(&mut self) -> Result<Option<Packet>, String> {
-        for socket in std::iter::once(&self.socket).chain(&self.receive_only) {
-            loop {
-                let (length, arrived_ns) = match socket.receive_stamped(&mut self.buffer) {
-                    Ok(received) => received,
-                    Err(error) if is_transient(&error) => break,
-                    Err(error) => return Err(format!("the interface is gone: {error}")),
-                };
-                let Some(ip) = self.buffer[..length].get(ETHERNET_HEADER..) else { continue };
-                let Some(length) = length_of_packet_to(self.address, ip) else { continue };
-                self.next_id += 1;
-                self.arrived_ns = arrived_ns;
-                return Ok(Some(Packet::from_bytes(self.next_id, ip[..length].to_vec())));
+        loop {
+            if self.batch.is_empty() && !self.receive()? {
+                return Ok(None);
+            }
+            let Some((frame, arrived_ns)) = self.batch.take() else { continue };
+            let Some(ip) = frame.get(ETHERNET_HEADER..) else { continue };
+            let Some(length) = length_of_packet_to(self.address, ip) else { continue };
+            self.next_id += 1;
+            self.arrived_ns = arrived_ns;
+            return Ok(Some(Packet::from_bytes(self.next_id, ip[..length].to_vec())));
+        }
+    }
+
+    /// Receives a batch of the next socket that has frames. False once each has been asked and emptied.
+    fn receive(&mut self) -> Result<bool, String> {
+        while let Some(socket) = std::iter::once(&self.socket).chain(&self.receive_only).nth(self.turn) {
+            let count = match socket.receive_batch(&mut self.batch) {
+                Ok(count) => count,
+                Err(error) if is_transient(&error) => 0,
+                Err(error) => return Err(format!("the interface is gone: {error}")),
+            };
+            if count < BATCH {
+                self.turn += 1;
+            }
+            if count > 0 {
+                return Ok(true);
             }
         }
-        Ok(None)
+        self.turn = 0;
+        Ok(false)
     }
 
     /// Sends a packet to the next hop. While the interface is full, the packet waits, as in a kernel's TCP: send the next one when
@@ -205,8 +225,9 @@ impl HostInterface {
     }
 
     /// Waits for a frame, or for room for the one that waits, from one instant of CLOCK_MONOTONIC, which is now, at most until
-    /// another. Returns now.
+    /// another. Returns now. Does not wait while frames are left that were received with others.
     pub fn wait(&mut self, from_ns: u64, until_ns: u64) -> u64 {
+        let until_ns = if self.batch.is_empty() { until_ns } else { from_ns };
         let sockets = std::iter::once(&self.socket).chain(&self.receive_only);
         let most_ns = |until_ns: u64| until_ns.saturating_sub(from_ns);
         match self.waiting {

@@ -5,9 +5,9 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use backchannel_emulator::os::arrivals::{receive_stamped, stamp_arrivals};
 use backchannel_emulator::os::clock::realtime_ns;
 use backchannel_emulator::os::process::Priority;
-use backchannel_emulator::os::socket_option::{receive_stamped, stamp_arrivals};
 use backchannel_emulator::{become_realtime, monotonic_ns};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 

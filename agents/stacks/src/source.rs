@@ -148,7 +148,7 @@ impl Source {
     pub fn bytes(&self, at: u64, length: u64) -> Vec<u8> {
         match self.content {
             Content::Zeros => Vec::new(),
-            Content::Pattern(seed) => (at..at + length).map(|at| pattern(seed, at)).collect(),
+            Content::Pattern(seed) => pattern(seed, at, length),
             Content::Relayed => self.kept_bytes(at, at + length),
         }
     }
@@ -170,12 +170,25 @@ impl Source {
     }
 }
 
-/// Byte `at` of a seed's pattern: a byte of the splitmix64 output for its word, so any part can be computed alone.
-pub fn pattern(seed: u64, at: u64) -> u8 {
-    let mut z = seed.wrapping_add((at / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+/// `length` bytes of a seed's pattern from `at` on: splitmix64 outputs in a row, so any part can be computed alone.
+pub fn pattern(seed: u64, at: u64, length: u64) -> Vec<u8> {
+    let end = at + length;
+    let (first, last) = (at / 8, end.div_ceil(8));
+    let mut bytes = vec![0; (last - first) as usize * 8];
+    for (place, number) in bytes.chunks_exact_mut(8).zip(first..) {
+        place.copy_from_slice(&word(seed, number).to_be_bytes());
+    }
+    bytes.truncate((end - first * 8) as usize);
+    bytes.drain(..(at % 8) as usize);
+    bytes
+}
+
+/// A splitmix64 output, the first of a seed being number 0.
+fn word(seed: u64, number: u64) -> u64 {
+    let mut z = seed.wrapping_add((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)).to_be_bytes()[(at % 8) as usize]
+    z ^ (z >> 31)
 }
 
 #[cfg(test)]
@@ -212,6 +225,20 @@ mod tests {
                     bytes.resize(to - from, 0);
                     prop_assert_eq!(&bytes[..], &stream[from..to]);
                 }
+            }
+        }
+    }
+
+    /// The first outputs of splitmix64 for the seed 1234567, as its authors' program prints them.
+    const SPLITMIX64: [u64; 3] = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
+
+    #[test]
+    fn any_part_of_a_pattern_is_that_part_of_the_generators_output() {
+        let stream: Vec<u8> = SPLITMIX64.iter().flat_map(|word| word.to_be_bytes()).collect();
+        let source = Source::new(Content::Pattern(1_234_567), None);
+        for from in 0..stream.len() {
+            for to in from..=stream.len() {
+                assert_eq!(source.bytes(from as u64, (to - from) as u64), &stream[from..to], "{from}..{to}");
             }
         }
     }

@@ -234,8 +234,8 @@ impl Pair {
 
 /// Where a stream differs from its pattern; in few words, for streams are long.
 pub(super) fn difference(received: &[u8], seed: u64, bytes: u64) -> Option<String> {
-    let wrong = received.iter().enumerate().find(|&(at, &byte)| byte != pattern(seed, at as u64));
-    if let Some((at, _)) = wrong {
+    let expected = pattern(seed, 0, received.len() as u64);
+    if let Some(at) = received.iter().zip(&expected).position(|(here, there)| here != there) {
         return Some(format!("byte {at} is wrong"));
     }
     (received.len() as u64 != bytes).then(|| format!("{} bytes of {bytes}", received.len()))

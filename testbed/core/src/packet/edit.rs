@@ -159,7 +159,8 @@ pub fn ones_sum(bytes: &[u8]) -> u64 {
     let (pairs, rest) = bytes.as_chunks::<4>();
     let mut last = [0; 4];
     last[..rest.len()].copy_from_slice(rest);
-    pairs.iter().chain([&last]).map(|pair| u64::from(u32::from_be_bytes(*pair))).sum()
+    let number = |pair: &[u8; 4]| u64::from(u32::from_be_bytes(*pair));
+    pairs.iter().map(number).sum::<u64>() + number(&last)
 }
 
 /// Folds a sum of 16-bit words into one (RFC 1071).

@@ -1,6 +1,7 @@
 //! The operating system: clocks, scheduling, waiting, namespaces, interfaces and packet sockets, for every program of the
 //! node binary.
 
+pub mod arrivals;
 pub mod clock;
 pub mod interface;
 pub mod link_layer;

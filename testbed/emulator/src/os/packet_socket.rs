@@ -10,6 +10,7 @@ use libc::c_int;
 use rustix::net::{netdevice, sockopt, RecvFlags, SendFlags};
 use socket2::{Domain, SockAddr, SockFilter, Socket, Type};
 
+use super::arrivals::{self, Batch};
 use super::interface::queued_bytes;
 use super::link_layer::LinkLayer;
 use super::socket_option;
@@ -24,7 +25,7 @@ const HOST_BUFFER_BYTES: usize = 1 << 24;
 pub enum Receive {
     /// Every frame, whatever its destination: the interface is promiscuous.
     Everything,
-    /// TCP segments to this port over one version of IP, with the time of arrival ([`PacketSocket::receive_stamped`]). Over IPv6
+    /// TCP segments to this port over one version of IP, with the time of arrival ([`PacketSocket::receive_batch`]). Over IPv6
     /// those behind extension headers are not received.
     TcpTo(IpVersion, u16),
 }
@@ -67,7 +68,7 @@ impl PacketSocket {
             }
             Receive::TcpTo(ip, port) => {
                 sockopt::set_socket_recv_buffer_size_force(&socket, HOST_BUFFER_BYTES)?;
-                socket_option::stamp_arrivals(&socket)?;
+                arrivals::stamp_arrivals(&socket)?;
                 match ip {
                     IpVersion::V4 => {
                         socket.attach_filter(&tcp_port_filter(layer, port))?;
@@ -99,14 +100,12 @@ impl PacketSocket {
         Ok(self.layer.complete(buffer, length))
     }
 
-    /// Receives a frame and when it arrived, see [`socket_option::receive_stamped`].
+    /// Receives as many frames as there are and fit, and returns how many, see [`Batch::receive`].
     ///
     /// # Errors
     /// `WouldBlock`: there is none.
-    pub fn receive_stamped(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<u64>)> {
-        let room = self.layer.room(buffer).ok_or(io::ErrorKind::InvalidInput)?;
-        let (length, stamp_ns) = socket_option::receive_stamped(&self.socket, room)?;
-        Ok((self.layer.complete(buffer, length), stamp_ns))
+    pub fn receive_batch(&self, batch: &mut Batch) -> io::Result<usize> {
+        batch.receive(&self.socket, self.layer)
     }
 
     /// Sends a frame.
