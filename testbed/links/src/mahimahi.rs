@@ -273,6 +273,7 @@ mod tests {
     use super::*;
     use crate::testing::drain_us;
     use backchannel_core::packet::build::data;
+    use backchannel_core::traits::Backlog;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -344,6 +345,42 @@ mod tests {
         }
     }
 
+    /// Holds all packets back until one instant.
+    struct Held(Time, Vec<Packet>);
+
+    impl Policy for Held {
+        fn enqueue(&mut self, _: Time, packet: Packet, _: &mut Events) {
+            self.1.insert(0, packet);
+        }
+        fn dequeue(&mut self, now: Time, _: &mut Events) -> Option<Packet> {
+            (now >= self.0).then(|| self.1.pop()).flatten()
+        }
+        fn next_time(&self) -> Option<Time> {
+            (!self.1.is_empty()).then_some(self.0)
+        }
+        fn backlog(&self) -> Backlog {
+            Backlog { packets: self.1.len(), bytes: self.1.iter().map(|packet| u64::from(packet.len())).sum() }
+        }
+    }
+
+    #[test]
+    fn each_opportunity_of_the_instant_at_which_packets_are_released_is_used_once() {
+        let way = json!({"delay_s": 0.0, "queue": {"name": "droptail"}});
+        let way: DirectionSpec = serde_json::from_value(way).unwrap();
+        let trace = Trace::parse("1\n3\n3\n5\n").unwrap();
+        let mut direction = Direction::new("lte", &way, trace, [1, 1], 1).unwrap();
+        // Each fills an opportunity.
+        let packets = (1..=3).rev().map(|id| data(id, 1460)).collect();
+        direction.policy = Box::new(Held(Time(3_000_000), packets));
+        let (mut events, mut out) = (Events::default(), Vec::new());
+        for ms in [1, 3, 5] {
+            direction.advance(Time(ms * 1_000_000), &mut events);
+            direction.far_end.poll(Time(ms * 1_000_000), 1, &mut out, &mut events);
+        }
+        let delivered: Vec<_> = out.iter().map(|one| (one.at.nanos() / 1_000_000, one.packet.id)).collect();
+        assert_eq!(delivered, [(3, 1), (3, 2), (5, 3)]);
+    }
+
     #[test]
     fn a_run_can_start_within_the_trace_or_after_whole_rounds_of_it() {
         for offset_s in [0.004, 0.014] {
@@ -362,6 +399,9 @@ mod tests {
         assert!(link("5\n3\n").err().unwrap().contains("before the line above"));
         assert!(link("").err().unwrap().contains("it is empty"));
         assert!(link("0\n0\n").err().unwrap().contains("period would be 0"));
+        let most = (1u64 << 40) - 1;
+        assert!(link(&most.to_string()).is_ok());
+        assert!(link(&(most + 1).to_string()).err().unwrap().contains("line 1"));
     }
 
     proptest! {

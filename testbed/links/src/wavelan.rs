@@ -214,7 +214,12 @@ mod tests {
         link.submit(Time::ZERO, 0, data(1, 960), &mut events);
         link.submit(Time::ZERO, 1, data(2, 960), &mut events);
         assert_eq!(drain(&mut *link), [(1, 6_000, 1), (0, 11_000, 2)]);
-        assert_eq!(link.usage(0).busy, Duration::from_millis(5));
+        // The millisecond of overhead counts as 2000 bits.
+        let used = Usage { packets: 1, bytes: 1000, line_bits: 10_000, busy: Duration::from_millis(5), headers: None };
+        assert_eq!((link.usage(0), link.usage(1)), (used, used));
+        link.submit(Time(20_000_000), 0, data(3, 960), &mut events);
+        drain(&mut *link);
+        assert_eq!((link.usage(0).packets, link.usage(1).packets), (2, 1));
     }
 
     #[test]

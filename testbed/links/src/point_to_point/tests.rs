@@ -327,7 +327,8 @@ fn a_new_policy_takes_over_what_waits_and_drops_what_has_no_room() {
             link.submit(Time::ZERO, 0, data(id, 960), &mut events);
         }
         if is_live {
-            let change = serde_json::from_value(json!({"at_s": 0.0, "queue": queue})).unwrap();
+            // Its own time does not count.
+            let change = serde_json::from_value(json!({"at_s": 5.0, "queue": queue})).unwrap();
             link.change(Time(100_000), 0, &change).unwrap();
         }
         let ids: Vec<_> = drain(&mut **link, &mut events).into_iter().map(|(_, _, id)| id).collect();
@@ -336,6 +337,40 @@ fn a_new_policy_takes_over_what_waits_and_drops_what_has_no_room() {
     // The first packet is on the line, and the new queue holds the last four of the nine that waited.
     assert_eq!(results[0], (vec![0, 6, 7, 8, 9], 5));
     assert_eq!(results[0], results[1]);
+}
+
+#[test]
+fn a_new_policy_has_the_rate_of_the_line_and_random_numbers_of_its_own() {
+    let red = json!({"name": "red"});
+    let schedule =
+        json!([{"at_s": 1.0, "rate_bps": 1_000_000}, {"at_s": 2.0, "queue": red}, {"at_s": 3.0, "queue": red}]);
+    let spec = ten_megabit(json!({"schedule": schedule}));
+    type Contexts = Arc<Mutex<Vec<(String, Option<u64>)>>>;
+    // A policy is built by a plain function, which captures nothing.
+    thread_local! {
+        static BUILT: Contexts = Arc::default();
+    }
+    let built = BUILT.with(Arc::clone);
+    let note = |_: &Named, context: &Context| {
+        BUILT.with(|list| list.lock().expect("one thread").push((context.label.clone(), context.rate_bps)));
+        Ok(Gate::default())
+    };
+    let mut link = PointToPoint::new(&CheckedOptions::check(&ENTRY, &spec.options).unwrap(), &spec, 1, note).unwrap();
+    built.lock().expect("one thread").clear();
+    link.poll(Time::from_seconds(4.0), &mut Vec::new(), &mut Events::default());
+    let expected = ["line/forward/queue-1", "line/forward/queue-2"].map(|label| (label.to_owned(), Some(1_000_000)));
+    assert_eq!(*built.lock().expect("one thread"), expected);
+}
+
+#[test]
+fn a_look_at_the_end_of_time_finds_everything_and_ends() {
+    let mut link = crate::build(&ten_megabit(json!({})), 1).unwrap();
+    let (mut events, mut out) = (Events::default(), Vec::new());
+    for id in 0..3 {
+        link.submit(Time::ZERO, 0, data(id, 960), &mut events);
+    }
+    link.poll(Time::MAX, &mut out, &mut events);
+    assert_eq!(out.len(), 3);
 }
 
 #[test]

@@ -379,3 +379,20 @@ impl Ricochet {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::radios;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn steps_of_one_instant_keep_the_order_in_which_they_were_scheduled() {
+        let mut link = radios(1, json!({}), 1);
+        let steps = [Step::Delivery, Step::AckDue { radio: 1, queue: 1 }, Step::Attempt { radio: 0, queue: 0 }];
+        let in_turn = [steps[2], steps[0], steps[1], steps[0]];
+        in_turn.iter().for_each(|step| link.schedule(Time(7), *step));
+        let popped: Vec<_> = std::iter::from_fn(|| link.event_queue.pop()).map(|Reverse((_, _, step))| step).collect();
+        assert_eq!(popped, in_turn);
+    }
+}

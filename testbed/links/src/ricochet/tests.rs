@@ -4,7 +4,7 @@ use backchannel_core::packet::build::{ack, data};
 use proptest::prelude::*;
 use serde_json::{json, Value};
 
-fn radios(mobiles: usize, options: Value, seed: u64) -> Ricochet {
+pub(super) fn radios(mobiles: usize, options: Value, seed: u64) -> Ricochet {
     let direction = json!({
         "rate_bps": 100_000, "delay_s": 0.01, "queue": {"name": "droptail", "options": {"limit_packets": 10}},
     });
@@ -79,6 +79,29 @@ fn golden_exchange_of_data_frames_and_of_acks() {
     submit(&mut link, 0, 1, 0, ack(1));
     submit(&mut link, 0, 1, 0, ack(2));
     assert_eq!(drain(&mut link).0, [(0, 34_130, 1), (0, 34_130 + 24_130, 2)]);
+}
+
+/// A policy that holds its packets back is asked again when it releases the next one: here half of the rate, 160 ms a packet.
+#[test]
+fn a_packet_that_a_policy_holds_back_is_sent_when_it_is_released() {
+    let queue = json!({"name": "cbq-5050", "options": {"bounded": true}});
+    let direction = json!({"rate_bps": 100_000, "delay_s": 0.01, "queue": queue});
+    let spec =
+        json!({"name": "air", "kind": "ricochet", "ends": ["a", "b"], "forward": direction, "reverse": direction});
+    let spec: LinkSpec = serde_json::from_value(spec).expect("a link");
+    let checked = CheckedOptions::check(&ENTRY, &spec.options).expect("good options");
+    let mut link = Ricochet::new(&checked, &spec, 1).expect("a good link");
+    submit_data(&mut link, 3);
+    assert_eq!(drain(&mut link).0, [(1, 110_930, 0), (1, 160_000 + 110_930, 1), (1, 320_000 + 110_930, 2)]);
+}
+
+#[test]
+fn without_losses_and_backoff_nothing_is_drawn() {
+    let mut link = radios(1, json!({}), 1);
+    let next = rng::uniform(&mut link.rng.clone());
+    submit_data(&mut link, 3);
+    assert_eq!(drain(&mut link).0.len(), 3);
+    assert_eq!(rng::uniform(&mut link.rng), next);
 }
 
 #[test]

@@ -76,6 +76,22 @@ fn waiting(link: &mut dyn Link, at_ms: &[u64]) -> Vec<usize> {
 }
 
 #[test]
+fn the_end_of_a_transmission_is_an_event_if_the_device_has_another_packet() {
+    let second = |ms: u64| Some(Time(ms * 1_000_000));
+    let options = json!({"device_buffer_bytes": 1000});
+    let forward = json!({"rate_bps": 8000, "delay_s": 5.0, "queue": {"name": "droptail"}, "options": options});
+    let mut link = crate::build(&spec(forward), 1).unwrap();
+    let mut events = Events::default();
+    link.submit(Time::ZERO, 0, data(1, 260), &mut events);
+    // The device is empty, so the next event is the arrival.
+    assert_eq!(link.next_event(), second(5300));
+    link.submit(Time::ZERO, 0, data(2, 260), &mut events);
+    assert_eq!(link.next_event(), second(300));
+    link.poll(Time(300_000_000), &mut Vec::new(), &mut events);
+    assert_eq!(link.next_event(), second(5300));
+}
+
+#[test]
 fn a_device_takes_packets_from_half_empty_to_nine_tenths_full() {
     let (mut link, mut events) = offered("droptail", 10, 260);
     // 900 bytes: stopped. After 400 ms two more, of which the host keeps 200 bytes; after 800 ms the modem has 500
