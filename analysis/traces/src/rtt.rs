@@ -87,3 +87,30 @@ impl RttEstimator {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Samples of acks that each cover one of these segments, which were sent at 0 ns.
+    fn samples(rtt: &mut RttEstimator, segments: &[(i64, i64)]) -> Vec<bool> {
+        let mut budget = Budget::default();
+        segments.iter().for_each(|&(start, end)| rtt.on_sent(start, end, 0, &mut budget));
+        segments.iter().map(|&(_, end)| rtt.on_ack(7, end).is_some()).collect()
+    }
+
+    #[test]
+    fn what_was_excluded_stays_so_until_it_is_acknowledged() {
+        let mut rtt = RttEstimator::default();
+        rtt.exclude(100, 200, Some(50), 300);
+        // The second retransmission extends the range.
+        rtt.exclude(200, 300, Some(50), 300);
+        assert_eq!(samples(&mut rtt, &[(50, 100), (100, 200), (200, 300), (300, 400)]), [true, false, false, true]);
+        // Everything before 350 is acknowledged, so a range of its own begins.
+        rtt.exclude(450, 500, Some(350), 500);
+        assert_eq!(samples(&mut rtt, &[(400, 450), (450, 500)]), [true, false]);
+        // A retransmission of what is acknowledged excludes nothing.
+        rtt.exclude(500, 600, Some(600), 700);
+        assert_eq!(samples(&mut rtt, &[(500, 600), (600, 700)]), [true, true]);
+    }
+}

@@ -268,8 +268,11 @@ fn a_bad_checksum_changes_nothing_once_a_good_one_was_captured() {
     let bad = TcpPacket { checksum: Checksum::Bad, ..packet(true, 9_000_000, 77, ACK, 100) };
     let segment = tracker.process(25 * MS, &bad, 0);
     assert_eq!(segment.class, class::BAD_CHECKSUM | class::DATA);
+    assert_eq!((segment.seq, segment.ack, segment.in_order), (8_999_900, -223, 0));
+    let without_ack = TcpPacket { flags: 0, ..bad };
+    assert_eq!(tracker.process(26 * MS, &without_ack, 0).ack, -1);
     assert_eq!(data(&mut tracker, 30, 1).class, class::NEW | class::DATA);
-    assert_eq!(closed(tracker)[0].counts[0].bad_checksums, 1);
+    assert_eq!(closed(tracker)[0].counts[0].bad_checksums, 2);
 
     let mut tracker = Tracker::default();
     for (seq, flags, payload) in [(100, SYN, 0), (101, ACK, 100)] {
@@ -320,6 +323,111 @@ fn ecn_marks_and_super_packets_are_counted() {
     tracker.process(3 * MS, &echo, 0);
     let counts = &closed(tracker)[0].counts;
     assert_eq!((counts[0].ce_marks, counts[0].super_packets, counts[1].ece), (1, 1, 1));
+}
+
+/// A session with segments of every class that has a count: the counts are the numbers of segments that had the class.
+#[test]
+fn the_segments_of_each_class_are_counted() {
+    let mut tracker = Tracker::default();
+    let mut classes: [Vec<u32>; 2] = Default::default();
+    let (mut ms, mut repeated) = (0, 0);
+    let mut take = |after_ms: i64, packet: TcpPacket| {
+        ms += after_ms;
+        let segment = tracker.process(ms * MS, &packet, 0);
+        classes[usize::from(segment.direction)].push(segment.class);
+        if segment.class & class::RETRANSMISSION != 0 {
+            repeated += u64::from(packet.payload);
+        }
+    };
+    let data = |byte: u32| packet(true, 100 + byte, 301, ACK, 100);
+    let ack = |byte: u32| packet(false, 301, 100 + byte, ACK, 0);
+    let sack = |byte: u32, block: (u32, u32)| {
+        let mut sack = ack(byte);
+        (sack.sack_blocks, sack.sacks[0]) = (1, (100 + block.0, 100 + block.1));
+        sack
+    };
+    take(0, packet(true, 100, 0, SYN, 0));
+    take(10, TcpPacket { mss: Some(100), ..packet(false, 300, 101, SYN | ACK, 0) });
+    take(10, packet(true, 101, 301, ACK, 0));
+    (0..5).for_each(|number| take(1, data(1 + 100 * number)));
+    // Three duplicate acks and a fast retransmission.
+    take(20, ack(101));
+    (0..3).for_each(|_| take(1, ack(101)));
+    take(1, data(101));
+    take(20, ack(501));
+    // Acknowledged data again.
+    take(500, data(401));
+    // A timeout.
+    take(1, data(501));
+    take(2000, data(501));
+    take(20, ack(601));
+    // A hole that is filled soon.
+    take(1, data(601));
+    take(1, data(801));
+    take(1, data(701));
+    take(20, sack(701, (801, 901)));
+    take(1, sack(901, (601, 701)));
+    // Marks, and a segment above the maximum.
+    take(1, TcpPacket { ecn: 3, ..packet(true, 1001, 301, ACK, 200) });
+    take(20, packet(false, 301, 1201, ACK | ECE, 0));
+    take(1, TcpPacket { window: 2000, ..ack(1101) });
+    take(1, TcpPacket { window: 0, ..ack(1101) });
+    take(500, packet(true, 1201, 301, ACK, 1));
+    take(9000, packet(true, 1200, 301, ACK, 0));
+    take(1, TcpPacket { checksum: Checksum::Bad, ..data(1101) });
+    let found = closed(tracker);
+    let mut seen = 0;
+    for (counts, classes) in found[0].counts.iter().zip(&classes) {
+        for (bit, count) in [
+            (class::RETRANSMISSION, counts.retransmissions),
+            (class::FAST_RETRANSMISSION, counts.fast_retransmissions),
+            (class::TIMEOUT, counts.timeout_retransmissions),
+            (class::SPURIOUS, counts.spurious_by_ack),
+            (class::OUT_OF_ORDER, counts.out_of_order),
+            (class::DUPLICATE_ACK, counts.duplicate_acks),
+            (class::PURE_ACK, counts.pure_acks),
+            (class::WINDOW_UPDATE, counts.window_updates),
+            (class::ZERO_WINDOW, counts.zero_windows),
+            (class::KEEP_ALIVE, counts.keep_alives),
+            (class::PROBE, counts.probes),
+            (class::SACK, counts.sacks),
+            (class::DSACK, counts.dsacks),
+            (class::CE, counts.ce_marks),
+            (class::SUPER, counts.super_packets),
+            (class::BAD_CHECKSUM, counts.bad_checksums),
+        ] {
+            let expected = classes.iter().filter(|class| *class & bit != 0).count();
+            assert_eq!(count, expected as u64, "class {bit:#x}");
+            seen |= if expected > 0 { bit } else { 0 };
+        }
+    }
+    assert_eq!(seen.count_ones(), 16, "{seen:#x}");
+    assert_eq!((found[0].counts[0].retransmitted_bytes, found[0].counts[1].ece), (repeated, 1));
+    assert_eq!(repeated, 300);
+}
+
+/// The retransmission timer starts again with an ack of new data, or with the first data in flight (RFC 6298 5.1 and 5.3).
+#[test]
+fn data_sent_while_others_are_in_flight_does_not_start_the_retransmission_timer_again() {
+    let mut tracker = established();
+    data(&mut tracker, 30, 1);
+    ack(&mut tracker, 50, 101);
+    data(&mut tracker, 80, 101);
+    data(&mut tracker, 150, 201);
+    // The timer is at least 100 ms and runs from 80 ms on.
+    assert_eq!(data(&mut tracker, 240, 101).class & class::TIMEOUT, class::TIMEOUT);
+}
+
+#[test]
+fn a_connection_that_ends_gives_its_share_of_the_budget_back() {
+    let all = 1 << 20;
+    let mut tracker = established();
+    for number in 0..50 {
+        data(&mut tracker, 30, 1 + 100 * number);
+    }
+    assert!(!tracker.budget.charge(all));
+    tracker.remove(0);
+    assert!(tracker.budget.charge(all));
 }
 
 #[test]

@@ -105,6 +105,33 @@ fn without_losses_and_backoff_nothing_is_drawn() {
 }
 
 #[test]
+fn a_frame_is_given_up_after_the_retries_that_were_set() {
+    let mut link = radios(1, json!({"frame_loss": 0.6, "retries": 2}), 5);
+    submit_data(&mut link, 10);
+    let (out, events) = drain(&mut link);
+    let of =
+        |kind: EventKind, id: u64| events.list.iter().filter(|one| (one.kind, one.packet_id) == (kind, id)).count();
+    let given_up: Vec<u64> = (0..10).filter(|id| of(EventKind::Lost, *id) > 0).collect();
+    assert!(!given_up.is_empty() && !out.is_empty(), "{given_up:?} {out:?}");
+    assert!(given_up.iter().all(|id| of(EventKind::LinkRetransmit, *id) == 2));
+}
+
+/// The draws decide on RTS, CTS, frame and link ack in turn.
+#[test]
+fn after_a_lost_link_ack_the_sender_polls_again() {
+    let options = json!({"frame_loss": 0.5, "piggyback": false});
+    let loses_the_fourth = |link: &Ricochet| {
+        let mut rng = link.rng.clone();
+        [0; 4].map(|_| rng::uniform(&mut rng) < 0.5) == [false, false, false, true]
+    };
+    let mut link = (0..).map(|seed| radios(1, options.clone(), seed)).find(loses_the_fourth).expect("one in 16 does");
+    submit_data(&mut link, 1);
+    // The frame's exchange and its link ack take 115.46 ms.
+    drain_until(&mut link, 400_000);
+    assert!(sent_by(&link, 0).len() > 2, "{:?}", sent_by(&link, 0));
+}
+
+#[test]
 fn golden_exchange_with_turnarounds_at_every_frame() {
     let times = |piggyback: bool| {
         let mut link = radios(1, json!({"turnarounds": "every-frame", "piggyback": piggyback}), 1);
