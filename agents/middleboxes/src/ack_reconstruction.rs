@@ -448,6 +448,17 @@ mod tests {
         assert_eq!(bench.drain(), [(30.0, 10), (40.0, 12)]);
     }
 
+    /// 6 is due at 20 ms and, from the second arrival on, at once.
+    #[test]
+    fn of_two_equal_acks_of_the_agent_the_earlier_one_is_sent() {
+        let mut bench = Bench::new(serde_json::json!({"spacing": "agent"}));
+        bench.ack(0, 2);
+        assert_eq!(bench.ack(10, 7), [4]);
+        assert_eq!(bench.ack(12, 8), [6]);
+        // The average of the time between acks is 8 ms now.
+        assert_eq!(bench.drain(), [(20.0, 8)]);
+    }
+
     /// `ack-recons.cc` of ns-2 sets `no_ts_` on what it schedules.
     #[test]
     fn the_agents_acks_echo_no_timestamp() {
@@ -489,6 +500,17 @@ mod tests {
         // Even without its SYN, a gap that no ack filter makes is not filled.
         assert_eq!(bench.ack(3, 1_900_000), [1_900_000]);
         assert_eq!(bench.1.count(EventKind::Made), 0);
+    }
+
+    #[test]
+    fn a_syn_of_the_sender_begins_a_new_connection() {
+        for (flags, passes) in [(0, false), (TcpFlags::SYN, true), (TcpFlags::RST, true)] {
+            let mut bench = Bench::new(serde_json::json!({}));
+            bench.ack(0, 2);
+            let segment = Segment { flags, ..Segment::default() }.packet();
+            bench.0.process(Time(1_000_000), Side::A, segment, &mut Vec::new(), &mut bench.1);
+            assert_eq!(bench.ack(10, 12) == [12], passes, "{flags}");
+        }
     }
 
     #[test]

@@ -101,6 +101,73 @@ mod tests {
     use crate::testing::back;
     use backchannel_core::packet::build::Segment;
 
+    /// A box for tests, and what has happened in it.
+    struct Bench(Box<dyn Middlebox>, Events);
+
+    impl Bench {
+        fn new(remembered: u64) -> Bench {
+            let options = [("remembered_packets".to_owned(), remembered.into())].into();
+            Bench(build(&CheckedOptions::check(&ENTRY, &options).unwrap()), Events::default())
+        }
+
+        /// Whether the packet leaves with the mark.
+        fn go(&mut self, from: Side, packet: Packet) -> bool {
+            let mut out = Vec::new();
+            self.0.process(Time::ZERO, from, packet, &mut out, &mut self.1);
+            let (_, packet) = out.pop().expect("everything passes");
+            packet.tcp().unwrap().marks & mark::ELN != 0
+        }
+
+        fn data(&mut self, number: u32) {
+            self.go(Side::A, Segment { seq: 1000 * number, payload: 1000, ..Segment::default() }.packet());
+        }
+
+        fn ack(&mut self, number: u32) -> bool {
+            self.go(Side::B, back(&Segment { ack: 1000 * number, ..Segment::default() }.packet()))
+        }
+    }
+
+    #[test]
+    fn as_many_segments_are_remembered_as_the_option_says() {
+        for (segments, is_known) in [(2, true), (3, false)] {
+            let mut bench = Bench::new(2);
+            (1..=segments).for_each(|number| bench.data(number));
+            bench.ack(1);
+            assert_eq!(bench.ack(1), is_known, "{segments}");
+        }
+        assert_eq!(Bench::new(2).0.next_event(), None, "it waits for nothing");
+    }
+
+    #[test]
+    fn a_new_connection_between_the_same_ports_is_known_nothing_of() {
+        for (flags, is_known) in [(0, true), (TcpFlags::SYN, false), (TcpFlags::RST, false)] {
+            for from in [Side::A, Side::B] {
+                let mut bench = Bench::new(10);
+                bench.data(1);
+                bench.ack(1);
+                let segment = Segment { ack: 500, flags, ..Segment::default() }.packet();
+                bench.go(from, if from == Side::A { segment } else { back(&segment) });
+                assert_eq!(bench.ack(1), is_known, "{flags} {from:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_without_the_flag_is_no_ack() {
+        let mut bench = Bench::new(10);
+        bench.data(1);
+        bench.ack(1);
+        let mut bytes = back(&Segment { ack: 9000, ..Segment::default() }.packet()).to_vec();
+        // The flag is gone, and the checksum is right again.
+        bytes[33] = 0;
+        let sum = u16::from_be_bytes([bytes[36], bytes[37]]) + u16::from(TcpFlags::ACK);
+        bytes[36..38].copy_from_slice(&sum.to_be_bytes());
+        let packet = Packet::from_bytes(9, bytes);
+        assert!(packet.checksum_ok());
+        bench.go(Side::B, packet);
+        assert!(bench.ack(1), "segment 1 is not acknowledged");
+    }
+
     #[test]
     fn only_duplicate_acks_for_segments_sent_to_the_link_are_marked() {
         let mut events = Events::default();

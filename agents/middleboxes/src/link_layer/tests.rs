@@ -139,6 +139,77 @@ fn a_lost_retransmission_is_seen_when_the_expected_duplicates_have_come() {
     assert_eq!(bench.ack(25, 1), [(Side::B, 1)]);
 }
 
+/// Segments `from` to before `to`, as the option of an ack.
+fn sack_option(from: u32, to: u32) -> &'static [u8] {
+    let [start, end] = [from, to].map(|number| START.wrapping_add(1000 * number).to_be_bytes());
+    Vec::leak([&[1, 1, 5, 10][..], &start, &end].concat())
+}
+
+impl Bench {
+    /// As [`Bench::ack`], with the block of one segment.
+    fn sack(&mut self, at_ms: u64, number: u32, block: u32) -> Vec<(Side, u64)> {
+        let ack = START.wrapping_add(1000 * number);
+        let options = sack_option(block, block + 1);
+        let forward = Segment { id: u64::from(number) + 1000, ack, options, ..Segment::default() }.packet();
+        self.go(at_ms, Side::B, back(&forward))
+    }
+}
+
+/// The first SACK block names the segment that caused the ack: those before it are lost, unless they were sent again within
+/// the last round trip, here 20 ms.
+#[test]
+fn with_smart_every_hole_before_the_block_is_sent_again_once_a_round_trip() {
+    let mut bench = Bench::after(&LL_SMART, ll_smart, 8, 1);
+    assert_eq!(bench.sack(21, 1, 3), [(Side::B, 1), (Side::B, 2), (Side::A, 1001)]);
+    assert_eq!(bench.sack(22, 1, 4), [(Side::A, 1001)], "both are on their way, and 3 has arrived");
+    assert_eq!(bench.sack(40, 1, 6), [(Side::B, 5), (Side::A, 1001)], "5 is a hole of its own");
+    assert_eq!(bench.sack(41, 1, 7), [(Side::B, 1), (Side::B, 2), (Side::A, 1001)], "a round trip later");
+}
+
+#[test]
+fn with_smart_and_awareness_the_acks_of_holes_stay_here() {
+    let mut bench = Bench::after(&LL_SMART_TCP_AWARE, ll_smart_tcp_aware, 4, 1);
+    assert_eq!(bench.sack(21, 1, 3), [(Side::B, 1), (Side::B, 2)]);
+}
+
+#[test]
+fn with_smart_a_segment_that_was_just_sent_for_the_first_time_can_be_lost_too() {
+    let mut bench = Bench::after(&LL_SMART, ll_smart, 6, 1);
+    bench.ack(25, 6);
+    (6..8).for_each(|number| _ = bench.data(30, number));
+    bench.ack(31, 6);
+    assert_eq!(bench.sack(32, 6, 7), [(Side::B, 6), (Side::A, 1006)]);
+}
+
+#[test]
+fn with_smart_a_hole_that_the_source_fills_is_left_to_it() {
+    let mut bench = Bench::after(&LL_SMART, ll_smart, 6, 1);
+    bench.data(23, 2);
+    assert_eq!(bench.sack(60, 1, 5), [(Side::B, 1), (Side::B, 3), (Side::B, 4), (Side::A, 1001)]);
+}
+
+#[test]
+fn a_reset_of_the_mobile_host_ends_what_is_known_of_the_connection() {
+    for flags in [TcpFlags::RST, TcpFlags::SYN] {
+        let mut bench = Bench::after(&LL, ll, 3, 0);
+        let forward = Segment { id: 7, ack: START, flags, ..Segment::default() }.packet();
+        assert_eq!(bench.go(5, Side::B, back(&forward)), [(Side::A, 7)]);
+        assert_eq!(bench.box_.next_event(), None, "nothing is waited for");
+    }
+}
+
+/// Gains 1/8 and 1/4: after 100 and 180 ms the estimate is 110 ms and 57.5 ms of deviation.
+#[test]
+fn the_timeout_follows_the_round_trips() {
+    let mut bench = Bench::new(&LL, ll);
+    for (at_ms, rtt_ms, number) in [(0, 100, 0), (200, 180, 1)] {
+        bench.data(at_ms, number);
+        bench.ack(at_ms + rtt_ms, number + 1);
+    }
+    bench.data(400, 2);
+    assert_eq!(bench.box_.next_event(), Some(Time((400 + 110 + 4 * 57) * 1_000_000 + 2_000_000)));
+}
+
 #[test]
 fn silence_for_a_timeout_sends_the_oldest_again_not_before_200_ms() {
     let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);

@@ -135,6 +135,7 @@ fn what_happens_to_the_wireless_part_is_told() {
         (told[0].at, told[0].part, told[0].onto_link, told[0].flow),
         (Time(1500 * MS), "wireless", true, flow())
     );
+    assert_eq!(world.reported_again, 1);
     assert_eq!((told[0].sample.cwnd_segments, told[0].sample.ssthresh_segments), (1.0, Some(2.0)));
     assert!(world.told.windows(2).all(|two| two[0].at <= two[1].at));
 }
@@ -251,8 +252,10 @@ fn pairs_that_are_over_are_forgotten() {
     };
     (0..10).for_each(|port| open(&mut split, 1.0, port));
     assert_eq!((split.pairs.len(), split.next_event()), (10, None));
-    open(&mut split, 62.0, 10);
-    assert_eq!(split.pairs.len(), 1);
+    open(&mut split, 60.999, 10);
+    assert_eq!(split.pairs.len(), 11);
+    open(&mut split, 61.0, 11);
+    assert_eq!(split.pairs.len(), 2, "a minute later");
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub(super) struct World {
     pub(super) log: Vec<(u64, &'static str, Segment)>,
     pub(super) links: Vec<(Side, Option<[u8; 14]>)>,
     pub(super) told: Vec<SenderState>,
+    /// Retransmissions over the air that the box reports.
+    pub(super) reported_again: usize,
 }
 
 impl World {
@@ -63,6 +65,7 @@ impl World {
             log: Vec::new(),
             links: Vec::new(),
             told: Vec::new(),
+            reported_again: 0,
         }
     }
 
@@ -185,6 +188,7 @@ impl World {
                 Destination::Host(host) => self.arrive(host, &packet),
             }
         }
+        self.reported_again += events.count(EventKind::LinkRetransmit);
         self.told.append(&mut events.senders);
         self.box_speaks(out);
         true
