@@ -259,6 +259,30 @@ fn pairs_that_are_over_are_forgotten() {
 }
 
 #[test]
+fn a_pair_that_is_not_over_is_kept_however_long_it_is_silent() {
+    let mut split = split(&SPLIT, json!({}));
+    let (mut out, mut events) = (Vec::new(), Events::default());
+    let syn = Segment { seq: 5.into(), flags: TcpFlags::SYN, ..Segment::default() };
+    for (at_s, port) in [(1.0, 1), (500.0, 2)] {
+        let packet = syn.packet(1, FlowKey { src_port: port, ..flow() }, &[]);
+        split.process(Time::from_seconds(at_s), Side::A, packet, &mut out, &mut events);
+    }
+    assert_eq!(split.pairs.len(), 2);
+}
+
+#[test]
+fn only_a_syn_alone_opens_a_pair() {
+    let (syn, others) = (TcpFlags::SYN, [TcpFlags::ACK, TcpFlags::RST, TcpFlags::FIN]);
+    for flags in others.iter().flat_map(|other| [*other, syn | other]).chain([0, syn]) {
+        let mut split = split(&SPLIT, json!({}));
+        let segment = Segment { seq: 5.into(), flags, ..Segment::default() };
+        let (mut out, mut events) = (Vec::new(), Events::default());
+        split.process(Time::ZERO, Side::A, segment.packet(1, flow(), &[]), &mut out, &mut events);
+        assert_eq!(split.pairs.len(), usize::from(flags == syn), "{flags:#x}");
+    }
+}
+
+#[test]
 fn what_is_no_connection_of_the_boxs_passes() {
     let mut split = split(&SPLIT, json!({}));
     let mut damaged = Segment { flags: TcpFlags::SYN, ..Segment::default() }.packet(4, flow(), &[]);
