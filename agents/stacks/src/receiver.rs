@@ -192,7 +192,7 @@ impl Receiver {
 
     /// SMART's block: the segment that caused this ack, if it was out of order.
     pub fn smart_block(&self) -> Option<(Offset, Offset)> {
-        self.last_out_of_order.filter(|&(start, _)| start > self.next)
+        self.last_out_of_order
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 use self::pair::{difference, flow, stack, Pair, Path, CLEAN, MS};
 use crate::config::entries;
 use crate::wire::Segment;
-use crate::{Connection, Content, End, SeqNumber, Source, State};
+use crate::{Chunk, Connection, Content, End, SeqNumber, Source, State};
 
 #[test]
 fn a_transfer_opens_sends_and_closes_on_both_sides() {
@@ -45,6 +45,65 @@ fn a_stream_arrives_over_ipv6() {
         assert_eq!(largest, Some(config.packet_bytes), "{}", entry.name);
         let syn = pair.log[0].2;
         assert_eq!(syn.mss, Some(config.packet_bytes as u16 - 60), "{}", entry.name);
+    }
+}
+
+/// Exchanges everything that both ends send at one instant, after their timers.
+fn exchange(at_s: u64, [a, b]: [&mut Connection; 2]) {
+    let now = Time(at_s * 1_000_000_000);
+    for end in [&mut *a, &mut *b] {
+        if end.next_timeout().is_some_and(|due| due <= now) {
+            end.on_timer(now);
+        }
+    }
+    loop {
+        let (from_a, from_b) = (a.poll_transmit(now), b.poll_transmit(now));
+        if from_a.is_none() && from_b.is_none() {
+            return;
+        }
+        from_a.iter().for_each(|packet| b.on_segment(now, packet));
+        from_b.iter().for_each(|packet| a.on_segment(now, packet));
+    }
+}
+
+/// A relay's window opens as it lets go of what it holds: it is told when that is worth two segments, or half of the buffer.
+#[test]
+fn what_a_relay_holds_takes_room_and_its_release_is_told_by_half_of_a_small_buffer() {
+    for (buffer, worth) in [(4000, 2000), (100_000, 2920)] {
+        let config = stack("reno-bsd", &[("timestamps", json!(false)), ("receive_buffer_bytes", json!(buffer))]);
+        let mut client = Connection::connect(config.clone(), flow(), 1, Source::silent());
+        client.send_more(2920);
+        let syn = client.poll_transmit(Time::ZERO).unwrap();
+        let mut server = Connection::accept(config, flow().reversed(), 9, Source::relay(), &syn).unwrap();
+        (0..4).for_each(|at_s| exchange(at_s, [&mut client, &mut server]));
+        let held = server.read_and_hold();
+        assert_eq!((held.iter().map(Chunk::len).sum(), server.in_use()), (2920u64, (2920, 0)));
+        held.into_iter().for_each(|chunk| server.relay(chunk));
+        assert_eq!(server.in_use(), (2920, 2920));
+        (4..9).for_each(|at_s| exchange(at_s, [&mut client, &mut server]));
+        let now = Time(8_000_000_000);
+        server.release(worth - 1);
+        assert!(server.poll_transmit(now).is_none(), "{buffer}");
+        server.release(1);
+        assert!(server.poll_transmit(now).is_some(), "{buffer}");
+        assert_eq!(server.in_use().0, 2920 - worth);
+    }
+}
+
+/// RFC 9293 3.10.7.4, SYN-RECEIVED: an ack that does not cover our SYN is answered with a reset.
+#[test]
+fn an_ack_of_too_little_does_not_open_a_connection() {
+    for (ack, opens) in [(9, false), (10, true), (11, false)] {
+        let config = stack("reno-bsd", &[("timestamps", json!(false))]);
+        let mut client = Connection::connect(config.clone(), flow(), 1, Source::silent());
+        let syn = client.poll_transmit(Time::ZERO).unwrap();
+        let mut server = Connection::accept(config, flow().reversed(), 9, Source::silent(), &syn).unwrap();
+        server.poll_transmit(Time::ZERO).unwrap();
+        let answer = Segment { seq: SeqNumber(2), ack: SeqNumber(ack), flags: TcpFlags::ACK, ..Segment::default() };
+        server.on_segment(Time(1), &answer.packet(7, flow(), &[]));
+        assert_eq!(server.state() == State::Established, opens, "{ack}");
+        let reset = server.poll_transmit(Time(1)).and_then(|packet| Segment::read(&packet));
+        assert_eq!(reset.is_some_and(|reset| reset.has(TcpFlags::RST)), !opens, "{ack}");
     }
 }
 
