@@ -67,3 +67,27 @@ pub struct Counts {
     /// Segments that were malformed, damaged, outside the window, or challenged.
     pub refused: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_initial_threshold_is_none_and_others_are_told_in_segments() {
+        let sample = Sample {
+            at: Time::ZERO,
+            event: SenderEvent::FastRetransmit,
+            cwnd: 3000.0,
+            ssthresh: 2000.0,
+            outstanding: 5000,
+            rtt: None,
+            srtt: Some(Duration::from_millis(20)),
+            rto: Duration::from_secs(1),
+            duplicates: 3,
+            burst: 2,
+        };
+        let told = sample.in_segments(1000.0);
+        assert_eq!((told.cwnd_segments, told.ssthresh_segments, told.rtt_s), (3.0, Some(2.0), Some(0.02)));
+        assert_eq!(Sample { ssthresh: 1e8, ..sample }.in_segments(1000.0).ssthresh_segments, None);
+    }
+}
