@@ -154,6 +154,13 @@ mod tests {
     }
 
     #[test]
+    fn a_sender_and_a_receiver_each_have_it_alone() {
+        for (sends, a, enabled) in [(true, None, true), (false, Some(5), true), (false, None, false)] {
+            assert_eq!(PulsedAck { sends, a, pulse: None }.is_enabled(), enabled, "{sends} {a:?}");
+        }
+    }
+
+    #[test]
     fn five_acks_grow_the_window_by_one_segment() {
         let grown: f64 = (0..5).map(|_| increase(1000.0, 5)).sum();
         assert!((grown - 1000.0).abs() < 1e-6);
