@@ -85,6 +85,20 @@ fn three_duplicate_acks_make_a_fast_retransmission() {
     assert_eq!(ack(&mut tracker, 80, 201).rtt_ns, None);
 }
 
+/// Two duplicate acks ask for a segment, if it is sent again within 20 ms.
+#[test]
+fn after_two_duplicate_acks_a_retransmission_is_a_fast_one_if_it_follows_soon() {
+    for (after_ns, class) in [(20 * MS - 1, class::FAST_RETRANSMISSION), (20 * MS, 0)] {
+        let mut tracker = established();
+        for i in 0..5 {
+            data(&mut tracker, 30 + i, 1 + 100 * i as u32);
+        }
+        (50..53).for_each(|ms| _ = ack(&mut tracker, ms, 101));
+        let again = tracker.process(52 * MS + after_ns, &packet(true, 201, 301, ACK, 100), 0);
+        assert_eq!(again.class & !class::DATA, class::RETRANSMISSION | class, "{after_ns}");
+    }
+}
+
 #[test]
 fn late_without_duplicate_acks_is_a_timeout_and_acknowledged_data_again_is_spurious() {
     let mut tracker = established();
@@ -215,6 +229,20 @@ fn a_d_sack_proves_the_retransmission_that_it_reports() {
     assert_eq!((counts[0].counts[0].spurious_by_dsack, counts[0].counts[1].dsacks), (1, 2));
 }
 
+/// RFC 2883 4: above the ack, a first block within the second one. What a packet without a second block has in that place does
+/// not count.
+#[test]
+fn a_first_block_within_the_second_one_is_a_d_sack() {
+    for (blocks, class) in [(2, class::DSACK), (1, 0)] {
+        let mut tracker = established();
+        (0..5).for_each(|i| _ = data(&mut tracker, 30 + i, 1 + 100 * i as u32));
+        let mut report = packet(false, 301, 201, ACK, 0);
+        (report.sack_blocks, report.sacks[0], report.sacks[1]) = (blocks, (301, 401), (301, 501));
+        let segment = tracker.process(50 * MS, &report, 0);
+        assert_eq!(segment.class & (class::SACK | class::DSACK), class::SACK | class, "{blocks}");
+    }
+}
+
 #[test]
 fn later_retransmissions_of_a_timeout_belong_to_it() {
     let mut tracker = established();
@@ -226,6 +254,17 @@ fn later_retransmissions_of_a_timeout_belong_to_it() {
     assert!(data(&mut tracker, 1051, 101).class & class::TIMEOUT != 0);
     let counts = &closed(tracker)[0].counts[0];
     assert_eq!((counts.timeouts, counts.timeout_retransmissions, counts.fast_retransmissions), (1, 2, 0));
+}
+
+/// A recovery covers what was sent before it.
+#[test]
+fn what_was_sent_after_a_timeout_does_not_belong_to_it() {
+    let mut tracker = established();
+    (0..4).for_each(|i| _ = data(&mut tracker, 30 + i, 1 + 100 * i as u32));
+    assert!(data(&mut tracker, 1030, 1).class & class::TIMEOUT != 0);
+    ack(&mut tracker, 1050, 401);
+    data(&mut tracker, 1051, 401);
+    assert_eq!(data(&mut tracker, 1060, 401).class & !class::DATA, class::RETRANSMISSION);
 }
 
 #[test]
