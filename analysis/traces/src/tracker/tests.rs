@@ -85,6 +85,15 @@ fn three_duplicate_acks_make_a_fast_retransmission() {
     assert_eq!(ack(&mut tracker, 80, 201).rtt_ns, None);
 }
 
+#[test]
+fn only_a_segment_with_the_ack_flag_alone_and_without_data_is_a_pure_ack() {
+    for (flags, pure) in [(ACK, true), (SYN | ACK, false), (FIN | ACK, false), (RST | ACK, false), (0, false)] {
+        let mut tracker = established();
+        let segment = tracker.process(30 * MS, &packet(true, 101, 301, flags, 0), 0);
+        assert_eq!(segment.class & class::PURE_ACK != 0, pure, "{flags:#x}");
+    }
+}
+
 /// Two duplicate acks ask for a segment, if it is sent again within 20 ms.
 #[test]
 fn after_two_duplicate_acks_a_retransmission_is_a_fast_one_if_it_follows_soon() {
