@@ -24,6 +24,10 @@ def test_campaigns_are_listed_newest_first_with_their_counts(store: Store) -> No
     assert [row.id for row in browse.campaigns(store, limit=1, offset=1)] == ["c1"]
     assert [row.id for row in browse.campaigns(store, ["OTHER"])] == ["c2"]
     assert browse.count_campaigns(store, ["demo"]) == 2
+    # What LIKE takes for any text is a character here.
+    assert [browse.count_campaigns(store, [word]) for word in ("d%o", "dem_", "%")] == [0, 0, 0]
+    query = browse.RunQuery(words=("r%",))
+    assert browse.runs(store, "c1", query, [])[1] == 0
 
 
 def test_the_first_page_of_a_campaigns_runs_comes_first(store: Store) -> None:
