@@ -112,3 +112,15 @@ impl Counts {
         self.spurious_by_ack + self.spurious_by_timestamp + self.spurious_by_dsack
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retransmission_is_proved_spurious_in_three_ways() {
+        let counts =
+            Counts { spurious_by_ack: 1, spurious_by_timestamp: 20, spurious_by_dsack: 300, ..Counts::default() };
+        assert_eq!(counts.spurious(), 321);
+    }
+}

@@ -122,3 +122,119 @@ impl Around {
         Some(Datagram { src, dst, protocol, numbers, reply, ip_len, ip_id: self.ip_id, checksum })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::PacketBuilder;
+
+    /// The datagram of a packet without link layer.
+    fn of(ip: &[u8]) -> Option<Datagram> {
+        Datagram::of(&Frame { time_ns: 0, link_type: 101, wire_len: ip.len() as u32, data: ip })
+    }
+
+    fn four(last: u8) -> Address {
+        Address::four(0x0a01_0200 + u32::from(last))
+    }
+
+    fn written(builder: etherparse::PacketBuilderStep<etherparse::UdpHeader>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        builder.write(&mut bytes, &[7; 33]).expect("a Vec takes every write");
+        bytes
+    }
+
+    #[test]
+    fn a_udp_packet_over_ipv4_has_its_fields_with_options_or_without() {
+        let options = [&[][..], &[1, 1, 1, 0], &[1; 40]];
+        for options in options {
+            let mut bytes = written(PacketBuilder::ipv4([10, 1, 2, 3], [10, 1, 2, 4], 64).udp(4000, 53));
+            bytes[4..6].copy_from_slice(&[0x12, 0x34]);
+            let header_len = 20 + options.len();
+            bytes[0] = 0x40 | (header_len / 4) as u8;
+            bytes[2..4].copy_from_slice(&((header_len + 8 + 33) as u16).to_be_bytes());
+            let checksum = u16::from_be_bytes([bytes[26], bytes[27]]);
+            bytes.splice(20..20, options.iter().copied());
+            let expected = Datagram {
+                src: four(3),
+                dst: four(4),
+                protocol: UDP,
+                numbers: [4000, 53],
+                reply: false,
+                ip_len: (header_len + 41) as u32,
+                ip_id: 0x1234,
+                checksum,
+            };
+            assert_eq!(of(&bytes), Some(expected));
+        }
+    }
+
+    #[test]
+    fn of_a_packet_in_fragments_the_first_one_counts_with_the_whole_length() {
+        let whole = written(PacketBuilder::ipv4([10, 1, 2, 3], [10, 1, 2, 4], 64).udp(4000, 53));
+        let fragment = |place: u16, length: usize| {
+            let mut bytes = whole[..length].to_vec();
+            bytes[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+            bytes[6..8].copy_from_slice(&place.to_be_bytes());
+            of(&bytes).map(|datagram| datagram.ip_len)
+        };
+        // More follow; the last one; one in the middle; of one piece, which may not be cut.
+        assert_eq!([fragment(0x2000, 44), fragment(0x0003, 44), fragment(0x2003, 44)], [Some(61), None, None]);
+        assert_eq!(fragment(0x4000, 44), Some(44));
+    }
+
+    #[test]
+    fn a_udp_packet_over_ipv6_has_its_fields_behind_any_extension_headers() {
+        let plain = written(PacketBuilder::ipv6([0xfe; 16], [0xfd; 16], 64).udp(4000, 53));
+        // Type, then the header without its first byte, which names the next one.
+        let extensions: [(u8, &[u8]); 4] = [
+            (0, &[0, 1, 4, 0, 0, 0, 0]),
+            (43, &[1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            (60, &[0, 1, 4, 0, 0, 0, 0]),
+            (44, &[0, 0, 1, 0, 0, 0, 9]),
+        ];
+        for count in 0..=extensions.len() {
+            let mut bytes = plain.clone();
+            for (kind, rest) in extensions[..count].iter().rev() {
+                let next_header = bytes[6];
+                bytes[6] = *kind;
+                bytes.splice(40..40, [&[next_header], *rest].concat());
+            }
+            let length = bytes.len() as u32;
+            bytes[4..6].copy_from_slice(&((length - 40) as u16).to_be_bytes());
+            let datagram = of(&bytes).expect("it is UDP");
+            assert_eq!(
+                (datagram.src, datagram.dst),
+                (Address(u128::from_be_bytes([0xfe; 16])), Address(u128::from_be_bytes([0xfd; 16])))
+            );
+            assert_eq!((datagram.numbers, datagram.ip_len, datagram.ip_id), ([4000, 53], length, 0), "{count}");
+        }
+        // A later fragment.
+        let mut later = plain.clone();
+        later[6] = 44;
+        later.splice(40..40, [UDP, 0, 0, 8, 0, 0, 0, 9]);
+        assert_eq!(of(&later), None);
+    }
+
+    #[test]
+    fn an_echo_has_identifier_and_number_and_other_messages_are_none() {
+        for (kind, reply) in [(8, Some(false)), (0, Some(true)), (3, None)] {
+            let mut bytes = written(PacketBuilder::ipv4([10, 1, 2, 3], [10, 1, 2, 4], 64).udp(0, 0));
+            bytes[9] = 1;
+            bytes[20..28].copy_from_slice(&[kind, 0, 0xab, 0xcd, 0, 5, 1, 2]);
+            let echo = of(&bytes).map(|one| (one.protocol, one.numbers, one.reply, one.checksum, one.ip_len));
+            assert_eq!(echo, reply.map(|reply| (1, [5, 258], reply, 0xabcd, 61)), "{kind}");
+        }
+        let mut tcp = written(PacketBuilder::ipv4([10, 1, 2, 3], [10, 1, 2, 4], 64).udp(0, 0));
+        tcp[9] = 6;
+        assert_eq!(of(&tcp), None);
+    }
+
+    #[test]
+    fn what_is_cut_is_none() {
+        let whole = written(PacketBuilder::ipv4([10, 1, 2, 3], [10, 1, 2, 4], 64).udp(4000, 53));
+        assert_eq!((of(&whole[..27]), of(&whole[..28]).is_some()), (None, true));
+        let mut short = whole;
+        short[0] = 0x44;
+        assert_eq!(of(&short), None, "a header of 16 bytes");
+    }
+}

@@ -204,6 +204,27 @@ fn a_fragmented_packet_has_the_bytes_of_its_fragments_and_no_verified_checksum()
     assert_eq!((packet.ip_len, packet.payload, packet.checksum), (20 + 24 + 20 + 24, 8, Checksum::Unknown));
 }
 
+/// Pieces with holes between them, which need memory.
+#[test]
+fn a_packet_in_more_than_128_pieces_is_given_up() {
+    let mut decoder = Decoder::default();
+    let mut packet = TcpPacket::default();
+    let ip = &frame()[14..];
+    let mut take = |number: u16| {
+        let mut piece = [&ip[..20], &[0; 8]].concat();
+        piece[2..4].copy_from_slice(&28u16.to_be_bytes());
+        piece[6..8].copy_from_slice(&(0x2000 | number * 2).to_be_bytes());
+        let frame = Frame { time_ns: 0, link_type: 101, wire_len: 28, data: &piece };
+        decoder.decode(&frame, &mut packet)
+    };
+    let fates: Vec<_> = (0..129).map(&mut take).collect();
+    assert!(fates[..128].iter().all(|fate| *fate == Err(NoTcp::Incomplete)));
+    assert_eq!(fates[128], Err(NoTcp::Truncated));
+    // A piece of it afterwards is one of another packet.
+    assert_eq!(take(0), Err(NoTcp::Incomplete));
+    assert_eq!(decoder.unfinished(), 2);
+}
+
 proptest! {
     #[test]
     fn fragments_in_any_order_give_one_packet(
