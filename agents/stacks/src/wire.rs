@@ -336,6 +336,7 @@ mod tests {
                 w: fixed.2,
                 a: fixed.0 as u8,
             }),
+            pulse_in_header: false,
             request: (!is_syn && fixed.2 & 10 == 8).then_some(fixed.1 as u8 & 127),
             marks: (fixed.1 as u8) & 0x0e,
             ecn: [Ecn::NotCapable, Ecn::Capable, Ecn::Experienced][fixed.0 as usize % 3],
