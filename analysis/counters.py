@@ -21,9 +21,6 @@ from testbed.report import Report
 from testbed.scenario import DIRECTIONS, Direction, Scenario
 from testbed.scenario import Flow as FlowSpec
 
-#: Size of a packet if neither the flow's nor its sender's stack options have `packet_bytes`.
-PACKET_BYTES = 1500
-
 
 class LineBins(TypedDict):
     """Counters of one direction of a link (testbed/simulator/src/counters.rs). Lists have a value for each bin."""
@@ -155,12 +152,6 @@ class CountedFlow(Flow):
         self.bins = run.flow_bins[self.name]
         #: The sender's counters in the report, over the whole run.
         self.sent = run.report.flows[self.name].send
-
-    @property
-    def packet_bytes(self) -> int:
-        """Largest packet of the sender."""
-        stack = self.run.scenario.node(self.spec.from_).stack
-        return int({**(stack.options if stack else {}), **self.spec.stack}.get("packet_bytes", PACKET_BYTES))
 
     def completed_s(self) -> float | None:
         """Arrival of the last byte."""

@@ -23,6 +23,9 @@ from testbed.report import DirectionReport
 from testbed.scenario import Flow as FlowSpec
 from testbed.scenario import Scenario
 
+#: Size of a packet if neither the flow's nor its sender's stack options have `packet_bytes`.
+PACKET_BYTES = 1500
+
 #: What came out of a line, by kind of packet: TCP segments with data, TCP segments without, everything else.
 Kind = Literal["data", "ack", "other"]
 KINDS: tuple[Kind, ...] = ("data", "ack", "other")
@@ -93,6 +96,12 @@ class Flow(ABC):
         #: Start in the scenario, and start of the time over which the flow is measured.
         self.begun_s = float(spec.start_s)
         self.start_s = max(self.begun_s, run.window_s[0])
+
+    @property
+    def packet_bytes(self) -> int:
+        """Largest packet of the sender."""
+        stack = self.run.scenario.node(self.spec.from_).stack
+        return int({**(stack.options if stack else {}), **self.spec.stack}.get("packet_bytes", PACKET_BYTES))
 
     def ended_s(self) -> float:
         """End of the time over which the flow is measured: arrival of its last byte, its stop, or the run's end."""

@@ -9,6 +9,7 @@ from analysis.captures.segments import step_variation
 from analysis.counters import CountedFlow
 from analysis.estimates import Bounds
 from analysis.metrics.registry import metric
+from analysis.metrics.throughput import packet_throughput
 from analysis.runs import Flow
 
 #: The wide-area path's product of bandwidth and delay (ton IV-B), in bytes.
@@ -46,6 +47,22 @@ def cwnd_final(flow: CapturedFlow) -> float | None:
 def cwnd_growth(flow: Flow) -> float | None:
     """Growth of the congestion window from the start to the end of the measured time, in segments/s."""
     return flow.cwnd_growth()
+
+
+@metric(
+    "number", "Growth of the congestion window a window", Flow, "pulsed 3.1, equation 2; 3.2.2", detail=True,
+    better=None, bounds=Bounds(),
+)  # fmt: skip
+def cwnd_growth_per_window(flow: Flow) -> float | None:
+    """`cwnd_growth` times the mean time in which a window's data are delivered, in segments.
+
+    Where the window limits the sender, that time is the mean round trip of the data with the wait for their ack: by
+    Little's law the segments outstanding over their rate. Round trips of the path alone leave that wait out.
+    """
+    growth, window, rate_bps = flow.cwnd_growth(), flow.cwnd_mean_segments(), packet_throughput(flow)
+    if growth is None or window is None or not rate_bps:
+        return None
+    return growth * window * flow.packet_bytes * 8 / rate_bps
 
 
 @metric("count", "Falls of the congestion window", CountedFlow, "ton IV-B, figure 4", detail=True, better=None)

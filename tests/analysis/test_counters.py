@@ -75,6 +75,8 @@ def test_metrics_from_counters() -> None:
     assert rows["queue_mean", "l/forward"] == 4
     assert rows["cwnd_mean", "f"] == pytest.approx(10 / 3)
     assert rows["cwnd_growth", "f"] == 1
+    # 1 segment/s, and 10/3 segments outstanding at 2000 * 8 / 3 bit/s in packets of 1500 bytes: a window takes 7.5 s.
+    assert rows["cwnd_growth_per_window", "f"] == pytest.approx(7.5)
     assert rows["coarse_timeouts", "f"] == 1
     assert rows["rtt_mean", "f"] == 0.25
     assert rows["rtt_sd", "f"] == pytest.approx(0.1)
@@ -175,6 +177,7 @@ DIFFERENT = {
     "rtt_sd": "as rtt_mean",
     "cwnd_variation": "over time against over the bins' means",
     "cwnd_growth": "over the first and last second against the first and last bin",
+    "cwnd_growth_per_window": "as cwnd_growth",
     "data_bin_variation": "slices of 0.2 s against bins",
     "queue_mean": "telemetry against every change; until the last flow ends against from the last flow's start",
 }

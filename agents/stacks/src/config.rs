@@ -157,6 +157,8 @@ options! {
     burst_tick_s: Duration = number(0.0), [Time 0.0 to 1.0] "granularity of the burst timer (10 ms on BSDI); 0: exact";
     peerwin: bool = OFF, [Flag] "data carry the sender's window, the peerwin option (asym 8.2)";
     pulsed: bool = OFF, [Flag] "data carry the pulsed flag and window (pulsed 3.2.2)";
+    pulse_in_header: bool = ABSENT, [Flag]
+        "the fields of Pulsed ACK are in the header and take no bytes (pulsed 3.2.1; acks of 40 bytes, 4.1); absent: an option";
     asks_acks_per_win: Option<u32> = ABSENT, [Count 1.0 to 255.0]
         "data request the ack rate that gives so many acks a window (draft-ietf-tcpm-ack-rate-request); absent: no request";
     ecn: EcnMode = text("off"), [Choice] "congestion marks: on data (RFC 3168), or on acks as well (asym 6.1)";

@@ -28,7 +28,12 @@ const PULSE_EXPERIMENT: u16 = 0x5041;
 /// The same for the ack-rate request. R is the draft's, the layout is ours.
 const REQUEST_EXPERIMENT: u16 = 0x4152;
 
-/// The fields of Pulsed ACK (pulsed 3.2). The paper gives neither their place nor their width; here they are an option.
+/// The flag of Pulsed ACK where its fields are in the header: the first bit of the urgent pointer, whose other bits are w on data
+/// and a on acks alone. Hosts without Pulsed ACK ignore the pointer, because URG is not set.
+const PULSED: u16 = 0x8000;
+
+/// The fields of Pulsed ACK (pulsed 3.2): "1 bit and 2 fields in the TCP packet header", whose place and width the paper does not
+/// give. They are an option, or with `pulse_in_header` in the urgent pointer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pulse {
     /// The pulsed flag: the sender is in congestion avoidance.
@@ -64,8 +69,10 @@ pub struct Segment {
     pub payload: u32,
     /// The peerwin option: the sender's window in segments (asym 8.2).
     pub peer_window: Option<u16>,
-    /// The Pulsed ACK option.
+    /// The fields of Pulsed ACK.
     pub pulse: Option<Pulse>,
+    /// Whether they are in the urgent pointer instead of an option: w then is at most 32,767, and data carry no a, acks no w.
+    pub pulse_in_header: bool,
     /// The ack-rate request: an ack every so many segments, at most 127.
     pub request: Option<u8>,
     /// Marks in reserved bits, see [`backchannel_core::packet::mark`].
@@ -90,7 +97,7 @@ impl Segment {
         let bytes = |present: bool, bytes: u32| if present { bytes } else { 0 };
         bytes(self.timestamps.is_some(), TIMESTAMP_OPTION)
             + bytes(self.peer_window.is_some(), PEERWIN_OPTION)
-            + bytes(self.pulse.is_some(), PULSE_OPTION)
+            + bytes(self.pulse.is_some() && !self.pulse_in_header, PULSE_OPTION)
             + bytes(self.request.is_some(), REQUEST_OPTION)
     }
 
@@ -128,9 +135,27 @@ impl Segment {
         self.payload = tcp.payload;
         self.marks = tcp.marks;
         self.ecn = packet.ecn();
+        if tcp.urgent != 0 && !tcp.flags.has(TcpFlags::URG) {
+            self.read_header_pulse(tcp.urgent);
+        }
         if u32::from(tcp.header) > TCP_HEADER {
             self.read_options(packet.tcp_options());
         }
+    }
+
+    #[cold]
+    fn read_header_pulse(&mut self, urgent: u16) {
+        let (on, field) = (urgent & PULSED != 0, urgent & !PULSED);
+        let (w, a) = if self.payload > 0 { (field, 0) } else { (0, field.min(255) as u8) };
+        self.pulse = Some(Pulse { on, w, a });
+        self.pulse_in_header = true;
+    }
+
+    /// The urgent pointer.
+    fn urgent(&self) -> u16 {
+        let Some(pulse) = self.pulse.filter(|_| self.pulse_in_header) else { return 0 };
+        let field = if self.payload > 0 { pulse.w.min(!PULSED) } else { u16::from(pulse.a) };
+        field | if pulse.on { PULSED } else { 0 }
     }
 
     /// An option that is cut off or malformed ends the list; those before it count.
@@ -182,6 +207,7 @@ impl Segment {
             header: (TCP_HEADER as usize + options.padded().len()) as u8,
             sack_blocks: self.sack.len() as u8,
             marks: self.marks,
+            urgent: self.urgent(),
         };
         let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) else {
             return self.packet_v6(id, flow, tcp, &options, payload);
@@ -214,7 +240,7 @@ impl Segment {
             options.push(&[PEERWIN_KIND, 4]);
             options.push(&window.to_be_bytes());
         }
-        if let Some(pulse) = self.pulse {
+        if let Some(pulse) = self.pulse.filter(|_| !self.pulse_in_header) {
             options.push(&[PULSE_KIND, 8]);
             options.push(&PULSE_EXPERIMENT.to_be_bytes());
             options.push(&[u8::from(pulse.on)]);
@@ -310,6 +336,7 @@ mod tests {
                 w: fixed.2,
                 a: fixed.0 as u8,
             }),
+            pulse_in_header: false,
             request: (!is_syn && fixed.2 & 10 == 8).then_some(fixed.1 as u8 & 127),
             marks: (fixed.1 as u8) & 0x0e,
             ecn: [Ecn::NotCapable, Ecn::Capable, Ecn::Experienced][fixed.0 as usize % 3],
@@ -340,6 +367,25 @@ mod tests {
         fn no_options_make_it_panic(options in proptest::collection::vec(any::<u8>(), 0..60)) {
             Segment::default().read_options(&options);
         }
+    }
+
+    /// (bytes of the packet, what is read from it) of Pulsed ACK's fields in the header, with or without data.
+    fn in_header(pulse: Pulse, payload: u32, flags: u8) -> (u32, Option<Pulse>) {
+        let segment = Segment { pulse: Some(pulse), pulse_in_header: true, payload, flags, ..Segment::default() };
+        let packet = segment.packet(1, flow(IpVersion::V4), &[]);
+        assert!(packet.checksum_ok());
+        (packet.len(), Segment::read(&Packet::from_bytes(1, packet.to_vec())).unwrap().pulse)
+    }
+
+    #[test]
+    fn pulsed_acks_fields_in_the_header_take_no_bytes() {
+        // pulsed 4.1, table 4: data of 1500 bytes, acks of 40.
+        let pulse = Pulse { on: true, w: 20_000, a: 5 };
+        assert_eq!(in_header(pulse, 1460, TcpFlags::ACK), (1500, Some(Pulse { on: true, w: 20_000, a: 0 })));
+        assert_eq!(in_header(pulse, 0, TcpFlags::ACK), (40, Some(Pulse { on: true, w: 0, a: 5 })));
+        let off = Pulse { on: false, w: 65_535, a: 0 };
+        assert_eq!(in_header(off, 1460, TcpFlags::ACK), (1500, Some(Pulse { w: 32_767, ..off })));
+        assert_eq!(in_header(pulse, 0, TcpFlags::ACK | TcpFlags::URG).1, None, "that is a pointer");
     }
 
     #[test]

@@ -107,6 +107,8 @@ pub struct Tcp {
     pub sack_blocks: u8,
     /// Mark bits, see [`mark`].
     pub marks: u8,
+    /// Urgent pointer field, whether URG is set or not.
+    pub urgent: u16,
 }
 
 /// Payload of the network layer.

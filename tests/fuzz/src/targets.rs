@@ -122,6 +122,7 @@ fn endpoint(bytes: &[u8]) {
             header: (20 + options.len()) as u8,
             sack_blocks: 0,
             marks: 0,
+            urgent: 0,
         };
         let (src, dst) = ((SERVER.into(), 80), (CLIENT.into(), 4000));
         let segment = TcpOverIpv4 { src, dst, tcp, ecn: Ecn::NotCapable, identification: 0, options, data: &[] };

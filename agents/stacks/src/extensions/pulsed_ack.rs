@@ -24,6 +24,8 @@ use crate::wire::{Pulse, Segment, PULSE_OPTION};
 pub(super) struct PulsedAck {
     /// Whether data carry the option.
     sends: bool,
+    /// Whether the fields are in the header, not in an option.
+    in_header: bool,
     /// The receiver's acks a round trip; `None`: acks do not go by the option.
     a: Option<u32>,
     /// The option of the peer's last data segment.
@@ -33,7 +35,7 @@ pub(super) struct PulsedAck {
 impl PulsedAck {
     pub(super) fn new(config: &Config) -> PulsedAck {
         let a = (config.ack_rule == AckRule::Pulsed).then_some(config.pulses_per_window);
-        PulsedAck { sends: config.pulsed, a, pulse: None }
+        PulsedAck { sends: config.pulsed, in_header: config.pulse_in_header, a, pulse: None }
     }
 
     /// The option of an ack copies the flag and reports a. `None`: the peer has not shown that it knows the option.
@@ -62,7 +64,7 @@ impl Extension for PulsedAck {
     }
 
     fn data_option_bytes(&self) -> u32 {
-        if self.sends {
+        if self.sends && !self.in_header {
             PULSE_OPTION
         } else {
             0
@@ -81,6 +83,7 @@ impl Extension for PulsedAck {
             (Some(sent), Some(reply)) => Some(Pulse { a: reply.a, ..sent }),
             (sent, reply) => sent.or(reply),
         };
+        segment.pulse_in_header = self.in_header && segment.pulse.is_some();
     }
 
     fn on_data(&mut self, _: Time, segment: &Segment, _: Option<Duration>) {
@@ -143,7 +146,7 @@ mod tests {
         let outgoing = |data| Outgoing { data, window: &control.window, buffered: 0, next: Offset(0), out_of_order: 0 };
         let pulse = |a, peer, data| {
             let mut segment = Segment::default();
-            PulsedAck { sends: true, a, pulse: peer }.on_transmit(&mut segment, &outgoing(data));
+            PulsedAck { sends: true, in_header: false, a, pulse: peer }.on_transmit(&mut segment, &outgoing(data));
             segment.pulse
         };
         let peer = Some(Pulse { on: false, w: 3, a: 0 });

@@ -43,6 +43,7 @@ impl Packet {
                     header: header as u8,
                     sack_blocks: sack::blocks(tcp.options()).len() as u8,
                     marks: rest[12] & 0x0e,
+                    urgent: tcp.urgent_pointer(),
                 });
             }
             17 => {

@@ -120,14 +120,14 @@ pub(super) fn tcp_words(
     data: &[u8],
     pseudo_header: u64,
 ) -> [u32; TCP_HEADER / 4] {
-    let Tcp { seq, ack, flags, window, marks, .. } = *tcp;
+    let Tcp { seq, ack, flags, window, marks, urgent, .. } = *tcp;
     let offset = (TCP_HEADER + options.len()) as u32 / 4;
     let mut words = [
         u32::from(ports.0) << 16 | u32::from(ports.1),
         seq,
         ack,
         offset << 28 | u32::from(marks) << 24 | u32::from(flags.0) << 16 | u32::from(window),
-        0,
+        u32::from(urgent),
     ];
     // Zeros add nothing to the sum, but the length in the pseudo header counts them.
     let mut checked = pseudo_header + sum(&words);
@@ -136,7 +136,7 @@ pub(super) fn tcp_words(
             checked += ones_sum(part);
         }
     }
-    words[4] = u32::from(!fold(checked)) << 16;
+    words[4] |= u32::from(!fold(checked)) << 16;
     words
 }
 
