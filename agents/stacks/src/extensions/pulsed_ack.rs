@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_sender_and_a_receiver_each_have_it_alone() {
         for (sends, a, enabled) in [(true, None, true), (false, Some(5), true), (false, None, false)] {
-            assert_eq!(PulsedAck { sends, a, pulse: None }.is_enabled(), enabled, "{sends} {a:?}");
+            assert_eq!(PulsedAck { sends, in_header: false, a, pulse: None }.is_enabled(), enabled, "{sends} {a:?}");
         }
     }
 

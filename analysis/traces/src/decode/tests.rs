@@ -213,7 +213,7 @@ fn a_packet_in_more_than_128_pieces_is_given_up() {
     let mut take = |number: u16| {
         let mut piece = [&ip[..20], &[0; 8]].concat();
         piece[2..4].copy_from_slice(&28u16.to_be_bytes());
-        piece[6..8].copy_from_slice(&(0x2000 | number * 2).to_be_bytes());
+        piece[6..8].copy_from_slice(&(0x2000 | (number * 2)).to_be_bytes());
         let frame = Frame { time_ns: 0, link_type: 101, wire_len: 28, data: &piece };
         decoder.decode(&frame, &mut packet)
     };
