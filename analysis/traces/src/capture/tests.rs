@@ -156,8 +156,10 @@ fn sections_and_interfaces_have_their_own_order_clock_and_names() {
     let mut resolved = halves(&[1, 4 + 6], false);
     resolved.extend(*b"\x0a\0\0\x01host1\0\0\0");
     resolved.extend(vec![0; 4]);
-    let mut statistics = words(&[0, 0, 0], false);
-    statistics.extend([halves(&[5, 8], false), words(&[17, 0], false), vec![0; 4]].concat());
+    let statistics = |dropped: [u32; 2], big: bool| {
+        let option = [halves(&[5, 8], big), words(&dropped, big), vec![0; 4]].concat();
+        block(5, &[words(&[0, 0, 0], big), option].concat(), big)
+    };
     let file = [
         section(false),
         interface(6, false),
@@ -168,11 +170,12 @@ fn sections_and_interfaces_have_their_own_order_clock_and_names() {
         enhanced(2, 1536, &[3], false),
         enhanced(9, 1, &[4], false),
         block(4, &resolved, false),
-        block(5, &statistics, false),
+        statistics([17, 0], false),
         block(0x0bad, &[1, 2, 3, 4], false),
         section(true),
         interface(9, true),
         enhanced(0, 77, &[5], true),
+        statistics([0, 3], true),
     ]
     .concat();
     let (all, capture) = read(file).unwrap();
@@ -182,8 +185,21 @@ fn sections_and_interfaces_have_their_own_order_clock_and_names() {
     assert!(capture.damage()[0].to_string().contains("interface 9"), "{}", capture.damage()[0]);
     let about = capture.about();
     assert_eq!(about.names["10.0.0.1"], ["host1"]);
-    assert_eq!((about.dropped, &about.interfaces[..]), (17, &["eth0".to_string(), "eth0".into()][..]));
+    assert_eq!((about.dropped, &about.interfaces[..]), (17 + 3, &["eth0".to_string(), "eth0".into()][..]));
     assert_eq!(about.remarks, ["program: maker", "program: maker"]);
+}
+
+/// Names, secrets and what programs add may be longer than the buffer.
+#[test]
+fn a_long_block_without_packets_is_skipped() {
+    for (kind, damages) in [(0x0bad, 0), (10, 0), (77, 1)] {
+        let long = block(kind, &vec![0; 3 << 19], false);
+        let file =
+            [section(false), interface(9, false), enhanced(0, 7, &[1], false), long, enhanced(0, 8, &[2], false)];
+        let (all, capture) = read(file.concat()).unwrap();
+        let times: Vec<_> = all.iter().map(|frame| (frame.time_ns, frame.data[0])).collect();
+        assert_eq!((times, capture.damages()), (vec![(7, 1), (8, 2)], damages), "{kind}");
+    }
 }
 
 #[test]

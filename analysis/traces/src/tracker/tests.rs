@@ -524,6 +524,23 @@ fn a_flood_of_connections_and_of_holes_stays_within_bounds() {
     assert!(stream.captured.islands() + stream.rtt.len() <= (2 << 20) + 64);
 }
 
+/// The idlest of the next 64 goes, then that of the 64 after those.
+#[test]
+fn where_there_is_no_room_an_idle_connection_of_the_next_few_is_released() {
+    let mut tracker = Tracker::default();
+    let mut take = |number: u32, ms: i64| {
+        let mut syn = packet(true, number, 0, SYN, 0);
+        syn.src.0 = Address::four(number);
+        tracker.process(ms * MS, &syn, 0);
+        tracker.finished.drain(..).map(|one| one.number).collect::<Vec<_>>()
+    };
+    for number in 0..MAX_LIVE as u32 {
+        // Of the first 64 the one at 50 is the idlest, of the next 64 the one at 100.
+        assert!(take(number, if number == 50 || number == 100 { 1 } else { 1000 }).is_empty());
+    }
+    assert_eq!([take(900_000, 2000), take(900_001, 2000)], [[50], [100]]);
+}
+
 #[test]
 fn a_closed_connection_is_released_after_a_while() {
     let mut tracker = established();
