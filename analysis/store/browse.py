@@ -89,7 +89,7 @@ def _matching(query: sa.Select[Any], words: Sequence[str]) -> sa.Select[Any]:
 
 def _counted(store: Store, chosen: sa.Select[Any]) -> list[CampaignRow]:
     """The chosen campaigns with the numbers of their runs."""
-    listed = store.read(chosen, partial(CampaignRow, runs=0, valid=0))
+    listed = store.read(chosen, partial(CampaignRow, runs=0, valid=0, invalid=0))
     query = (
         sa.select(membership.c.campaign_id, _STATE.label("state"), sa.func.count().label("n"))
         .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))

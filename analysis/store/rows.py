@@ -108,7 +108,7 @@ class CampaignRow:
     #: Runs that it contains; and those of them that the store has.
     runs: int
     valid: int
-    invalid: int = 0
+    invalid: int
     #: The file's text and the overrides of the command line; empty in lists.
     text: str = ""
     overrides: Mapping[str, str] = field(default_factory=dict)

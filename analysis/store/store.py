@@ -148,20 +148,17 @@ class Store:
             )
 
     def campaigns(self, only: str = "") -> list[CampaignRow]:
-        """Every campaign, newest first, with `runs` asked for and `valid` ones; or only one, by its id."""
+        """Every campaign, newest first, with `runs` asked for, `valid` and `invalid` ones; or only one, by its id."""
+        states = [sa.func.count(run.c.id).filter(run.c.state == state).label(state) for state in ("valid", "invalid")]
         counted = (
-            sa.select(
-                membership.c.campaign_id,
-                sa.func.count().label("runs"),
-                sa.func.count(run.c.id).filter(run.c.state == "valid").label("valid"),
-            )
+            sa.select(membership.c.campaign_id, sa.func.count().label("runs"), *states)
             .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
             .where(*([membership.c.campaign_id == only] if only else []))
             .group_by(membership.c.campaign_id)
             .subquery()
         )
         query = (
-            sa.select(campaign, counted.c.runs, counted.c.valid)
+            sa.select(campaign, counted.c.runs, counted.c.valid, counted.c.invalid)
             .join(counted, counted.c.campaign_id == campaign.c.id)
             .order_by(campaign.c.started.desc())
         )

@@ -21,6 +21,7 @@ def test_campaigns_are_listed_newest_first_with_their_counts(store: Store) -> No
     store.land(landing(store, "r01", 1.0, problems=("late",)))
     result = [(row.id, row.runs, row.valid, row.invalid) for row in browse.campaigns(store)]
     assert result == [("c2", 1, 0, 0), ("c1", 4, 1, 1)]
+    assert [(row.id, row.runs, row.valid, row.invalid) for row in store.campaigns()] == result
     assert [row.id for row in browse.campaigns(store, limit=1, offset=1)] == ["c1"]
     assert [row.id for row in browse.campaigns(store, ["OTHER"])] == ["c2"]
     assert browse.count_campaigns(store, ["demo"]) == 2
