@@ -259,3 +259,6 @@ impl Tables {
         self.connections.close()
     }
 }
+
+#[cfg(test)]
+mod tests;

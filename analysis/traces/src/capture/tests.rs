@@ -168,6 +168,7 @@ fn sections_and_interfaces_have_their_own_order_clock_and_names() {
         enhanced(0, 2_000_001, &[1], false),
         enhanced(1, 2_000_001, &[2], false),
         enhanced(2, 1536, &[3], false),
+        enhanced(0, 2, &[6], false),
         enhanced(9, 1, &[4], false),
         block(4, &resolved, false),
         statistics([17, 0], false),
@@ -180,7 +181,10 @@ fn sections_and_interfaces_have_their_own_order_clock_and_names() {
     .concat();
     let (all, capture) = read(file).unwrap();
     let told: Vec<_> = all.iter().map(|frame| (frame.time_ns, frame.link_type, frame.data[0])).collect();
-    assert_eq!(told, [(2_000_001_000, 1, 1), (7_000_001_000, 113, 2), (1_500_000_000, 1, 3), (77, 1, 5)]);
+    assert_eq!(
+        told,
+        [(2_000_001_000, 1, 1), (7_000_001_000, 113, 2), (1_500_000_000, 1, 3), (2_000, 1, 6), (77, 1, 5)]
+    );
     assert_eq!(capture.damages(), 1);
     assert!(capture.damage()[0].to_string().contains("interface 9"), "{}", capture.damage()[0]);
     let about = capture.about();

@@ -182,6 +182,23 @@ fn window_update_zero_window_and_keep_alive() {
     assert!(keep_alive.class & class::KEEP_ALIVE != 0);
 }
 
+/// SYN and FIN take a number each, and are no bytes of data.
+#[test]
+fn a_fin_in_order_is_no_byte_of_data() {
+    let mut tracker = established();
+    data(&mut tracker, 30, 1);
+    let fin = tracker.process(31 * MS, &packet(true, 201, 301, FIN | ACK, 0), 0);
+    assert_eq!(fin.in_order, 100);
+    let mut tracker = established();
+    data(&mut tracker, 30, 1);
+    let early = tracker.process(31 * MS, &packet(true, 301, 301, FIN | ACK, 0), 0);
+    assert_eq!(
+        (early.in_order, data(&mut tracker, 32, 101).in_order),
+        (100, 200),
+        "before the hole was filled, and after"
+    );
+}
+
 #[test]
 fn reused_ports_are_another_connection() {
     let mut tracker = established();
