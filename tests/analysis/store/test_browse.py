@@ -40,6 +40,14 @@ def test_the_first_page_of_a_campaigns_runs_comes_first(store: Store) -> None:
     assert ([row.run_id for row in rows], total) == (["r11"], 4)
 
 
+def test_an_invalid_run_has_the_place_of_its_own_point(store: Store) -> None:
+    begin(store)
+    store.land(landing(store, "r11", 1.0, problems=("late",)))
+    (row,) = browse.invalid(store, 10)
+    assert row.place is not None
+    assert (row.id, row.place.repetition, dict(row.place.parameters)) == ("r11", 1, {"stack": "cubic"})
+
+
 def test_the_first_scenario_is_that_of_the_campaigns_first_run_there(store: Store) -> None:
     begin(store)
     store.begin_campaign(NewCampaign(**campaign_fields(id="c2")), [[("stack", "reno")]], [(0, 0, "r20")])
