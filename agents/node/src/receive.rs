@@ -142,6 +142,19 @@ impl Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use backchannel_stacks::{Content, Source};
+
+    #[test]
+    fn the_hash_is_that_of_all_bytes_however_they_arrive() {
+        let stream = Source::new(Content::Pattern(3), None).bytes(0, 200_000);
+        for length in [0, 1000, HASHED_BYTES, stream.len()] {
+            let mut check = Check::new(3);
+            stream[..length].chunks(1448).for_each(|part| check.check(part));
+            let report = check.report(true);
+            assert_eq!(report.blake3, blake3::hash(&stream[..length]).to_hex().to_string());
+            assert!(report.payload_ok);
+        }
+    }
 
     #[test]
     fn a_single_wrong_byte_is_detected() {

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use self::pair::{difference, flow, stack, Pair, Path, CLEAN, MS};
-use crate::config::entries;
+use crate::config::{entries, Config};
 use crate::wire::Segment;
 use crate::{Chunk, Connection, Content, End, SeqNumber, Source, State};
 
@@ -48,6 +48,15 @@ fn a_stream_arrives_over_ipv6() {
     }
 }
 
+/// A client with `bytes` to send, and the server that has its SYN. Their first sequence numbers are 1 and 9.
+fn opening(config: &Config, bytes: u64, server: Source) -> (Connection, Connection) {
+    let mut client = Connection::connect(config.clone(), flow(), 1, Source::silent());
+    client.send_more(bytes);
+    let syn = client.poll_transmit(Time::ZERO).unwrap();
+    let server = Connection::accept(config.clone(), flow().reversed(), 9, server, &syn).unwrap();
+    (client, server)
+}
+
 /// Exchanges everything that both ends send at one instant, after their timers.
 fn exchange(at_s: u64, [a, b]: [&mut Connection; 2]) {
     let now = Time(at_s * 1_000_000_000);
@@ -66,15 +75,12 @@ fn exchange(at_s: u64, [a, b]: [&mut Connection; 2]) {
     }
 }
 
-/// A relay's window opens as it lets go of what it holds: it is told when that is worth two segments, or half of the buffer.
+/// A relay sends a window update when it has released two segments or half of the buffer.
 #[test]
-fn what_a_relay_holds_takes_room_and_its_release_is_told_by_half_of_a_small_buffer() {
+fn held_data_take_room_and_a_small_buffer_is_updated_by_halves() {
     for (buffer, worth) in [(4000, 2000), (100_000, 2920)] {
         let config = stack("reno-bsd", &[("timestamps", json!(false)), ("receive_buffer_bytes", json!(buffer))]);
-        let mut client = Connection::connect(config.clone(), flow(), 1, Source::silent());
-        client.send_more(2920);
-        let syn = client.poll_transmit(Time::ZERO).unwrap();
-        let mut server = Connection::accept(config, flow().reversed(), 9, Source::relay(), &syn).unwrap();
+        let (mut client, mut server) = opening(&config, 2920, Source::relay());
         (0..4).for_each(|at_s| exchange(at_s, [&mut client, &mut server]));
         let held = server.read_and_hold();
         assert_eq!((held.iter().map(Chunk::len).sum(), server.in_use()), (2920u64, (2920, 0)));
@@ -94,10 +100,7 @@ fn what_a_relay_holds_takes_room_and_its_release_is_told_by_half_of_a_small_buff
 #[test]
 fn an_ack_of_too_little_does_not_open_a_connection() {
     for (ack, opens) in [(9, false), (10, true), (11, false)] {
-        let config = stack("reno-bsd", &[("timestamps", json!(false))]);
-        let mut client = Connection::connect(config.clone(), flow(), 1, Source::silent());
-        let syn = client.poll_transmit(Time::ZERO).unwrap();
-        let mut server = Connection::accept(config, flow().reversed(), 9, Source::silent(), &syn).unwrap();
+        let (_, mut server) = opening(&stack("reno-bsd", &[("timestamps", json!(false))]), 0, Source::silent());
         server.poll_transmit(Time::ZERO).unwrap();
         let answer = Segment { seq: SeqNumber(2), ack: SeqNumber(ack), flags: TcpFlags::ACK, ..Segment::default() };
         server.on_segment(Time(1), &answer.packet(7, flow(), &[]));

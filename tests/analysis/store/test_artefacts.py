@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,24 +60,24 @@ def test_a_run_that_is_put_again_replaces_the_first_and_what_was_read_of_it(
 def test_each_file_is_announced_with_its_size(
     place: RemoteArtefacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A large file has the time that it needs, on the way there and back."""
+    """The time limit of an upload or download grows with the file."""
     calls: list[int | str] = []
     monkeypatch.setattr(artefacts.Patience, "renew", lambda self, size=0: calls.append(size))
     monkeypatch.setattr(artefacts.Patience, "left_s", lambda self: 60.0)
     for name in ("put_file", "get_file"):
         transfer = getattr(place._files, name)
 
-        def told(source: str, to: str, transfer: Callable[..., None] = transfer) -> None:
+        def recorded(source: str, to: str, transfer: Callable[..., None] = transfer) -> None:
             calls.append(Path(source).name)
             transfer(source, to)
 
-        monkeypatch.setattr(place._files, name, told)
+        monkeypatch.setattr(place._files, name, recorded)
     sizes = {"captures/a.pcap": 1000, "manifest.json": 2}
     place.put("abcd", made(tmp_path, "x" * 1000))
     assert names(place.folder("abcd", sizes=lambda: sizes)) == set(sizes)
     for name, size in sizes.items():
-        before = [calls[place - 1] for place, call in enumerate(calls) if call == Path(name).name]
-        assert before == [size, size]
+        announced = [before for before, call in pairwise(calls) if call == Path(name).name]
+        assert announced == [size, size]
 
 
 def test_what_was_never_there_is_no_folder(place: RemoteArtefacts) -> None:
