@@ -419,16 +419,16 @@ class Conductor:
         self._each(lambda name: self._fetch(scenario, name, captures, out))
         for flow in scenario.workload:
             if not flows.is_bulk(flow) and not flows.is_command(flow):
-                self._collect_exchanges(flow, out / exchanges.FOLDER)
+                self._collect_exchanges(flow, scenario.duration_s, out / exchanges.FOLDER)
         return captures
 
-    def _collect_exchanges(self, flow: Flow, to: Path) -> None:
+    def _collect_exchanges(self, flow: Flow, duration_s: float, to: Path) -> None:
         """Fetches what both programs of a flow recorded, and joins it."""
         to.mkdir(exist_ok=True)
         sent, arrived = to / flows.sent_file(flow), to / flows.arrived_file(flow)
         self._network.agents[flow.from_].fetch(sent.name, sent)
         self._network.agents[flow.to].fetch(arrived.name, arrived)
-        exchanges.join(sent, arrived, to / f"{flow.name}.jsonl")
+        exchanges.join(sent, arrived, duration_s, to / f"{flow.name}.jsonl")
         sent.unlink()
         arrived.unlink()
 

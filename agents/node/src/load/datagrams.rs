@@ -75,16 +75,23 @@ pub(super) fn send(args: &SendArgs, flow: &Flow, mut application: Application) -
         let next_ns = due.map_or(u64::MAX, |at| (args.run_begins_ns + at.nanos()).min(args.stop_at_ns));
         let until_ns = next_ns.min(monotonic_ns() + LONGEST_WAIT_NS);
         if wait_for([&channel.socket], Readiness::Readable, Some(until_ns.saturating_sub(monotonic_ns()))) {
-            while let Some(packet) = channel.receive()? {
-                let at = Time(packet.at_ns.saturating_sub(args.run_begins_ns));
-                exchanges.complete(packet.number as usize, at);
-            }
+            complete(&mut exchanges, &mut channel, args.run_begins_ns)?;
         }
     }
+    // What came while the signal did.
+    complete(&mut exchanges, &mut channel, args.run_begins_ns)?;
     args.workload.record(exchanges.all().iter().map(|&exchange| SentLine { key: exchange.seq, exchange }))?;
     let started_late_s = started_late.unwrap_or(Duration::ZERO).as_secs_f64();
     let outcome = if stopped() { Outcome::Stopped } else { Outcome::Completed };
     reports::print(&LoadSendReport { bytes, outcome, started_late_s })
+}
+
+/// Records the packets that have been returned.
+fn complete(exchanges: &mut Exchanges, channel: &mut Channel, run_begins_ns: u64) -> Result<(), String> {
+    while let Some(packet) = channel.receive()? {
+        exchanges.complete(packet.number as usize, Time(packet.at_ns.saturating_sub(run_begins_ns)));
+    }
+    Ok(())
 }
 
 /// Receives, and returns the packets of a workload that is echoed, until a signal arrives. The kernel answers ICMP.
@@ -100,8 +107,12 @@ pub(super) fn receive(args: &ReceiveArgs, application: &Application) -> Result<(
     eprintln!("ready on {}", args.listen);
     become_realtime(Priority::Host);
     let (mut arrivals, mut bytes, mut connected) = (Arrivals::default(), 0, false);
-    while !stopped() {
-        if !wait_for([&channel.socket], Readiness::Readable, Some(LONGEST_WAIT_NS)) {
+    let mut ends = false;
+    while !ends {
+        // What came while the signal did is received too.
+        ends = stopped();
+        let longest_ns = if ends { 0 } else { LONGEST_WAIT_NS };
+        if !wait_for([&channel.socket], Readiness::Readable, Some(longest_ns)) {
             continue;
         }
         if returns && !connected {
