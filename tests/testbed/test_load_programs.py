@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agents import traffic
+from agents.traffic import BEGIN
 from testbed import flows, node_binary
 from testbed.addressing import make_plan
 from tests.conftest import two_hosts, typed
@@ -25,7 +26,7 @@ NUMBER_BYTES = 8
 
 
 def started(program: flows.Program, folder: Path, **options: Any) -> subprocess.Popen[str]:
-    words = traffic.command(node_binary.path(), program.program, program.options | options, folder)
+    words = traffic.command(node_binary.path(), program.program, {**program.options, **options}, folder)
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
 
 
@@ -86,7 +87,7 @@ def test_a_receiver_records_the_packets_that_came_with_its_signal(peer: socket.s
     try:
         assert process.stderr is not None
         assert "ready" in process.stderr.readline()
-        (tmp_path / flows.BEGIN).write_text(str(time.monotonic_ns()))
+        (tmp_path / BEGIN).write_text(str(time.monotonic_ns()))
         packets = [number.to_bytes(NUMBER_BYTES, "big") for number in range(PACKETS)]
         stop_and_end(process, lambda: [peer.sendto(packet, address) for packet in packets])
     finally:
