@@ -21,9 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from testbed import node_binary
 from testbed.addressing import as_json
@@ -35,6 +35,7 @@ RATE_BPS = 100_000_000
 NS3_MODULES = ("core", "network", "internet", "point-to-point", "applications", "traffic-control")
 SEGMENT = 1460
 
+K = TypeVar("K")
 #: Does one run; returns the data packets that it delivered.
 Simulation = Callable[[], int]
 #: Queue policies of the line that are compared.
@@ -139,15 +140,39 @@ def build_ns3(folder: Path) -> Path:
     return program
 
 
-def rounds_of(simulations: dict[str, Simulation], rounds: int) -> dict[str, list[tuple[float, int]]]:
+def rounds_of(simulations: Mapping[K, Simulation], rounds: int) -> dict[K, list[tuple[float, int]]]:
     """Wall seconds and data packets of each in every round."""
-    result: dict[str, list[tuple[float, int]]] = {name: [] for name in simulations}
+    result: dict[K, list[tuple[float, int]]] = {name: [] for name in simulations}
     for _ in range(rounds):
         for name, run in simulations.items():
             started = time.perf_counter()
             packets = run()
             result[name].append((time.perf_counter() - started, packets))
     return result
+
+
+def number_of_flows(seconds: float, rounds: int, folder: Path) -> None:
+    """Tables of runs with few and with many flows: whole, and without the start-up, which grows with the flows."""
+    runs = {
+        flows: [Ours(dumbbell(flows, share * part * seconds, capture=False), folder) for part in (0.5, 1.0)]
+        for flows, share in FLOW_COUNTS.items()
+    }
+    by_length: list[dict[str, list[tuple[float, int]]]] = [{}, {}]
+    taken = rounds_of({(flows, length): run for flows, both in runs.items() for length, run in enumerate(both)}, rounds)
+    for (flows, length), results in taken.items():
+        by_length[length][f"{flows} flows"] = results
+    halves, wholes = by_length
+    second_halves = {
+        name: [
+            (whole_s - half_s, all_ - early)
+            for (half_s, early), (whole_s, all_) in zip(halves[name], whole, strict=True)
+        ]
+        for name, whole in wholes.items()
+    }
+    tell("Number of flows, nothing captured:", wholes, "10 flows")
+    tell("The same, the second half of each run alone, so without start-up:", second_halves, "10 flows")
+    for flows, (_, whole) in runs.items():
+        print(f"  {f'{flows} flows':<28} {whole.peak_bytes() / 2**20:>8.0f} MiB at most")
 
 
 def tell(title: str, results: dict[str, list[tuple[float, int]]], reference: str) -> None:
@@ -193,13 +218,7 @@ def compare(seconds: float, rounds: int, folder: Path) -> None:
         policy: Ours(dumbbell(10, seconds, capture=False, policy=policy), folder) for policy in POLICIES
     }
     tell("Queue policy of the line, nothing captured:", rounds_of(policies, rounds), POLICIES[0])
-    many = {
-        f"{flows} flows": Ours(dumbbell(flows, share * seconds, capture=False), folder)
-        for flows, share in FLOW_COUNTS.items()
-    }
-    tell("Number of flows, nothing captured:", rounds_of(dict(many), rounds), "10 flows")
-    for name, simulation in many.items():
-        print(f"  {name:<28} {simulation.peak_bytes() / 2**20:>8.0f} MiB at most")
+    number_of_flows(seconds, rounds, folder)
 
 
 def compare_builds(other: Path, seconds: float, rounds: int, folder: Path) -> None:

@@ -3,6 +3,8 @@
 use std::io::Read;
 use std::path::PathBuf;
 
+use crate::reports;
+
 /// Arguments of `audit`. The scenario, its addresses, and start and length of the run are JSON on standard input.
 #[derive(clap::Args)]
 pub struct Args {
@@ -20,6 +22,5 @@ pub fn run(args: &Args) -> Result<(), String> {
     std::io::stdin().read_to_string(&mut text).map_err(|error| format!("cannot read the run: {error}"))?;
     let run = serde_json::from_str(&text).map_err(|error| format!("invalid run: {error}"))?;
     let audit = backchannel_audit::audit(&run, &args.captures, &args.telemetry)?;
-    println!("{}", serde_json::json!(audit));
-    Ok(())
+    reports::print(&audit)
 }

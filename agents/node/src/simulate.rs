@@ -3,6 +3,8 @@
 use std::io::Read;
 use std::path::PathBuf;
 
+use crate::reports;
+
 /// Arguments of `simulate`. The scenario and its addresses are JSON on standard input.
 #[derive(clap::Args)]
 pub struct Args {
@@ -22,6 +24,5 @@ pub fn run(args: &Args) -> Result<(), String> {
     let input = serde_json::from_str(&text).map_err(|error| format!("invalid scenario: {error}"))?;
     drop(text);
     let report = backchannel_simulator::simulate(&input, &args.out)?;
-    println!("{}", serde_json::json!(report));
-    Ok(())
+    reports::print(&report)
 }
