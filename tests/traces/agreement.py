@@ -26,7 +26,9 @@ from analysis.captures import (
 )
 from tests.traces.readers import FIELDS, tcptrace, tshark, without_bad_checksums
 
-RST = 4
+FIN, SYN, RST = 1, 2, 4
+#: tcptrace divides the sum of round trips by their number and this (Average in tcptrace.h).
+MORE_SAMPLES = 0.0001
 
 #: Our column to tcptrace's.
 SAME = {
@@ -85,27 +87,42 @@ def beside_tcptrace(capture: Path, out: Path, tally: Tally) -> None:
     for own, their in zip(connections.iter_rows(named=True), theirs, strict=False):
         for side, way, back in (("client", "a2b", "b2a"), ("server", "b2a", "a2b")):
             mine: dict[str, Any] = {key.removeprefix(side + "_"): value for key, value in own.items()}
-            rows = segments.filter((pl.col("conn") == own["conn"]) & (pl.col("dir") == (side == "server")))
+            both = segments.filter(pl.col("conn") == own["conn"])
+            rows = both.filter(pl.col("dir") == (side == "server"))
+            shaken = _repeated(both.filter(pl.col("dir") != (side == "server")), SYN).height
             given = {key.removesuffix(f"_{way}"): value for key, value in their.items() if key.endswith(f"_{way}")}
             duplicates = float(their[f"duplicate_acks_{back}"])
-            _side(mine, rows, given, duplicates, f"{name}: {side} of {own['conn']}", tally)
+            _side(mine, rows, given, duplicates, shaken, f"{name}: {side} of {own['conn']}", tally)
+
+
+def _repeated(rows: pl.DataFrame, flags: int) -> pl.DataFrame:
+    """Segments of one direction with one of these flags and without data, that repeat ack and window."""
+    return rows.with_columns(pl.col("ack", "window").shift().name.suffix("_before")).filter(
+        (pl.col("flags") & flags != 0) & (pl.col("ack") >= 0) & (pl.col("payload") == 0)
+        & (pl.col("ack") == pl.col("ack_before")) & (pl.col("window") == pl.col("window_before"))
+    )  # fmt: skip
 
 
 def _side(
-    mine: dict[str, Any], rows: pl.DataFrame, given: dict[str, str], their_duplicates: float, name: str, tally: Tally
+    mine: dict[str, Any],
+    rows: pl.DataFrame,
+    given: dict[str, str],
+    their_duplicates: float,
+    shaken: int,
+    name: str,
+    tally: Tally,
 ) -> None:
+    """Compares one side of a connection; `shaken`: how many SYN segments of the other side repeat an ack."""
+
     def number(column: str) -> float:
         return float(given[column])
 
     # Rule "resets": tcptrace does not look at their SACK blocks, and takes one that repeats ack and window for a
     # duplicate ack, unless its sequence number is new as well.
-    resets = rows.with_columns(pl.col("ack", "window").shift().name.suffix("_before")).filter(
-        (pl.col("flags") & RST != 0) & (pl.col("ack") >= 0) & (pl.col("payload") == 0)
-    )
-    repeating = resets.filter(
-        (pl.col("ack") == pl.col("ack_before")) & (pl.col("window") == pl.col("window_before"))
+    repeating = _repeated(rows, RST).height
+    with_blocks = rows.filter(
+        (pl.col("flags") & RST != 0) & (pl.col("ack") >= 0) & (pl.col("payload") == 0) & is_a(SACK)
     ).height
-    with_blocks = resets.filter(is_a(SACK)).height
     for column, theirs in SAME.items():
         less = with_blocks if column == "sacks" else 0
         rule = "resets" if less and mine[column] - less == number(theirs) else None
@@ -137,7 +154,15 @@ def _side(
         & (pl.col("payload") == 0)
     ).height
     more = their_duplicates - (mine["duplicate_acks"] - overtaken)
-    rule = "overtaken acks" if 0 <= more <= older else "resets" if 0 < more <= older + repeating else None
+    # Rule "handshakes": to tcptrace a SYN-ACK sent again, or a FIN, is a duplicate if it repeats ack and window.
+    # The ack that answers the SYN-ACK is none, because no data are outstanding; here, as in Wireshark, it is one.
+    flagged = _repeated(rows, SYN | FIN).height
+    rule = (
+        "overtaken acks" if 0 <= more <= older
+        else "resets" if 0 < more <= older + repeating
+        else "handshakes" if -shaken <= more <= older + repeating + flagged
+        else None
+    )  # fmt: skip
     said = f"{name}: duplicate_acks {mine['duplicate_acks']}, tcptrace {their_duplicates:g}"
     tally.note(mine["duplicate_acks"] == their_duplicates, said, rule)
     tally.seen["duplicates"] += mine["duplicate_acks"]
@@ -150,24 +175,25 @@ def _side(
         (is_a(RETRANSMISSION | OUT_OF_ORDER)) & (pl.col("grown") == pl.col("payload")) & (pl.col("payload") > 0)
     )
     needless = rows.filter(is_a(SPURIOUS)).height
-    more = number("RTT_samples") - mine["rtt_samples"]
+    samples = number("RTT_samples")
+    more = samples - mine["rtt_samples"]
     rule = "first seen" if 0 < more <= filling.height else "needless" if -needless <= more < 0 else None
     said = f"{name}: rtt_samples {mine['rtt_samples']}, tcptrace {given['RTT_samples']}"
     tally.note(more == 0, said, rule)
     tally.seen["samples"] += mine["rtt_samples"]
-    if more == 0 and mine["rtt_samples"] > 0:
+    their_ms = [number("RTT_min"), number("RTT_avg") * (1 + MORE_SAMPLES / max(samples, 1)), number("RTT_max")]
+    if more == 0 and samples > 0:
         # Of equal samples; tcptrace prints tenths of a millisecond.
-        for column, theirs in (("rtt_min_ns", "RTT_min"), ("rtt_mean_ns", "RTT_avg"), ("rtt_max_ns", "RTT_max")):
+        for column, of_tcptrace in zip(("rtt_min_ns", "rtt_mean_ns", "rtt_max_ns"), their_ms, strict=True):
             # Rule "zero round trips": to tcptrace a least of zero is none yet.
             rule = "zero round trips" if column == "rtt_min_ns" and mine[column] == 0 else None
-            said = f"{name}: {column} {mine[column]}, tcptrace {given[theirs]} ms"
-            tally.note(abs(mine[column] / 1e6 - number(theirs)) <= 0.1, said, rule)
-    elif rule and min(mine["rtt_samples"], number("RTT_samples")) > 0:
+            said = f"{name}: {column} {mine[column]}, tcptrace {of_tcptrace} ms"
+            tally.note(abs(mine[column] / 1e6 - of_tcptrace) <= 0.1, said, rule)
+    elif rule and min(mine["rtt_samples"], samples) > 0:
         # One has all samples of the other: its range holds the other's, and the further samples lie within its range.
         own_ms = [mine[column] / 1e6 for column in ("rtt_min_ns", "rtt_mean_ns", "rtt_max_ns")]
-        their_ms = [number(column) for column in ("RTT_min", "RTT_avg", "RTT_max")]
         (low, mean, high), few = (their_ms, own_ms) if more > 0 else (own_ms, their_ms)
-        fewer, all_of_them = sorted((mine["rtt_samples"], number("RTT_samples")))
+        fewer, all_of_them = sorted((mine["rtt_samples"], samples))
         further = (all_of_them * mean - fewer * few[1]) / abs(more)
         slack = 0.1 * all_of_them / abs(more)
         holds = low - 0.1 <= few[0] and few[2] <= high + 0.1 and low - slack <= further <= high + slack

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from testbed import pcap
 
 SENDER, RECEIVER = bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2])
-SYN, PUSH, ACK = 2, 8, 16
+FIN, SYN, PUSH, ACK = 1, 2, 8, 16
 #: Seconds of a year, and the last second that a pcap file can hold.
 YEAR_S, LAST_S = 31_557_600, 2**32 - 1
 
@@ -43,10 +43,10 @@ def transfer(segments: int) -> list[bytes]:
     return packets
 
 
-def as_pcap(times_ns: Sequence[int], unit_ns: int = 1) -> bytes:
-    """A pcap file of a transfer whose packets have these times."""
-    packets = transfer((len(times_ns) - 3) // 2)
-    records = (pcap.Record(at, data, len(data)) for at, data in zip(times_ns, packets, strict=True))
+def as_pcap(times_ns: Sequence[int], unit_ns: int = 1, packets: Sequence[bytes] | None = None) -> bytes:
+    """A pcap file of packets with these times; without packets, of a transfer."""
+    given = transfer((len(times_ns) - 3) // 2) if packets is None else packets
+    records = (pcap.Record(at, data, len(data)) for at, data in zip(times_ns, given, strict=True))
     return pcap.written(pcap.Header(pcap.RAW, unit_ns), records)
 
 
