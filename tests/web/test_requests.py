@@ -90,7 +90,7 @@ def test_the_validator_says_the_same_on_the_page_and_on_the_command_line(visitor
     assert len(told) == 2
     page = visitor.post("/launch", data={"csrf": token(visitor), "text": bad, "file": str(file), "do": "launch"}).text
     assert "did you mean &#39;newreno&#39;?" in page
-    assert requests.recent(Store.open(visitor.application.config["RESULTS"])) == []
+    assert requests.recent(Store.open(visitor.application.config["RESULTS"]), 1) == []
 
 
 def test_launching_warns_of_the_traps_that_validate_warns_of(visitor: FlaskClient, tmp_path: Path) -> None:

@@ -87,6 +87,33 @@ def test_a_pulse_outlives_its_connection(store: Store, tmp_path: Path) -> None:
 def test_migrations_make_exactly_the_declared_tables(store: Store) -> None:
     with store.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        # Alembic compares no primary keys.
+        inspector = sa.inspect(connection)
+        keys = {name: inspector.get_pk_constraint(name)["constrained_columns"] for name in metadata.tables}
+    assert keys == {name: [column.name for column in table.primary_key] for name, table in metadata.tables.items()}
+
+
+@of_sqlite
+def test_a_writer_waits_half_a_minute_for_another(store: Store) -> None:
+    with store.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 30_000
+
+
+@of_sqlite
+def test_a_store_that_is_closed_leaves_no_file_open(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "closed")
+    store.incoming("r00")
+    store.close()
+    names = [str(descriptor.resolve()) for descriptor in Path("/proc/self/fd").iterdir()]
+    assert [name for name in names if name.startswith(str(tmp_path))] == []
+
+
+def test_the_beginning_of_an_id_is_no_pattern(store: Store) -> None:
+    for run_id in ("ab0", "ab1", "b_2"):
+        store.land(landing(store, run_id, 1.0))
+    assert store.run_ids("ab") == ["ab0", "ab1"]
+    assert store.run_ids("ab", limit=1) == ["ab0"]
+    assert [store.run_ids(beginning) for beginning in ("b_", "_b", "%")] == [["b_2"], [], []]
 
 
 def test_runs_are_found_however_many_are_asked_for(store: Store) -> None:
