@@ -25,7 +25,7 @@ from testbed import node_binary
 from testbed.errors import TestbedError
 from tests.campaign_texts import one_line
 from tests.conftest import backchannel
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 from tests.web.conftest import Simulated
 from web import check, import_queue, imports, live, security, serve
 from web.app import MOST_FORM_BYTES, create_app
@@ -253,7 +253,7 @@ def test_uploads_wait_for_each_other_up_to_a_number(tmp_path: Path, monkeypatch:
     go_on = threading.Event()
 
     def read(*_: Any) -> list[str]:
-        assert go_on.wait(30)
+        assert go_on.wait(HANGS_S)
         raise import_queue.ImportFailed("no")
 
     monkeypatch.setattr(import_queue, "_read", read)
@@ -384,16 +384,16 @@ def test_it_ends_at_once_whoever_looks(tmp_path: Path) -> None:
     )  # fmt: skip
     assert started.stdout is not None
     address = started.stdout.readline().split()[0]
-    streams = [urllib.request.urlopen(f"{address}api/events", timeout=30) for _ in range(live.STREAMS)]
+    streams = [urllib.request.urlopen(f"{address}api/events", timeout=HANGS_S) for _ in range(live.STREAMS)]
     # Everybody has a first event; one more is told once and sent away.
     for stream in streams:
         assert stream.readline().startswith(b"retry")
-    with urllib.request.urlopen(f"{address}api/events", timeout=30) as late:
+    with urllib.request.urlopen(f"{address}api/events", timeout=HANGS_S) as late:
         assert late.read().count(b"event: state") == 1
-    with urllib.request.urlopen(address, timeout=30) as page:
+    with urllib.request.urlopen(address, timeout=HANGS_S) as page:
         assert page.status == 200
     started.send_signal(signal.SIGTERM)
-    _, trouble = started.communicate(timeout=30)
+    _, trouble = started.communicate(timeout=HANGS_S)
     assert started.returncode == 0
     assert "still running" not in trouble
     for stream in streams:
@@ -430,6 +430,8 @@ def test_a_hostile_capture_is_read_in_a_bounded_process(
     app = create_app(tmp_path / "results")
     client = app.test_client()
     monkeypatch.setattr(import_queue, limit, value)
+    # The reader reports its limit itself, however long it takes to start.
+    monkeypatch.setattr(import_queue, "GRACE_S", HANGS_S)
     answer = upload(client, (endless or packed.read_bytes(), "strange.pcap.gz"))
     told: Any = {}
 
@@ -437,7 +439,7 @@ def test_a_hostile_capture_is_read_in_a_bounded_process(
         told.update(client.get(f"/api/imports/{answer.json['id']}").json)
         return told["state"] not in ("waiting", "reading")
 
-    wait_until(has_ended)
+    wait_until(has_ended, "the reader", HANGS_S)
     assert told["state"] == "failed"
     assert re.search(said, told["said"]), told["said"]
     # A sentence for people, which tells nothing of this machine.
@@ -456,7 +458,7 @@ def test_an_uploads_name_is_only_shown(tmp_path: Path, monkeypatch: pytest.Monke
 
     def read(results: str, files: list[Path], entry: import_queue.Import) -> list[str]:
         seen.append(files)
-        assert looked.wait(30)
+        assert looked.wait(HANGS_S)
         raise import_queue.ImportFailed(f"{entry.names[0]}: no")
 
     monkeypatch.setattr(import_queue, "_read", read)
@@ -467,8 +469,8 @@ def test_an_uploads_name_is_only_shown(tmp_path: Path, monkeypatch: pytest.Monke
     looked.set()
     page = client.get(f"/import/{answer.json['id']}").text
     assert "<b>.pcap" not in page
-    while client.get(f"/api/imports/{answer.json['id']}").json["state"] != "failed":  # type: ignore[index]
-        pass
+    address = f"/api/imports/{answer.json['id']}"
+    wait_until(lambda: client.get(address).json["state"] == "failed", timeout_s=HANGS_S)  # type: ignore[index]
     assert [path.name for path in seen[0]] == ["uploaded-capture-0.pcap.gz", "uploaded-capture-1"]
     assert list((tmp_path / "results/uploads").iterdir()) == []
 
@@ -480,24 +482,27 @@ def test_two_concurrent_starts_share_one_whole_key(tmp_path: Path, monkeypatch: 
     def slow_for_the_first(size: int) -> bytes:
         if threading.current_thread().name == "first start":
             first_waits.set()
-            assert second_done.wait(10)
+            assert second_done.wait(HANGS_S)
         return random(size)
 
     monkeypatch.setattr(secrets, "token_bytes", slow_for_the_first)
     keys: list[bytes] = []
     first = threading.Thread(target=lambda: keys.append(security._key(tmp_path)), name="first start")
     first.start()
-    assert first_waits.wait(10)
+    assert first_waits.wait(HANGS_S)
     keys.append(security._key(tmp_path))
     second_done.set()
-    first.join(10)
+    first.join(HANGS_S)
     assert len(keys[0]) == 32
     assert keys[0] == keys[1] == (tmp_path / "site.key").read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["site.key"]
     assert (tmp_path / "site.key").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_visitors_text_is_read_without_network_and_other_files(tmp_path: Path) -> None:
+def test_a_visitors_text_is_read_without_network_and_other_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "LIMIT_ELAPSED_S", HANGS_S)
     (tmp_path / "results").mkdir()
     (tmp_path / "secret").write_text("x")
     confined = check.words(str(tmp_path / "results"))[:-2]
