@@ -435,6 +435,15 @@ def test_a_pulse_comes_back_after_the_server_was_away(store: Store, monkeypatch:
     pulse.close()
 
 
+def test_a_pulse_that_is_closed_leaves_its_connection_to_others(store: Store) -> None:
+    """A store has 15 connections."""
+    pulses = []
+    for _ in range(20):
+        pulses.append(Pulse(store))
+        assert pulses[-1].changed()
+        pulses[-1].close()
+
+
 def test_a_failure_of_an_open_database_is_a_sentence(store: Store) -> None:
     failing = "SELECT pg_terminate_backend(pg_backend_pid())" if POSTGRESQL else "SELECT 1 FROM nothing"
     with store.connect() as connection, pytest.raises(StoreFailed, match="^the results store failed: .+") as caught:
