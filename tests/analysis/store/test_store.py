@@ -281,10 +281,22 @@ def test_a_store_of_a_newer_version_and_a_broken_one_are_refused(tmp_path: Path)
         Store.open(tmp_path / "broken")
 
 
+def test_of_two_valid_results_the_first_stays(store: Store) -> None:
+    begin(store)
+    store.land(landing(store, "r00", 4.0))
+    second = landing(store, "r00", 5.0)
+    (second.folder / "captures/a.pcap").write_bytes(b"other")
+    store.land(second)
+    assert [row.value for row in store.values("c1")] == [4.0]
+    assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
+    assert not second.folder.exists()
+
+
 def test_a_run_that_replaces_a_valid_one_takes_its_place(store: Store) -> None:
     begin(store)
     store.land(landing(store, "r00", 4.0))
     store.land(landing(store, "r00", 9.0, problems=("late",)), replaces=True)
+    assert [row.value for row in store.values("c1")] == [4.0]
     store.land(landing(store, "r00", 5.0), replaces=True)
     run = store.run("r00")
     assert run is not None
