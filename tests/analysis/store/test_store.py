@@ -25,9 +25,10 @@ from analysis.store import Landing, Store, StoreError, StoreFailed, browse, requ
 from analysis.store.database import MIGRATIONS, revisions_of
 from analysis.store.documents import Documents
 from analysis.store.pulse import Pulse
+from analysis.store.rows import NewCampaign
 from analysis.store.schema import metadata
 from testbed.node_binary import ROOT
-from tests.analysis.store.conftest import POSTGRESQL, begin, landing, opened
+from tests.analysis.store.conftest import POSTGRESQL, begin, campaign_fields, landing, opened
 from tests.waiting import wait_until
 
 of_sqlite = pytest.mark.only_on("sqlite")
@@ -203,6 +204,21 @@ def test_campaigns_count_their_valid_runs_and_share_them(store: Store) -> None:
     assert store.campaign("c1").state == "incomplete"  # type: ignore[union-attr]
     assert store.campaign("nowhere") is None
     assert store.run("nowhere") is None
+
+
+def test_a_campaign_that_begins_again_runs_as_its_file_is_now(store: Store) -> None:
+    begin(store)
+    first = store.campaigns("c1")[0]
+    store.set_progress("c1", {"share": 0.5})
+    store.end_campaign("c1", complete=True)
+    fields = campaign_fields(title="New", file="new.yaml", text="name: new", overrides={"seed": "2"}, seed=2)
+    store.begin_campaign(NewCampaign(**fields), [[("stack", "bbr")]], [(0, 0, "r20")])
+    campaign = store.campaign("c1")
+    assert campaign is not None
+    assert {name: getattr(campaign, name) for name in fields} == fields
+    assert (campaign.state, campaign.finished, campaign.progress) == ("running", None, {})
+    assert campaign.started > first.started
+    assert [[member.run_id for member in point.members] for point in campaign.points] == [["r20"]]
 
 
 def test_many_writers_wait_for_each_other(store: Store, tmp_path: Path) -> None:
