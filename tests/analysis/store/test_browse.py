@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -194,3 +195,39 @@ def test_each_point_has_the_scenario_of_a_run_of_its_own(store: Store) -> None:
     entry = browse.scenario(store, "r10")
     assert entry is not None
     assert (entry.seed, browse.scenario(store, "r11")) == (2, None)
+
+
+def test_runs_are_sorted_by_what_is_asked_and_those_without_it_come_last(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now_s=0.0, time=lambda: clock.now_s)
+    monkeypatch.setattr("analysis.store.landing.time", clock)
+    begin(store)
+    for clock.now_s, run_id, value in ((1.0, "r11", 5.0), (2.0, "r00", 7.0), (3.0, "r10", 6.0)):
+        store.land(landing(store, run_id, value))
+
+    def ids(sort: str, descending: bool = False, ranking: tuple[int, ...] = ()) -> list[str]:
+        wanted = browse.RunQuery(sort=sort, descending=descending, ranking=ranking)
+        return [row.run_id for row in browse.runs(store, "c1", wanted, None)[0]]
+
+    assert ids("point", descending=True) == ["r11", "r10", "r01", "r00"]
+    assert ids("point", ranking=(1, 0)) == ["r10", "r11", "r00", "r01"]
+    assert ids("repetition") == ["r00", "r10", "r01", "r11"]
+    assert ids("state") == ["r01", "r00", "r10", "r11"]
+    assert ids("landed") == ["r11", "r00", "r10", "r01"]
+    assert ids("landed", descending=True) == ["r10", "r00", "r11", "r01"]
+    assert ids("throughput/bulk") == ["r11", "r10", "r00", "r01"]
+    assert ids("throughput/bulk", descending=True) == ["r00", "r10", "r11", "r01"]
+    assert ids("throughput/other") == ["r00", "r01", "r10", "r11"]
+
+
+def test_a_campaigns_newest_run_is_the_last_of_its_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now_s=0.0, time=lambda: clock.now_s)
+    monkeypatch.setattr("analysis.store.landing.time", clock)
+    begin(store)
+    for name, run_id in (("c2", "r20"), ("c3", "r30")):
+        store.begin_campaign(NewCampaign(**campaign_fields(id=name)), [[("stack", "reno")]], [(0, 0, run_id)])
+    for clock.now_s, run_id in ((1.0, "r11"), (2.0, "r00"), (3.0, "r20")):
+        store.land(landing(store, run_id, 1.0))
+    assert browse.last_landed(store, ["c1", "c2", "c3"]) == {"c1": 2.0, "c2": 3.0, "c3": None}
+    assert browse.last_landed(store, ["c1"]) == {"c1": 2.0}
