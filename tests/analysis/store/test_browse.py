@@ -124,7 +124,8 @@ def test_means_are_of_the_metrics_points_and_campaign_that_are_asked_for(store: 
     of_point = browse.point_metrics(store, "c1", 0)
     assert {(row.run_id, row.value) for row in of_point} == {("r00", 1.0)}
     assert store.values("c1", numbers=[1], only=[("rtt_sd", "g")])[0].value == 2.0
-    assert len(store.values("c1", only=[("rtt_sd", "g")])) == 2
+    of_metric = [(row.point, row.name, row.subject) for row in store.values("c1", only=[("rtt_sd", "g")])]
+    assert of_metric == [(0, "rtt_sd", "g"), (1, "rtt_sd", "g")]
     assert {row.point for row in store.table("c1", [1])} == {1}
 
 
