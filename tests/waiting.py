@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 #: Time between two looks at the condition.
 LOOK_S = 0.02
-#: Bound of a wait that ends by itself. A test that got a twentieth of a CPU has met bounds of half a minute.
+#: Bound of a wait that ends by itself. Half a minute was too short for a test with a twentieth of a CPU.
 HANGS_S = 600.0
 
 
