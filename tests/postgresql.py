@@ -1,4 +1,6 @@
-"""A PostgreSQL server of the distribution's packages with an empty database; it refuses to run as root."""
+"""A PostgreSQL server of the distribution's packages with an empty database; it refuses to run as root, so root starts
+it as the account `postgres`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -50,8 +53,24 @@ class Server:
             self._process = None
 
 
+#: Versions of the server, each with its programs in `bin`.
+VERSIONS = Path("/usr/lib/postgresql")
+
+
 def _programs() -> Path:
-    return max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
+    return max(VERSIONS.glob("*/bin"), key=lambda path: float(path.parent.name))
+
+
+def is_installed() -> bool:
+    """Whether this user can start a server."""
+    return os.geteuid() == 0 and any(VERSIONS.glob("*/bin/postgres"))
+
+
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def as_owner(*words: str) -> list[str]:

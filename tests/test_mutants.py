@@ -122,6 +122,29 @@ def test_a_mutant_that_computes_without_end_is_killed(tmp_path: Path, monkeypatc
     assert children_cpu_s() - before_s < 6, "it ended by the clock"
 
 
+@pytest.mark.parametrize("server", [{"BACKCHANNEL_TEST_POSTGRESQL": "url"}, None])
+def test_tests_of_a_package_with_postgresql_run_on_it_too_if_the_machine_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: dict[str, str] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    monkeypatch.setattr(python_mutants, "COPY", copy)
+    monkeypatch.setattr(python_mutants, "LIBRARIES", ())
+    monkeypatch.setattr(python_mutants, "on_postgresql", lambda _: server)
+    (copy / "mutated_module.py").write_text("def one() -> int:\n    return 1\n")
+    (copy / "test_near.py").write_text(
+        "import os\n\nfrom mutated_module import one\n\n\ndef test_one() -> None:\n"
+        "    assert one() == 1 or 'BACKCHANNEL_TEST_POSTGRESQL' not in os.environ\n"
+    )
+    for on_postgresql in (True, False):
+        package = python_mutants.Package(["mutated_module.py"], ["test_near.py"], [], on_postgresql)
+        tried = python_mutants.sample(package, (), None, 1)
+        assert len(tried) == 2
+        killed = {killed for _, killed in python_mutants.fates(package, tried)}
+        assert killed == {on_postgresql and server is not None}
+        assert ("on SQLite alone" in capsys.readouterr().err) == (on_postgresql and server is None)
+
+
 def test_a_sample_depends_on_its_seed_and_leaves_equivalents_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

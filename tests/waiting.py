@@ -15,6 +15,8 @@ T = TypeVar("T")
 
 #: Time between two looks at the condition.
 LOOK_S = 0.02
+#: Bound of a wait that ends by itself. Half a minute was too short for a test with a twentieth of a CPU.
+HANGS_S = 600.0
 
 
 def wait_until(condition: Callable[[], T], what: str = "the condition", timeout_s: float = 120.0) -> T:

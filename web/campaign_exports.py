@@ -79,7 +79,9 @@ def all_as_json() -> Response:
     """Every campaign, as `./backchannel results --json` prints them, with its start time."""
     keys = ("id", "name", "title", "state", "runs", "valid", "invalid", "backend", "started")
     words = request.args.get("q", "").split()
-    campaigns_ = browse.campaigns(g.store, words, MOST_CAMPAIGNS, (campaign_data.page_number() - 1) * MOST_CAMPAIGNS)
+    campaigns_ = browse.campaigns(
+        g.store, words, limit=MOST_CAMPAIGNS, offset=(campaign_data.page_number() - 1) * MOST_CAMPAIGNS
+    )
     return jsonify([{key: getattr(campaign, key) for key in keys} for campaign in campaigns_])
 
 

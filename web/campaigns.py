@@ -52,7 +52,8 @@ def index() -> str:
     page, key = campaign_data.page_number(), tuple(words)
     total = cached(("campaigns", key), lambda: browse.count_campaigns(g.store, words))
     campaigns_ = cached(
-        ("campaigns", key, page), lambda: browse.campaigns(g.store, words, CAMPAIGNS, (page - 1) * CAMPAIGNS)
+        ("campaigns", key, page),
+        lambda: browse.campaigns(g.store, words, limit=CAMPAIGNS, offset=(page - 1) * CAMPAIGNS),
     )
     pages = math.ceil(total / CAMPAIGNS)
     return render_template(

@@ -151,7 +151,7 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
 def csrf() -> str:
     """The token against forgery in every form of this visitor."""
     if "csrf" not in session:
-        session["csrf"] = secrets.token_urlsafe(24)
+        session["csrf"] = secrets.token_urlsafe()
         session.permanent = True
     return str(session["csrf"])
 

@@ -57,7 +57,7 @@ class RunQuery:
     per_page: int = 50
 
 
-def campaigns(store: Store, words: Sequence[str] = (), limit: int = 50, offset: int = 0) -> list[CampaignRow]:
+def campaigns(store: Store, words: Sequence[str] = (), *, limit: int, offset: int = 0) -> list[CampaignRow]:
     """Campaigns, newest first, with `runs`, `valid` and `invalid`."""
     chosen = _matching(sa.select(*_LISTED), words).order_by(campaign.c.started.desc()).limit(limit).offset(offset)
     return _counted(store, chosen)
@@ -316,7 +316,7 @@ def newest(store: Store, limit: int = 8) -> list[LandedRow]:
     return _with_place(store, last)
 
 
-def invalid(store: Store, limit: int = 8, campaign_id: str = "") -> list[LandedRow]:
+def invalid(store: Store, limit: int, campaign_id: str = "") -> list[LandedRow]:
     """The latest invalid runs, with their problems; of one campaign, if it is named."""
     query = sa.select(run.c.id, run.c.state, run.c.backend, run.c.landed, run.c.problems)
     if campaign_id:
@@ -325,7 +325,7 @@ def invalid(store: Store, limit: int = 8, campaign_id: str = "") -> list[LandedR
     return _with_place(store, query)
 
 
-def failed(store: Store, limit: int = 8, campaign_id: str = "") -> list[LandedRow]:
+def failed(store: Store, limit: int, campaign_id: str = "") -> list[LandedRow]:
     """The latest attempts without a result, of runs that still have none; of one campaign, if it is named."""
     last = (
         sa.select(sa.func.max(attempt.c.id))
@@ -379,7 +379,7 @@ def last_problems(store: Store, run_ids: Sequence[str]) -> dict[str, list[str]]:
     return problems
 
 
-def unfinished(store: Store, limit: int = 8) -> list[CampaignRow]:
+def unfinished(store: Store, limit: int) -> list[CampaignRow]:
     """Campaigns that ended without all of their runs."""
     query = sa.select(*_LISTED).where(campaign.c.state == "incomplete").order_by(campaign.c.started.desc())
     return _counted(store, query.limit(limit))

@@ -90,7 +90,7 @@ def stop_wanted(store: Store, campaign_ids: Sequence[str]) -> bool:
     return bool(store.scalars(query))
 
 
-def recent(store: Store, limit: int = 20, campaign_id: str | None = None) -> list[RequestRow]:
+def recent(store: Store, limit: int, campaign_id: str | None = None) -> list[RequestRow]:
     """Requests to run, newest first, without their texts; with `campaign_id`, that campaign's."""
     columns = [column for column in request.c if column.name != "text"]
     query = sa.select(*columns).where(request.c.kind == RUN).order_by(request.c.id.desc()).limit(limit)
@@ -144,7 +144,8 @@ def release_lost(store: Store) -> int:
             sa.select(campaign.c.id, campaign.c.progress).where(campaign.c.state == "running")
         ).all()
     # A campaign that waits for its turn in a batch has no progress yet.
-    silent = [id_ for id_, progress in running if 0 < progress.get("updated", 0) < time.time() - SILENT_AFTER_S]
+    now = time.time()
+    silent = [id_ for id_, progress in running if progress.get("updated", now) < now - SILENT_AFTER_S]
     if not silent and not store.scalars(sa.select(request.c.id).where(lost)):
         return 0
     with store.writing() as connection:

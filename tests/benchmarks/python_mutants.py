@@ -1,8 +1,9 @@
 """Mutants of Python modules: each changes one operator, condition, number, call or returned value.
 
-A mutant is tried by the tests that execute its lines, then by a wider set; `mutants.toml` lists both. Every run is a
-fork of one process that has imported the libraries. It works in a git worktree of the last commit, so the checkout
-stays untouched. Decorators, annotations, strings and `strict=` of zip are left alone.
+A mutant is tried by the tests that execute its lines, then by a wider set; `mutants.toml` lists both. In between, the
+nearest tests of a package with `postgresql` run again on a PostgreSQL server. Every run is a fork of one process that
+has imported the libraries. It works in a git worktree of the last commit, so the checkout stays untouched. Decorators,
+annotations, strings and `strict=` of zip are left alone.
 
 Neither library fits: cosmic-ray has one test command for all files, mutmut chooses the tests by its own rule, and
 neither draws a sample by seed.
@@ -19,16 +20,19 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
+
+from tests import postgresql
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY = ROOT / ".cache/python-mutants"
@@ -54,6 +58,8 @@ class Package:
     files: list[str]
     near: list[str]
     wide: list[str]
+    #: The nearest tests also run on PostgreSQL.
+    postgresql: bool = False
 
 
 def alternatives(node: ast.AST, field: str) -> Iterator[ast.AST]:
@@ -182,7 +188,7 @@ class Tracer:
         self._out.write_text(json.dumps(fastest_first))
 
 
-def passes(tests: list[str], plugin: object = None) -> bool:
+def passes(tests: list[str], plugin: object = None, environment: Mapping[str, str] | None = None) -> bool:
     """Runs tests of the copy in a fork. What they print is in `.cache/python-mutants.log`.
 
     With a plugin, which traces the tests without a mutant, they may take any time.
@@ -197,7 +203,7 @@ def passes(tests: list[str], plugin: object = None) -> bool:
         for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
             del sys.modules[name]
         sys.path[:] = [str(COPY), *(entry for entry in sys.path if Path(entry).resolve() != ROOT)]
-        os.environ |= {"PYTHONPATH": str(COPY), "BACKCHANNEL_ROOT": str(COPY)}
+        os.environ |= {"PYTHONPATH": str(COPY), "BACKCHANNEL_ROOT": str(COPY), **(environment or {})}
         log = os.open(COPY.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -241,18 +247,59 @@ def sample(
     return result if size is None else random.Random(seed).sample(result, min(size, len(result)))
 
 
+@dataclass(frozen=True)
+class Stage:
+    """Tests that try a mutant, with their environment, and the tests that execute each line in it."""
+
+    files: list[str]
+    environment: Mapping[str, str]
+    executed: dict[str, list[str]]
+
+    def kills(self, mutant: PythonMutant) -> bool:
+        """Whether a test fails with the mutant, which is in the copy."""
+        return not passes(mutant.tests(self.executed, self.files), environment=self.environment)
+
+
+def traced(package: Package, tests: list[str], environment: Mapping[str, str]) -> dict[str, list[str]]:
+    """The tests that execute each line of a package, the fastest first.
+
+    Raises:
+        SystemExit: a test fails.
+    """
+    trace = COPY.with_suffix(".json")
+    if not passes(tests, Tracer(package.files, trace), environment):
+        raise SystemExit(f"the tests fail without a mutant; {COPY.with_suffix('.log')} has their output")
+    executed: dict[str, list[str]] = json.loads(trace.read_text())
+    return executed
+
+
+def on_postgresql(stack: ExitStack) -> dict[str, str] | None:
+    """Starts a PostgreSQL server, and returns the environment of tests that use it; None if the machine has none."""
+    if not postgresql.is_installed():
+        return None
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="backchannel-mutants-")))
+    running = postgresql.postgresql(folder / "log", "127.0.0.1", postgresql.free_port(), "127.0.0.1/32")
+    server = stack.enter_context(running)
+    return {"BACKCHANNEL_TEST_POSTGRESQL": server.url, "BACKCHANNEL_LOCAL": str(folder)}
+
+
 def fates(package: Package, tried: list[PythonMutant]) -> Iterator[tuple[str, bool]]:
     """The name of each mutant, and whether a test kills it."""
     for library in LIBRARIES:
         importlib.import_module(library)
-    trace = COPY.with_suffix(".json")
-    if not passes([*package.near, *package.wide], Tracer(package.files, trace)):
-        raise SystemExit(f"the tests fail without a mutant; {COPY.with_suffix('.log')} has their output")
-    executed = json.loads(trace.read_text())
-    for mutant in tried:
-        file = COPY / mutant.file
-        original = file.read_text()
-        file.write_text(mutant.source())
-        Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
-        yield mutant.name, not all(passes(mutant.tests(executed, files)) for files in (package.near, package.wide))
-        file.write_text(original)
+    with ExitStack() as stack:
+        executed = traced(package, [*package.near, *package.wide], {})
+        stages = [Stage(files, {}, executed) for files in (package.near, package.wide)]
+        if package.postgresql:
+            environment = on_postgresql(stack)
+            if environment is None:
+                print("no PostgreSQL server here: its code is tried on SQLite alone", file=sys.stderr, flush=True)
+            else:
+                stages.insert(1, Stage(package.near, environment, traced(package, package.near, environment)))
+        for mutant in tried:
+            file = COPY / mutant.file
+            original = file.read_text()
+            file.write_text(mutant.source())
+            Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
+            yield mutant.name, any(stage.kills(mutant) for stage in stages)
+            file.write_text(original)

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from experiments.language.campaign import expand
 from testbed import node_binary
 from tests.campaign_texts import one_line
 from tests.conftest import backchannel
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 from web import launch
 from web.app import create_app, runner_command
 
@@ -65,7 +64,7 @@ def runner(results: Path) -> Iterator[subprocess.Popen[str]]:
     yield started
     if started.poll() is None:
         started.send_signal(signal.SIGINT)
-        started.wait(30)
+        started.wait(HANGS_S)
 
 
 def head_of(store: Store, campaign_id: str) -> CampaignRow:
@@ -90,7 +89,7 @@ def test_the_validator_says_the_same_on_the_page_and_on_the_command_line(visitor
     assert len(told) == 2
     page = visitor.post("/launch", data={"csrf": token(visitor), "text": bad, "file": str(file), "do": "launch"}).text
     assert "did you mean &#39;newreno&#39;?" in page
-    assert requests.recent(Store.open(visitor.application.config["RESULTS"])) == []
+    assert requests.recent(Store.open(visitor.application.config["RESULTS"]), 1) == []
 
 
 def test_launching_warns_of_the_traps_that_validate_warns_of(visitor: FlaskClient, tmp_path: Path) -> None:
@@ -140,10 +139,8 @@ def test_a_good_file_is_estimated_and_drawn(visitor: FlaskClient) -> None:
 def test_what_expands_without_end_meets_a_limit(visitor: FlaskClient) -> None:
     layers = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
     layers += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
-    started = time.monotonic()
     answer: Any = visitor.post("/api/check", json={"text": "\n".join(layers)}).json
     assert "more than 50000 values once its aliases are written out" in answer["problems"][0]
-    assert time.monotonic() - started < 60
 
 
 def test_the_form_makes_a_file_that_is_valid(visitor: FlaskClient) -> None:
@@ -283,7 +280,7 @@ def test_a_request_that_cannot_be_run_says_why(store: Store, results: Path) -> N
     assert requests.runners(store) == []
 
 
-def test_what_a_runner_left_behind_is_told(store: Store, results: Path) -> None:
+def test_what_a_runner_left_behind_is_told(store: Store, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     number = requests.ask_run(store, "long.yaml", LONG)
     started = subprocess.Popen(
         [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
@@ -292,13 +289,11 @@ def test_what_a_runner_left_behind_is_told(store: Store, results: Path) -> None:
     campaign = wait_until(lambda: browse.active(store))[0].id
     os.kill(started.pid, signal.SIGKILL)
     started.wait()
+    # Its last sign of life may be older than a quarter of a minute where it had little CPU time.
+    monkeypatch.setattr(requests, "GONE_AFTER_S", HANGS_S)
     assert requests.release_lost(store) == 0
-    before = requests.GONE_AFTER_S
-    try:
-        requests.GONE_AFTER_S = 0.0
-        assert requests.release_lost(store) == 1
-    finally:
-        requests.GONE_AFTER_S = before
+    monkeypatch.setattr(requests, "GONE_AFTER_S", 0.0)
+    assert requests.release_lost(store) == 1
     assert "resume the campaign" in request_of(store, number).message
     assert head_of(store, campaign).state == "incomplete"
 

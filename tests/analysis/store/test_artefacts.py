@@ -154,12 +154,14 @@ def test_a_version_counts_before_the_others_are_discarded(place: RemoteArtefacts
 
 def test_files_of_a_release_before_versions_are_read_and_discarded(place: RemoteArtefacts, tmp_path: Path) -> None:
     files = fsspec.filesystem("memory")
-    files.pipe_file("/lab/runs/ab/abcd/captures/a.pcap", b"old")
+    # One comes before the folder of a version, one after it.
+    for name in ("captures/a.pcap", "workload.json"):
+        files.pipe_file(f"/lab/runs/ab/abcd/{name}", b"old")
     # Another version was put there, but does not count.
     stale = place.put("abcd", made(tmp_path, "two"), "2.0")
-    folder = place.folder("abcd", "1.0", lambda: {"captures/a.pcap": 3})
+    folder = place.folder("abcd", "1.0", lambda: {"captures/a.pcap": 3, "workload.json": 3})
     assert (folder / "captures/a.pcap").read_text() == "old"
-    assert names(folder) == {"captures/a.pcap"}
+    assert names(folder) == {"captures/a.pcap", "workload.json"}
     place.discard("abcd", stale)
     assert files.find("/lab") == [f"/lab/runs/ab/abcd/version-2.0/{name}" for name in sorted(SIZES)]
 

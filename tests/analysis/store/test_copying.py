@@ -28,11 +28,11 @@ def of(store: Store) -> CampaignRow:
 
 def test_a_copy_has_what_the_source_has_and_is_complete_with_its_last_run(store: Store, target: Store) -> None:
     begin(store)
-    for number, run_id in enumerate(("r00", "r01", "r10")):
+    for number, run_id in enumerate(("r00", "r10", "r11")):
         store.land(landing(store, run_id, 1e6 + number))
     assert copy_campaign(store, target, of(store)) == Copied(runs=3, copied=3)
     assert of(target).state == "incomplete"
-    store.land(landing(store, "r11", 2e6))
+    store.land(landing(store, "r01", 2e6))
     assert copy_campaign(store, target, of(store)) == Copied(runs=4, copied=1)
     own, copied = of(store), of(target)
     assert copied.state == "complete"

@@ -25,9 +25,10 @@ from analysis.store import Landing, Store, StoreError, StoreFailed, browse, requ
 from analysis.store.database import MIGRATIONS, revisions_of
 from analysis.store.documents import Documents
 from analysis.store.pulse import Pulse
+from analysis.store.rows import NewCampaign
 from analysis.store.schema import metadata
 from testbed.node_binary import ROOT
-from tests.analysis.store.conftest import POSTGRESQL, begin, landing, opened
+from tests.analysis.store.conftest import POSTGRESQL, begin, campaign_fields, landing, opened
 from tests.waiting import wait_until
 
 of_sqlite = pytest.mark.only_on("sqlite")
@@ -87,6 +88,33 @@ def test_a_pulse_outlives_its_connection(store: Store, tmp_path: Path) -> None:
 def test_migrations_make_exactly_the_declared_tables(store: Store) -> None:
     with store.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        # Alembic compares no primary keys.
+        inspector = sa.inspect(connection)
+        keys = {name: inspector.get_pk_constraint(name)["constrained_columns"] for name in metadata.tables}
+    assert keys == {name: [column.name for column in table.primary_key] for name, table in metadata.tables.items()}
+
+
+@of_sqlite
+def test_a_writer_waits_half_a_minute_for_another(store: Store) -> None:
+    with store.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 30_000
+
+
+@of_sqlite
+def test_a_store_that_is_closed_leaves_no_file_open(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "closed")
+    store.incoming("r00")
+    store.close()
+    names = [str(descriptor.resolve()) for descriptor in Path("/proc/self/fd").iterdir()]
+    assert [name for name in names if name.startswith(str(tmp_path))] == []
+
+
+def test_the_beginning_of_an_id_is_no_pattern(store: Store) -> None:
+    for run_id in ("ab0", "ab1", "b_2"):
+        store.land(landing(store, run_id, 1.0))
+    assert store.run_ids("ab") == ["ab0", "ab1"]
+    assert store.run_ids("ab", limit=1) == ["ab0"]
+    assert [store.run_ids(beginning) for beginning in ("b_", "_b", "%")] == [["b_2"], [], []]
 
 
 def test_runs_are_found_however_many_are_asked_for(store: Store) -> None:
@@ -178,6 +206,21 @@ def test_campaigns_count_their_valid_runs_and_share_them(store: Store) -> None:
     assert store.run("nowhere") is None
 
 
+def test_a_campaign_that_begins_again_runs_as_its_file_is_now(store: Store) -> None:
+    begin(store)
+    first = store.campaigns("c1")[0]
+    store.set_progress("c1", {"share": 0.5})
+    store.end_campaign("c1", complete=True)
+    fields = campaign_fields(title="New", file="new.yaml", text="name: new", overrides={"seed": "2"}, seed=2)
+    store.begin_campaign(NewCampaign(**fields), [[("stack", "bbr")]], [(0, 0, "r20")])
+    campaign = store.campaign("c1")
+    assert campaign is not None
+    assert {name: getattr(campaign, name) for name in fields} == fields
+    assert (campaign.state, campaign.finished, campaign.progress) == ("running", None, {})
+    assert campaign.started > first.started
+    assert [[member.run_id for member in point.members] for point in campaign.points] == [["r20"]]
+
+
 def test_many_writers_wait_for_each_other(store: Store, tmp_path: Path) -> None:
     begin(store)
     other = opened(tmp_path)
@@ -254,10 +297,22 @@ def test_a_store_of_a_newer_version_and_a_broken_one_are_refused(tmp_path: Path)
         Store.open(tmp_path / "broken")
 
 
+def test_of_two_valid_results_the_first_stays(store: Store) -> None:
+    begin(store)
+    store.land(landing(store, "r00", 4.0))
+    second = landing(store, "r00", 5.0)
+    (second.folder / "captures/a.pcap").write_bytes(b"other")
+    store.land(second)
+    assert [row.value for row in store.values("c1")] == [4.0]
+    assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
+    assert not second.folder.exists()
+
+
 def test_a_run_that_replaces_a_valid_one_takes_its_place(store: Store) -> None:
     begin(store)
     store.land(landing(store, "r00", 4.0))
     store.land(landing(store, "r00", 9.0, problems=("late",)), replaces=True)
+    assert [row.value for row in store.values("c1")] == [4.0]
     store.land(landing(store, "r00", 5.0), replaces=True)
     run = store.run("r00")
     assert run is not None
@@ -406,6 +461,15 @@ def test_a_pulse_comes_back_after_the_server_was_away(store: Store, monkeypatch:
     monkeypatch.setattr(store, "connect", connect)
     assert pulse._notified()
     pulse.close()
+
+
+def test_a_pulse_that_is_closed_leaves_its_connection_to_others(store: Store) -> None:
+    """A store has 15 connections."""
+    pulses = []
+    for _ in range(20):
+        pulses.append(Pulse(store))
+        assert pulses[-1].changed()
+        pulses[-1].close()
 
 
 def test_a_failure_of_an_open_database_is_a_sentence(store: Store) -> None:
