@@ -102,7 +102,10 @@ def differences(setting: Setting) -> list[Setting]:
         removed["no heartbeat of acks"] = ["stack.ack_heartbeat=false"]
     result = [_with(setting, name, overrides) for name, overrides in removed.items()]
     if table_1:
-        bsd = ["stack.successive_fast_retransmits=true", "stack.timeout_halves=outstanding"]
+        bsd = [
+            "stack.successive_fast_retransmits=true", "stack.successive_after_recovery=false",
+            "stack.timeout_halves=outstanding",
+        ]  # fmt: skip
         result.append(_with(setting, "4.4BSD's recovery", bsd))
     everything = [override for overrides in removed.values() for override in overrides]
     result.append(_with(setting, "all of these", everything))

@@ -195,14 +195,16 @@ impl Sender {
 
     /// Whether duplicates concern what was outstanding at the last loss, which has been dealt with. RFC 6675 5.1: until
     /// everything sent before it is acknowledged. RFC 6582 3.2 step 2: until more than that is, because what a timeout sends
-    /// again brings duplicates of the very ack that covers all of it. 4.4BSD does not check, ns-2's Tahoe and Reno do.
+    /// again brings duplicates of the very ack that covers all of it. 4.4BSD does not check. ns-2's Tahoe does, and its Reno
+    /// does unless the last loss was a fast retransmit.
     fn is_old_loss(&self) -> bool {
         if self.uses_sack {
-            self.una < self.recovery.recover
-        } else {
-            let checks = self.congestion.ignores_old_duplicates() || !self.config.successive_fast_retransmits;
-            checks && self.una <= self.recovery.recover
+            return self.una < self.recovery.recover;
         }
+        let counts_again = self.config.successive_fast_retransmits
+            || (self.config.successive_after_recovery && !self.recovery.timed_out);
+        let checks = self.congestion.ignores_old_duplicates() || !counts_again;
+        checks && self.una <= self.recovery.recover
     }
 
     fn retransmit_corrupted(&mut self, cx: &mut Context) {
@@ -217,6 +219,7 @@ impl Sender {
     fn fast_retransmit(&mut self, cx: &mut Context) {
         let flight = self.flight_within(self.congestion.window.cwnd);
         self.recovery.recover = self.max;
+        self.recovery.timed_out = false;
         self.counts.fast_retransmits += 1;
         self.rtt.stop_timing();
         cx.ecn.on_reduction(self.max);

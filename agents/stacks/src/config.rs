@@ -129,7 +129,10 @@ options! {
     limited_transmit: bool = OFF, [Flag] "send new data on the first two duplicate acks (RFC 3042)";
     successive_fast_retransmits: bool = ON, [Flag]
         "tahoe, reno: duplicates of what was outstanding at the last loss count as a new loss, as in 4.4BSD; false: they do \
-         not, as in ns-2 (bugFix_; RFC 2582 5)";
+         not, as in ns-2's Tahoe (bugFix_; RFC 2582 5)";
+    successive_after_recovery: bool = ABSENT, [Flag]
+        "with successive_fast_retransmits: false, reno: duplicates of what was outstanding at the last loss count as a new loss \
+         if a fast retransmit dealt with it, and do not after a timeout, as in ns-2's Reno (bugFix_)";
     timeout_halves: TimeoutDecrease = text("outstanding"), [Choice]
         "what a timeout in fast recovery halves: the bytes outstanding (RFC 5681 equation 4), or the window without what \
          duplicate acks have added, as in ns-2 (RenoTcpAgent::timeout)";
@@ -253,6 +256,14 @@ fn contradiction(config: &Config) -> Option<&'static str> {
             "sack_sender needs sack: without it there are no selective acks to use",
         ),
         (
+            config.successive_after_recovery && config.successive_fast_retransmits,
+            "successive_after_recovery needs successive_fast_retransmits: false, without which duplicates count after every loss",
+        ),
+        (
+            config.successive_after_recovery && (config.sack || config.congestion != Algorithm::Reno),
+            "successive_after_recovery is a rule of congestion reno without sack: others ignore duplicates after every loss",
+        ),
+        (
             eln && (config.sack || config.congestion != Algorithm::Reno),
             "eln is an addition to congestion reno without sack (ton III-A): what others do with the mark is not defined",
         ),
@@ -301,6 +312,28 @@ mod tests {
         for option in OPTIONS {
             assert_eq!(option.choices.is_empty(), option.unit != Unit::Choice, "{}", option.name);
         }
+    }
+
+    #[test]
+    fn successive_after_recovery_is_rejected_where_it_changes_nothing() {
+        let with = |stack: &str, successive: bool, sack: bool| {
+            let options = Options::from([
+                ("successive_fast_retransmits".into(), json!(successive)),
+                ("successive_after_recovery".into(), json!(true)),
+                ("sack".into(), json!(sack)),
+            ]);
+            stack_config(stack, &options)
+        };
+        for stack in ["reno-bsd", "reno-ns", "sa", "acc-sa", "pulsed-ack"] {
+            assert!(with(stack, false, false).unwrap().successive_after_recovery, "{stack}");
+        }
+        let rejected = |stack, successive, sack| with(stack, successive, sack).unwrap_err();
+        assert!(rejected("reno-ns", true, false).contains("needs successive_fast_retransmits: false"));
+        for (stack, sack) in [("newreno", false), ("modern", false), ("tahoe", false), ("reno-ns", true)] {
+            assert!(rejected(stack, false, sack).contains("congestion reno without sack"), "{stack}");
+        }
+        let alone = Options::from([("successive_after_recovery".into(), json!(false))]);
+        assert!(stack_config("newreno", &alone).is_ok());
     }
 
     #[test]

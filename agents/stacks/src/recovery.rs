@@ -25,6 +25,8 @@ pub struct Recovery {
     /// recover of RFC 6582: one beyond what was outstanding at the last loss, detected by duplicates or by the timer. It
     /// never falls.
     pub recover: Offset,
+    /// The last loss was detected by the timer.
+    pub timed_out: bool,
     /// Duplicate acks since the last new ack.
     pub duplicates: u32,
     /// Partial acks of this recovery; 0 outside.
@@ -77,6 +79,7 @@ impl Recovery {
     pub fn on_timeout(&mut self, max: Offset) {
         self.leave();
         self.recover = max;
+        self.timed_out = true;
         self.duplicates = 0;
         self.resend = false;
         self.smart_ack = false;
