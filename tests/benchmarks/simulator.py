@@ -2,12 +2,13 @@
 
     ./backchannel bench simulator
     ./backchannel bench simulator --instructions    # counts them with valgrind, which noise does not touch
+    ./backchannel bench simulator --flows           # only few and many flows, which needs neither ns-2 nor ns-3
     ./backchannel bench simulator --beside BINARY   # beside another build of it, such as an older one
 
 Long NewReno flows that ack every segment cross a 100 Mbit/s line of 10 ms with 100-packet droptail queues. Their own
-wires have 1 Gbit/s and 1 ms. The benchmark compares wall time per delivered data packet, the whole process counted, in
-several rounds, each with a run of every simulator. Ratios are of runs of one round. ns-2 carries no headers. ns-3 and
-ours build every byte of them.
+wires have 1 Gbit/s and 1 ms. The benchmark compares CPU time per delivered data packet, the whole process counted, in
+several rounds, each with a run of every simulator. A busy machine stretches wall time more. Ratios are of runs of one
+round. ns-2 carries no headers. ns-3 and ours build every byte of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ from testbed import node_binary
 from testbed.addressing import as_json
 from tests.addresses import planned
 from tests.benchmarks.repeats import shown
+from tests.waiting import children_cpu_s
 
 HERE = Path(__file__).resolve().parent
 RATE_BPS = 100_000_000
@@ -40,8 +41,8 @@ K = TypeVar("K")
 Simulation = Callable[[], int]
 #: Queue policies of the line that are compared.
 POLICIES = ("droptail", "red", "ack-filtering", "aq")
-#: Numbers of flows that are compared, and the virtual time of each run over that of the others.
-FLOW_COUNTS = {1: 2.0, 10: 2.0, 100: 2.0, 1000: 2.0, 10_000: 0.5}
+#: Numbers of flows that are compared.
+FLOW_COUNTS = (1, 10, 100, 1000, 10_000)
 
 
 def dumbbell(flows: int, seconds: float, capture: bool, policy: str = "droptail") -> dict[str, Any]:
@@ -141,49 +142,46 @@ def build_ns3(folder: Path) -> Path:
 
 
 def rounds_of(simulations: Mapping[K, Simulation], rounds: int) -> dict[K, list[tuple[float, int]]]:
-    """Wall seconds and data packets of each in every round."""
+    """CPU seconds and data packets of each in every round."""
     result: dict[K, list[tuple[float, int]]] = {name: [] for name in simulations}
     for _ in range(rounds):
         for name, run in simulations.items():
-            started = time.perf_counter()
+            before_s = children_cpu_s()
             packets = run()
-            result[name].append((time.perf_counter() - started, packets))
+            result[name].append((children_cpu_s() - before_s, packets))
     return result
 
 
 def number_of_flows(seconds: float, rounds: int, folder: Path) -> None:
     """Tables of runs with few and with many flows: whole, and without the start-up, which grows with the flows."""
+    lengths_s = (seconds, 2 * seconds)
     runs = {
-        flows: [Ours(dumbbell(flows, share * part * seconds, capture=False), folder) for part in (0.5, 1.0)]
-        for flows, share in FLOW_COUNTS.items()
+        (flows, length_s): Ours(dumbbell(flows, length_s, capture=False), folder)
+        for flows in FLOW_COUNTS
+        for length_s in lengths_s
     }
-    by_length: list[dict[str, list[tuple[float, int]]]] = [{}, {}]
-    taken = rounds_of({(flows, length): run for flows, both in runs.items() for length, run in enumerate(both)}, rounds)
-    for (flows, length), results in taken.items():
-        by_length[length][f"{flows} flows"] = results
-    halves, wholes = by_length
+    taken = rounds_of(runs, rounds)
+    halves, wholes = ({f"{flows} flows": taken[flows, length_s] for flows in FLOW_COUNTS} for length_s in lengths_s)
     second_halves = {
-        name: [
-            (whole_s - half_s, all_ - early)
-            for (half_s, early), (whole_s, all_) in zip(halves[name], whole, strict=True)
-        ]
-        for name, whole in wholes.items()
+        name: [(whole[0] - half[0], whole[1] - half[1]) for half, whole in zip(halves[name], wholes[name], strict=True)]
+        for name in wholes
     }
     tell("Number of flows, nothing captured:", wholes, "10 flows")
     tell("The same, the second half of each run alone, so without start-up:", second_halves, "10 flows")
-    for flows, (_, whole) in runs.items():
-        print(f"  {f'{flows} flows':<28} {whole.peak_bytes() / 2**20:>8.0f} MiB at most")
+    for (flows, length_s), run in runs.items():
+        if length_s == lengths_s[1]:
+            print(f"  {f'{flows} flows':<28} {run.peak_bytes() / 2**20:>8.0f} MiB at most")
 
 
 def tell(title: str, results: dict[str, list[tuple[float, int]]], reference: str) -> None:
     """A table of means with their half-widths, and ratios to the named one."""
     print(f"\n{title}")
     costs = {name: [took_s / packets * 1e6 for took_s, packets in rounds] for name, rounds in results.items()}
-    print(f"  {'':<28} {'wall (s)':>22} {'packets':>9} {'us a packet':>24} {'relative':>22}")
+    print(f"  {'':<28} {'CPU (s)':>22} {'packets':>9} {'us a packet':>24} {'relative':>22}")
     for name, rounds in results.items():
         ratios = [own / other for own, other in zip(costs[name], costs[reference], strict=True)]
-        wall = shown([took_s for took_s, _ in rounds])
-        print(f"  {name:<28} {wall:>22} {rounds[0][1]:>9} {shown(costs[name]):>24} {shown(ratios):>22}")
+        cpu = shown([took_s for took_s, _ in rounds])
+        print(f"  {name:<28} {cpu:>22} {rounds[0][1]:>9} {shown(costs[name]):>24} {shown(ratios):>22}")
 
 
 def tell_instructions(folder: Path) -> None:
@@ -201,7 +199,7 @@ def tell_instructions(folder: Path) -> None:
 
 
 def compare(seconds: float, rounds: int, folder: Path) -> None:
-    """All tables of wall times."""
+    """All tables of CPU times."""
     program = build_ns3(folder)
     silent: dict[str, Simulation] = {
         "backchannel": Ours(dumbbell(10, seconds, capture=False), folder),
@@ -222,7 +220,7 @@ def compare(seconds: float, rounds: int, folder: Path) -> None:
 
 
 def compare_builds(other: Path, seconds: float, rounds: int, folder: Path) -> None:
-    """Wall times and instructions of this build and another one."""
+    """CPU times and instructions of this build and another one."""
     builds = {"this build": None, "the other one": other}
     for title, capture in {
         "Ten flows, nothing captured:": False,
@@ -242,6 +240,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="virtual seconds of a run (60)")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each (5)")
     parser.add_argument("--instructions", action="store_true", help="count instructions with valgrind instead")
+    parser.add_argument("--flows", action="store_true", help="compare only numbers of flows")
     parser.add_argument(
         "--beside", metavar="BINARY", type=Path, help="another build of the node binary to compare with instead"
     )
@@ -256,6 +255,8 @@ def main() -> None:
             compare_builds(args.beside.resolve(), args.seconds, args.rounds, folder)
         elif args.instructions:
             tell_instructions(folder)
+        elif args.flows:
+            number_of_flows(args.seconds, args.rounds, folder)
         else:
             compare(args.seconds, args.rounds, folder)
     finally:
