@@ -183,7 +183,7 @@ class Tracer:
 
     def pytest_sessionfinish(self) -> None:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
         fastest_first = {line: sorted(tests, key=self._took_s.__getitem__) for line, tests in self._tests.items()}
         self._out.write_text(json.dumps(fastest_first))
 

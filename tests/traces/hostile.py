@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from testbed import pcap
 
 SENDER, RECEIVER = bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2])
-FIN, SYN, PUSH, ACK = 1, 2, 8, 16
+FIN, SYN, RST, PUSH, ACK = 1, 2, 4, 8, 16
 #: Seconds of a year, and the last second that a pcap file can hold.
 YEAR_S, LAST_S = 31_557_600, 2**32 - 1
 
