@@ -1,4 +1,4 @@
-"""Times how soon an endpoint ends after a SYN and a reset that it finds in its socket together. Runs in a cell of its own.
+"""Times how soon an endpoint ends after a SYN and a reset that it finds in its socket together. Runs in its own cell.
 
 backchannel-node cell -- python -m tests.emulated.queued_frames BINARY TRIES
 """
@@ -28,8 +28,10 @@ def main() -> None:
     """Prints the shortest time in s."""
     binary, tries = sys.argv[1], int(sys.argv[2])
     for words in (
-        f"link add one address {MACS[0]} type veth peer name two address {MACS[1]}", "link set one up", "link set two up",
-    ):  # fmt: skip
+        f"link add one address {MACS[0]} type veth peer name two address {MACS[1]}",
+        "link set one up",
+        "link set two up",
+    ):
         subprocess.run(["ip", *words.split()], check=True)
     raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     raw.bind(("one", 0))
@@ -37,8 +39,8 @@ def main() -> None:
     for _ in range(tries):
         endpoint = subprocess.Popen(
             [
-                binary, "endpoint", "receive", "--listen=10.0.0.2:80", "--seed=7", "--interface=two", f"--mac={MACS[1]}",
-                f"--next-hop-mac={MACS[0]}", "--stack=modern",
+                binary, "endpoint", "receive", "--listen=10.0.0.2:80", "--seed=7", "--interface=two",
+                f"--mac={MACS[1]}", f"--next-hop-mac={MACS[0]}", "--stack=modern",
             ],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
