@@ -12,7 +12,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tests.waiting import wait_until
@@ -66,13 +66,6 @@ def is_installed() -> bool:
     return os.geteuid() == 0 and any(VERSIONS.glob("*/bin/postgres"))
 
 
-def free_port() -> int:
-    """A port of this machine that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def as_owner(*words: str) -> list[str]:
     """A command as the account of the server."""
     owner = pwd.getpwnam("postgres")
@@ -105,3 +98,10 @@ def postgresql(log: Path, host: str, port: int, trusted: str) -> Iterator[Server
             server.stop()
     finally:
         shutil.rmtree(data, ignore_errors=True)
+
+
+def on_loopback(log: Path) -> AbstractContextManager[Server]:
+    """A running server at a free port of the loopback, for tests of this machine alone."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    return postgresql(log, "127.0.0.1", port, "127.0.0.1/32")

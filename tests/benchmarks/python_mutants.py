@@ -278,8 +278,7 @@ def on_postgresql(stack: ExitStack) -> dict[str, str] | None:
     if not postgresql.is_installed():
         return None
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="backchannel-mutants-")))
-    running = postgresql.postgresql(folder / "log", "127.0.0.1", postgresql.free_port(), "127.0.0.1/32")
-    server = stack.enter_context(running)
+    server = stack.enter_context(postgresql.on_loopback(folder / "log"))
     return {"BACKCHANNEL_TEST_POSTGRESQL": server.url, "BACKCHANNEL_LOCAL": str(folder)}
 
 

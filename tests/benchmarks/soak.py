@@ -20,7 +20,6 @@ import argparse
 import math
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -37,7 +36,7 @@ from experiments.exits import FAILED, INTERRUPTED
 from testbed import node_binary
 from testbed.local_folders import ScratchFolder, sweep
 from tests.faults.object_store import BUCKET, client_settings, object_store
-from tests.postgresql import Server, postgresql
+from tests.postgresql import Server, on_loopback
 from tests.waiting import interrupted_by_sigterm
 
 CAMPAIGN = """\
@@ -127,9 +126,7 @@ class Database:
 
 @contextmanager
 def _server(folder: Path) -> Iterator[Server]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    with postgresql(folder / "postgresql.log", "127.0.0.1", port, "127.0.0.1/32") as server:
+    with on_loopback(folder / "postgresql.log") as server:
         yield server
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from testbed import node_binary
 from tests.faults.commands import PATIENCE_S
 from tests.faults.kills import simulated
 from tests.faults.object_store import BUCKET, FaultyStore, client_settings, object_store
-from tests.postgresql import postgresql
+from tests.postgresql import on_loopback
 
 #: How long the store may take for an answer in these tests, in s. Here a request takes some milliseconds.
 ANSWER_S = 5.0
@@ -115,9 +114,7 @@ def test_a_campaign_whose_store_breaks_down_goes_on(
     store: FaultyStore, tmp_path: Path, fault: str, method: str, message: str
 ) -> None:
     (tmp_path / "faults.yaml").write_text(simulated(repetitions=RUNS // 2))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    with postgresql(tmp_path / "postgresql.log", "127.0.0.1", port, "127.0.0.1/32") as database:
+    with on_loopback(tmp_path / "postgresql.log") as database:
         artefacts_url = f"{URL}/{fault}"
         # The command waits less for an answer than it does for a user.
         program = f"from analysis.store import artefacts; artefacts.ANSWER_S = {ANSWER_S}; import experiments.__main__"

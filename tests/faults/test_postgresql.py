@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from analysis.store.artefacts import VERSION
 from testbed import node_binary
 from tests.faults.commands import PATIENCE_S
 from tests.faults.kills import simulated
-from tests.postgresql import Server, postgresql
+from tests.postgresql import Server, on_loopback
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.emulated
@@ -70,10 +69,8 @@ class Lab:
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     (tmp_path / "faults.yaml").write_text(simulated())
-    with postgresql(tmp_path / "postgresql.log", "127.0.0.1", port, "127.0.0.1/32") as server:
+    with on_loopback(tmp_path / "postgresql.log") as server:
         yield Lab(tmp_path, server)
 
 
