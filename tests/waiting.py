@@ -32,6 +32,12 @@ def wait_until(condition: Callable[[], T], what: str = "the condition", timeout_
     return value
 
 
+def pause(process: subprocess.Popen[Any]) -> None:
+    """Stops a process of this one, and returns when it no longer runs. SIGCONT continues it."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+
+
 def cpu_s(pid: int) -> float:
     """CPU time that a process has used; 0 once it is gone."""
     try:

@@ -5,7 +5,6 @@ backchannel-node cell -- python -m tests.emulated.queued_frames BINARY TRIES
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -13,6 +12,7 @@ import sys
 import time
 
 from tests.traces.hostile import RST, SYN, segment
+from tests.waiting import pause
 
 MACS = ("02:bc:00:00:00:01", "02:bc:00:00:00:02")
 IPV4 = b"\x08\x00"
@@ -47,8 +47,7 @@ def main() -> None:
         assert endpoint.stderr is not None
         if "ready" not in endpoint.stderr.readline():
             raise SystemExit("the endpoint is not ready")
-        endpoint.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, endpoint.pid, os.WSTOPPED | os.WNOWAIT)
+        pause(endpoint)
         raw.send(frame(segment(True, 99, 0, SYN)))
         raw.send(frame(segment(True, 100, 0, RST)))
         began_s = time.monotonic()

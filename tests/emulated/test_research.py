@@ -142,7 +142,7 @@ def test_links_can_be_measured_after_a_run_of_the_research_stack(cell: Cell, tmp
     ]
 
 
-def test_frames_that_came_together_do_not_wait_for_another(emulation: None) -> None:
+def test_frames_that_came_together_do_not_wait_for_another() -> None:
     """The reset behind a SYN ends the endpoint at once. Without the rule it waits for 0.2 s (LONGEST_WAIT_NS)."""
     words = [sys.executable, "-m", "tests.emulated.queued_frames", node_binary.path(), "5"]
     done = subprocess.run([node_binary.path(), "cell", "--", *words], capture_output=True, text=True, check=False)

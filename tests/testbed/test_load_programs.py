@@ -17,7 +17,7 @@ from agents.traffic import BEGIN
 from testbed import flows, node_binary
 from testbed.addressing import make_plan
 from tests.conftest import two_hosts, typed
-from tests.waiting import end, wait_until
+from tests.waiting import end, pause
 
 #: Packets that reach a stopped program.
 PACKETS = 20
@@ -44,8 +44,7 @@ def programs(zero_ns: int) -> tuple[flows.Program, flows.Program]:
 
 def stop_and_end(process: subprocess.Popen[str], while_stopped: Any) -> None:
     """Ends a process that cannot run before packets and its signal are both there."""
-    process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    pause(process)
     while_stopped()
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGCONT)

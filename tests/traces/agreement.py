@@ -27,7 +27,9 @@ from analysis.captures import (
 from tests.traces.readers import FIELDS, tcptrace, tshark, without_bad_checksums
 
 FIN, SYN, RST = 1, 2, 4
-#: tcptrace divides the sum of round trips by their number and this (Average in tcptrace.h).
+#: Of segments of `_bare`: they say what the segment before says.
+REPEATS = (pl.col("ack") == pl.col("ack_before")) & (pl.col("window") == pl.col("window_before"))
+#: tcptrace divides the sum of round trips by their number and this (its function Average).
 MORE_SAMPLES = 0.0001
 
 #: Our column to tcptrace's.
@@ -89,18 +91,17 @@ def beside_tcptrace(capture: Path, out: Path, tally: Tally) -> None:
             mine: dict[str, Any] = {key.removeprefix(side + "_"): value for key, value in own.items()}
             both = segments.filter(pl.col("conn") == own["conn"])
             rows = both.filter(pl.col("dir") == (side == "server"))
-            shaken = _repeated(both.filter(pl.col("dir") != (side == "server")), SYN).height
+            answered = _bare(both.filter(pl.col("dir") != (side == "server")), SYN).filter(REPEATS).height
             given = {key.removesuffix(f"_{way}"): value for key, value in their.items() if key.endswith(f"_{way}")}
             duplicates = float(their[f"duplicate_acks_{back}"])
-            _side(mine, rows, given, duplicates, shaken, f"{name}: {side} of {own['conn']}", tally)
+            _side(mine, rows, given, duplicates, answered, f"{name}: {side} of {own['conn']}", tally)
 
 
-def _repeated(rows: pl.DataFrame, flags: int) -> pl.DataFrame:
-    """Segments of one direction with one of these flags and without data, that repeat ack and window."""
+def _bare(rows: pl.DataFrame, flags: int) -> pl.DataFrame:
+    """Segments of one direction with one of these flags, an ack and no data; `*_before` is of the segment before."""
     return rows.with_columns(pl.col("ack", "window").shift().name.suffix("_before")).filter(
         (pl.col("flags") & flags != 0) & (pl.col("ack") >= 0) & (pl.col("payload") == 0)
-        & (pl.col("ack") == pl.col("ack_before")) & (pl.col("window") == pl.col("window_before"))
-    )  # fmt: skip
+    )
 
 
 def _side(
@@ -108,21 +109,20 @@ def _side(
     rows: pl.DataFrame,
     given: dict[str, str],
     their_duplicates: float,
-    shaken: int,
+    answered: int,
     name: str,
     tally: Tally,
 ) -> None:
-    """Compares one side of a connection; `shaken`: how many SYN segments of the other side repeat an ack."""
+    """Compares one side of a connection; `answered`: SYN-ACKs of the other side that were sent again."""
 
     def number(column: str) -> float:
         return float(given[column])
 
     # Rule "resets": tcptrace does not look at their SACK blocks, and takes one that repeats ack and window for a
     # duplicate ack, unless its sequence number is new as well.
-    repeating = _repeated(rows, RST).height
-    with_blocks = rows.filter(
-        (pl.col("flags") & RST != 0) & (pl.col("ack") >= 0) & (pl.col("payload") == 0) & is_a(SACK)
-    ).height
+    resets = _bare(rows, RST)
+    repeating = resets.filter(REPEATS).height
+    with_blocks = resets.filter(is_a(SACK)).height
     for column, theirs in SAME.items():
         less = with_blocks if column == "sacks" else 0
         rule = "resets" if less and mine[column] - less == number(theirs) else None
@@ -156,11 +156,11 @@ def _side(
     more = their_duplicates - (mine["duplicate_acks"] - overtaken)
     # Rule "handshakes": to tcptrace a SYN-ACK sent again, or a FIN, is a duplicate if it repeats ack and window.
     # The ack that answers the SYN-ACK is none, because no data are outstanding; here, as in Wireshark, it is one.
-    flagged = _repeated(rows, SYN | FIN).height
+    flagged = _bare(rows, SYN | FIN).filter(REPEATS).height
     rule = (
         "overtaken acks" if 0 <= more <= older
         else "resets" if 0 < more <= older + repeating
-        else "handshakes" if -shaken <= more <= older + repeating + flagged
+        else "handshakes" if -answered <= more <= older + repeating + flagged
         else None
     )  # fmt: skip
     said = f"{name}: duplicate_acks {mine['duplicate_acks']}, tcptrace {their_duplicates:g}"

@@ -42,7 +42,7 @@ def test_connections_of_the_kernel_agree_with_tcptrace(captures: list[Path], tmp
     ],
 )
 def test_what_tcptrace_makes_of_handshakes_is_a_rule(packets: list[bytes], explained: int, tmp_path: Path) -> None:
-    tally = beside(as_pcap([10**9 + 10**7 * number for number in range(len(packets))], 1, packets), tmp_path)
+    tally = beside(as_pcap([10**9 + 10**7 * number for number in range(len(packets))], packets=packets), tmp_path)
     assert tally.unexplained == []
     assert tally.explained == {"handshakes": explained}
 
@@ -51,7 +51,7 @@ def test_the_mean_of_few_long_round_trips_agrees(tmp_path: Path) -> None:
     """tcptrace prints 635.5 ms for one round trip of 635.609 ms."""
     opened = 10**9 + 10**6 + 635_608_811
     times = [10**9, 10**9 + 10**6, opened, opened + 10**6, opened + 2 * 10**6]
-    tally = beside(as_pcap(times, 1, [SYNC, SYNC_BACK, OPEN, DATA, DONE]), tmp_path)
+    tally = beside(as_pcap(times, packets=[SYNC, SYNC_BACK, OPEN, DATA, DONE]), tmp_path)
     assert tally.unexplained == []
 
 
