@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,6 +37,15 @@ def store(tmp_path: Path) -> Iterator[Store]:
     result = opened(tmp_path)
     yield result
     result.close()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time of everything that the store records: `now_s`, which a test sets."""
+    result = SimpleNamespace(now_s=1000.0, time=lambda: result.now_s)
+    for module in ("landing", "requests", "store"):
+        monkeypatch.setattr(f"analysis.store.{module}.time", result)
+    return result
 
 
 def campaign_fields(**changes: Any) -> dict[str, Any]:

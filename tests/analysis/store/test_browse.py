@@ -198,11 +198,7 @@ def test_each_point_has_the_scenario_of_a_run_of_its_own(store: Store) -> None:
     assert (entry.seed, browse.scenario(store, "r11")) == (2, None)
 
 
-def test_runs_are_sorted_by_what_is_asked_and_those_without_it_come_last(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = SimpleNamespace(now_s=0.0, time=lambda: clock.now_s)
-    monkeypatch.setattr("analysis.store.landing.time", clock)
+def test_runs_are_sorted_by_what_is_asked_and_those_without_it_come_last(store: Store, clock: SimpleNamespace) -> None:
     begin(store)
     for clock.now_s, run_id, value in ((1.0, "r11", 5.0), (2.0, "r00", 7.0), (3.0, "r10", 6.0)):
         store.land(landing(store, run_id, value))
@@ -222,9 +218,7 @@ def test_runs_are_sorted_by_what_is_asked_and_those_without_it_come_last(
     assert ids("throughput/other") == ["r00", "r01", "r10", "r11"]
 
 
-def test_a_campaigns_newest_run_is_the_last_of_its_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = SimpleNamespace(now_s=0.0, time=lambda: clock.now_s)
-    monkeypatch.setattr("analysis.store.landing.time", clock)
+def test_a_campaigns_newest_run_is_the_last_of_its_own(store: Store, clock: SimpleNamespace) -> None:
     begin(store)
     for name, run_id in (("c2", "r20"), ("c3", "r30")):
         store.begin_campaign(NewCampaign(**campaign_fields(id=name)), [[("stack", "reno")]], [(0, 0, run_id)])

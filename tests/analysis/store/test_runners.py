@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import pytest
-
 from analysis.store import Store, browse, requests
 from analysis.store.claims import LAPSES_AFTER_S
 from tests.analysis.store.conftest import begin
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The time of the store and of requests."""
-    result = SimpleNamespace(now_s=1000.0, time=lambda: result.now_s)
-    for module in ("requests", "store"):
-        monkeypatch.setattr(f"analysis.store.{module}.time", result)
-    return result
 
 
 def state(store: Store, campaign_id: str) -> str:
