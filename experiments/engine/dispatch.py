@@ -298,7 +298,7 @@ class Dispatcher:
             state.lost_s = None
         state.before_loss.discard(run.id)
         if not in_virtual_time(run.backend):
-            state.governor.on_run(time.monotonic(), result.strain, result.cells)
+            state.governor.on_run(time.monotonic(), result.strain, result.cells, result.length_s)
         if result.problems:
             self._retry(run, job.attempt, "; ".join(result.problems))
             return

@@ -18,6 +18,7 @@ Pure: time is an argument.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -49,10 +50,16 @@ class Rules:
     tolerated: float = 0.3
     #: Strain above which a valid run counts as half an invalid run.
     strained: float = 0.8
-    #: Factor on the number of cells when too many runs are invalid.
-    back_off: float = 0.85
-    #: Time without growth after that, in s.
+    #: When too many runs are invalid, this times their share is the share of cells that goes: 15 % at what is
+    #: tolerated, half when all are invalid.
+    back_off: float = 0.5
+    #: Least time without growth after that, in s. It is at least the length of the invalid run, because what fewer
+    #: cells do shows no sooner.
     rest_s: float = 15.0
+    #: After so many such times the number that was too many is tried again. Until then half of what went may come back.
+    rests_before_retrial: float = 5.0
+    #: Factor on that number when a run among so many cells was valid.
+    retrial_growth: float = 1.25
     #: Memory of a cell, in bytes: an agent for each node, Mininet, captures in memory.
     cell_bytes: int = 150_000_000
 
@@ -80,6 +87,9 @@ class Governor:
         self._invalid = 0.0
         self._full_since_s: float | None = None
         self._growth_paused_until_s = 0.0
+        #: Least number of cells that was too many, the maximum until it may be tried again, and when that is.
+        self._too_many = self._until_retrial = math.inf
+        self._retrial_s = 0.0
         self._held_since_s: float | None = None
         self._starts_until_s = 0.0
 
@@ -119,7 +129,9 @@ class Governor:
             # The number that fits if new cells use as much as the present ones. Half of it first, because cells that
             # have just started use less than later.
             fit = running * (RULES.room / max(self._busy, 0.02) - 1) / 2
-            self._allowed = min(float(self._most), self._allowed + min(max(0.5, fit), max(2.0, self._allowed / 4)))
+            more = min(max(0.5, fit), max(2.0, self._allowed / 4))
+            limit = self._too_many if now_s >= self._retrial_s else self._until_retrial
+            self._allowed = max(self._allowed, min(float(self._most), self._allowed + more, limit))
 
     def _has_room(self) -> bool:
         assert self._busy is not None
@@ -140,22 +152,29 @@ class Governor:
             self._held_since_s = None
             self._starts_until_s = now_s + RULES.hold_s
 
-    def on_run(self, now_s: float, strain: float, cells: int) -> None:
+    def on_run(self, now_s: float, strain: float, cells: int, length_s: float) -> None:
         """Handles a finished run.
 
         Args:
             now_s: as in `on_reading`.
             strain: testbed.fidelity.strain; above 1 the run is invalid.
             cells: number of busy cells on the machine during the run, including its cell.
+            length_s: how long the run took, in s.
         """
         if self._busy is not None and self._withheld() >= RULES.stolen:
             return  # the host is the cause, which `on_reading` handles
+        rest_s = max(RULES.rest_s, length_s)
         cost = 1.0 if strain > 1 else 0.5 if strain > RULES.strained else 0.0
         self._invalid += RULES.memory * (cost - self._invalid)
         if strain > 1 and self._invalid > RULES.tolerated:
-            self._allowed = max(1.0, min(self._allowed, cells * RULES.back_off))
+            self._allowed = max(1.0, min(self._allowed, cells * (1 - RULES.back_off * self._invalid)))
+            self._too_many = min(self._too_many, cells)
+            self._until_retrial = (self._allowed + self._too_many) / 2
+            self._retrial_s = now_s + RULES.rests_before_retrial * rest_s
+        elif strain <= 1 and cells >= self._too_many:
+            self._too_many = cells * RULES.retrial_growth
         if cost and self._invalid > RULES.tolerated / 2:
-            self._growth_paused_until_s = now_s + RULES.rest_s
+            self._growth_paused_until_s = now_s + rest_s
 
 
 def most_cells(memory_bytes: int) -> int:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,8 @@ class Result:
     strain: float = 0.0
     #: Maximum number of busy cells on the machine while it ran.
     cells: int = 1
+    #: How long the cell worked on it, in s.
+    length_s: float = 0.0
     #: Why a host of the lab does not answer, which means nothing for the run; empty: all do.
     lost_host: str = ""
     #: Why the lab's hosts are taken away before the run would end; empty: they are not.
@@ -280,6 +282,7 @@ class CellPool:
 
     def _run(self, slot: _CellThread, job: Job, done: Callable[[Result], None]) -> None:
         folder = self._store.incoming(job.run.id)
+        began_s = time.monotonic()
         try:
             gathered = slot.worker.run(job.run, job.attempt, folder)
         except TestbedError as error:
@@ -293,31 +296,32 @@ class CellPool:
                 done(Result(lease_over=str(error)))
                 return
             self._store.note_failure(job.run.id, job.attempt, str(error), folder)
-            done(Result((str(error),), failed=True, strain=FAILED_STRAIN, cells=slot.max_cells))
+            length_s = time.monotonic() - began_s
+            done(Result((str(error),), failed=True, strain=FAILED_STRAIN, cells=slot.max_cells, length_s=length_s))
             return
         with self._lock:
             self._analysing.add(job.run.id)
-        max_cells = slot.max_cells
-        self._analysts.submit(self._finish, job, gathered, folder, max_cells, done)
+        ran = Result(cells=slot.max_cells, length_s=time.monotonic() - began_s)
+        self._analysts.submit(self._finish, job, gathered, folder, ran, done)
 
-    def _finish(self, job: Job, gathered: Any, folder: Path, max_cells: int, done: Callable[[Result], None]) -> None:
+    def _finish(self, job: Job, gathered: Any, folder: Path, ran: Result, done: Callable[[Result], None]) -> None:
         try:
-            result = self._landed(job, gathered, folder, max_cells)
+            result = self._landed(job, gathered, folder, ran)
         except BaseException as error:  # noqa: BLE001 (the engine raises it)
             result = Result(error=error)
         with self._lock:
             self._analysing.discard(job.run.id)
         done(result)
 
-    def _landed(self, job: Job, gathered: Any, folder: Path, max_cells: int) -> Result:
+    def _landed(self, job: Job, gathered: Any, folder: Path, ran: Result) -> Result:
         try:
-            landing: Landing = gathered(job.order.replace(cells=max_cells))
+            landing: Landing = gathered(job.order.replace(cells=ran.cells))
             self._store.land(landing, replaces=job.replaces)
             strain = 0.0 if in_virtual_time(job.run.backend) else _strain(landing)
-            return Result(tuple(landing.problems), strain=strain, cells=max_cells)
+            return replace(ran, problems=tuple(landing.problems), strain=strain)
         except TestbedError as error:
             self._store.note_failure(job.run.id, job.attempt, str(error), folder)
-            return Result((str(error),), failed=True)
+            return replace(ran, problems=(str(error),), failed=True)
 
     def _report_status(self) -> None:
         before = machine.cpu_seconds()
