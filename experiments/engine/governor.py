@@ -172,7 +172,7 @@ class Governor:
             self._until_retrial = (self._allowed + self._too_many) / 2
             self._retrial_s = now_s + RULES.rests_before_retrial * rest_s
         elif strain <= 1 and cells >= self._too_many:
-            self._too_many = cells * RULES.retrial_growth
+            self._too_many = math.ceil(cells * RULES.retrial_growth)
         if cost and self._invalid > RULES.tolerated / 2:
             self._growth_paused_until_s = now_s + rest_s
 

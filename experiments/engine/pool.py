@@ -321,7 +321,8 @@ class CellPool:
             return replace(ran, problems=tuple(landing.problems), strain=strain)
         except TestbedError as error:
             self._store.note_failure(job.run.id, job.attempt, str(error), folder)
-            return replace(ran, problems=(str(error),), failed=True)
+            # Nothing is known of its packets, so it does not count as a run of so many cells.
+            return Result((str(error),), failed=True)
 
     def _report_status(self) -> None:
         before = machine.cpu_seconds()

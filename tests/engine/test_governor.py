@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,26 +83,42 @@ def test_three_invalid_runs_in_a_row_lower_and_rest() -> None:
     assert governor.allowed > lowered
 
 
-def test_long_runs_on_an_idle_machine_settle_where_they_are_valid() -> None:
-    """Twelve cells at once are in time and thirteen are not, although the CPUs are nearly idle; runs take 100 s."""
+def work_in_long_runs(seconds: int, most_in_time: Callable[[int], int]) -> tuple[list[int], list[tuple[int, bool]]]:
+    """Runs of 100 s on a machine whose CPUs are nearly idle, in time while at most `most_in_time(second)` run at once.
+
+    Returns the number of cells at each second, and of each run when it ended and whether it was late.
+    """
     governor = Governor(2, 500)
     running: list[list[int]] = []  # when each run began, and the most cells beside it
-    ended: list[tuple[int, bool]] = []
-    for second in range(3000):
+    seen, ended = [], []
+    for second in range(seconds):
         for run in [run for run in running if second - run[0] >= 100]:
             running.remove(run)
-            late = run[1] > 12
+            late = run[1] > most_in_time(second)
             ended.append((second, late))
             governor.on_run(second, 2.0 if late else 0.1, run[1], 100.0)
         while len(running) < governor.allowed:
             running.append([second, 0])
         for run in running:
             run[1] = max(run[1], len(running))
+        seen.append(len(running))
         governor.on_reading(second, 0.01 * len(running), len(running))
+    return seen, ended
+
+
+def test_long_runs_on_an_idle_machine_settle_where_they_are_valid() -> None:
+    _, ended = work_in_long_runs(3000, lambda _: 12)
     assert sum(1 for second, late in ended if second < 600 and not late) > 0
     later = [late for second, late in ended if second >= 1000]
     assert len(later) > 100
     assert sum(later) < 0.5 * len(later)
+
+
+def test_cells_come_back_when_so_many_are_in_time_again() -> None:
+    seen, ended = work_in_long_runs(5000, lambda second: 12 if second < 2000 else 500)
+    assert max(seen[1000:2000]) < 20
+    assert seen[-1] > 60
+    assert not any(late for second, late in ended if second > 2200)
 
 
 def test_runs_that_a_stall_of_the_host_spoils_now_and_then_take_no_cell() -> None:
