@@ -1,6 +1,7 @@
 //! Pairs packets that entered a link with packets that left it, and explains the others by reported drops and losses.
 
 use std::collections::VecDeque;
+use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
@@ -121,15 +122,19 @@ fn explain(
     unused
 }
 
+/// What keeps its order behind a policy that does not keep that of all packets: a flow's data, its acks, and its SYN, FIN and
+/// RST without data, which a policy that tells packets by their size serves with the acks and others with the data.
+fn class(record: &Record) -> impl Eq + Hash {
+    let kind = record.tcp.map(|tcp| (tcp.pure_ack, tcp.opens_or_closes && !tcp.has_data));
+    (record.key.flow(), kind)
+}
+
 /// Whether a packet that did not leave was overtaken by one that did: behind a policy that keeps the order, by any packet;
-/// otherwise by one of its flow and kind. Over a line with jitter, long before the end of the run.
+/// otherwise by one of its class. Over a line with jitter, long before the end of the run.
 fn overtaken(direction: &Direction<'_>, fates: &[Fate], left_ns: &[i64]) -> Vec<bool> {
     let Direction { entered, spec, .. } = direction;
     let one_class = keeps_order(&spec.queue.name);
-    let class = |number: usize| {
-        let record = &entered[number];
-        (!one_class).then(|| (record.key.flow(), record.tcp.is_some_and(|tcp| tcp.pure_ack)))
-    };
+    let class = |number: usize| (!one_class).then(|| class(&entered[number]));
     let mut last_left = FxHashMap::default();
     let settled_ns = jitter::settled_ns(direction);
     let has_left = |&number: &usize| fates[number] == Fate::Left && left_ns[number] <= settled_ns;
@@ -195,8 +200,7 @@ impl Pairs {
         }
         for (_, origin) in &self.pairs {
             let record = &direction.entered[*origin];
-            let class = (!one_class).then(|| (record.key.flow(), record.tcp.is_some_and(|tcp| tcp.pure_ack)));
-            let last = latest.entry(class).or_insert(*origin);
+            let last = latest.entry((!one_class).then(|| class(record))).or_insert(*origin);
             count += u64::from(*origin < *last);
             *last = (*last).max(*origin);
         }
@@ -206,7 +210,60 @@ impl Pairs {
 
 #[cfg(test)]
 mod tests {
+    use backchannel_core::scenario::LinkSpec;
+    use serde_json::json;
+
     use super::*;
+    use crate::records::Tcp;
+    use crate::Window;
+
+    /// Fates of packets 0, 1, 2 ..., which have these kinds ("data", "ack", "rst") and of which those with these numbers left,
+    /// in this order; and the number that left out of order.
+    fn fates(policy: &str, kinds: &[&str], left: &[u16]) -> (Vec<Fate>, u64) {
+        let line = json!({"rate_bps": 1_000_000, "queue": {"name": policy}});
+        let link =
+            json!({"name": "line", "kind": "point-to-point", "ends": ["a", "b"], "forward": line, "reverse": line});
+        let link: LinkSpec = serde_json::from_value(link).expect("a link");
+        let record = |number: u16, time_ns| {
+            let kind = kinds[usize::from(number)];
+            let (has_data, pure_ack) = (kind == "data", kind == "ack");
+            let tcp = Tcp { pure_ack, has_data, opens_or_closes: kind == "rst", options_bytes: 0 };
+            Record { time_ns, bytes: 40, key: Key::default(), checksum: number, tcp: Some(tcp) }
+        };
+        let entered: Vec<Record> = (0..kinds.len() as u16).map(|number| record(number, i64::from(number))).collect();
+        let left: Vec<Record> = left.iter().zip(100..).map(|(&number, at)| record(number, at)).collect();
+        let direction = Direction {
+            link: &link,
+            spec: &link.forward,
+            window: Window { begin_ns: 0, end_ns: 1000 },
+            entered: &entered,
+            left: &left,
+            events: &[],
+            jitter: &[],
+            writes_ns: &[],
+        };
+        let pairs = pair(&direction, None);
+        let reordered = pairs.counts(&direction).reordered_packets;
+        (pairs.fates, reordered)
+    }
+
+    #[test]
+    fn a_packet_without_data_that_ends_a_connection_overtakes_none_behind_a_policy_with_classes() {
+        use Fate::{Left, Open, Swallowed};
+        let kinds = ["data", "data", "ack", "rst"];
+        // AQ tells packets by their size, and lets the reset go with the acks; data still wait at the end of the run.
+        assert_eq!(fates("aq", &kinds, &[0, 2, 3]), (vec![Left, Open, Left, Left], 0));
+        assert_eq!(fates("aq", &kinds, &[0, 3, 2, 1]), (vec![Left; 4], 0));
+        // Others let it go with the data, behind which acks pass it.
+        assert_eq!(fates("acks-first", &["rst", "ack"], &[1]), (vec![Open, Left], 0));
+        assert_eq!(fates("acks-first", &["rst", "ack"], &[1, 0]), (vec![Left; 2], 0));
+        // Data overtake no data, and acks no acks.
+        assert_eq!(fates("aq", &kinds, &[1, 2, 3]), (vec![Swallowed, Left, Left, Left], 0));
+        assert_eq!(fates("aq", &["ack", "ack"], &[1, 0]), (vec![Left; 2], 1));
+        // Behind droptail nothing overtakes anything.
+        assert_eq!(fates("droptail", &kinds, &[0, 2, 3]), (vec![Left, Swallowed, Left, Left], 0));
+        assert_eq!(fates("droptail", &kinds, &[0, 1, 3, 2]), (vec![Left; 4], 1));
+    }
 
     #[test]
     fn of_packets_with_one_key_the_one_with_the_checksum_left() {

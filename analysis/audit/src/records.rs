@@ -53,6 +53,7 @@ impl Key {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tcp {
     pub(crate) pure_ack: bool,
+    pub(crate) has_data: bool,
     /// SYN, FIN or RST: never compressed.
     pub(crate) opens_or_closes: bool,
     pub(crate) options_bytes: u32,
@@ -178,7 +179,7 @@ fn transport_record(time_ns: i64, packet: &[u8], ip_header: usize, mut key: Key)
         let (flags, has_data) = (transport[13], bytes > ip_header as u32 + header);
         let opens_or_closes = flags & 0b111 != 0;
         let pure_ack = flags & 0x10 != 0 && !opens_or_closes && !has_data;
-        Some(Tcp { pure_ack, opens_or_closes, options_bytes: header.saturating_sub(20) })
+        Some(Tcp { pure_ack, has_data, opens_or_closes, options_bytes: header.saturating_sub(20) })
     } else {
         None
     };
