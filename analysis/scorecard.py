@@ -11,8 +11,9 @@ else. A reversed ordering counts as a tie if the means' intervals overlap (analy
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -23,7 +24,7 @@ from analysis import campaign_file, theory
 from analysis.choices import OVERRIDE, with_defaults
 from analysis.measures import Table
 from analysis.results import CellLabel, by_point
-from analysis.statistics import half_width, overlap, sd
+from analysis.statistics import difference, half_width, overlap, sd
 from analysis.store import Store, browse
 from analysis.store.rows import CampaignRow
 from analysis.targets import Expected, Ordering, Target, all_targets, expected_of
@@ -53,6 +54,8 @@ class ValueScore:
     #: Half of the mean's 95 % confidence interval; None for fewer than two runs.
     half_interval: float | None
     within: bool
+    #: Whether the runs tell so: no limit of the tolerance lies within the interval.
+    told: bool = True
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class OrderingScore:
     #: A reversal lies within the 95 % confidence intervals: it holds as a tie.
     tie: bool
     holds: bool
+    #: Whether the runs tell so: of neighbours the difference has an interval without zero, and none are tied.
+    told: bool = True
 
 
 @dataclass(frozen=True)
@@ -107,9 +112,26 @@ class Score:
     @property
     def passes(self) -> bool:
         """Whether the campaign is complete, enough values are within tolerance, and every ordering holds."""
-        stated = self.stated or (list(self.values) if not self.orderings else [])
-        enough = sum(value.within for value in stated) >= ENOUGH * len(stated)
-        return self.valid == self.asked and enough and self.hold == len(self.orderings)
+        return self._passes(value.within for value in self._counting) and self.hold == len(self.orderings)
+
+    @property
+    def told(self) -> bool:
+        """Whether the verdict is the same at the worst and at the best of what the runs do not tell."""
+        worst = self._passes(value.within and value.told for value in self._counting) and all(
+            ordering.holds and ordering.told for ordering in self.orderings
+        )
+        best = self._passes(value.within or not value.told for value in self._counting) and all(
+            ordering.holds or not ordering.told for ordering in self.orderings
+        )
+        return worst == best
+
+    @property
+    def _counting(self) -> Sequence[ValueScore]:
+        """Stated values; derived ones where there is nothing else."""
+        return self.stated or (self.values if not self.orderings else [])
+
+    def _passes(self, within: Iterable[bool]) -> bool:
+        return self.valid == self.asked and sum(within) >= ENOUGH * len(self._counting)
 
 
 @dataclass(frozen=True)
@@ -237,7 +259,8 @@ def document(artefacts: Sequence[Artefact]) -> dict[str, Any]:
 
 
 def _document(score: Score) -> dict[str, Any]:
-    return {**asdict(score), "passes": score.passes, "within": score.within, "stated": len(score.stated)}
+    more = {"passes": score.passes, "told": score.told, "within": score.within, "stated": len(score.stated)}
+    return {**asdict(score), **more}
 
 
 @dataclass(frozen=True)
@@ -305,6 +328,8 @@ def count(artefacts: Sequence[Artefact]) -> dict[str, int]:
         "artefacts": len(artefacts),
         "run": sum(bool(artefact.scores) for artefact in artefacts),
         "pass": sum(artefact.passes for artefact in artefacts),
+        # Verdicts of one backend.
+        "not_told": sum(not score.told for score in scores),
         # With the defaults of what was chosen.
         "defaults_pass": sum(artefact.verdict_with_defaults == "pass" for artefact in artefacts),
         "defaults_not_run": sum(artefact.verdict_with_defaults in ("not run", "incomplete") for artefact in artefacts),
@@ -372,49 +397,63 @@ def score_of(target: Target, backend: str, campaign: str, asked: int, valid: int
 
 def _value(table: Table, expected: Expected) -> ValueScore:
     values = table.values(expected.measure, expected.cell)
-    mean = statistics.fmean(values) if values else None
+    mean, half = statistics.fmean(values) if values else None, half_interval(values)
+    crossed = mean is not None and any(abs(mean - limit) <= (half or 0.0) for limit in limits(expected))
     return ValueScore(
         measure=expected.measure, cell=expected.cell, relation=expected.relation, published=float(expected.value),
         unit=expected.unit, tolerance=expected.tolerance, origin=expected.origin, measured=mean, runs=len(values),
-        half_interval=half_interval(values), within=mean is not None and within(mean, expected),
+        half_interval=half, within=mean is not None and within(mean, expected), told=not (half and crossed),
     )  # fmt: skip
 
 
-def within(measured: float, expected: Expected) -> bool:
-    """Whether a value is within tolerance of the published one: the larger of the relative and the absolute tolerance.
-
-    For `le` and `ge` a value on the right side of it is within, too.
+def limits(expected: Expected) -> tuple[float, float]:
+    """Least and greatest value within tolerance of a published one: the larger of the relative and the absolute
+    tolerance. For `le` and `ge` every value on the right side of it is within, too.
     """
     published = float(expected.value)
     slack = max(expected.tolerance.get("rel", 0.0) * abs(published), expected.tolerance.get("abs", 0.0)) + 1e-9 * abs(
         published
     )
-    match expected.relation:
-        case "le":
-            return measured <= published + slack
-        case "ge":
-            return measured >= published - slack
-    return abs(measured - published) <= slack
+    low = -math.inf if expected.relation == "le" else published - slack
+    high = math.inf if expected.relation == "ge" else published + slack
+    return low, high
+
+
+def within(measured: float, expected: Expected) -> bool:
+    """Whether a value is within tolerance of the published one."""
+    low, high = limits(expected)
+    return low <= measured <= high
 
 
 def _ordering(table: Table, ordering: Ordering) -> OrderingScore:
     groups = [table.values(ordering.measure, {**ordering.where, ordering.axis: label}) for label in ordering.order]
     least = ordering.min_ratio
-    holds, tie = all(groups), False
+    holds, tie, told = all(groups), False, True
     sign = 1 if ordering.direction == "descending" else -1
     for first, second in pairwise(groups) if holds else ():
         greater, lesser = (first, second) if sign > 0 else (second, first)
         above, below = statistics.fmean(greater), statistics.fmean(lesser)
+        told_apart = _told_apart(greater, [(least or 1.0) * value for value in lesser])
         if least is not None:
             holds &= above >= least * below
         elif above < below:
             apart = not overlap(greater, lesser)
             holds &= not apart
             tie |= not apart
+            # More runs may end the tie either way.
+            told_apart &= apart
+        told &= told_apart
     return OrderingScore(
         measure=ordering.measure, axis=ordering.axis, order=ordering.order, where=ordering.where, min_ratio=least,
         measured=[statistics.fmean(group) if group else None for group in groups], tie=tie and holds, holds=holds,
+        told=told,
     )  # fmt: skip
+
+
+def _told_apart(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Whether the interval of the difference of two means (Welch) tells which is greater. Constants are told apart."""
+    apart = difference(dict(enumerate(first)), {-1 - number: value for number, value in enumerate(second)}).interval
+    return apart is None or 0.0 not in apart
 
 
 def half_interval(values: Sequence[float]) -> float | None:

@@ -41,7 +41,8 @@ def page(artefacts: Sequence[Artefact], choices: Iterable[Choice]) -> str:
     counts = (
         f"{totals['pass']} of {totals['artefacts']} artefacts pass. Over all backends, {totals['values_within']} of "
         f"{totals['values']} stated values lie within tolerance, and {totals['orderings_hold']} of "
-        f"{totals['orderings']} orderings hold, {totals['orderings_tied']} of them as ties."
+        f"{totals['orderings']} orderings hold, {totals['orderings_tied']} of them as ties. {totals['not_told']} "
+        "verdicts of a backend are not told: other runs of the same campaign could give another."
     )
     chosen: dict[str, list[str]] = {}
     for choice in choices:
@@ -69,14 +70,15 @@ def _artefact(artefact: Artefact, backends: Sequence[str], chosen: Sequence[str]
     published = "<br>".join(_published(value) for value in shown)
     cells = [_backend(scores.get(backend), shown) for backend in backends]
     verdicts = "<br>".join(
-        f"{backend}: {'pass' if score.passes else '**fail**'}"
-        if len(scores) > 1
-        else ("pass" if score.passes else "**fail**")
-        for backend, score in scores.items()
+        f"{backend}: {_verdict(score)}" if len(scores) > 1 else _verdict(score) for backend, score in scores.items()
     )
     fields = ", ".join(f"`{field}`" for field in dict.fromkeys(chosen))
     source = "arithmetic" if artefact.source == "theory" else fields
     return _row([f"`{artefact.id}`<br>{artefact.title}", published, *cells, verdicts or "not run", source])
+
+
+def _verdict(score: Score) -> str:
+    return ("pass" if score.passes else "**fail**") + ("" if score.told else " (not told)")
 
 
 def _shown(scores: Iterable[Score]) -> list[ValueScore]:

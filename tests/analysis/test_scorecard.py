@@ -4,6 +4,7 @@ ordering.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from dataclasses import replace
@@ -250,13 +251,138 @@ def test_an_ordering_holds_by_means_least_ratio_and_ties(
         {"metric": "x", "axis": "policy", "order": order, "where": {"rate": 1}, "direction": direction,
          "min_ratio": min_ratio}
     )  # fmt: skip
+    result = scorecard._ordering(of_a_and_b(a, b), ordering)
+    assert (result.holds, result.tie) == (holds, tie)
+
+
+@pytest.mark.parametrize(
+    ("relation", "values", "told"),
+    [
+        # 90 to 110 are within; three values at distance 1 have an interval of 2.5 on both sides.
+        ("eq", [99.0, 100.0, 101.0], True),
+        ("eq", [107.5, 108.5, 109.5], False),
+        ("eq", [110.5, 111.5, 112.5], False),
+        ("eq", [112.0, 113.0, 114.0], True),
+        ("eq", [90.0, 91.0, 92.0], False),
+        # A bound has one limit.
+        ("le", [90.0, 91.0, 92.0], True),
+        ("le", [109.0, 110.0, 111.0], False),
+        ("ge", [109.0, 110.0, 111.0], True),
+        ("ge", [88.0, 89.0, 90.0], False),
+        # Without chance, or without a second run, nothing crosses.
+        ("eq", [110.0, 110.0, 110.0], True),
+        ("eq", [110.0], True),
+        ("eq", [], True),
+    ],
+)
+def test_runs_do_not_tell_a_value_whose_interval_crosses_a_limit(
+    relation: str, values: list[float], told: bool
+) -> None:
+    of_target = {"metric": "x", "cell": {}, "value": 100, "unit": "1", "origin": "stated", "tolerance": {"rel": 0.1}}
+    expected = Expected.model_validate({**of_target, "relation": relation})
+    assert scorecard._value(of_a_and_b(values, []), expected).told is told
+
+
+def of_a_and_b(a: list[float], b: list[float]) -> Table:
+    """Measure x of policies a and b."""
     values = {
         number: {Quantity("throughput", "f", "rate"): {RunKey(at, at): value for at, value in enumerate(of_point)}}
         for number, of_point in ((0, a), (2, b))
     }
-    made = Table({"x": Measure(metric="throughput", of="f")}, [], POINTS, values)
-    result = scorecard._ordering(made, ordering)
-    assert (result.holds, result.tie) == (holds, tie)
+    return Table({"x": Measure(metric="throughput", of="f")}, [], POINTS, values)
+
+
+@pytest.mark.parametrize(
+    ("min_ratio", "a", "b", "told"),
+    [
+        (None, [19.0, 20.0, 21.0], [9.0, 10.0, 11.0], True),
+        (None, [9.0, 10.0, 11.0], [19.0, 20.0, 21.0], True),
+        # In order, and the difference of 1 may be chance.
+        (None, [10.0, 11.0, 12.0], [9.0, 10.0, 11.0], False),
+        # In order by 3 ± 2.3, although the two intervals, 2.5 each, overlap.
+        (None, [12.0, 13.0, 14.0], [9.0, 10.0, 11.0], True),
+        # Reversed by as much: a tie, which more runs may end.
+        (None, [9.0, 10.0, 11.0], [12.0, 13.0, 14.0], False),
+        (2.0, [24.0, 25.0, 26.0], [9.0, 10.0, 11.0], True),
+        (2.0, [20.0, 21.0, 22.0], [9.0, 10.0, 11.0], False),
+        (2.0, [14.0, 15.0, 16.0], [9.0, 10.0, 11.0], True),
+        # Constants have no chance.
+        (None, [5.0, 5.0], [5.0, 5.0], True),
+        (None, [5.0], [6.0], True),
+        (None, [], [6.0, 7.0], True),
+    ],
+)
+@pytest.mark.parametrize("direction", ["descending", "ascending"])
+def test_runs_do_not_tell_an_order_of_means_that_chance_may_turn(
+    direction: str, min_ratio: float | None, a: list[float], b: list[float], told: bool
+) -> None:
+    order = ["a", "b"] if direction == "descending" else ["b", "a"]
+    ordering = Ordering.model_validate(
+        {"metric": "x", "axis": "policy", "order": order, "where": {"rate": 1}, "direction": direction,
+         "min_ratio": min_ratio}
+    )  # fmt: skip
+    assert scorecard._ordering(of_a_and_b(a, b), ordering).told is told
+
+
+@pytest.mark.parametrize(
+    ("values", "orderings", "passes", "told"),
+    [
+        # Of five values four are needed. + and -: told; p and m: within and outside, not told.
+        ("+++++", "", True, True),
+        ("++++p", "", True, True),
+        ("+++pp", "", True, False),
+        ("+++pm", "", True, False),
+        ("+++--", "", False, True),
+        ("+++-m", "", False, False),
+        ("++--m", "", False, True),
+        ("++++-", "+", True, True),
+        ("++++-", "+p", True, False),
+        ("++++-", "-p", False, True),
+        ("++++-", "m", False, False),
+        # Both have to be otherwise at once.
+        ("+++-m", "m", False, False),
+        ("+++--", "m", False, True),
+        ("", "p", True, False),
+    ],
+)
+def test_a_verdict_is_told_if_no_doubtful_value_or_ordering_decides_it(
+    values: str, orderings: str, passes: bool, told: bool
+) -> None:
+    made = Score(
+        "sim", "c", 3, 3,
+        [ValueScore("x", {}, "eq", 1.0, "1", {}, "stated", 1.0, 3, 0.5, sign in "+p", sign in "+-") for sign in values],
+        [OrderingScore("x", "p", ["a"], {}, None, [1.0], False, sign in "+p", sign in "+-") for sign in orderings],
+    )  # fmt: skip
+    assert (made.passes, made.told) == (passes, told)
+    # A campaign that is not complete fails for certain.
+    assert replace(made, valid=2).told
+
+
+def test_what_is_not_told_is_marked_and_counted() -> None:
+    value = ValueScore("rate", {}, "eq", 10.0, "1", {"rel": 0.1}, "stated", 10.9, 3, 0.5, True, told=False)
+    order = OrderingScore("rate", "p", ["a", "b"], {}, None, [1.0, 2.0], False, False, told=False)
+    score = Score("sim", "c", 3, 3, [value], [order])
+    text = printed(Artefact("asym-x", "asym", "X", "7", "simulated", 1, 1, {"sim": score}))
+    assert "1 of  1 values,  0 of  1 orderings, not told" in text
+    assert "+? rate overall: 10.90 ± 0.50" in text
+    assert "-? rate overall: in order" in text
+    assert "1 verdicts are not told" in text
+    both = Artefact("asym-x", "asym", "X", "7", "simulated", 1, 1, {"sim": score, "emulated": replace(score)})
+    text = printed(both)
+    assert "emulated +? 10.90 ± 0.50, sim +? 10.90 ± 0.50" in text
+    assert "emulated -? 1, 2; sim -? 1, 2" in text
+    told = replace(score, values=[replace(value, told=True)], orderings=[replace(order, holds=True, told=True)])
+    text = printed(Artefact("asym-x", "asym", "X", "7", "simulated", 1, 1, {"sim": told}))
+    assert "told" not in text
+    assert "?" not in text
+    assert "+  rate" in text
+
+
+def printed(artefact: Artefact) -> str:
+    """The table of one artefact with details."""
+    terminal = Console(record=True, width=200, file=io.StringIO())
+    terminal.print(score_table([artefact], details=True))
+    return terminal.export_text()
 
 
 @pytest.mark.parametrize("tolerance", [{"rel": 0.1}, {"abs": 0.1}, {}])
