@@ -203,13 +203,18 @@ def scorecard(store: Store, experiments: Path, keep: Keep = lambda _, make: make
         computed = theory.results(target.id)
         if computed is not None:
             scores["theory"] = score_of(target, "theory", "", 1, 1, computed)
-        artefacts_scored.append(
-            Artefact(
-                target.id, target.paper, target.title, target.section, target.source, len(target.expected),
-                len(target.orderings), scores, scores_of(target, defaults), target.id in free,
-            )
-        )  # fmt: skip
+        artefacts_scored.append(artefact_of(target, scores, scores_of(target, defaults), target.id in free))
     return artefacts_scored
+
+
+def artefact_of(
+    target: Target, scores: Mapping[str, Score], defaults: Mapping[str, Score], has_choices: bool
+) -> Artefact:
+    """A target with its scores; the arguments are the fields of `Artefact`."""
+    return Artefact(
+        target.id, target.paper, target.title, target.section, target.source, len(target.expected),
+        len(target.orderings), scores, defaults, has_choices,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

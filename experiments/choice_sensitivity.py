@@ -128,6 +128,15 @@ def outcomes(
         yield Outcome(reproduction.artefact, variant, score, problem, passes is not None and passes != chosen)
 
 
+def score_as_chosen(
+    reproduction: Reproduction, target: Target, options: Options, reporter: TerminalReporter, repetitions: int
+) -> Score:
+    """Runs and scores an artefact as its campaign file has it, with another number of runs a point; arguments as of
+    `outcomes`.
+    """
+    return _score(reproduction, Variant({}, reproduction.source.values), target, options, reporter, repetitions)
+
+
 def _score(
     reproduction: Reproduction, variant: Variant, target: Target, options: Options, reporter: TerminalReporter,
     repetitions: int | None,

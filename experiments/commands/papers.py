@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,7 +29,10 @@ from experiments.engine.options import TRIES
 if TYPE_CHECKING:
     from analysis.scorecard import Artefact
     from analysis.store import Store
+    from analysis.targets import Target
     from experiments.catalogue import Reproduction
+    from experiments.engine.options import Options
+    from experiments.terminal import TerminalReporter
 
 
 def reproduce(
@@ -131,7 +136,9 @@ def score(
         int | None,
         typer.Option(
             "--repetitions", min=1, show_default=False,
-            help="With --sensitivity: runs of each point. Default: as in the campaign file.",
+            help="Run the named artefacts in simulation with so many runs of each point, in a folder of its own, and "
+            "score these. More runs tell verdicts that few do not. With --sensitivity: of each variant. "
+            "Default: as in the campaign file.",
         ),
     ] = None,
     markdown: Annotated[
@@ -146,7 +153,8 @@ def score(
         _sensitivity(names, repetitions, jobs, as_json)
         return
     if repetitions is not None:
-        fail("--repetitions is for --sensitivity", exits.BAD_INPUT)
+        _with_repetitions(names, repetitions, jobs, as_json)
+        return
     from analysis.scorecard import document
     from experiments.catalogue import select_named
     from experiments.tables import score_table
@@ -168,30 +176,61 @@ def score(
         console().print(score_table(artefacts, details or len(artefacts) == 1), soft_wrap=True)
 
 
-def _sensitivity(names: Sequence[str] | None, repetitions: int | None, jobs: int | None, as_json: bool) -> None:
+@dataclass(frozen=True)
+class _Runs:
+    """What an option of `score` runs itself, in a folder of its own."""
+
+    selected: Sequence[Reproduction]
+    targets: Mapping[str, Target]
+    options: Options
+    reporter: TerminalReporter
+
+
+@contextmanager
+def _own_runs(option: str, names: Sequence[str] | None, jobs: int | None) -> Iterator[_Runs]:
     from analysis.targets import all_targets
     from experiments.catalogue import FOLDER, select_reproductions
-    from experiments.choice_sensitivity import outcomes
     from experiments.engine.options import Options
-    from experiments.tables import outcome_line
     from experiments.terminal import TerminalReporter
     from testbed.local_folders import ScratchFolder
 
     if not names:
-        fail(
-            "--sensitivity needs the artefacts or papers to run, for example: score asym-table1 --sensitivity",
-            exits.BAD_INPUT,
-        )
+        fail(f"{option} needs the artefacts or papers to run, for example: score asym-table1 {option}", exits.BAD_INPUT)
     try:
         selected = select_reproductions(names, backend="sim")
     except ValueError as error:
         fail(str(error), exits.BAD_INPUT)
     targets = {target.id: target for target in all_targets(FOLDER)}
-    found, reporter = [], TerminalReporter(console(stderr=True))
     with ScratchFolder() as folder:
-        for reproduction in selected:
+        yield _Runs(selected, targets, Options(folder / "results", jobs), TerminalReporter(console(stderr=True)))
+
+
+def _with_repetitions(names: Sequence[str] | None, repetitions: int, jobs: int | None, as_json: bool) -> None:
+    from analysis.scorecard import artefact_of, document
+    from experiments.choice_sensitivity import score_as_chosen
+    from experiments.tables import score_table
+
+    artefacts = []
+    with _own_runs(f"--repetitions {repetitions}", names, jobs) as runs:
+        for reproduction in runs.selected:
+            target = runs.targets[reproduction.artefact]
+            made = score_as_chosen(reproduction, target, runs.options, runs.reporter, repetitions)
+            artefacts.append(artefact_of(target, {"sim": made}, {}, has_choices=False))
+    if as_json:
+        typer.echo(json.dumps(document(artefacts), indent=2))
+    else:
+        console().print(score_table(artefacts, details=True), soft_wrap=True)
+
+
+def _sensitivity(names: Sequence[str] | None, repetitions: int | None, jobs: int | None, as_json: bool) -> None:
+    from experiments.choice_sensitivity import outcomes
+    from experiments.tables import outcome_line
+
+    found = []
+    with _own_runs("--sensitivity", names, jobs) as runs:
+        for reproduction in runs.selected:
             for outcome in outcomes(
-                reproduction, targets[reproduction.artefact], Options(folder / "results", jobs), reporter, repetitions
+                reproduction, runs.targets[reproduction.artefact], runs.options, runs.reporter, repetitions
             ):
                 found.append(outcome)
                 if not as_json:
