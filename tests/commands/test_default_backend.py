@@ -19,10 +19,11 @@ QUICKSTART = node_binary.ROOT / "experiments/quickstart.yaml"
 
 @pytest.fixture(autouse=True)
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A built kernel, as far as the cache shows, and a user without root."""
+    """A built kernel, as far as the cache shows, and a user without root on an idle machine."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv(KEEP_BACKEND, raising=False)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(machine, "taken_share", lambda period_s: 0.0)
     binary = tmp_path / "backchannel/kernels" / kernels.name("6.12") / "linux"
     binary.parent.mkdir(parents=True)
     binary.touch()
