@@ -19,11 +19,10 @@ QUICKSTART = node_binary.ROOT / "experiments/quickstart.yaml"
 
 @pytest.fixture(autouse=True)
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A built kernel, as far as the cache shows, and a user without root on an idle machine."""
+    """A built kernel, as far as the cache shows, and a user without root."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv(KEEP_BACKEND, raising=False)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    monkeypatch.setattr(machine, "taken_share", lambda period_s: 0.0)
     binary = tmp_path / "backchannel/kernels" / kernels.name("6.12") / "linux"
     binary.parent.mkdir(parents=True)
     binary.touch()
@@ -53,6 +52,7 @@ def test_a_backend_in_the_file_stays(tmp_path: Path) -> None:
 def test_with_root_or_without_a_kernel_real_packets_are_asked_for(
     kernel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(machine, "taken_share", lambda period_s: 0.0)
     with monkeypatch.context() as root:
         root.setattr("os.geteuid", lambda: 0)
         assert chosen(QUICKSTART) == "emulated"
