@@ -72,7 +72,8 @@ class OrderingScore:
     #: A reversal lies within the 95 % confidence intervals: it holds as a tie.
     tie: bool
     holds: bool
-    #: Whether the runs tell so: of neighbours the difference has an interval without zero, and none are tied.
+    #: Whether the runs tell so: no neighbours are tied and the intervals of their differences are without zero, or
+    #: one of these tells that the order is another.
     told: bool = True
 
 
@@ -433,25 +434,24 @@ def within(measured: float, expected: Expected) -> bool:
 def _ordering(table: Table, ordering: Ordering) -> OrderingScore:
     groups = [table.values(ordering.measure, {**ordering.where, ordering.axis: label}) for label in ordering.order]
     least = ordering.min_ratio
-    holds, tie, told = all(groups), False, True
+    holds, tie = all(groups), False
+    # What the runs tell of each pair: that it is in order, that it is not (False), or nothing (None).
+    told: list[bool | None] = []
     sign = 1 if ordering.direction == "descending" else -1
     for first, second in pairwise(groups) if holds else ():
         greater, lesser = (first, second) if sign > 0 else (second, first)
         above, below = statistics.fmean(greater), statistics.fmean(lesser)
-        told_apart = _told_apart(greater, [(least or 1.0) * value for value in lesser])
-        if least is not None:
-            holds &= above >= least * below
-        elif above < below:
-            apart = not overlap(greater, lesser)
-            holds &= not apart
-            tie |= not apart
-            # More runs may end the tie either way.
-            told_apart &= apart
-        told &= told_apart
+        in_order = above >= (least or 1.0) * below
+        tied = least is None and not in_order and overlap(greater, lesser)
+        holds &= in_order or tied
+        tie |= tied
+        # More runs may end a tie either way.
+        told_apart = not tied and _told_apart(greater, [(least or 1.0) * value for value in lesser])
+        told.append(in_order if told_apart else None)
     return OrderingScore(
         measure=ordering.measure, axis=ordering.axis, order=ordering.order, where=ordering.where, min_ratio=least,
         measured=[statistics.fmean(group) if group else None for group in groups], tie=tie and holds, holds=holds,
-        told=told,
+        told=None not in told or False in told,
     )  # fmt: skip
 
 

@@ -245,7 +245,7 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
     if totals["not_told"]:
         parts.append(
             Text(
-                f"{totals['not_told']} verdicts are not told: intervals cross limits, or chance may turn an order "
+                f"{totals['not_told']} {'verdict is' if totals['not_told'] == 1 else 'verdicts are'} not told: intervals cross limits, or chance may turn an order "
                 "(marked ? with --details), and other runs of the same campaign could give another verdict; more "
                 "repetitions tell"
             )

@@ -325,6 +325,24 @@ def test_runs_do_not_tell_an_order_of_means_that_chance_may_turn(
 
 
 @pytest.mark.parametrize(
+    ("means", "holds", "told"),
+    [((30, 20, 10), True, True), ((30, 20, 19), True, False), ((30, 19, 20), True, False), ((10, 20, 19), False, True)],
+)
+def test_one_reversal_that_the_runs_tell_decides_an_order(means: tuple[int, ...], holds: bool, told: bool) -> None:
+    points = {number: {"policy": policy} for number, policy in enumerate("abc")}
+    values = {
+        number: {Quantity("throughput", "f", "rate"): {RunKey(at, at): mean + at - 1.0 for at in range(3)}}
+        for number, mean in enumerate(means)
+    }
+    made = Table({"x": Measure(metric="throughput", of="f")}, [], points, values)
+    ordering = Ordering.model_validate(
+        {"metric": "x", "axis": "policy", "order": ["a", "b", "c"], "where": {}, "direction": "descending"}
+    )
+    result = scorecard._ordering(made, ordering)
+    assert (result.holds, result.told) == (holds, told)
+
+
+@pytest.mark.parametrize(
     ("values", "orderings", "passes", "told"),
     [
         # Of five values four are needed. + and -: told; p and m: within and outside, not told.
@@ -366,7 +384,7 @@ def test_what_is_not_told_is_marked_and_counted() -> None:
     assert "1 of  1 values,  0 of  1 orderings, not told" in text
     assert "+? rate overall: 10.90 ± 0.50" in text
     assert "-? rate overall: in order" in text
-    assert "1 verdicts are not told" in text
+    assert "1 verdict is not told" in text
     both = Artefact("asym-x", "asym", "X", "7", "simulated", 1, 1, {"sim": score, "emulated": replace(score)})
     text = printed(both)
     assert "emulated +? 10.90 ± 0.50, sim +? 10.90 ± 0.50" in text
