@@ -245,9 +245,9 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
     if totals["not_told"]:
         parts.append(
             Text(
-                f"{totals['not_told']} {'verdict is' if totals['not_told'] == 1 else 'verdicts are'} not told: intervals "
-                "cross limits, or chance may turn an order (marked ? with --details), and other runs of the same "
-                "campaign could give another verdict; more repetitions tell"
+                f"{totals['not_told']} {'verdict is' if totals['not_told'] == 1 else 'verdicts are'} not told: "
+                "intervals cross limits, or chance may turn an order (marked ? with --details), and other runs of the "
+                "same campaign could give another verdict; more repetitions tell"
             )
         )
     if both := between_backends(artefacts):
