@@ -122,10 +122,10 @@ fn explain(
     unused
 }
 
-/// What keeps its order behind a policy that does not keep that of all packets: a flow's data, its acks, and its SYN, FIN and
-/// RST without data, which a policy that tells packets by their size serves with the acks and others with the data.
+/// Packets that keep their order behind a policy with several queues: a flow's data, its acks, and its SYN, FIN and RST without
+/// data. A policy that classifies by size enqueues the last with the acks, others with the data.
 fn class(record: &Record) -> impl Eq + Hash {
-    let kind = record.tcp.map(|tcp| (tcp.pure_ack, tcp.opens_or_closes && !tcp.has_data));
+    let kind = record.tcp.map(|tcp| (tcp.has_data, tcp.pure_ack));
     (record.key.flow(), kind)
 }
 
@@ -217,8 +217,8 @@ mod tests {
     use crate::records::Tcp;
     use crate::Window;
 
-    /// Fates of packets 0, 1, 2 ..., which have these kinds ("data", "ack", "rst") and of which those with these numbers left,
-    /// in this order; and the number that left out of order.
+    /// Pairs packets of these kinds ("data", "ack", "rst"). `left` lists those that left, in order, by number. Returns the fates
+    /// and the number of reordered packets.
     fn fates(policy: &str, kinds: &[&str], left: &[u16]) -> (Vec<Fate>, u64) {
         let line = json!({"rate_bps": 1_000_000, "queue": {"name": policy}});
         let link =
@@ -251,10 +251,10 @@ mod tests {
     fn a_packet_without_data_that_ends_a_connection_overtakes_none_behind_a_policy_with_classes() {
         use Fate::{Left, Open, Swallowed};
         let kinds = ["data", "data", "ack", "rst"];
-        // AQ tells packets by their size, and lets the reset go with the acks; data still wait at the end of the run.
+        // AQ classifies by size and enqueues the reset with the acks. Data still wait at the end of the run.
         assert_eq!(fates("aq", &kinds, &[0, 2, 3]), (vec![Left, Open, Left, Left], 0));
         assert_eq!(fates("aq", &kinds, &[0, 3, 2, 1]), (vec![Left; 4], 0));
-        // Others let it go with the data, behind which acks pass it.
+        // Others enqueue it with the data, where acks overtake it.
         assert_eq!(fates("acks-first", &["rst", "ack"], &[1]), (vec![Open, Left], 0));
         assert_eq!(fates("acks-first", &["rst", "ack"], &[1, 0]), (vec![Left; 2], 0));
         // Data overtake no data, and acks no acks.
