@@ -7,6 +7,9 @@ reads targets.
 An artefact passes if all its orderings hold and at least 80 % of its stated values lie within their tolerance. A
 derived value (computed from the paper's numbers, not printed there) is shown, and counts only where there is nothing
 else. A reversed ordering counts as a tie if the means' intervals overlap (analysis/statistics.py).
+
+A value is inconclusive if its interval crosses a limit of the tolerance, and an ordering if two means are tied or their
+difference is not significant. A verdict is inconclusive if these could reverse it.
 """
 
 from __future__ import annotations
@@ -54,8 +57,8 @@ class ValueScore:
     #: Half of the mean's 95 % confidence interval; None for fewer than two runs.
     half_interval: float | None
     within: bool
-    #: Whether the runs tell so: no limit of the tolerance lies within the interval.
-    told: bool = True
+    #: No limit of the tolerance lies within the interval. A single run has no interval and counts as conclusive.
+    conclusive: bool = True
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,8 @@ class OrderingScore:
     #: A reversal lies within the 95 % confidence intervals: it holds as a tie.
     tie: bool
     holds: bool
-    #: Whether the runs tell so: no neighbours are tied and the intervals of their differences are without zero, or
-    #: one of these tells that the order is another.
-    told: bool = True
+    #: The difference of each two neighbours is significant, or one that contradicts the order is.
+    conclusive: bool = True
 
 
 @dataclass(frozen=True)
@@ -116,13 +118,13 @@ class Score:
         return self._passes(value.within for value in self._counting) and self.hold == len(self.orderings)
 
     @property
-    def told(self) -> bool:
-        """Whether the verdict is the same at the worst and at the best of what the runs do not tell."""
-        worst = self._passes(value.within and value.told for value in self._counting) and all(
-            ordering.holds and ordering.told for ordering in self.orderings
+    def conclusive(self) -> bool:
+        """Whether the verdict is the same at the worst and at the best of its inconclusive values and orderings."""
+        worst = self._passes(value.within and value.conclusive for value in self._counting) and all(
+            ordering.holds and ordering.conclusive for ordering in self.orderings
         )
-        best = self._passes(value.within or not value.told for value in self._counting) and all(
-            ordering.holds or not ordering.told for ordering in self.orderings
+        best = self._passes(value.within or not value.conclusive for value in self._counting) and all(
+            ordering.holds or not ordering.conclusive for ordering in self.orderings
         )
         return worst == best
 
@@ -265,8 +267,8 @@ def document(artefacts: Sequence[Artefact]) -> dict[str, Any]:
 
 
 def _document(score: Score) -> dict[str, Any]:
-    more = {"passes": score.passes, "told": score.told, "within": score.within, "stated": len(score.stated)}
-    return {**asdict(score), **more}
+    counts = {"within": score.within, "stated": len(score.stated)}
+    return {**asdict(score), "passes": score.passes, "conclusive": score.conclusive, **counts}
 
 
 @dataclass(frozen=True)
@@ -335,7 +337,7 @@ def count(artefacts: Sequence[Artefact]) -> dict[str, int]:
         "run": sum(bool(artefact.scores) for artefact in artefacts),
         "pass": sum(artefact.passes for artefact in artefacts),
         # Verdicts of one backend.
-        "not_told": sum(not score.told for score in scores),
+        "inconclusive": sum(not score.conclusive for score in scores),
         # With the defaults of what was chosen.
         "defaults_pass": sum(artefact.verdict_with_defaults == "pass" for artefact in artefacts),
         "defaults_not_run": sum(artefact.verdict_with_defaults in ("not run", "incomplete") for artefact in artefacts),
@@ -408,20 +410,23 @@ def _value(table: Table, expected: Expected) -> ValueScore:
     return ValueScore(
         measure=expected.measure, cell=expected.cell, relation=expected.relation, published=float(expected.value),
         unit=expected.unit, tolerance=expected.tolerance, origin=expected.origin, measured=mean, runs=len(values),
-        half_interval=half, within=mean is not None and within(mean, expected), told=not (half and crossed),
+        half_interval=half, within=mean is not None and within(mean, expected), conclusive=not (half and crossed),
     )  # fmt: skip
 
 
+def slack(published: float, tolerance: Mapping[Literal["rel", "abs"], float]) -> float:
+    """The larger of the relative and the absolute tolerance, in the value's unit."""
+    return max(tolerance.get("rel", 0.0) * abs(published), tolerance.get("abs", 0.0))
+
+
 def limits(expected: Expected) -> tuple[float, float]:
-    """Least and greatest value within tolerance of a published one: the larger of the relative and the absolute
-    tolerance. For `le` and `ge` every value on the right side of it is within, too.
+    """Least and greatest value within tolerance of a published one. For `le` and `ge` every value on the right side of
+    it is within, too.
     """
     published = float(expected.value)
-    slack = max(expected.tolerance.get("rel", 0.0) * abs(published), expected.tolerance.get("abs", 0.0)) + 1e-9 * abs(
-        published
-    )
-    low = -math.inf if expected.relation == "le" else published - slack
-    high = math.inf if expected.relation == "ge" else published + slack
+    most = slack(published, expected.tolerance) + 1e-9 * abs(published)
+    low = -math.inf if expected.relation == "le" else published - most
+    high = math.inf if expected.relation == "ge" else published + most
     return low, high
 
 
@@ -435,8 +440,8 @@ def _ordering(table: Table, ordering: Ordering) -> OrderingScore:
     groups = [table.values(ordering.measure, {**ordering.where, ordering.axis: label}) for label in ordering.order]
     least = ordering.min_ratio
     holds, tie = all(groups), False
-    # What the runs tell of each pair: that it is in order, that it is not (False), or nothing (None).
-    told: list[bool | None] = []
+    # Of each pair: it is significantly in order, it is significantly not (False), or neither (None).
+    pairs: list[bool | None] = []
     sign = 1 if ordering.direction == "descending" else -1
     for first, second in pairwise(groups) if holds else ():
         greater, lesser = (first, second) if sign > 0 else (second, first)
@@ -446,19 +451,21 @@ def _ordering(table: Table, ordering: Ordering) -> OrderingScore:
         holds &= in_order or tied
         tie |= tied
         # More runs may end a tie either way.
-        told_apart = not tied and _told_apart(greater, [(least or 1.0) * value for value in lesser])
-        told.append(in_order if told_apart else None)
+        significant = not tied and _differ(greater, [(least or 1.0) * value for value in lesser])
+        pairs.append(in_order if significant else None)
     return OrderingScore(
         measure=ordering.measure, axis=ordering.axis, order=ordering.order, where=ordering.where, min_ratio=least,
         measured=[statistics.fmean(group) if group else None for group in groups], tie=tie and holds, holds=holds,
-        told=None not in told or False in told,
+        conclusive=None not in pairs or False in pairs,
     )  # fmt: skip
 
 
-def _told_apart(first: Sequence[float], second: Sequence[float]) -> bool:
-    """Whether the interval of the difference of two means (Welch) tells which is greater. Constants are told apart."""
-    apart = difference(dict(enumerate(first)), {-1 - number: value for number, value in enumerate(second)}).interval
-    return apart is None or 0.0 not in apart
+def _differ(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Whether the difference of two means is significant (Welch). Constants and single runs have no interval and count
+    as significant.
+    """
+    interval = difference(dict(enumerate(first)), {-1 - number: value for number, value in enumerate(second)}).interval
+    return interval is None or 0.0 not in interval
 
 
 def half_interval(values: Sequence[float]) -> float | None:

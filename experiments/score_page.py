@@ -41,8 +41,8 @@ def page(artefacts: Sequence[Artefact], choices: Iterable[Choice]) -> str:
     counts = (
         f"{totals['pass']} of {totals['artefacts']} artefacts pass. Over all backends, {totals['values_within']} of "
         f"{totals['values']} stated values lie within tolerance, and {totals['orderings_hold']} of "
-        f"{totals['orderings']} orderings hold, {totals['orderings_tied']} of them as ties. {totals['not_told']} "
-        "verdicts of a backend are not told: other runs of the same campaign could give another."
+        f"{totals['orderings']} orderings hold, {totals['orderings_tied']} of them as ties. {totals['inconclusive']} "
+        "verdicts of a backend are inconclusive: other runs of the same campaign could give another."
     )
     chosen: dict[str, list[str]] = {}
     for choice in choices:
@@ -78,7 +78,7 @@ def _artefact(artefact: Artefact, backends: Sequence[str], chosen: Sequence[str]
 
 
 def _verdict(score: Score) -> str:
-    return ("pass" if score.passes else "**fail**") + ("" if score.told else " (not told)")
+    return ("pass" if score.passes else "**fail**") + ("" if score.conclusive else " (inconclusive)")
 
 
 def _shown(scores: Iterable[Score]) -> list[ValueScore]:

@@ -219,8 +219,8 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
             line = Text(f"{artefact.id.ljust(width)}  {backend:8}  ")
             line.append("pass" if score.passes else "fail", style="green" if score.passes else "red")
             line.append(f"  {_counts(score)}")
-            if not score.told:
-                line.append(", not told", style="yellow")
+            if not score.conclusive:
+                line.append(", inconclusive", style="yellow")
             if score.valid < score.asked:
                 line.append(f", {score.valid} of {score.asked} runs", style="yellow")
             if artefact.has_choices and backend == "sim":
@@ -242,12 +242,12 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
             style="bold",
         )
     )
-    if totals["not_told"]:
+    if totals["inconclusive"]:
         parts.append(
             Text(
-                f"{totals['not_told']} {'verdict is' if totals['not_told'] == 1 else 'verdicts are'} not told: "
-                "intervals cross limits, or chance may turn an order (marked ? with --details), and other runs of the "
-                "same campaign could give another verdict; more repetitions tell"
+                f"{totals['inconclusive']} {'verdict is' if totals['inconclusive'] == 1 else 'verdicts are'} "
+                "inconclusive, because an interval crosses a limit or an order is not significant (marked ? with "
+                "--details). More repetitions may decide them"
             )
         )
     if both := between_backends(artefacts):
@@ -288,14 +288,14 @@ def _side_by_side(scores: Mapping[str, Score]) -> list[Text]:
     texts = []
     for per_backend in zip(*(score.values for score in scores.values()), strict=True):
         values = ", ".join(
-            f"{backend} {_mark(score.within, score.told)} {_measured(score)}"
+            f"{backend} {_mark(score.within, score.conclusive)} {_measured(score)}"
             for backend, score in zip(scores, per_backend, strict=True)
         )
         first = per_backend[0]
         texts.append(Text(f"    {first.measure} {_labels(first.cell)}: {values} (published {_published(first)})"))
     for orders in zip(*(score.orderings for score in scores.values()), strict=True):
         values = "; ".join(
-            f"{backend} {_mark(order.holds, order.told)} "
+            f"{backend} {_mark(order.holds, order.conclusive)} "
             + ", ".join("nothing" if mean is None else f"{mean:.4g}" for mean in order.measured)
             for backend, order in zip(scores, orders, strict=True)
         )
@@ -319,7 +319,7 @@ def _published(value: ValueScore) -> str:
 
 def _value_line(value: ValueScore) -> Text:
     return Text(
-        f"    {_mark(value.within, value.told)} {value.measure} {_labels(value.cell)}: {_measured(value)} "
+        f"    {_mark(value.within, value.conclusive)} {value.measure} {_labels(value.cell)}: {_measured(value)} "
         f"(published {_published(value)})",
         style="" if value.within else "yellow" if value.origin != "stated" else "red",
     )
@@ -333,15 +333,15 @@ def _ordering_line(ordering: OrderingScore) -> Text:
     more = f", each {ordering.min_ratio:g} times the next" if ordering.min_ratio else ""
     tie = " (a tie)" if ordering.tie else ""
     return Text(
-        f"    {_mark(ordering.holds, ordering.told)} {ordering.measure} {_labels(ordering.where)}: in order: "
+        f"    {_mark(ordering.holds, ordering.conclusive)} {ordering.measure} {_labels(ordering.where)}: in order: "
         f"{shown}{more}{tie}",
         style="" if ordering.holds else "red",
     )
 
 
-def _mark(good: bool, told: bool) -> str:
-    """Whether it agrees, and a question mark where the runs do not tell."""
-    return ("+" if good else "-") + (" " if told else "?")
+def _mark(good: bool, conclusive: bool) -> str:
+    """Whether it agrees, with a question mark where that is inconclusive."""
+    return ("+" if good else "-") + (" " if conclusive else "?")
 
 
 def _labels(labels: Mapping[str, object]) -> str:

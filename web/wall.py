@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from analysis.metrics import METRICS
 from analysis.results import CellLabel
-from analysis.scorecard import Artefact, OrderingScore, ValueScore
+from analysis.scorecard import Artefact, OrderingScore, ValueScore, slack
 from testbed.units import in_unit, plain
 from web.picture import Box, Label, Picture, Wire
 
@@ -42,7 +42,8 @@ class _Column:
         """Every number that is drawn."""
         values = [] if self.value is None else [self.value.published]
         if self.value is not None and self.value.relation in ("eq", "approx"):
-            values += [self.value.published - slack(self.value), self.value.published + slack(self.value)]
+            most = slack(self.value.published, self.value.tolerance)
+            values += [self.value.published - most, self.value.published + most]
         return values + [end for mean, half, _ in self.measured.values() for end in (mean - half, mean + half)]
 
 
@@ -138,7 +139,8 @@ def _picture(title: str, unit: str, columns: Sequence[_Column], description: str
 
 def _published(picture: Picture, value: ValueScore, x: float, wide: float, height: Height) -> None:
     """A published value as a dash, on a band of its tolerance; the band of a bound has no other end."""
-    ends = [value.published - slack(value), value.published + slack(value)]
+    most = slack(value.published, value.tolerance)
+    ends = [value.published - most, value.published + most]
     if value.relation == "le":
         ends[0] = -math.inf
     if value.relation == "ge":
@@ -157,11 +159,6 @@ def _limits(numbers: Sequence[float]) -> tuple[float, float, bool]:
         return 0.0, high, False
     room = (high - low) * 0.15 or abs(high) * 0.1 or 1.0
     return low - room, high + room, False
-
-
-def slack(value: ValueScore) -> float:
-    """The tolerance of a published value, in its unit: the larger of the relative and the absolute one."""
-    return max(value.tolerance.get("rel", 0.0) * abs(value.published), value.tolerance.get("abs", 0.0))
 
 
 def disagreements(artefact: Artefact) -> list[str]:

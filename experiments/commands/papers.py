@@ -136,8 +136,8 @@ def score(
         int | None,
         typer.Option(
             "--repetitions", min=1, show_default=False,
-            help="Run the named artefacts in simulation with so many runs of each point, in a folder of its own, and "
-            "score these. More runs tell verdicts that few do not. With --sensitivity: of each variant. "
+            help="Number of simulated runs of each point. Runs the named artefacts in a temporary folder and scores "
+            "them. More runs may decide an inconclusive verdict. With --sensitivity: of each variant. "
             "Default: as in the campaign file.",
         ),
     ] = None,
@@ -178,7 +178,7 @@ def score(
 
 @dataclass(frozen=True)
 class _Runs:
-    """What an option of `score` runs itself, in a folder of its own."""
+    """Artefacts that an option of `score` runs, in a temporary folder."""
 
     selected: Sequence[Reproduction]
     targets: Mapping[str, Target]

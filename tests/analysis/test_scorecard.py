@@ -246,17 +246,12 @@ def test_an_artefact_passes_with_four_fifths_of_its_stated_values(within: int, o
 def test_an_ordering_holds_by_means_least_ratio_and_ties(
     direction: str, min_ratio: float | None, a: list[float], b: list[float], holds: bool, tie: bool
 ) -> None:
-    order = ["a", "b"] if direction == "descending" else ["b", "a"]
-    ordering = Ordering.model_validate(
-        {"metric": "x", "axis": "policy", "order": order, "where": {"rate": 1}, "direction": direction,
-         "min_ratio": min_ratio}
-    )  # fmt: skip
-    result = scorecard._ordering(of_a_and_b(a, b), ordering)
+    result = scorecard._ordering(of_a_and_b(a, b), ordering_of_a_and_b(direction, min_ratio))
     assert (result.holds, result.tie) == (holds, tie)
 
 
 @pytest.mark.parametrize(
-    ("relation", "values", "told"),
+    ("relation", "values", "conclusive"),
     [
         # 90 to 110 are within; three values at distance 1 have an interval of 2.5 on both sides.
         ("eq", [99.0, 100.0, 101.0], True),
@@ -275,12 +270,21 @@ def test_an_ordering_holds_by_means_least_ratio_and_ties(
         ("eq", [], True),
     ],
 )
-def test_runs_do_not_tell_a_value_whose_interval_crosses_a_limit(
-    relation: str, values: list[float], told: bool
+def test_a_value_whose_interval_crosses_a_limit_is_inconclusive(
+    relation: str, values: list[float], conclusive: bool
 ) -> None:
     of_target = {"metric": "x", "cell": {}, "value": 100, "unit": "1", "origin": "stated", "tolerance": {"rel": 0.1}}
     expected = Expected.model_validate({**of_target, "relation": relation})
-    assert scorecard._value(of_a_and_b(values, []), expected).told is told
+    assert scorecard._value(of_a_and_b(values, []), expected).conclusive is conclusive
+
+
+def ordering_of_a_and_b(direction: str, min_ratio: float | None) -> Ordering:
+    """Measure x of policy a is the greater one."""
+    order = ["a", "b"] if direction == "descending" else ["b", "a"]
+    return Ordering.model_validate(
+        {"metric": "x", "axis": "policy", "order": order, "where": {"rate": 1}, "direction": direction,
+         "min_ratio": min_ratio}
+    )  # fmt: skip
 
 
 def of_a_and_b(a: list[float], b: list[float]) -> Table:
@@ -293,7 +297,7 @@ def of_a_and_b(a: list[float], b: list[float]) -> Table:
 
 
 @pytest.mark.parametrize(
-    ("min_ratio", "a", "b", "told"),
+    ("min_ratio", "a", "b", "conclusive"),
     [
         (None, [19.0, 20.0, 21.0], [9.0, 10.0, 11.0], True),
         (None, [9.0, 10.0, 11.0], [19.0, 20.0, 21.0], True),
@@ -313,22 +317,17 @@ def of_a_and_b(a: list[float], b: list[float]) -> Table:
     ],
 )
 @pytest.mark.parametrize("direction", ["descending", "ascending"])
-def test_runs_do_not_tell_an_order_of_means_that_chance_may_turn(
-    direction: str, min_ratio: float | None, a: list[float], b: list[float], told: bool
+def test_an_order_without_a_significant_difference_is_inconclusive(
+    direction: str, min_ratio: float | None, a: list[float], b: list[float], conclusive: bool
 ) -> None:
-    order = ["a", "b"] if direction == "descending" else ["b", "a"]
-    ordering = Ordering.model_validate(
-        {"metric": "x", "axis": "policy", "order": order, "where": {"rate": 1}, "direction": direction,
-         "min_ratio": min_ratio}
-    )  # fmt: skip
-    assert scorecard._ordering(of_a_and_b(a, b), ordering).told is told
+    assert scorecard._ordering(of_a_and_b(a, b), ordering_of_a_and_b(direction, min_ratio)).conclusive is conclusive
 
 
 @pytest.mark.parametrize(
-    ("means", "holds", "told"),
+    ("means", "holds", "conclusive"),
     [((30, 20, 10), True, True), ((30, 20, 19), True, False), ((30, 19, 20), True, False), ((10, 20, 19), False, True)],
 )
-def test_one_reversal_that_the_runs_tell_decides_an_order(means: tuple[int, ...], holds: bool, told: bool) -> None:
+def test_one_significant_reversal_decides_an_order(means: tuple[int, ...], holds: bool, conclusive: bool) -> None:
     points = {number: {"policy": policy} for number, policy in enumerate("abc")}
     values = {
         number: {Quantity("throughput", "f", "rate"): {RunKey(at, at): mean + at - 1.0 for at in range(3)}}
@@ -339,13 +338,13 @@ def test_one_reversal_that_the_runs_tell_decides_an_order(means: tuple[int, ...]
         {"metric": "x", "axis": "policy", "order": ["a", "b", "c"], "where": {}, "direction": "descending"}
     )
     result = scorecard._ordering(made, ordering)
-    assert (result.holds, result.told) == (holds, told)
+    assert (result.holds, result.conclusive) == (holds, conclusive)
 
 
 @pytest.mark.parametrize(
-    ("values", "orderings", "passes", "told"),
+    ("values", "orderings", "passes", "conclusive"),
     [
-        # Of five values four are needed. + and -: told; p and m: within and outside, not told.
+        # Of five values four are needed. + and -: conclusive; p and m: within and outside, inconclusive.
         ("+++++", "", True, True),
         ("++++p", "", True, True),
         ("+++pp", "", True, False),
@@ -363,35 +362,37 @@ def test_one_reversal_that_the_runs_tell_decides_an_order(means: tuple[int, ...]
         ("", "p", True, False),
     ],
 )
-def test_a_verdict_is_told_if_no_doubtful_value_or_ordering_decides_it(
-    values: str, orderings: str, passes: bool, told: bool
+def test_a_verdict_is_conclusive_if_no_inconclusive_value_or_ordering_decides_it(
+    values: str, orderings: str, passes: bool, conclusive: bool
 ) -> None:
     made = Score(
         "sim", "c", 3, 3,
         [ValueScore("x", {}, "eq", 1.0, "1", {}, "stated", 1.0, 3, 0.5, sign in "+p", sign in "+-") for sign in values],
         [OrderingScore("x", "p", ["a"], {}, None, [1.0], False, sign in "+p", sign in "+-") for sign in orderings],
     )  # fmt: skip
-    assert (made.passes, made.told) == (passes, told)
+    assert (made.passes, made.conclusive) == (passes, conclusive)
     # A campaign that is not complete fails for certain.
-    assert replace(made, valid=2).told
+    assert replace(made, valid=2).conclusive
 
 
-def test_what_is_not_told_is_marked_and_counted() -> None:
-    value = ValueScore("rate", {}, "eq", 10.0, "1", {"rel": 0.1}, "stated", 10.9, 3, 0.5, True, told=False)
-    order = OrderingScore("rate", "p", ["a", "b"], {}, None, [1.0, 2.0], False, False, told=False)
+def test_what_is_inconclusive_is_marked_and_counted() -> None:
+    value = ValueScore("rate", {}, "eq", 10.0, "1", {"rel": 0.1}, "stated", 10.9, 3, 0.5, True, conclusive=False)
+    order = OrderingScore("rate", "p", ["a", "b"], {}, None, [1.0, 2.0], False, False, conclusive=False)
     score = Score("sim", "c", 3, 3, [value], [order])
     text = printed(Artefact("asym-x", "asym", "X", "7", "simulated", 1, 1, {"sim": score}))
-    assert "1 of  1 values,  0 of  1 orderings, not told" in text
+    assert "1 of  1 values,  0 of  1 orderings, inconclusive" in text
     assert "+? rate overall: 10.90 ± 0.50" in text
     assert "-? rate overall: in order" in text
-    assert "1 verdict is not told" in text
+    assert "1 verdict is inconclusive" in text
     both = Artefact("asym-x", "asym", "X", "7", "simulated", 1, 1, {"sim": score, "emulated": replace(score)})
     text = printed(both)
     assert "emulated +? 10.90 ± 0.50, sim +? 10.90 ± 0.50" in text
     assert "emulated -? 1, 2; sim -? 1, 2" in text
-    told = replace(score, values=[replace(value, told=True)], orderings=[replace(order, holds=True, told=True)])
-    text = printed(Artefact("asym-x", "asym", "X", "7", "simulated", 1, 1, {"sim": told}))
-    assert "told" not in text
+    clear = replace(
+        score, values=[replace(value, conclusive=True)], orderings=[replace(order, holds=True, conclusive=True)]
+    )
+    text = printed(Artefact("asym-x", "asym", "X", "7", "simulated", 1, 1, {"sim": clear}))
+    assert "inconclusive" not in text
     assert "?" not in text
     assert "+  rate" in text
 

@@ -61,17 +61,17 @@ def test_a_row_has_published_measured_verdict_and_what_was_chosen() -> None:
         ],
     }  # fmt: skip
     assert "2 of 4 artefacts pass" in text
-    assert "0 verdicts of a backend are not told" in text
+    assert "0 verdicts of a backend are inconclusive" in text
 
 
-def test_a_verdict_that_the_runs_do_not_tell_says_so() -> None:
-    doubtful = replace(value(6.3e6, within=True), told=False)
+def test_an_inconclusive_verdict_is_marked() -> None:
+    doubtful = replace(value(6.3e6, within=True), conclusive=False)
     one = artefact("asym-x", "asym", score("sim", doubtful))
     both = artefact("ton-x", "ton", score("sim", doubtful), score("emulated", value(6.95e6, within=True)))
     text = page([one, both], [])
-    assert rows(text)["asym-x"][3] == "pass (not told)"
-    assert rows(text)["ton-x"][4] == "sim: pass (not told)<br>emulated: pass"
-    assert "2 verdicts of a backend are not told" in text
+    assert rows(text)["asym-x"][3] == "pass (inconclusive)"
+    assert rows(text)["ton-x"][4] == "sim: pass (inconclusive)<br>emulated: pass"
+    assert "2 verdicts of a backend are inconclusive" in text
 
 
 def test_of_many_values_those_outside_the_tolerance_are_listed() -> None:

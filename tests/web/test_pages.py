@@ -596,13 +596,13 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
     page = client.get("/scorecard").text
     assert "1 of 1 values" in page
     assert "0 of 1 orderings" in page
-    assert "not told" not in page
-    # Two runs that are far apart tell nothing.
+    assert "inconclusive" not in page
+    # Two runs that are far apart decide nothing.
     land(store, tmp_path, f"{0:024x}", 0.2e6, replaces=True)
     page = client.get("/scorecard").text
     for wanted in (
-        "1 verdict is not told", ", not told</span>", "not told: the interval crosses a limit",
-        "not told: chance may turn it",
+        "1 verdict is inconclusive", ", inconclusive</span>", "inconclusive: the interval crosses a limit",
+        "inconclusive: the order is not significant",
     ):  # fmt: skip
         assert wanted in page
 
