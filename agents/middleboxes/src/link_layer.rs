@@ -4,9 +4,10 @@
 //! It detects losses as TCP does, by duplicate acks or by a timer.
 //!
 //! - All schemes: the second duplicate ack triggers one retransmission of the segment that it asks for. So does the timer, for the
-//!   oldest segment, after srtt + 4 rttvar of the wireless hop and at least 200 ms without an ack. Retransmissions arrive out of
-//!   order, because no scheme holds later segments back. The timer does not back off ("several times before a typical TCP Reno
-//!   transmitter would time out"), and continues for segments that the source retransmitted.
+//!   oldest segment, after srtt + 4 rttvar of the wireless hop and at least 200 ms without an ack. An ack that covers a retransmitted
+//!   segment gives no sample (Karn, the paper's reference 16). Retransmissions arrive out of order, because no scheme holds later
+//!   segments back. The timer does not back off ("several times before a typical TCP Reno transmitter would time out"), and
+//!   continues for segments that the source retransmitted.
 //! - TCP-AWARE: duplicate acks for cached segments are suppressed. Their expected number is one per segment sent after the lost one.
 //!   If that many arrive and the ack has not advanced, the retransmission was lost too. A new ack below the recovery point shows a
 //!   further loss of the same burst, which is retransmitted at once.
@@ -304,12 +305,14 @@ impl Flow {
         events: &mut Events,
     ) {
         let mut sample = None;
+        // What waited behind a retransmitted segment measures the recovery, not the hop.
+        let mut ambiguous = false;
         while self.cache.front().is_some_and(|cached| !before(ack, cached.end)) {
             let done = self.cache.pop_front().expect("it has a front");
-            // Karn's rule: no sample from a retransmitted segment.
-            sample = (done.tries == 0 && !done.by_source).then(|| (now - done.sent).as_secs_f64());
+            ambiguous |= done.tries > 0 || done.by_source;
+            sample = Some((now - done.sent).as_secs_f64());
         }
-        if let Some(rtt_s) = sample {
+        if let Some(rtt_s) = sample.filter(|_| !ambiguous) {
             self.sample(rtt_s);
         }
         self.acked = Some(ack);

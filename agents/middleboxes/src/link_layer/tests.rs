@@ -211,6 +211,15 @@ fn the_timeout_follows_the_round_trips() {
 }
 
 #[test]
+fn what_waited_behind_a_retransmission_is_no_round_trip() {
+    // The ack at 500 ms covers segment 1, sent again at 22 ms, and 2 to 5, which had arrived long before.
+    let mut bench = Bench::after(&LL_TCP_AWARE, ll_tcp_aware, 6, 3);
+    bench.ack(500, 6);
+    bench.data(600, 6);
+    assert_eq!(bench.box_.next_event(), Some(Time(800_000_000)), "200 ms: the round trip is still the first, 20 ms");
+}
+
+#[test]
 fn silence_for_a_timeout_sends_the_oldest_again_not_before_200_ms() {
     let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
     bench.data(0, 0);
