@@ -71,12 +71,14 @@ impl Sender {
         let &IncomingAck { segment, ack, .. } = incoming;
         let predicted = self.is_predicted(segment, cx);
         let window_limited = self.is_window_limited(cx);
+        let deadline = self.rtt.early_deadline(cx.now);
         self.sample_rtt(cx.now, incoming);
         let acked = ack.since(self.una);
         self.una = ack;
         self.nxt = self.nxt.max(ack);
         self.max = self.max.max(ack);
         self.recovery.resend = false;
+        self.recovery.ignored = 0;
         if self.source.relays() {
             self.source.forget_before(self.acknowledged());
         }
@@ -94,7 +96,7 @@ impl Sender {
         if self.una >= self.max {
             cx.timers.stop(Timer::Retransmission);
         } else if restart_timer {
-            cx.timers.set(Timer::Retransmission, self.rtt.deadline(cx.now));
+            cx.timers.set(Timer::Retransmission, deadline.unwrap_or_else(|| self.rtt.deadline(cx.now)));
         }
         self.record(cx.now, SenderEvent::Ack);
     }
@@ -153,10 +155,7 @@ impl Sender {
         if matches!(incoming.segment.timestamps, Some((_, 0))) {
             return;
         }
-        let sent = incoming.echo_sent.or_else(|| self.rtt.timed_before(incoming.ack));
-        if let Some(sent) = sent {
-            self.rtt.on_sample(sent, now);
-        }
+        self.rtt.on_ack(incoming.ack, incoming.echo_sent, now);
     }
 
     fn on_duplicate_ack(&mut self, segment: &Segment, newly_sacked: bool, cx: &mut Context) {
@@ -170,6 +169,9 @@ impl Sender {
             }
             return;
         }
+        if self.recovery.ignored > 0 {
+            self.recovery.ignored += 1;
+        }
         let mut hints = DuplicateHints::default();
         cx.extensions.on_duplicate_ack(segment, &mut hints);
         if !(hints.retransmit_now || self.recovery.duplicates == DUPLICATE_THRESHOLD || self.sack_shows_loss()) {
@@ -179,6 +181,8 @@ impl Sender {
             self.retransmit_corrupted(cx);
         } else if !self.is_old_loss() {
             self.fast_retransmit(cx);
+        } else if self.config.reno_of_1997 {
+            self.recovery.ignored = DUPLICATE_THRESHOLD;
         }
     }
 

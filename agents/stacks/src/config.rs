@@ -133,6 +133,9 @@ options! {
     successive_after_recovery: bool = ABSENT, [Flag]
         "with successive_fast_retransmits: false, reno: duplicates of what was outstanding at the last loss count as a new loss \
          if a fast retransmit dealt with it, and do not after a timeout, as in ns-2's Reno (bugFix_)";
+    reno_of_1997: bool = ABSENT, [Flag]
+        "reno: the ack that ends recovery opens the window as any does, and three duplicates that count as no loss let three \
+         segments go, and each further one another, as in ns of 1997 (tcp-reno.cc)";
     timeout_halves: TimeoutDecrease = text("outstanding"), [Choice]
         "what a timeout in fast recovery halves: the bytes outstanding (RFC 5681 equation 4), or the window without what \
          duplicate acks have added, as in ns-2 (RenoTcpAgent::timeout)";
@@ -158,6 +161,9 @@ options! {
     maxburst_segments: Option<u32> = ABSENT, [Segments 1.0 to 1000.0]
         "most segments sent back to back; absent: no limit";
     burst_tick_s: Duration = number(0.0), [Time 0.0 to 1.0] "granularity of the burst timer (10 ms on BSDI); 0: exact";
+    burst_by_first_rtt: bool = ABSENT, [Flag]
+        "bursts are spaced by the first round trip instead of the mean, as in the authors' simulator, where the gain of 1/8 is an \
+         integer division (tcp-asym.cc from August 1997 on)";
     peerwin: bool = OFF, [Flag] "data carry the sender's window, the peerwin option (asym 8.2)";
     pulsed: bool = OFF, [Flag] "data carry the pulsed flag and window (pulsed 3.2.2)";
     pulse_in_header: bool = ABSENT, [Flag]
@@ -182,11 +188,14 @@ options! {
         "after so many segments out of order, duplicate acks request a retransmission at once (asym 6.1); 0: never";
     ack_delay_s: Duration = number(0.2), [Time 0.0 to 0.5] "longest delay of an ack (RFC 1122: at most 500 ms)";
     ack_heartbeat: bool = ON, [Flag] "delays end at multiples of ack_delay, as in 4.4BSD";
-    timer: TimerKind = text("bsd"), [Choice] "retransmission timer: bsd: 500 ms ticks; ns: 100 ms ticks; modern: RFC 6298";
+    timer: TimerKind = text("bsd"), [Choice]
+        "retransmission timer: bsd: 500 ms ticks; bsd-exact: the same from exact round trips (asym 8.3); ns: 100 ms ticks; \
+         ns-1997: those of ns in July 1997 (tcp.cc); modern: RFC 6298";
     timer_tick_s: Option<Duration> = ABSENT, [Time 0.0001 to 1.0]
-        "granularity of the timer; absent: the timer's default (bsd 500 ms, ns 100 ms, modern 1 ms); ns-2 has 10 ms since 2.27";
+        "granularity of the timer; absent: the timer's default (bsd, bsd-exact 500 ms; ns, ns-1997 100 ms; modern 1 ms); ns-2 has \
+         10 ms since 2.27";
     rto_min_s: Option<Duration> = ABSENT, [Time 0.0 to 60.0]
-        "least retransmission timeout; absent: the timer's default (bsd 1 s, ns 200 ms, modern 1 s)";
+        "least retransmission timeout; absent: the timer's default (bsd, bsd-exact 1 s; ns, ns-1997 200 ms; modern 1 s)";
     handshake_sample: bool = ON, [Flag]
         "the handshake gives the first round-trip sample; false: the first data wait for the initial timeout, as in ns-2's \
          one-way TCP, which has no handshake";
@@ -262,6 +271,10 @@ fn contradiction(config: &Config) -> Option<&'static str> {
         (
             config.successive_after_recovery && (config.sack || config.congestion != Algorithm::Reno),
             "successive_after_recovery is a rule of congestion reno without sack: others ignore duplicates after every loss",
+        ),
+        (
+            config.reno_of_1997 && (config.sack || config.congestion != Algorithm::Reno),
+            "reno_of_1997 is a rule of congestion reno without sack",
         ),
         (
             eln && (config.sack || config.congestion != Algorithm::Reno),

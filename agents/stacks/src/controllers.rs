@@ -178,10 +178,12 @@ impl CongestionControl {
 
     /// The ack that ended recovery. A sender that counts segments grows the window as if one ack had arrived for each of
     /// them (asym 6.3, and figure 19, where the increase does not depend on what came before): the first ends recovery, the
-    /// others open the window. A sender that counts acks has had its one; 4.4BSD's opens the window all the same.
+    /// others open the window. A sender that counts acks has had its one; 4.4BSD's and that of ns in 1997 open the window all the
+    /// same.
     pub fn on_recovery_end(&mut self, ack: &AckEvent) {
-        if self.window.counting == Counting::Bsd {
+        if self.window.opens_after_recovery {
             self.on_ack(ack);
+            return;
         }
         let rest = (ack.acked as f64 - self.window.mss).max(0.0) as u64;
         let by_segments = matches!(self.window.counting, Counting::Segments | Counting::HalfSegments);

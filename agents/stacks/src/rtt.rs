@@ -15,8 +15,12 @@ choice! {
     pub enum TimerKind {
         /// 4.4BSD's: 500 ms ticks.
         Bsd = "bsd",
+        /// 4.4BSD's, from exact round trips (asym 8.3).
+        BsdExact = "bsd-exact",
         /// ns-2's: 100 ms ticks.
         Ns = "ns",
+        /// Those of ns in July 1997 (`tcp.cc`).
+        Ns1997 = "ns-1997",
         /// RFC 6298.
         Modern = "modern",
     }
@@ -27,6 +31,8 @@ choice! {
 pub enum Clock {
     /// Jacobson's estimator in ticks of this length, as in 4.4BSD: srtt scaled by 8, mean deviation by 4.
     Ticks(Duration),
+    /// The same deviation, and srtt is the mean of exact round trips, in whole ticks (asym 8.3).
+    ExactTicks(Duration),
     /// The same estimator as in ns-2: a sample is rounded to ticks and at least one; timers do not wait for a tick.
     Ns(Duration),
     /// RFC 6298 with this granularity.
@@ -44,6 +50,10 @@ pub struct RtoConfig {
     pub min: Duration,
     /// Greatest timeout, backed off or not.
     pub max: Duration,
+    /// As in ns of July 1997 (`tcp.cc`). An ack sets the timer before its sample counts, and a timeout before the backoff. Only an
+    /// ack for a segment that was sent since ends the backoff (Karn), although others are sampled by their echoes. A backoff
+    /// beyond eight times clears the mean.
+    pub of_1997: bool,
 }
 
 impl RtoConfig {
@@ -52,7 +62,9 @@ impl RtoConfig {
         let tick = |default_s| config.timer_tick_s.unwrap_or(Duration::from_secs_f64(default_s));
         let (clock, initial_s, min_s, max_s) = match config.timer {
             TimerKind::Bsd => (Clock::Ticks(tick(0.5)), 6.0, 1.0, 64.0),
+            TimerKind::BsdExact => (Clock::ExactTicks(tick(0.5)), 6.0, 1.0, 64.0),
             TimerKind::Ns => (Clock::Ns(tick(0.1)), 6.0, 0.2, 64.0),
+            TimerKind::Ns1997 => (Clock::Ns(tick(0.1)), 3.0, 0.2, 64.0),
             TimerKind::Modern => (Clock::Smooth(tick(0.001)), 1.0, 1.0, 60.0),
         };
         RtoConfig {
@@ -60,6 +72,7 @@ impl RtoConfig {
             initial: Duration::from_secs_f64(initial_s),
             min: config.rto_min_s.unwrap_or(Duration::from_secs_f64(min_s)),
             max: Duration::from_secs_f64(max_s),
+            of_1997: config.timer == TimerKind::Ns1997,
         }
     }
 }
@@ -79,13 +92,15 @@ pub struct RttEstimator {
     /// The smoothed round-trip time, and the timeout without backoff and within its least value: what follows from the three.
     smoothed: Option<Duration>,
     base: Duration,
-    /// Doublings of the timeout since the last sample.
+    /// Doublings of the timeout since the last sample, or in ns of 1997 since the last ack for a segment that was timed.
     pub backoff: u32,
     /// The segment that is timed: one beyond its last byte, and when it was sent. It was sent once only.
     timed: Option<(Offset, Time)>,
-    /// The last round trip, exactly.
+    /// The first round trip and the last, exactly.
+    pub first: Option<Duration>,
+    /// See `first`.
     pub latest: Option<Duration>,
-    /// The mean of exact round trips with gain 1/8: for the burst timer, not for the timeout.
+    /// The mean of exact round trips with gain 1/8: for the burst timer, and for the timeout of [`Clock::ExactTicks`].
     pub exact_srtt: Option<Duration>,
 }
 
@@ -101,6 +116,7 @@ impl RttEstimator {
             base: config.initial.max(config.min),
             backoff: 0,
             timed: None,
+            first: None,
             latest: None,
             exact_srtt: None,
         }
@@ -122,25 +138,49 @@ impl RttEstimator {
         self.timed = None;
     }
 
-    /// When the timed segment was sent, if an ack of everything before `ack` covers it.
-    pub fn timed_before(&mut self, ack: Offset) -> Option<Time> {
-        let covered = self.timed.filter(|&(end, _)| end <= ack).map(|(_, sent)| sent);
-        if covered.is_some() {
-            self.timed = None;
+    /// An ack of everything before `ack`. `echo_sent`: when the segment was sent whose timestamp it echoes. The sample is by that,
+    /// or by the timed segment, if the ack covers it.
+    pub fn on_ack(&mut self, ack: Offset, echo_sent: Option<Time>, now: Time) {
+        let timed = self.timed.take_if(|&mut (end, _)| end <= ack).map(|(_, sent)| sent);
+        if let Some(sent) = echo_sent.or(timed) {
+            let backoff = self.backoff;
+            self.on_sample(sent, now);
+            if self.config.of_1997 && timed.is_none() {
+                self.backoff = backoff;
+            }
         }
-        covered
+    }
+
+    /// A timeout: the next one takes twice as long.
+    pub fn back_off(&mut self) {
+        self.backoff += 1;
+        if self.config.of_1997 && self.backoff > 3 {
+            (self.sampled, self.srtt) = (false, 0.0);
+            self.update();
+        }
+    }
+
+    /// When the timer expires that an ack or a timeout sets at `now`, if it does so before it changes the estimate.
+    pub fn early_deadline(&self, now: Time) -> Option<Time> {
+        self.config.of_1997.then(|| self.deadline(now))
     }
 
     /// A segment sent at `sent` was acknowledged at `now`, and was sent once only (Karn) or identified by its timestamp.
     pub fn on_sample(&mut self, sent: Time, now: Time) {
         self.backoff = 0;
         let rtt = now - sent;
+        let exact_srtt = self.exact_srtt.map_or(rtt, |srtt| (srtt * 7 + rtt) / 8);
         let before = (self.sampled, self.srtt, self.rttvar);
         match self.config.clock {
             Clock::Ticks(tick) => {
                 let tick = tick.as_nanos() as u64;
                 // Ticks that passed, as a counter sees them.
                 self.on_ticks((now.nanos() / tick - sent.nanos() / tick) as f64, 1.0);
+            }
+            Clock::ExactTicks(tick) => {
+                let whole_ticks = |time: Duration| (time.as_nanos() / tick.as_nanos()) as f64;
+                self.on_ticks(whole_ticks(rtt), 1.0);
+                self.srtt = whole_ticks(exact_srtt) * 8.0;
             }
             Clock::Ns(tick) => {
                 let tick = tick.as_nanos() as u64;
@@ -153,8 +193,9 @@ impl RttEstimator {
         if before != (true, self.srtt, self.rttvar) {
             self.update();
         }
+        self.first.get_or_insert(rtt);
         self.latest = Some(rtt);
-        self.exact_srtt = Some(self.exact_srtt.map_or(rtt, |srtt| (srtt * 7 + rtt) / 8));
+        self.exact_srtt = Some(exact_srtt);
     }
 
     /// Jacobson's estimator in ticks. `counter_start` is what the first sample has too much: BSD's counter begins at 1.
@@ -184,7 +225,7 @@ impl RttEstimator {
 
     /// Whether the clock is 4.4BSD's.
     pub fn is_bsd(&self) -> bool {
-        matches!(self.config.clock, Clock::Ticks(_))
+        matches!(self.config.clock, Clock::Ticks(_) | Clock::ExactTicks(_))
     }
 
     /// Whether the timeout is that of RFC 6298.
@@ -201,7 +242,9 @@ impl RttEstimator {
     fn update(&mut self) {
         let (srtt, rttvar) = (self.srtt, self.rttvar);
         let (smoothed, timeout) = match self.config.clock {
-            Clock::Ticks(tick) => (tick.mul_f64(srtt / 8.0), tick.mul_f64((srtt / 8.0).floor() + rttvar)),
+            Clock::Ticks(tick) | Clock::ExactTicks(tick) => {
+                (tick.mul_f64(srtt / 8.0), tick.mul_f64((srtt / 8.0).floor() + rttvar))
+            }
             Clock::Ns(tick) => (tick.mul_f64(srtt / 8.0), tick.mul_f64((srtt / 8.0 + rttvar).floor())),
             Clock::Smooth(granularity) => {
                 let smoothed = Duration::from_secs_f64(srtt);
@@ -224,7 +267,7 @@ impl RttEstimator {
     pub fn persist(&self, probes: u32) -> Duration {
         match (self.sampled, self.config.clock) {
             // 4.4BSD's tcp_setpersist: srtt + 2 rttvar in its scaled integers, doubled up to 64 times.
-            (true, Clock::Ticks(tick)) => {
+            (true, Clock::Ticks(tick) | Clock::ExactTicks(tick)) => {
                 let first = (((self.srtt / 4.0).floor() + self.rttvar) / 2.0).floor();
                 tick.mul_f64(first * f64::from(1 << probes.min(6))).clamp(BSD_PERSIST.0, BSD_PERSIST.1)
             }
@@ -236,7 +279,7 @@ impl RttEstimator {
     /// When a retransmission timer that is set at `now` expires. 4.4BSD's expires on a tick.
     pub fn deadline(&self, now: Time) -> Time {
         match self.config.clock {
-            Clock::Ticks(tick) => {
+            Clock::Ticks(tick) | Clock::ExactTicks(tick) => {
                 let tick = tick.as_nanos() as u64;
                 let ticks = (self.rto().as_nanos() as u64).div_ceil(tick).max(1);
                 Time((now.nanos() / tick + ticks) * tick)
@@ -255,12 +298,14 @@ mod tests {
         initial: Duration::from_secs(6),
         min: Duration::from_secs(1),
         max: Duration::from_secs(64),
+        of_1997: false,
     };
     const MODERN: RtoConfig = RtoConfig {
         clock: Clock::Smooth(Duration::from_millis(1)),
         initial: Duration::from_secs(1),
         min: Duration::from_millis(200),
         max: Duration::from_secs(60),
+        of_1997: false,
     };
 
     fn ms(ms: u64) -> Time {
@@ -287,6 +332,49 @@ mod tests {
         assert_eq!(rto.rto(), Duration::from_millis(1500));
         assert_eq!(rto.deadline(ms(5_250)), ms(6_500));
         assert_eq!(rto.deadline(ms(5_499)), ms(6_500));
+    }
+
+    #[test]
+    fn exact_round_trips_below_a_tick_leave_the_timeout_at_its_least() {
+        let mut counted = RttEstimator::new(BSD);
+        let mut exact = RttEstimator::new(RtoConfig { clock: Clock::ExactTicks(Duration::from_millis(500)), ..BSD });
+        for rto in [&mut counted, &mut exact] {
+            for i in 1..50 {
+                // 400 ms across a tick of the clock.
+                rto.on_sample(ms(i * 500 - 100), ms(i * 500 + 300));
+            }
+        }
+        assert_eq!(counted.rto(), Duration::from_millis(2000), "the counter saw a tick pass each time");
+        assert_eq!(exact.rto(), Duration::from_millis(1000));
+        // A mean of 400 + (4000 - 400)/8 = 850 ms is a tick. The sample is 8, with no tick before: 2 + 8 - 0.
+        exact.on_sample(ms(40_000), ms(44_000));
+        assert_eq!(exact.rto(), Duration::from_millis(500 * (1 + 10)));
+        assert_eq!(exact.deadline(ms(44_100)), ms(49_500));
+    }
+
+    #[test]
+    fn in_1997_an_echo_is_a_sample_and_only_a_segment_sent_since_ends_the_backoff() {
+        let options = [("timer".into(), serde_json::json!("ns-1997"))].into();
+        let mut rto = RttEstimator::new(RtoConfig::new(&crate::config::stack_config("reno-ns", &options).unwrap()));
+        assert_eq!(rto.early_deadline(ms(0)), Some(ms(3_000)));
+        let first = Offset::FIRST_BYTE + 1000;
+        rto.on_first_transmission(first, ms(0));
+        rto.stop_timing();
+        rto.back_off();
+        // Sent again at 3 s. Two ticks: srtt 16/8, deviation 4.
+        rto.on_ack(first, Some(ms(3_000)), ms(3_200));
+        assert_eq!((rto.backoff, rto.rto()), (1, Duration::from_millis(2 * 600)));
+        let second = first + 1000;
+        rto.on_first_transmission(second, ms(3_200));
+        rto.on_ack(second, Some(ms(3_200)), ms(3_400));
+        assert_eq!((rto.backoff, rto.rto()), (0, Duration::from_millis(500)));
+        // 16 times: the mean is gone, and the deviation is that of before. The next sample is a first one.
+        for backoff in 1..=4 {
+            rto.back_off();
+            assert_eq!(rto.rto(), Duration::from_millis((if backoff < 4 { 500 } else { 300 }) << backoff));
+        }
+        rto.on_ack(second, Some(ms(8_000)), ms(8_100));
+        assert_eq!(rto.rto(), Duration::from_millis(300 << 4));
     }
 
     #[test]

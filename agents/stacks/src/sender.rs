@@ -146,7 +146,7 @@ impl Sender {
         self.restart_after_idle(now);
         let next = self.next_in_window(now, mss)?;
         let cwnd = self.congestion.window.segments();
-        self.burst.may_send(now, cwnd, self.rtt.exact_srtt, timers).then_some(next)
+        self.burst.may_send(now, cwnd, self.burst_rtt(), timers).then_some(next)
     }
 
     /// RFC 5681 4.1. It counts from the last data sent; 4.4BSD's t_idle from the last segment that arrived, so that one which
@@ -156,6 +156,15 @@ impl Sender {
         let since = if self.rtt.is_bsd() { self.received_at } else { self.sent_at };
         if self.una >= self.max && self.max > Offset::FIRST_BYTE && now - since > self.rtt.rto() {
             self.congestion.on_idle(f64::from(self.config.initial_window_segments) * self.congestion.window.mss);
+        }
+    }
+
+    /// The round trip by which bursts are spaced.
+    pub(crate) fn burst_rtt(&self) -> Option<Duration> {
+        if self.config.burst_by_first_rtt {
+            self.rtt.first
+        } else {
+            self.rtt.exact_srtt
         }
     }
 
@@ -169,7 +178,7 @@ impl Sender {
         if self.nxt >= self.data_end() {
             return self.rest(self.nxt);
         }
-        let mut cwnd = self.congestion.window.cwnd as u64;
+        let mut cwnd = self.congestion.window.inflated(self.recovery.ignored);
         if self.config.limited_transmit && !self.recovery.is_active() {
             // RFC 3042: up to two segments beyond the window, one a duplicate ack.
             cwnd += u64::from(self.recovery.duplicates.min(2)) * mss;
@@ -282,7 +291,10 @@ impl Sender {
         cx.extensions.on_timeout();
         cx.ecn.on_reduction(self.max);
         self.counts.timeouts += 1;
-        self.rtt.backoff += 1;
+        if let Some(deadline) = self.rtt.early_deadline(cx.now) {
+            cx.timers.set(Timer::Retransmission, deadline);
+        }
+        self.rtt.back_off();
         self.rtt.stop_timing();
         self.recovery.on_timeout(self.max);
         self.nxt = self.una;

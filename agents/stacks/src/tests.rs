@@ -297,6 +297,22 @@ fn ack_congestion_control_lets_fewer_acks_through_a_marked_path() {
     assert_eq!(burst, 4, "maxburst");
 }
 
+#[test]
+fn bursts_are_spaced_by_the_mean_round_trip_or_by_the_first() {
+    let round_trips = |first: bool| {
+        let options = [("burst_by_first_rtt", json!(first)), ("max_window_segments", json!(64))];
+        // Each segment of 1500 bytes takes 12 ms, so that the window's 64 make a queue of most of a second.
+        let mut pair = Pair::bulk("sa", &options, 400_000, Path { rate_bps: 1_000_000, delay_ms: 5, ..CLEAN }, 3);
+        pair.run(200);
+        let sender = &pair.client().sender;
+        (sender.burst_rtt().unwrap(), sender.rtt.first.unwrap(), sender.rtt.exact_srtt.unwrap())
+    };
+    let (spacing, first, mean) = round_trips(true);
+    assert!(spacing == first && first.as_millis() < 30 && mean.as_millis() > 300, "{spacing:?} {first:?} {mean:?}");
+    let (spacing, first, mean) = round_trips(false);
+    assert!(spacing == mean && first.as_millis() < 30, "{spacing:?} {first:?} {mean:?}");
+}
+
 fn any_path() -> impl Strategy<Value = Path> {
     let rates = (0.0f64..0.12, 0.0f64..0.1, 0.0f64..0.05, 0.0f64..0.2);
     (1u64..80, 0u64..60, rates, 300_000u64..20_000_000).prop_map(

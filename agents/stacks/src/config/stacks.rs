@@ -106,6 +106,7 @@ stacks! {
         maxburst_segments: number(4.0),
         burst_tick_s: number(0.01),
         timestamp_tick_s: number(1e-6),
+        timer: text("bsd-exact"),
     }
     "acc": "ack congestion control by marked acks; ns-2 timers", "asym 6.1, 7" {
         ack_rule: text("acc-ecn"),
@@ -137,6 +138,7 @@ stacks! {
         maxburst_segments: number(4.0),
         burst_tick_s: number(0.01),
         timestamp_tick_s: number(1e-6),
+        timer: text("bsd-exact"),
     }
     "pulsed-ack": "a acks a round trip in congestion avoidance; ns-2 timers", "pulsed 3.2" {
         pulsed: ON,

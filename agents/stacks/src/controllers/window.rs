@@ -38,6 +38,8 @@ pub struct Window {
     limit: f64,
     /// How it grows.
     pub counting: Counting,
+    /// Whether the ack that ends recovery opens the window as any other ack does.
+    pub(super) opens_after_recovery: bool,
     /// Whether half a window is rounded down to whole segments.
     whole_halves: bool,
 }
@@ -53,6 +55,7 @@ impl Window {
             ssthresh: config.initial_ssthresh_segments.map_or(limit, |segments| f64::from(segments) * mss),
             limit,
             counting: config.counting,
+            opens_after_recovery: config.counting == Counting::Bsd || config.reno_of_1997,
             whole_halves: config.whole_threshold || config.counting == Counting::Bsd,
         }
     }
@@ -66,6 +69,11 @@ impl Window {
     /// avoidance here, slow start in 4.4BSD.
     pub fn in_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh || (self.counting == Counting::Bsd && self.cwnd <= self.ssthresh)
+    }
+
+    /// The window in bytes with `segments` more, within its greatest size.
+    pub fn inflated(&self, segments: u32) -> u64 {
+        (self.cwnd + f64::from(segments) * self.mss).min(self.limit.max(self.cwnd)) as u64
     }
 
     /// Bounds the window by its greatest size.
