@@ -71,7 +71,8 @@ impl Sender {
         let &IncomingAck { segment, ack, .. } = incoming;
         let predicted = self.is_predicted(segment, cx);
         let window_limited = self.is_window_limited(cx);
-        let deadline = self.rtt.early_deadline(cx.now);
+        // ns of 1997 stops the timer only where the ack passes what was sent since the timeout, even if all is acknowledged.
+        let early = self.rtt.early_deadline(cx.now).filter(|_| ack <= self.nxt);
         self.sample_rtt(cx.now, incoming);
         let acked = ack.since(self.una);
         self.una = ack;
@@ -93,10 +94,12 @@ impl Sender {
             }
             self.recovery.duplicates = 0;
         }
-        if self.una >= self.max {
+        if let Some(deadline) = early {
+            cx.timers.set(Timer::Retransmission, deadline);
+        } else if self.una >= self.max || self.rtt.sets_timers_early() {
             cx.timers.stop(Timer::Retransmission);
         } else if restart_timer {
-            cx.timers.set(Timer::Retransmission, deadline.unwrap_or_else(|| self.rtt.deadline(cx.now)));
+            cx.timers.set(Timer::Retransmission, self.rtt.deadline(cx.now));
         }
         self.record(cx.now, SenderEvent::Ack);
     }

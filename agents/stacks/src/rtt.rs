@@ -160,9 +160,14 @@ impl RttEstimator {
         }
     }
 
-    /// When the timer expires that an ack or a timeout sets at `now`, if it does so before it changes the estimate.
+    /// Whether acks and timeouts set the timer before they change the estimate.
+    pub fn sets_timers_early(&self) -> bool {
+        self.config.of_1997
+    }
+
+    /// When a timer expires that an ack or a timeout sets at `now`, before it changes the estimate.
     pub fn early_deadline(&self, now: Time) -> Option<Time> {
-        self.config.of_1997.then(|| self.deadline(now))
+        self.sets_timers_early().then(|| self.deadline(now))
     }
 
     /// A segment sent at `sent` was acknowledged at `now`, and was sent once only (Karn) or identified by its timestamp.
