@@ -277,6 +277,10 @@ fn contradiction(config: &Config) -> Option<&'static str> {
             "reno_of_1997 is a rule of congestion reno without sack",
         ),
         (
+            config.burst_by_first_rtt && config.maxburst_segments.is_none(),
+            "burst_by_first_rtt needs maxburst: without a limit no burst waits",
+        ),
+        (
             eln && (config.sack || config.congestion != Algorithm::Reno),
             "eln is an addition to congestion reno without sack (ton III-A): what others do with the mark is not defined",
         ),
@@ -325,6 +329,20 @@ mod tests {
         for option in OPTIONS {
             assert_eq!(option.choices.is_empty(), option.unit != Unit::Choice, "{}", option.name);
         }
+    }
+
+    #[test]
+    fn rules_of_1997_are_rejected_where_they_change_nothing() {
+        let with = |stack: &str, option: &str| stack_config(stack, &Options::from([(option.into(), json!(true))]));
+        for (stack, option, error) in [
+            ("newreno", "reno_of_1997", "a rule of congestion reno"),
+            ("sack-1996", "reno_of_1997", "a rule of congestion reno"),
+            ("reno-ns", "burst_by_first_rtt", "needs maxburst"),
+        ] {
+            assert!(with(stack, option).unwrap_err().contains(error), "{stack}");
+        }
+        assert!(with("reno-ns", "reno_of_1997").unwrap().reno_of_1997);
+        assert!(with("sa", "burst_by_first_rtt").unwrap().burst_by_first_rtt);
     }
 
     #[test]
