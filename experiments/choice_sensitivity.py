@@ -62,7 +62,7 @@ class Outcome:
 
     artefact: str
     variant: Variant
-    #: None: the campaign is not valid with these values.
+    #: None: the campaign is not valid with these values, or runs of it have no valid result.
     score: Score | None
     #: Why not.
     problem: str
@@ -122,6 +122,10 @@ def outcomes(
             score, problem = _score(reproduction, variant, target, options, reporter, repetitions), ""
         except CampaignError as error:
             score, problem = None, str(error)
+        if score is not None and score.valid < score.asked:
+            # What is missing would look like a value that misses.
+            problem = f"{score.asked - score.valid} of {score.asked} runs have no valid result"
+            score = None
         passes = None if score is None else score.passes
         if variant.is_as_chosen:
             chosen = passes

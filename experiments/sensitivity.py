@@ -115,11 +115,12 @@ def _perturbed_link(link: Document, stream: str, by: float) -> dict[str, Any]:
     def factor(name: str) -> float:
         return random.Random(f"{stream}/{name}").uniform(1 - by, 1 + by)
 
+    # A shared medium has one rate and one latency.
+    shared = link["kind"] != "point-to-point"
     directions = {}
     for way in ("forward", "reverse"):
-        # A shared medium has one rate.
-        rate = factor(f"{way}/rate" if link["kind"] == "point-to-point" else "rate")
-        directions[way] = _perturbed_direction(link[way], rate, factor(f"{way}/delay"), factor(f"{way}/buffer"))
+        rate, delay = (factor(name if shared else f"{way}/{name}") for name in ("rate", "delay"))
+        directions[way] = _perturbed_direction(link[way], rate, delay, factor(f"{way}/buffer"))
     return {**link, **directions}
 
 

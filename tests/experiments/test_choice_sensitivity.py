@@ -17,7 +17,8 @@ from experiments import choice_sensitivity
 from experiments.catalogue import FOLDER, Reproduction, reproductions
 from experiments.choice_sensitivity import Outcome, Variant, outcomes, variants
 from experiments.engine.options import Options
-from experiments.language.campaign import expand
+from experiments.language.campaign import Plan, expand
+from experiments.sensitivity import perturbed_plan
 from experiments.terminal import TerminalReporter
 from tests.analysis.commands import called
 
@@ -72,6 +73,25 @@ def test_a_verdict_that_changes_is_a_flip(tmp_path: Path, monkeypatch: pytest.Mo
     near = pulsed.model_copy(update={"value": grown, "tolerance": {"abs": 1e-6}})
     changed = target.model_copy(update={"expected": [near], "orderings": []})
     assert [outcome.flips for outcome in outcomes(claim, changed, Options(tmp_path, 1), reporter, 1)] == [False, True]
+
+
+def test_a_variant_whose_runs_fail_has_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = ALL["pulsed-claim-growth"]
+    target = next(target for target in all_targets(FOLDER) if target.id == claim.artefact)
+    both = [Variant({}, claim.source.values), Variant({}, claim.source.values, 1)]
+    monkeypatch.setattr(choice_sensitivity, "variants", lambda _: both)
+
+    def broken(plan: Plan, number: int, by: float) -> Plan:
+        runs = perturbed_plan(plan, number, by).runs
+        line = runs[0].document.document["links"][1]
+        line["forward"]["queue"]["options"]["limit_packets"] = -1
+        return replace(plan, name=f"{plan.name}-{number}", runs=runs)
+
+    monkeypatch.setattr(choice_sensitivity, "perturbed_plan", broken)
+    usual, failed = outcomes(claim, target, Options(tmp_path, 1), TerminalReporter(Console(file=StringIO())), 1)
+    assert usual.score is not None
+    assert (failed.score, failed.flips) == (None, False)
+    assert failed.problem == f"1 of {usual.score.asked} runs have no valid result"
 
 
 def test_a_share_of_runs_that_is_a_phase_lock_flips_with_the_lines(

@@ -58,6 +58,15 @@ def test_rates_delays_and_buffers_change_within_the_bound_and_equally_at_every_p
     assert others["forward"]["rate_bps"] != first["forward"]["rate_bps"]
 
 
+def test_a_shared_medium_keeps_one_rate_and_one_latency() -> None:
+    radio = CAMPAIGN.replace("asymmetric-path", "packet-radio").replace("client", "mobile").replace("50 Mbit", "1 Mbit")
+    radio = radio.replace(", changes: [{at: 1 s, rate: 2 Mbit/s}]", "")
+    plan = perturbed_plan(expand(source.parse("c.yaml", radio)), 1, 0.01)
+    air = next(link for link in plan.runs[0].document.document["links"] if link["kind"] != "point-to-point")
+    ways = [(air[way]["rate_bps"], air[way]["delay_s"]) for way in ("forward", "reverse")]
+    assert ways[0] == ways[1] != (1_000_000, 0.01)
+
+
 def test_what_survives() -> None:
     original = results([1.0, 1.1, 1.2], [2.0, 2.15, 2.2], [2.0, 2.3, 2.15])
     same, swapped = results([1.1] * 3, [2.1] * 3, [2.2] * 3), results([3.0] * 3, [2.1] * 3, [2.2] * 3)
