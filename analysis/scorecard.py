@@ -93,6 +93,11 @@ class Score:
     orderings: Sequence[OrderingScore]
 
     @property
+    def is_complete(self) -> bool:
+        """Whether every run of the campaign has a valid result."""
+        return self.valid == self.asked
+
+    @property
     def stated(self) -> list[ValueScore]:
         """The values that count."""
         return [value for value in self.values if value.origin == "stated"]
@@ -134,7 +139,7 @@ class Score:
         return self.stated or (self.values if not self.orderings else [])
 
     def _passes(self, within: Iterable[bool]) -> bool:
-        return self.valid == self.asked and sum(within) >= ENOUGH * len(self._counting)
+        return self.is_complete and sum(within) >= ENOUGH * len(self._counting)
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,7 @@ class Artefact:
         scores = self.defaults if self.has_choices else self.scores
         if not scores:
             return "not run"
-        if any(score.valid < score.asked for score in scores.values()):
+        if any(not score.is_complete for score in scores.values()):
             return "incomplete"
         return "pass" if all(score.passes for score in scores.values()) else "fail"
 

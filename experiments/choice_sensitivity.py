@@ -122,7 +122,7 @@ def outcomes(
             score, problem = _score(reproduction, variant, target, options, reporter, repetitions), ""
         except CampaignError as error:
             score, problem = None, str(error)
-        if score is not None and score.valid < score.asked:
+        if score is not None and not score.is_complete:
             # What is missing would look like a value that misses.
             problem = f"{score.asked - score.valid} of {score.asked} runs have no valid result"
             score = None

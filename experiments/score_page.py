@@ -118,7 +118,7 @@ def _counts(score: Score) -> Iterator[str]:
     if score.orderings:
         held = f"{score.hold} of {len(score.orderings)} orderings"
         yield f"{held} ({score.tied} as ties)" if score.tied else held
-    if score.valid < score.asked:
+    if not score.is_complete:
         yield f"{score.valid} of {score.asked} runs"
 
 

@@ -221,7 +221,7 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
             line.append(f"  {_counts(score)}")
             if not score.conclusive:
                 line.append(", inconclusive", style="yellow")
-            if score.valid < score.asked:
+            if not score.is_complete:
                 line.append(f", {score.valid} of {score.asked} runs", style="yellow")
             if artefact.has_choices and backend == "sim":
                 line.append(f", with defaults: {_with_defaults(artefact)}")

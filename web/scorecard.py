@@ -72,7 +72,7 @@ def verdict(artefact: Artefact, backend: str = "") -> str:
         score = artefact.scores.get(backend)
         if score is None:
             return "not run"
-        return "incomplete" if score.valid < score.asked else "pass" if score.passes else "fail"
+        return "incomplete" if not score.is_complete else "pass" if score.passes else "fail"
     verdicts = [verdict(artefact, score) for score in artefact.scores]
     return next((word for word in ("fail", "incomplete", "pass") if word in verdicts), "not run")
 

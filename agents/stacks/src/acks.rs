@@ -79,7 +79,6 @@ impl Sender {
         self.nxt = self.nxt.max(ack);
         self.max = self.max.max(ack);
         self.recovery.resend = false;
-        self.recovery.ignored = 0;
         if self.source.relays() {
             self.source.forget_before(self.acknowledged());
         }
@@ -172,9 +171,6 @@ impl Sender {
             }
             return;
         }
-        if self.recovery.ignored > 0 {
-            self.recovery.ignored += 1;
-        }
         let mut hints = DuplicateHints::default();
         cx.extensions.on_duplicate_ack(segment, &mut hints);
         if !(hints.retransmit_now || self.recovery.duplicates == DUPLICATE_THRESHOLD || self.sack_shows_loss()) {
@@ -184,8 +180,6 @@ impl Sender {
             self.retransmit_corrupted(cx);
         } else if !self.is_old_loss() {
             self.fast_retransmit(cx);
-        } else if self.config.reno_of_1997 {
-            self.recovery.ignored = DUPLICATE_THRESHOLD;
         }
     }
 

@@ -29,8 +29,6 @@ pub struct Recovery {
     pub timed_out: bool,
     /// Duplicate acks since the last new ack.
     pub duplicates: u32,
-    /// Duplicate acks since three of them counted as no loss, where each lets a segment go (ns of 1997).
-    pub ignored: u32,
     /// Partial acks of this recovery; 0 outside.
     partial_acks: u32,
     /// The segment at the cumulative ack goes next, whatever the window.
@@ -83,7 +81,6 @@ impl Recovery {
         self.recover = max;
         self.timed_out = true;
         self.duplicates = 0;
-        self.ignored = 0;
         self.resend = false;
         self.smart_ack = false;
         self.scoreboard.clear();

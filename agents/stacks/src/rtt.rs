@@ -96,9 +96,9 @@ pub struct RttEstimator {
     pub backoff: u32,
     /// The segment that is timed: one beyond its last byte, and when it was sent. It was sent once only.
     timed: Option<(Offset, Time)>,
-    /// The first round trip and the last, exactly.
+    /// The first round trip, exactly.
     pub first: Option<Duration>,
-    /// See `first`.
+    /// The last round trip, exactly.
     pub latest: Option<Duration>,
     /// The mean of exact round trips with gain 1/8: for the burst timer, and for the timeout of [`Clock::ExactTicks`].
     pub exact_srtt: Option<Duration>,
@@ -143,11 +143,10 @@ impl RttEstimator {
     pub fn on_ack(&mut self, ack: Offset, echo_sent: Option<Time>, now: Time) {
         let timed = self.timed.take_if(|&mut (end, _)| end <= ack).map(|(_, sent)| sent);
         if let Some(sent) = echo_sent.or(timed) {
-            let backoff = self.backoff;
             self.on_sample(sent, now);
-            if self.config.of_1997 && timed.is_none() {
-                self.backoff = backoff;
-            }
+        }
+        if timed.is_some() {
+            self.backoff = 0;
         }
     }
 
@@ -172,7 +171,9 @@ impl RttEstimator {
 
     /// A segment sent at `sent` was acknowledged at `now`, and was sent once only (Karn) or identified by its timestamp.
     pub fn on_sample(&mut self, sent: Time, now: Time) {
-        self.backoff = 0;
+        if !self.config.of_1997 {
+            self.backoff = 0;
+        }
         let rtt = now - sent;
         let exact_srtt = self.exact_srtt.map_or(rtt, |srtt| (srtt * 7 + rtt) / 8);
         let before = (self.sampled, self.srtt, self.rttvar);

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::controllers::CongestionControl;
 use crate::ecn::Ecn;
 use crate::extensions::{Extension, Extensions};
-use crate::recovery::{Recovery, TimeoutDecrease};
+use crate::recovery::{Recovery, TimeoutDecrease, DUPLICATE_THRESHOLD};
 use crate::rtt::{RtoConfig, RttEstimator};
 use crate::scoreboard::SackSender;
 use crate::send_window::SendWindow;
@@ -178,10 +178,13 @@ impl Sender {
         if self.nxt >= self.data_end() {
             return self.rest(self.nxt);
         }
-        let mut cwnd = self.congestion.window.inflated(self.recovery.ignored);
+        let duplicates = self.recovery.duplicates;
+        // Outside recovery, three duplicates were of an old loss: ns of 1997 counts them as segments that have left all the same.
+        let ignored = self.config.reno_of_1997 && !self.recovery.is_active() && duplicates >= DUPLICATE_THRESHOLD;
+        let mut cwnd = self.congestion.window.inflated(if ignored { duplicates } else { 0 });
         if self.config.limited_transmit && !self.recovery.is_active() {
             // RFC 3042: up to two segments beyond the window, one a duplicate ack.
-            cwnd += u64::from(self.recovery.duplicates.min(2)) * mss;
+            cwnd += u64::from(duplicates.min(2)) * mss;
         }
         self.fresh(self.nxt, self.una + cwnd)
     }
