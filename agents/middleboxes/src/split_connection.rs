@@ -71,19 +71,33 @@ const PREDICTION: Param = Param::new(
      peer's window (RFC 2525, 2.8)",
 );
 
+const COUNTING: Param = Param::new(
+    "counting",
+    Unit::Choice,
+    Preset::Text("acks"),
+    "how acks open the windows of both parts, as the option of stacks",
+)
+.of(&["acks", "bsd", "bytes", "segments", "half-segments"]);
+const SPACE: Param = Param::new(
+    "acks_by_space",
+    Unit::Flag,
+    Preset::Flag(false),
+    "both parts acknowledge what has been passed on, as 4.4BSD what has been read, and as the option of stacks",
+);
+
 pub(crate) static SPLIT: Entry = Entry {
     kind: "middlebox",
     name: "split",
     summary: "split connection: two TCP connections joined at the base station",
     source: "ton III-C",
     random: Random::Never,
-    params: &[BUFFER, WIRED, WIRELESS, PREDICTION],
+    params: &[BUFFER, WIRED, WIRELESS, COUNTING, SPACE, PREDICTION],
 };
 
 pub(crate) static SPLIT_SMART: Entry = Entry {
     name: "split-smart",
     summary: "split connection with SMART on the wireless part",
-    params: &[BUFFER, WIRED, Param { default: Preset::Text("smart"), ..WIRELESS }, PREDICTION],
+    params: &[BUFFER, WIRED, Param { default: Preset::Text("smart"), ..WIRELESS }, COUNTING, SPACE, PREDICTION],
     ..SPLIT
 };
 
@@ -139,10 +153,12 @@ impl SplitConnection {
             let stack = checked.text(name).expect("it has a default");
             let options = Options::from([
                 ("receive_buffer_bytes".into(), buffer.into()),
+                ("counting".into(), checked.text("counting").expect("it has a default").into()),
+                ("acks_by_space".into(), checked.flag("acks_by_space").into()),
                 ("header_prediction".into(), checked.flag("header_prediction").into()),
             ]);
             stack_config(stack, &options)
-                .expect("a named stack takes any buffer of the allowed range, and either way of taking acks")
+                .expect("a named stack takes any buffer of the allowed range, and any way of taking acks")
         };
         SplitConnection { configs: [part("wired"), part("wireless")], pairs: BTreeMap::new(), made: 0 }
     }

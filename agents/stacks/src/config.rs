@@ -180,6 +180,10 @@ options! {
         "when to acknowledge: every d segments; acc-ecn (asym 6.1); acc-peerwin (asym 8.2); pulsed (pulsed 3.2.3); requested: as \
          the sender requests (draft-ietf-tcpm-ack-rate-request)";
     ack_every_segments: u32 = number(2.0), [Segments 1.0 to 1000.0] "every: segments an ack stands for (d)";
+    acks_by_space: bool = ABSENT, [Flag]
+        "4.4BSD's receiver: an ack goes when the application has read d segments with their options, or half of the buffer (asym \
+         8.2; tcp_output), so that with timestamps a d of 2 makes every third segment; what fills a gap is acknowledged before it \
+         is read; absent: when d segments have arrived";
     max_delack_segments: u32 = number(8.0), [Segments 1.0 to 1000.0] "acc: most segments an ack stands for";
     min_acks_per_win: u32 = number(5.0), [Count 1.0 to 1000.0]
         "acc: fewest acks a window brings (asym 8.2; acc-ecn: 3 in the ns of 1997, 2 in ns-2.35)";

@@ -190,11 +190,35 @@ impl Connection {
         }
     }
 
-    /// Passes what is in order to the application, if it reads.
+    /// Passes what is in order to the application, if it reads. In 4.4BSD it reads after an ack that is due at once has gone, and
+    /// another one then tells of the room.
     pub(crate) fn deliver(&mut self) {
         if self.reading {
+            if self.config.acks_by_space && self.receiver.ack_now {
+                self.receiver.defer_room();
+            }
             self.receiver.read_into(&mut self.arrived);
+            self.acknowledge_room();
         }
+    }
+
+    /// With acks by space, one is due for the room that the application has made.
+    pub(crate) fn acknowledge_room(&mut self) {
+        self.receiver.ack_now |= self.config.acks_by_space && self.window_update_is_due();
+    }
+
+    /// Whether the window would move by as much as an ack stands for (two segments, or d: asym 8.2), or by half of the buffer
+    /// (RFC 9293 3.8.6.2.2).
+    fn window_update_is_due(&self) -> bool {
+        let options = if self.config.acks_by_space { self.data_option_bytes() } else { 0 };
+        let worth =
+            u64::from(self.segments_per_ack() * (self.sender.mss + options)).min(self.receiver.window.buffer / 2);
+        self.receiver.window.movement(self.receiver.next, self.window_to_offer()) >= worth && !self.receiver.finished
+    }
+
+    /// The window that an ack sent now offers: what its field can say of the room.
+    pub(crate) fn window_to_offer(&self) -> u64 {
+        (self.receiver.window_size() >> self.handshake.window_shift).min(65_535) << self.handshake.window_shift
     }
 
     /// The application has no more to send than it has announced.
@@ -213,13 +237,10 @@ impl Connection {
         self.receiver.read_and_hold()
     }
 
-    /// Frees the room of `bytes` that were held. The peer gets a window update when it is worth a segment, as in 4.4BSD:
-    /// when the window moves by as much as an ack stands for (two segments, or d: asym 8.2), or by half of the buffer
-    /// (RFC 9293 3.8.6.2.2).
+    /// Frees the room of `bytes` that were held. The peer gets a window update when it is worth it, as in 4.4BSD.
     pub fn release(&mut self, bytes: u64) {
-        let moved = self.receiver.release(bytes);
-        let worth = u64::from(self.segments_per_ack() * self.sender.mss).min(self.receiver.window.buffer / 2);
-        self.receiver.ack_now |= moved >= worth && !self.receiver.finished;
+        self.receiver.release(bytes);
+        self.receiver.ack_now |= self.window_update_is_due();
     }
 
     /// A relaying application passes on what another connection holds for it.

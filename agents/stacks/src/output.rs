@@ -112,14 +112,14 @@ impl Connection {
     /// counts as acknowledged. The segment stays where it is, because a copy of fields that were just written is slow.
     #[inline(always)]
     fn fill_header(&mut self, segment: &mut Segment, now: Time, data: bool) {
-        let window = (self.receiver.window_size() >> self.handshake.window_shift).min(65_535);
+        let window = self.window_to_offer();
         let initial = self.receiver.initial;
         // Behind everything sent: after a timeout, nxt is back at data that the peer may well have, and it would refuse an ack
         // that began there as old.
         segment.seq = self.sender.initial.at(self.sender.max.max(self.sender.nxt));
         segment.ack = initial.at(self.receiver.ack_offset());
         segment.flags = TcpFlags::ACK;
-        segment.window = window as u16;
+        segment.window = (window >> self.handshake.window_shift) as u16;
         segment.timestamps = self.timestamps.agreed.then(|| self.timestamps.option(now));
         let outgoing = Outgoing {
             data,
@@ -139,7 +139,8 @@ impl Connection {
             };
             segment.sack = blocks.into_iter().map(|(start, end)| (initial.at(start), initial.at(end))).collect();
         }
-        self.receiver.on_ack_sent(window << self.handshake.window_shift, &mut self.timers);
+        self.receiver.on_ack_sent(window, &mut self.timers);
+        self.acknowledge_room();
     }
 
     /// Numbers a packet and counts it.

@@ -29,9 +29,9 @@ impl ReceiveWindow {
         self.buffer.saturating_sub(self.unread + self.held).max(self.edge.since(next))
     }
 
-    /// Bytes by which an ack that is sent now would move the edge.
-    pub fn movement(&self, next: Offset) -> u64 {
-        (next + self.size(next)).since(self.edge)
+    /// Bytes by which an ack of `next` that offers `window` would move the edge.
+    pub fn movement(&self, next: Offset, window: u64) -> u64 {
+        (next + window).since(self.edge)
     }
 
     /// An ack of `next` offers `window` bytes.

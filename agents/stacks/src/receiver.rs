@@ -36,6 +36,8 @@ pub struct Receiver {
     pub out_of_order: u32,
     /// The range of the last arrival, if out of order: SMART's acks name it.
     last_out_of_order: Option<(Offset, Offset)>,
+    /// Bytes held until the next ack has gone.
+    deferred: u64,
     /// An ack must go at once.
     pub ack_now: bool,
     /// Longest delay of an ack.
@@ -59,6 +61,7 @@ impl Receiver {
             unacked: 0,
             out_of_order: 0,
             last_out_of_order: None,
+            deferred: 0,
             ack_now: false,
             ack_delay: config.ack_delay_s,
             heartbeat: config.ack_heartbeat,
@@ -87,6 +90,7 @@ impl Receiver {
         self.last_acked = self.next;
         self.unacked = 0;
         self.ack_now = false;
+        self.window.held -= std::mem::take(&mut self.deferred);
         timers.stop(Timer::DelayedAck);
     }
 
@@ -168,16 +172,21 @@ impl Receiver {
         }
     }
 
+    /// What is in order and not read keeps its room until the next ack has gone.
+    pub fn defer_room(&mut self) {
+        self.deferred += self.window.unread;
+        self.window.held += self.window.unread;
+    }
+
     /// The application reads everything in order. The data keep their room in the buffer until [`Receiver::release`].
     pub fn read_and_hold(&mut self) -> Vec<Chunk> {
         self.window.held += std::mem::take(&mut self.window.unread);
         std::mem::take(&mut self.ready)
     }
 
-    /// Frees the room of `bytes` that were held. Returns by how many bytes an ack sent now would move the window's edge.
-    pub fn release(&mut self, bytes: u64) -> u64 {
+    /// Frees the room of `bytes` that were held.
+    pub fn release(&mut self, bytes: u64) {
         self.window.held -= bytes;
-        self.window.movement(self.next)
     }
 
     /// Bytes of the buffer in use: held, not read, and out of order.
@@ -225,6 +234,11 @@ mod tests {
             self.receiver.on_ack_sent(window, &mut self.timers);
         }
 
+        /// By how much an ack of all the room would move the window.
+        fn movement(&self) -> u64 {
+            self.receiver.window.movement(self.receiver.next, self.receiver.window_size())
+        }
+
         fn blocks(&mut self) -> Vec<(i64, i64)> {
             self.receiver.sack_blocks(3).into_iter().map(|(start, end)| (start.0, end.0)).collect()
         }
@@ -265,6 +279,21 @@ mod tests {
     }
 
     #[test]
+    fn deferred_room_is_offered_after_the_next_ack() {
+        let mut bench = Bench::new(4000);
+        bench.ack(4000);
+        bench.data(0, 1001, 1000);
+        bench.data(0, 1, 1000);
+        bench.receiver.defer_room();
+        bench.receiver.read_into(&mut Vec::new());
+        assert_eq!((bench.receiver.window_size(), bench.movement()), (2000, 0));
+        bench.ack(2000);
+        assert_eq!((bench.receiver.window_size(), bench.movement()), (4000, 2000));
+        bench.ack(4000);
+        assert_eq!(bench.receiver.in_use(), 0);
+    }
+
+    #[test]
     fn what_is_held_takes_room_until_it_is_released() {
         let mut bench = Bench::new(1500);
         bench.ack(1500);
@@ -276,9 +305,11 @@ mod tests {
         );
         bench.data(0, 1201, 300);
         assert_eq!(bench.receiver.in_use(), 1300);
-        assert_eq!(bench.receiver.release(400), 400, "the edge was 1501");
+        bench.receiver.release(400);
+        assert_eq!(bench.movement(), 400, "the edge was 1501");
         bench.ack(900);
-        assert_eq!(bench.receiver.release(600), 600);
+        bench.receiver.release(600);
+        assert_eq!(bench.movement(), 600);
         assert_eq!((bench.receiver.in_use(), bench.receiver.window_size()), (300, 1500));
     }
 

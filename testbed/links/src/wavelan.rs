@@ -5,8 +5,8 @@
 //! fixed overhead for spacing, backoff, preamble and link header.
 //!
 //! The default overhead follows from the paper's TCP throughput of at most 1.5 Mbit/s between two neighbours. With segments of 1400
-//! bytes, timestamps and an ack for every second one, two segments and an ack have 11.82 ms of bits. 22 400 bits at 1.5 Mbit/s take
-//! 14.93 ms, which leaves 1.036 ms per packet.
+//! bytes, timestamps and an ack for every third one (4.4BSD with timestamps), three segments and an ack have 17.63 ms of bits. 33 600
+//! bits at 1.5 Mbit/s take 22.4 ms, which leaves 1.192 ms per packet.
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
@@ -30,7 +30,7 @@ pub(crate) static ENTRY: Entry = Entry {
     params: &[Param::new(
         "overhead_s",
         Unit::Time,
-        Preset::Number(0.001_036),
+        Preset::Number(0.001_192),
         "airtime per packet in addition to its bits: spacing, backoff, preamble, link header",
     )
     .range(0.0, 0.1)],
