@@ -20,7 +20,7 @@ network:
   link: wavelan
   forward: {rate: 2 Mbit/s, delay: 0.5 ms, queue: {policy: droptail, limit: 100 packets}, errors: []}
   access: {rate: 10 Mbit/s, delay: 1 ms, queue: {policy: droptail, limit: 100 packets}}
-stack: {name: reno-bsd, packet: 1452 B, receive_buffer: 32 KiB}
+stack: {name: reno-bsd, acks_by_space: true, packet: 1452 B, receive_buffer: 32 KiB}
 workload:
   - {name: bulk, from: server, to: mobile, size: 8 MiB}
 duration: 400 s
