@@ -334,11 +334,11 @@ proptest! {
     /// Whatever the path does, both streams arrive once, in order, intact, and both sides end; sequence numbers wrap.
     #[test]
     fn every_byte_arrives_whatever_the_path_does(
-        path in any_path(), which in 0usize..16, seed: u64, near_wrap: bool, sack: bool, timestamps: bool,
+        path in any_path(), which in 0usize..16, seed: u64, near_wrap: bool, sack: bool, timestamps: bool, by_space: bool,
         up in 0u64..120_000, down in 0u64..60_000, every in 1u32..4,
     ) {
         let name = entries()[which].name;
-        let mut options = vec![("ack_every_segments", json!(every))];
+        let mut options = vec![("ack_every_segments", json!(every)), ("acks_by_space", json!(by_space))];
         if !name.starts_with("acc") {
             options.push(("timestamps", json!(timestamps)));
         }

@@ -55,6 +55,35 @@ fn the_choices_are_all_the_stacks() {
     for stack in all {
         split(&SPLIT_SMART, json!({"wired": stack, "wireless": stack, "buffer_bytes": 4096}));
     }
+    for counting in COUNTING.choices {
+        split(&SPLIT, json!({"counting": counting}));
+    }
+}
+
+#[test]
+fn both_parts_take_the_rules_of_bsd() {
+    let rules = json!({"counting": "bsd", "acks_by_space": true, "header_prediction": true});
+    for part in split(&SPLIT, rules).configs {
+        assert!(
+            part.acks_by_space
+                && part.header_prediction
+                && part.counting == stack("reno-bsd", json!({"counting": "bsd"})).counting
+        );
+    }
+}
+
+/// By space (asym 8.2), the wired part acknowledges what the wireless part has passed on, not what has arrived.
+#[test]
+fn by_space_a_part_acknowledges_what_has_been_passed_on() {
+    let acked_while_the_air_is_down = |by_space: bool| {
+        let split = split(&SPLIT, json!({"acks_by_space": by_space}));
+        let mut world = World::bulk(split, &plain(), 40_000, [CLEAN; 2], 7);
+        world.lose = (2..200).collect();
+        world.run(1.0);
+        let acks = world.log.iter().filter(|(at, who, _)| *who == "box-a" && *at % (200 * MS) != 0);
+        acks.map(|(_, _, one)| one.ack.0).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert!(acked_while_the_air_is_down(false) > acked_while_the_air_is_down(true));
 }
 
 #[test]
@@ -349,13 +378,15 @@ proptest! {
         buffer in 4096u64..80_000,
         isns in any::<(u32, u32)>(),
         mobile_opens: bool,
+        by_space: bool,
         seed in any::<u64>(),
         pause in proptest::option::of((0usize..2, 0.0f64..3.0, 0.0f64..20.0)),
     ) {
-        let checked = json!({"time_wait_s": 5, "receive_buffer_bytes": 1500 + seed % 60_000});
+        let checked =
+            json!({"time_wait_s": 5, "receive_buffer_bytes": 1500 + seed % 60_000, "acks_by_space": by_space});
         let [fixed, mobile] = [stack(STACKS[stacks[0]], checked.clone()), stack(STACKS[stacks[1]], checked)];
         let checked = json!(
-            {"wired": STACKS[stacks[2]], "wireless": STACKS[stacks[3]], "buffer_bytes": buffer}
+            {"wired": STACKS[stacks[2]], "wireless": STACKS[stacks[3]], "buffer_bytes": buffer, "acks_by_space": by_space}
         );
         let down = Source::new(Content::Pattern(seed), Some(bytes.0));
         let up = Source::new(Content::Pattern(seed ^ 1), Some(bytes.1));
