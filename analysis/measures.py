@@ -18,8 +18,8 @@ A campaign file defines each measure under `measures`, in one of these forms:
     timeouts: {gather: {wired: wired, wireless: wireless}, axis: part}          # as labels of an axis
 
 A cell is one label of every axis; its values are those of its runs. `split` divides the runs of a cell in two, for
-papers that report the runs of two kinds separately. A difference of cells whose runs pair (analysis/statistics.py) has
-a value for each pair, otherwise one value, the difference of the means.
+papers that report the runs of two kinds separately. A difference or ratio of cells whose runs pair
+(analysis/statistics.py) has a value for each pair, otherwise one value, that of the means.
 """
 
 from __future__ import annotations
@@ -313,9 +313,8 @@ def _between(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
             continue
         if measure.ratio is None:
             differences.append(_difference(rest, first, other))
-        elif denominator := statistics.fmean(other.values):
-            # Of means: a ratio of single runs is dominated by the least denominator.
-            differences.append(Cell(rest, [value / denominator for value in first.values], first.runs))
+        elif statistics.fmean(other.values):
+            differences.append(_ratio(rest, first, other))
     return differences
 
 
@@ -325,6 +324,19 @@ def _difference(labels: Labels, first: Cell, second: Cell) -> Cell:
     if pairs is None:
         return Cell(labels, [statistics.fmean(first.values) - statistics.fmean(second.values)])
     return Cell(labels, [a[run] - b[run] for run in pairs], pairs)
+
+
+def _ratio(labels: Labels, first: Cell, second: Cell) -> Cell:
+    """The ratio of the means: one of single runs is dominated by the least denominator. The values of pairs lie around
+    it as it varies with numerator and denominator, to first order (delta method).
+    """
+    a, b = first.by_run, second.by_run
+    pairs = pairs_of(a, b) or []
+    top, bottom = (statistics.fmean([side[run] for run in pairs]) if pairs else 0.0 for side in (a, b))
+    if not bottom:
+        return Cell(labels, [statistics.fmean(first.values) / statistics.fmean(second.values)])
+    ratio = top / bottom
+    return Cell(labels, [ratio + (a[run] - ratio * b[run]) / bottom for run in pairs], pairs)
 
 
 def _over(cells: Sequence[Cell], measure: Measure) -> list[Cell]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,7 @@ def test_derived_measures() -> None:
     )
     assert made.values("less", {"rate": 1}) == [5.0, 6.0]
     assert made.values("less", {"rate": 2}) == []
-    assert made.values("over", {}) == [10 / 5.5, 12 / 5.5]
+    assert made.values("over", {}) == [2.0, 2.0]
     assert made.values("most", {"policy": "a"}) == [20.0, 22.0]
     assert made.values("best", {"policy": "a"}) == [2.0]
     assert made.values("mean", {"policy": "a"}) == [10.0, 12.0, 20.0, 22.0]
@@ -152,6 +153,40 @@ def test_derived_measures() -> None:
     assert made.values("own", {"policy": "b"}) == [500.0, 600.0]
     assert made.values("more", {"policy": "b"}) == [6.0, 7.0]
     assert made.values("twice", {"policy": "b"}) == [10.0, 12.0]
+
+
+@given(
+    st.lists(st.tuples(st.floats(1, 2), st.floats(1, 2)), min_size=2, max_size=9),
+)
+def test_a_ratio_is_that_of_the_means_and_varies_with_both(runs: list[tuple[float, float]]) -> None:
+    """The values' mean is the ratio of the means, and their deviation that of the delta method: of numerator,
+    denominator and what they share.
+    """
+    quantity = Quantity("throughput", "f", "rate")
+    sides: list[dict[RunKey, float]] = [{RunKey(at, at): run[side] for at, run in enumerate(runs)} for side in (0, 1)]
+    measures = {"x": Measure(metric="throughput", of="f"), "over": Measure(ratio="x", axis="p", between=("a", "b"))}
+    values = Table(
+        measures, [], {0: {"p": "a"}, 1: {"p": "b"}}, {0: {quantity: sides[0]}, 1: {quantity: sides[1]}}
+    ).values("over", {})
+    top, bottom = [run[0] for run in runs], [run[1] for run in runs]
+    ratio = statistics.fmean(top) / statistics.fmean(bottom)
+    assert statistics.fmean(values) == pytest.approx(ratio)
+    variance = (
+        statistics.variance(top)
+        + ratio**2 * statistics.variance(bottom)
+        - 2 * ratio * statistics.covariance(top, bottom)
+    ) / statistics.fmean(bottom) ** 2
+    assert statistics.variance(values) == pytest.approx(variance, rel=1e-6, abs=1e-12)
+
+
+def test_a_ratio_of_runs_that_do_not_pair_is_one_value() -> None:
+    measures = {"x": Measure(metric="throughput", of="f"), "over": Measure(ratio="x", axis="p", between=("a", "b"))}
+    quantity = Quantity("throughput", "f", "rate")
+    values = {
+        0: {quantity: {RunKey(0, 1): 10.0, RunKey(1, 2): 12.0}},
+        1: {quantity: {RunKey(5, 6): 5.0, RunKey(6, 7): 6.0}},
+    }
+    assert Table(measures, [], {0: {"p": "a"}, 1: {"p": "b"}}, values).values("over", {}) == [2.0]
 
 
 def test_measures_of_one_run_become_labels_of_an_axis() -> None:
