@@ -234,11 +234,9 @@ class Table:
             parts = [(label, cell) for label, part in measure.gather.items() for cell in self.cells(part)]
             return [cell.relabelled({**cell.labels, axis: label}) for label, cell in parts]
         if measure.share is not None:
+            # One or nothing a run: their mean is the share, and their interval its interval.
             below = measure.below or 0.0
-            return [
-                Cell(cell.labels, [sum(value < below for value in cell.values) / len(cell.values)])
-                for cell in self.cells(measure.share)
-            ]
+            return [cell.mapped(lambda value: float(value < below)) for cell in self.cells(measure.share)]
         if measure.by is not None:
             return _by(self.cells(measure.scale or measure.plus or ""), measure)
         if measure.stdev is not None:

@@ -148,7 +148,7 @@ def test_derived_measures() -> None:
     assert made.values("most", {"policy": "a"}) == [20.0, 22.0]
     assert made.values("best", {"policy": "a"}) == [2.0]
     assert made.values("mean", {"policy": "a"}) == [10.0, 12.0, 20.0, 22.0]
-    assert made.values("low", {"policy": "a", "rate": 1}) == [0.5]
+    assert made.values("low", {"policy": "a", "rate": 1}) == [1.0, 0.0]
     assert made.values("half", {"policy": "b"}) == [2.5, 3.0]
     assert made.values("own", {"policy": "b"}) == [500.0, 600.0]
     assert made.values("more", {"policy": "b"}) == [6.0, 7.0]
