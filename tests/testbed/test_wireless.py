@@ -42,8 +42,9 @@ def points(text: str, tmp_path: Path, *sets: str) -> list[dict[str, Any]]:
 
 
 def test_the_peaks_are_those_that_the_paper_measured(tmp_path: Path) -> None:
-    """ton IV-A: 1.5 Mbit/s on the LAN, 1.35 on the WAN, whose round trip is 135 ms; within 5 %. Acks are 4.4BSD's, as the default
-    overhead assumes: with timestamps every third segment's.
+    """ton IV-A: 1.5 Mbit/s on the LAN, 1.35 on the WAN, whose round trip is 135 ms; within 5 %.
+
+    Acks are 4.4BSD's, as the default overhead assumes: with timestamps every third segment's.
     """
     text = FILE.replace("name: reno-bsd,", "name: reno-bsd, acks_by_space: true,")
     lan, wan = points(text + "sweep: {network.access.delay: [1 ms, 66 ms]}\n", tmp_path)
