@@ -191,7 +191,7 @@ impl Connection {
     }
 
     /// Passes what is in order to the application, if it reads. In 4.4BSD it reads after an ack that is due at once has gone, and
-    /// another one then tells of the room.
+    /// another one then offers the room.
     pub(crate) fn deliver(&mut self) {
         if self.reading {
             if self.config.acks_by_space && self.receiver.ack_now {
