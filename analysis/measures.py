@@ -309,10 +309,9 @@ def _between(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
         other = next((cell for cell in cells if cell.labels == {**rest, measure.axis: measure.between[1]}), None)
         if other is None:
             continue
-        if measure.ratio is None:
-            differences.append(_difference(rest, first, other))
-        elif statistics.fmean(other.values):
-            differences.append(_ratio(rest, first, other))
+        made = _difference(rest, first, other) if measure.ratio is None else _ratio(rest, first, other)
+        if made is not None:
+            differences.append(made)
     return differences
 
 
@@ -324,16 +323,18 @@ def _difference(labels: Labels, first: Cell, second: Cell) -> Cell:
     return Cell(labels, [a[run] - b[run] for run in pairs], pairs)
 
 
-def _ratio(labels: Labels, first: Cell, second: Cell) -> Cell:
+def _ratio(labels: Labels, first: Cell, second: Cell) -> Cell | None:
     """The ratio of the means: one of single runs is dominated by the least denominator. The values of pairs lie around
-    it as it varies with numerator and denominator, to first order (delta method).
+    it as it varies with numerator and denominator, to first order (delta method). None over a mean of nothing.
     """
     a, b = first.by_run, second.by_run
-    pairs = pairs_of(a, b) or []
-    top, bottom = (statistics.fmean([side[run] for run in pairs]) if pairs else 0.0 for side in (a, b))
+    pairs = pairs_of(a, b)
+    top, bottom = (statistics.fmean([side[run] for run in pairs or side]) for side in (a, b))
     if not bottom:
-        return Cell(labels, [statistics.fmean(first.values) / statistics.fmean(second.values)])
+        return None
     ratio = top / bottom
+    if pairs is None:
+        return Cell(labels, [ratio])
     return Cell(labels, [ratio + (a[run] - ratio * b[run]) / bottom for run in pairs], pairs)
 
 

@@ -162,12 +162,7 @@ def test_a_ratio_is_that_of_the_means_and_varies_with_both(runs: list[tuple[floa
     """The values' mean is the ratio of the means, and their deviation that of the delta method: of numerator,
     denominator and what they share.
     """
-    quantity = Quantity("throughput", "f", "rate")
-    sides: list[dict[RunKey, float]] = [{RunKey(at, at): run[side] for at, run in enumerate(runs)} for side in (0, 1)]
-    measures = {"x": Measure(metric="throughput", of="f"), "over": Measure(ratio="x", axis="p", between=("a", "b"))}
-    values = Table(
-        measures, [], {0: {"p": "a"}, 1: {"p": "b"}}, {0: {quantity: sides[0]}, 1: {quantity: sides[1]}}
-    ).values("over", {})
+    values = ratios(*({RunKey(at, at): run[side] for at, run in enumerate(runs)} for side in (0, 1)))
     top, bottom = [run[0] for run in runs], [run[1] for run in runs]
     ratio = statistics.fmean(top) / statistics.fmean(bottom)
     assert statistics.fmean(values) == pytest.approx(ratio)
@@ -180,13 +175,15 @@ def test_a_ratio_is_that_of_the_means_and_varies_with_both(runs: list[tuple[floa
 
 
 def test_a_ratio_of_runs_that_do_not_pair_is_one_value() -> None:
+    paired, others = {RunKey(0, 1): 10.0, RunKey(1, 2): 12.0}, {RunKey(5, 6): 5.0, RunKey(6, 7): 6.0}
+    assert ratios(paired, others) == [2.0]
+
+
+def ratios(a: dict[RunKey, float], b: dict[RunKey, float]) -> list[float]:
+    """The values of a measured ratio of `a` over `b`."""
     measures = {"x": Measure(metric="throughput", of="f"), "over": Measure(ratio="x", axis="p", between=("a", "b"))}
-    quantity = Quantity("throughput", "f", "rate")
-    values = {
-        0: {quantity: {RunKey(0, 1): 10.0, RunKey(1, 2): 12.0}},
-        1: {quantity: {RunKey(5, 6): 5.0, RunKey(6, 7): 6.0}},
-    }
-    assert Table(measures, [], {0: {"p": "a"}, 1: {"p": "b"}}, values).values("over", {}) == [2.0]
+    values = {number: {Quantity("throughput", "f", "rate"): side} for number, side in enumerate((a, b))}
+    return Table(measures, [], {0: {"p": "a"}, 1: {"p": "b"}}, values).values("over", {})
 
 
 def test_measures_of_one_run_become_labels_of_an_axis() -> None:

@@ -216,7 +216,7 @@ impl Connection {
         self.receiver.window.movement(self.receiver.next, self.window_to_offer()) >= worth && !self.receiver.finished
     }
 
-    /// The window that an ack sent now offers: what its field can say of the room.
+    /// The window that an ack sent now offers: the room, as far as its field holds it.
     pub(crate) fn window_to_offer(&self) -> u64 {
         (self.receiver.window_size() >> self.handshake.window_shift).min(65_535) << self.handshake.window_shift
     }

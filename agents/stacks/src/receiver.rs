@@ -94,13 +94,14 @@ impl Receiver {
         timers.stop(Timer::DelayedAck);
     }
 
-    /// Takes the data of a segment that begins at `start`. An ack is due after `segments_per_ack` segments in order.
+    /// Takes the data of a segment that begins at `start`. An ack is due after `segments_per_ack` segments in order;
+    /// `None`: their number decides nothing.
     pub fn on_data(
         &mut self,
         now: Time,
         mut start: Offset,
         mut data: Chunk,
-        segments_per_ack: u32,
+        segments_per_ack: Option<u32>,
         timers: &mut TimerTable,
     ) {
         self.last_out_of_order = None;
@@ -139,7 +140,7 @@ impl Receiver {
         self.unacked += 1;
         self.out_of_order = 0;
         // RFC 5681 4.2: a segment that fills a gap is acknowledged at once.
-        if fills_gap || self.unacked >= segments_per_ack {
+        if fills_gap || segments_per_ack.is_some_and(|segments| self.unacked >= segments) {
             self.ack_now = true;
         } else if !timers.is_set(Timer::DelayedAck) {
             timers.set(Timer::DelayedAck, self.delayed_ack_deadline(now));
@@ -227,7 +228,7 @@ mod tests {
 
         fn data(&mut self, at_ms: u64, start: i64, bytes: u64) {
             let data = Chunk { bytes: Vec::new(), zeros: bytes };
-            self.receiver.on_data(Time(at_ms * 1_000_000), Offset(start), data, 2, &mut self.timers);
+            self.receiver.on_data(Time(at_ms * 1_000_000), Offset(start), data, Some(2), &mut self.timers);
         }
 
         fn ack(&mut self, window: u64) {
@@ -324,7 +325,7 @@ mod tests {
                 let to = (from + length).min(stream.len() as u64);
                 let bytes = stream[from as usize..to as usize].to_vec();
                 arrived[from as usize..to as usize].fill(true);
-                receiver.on_data(Time::ZERO, Offset::FIRST_BYTE + from, Chunk { bytes, zeros: 0 }, 2, &mut timers);
+                receiver.on_data(Time::ZERO, Offset::FIRST_BYTE + from, Chunk { bytes, zeros: 0 }, Some(2), &mut timers);
                 let mut parts = Vec::new();
                 receiver.read_into(&mut parts);
                 parts.into_iter().for_each(|part| read.extend(part.bytes));
