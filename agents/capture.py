@@ -113,9 +113,14 @@ class Capture:
 
     def _wait_until_listening(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        while LISTENING not in (output := self._log.read_text(errors="replace")):
-            if self._process.poll() is not None:
+        while True:
+            # Before its log is read, which then has why it ended.
+            status = self._process.poll()
+            output = self._log.read_text(errors="replace")
+            if status is not None:
                 raise AgentError(f"tcpdump on {self.interface} ended at once: {output.strip()}")
+            if LISTENING in output:
+                return
             if time.monotonic() > deadline:
                 self._process.kill()
                 raise AgentError(

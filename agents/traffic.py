@@ -114,11 +114,15 @@ class Program:
         """Waits until it has reported that it listens.
 
         Raises:
-            AgentError: it ended, or reported nothing in time.
+            AgentError: it ended without it, or reported nothing in time.
         """
         deadline = time.monotonic() + timeout_s
-        while not any(line.startswith(READY) for line in self._log.read_text(errors="replace").splitlines()):
-            if self._process.poll() is not None:
+        while True:
+            # Before its log is read: what it wrote before it ended is in there.
+            running = self.running
+            if any(line.startswith(READY) for line in self._log.read_text(errors="replace").splitlines()):
+                return
+            if not running:
                 raise AgentError(f"{self.name} ended before it was ready: {self._output()}")
             if time.monotonic() > deadline:
                 raise AgentError(f"{self.name} was not ready after {timeout_s:g} s")
