@@ -63,6 +63,8 @@ class Estimate:
     #: Smallest difference between two values; 1 for counts.
     resolution: float = 0.0
     level: float = LEVEL
+    #: Of the mean, if it is not that of the values.
+    other_interval: Interval | None = None
 
     @property
     def n(self) -> int:
@@ -82,6 +84,8 @@ class Estimate:
     @cached_property
     def form(self) -> Form:
         """How the estimate is shown."""
+        if self.other_interval is not None:
+            return "interval" if self.other_interval.half else "values"
         if self.n < LEAST_FOR_INTERVAL:
             return "values"
         if max(self.values) - min(self.values) <= ROUNDING * max(map(abs, self.values)):
@@ -91,7 +95,9 @@ class Estimate:
     @cached_property
     def interval(self) -> Interval | None:
         """Confidence interval of the mean, within the bounds; None in every other form than "interval"."""
-        return bounded_interval(self.values, self.bounds, self.level) if self.form == "interval" else None
+        if self.form != "interval":
+            return None
+        return self.other_interval or bounded_interval(self.values, self.bounds, self.level)
 
     @property
     def ends(self) -> tuple[float, float] | tuple[None, None]:
@@ -111,7 +117,7 @@ class Estimate:
         scale, name = units.scale_of(max(map(abs, self.values)), unit)
         suffix = f" {name}" if name else ""
         if self.interval is not None:
-            return _interval_text(self.mean / scale, self.interval, scale) + suffix
+            return interval_text(self.mean / scale, self.interval.mapped(lambda end: end / scale), most=3) + suffix
         match self.form:
             case "groups":
                 low, high = (_three_digits(statistics.fmean(group) / scale) for group in self.groups)
@@ -146,14 +152,14 @@ def plus_minus(mean: float, half: float, sign: Literal["", "+"] = "", most: int 
     return f"{mean:{sign}.{digits}f} ± {half:.{digits}f}"
 
 
-def _interval_text(mean: float, interval: Interval, scale: float) -> str:
-    """Two digits of the half-width, at most three decimals."""
-    low, high = interval.low / scale, interval.high / scale
-    half = (high - low) / 2
-    if interval.method == "t":
-        return plus_minus(mean, half, most=3)
-    digits = min(decimals(half), 3)
-    return f"{mean:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+def interval_text(mean: float, interval: Interval, most: int = 6) -> str:
+    """ "12.3 ± 1.1", or "12.3 [11.9, 14.1]" where it is not symmetric: two digits of the half-width, at most `most`
+    decimals.
+    """
+    if interval.is_symmetric:
+        return plus_minus(mean, interval.half, most=most)
+    digits = min(decimals(interval.half), most)
+    return f"{mean:.{digits}f} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
 
 
 def bounded_interval(values: Sequence[float], bounds: Bounds, level: float = LEVEL) -> Interval | None:

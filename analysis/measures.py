@@ -5,7 +5,7 @@ A campaign file defines each measure under `measures`, in one of these forms:
     throughput: {metric: packet_throughput, of: forward}                    # of a flow, line, link, or run
     advantage: {difference: throughput, axis: policy, between: [aq, droptail]}  # the first less the second
     gain: {ratio: throughput, axis: policy, between: [aq, droptail]}            # the first over the second
-    most: {greatest: advantage, over: rate}                                     # over an axis
+    most: {greatest: advantage, over: rate}                                     # the greatest mean over an axis
     typical: {mean: throughput, over: rate}
     optimum: {best: throughput, over: rate}                                     # the label where it is greatest
     both: {sum: [up, down]}
@@ -20,6 +20,9 @@ A campaign file defines each measure under `measures`, in one of these forms:
 A cell is one label of every axis; its values are those of its runs. `split` divides the runs of a cell in two, for
 papers that report the runs of two kinds separately. A difference or ratio of cells whose runs pair
 (analysis/statistics.py) has a value for each pair, otherwise one value, that of the means.
+
+The interval of a cell is that of its values' mean. A greatest mean, its label, a share and a deviation have another
+one, and what is computed from them, other than by `scale`, `plus` and `gather`, has none.
 """
 
 from __future__ import annotations
@@ -27,14 +30,24 @@ from __future__ import annotations
 import operator
 import statistics
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from analysis.results import RENAMED, CellLabel, Parameters, Quantity, Values, line_name
-from analysis.statistics import pairs_of
+from analysis.statistics import (
+    LEVEL,
+    Interval,
+    greatest_interval,
+    pairs_of,
+    point,
+    possibly_greatest,
+    sd_interval,
+    share_interval,
+    t_interval,
+)
 from testbed.scenario import Scenario
 
 Labels = Mapping[str, str]
@@ -48,14 +61,37 @@ class Cell:
     values: Sequence[float]
     #: What pairs the values with those of other cells; empty if nothing does.
     runs: Sequence[Hashable] = ()
+    #: Of the cell's mean, if it is not that of the values.
+    other_interval: Interval | None = None
+
+    @classmethod
+    def exact(cls, labels: Labels, value: float) -> Cell:
+        """A computed or configured value, in which there is no chance."""
+        return cls(labels, [value], other_interval=point(value))
 
     def mapped(self, function: Callable[[float], float]) -> Cell:
-        """The cell with each value converted."""
-        return Cell(self.labels, [function(value) for value in self.values], self.runs)
+        """The cell with each value converted by a monotone function."""
+        interval = self.other_interval and self.other_interval.mapped(function)
+        return Cell(self.labels, [function(value) for value in self.values], self.runs, interval)
 
     def relabelled(self, labels: Labels) -> Cell:
         """The same values under other labels."""
-        return Cell(labels, self.values, self.runs)
+        return replace(self, labels=labels)
+
+    @property
+    def mean(self) -> float:
+        """Of the values."""
+        return statistics.fmean(self.values)
+
+    @property
+    def interval(self) -> Interval | None:
+        """95 % confidence interval of the mean; None for fewer than two values."""
+        return self.other_interval or t_interval(self.values)
+
+    @property
+    def plain(self) -> Cell:
+        """What may be computed from the cell: its values, or without an interval the mean whose interval is another."""
+        return self if self.other_interval is None else Cell(self.labels, [self.mean])
 
     @property
     def by_run(self) -> dict[Hashable, float]:
@@ -204,15 +240,15 @@ class Table:
             self._made[name] = self._make(name)
         return self._made[name]
 
-    def values(self, name: str, labels: Mapping[str, CellLabel]) -> list[float]:
-        """The values of every cell that has these labels, whatever its others."""
+    def cell(self, name: str, labels: Mapping[str, CellLabel]) -> Cell:
+        """Every cell that has these labels, whatever its others, as one; without values if there is none."""
         texts = {axis: str(label) for axis, label in labels.items()}
-        return [
-            value
-            for cell in self.cells(name)
-            if all(cell.labels.get(axis) == label for axis, label in texts.items())
-            for value in cell.values
+        cells = [
+            cell for cell in self.cells(name) if all(cell.labels.get(axis) == label for axis, label in texts.items())
         ]
+        if len(cells) == 1:
+            return cells[0]
+        return Cell(texts, [value for cell in cells for value in cell.plain.values])
 
     def _make(self, name: str) -> list[Cell]:
         measure = self._measures.get(name)
@@ -226,25 +262,29 @@ class Table:
                 for number, labels in self._points.items()
                 if number in self._scenarios
             ]
-            return [Cell(labels, [value]) for labels, value in cells if value is not None]
+            return [Cell.exact(labels, value) for labels, value in cells if value is not None]
         if measure.sum is not None:
-            return _sum([self.cells(part) for part in measure.sum])
+            return _sum([self._plain(part) for part in measure.sum])
         if measure.gather is not None:
             axis = measure.axis or ""
             parts = [(label, cell) for label, part in measure.gather.items() for cell in self.cells(part)]
             return [cell.relabelled({**cell.labels, axis: label}) for label, cell in parts]
         if measure.share is not None:
-            # One or nothing a run: their mean is the share, and their interval its interval.
-            below = measure.below or 0.0
-            return [cell.mapped(lambda value: float(value < below)) for cell in self.cells(measure.share)]
+            return [_share(cell, measure.below or 0.0) for cell in self._plain(measure.share)]
         if measure.by is not None:
             return _by(self.cells(measure.scale or measure.plus or ""), measure)
         if measure.stdev is not None:
-            several = [cell for cell in self.cells(measure.stdev) if len(cell.values) > 1]
-            return [Cell(cell.labels, [statistics.stdev(cell.values)]) for cell in several]
+            several = [cell for cell in self._plain(measure.stdev) if len(cell.values) > 1]
+            return [
+                Cell(cell.labels, [statistics.stdev(cell.values)], other_interval=sd_interval(cell.values))
+                for cell in several
+            ]
         if measure.axis is not None and measure.between is not None:
-            return _between(self.cells(measure.difference or measure.ratio or ""), measure)
-        return _over(self.cells(measure.greatest or measure.mean or measure.best or ""), measure)
+            return _between(self._plain(measure.difference or measure.ratio or ""), measure)
+        return _over(self._plain(measure.greatest or measure.mean or measure.best or ""), measure)
+
+    def _plain(self, name: str) -> list[Cell]:
+        return [cell.plain for cell in self.cells(name)]
 
     def _of_metric(self, metric: str, subject: str) -> list[Cell]:
         by_point = [(labels, self._values.get((number, metric, subject))) for number, labels in self._points.items()]
@@ -276,6 +316,12 @@ def _look_up(scenario: Any, path: str) -> float | None:
         else:
             return None
     return float(scenario) if isinstance(scenario, int | float) else None
+
+
+def _share(cell: Cell, below: float) -> Cell:
+    """One or nothing a run."""
+    hits = [float(value < below) for value in cell.values]
+    return Cell(cell.labels, hits, cell.runs, share_interval(hits.count(1.0), len(hits)))
 
 
 def _sum(parts: Sequence[Sequence[Cell]]) -> list[Cell]:
@@ -319,7 +365,7 @@ def _difference(labels: Labels, first: Cell, second: Cell) -> Cell:
     a, b = first.by_run, second.by_run
     pairs = pairs_of(a, b)
     if pairs is None:
-        return Cell(labels, [statistics.fmean(first.values) - statistics.fmean(second.values)])
+        return Cell(labels, [first.mean - second.mean])
     return Cell(labels, [a[run] - b[run] for run in pairs], pairs)
 
 
@@ -347,11 +393,17 @@ def _over(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
             groups.setdefault(rest, []).append(cell)
     best_cells = []
     for rest, members in groups.items():
-        best = max(members, key=lambda cell: statistics.fmean(cell.values))
+        best = max(members, key=lambda cell: cell.mean)
         if measure.greatest is not None:
-            best_cells.append(best.relabelled(dict(rest)))
+            # Without an interval its runs do not stand for it either: they were chosen by what they measured.
+            interval = greatest_interval([cell.values for cell in members])
+            greatest = Cell(dict(rest), best.values, best.runs, interval)
+            best_cells.append(greatest if interval else replace(greatest, values=[greatest.mean], runs=()))
         elif measure.best is not None:
-            best_cells.append(Cell(dict(rest), [float(best.labels[measure.over])]))
+            possible = [members[at] for at in possibly_greatest([cell.by_run for cell in members])]
+            labels = [float(cell.labels[measure.over]) for cell in possible]
+            interval = Interval(min(labels), max(labels), LEVEL, "possible")
+            best_cells.append(Cell(dict(rest), [float(best.labels[measure.over])], other_interval=interval))
         else:
             values = [value for cell in members for value in cell.values]
             # Runs of several cells share seeds: the label keeps them apart.

@@ -9,12 +9,14 @@ derived value (computed from the paper's numbers, not printed there) is shown, a
 else. A reversed ordering counts as a tie if the means' intervals overlap (analysis/statistics.py).
 
 A value is inconclusive if its interval crosses a limit of the tolerance, and an ordering if two means are tied or their
-difference is not significant. A verdict is inconclusive if these could reverse it.
+difference is not significant. What has no interval, such as a single run, is inconclusive too. A verdict is
+inconclusive if these could reverse it.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,9 +27,9 @@ from typing import Any, Literal
 
 from analysis import campaign_file, theory
 from analysis.choices import OVERRIDE, with_defaults
-from analysis.measures import Table
+from analysis.measures import Cell, Table
 from analysis.results import CellLabel, by_point
-from analysis.statistics import difference, half_width, overlap, sd
+from analysis.statistics import Interval, difference, point
 from analysis.store import Store, browse
 from analysis.store.rows import CampaignRow
 from analysis.targets import Expected, Ordering, Target, all_targets, expected_of
@@ -54,10 +56,10 @@ class ValueScore:
     #: Mean over the runs; None without a value.
     measured: float | None
     runs: int
-    #: Half of the mean's 95 % confidence interval; None for fewer than two runs.
-    half_interval: float | None
+    #: 95 % confidence interval of what was measured; None for a single run and without a value.
+    interval: Interval | None
     within: bool
-    #: No limit of the tolerance lies within the interval. A single run has no interval and counts as conclusive.
+    #: There is an interval, and no limit of the tolerance lies in it.
     conclusive: bool = True
 
 
@@ -317,7 +319,8 @@ def between_backends(artefacts: Sequence[Artefact]) -> Agreement | None:
         share = difference / abs(measured_here.measured) if measured_here.measured else float(difference > 0)
         shares.append(share)
         # Intervals of counts and constants may have no width.
-        if share > 0.001 and difference > (measured_here.half_interval or 0.0) + (other.half_interval or 0.0):
+        interval = measured_here.interval or point(measured_here.measured)
+        if share > 0.001 and not interval.overlaps(other.interval or point(other.measured)):
             apart.append(
                 (
                     share,
@@ -409,13 +412,13 @@ def score_of(target: Target, backend: str, campaign: str, asked: int, valid: int
 
 
 def _value(table: Table, expected: Expected) -> ValueScore:
-    values = table.values(expected.measure, expected.cell)
-    mean, half = statistics.fmean(values) if values else None, half_interval(values)
-    crossed = mean is not None and any(abs(mean - limit) <= (half or 0.0) for limit in limits(expected))
+    cell = table.cell(expected.measure, expected.cell)
+    mean, interval = cell.mean if cell.values else None, cell.interval
+    crossed = interval is None or (interval.half > 0 and any(limit in interval for limit in limits(expected)))
     return ValueScore(
         measure=expected.measure, cell=expected.cell, relation=expected.relation, published=float(expected.value),
-        unit=expected.unit, tolerance=expected.tolerance, origin=expected.origin, measured=mean, runs=len(values),
-        half_interval=half, within=mean is not None and within(mean, expected), conclusive=not (half and crossed),
+        unit=expected.unit, tolerance=expected.tolerance, origin=expected.origin, measured=mean, runs=len(cell.values),
+        interval=interval, within=mean is not None and within(mean, expected), conclusive=not crossed,
     )  # fmt: skip
 
 
@@ -442,37 +445,40 @@ def within(measured: float, expected: Expected) -> bool:
 
 
 def _ordering(table: Table, ordering: Ordering) -> OrderingScore:
-    groups = [table.values(ordering.measure, {**ordering.where, ordering.axis: label}) for label in ordering.order]
+    cells = [table.cell(ordering.measure, {**ordering.where, ordering.axis: label}) for label in ordering.order]
     least = ordering.min_ratio
-    holds, tie = all(groups), False
+    holds, tie = all(cell.values for cell in cells), False
     # Of each pair: it is significantly in order, it is significantly not (False), or neither (None).
     pairs: list[bool | None] = []
     sign = 1 if ordering.direction == "descending" else -1
-    for first, second in pairwise(groups) if holds else ():
+    for first, second in pairwise(cells) if holds else ():
         greater, lesser = (first, second) if sign > 0 else (second, first)
-        above, below = statistics.fmean(greater), statistics.fmean(lesser)
-        in_order = above >= (least or 1.0) * below
-        tied = least is None and not in_order and overlap(greater, lesser)
+        in_order = greater.mean >= (least or 1.0) * lesser.mean
+        tied = least is None and not in_order and _overlap(greater, lesser)
         holds &= in_order or tied
         tie |= tied
         # More runs may end a tie either way.
-        significant = not tied and _differ(greater, [(least or 1.0) * value for value in lesser])
+        significant = not tied and _differ(greater, lesser.mapped(partial(operator.mul, least or 1.0)))
         pairs.append(in_order if significant else None)
     return OrderingScore(
         measure=ordering.measure, axis=ordering.axis, order=ordering.order, where=ordering.where, min_ratio=least,
-        measured=[statistics.fmean(group) if group else None for group in groups], tie=tie and holds, holds=holds,
+        measured=[cell.mean if cell.values else None for cell in cells], tie=tie and holds, holds=holds,
         conclusive=None not in pairs or False in pairs,
     )  # fmt: skip
 
 
-def _differ(first: Sequence[float], second: Sequence[float]) -> bool:
-    """Whether the difference of two means is significant (Welch). Constants and single runs have no interval and count
-    as significant.
+def _overlap(first: Cell, second: Cell) -> bool:
+    """Whether the intervals of two means overlap; False if one has none."""
+    return first.interval is not None and second.interval is not None and first.interval.overlaps(second.interval)
+
+
+def _differ(first: Cell, second: Cell) -> bool:
+    """Whether two means differ significantly: by Welch's test, or if their intervals are not those of values, if these
+    do not overlap. Runs that all measure the same differ from others; a single run does not.
     """
-    interval = difference(dict(enumerate(first)), {-1 - number: value for number, value in enumerate(second)}).interval
-    return interval is None or 0.0 not in interval
-
-
-def half_interval(values: Sequence[float]) -> float | None:
-    """Half of the mean's 95 % confidence interval; None for fewer than two values."""
-    return half_width(sd(values), len(values))
+    if first.interval is None or second.interval is None:
+        return False
+    if first.other_interval or second.other_interval:
+        return not first.interval.overlaps(second.interval)
+    welch = difference(dict(enumerate(first.values)), {-1 - at: value for at, value in enumerate(second.values)})
+    return welch.interval is None or 0.0 not in welch.interval

@@ -206,7 +206,7 @@ ARITHMETIC: Mapping[str, Callable[[], Iterable[Cell]]] = {
 
 
 def _cell(measure: str, value: float, **labels: object) -> Cell:
-    return Cell({METRIC: measure, **{axis: str(label) for axis, label in labels.items()}}, [value])
+    return Cell.exact({METRIC: measure, **{axis: str(label) for axis, label in labels.items()}}, value)
 
 
 class Arithmetic(Table):
@@ -219,7 +219,7 @@ class Arithmetic(Table):
     def cells(self, name: str) -> list[Cell]:
         """Every computed cell of a measure."""
         return [
-            Cell({axis: label for axis, label in cell.labels.items() if axis != METRIC}, cell.values)
+            cell.relabelled({axis: label for axis, label in cell.labels.items() if axis != METRIC})
             for cell in self._computed
             if cell.labels[METRIC] == name
         ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from analysis.choices import Choice
-from analysis.estimates import plus_minus
+from analysis.estimates import interval_text
 from analysis.scorecard import Artefact, Score, ValueScore, count
 from testbed.units import in_unit, readable
 
@@ -130,9 +132,10 @@ def _published(value: ValueScore) -> str:
 
 def _measured(value: ValueScore) -> str:
     text = in_unit(value.measured, value.unit, value.published)
-    if value.measured is not None and value.half_interval:
+    if value.measured is not None and value.interval is not None and value.interval.half:
         factor, unit = readable(value.unit, value.published)
-        text = f"{plus_minus(value.measured * factor, value.half_interval * factor)} {unit}".strip()
+        shown = value.interval.mapped(partial(operator.mul, factor))
+        text = f"{interval_text(value.measured * factor, shown)} {unit}".strip()
     return text if value.within else f"**{text}**"
 
 

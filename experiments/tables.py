@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from analysis.estimates import plus_minus
+from analysis.estimates import interval_text
 from analysis.results import is_output
 from experiments.labels import cell_text, comparisons_note, duration_text, point_label
 from testbed import units
@@ -307,7 +307,9 @@ def _side_by_side(scores: Mapping[str, Score]) -> list[Text]:
 def _measured(value: ValueScore) -> str:
     if value.measured is None:
         return "nothing"
-    return plus_minus(value.measured, value.half_interval) if value.half_interval else f"{value.measured:.4g}"
+    if value.interval is None or not value.interval.half:
+        return f"{value.measured:.4g}"
+    return interval_text(value.measured, value.interval)
 
 
 def _published(value: ValueScore) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from analysis.metrics import METRICS
 from analysis.results import CellLabel
 from analysis.scorecard import Artefact, OrderingScore, ValueScore, slack
+from analysis.statistics import Interval, point
 from testbed.units import in_unit, plain
 from web.picture import Box, Label, Picture, Wire
 
@@ -34,8 +35,8 @@ class _Column:
 
     name: str
     value: ValueScore | None
-    #: Backend to mean, half of the 95 % interval and whether it agrees.
-    measured: Mapping[str, tuple[float, float, bool]]
+    #: Backend to mean, 95 % interval and whether it agrees.
+    measured: Mapping[str, tuple[float, Interval, bool]]
 
     @property
     def reach(self) -> list[float]:
@@ -44,7 +45,7 @@ class _Column:
         if self.value is not None and self.value.relation in ("eq", "approx"):
             most = slack(self.value.published, self.value.tolerance)
             values += [self.value.published - most, self.value.published + most]
-        return values + [end for mean, half, _ in self.measured.values() for end in (mean - half, mean + half)]
+        return values + [end for _, interval, _ in self.measured.values() for end in (interval.low, interval.high)]
 
 
 def draw(artefact: Artefact) -> Picture | None:
@@ -76,7 +77,8 @@ def _of_values(artefact: Artefact, number: int) -> _Column:
         score = artefact.scores.get(backend)
         score_value = score.values[number] if score is not None else None
         if score_value is not None and score_value.measured is not None:
-            measured[backend] = score_value.measured, score_value.half_interval or 0.0, score_value.within
+            interval = score_value.interval or point(score_value.measured)
+            measured[backend] = score_value.measured, interval, score_value.within
     value = next(iter(artefact.scores.values())).values[number]
     return _Column(" ".join(str(label) for label in value.cell.values()), value, measured)
 
@@ -86,7 +88,7 @@ def _of_ordering(by_backend: Mapping[str, OrderingScore]) -> list[_Column]:
     columns = []
     for number, label in enumerate(first.order):
         means = {name: score.measured[number] for name, score in by_backend.items()}
-        values = {name: (mean, 0.0, by_backend[name].holds) for name, mean in means.items() if mean is not None}
+        values = {name: (mean, point(mean), by_backend[name].holds) for name, mean in means.items() if mean is not None}
         columns.append(_Column(str(label), None, values))
     return columns
 
@@ -116,9 +118,9 @@ def _picture(title: str, unit: str, columns: Sequence[_Column], description: str
         x = LEFT + 50 + (number + 0.5) * step
         if column.value is not None:
             _published(picture, column.value, x, wide, height)
-        for place, (backend, (mean, half, agrees)) in enumerate(column.measured.items()):
+        for place, (backend, (mean, interval, agrees)) in enumerate(column.measured.items()):
             at = x + (place - (len(column.measured) - 1) / 2) * min(7.0, wide / 2)
-            picture.wires.append(Wire(at, height(mean - half), at, height(mean + half), COLOUR_OF[backend], 1.2))
+            picture.wires.append(Wire(at, height(interval.low), at, height(interval.high), COLOUR_OF[backend], 1.2))
             # A circle agrees, a square does not.
             picture.boxes.append(Box(at - 2.5, height(mean) - 2.5, 5, 5, COLOUR_OF[backend], 2.5 if agrees else 0))
     if max(len(column.name) for column in columns) * CHARACTER <= step:

@@ -191,7 +191,7 @@ def make(
         label = _place(spec, measure, cell)
         if label not in places:
             continue
-        estimate = Estimate(tuple(cell.values))
+        estimate = Estimate(tuple(cell.values), other_interval=cell.other_interval)
         low, high = ends_of(estimate, spec.error_bars) if spec.error_bars != "none" else (None, None)
         contained = [
             (float(value.value) / size, value.relation)

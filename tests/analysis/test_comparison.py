@@ -19,7 +19,6 @@ import analysis
 from analysis.comparison import CompareError, compare
 from analysis.measures import Measure, Table
 from analysis.results import Results, ValueRow, by_point
-from analysis.scorecard import half_interval
 from analysis.store import Store
 from experiments import cli
 from experiments.tables import comparison_table
@@ -199,17 +198,19 @@ def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, i
         "gap": Measure(difference="rate", axis="limit", between=("20 packets", "10 packets")),
     }
     table = Table(measures, [], {0: {"limit": "10 packets"}, 1: {"limit": "20 packets"}}, by_point(rows))
-    gap = table.values("gap", {})
-    assert sum(gap) / len(gap) == pytest.approx(middle)
+    gap = table.cell("gap", {})
+    assert gap.mean == pytest.approx(middle)
     if method == "paired":
-        assert half_interval(gap) == pytest.approx(half)
+        assert gap.interval is not None
+        assert gap.interval.half == pytest.approx(half)
     else:
-        assert len(gap) == 1
+        assert gap.interval is None
 
     means = analysis.means("compared", folder).to_dicts()
     for point in (0, 1):
         entry = next(x for x in means if (x["point"], x["metric"], x["subject"]) == (point, "throughput", "bulk"))
-        own = half_interval(table.values("rate", {"limit": f"{(point + 1) * 10} packets"}))
-        assert (entry["high"] - entry["low"]) / 2 == pytest.approx(own)
+        interval = table.cell("rate", {"limit": f"{(point + 1) * 10} packets"}).interval
+        assert interval is not None
+        assert (entry["low"], entry["high"]) == pytest.approx((interval.low, interval.high))
         assert (cells[point]["low_95"], cells[point]["high_95"]) == (entry["low"], entry["high"])
     store.close()

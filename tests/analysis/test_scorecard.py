@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from analysis import scorecard, theory
-from analysis.measures import Measure, Split, Table
+from analysis.measures import Cell, Measure, Split, Table
 from analysis.results import Quantity
 from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore, between_backends
-from analysis.statistics import RunKey
+from analysis.statistics import Interval, RunKey, point, sd_interval, share_interval
 from analysis.targets import Expected, Ordering, all_targets, targets
 from experiments.catalogue import FOLDER, reproductions, select_reproductions
 from experiments.language import source
@@ -123,10 +123,22 @@ def table(splits: list[dict[str, Any]] | None = None, **measures: dict[str, Any]
     return Table(made, [Split.model_validate(entry) for entry in splits or []], POINTS, VALUES)
 
 
+def around(mean: float | None, half: float | None) -> Interval | None:
+    return None if mean is None or half is None else Interval(mean - half, mean + half, 0.95, "t")
+
+
+def rate(measured: float | None, half: float | None, **other: Any) -> ValueScore:
+    """A published rate of 10 ± 10 %, beside a measured one."""
+    value = ValueScore(
+        "rate", {}, "eq", 10.0, "bit/s", {"rel": 0.1}, "stated", measured, 3, around(measured, half), within=True
+    )
+    return replace(value, **other)
+
+
 def test_a_cell_with_fewer_labels_takes_all_that_fit() -> None:
-    assert table().values("x", {"policy": "a"}) == [10.0, 12.0, 20.0, 22.0]
-    assert table().values("x", {"policy": "a", "rate": 2}) == [20.0, 22.0]
-    assert table().values("nothing", {}) == []
+    assert table().cell("x", {"policy": "a"}).values == [10.0, 12.0, 20.0, 22.0]
+    assert table().cell("x", {"policy": "a", "rate": 2}).values == [20.0, 22.0]
+    assert table().cell("nothing", {}).values == []
 
 
 def test_derived_measures() -> None:
@@ -142,17 +154,19 @@ def test_derived_measures() -> None:
         more={"plus": "x", "by": 1},
         twice={"sum": ["x", "x"]},
     )
-    assert made.values("less", {"rate": 1}) == [5.0, 6.0]
-    assert made.values("less", {"rate": 2}) == []
-    assert made.values("over", {}) == [2.0, 2.0]
-    assert made.values("most", {"policy": "a"}) == [20.0, 22.0]
-    assert made.values("best", {"policy": "a"}) == [2.0]
-    assert made.values("mean", {"policy": "a"}) == [10.0, 12.0, 20.0, 22.0]
-    assert made.values("low", {"policy": "a", "rate": 1}) == [1.0, 0.0]
-    assert made.values("half", {"policy": "b"}) == [2.5, 3.0]
-    assert made.values("own", {"policy": "b"}) == [500.0, 600.0]
-    assert made.values("more", {"policy": "b"}) == [6.0, 7.0]
-    assert made.values("twice", {"policy": "b"}) == [10.0, 12.0]
+    assert made.cell("less", {"rate": 1}).values == [5.0, 6.0]
+    assert made.cell("less", {"rate": 2}).values == []
+    assert made.cell("over", {}).values == [2.0, 2.0]
+    assert made.cell("most", {"policy": "a"}).values == [20.0, 22.0]
+    assert made.cell("best", {"policy": "a"}).values == [2.0]
+    assert made.cell("mean", {"policy": "a"}).values == [10.0, 12.0, 20.0, 22.0]
+    assert made.cell("low", {"policy": "a", "rate": 1}).values == [1.0, 0.0]
+    assert made.cell("low", {"policy": "a", "rate": 1}).interval == share_interval(1, 2)
+    assert made.cell("low", {"policy": "b"}).interval == share_interval(2, 2), "all runs, and yet not certain"
+    assert made.cell("half", {"policy": "b"}).values == [2.5, 3.0]
+    assert made.cell("own", {"policy": "b"}).values == [500.0, 600.0]
+    assert made.cell("more", {"policy": "b"}).values == [6.0, 7.0]
+    assert made.cell("twice", {"policy": "b"}).values == [10.0, 12.0]
 
 
 @given(
@@ -183,7 +197,68 @@ def ratios(a: dict[RunKey, float], b: dict[RunKey, float]) -> list[float]:
     """The values of a measured ratio of `a` over `b`."""
     measures = {"x": Measure(metric="throughput", of="f"), "over": Measure(ratio="x", axis="p", between=("a", "b"))}
     values = {number: {Quantity("throughput", "f", "rate"): side} for number, side in enumerate((a, b))}
-    return Table(measures, [], {0: {"p": "a"}, 1: {"p": "b"}}, values).values("over", {})
+    return Table(measures, [], {0: {"p": "a"}, 1: {"p": "b"}}, values).cell("over", {}).values
+
+
+def by_label(runs: dict[str, list[float]], **measures: dict[str, Any]) -> Table:
+    """Measures of `x`, whose axis `n` has these runs."""
+    values = {
+        number: {Quantity("throughput", "f", "rate"): {RunKey(at, at): value for at, value in enumerate(of_label)}}
+        for number, of_label in enumerate(runs.values())
+    }
+    made = {name: Measure.model_validate(measure) for name, measure in measures.items()}
+    made["x"] = Measure(metric="throughput", of="f")
+    return Table(made, [], {number: {"n": label} for number, label in enumerate(runs)}, values)
+
+
+NOISY = {"1": [3.0, 9.0, 4.0], "2": [6.0, 6.5, 4.0], "3": [4.0, 4.5, 5.0], "4": [0.1, 0.3, 0.2]}
+
+
+def test_a_label_of_the_greatest_mean_lies_among_those_that_may_be_it() -> None:
+    cell = by_label(NOISY, best={"best": "x", "over": "n"}).cell("best", {})
+    assert cell.values == [2.0]
+    assert cell.interval == Interval(1.0, 3.0, 0.95, "possible")
+    clear = by_label({"1": [3.0, 3.1, 3.0], "2": [9.0, 9.2, 9.1]}, best={"best": "x", "over": "n"})
+    assert clear.cell("best", {}).interval == Interval(2.0, 2.0, 0.95, "possible")
+    single = by_label({"1": [3.0], "2": [9.0], "5": [4.0]}, best={"best": "x", "over": "n"})
+    assert single.cell("best", {}).interval == Interval(1.0, 5.0, 0.95, "possible"), "one run each decides nothing"
+
+
+def test_the_greatest_mean_has_the_interval_of_a_choice() -> None:
+    cell = by_label(NOISY, most={"greatest": "x", "over": "n"}).cell("most", {})
+    alone = Cell({}, NOISY["2"]).interval
+    assert (cell.values, cell.interval is not None, alone is not None) == (NOISY["2"], True, True)
+    assert cell.interval.low < alone.low < alone.high < cell.interval.high  # type: ignore[union-attr]
+    # Its other runs count for nothing once a competitor has a single one.
+    lone = by_label({"1": [3.0], "2": [9.0, 9.1]}, most={"greatest": "x", "over": "n"}).cell("most", {})
+    assert (lone.values, lone.interval) == ([9.05], None)
+
+
+def test_a_deviation_over_runs_has_an_interval() -> None:
+    values = [1.0, 2.0, 4.0, 3.0, 9.0, 2.0]
+    cell = by_label({"1": values}, spread={"stdev": "x"}).cell("spread", {})
+    assert cell.values == [statistics.stdev(values)]
+    assert cell.interval == sd_interval(values)
+    assert by_label({"1": values[:4]}, spread={"stdev": "x"}).cell("spread", {}).interval is None
+    assert by_label({"1": values[:1]}, spread={"stdev": "x"}).cells("spread") == []
+
+
+def test_an_interval_follows_what_keeps_it_and_is_lost_by_what_does_not() -> None:
+    best = {"best": "x", "over": "n"}
+    made = by_label(
+        NOISY, best=best, percent={"scale": "best", "by": -100}, more={"plus": "best", "by": 1},
+        kinds={"gather": {"a": "best", "b": "x"}, "axis": "kind"},
+        twice={"sum": ["best", "best"]}, mean={"mean": "kinds", "over": "kind"},
+    )  # fmt: skip
+
+    def interval(name: str, **labels: str) -> tuple[float, float] | None:
+        found = made.cell(name, labels).interval
+        return None if found is None else (found.low, found.high)
+
+    assert (interval("percent"), interval("more")) == ((-300.0, -100.0), (2.0, 4.0))
+    assert interval("kinds", kind="a") == (1.0, 3.0)
+    assert (made.cell("twice", {}).values, interval("twice")) == ([4.0], None)
+    assert made.cell("mean", {}).values[:1] == [2.0]
 
 
 def test_measures_of_one_run_become_labels_of_an_axis() -> None:
@@ -191,9 +266,9 @@ def test_measures_of_one_run_become_labels_of_an_axis() -> None:
         half={"scale": "x", "by": 0.5},
         both={"gather": {"wired": "x", "wireless": "half", "lost": "nothing"}, "axis": "part"},
     )
-    assert made.values("both", {"part": "wired", "policy": "b"}) == [5.0, 6.0]
-    assert made.values("both", {"part": "wireless", "policy": "b"}) == [2.5, 3.0]
-    assert made.values("both", {"part": "lost"}) == []
+    assert made.cell("both", {"part": "wired", "policy": "b"}).values == [5.0, 6.0]
+    assert made.cell("both", {"part": "wireless", "policy": "b"}).values == [2.5, 3.0]
+    assert made.cell("both", {"part": "lost"}).values == []
 
 
 def test_a_configured_value_is_the_scenario_s() -> None:
@@ -202,16 +277,17 @@ def test_a_configured_value_is_the_scenario_s() -> None:
     scenario["links"] = [{**scenario["links"][0], "name": name} for name in ("wire", "air")]
     scenario["links"][0]["forward"] = {**scenario["links"][0]["forward"], "rate_bps": 200}
     made = Table(measures, [], POINTS, VALUES, {0: typed(scenario)})
-    assert made.values("rate", {"policy": "a"}) == [100.0]
-    assert made.values("none", {}) == []
+    assert made.cell("rate", {"policy": "a"}).values == [100.0]
+    assert made.cell("rate", {"policy": "a"}).interval == point(100.0), "there is no chance in it"
+    assert made.cell("none", {}).values == []
 
 
 def test_runs_of_two_kinds_are_told_apart() -> None:
     split = {"axis": "policy", "label": "a", "by": "key", "below": 11, "into": ["a (low)", "a (high)"]}
     made = table([split], key={"metric": "throughput", "of": "f"})
-    assert made.values("x", {"policy": "a (low)", "rate": 1}) == [10.0]
-    assert made.values("x", {"policy": "a (high)"}) == [12.0, 20.0, 22.0]
-    assert made.values("key", {"policy": "a (low)"}) == [10.0]
+    assert made.cell("x", {"policy": "a (low)", "rate": 1}).values == [10.0]
+    assert made.cell("x", {"policy": "a (high)"}).values == [12.0, 20.0, 22.0]
+    assert made.cell("key", {"policy": "a (low)"}).values == [10.0]
 
 
 # The verdict --------------------------------------------------------------------------------------------------
@@ -243,7 +319,7 @@ def test_tolerance_is_the_greater_of_both(
 )
 def test_an_artefact_passes_with_four_fifths_of_its_stated_values(within: int, of: int, passes: bool) -> None:
     def value(origin: str, good: bool) -> ValueScore:
-        return ValueScore("x", {}, "eq", 10.0, "bit/s", {"rel": 0.1}, origin, 10.0, 3, 0.5, good)
+        return rate(10.0, 0.5, origin=origin, within=good)
 
     stated = [value("stated", at < within) for at in range(of)]
     # Derived values count for neither side.
@@ -296,10 +372,10 @@ def test_an_ordering_holds_by_means_least_ratio_and_ties(
         ("le", [109.0, 110.0, 111.0], False),
         ("ge", [109.0, 110.0, 111.0], True),
         ("ge", [88.0, 89.0, 90.0], False),
-        # Without chance, or without a second run, nothing crosses.
+        # Without chance nothing crosses. Without a second run nothing is known of chance.
         ("eq", [110.0, 110.0, 110.0], True),
-        ("eq", [110.0], True),
-        ("eq", [], True),
+        ("eq", [100.0], False),
+        ("eq", [], False),
     ],
 )
 def test_a_value_whose_interval_crosses_a_limit_is_inconclusive(
@@ -344,7 +420,10 @@ def of_a_and_b(a: list[float], b: list[float]) -> Table:
         (2.0, [14.0, 15.0, 16.0], [9.0, 10.0, 11.0], True),
         # Constants have no chance.
         (None, [5.0, 5.0], [5.0, 5.0], True),
-        (None, [5.0], [6.0], True),
+        (None, [5.0, 5.0], [6.0, 6.0], True),
+        # Chance is unknown.
+        (None, [5.0], [6.0], False),
+        (None, [6.0], [5.0], False),
         (None, [], [6.0, 7.0], True),
     ],
 )
@@ -353,6 +432,25 @@ def test_an_order_without_a_significant_difference_is_inconclusive(
     direction: str, min_ratio: float | None, a: list[float], b: list[float], conclusive: bool
 ) -> None:
     assert scorecard._ordering(of_a_and_b(a, b), ordering_of_a_and_b(direction, min_ratio)).conclusive is conclusive
+
+
+def of_spreads(a: list[float], b: list[float]) -> scorecard.OrderingScore:
+    runs = {"a": a, "b": b}
+    ordering = Ordering.model_validate(
+        {"metric": "spread", "axis": "n", "order": ["a", "b"], "where": {}, "direction": "descending"}
+    )
+    return scorecard._ordering(by_label(runs, spread={"stdev": "x"}), ordering)
+
+
+def test_an_order_of_deviations_needs_intervals_that_do_not_overlap() -> None:
+    wide, close, equal = [0.0, 60.0, 20.0, 90.0, 40.0, 10.0], [50.0, 51.0, 50.2, 50.7, 49.9, 50.4], [50.0] * 6
+    assert (of_spreads(wide, close).holds, of_spreads(wide, close).conclusive) == (True, True)
+    assert (of_spreads(close, wide).holds, of_spreads(close, wide).conclusive) == (False, True)
+    rather_wide = [value * 0.7 for value in wide]
+    assert (of_spreads(wide, rather_wide).holds, of_spreads(wide, rather_wide).conclusive) == (True, False)
+    assert (of_spreads(rather_wide, wide).tie, of_spreads(rather_wide, wide).conclusive) == (True, False)
+    assert of_spreads(wide, equal).conclusive
+    assert not of_spreads(wide[:4], close).conclusive, "four values have no interval"
 
 
 @pytest.mark.parametrize(
@@ -399,7 +497,7 @@ def test_a_verdict_is_conclusive_if_no_inconclusive_value_or_ordering_decides_it
 ) -> None:
     made = Score(
         "sim", "c", 3, 3,
-        [ValueScore("x", {}, "eq", 1.0, "1", {}, "stated", 1.0, 3, 0.5, sign in "+p", sign in "+-") for sign in values],
+        [rate(10.0, 0.5, within=sign in "+p", conclusive=sign in "+-") for sign in values],
         [OrderingScore("x", "p", ["a"], {}, None, [1.0], False, sign in "+p", sign in "+-") for sign in orderings],
     )  # fmt: skip
     assert (made.passes, made.conclusive) == (passes, conclusive)
@@ -408,7 +506,7 @@ def test_a_verdict_is_conclusive_if_no_inconclusive_value_or_ordering_decides_it
 
 
 def test_what_is_inconclusive_is_marked_and_counted() -> None:
-    value = ValueScore("rate", {}, "eq", 10.0, "1", {"rel": 0.1}, "stated", 10.9, 3, 0.5, True, conclusive=False)
+    value = rate(10.9, 0.5, conclusive=False)
     order = OrderingScore("rate", "p", ["a", "b"], {}, None, [1.0, 2.0], False, False, conclusive=False)
     score = Score("sim", "c", 3, 3, [value], [order])
     text = printed(Artefact("asym-x", "asym", "X", "7", "simulated", 1, 1, {"sim": score}))
@@ -494,8 +592,7 @@ def test_ties_are_counted_apart_from_orderings_that_hold() -> None:
 
 def test_the_document_for_scripts_has_scores_totals_and_agreement() -> None:
     def score(backend: str, measured: float) -> Score:
-        values = [ValueScore("x", {}, "eq", 10.0, "1", {"rel": 0.1}, origin, measured, 3, 0.1, origin == "stated")
-                  for origin in ("stated", "derived")]  # fmt: skip
+        values = [rate(measured, 0.1, origin=origin, within=origin == "stated") for origin in ("stated", "derived")]
         return Score(backend, "c", 3, 3, values, [])
 
     scores = {"sim": score("sim", 10.0), "emulated": score("emulated", 10.4)}
@@ -518,8 +615,8 @@ def test_the_documentation_has_every_field_of_the_document() -> None:
     page = (ROOT / "docs/site.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", page.split("./backchannel score --json` return:")[1], re.MULTILINE)
     told = {field: set(re.findall(r"`([^`]+)`", text)) for field, text in rows}
-    value = ValueScore("m", {}, "eq", 1.0, "", {"rel": 0.1}, "stated", 1.0, 1, None, True)
-    other = replace(value, measured=3.0)
+    value = ValueScore("m", {}, "eq", 1.0, "", {"rel": 0.1}, "stated", 1.0, 1, point(1.0), True)
+    other = replace(value, measured=3.0, interval=point(3.0))
     scores = {
         backend: Score(backend, "c", 1, 1, [each], [OrderingScore("m", "a", ["x"], {}, None, [1.0], False, True)])
         for backend, each in (("sim", value), ("emulated", other))
@@ -532,6 +629,7 @@ def test_the_documentation_has_every_field_of_the_document() -> None:
     assert told["artefacts[]"] == artefact.keys()
     assert told["scores.BACKEND"] == score.keys()
     assert told["values[]"] == score["values"][0].keys()
+    assert told["interval"] - {"t"} == score["values"][0]["interval"].keys()
     assert told["orderings[]"] == score["orderings"][0].keys()
     assert {field.removesuffix("[]") for field in told["between_backends"]} == agreement.keys()
     assert told["apart[]"] == agreement["apart"][0].keys()
@@ -539,15 +637,19 @@ def test_the_documentation_has_every_field_of_the_document() -> None:
 
 @settings(deadline=None)  # the first interval imports SciPy
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))
-def test_the_half_interval_is_never_negative_and_scales(values: list[float]) -> None:
-    half = scorecard.half_interval(values)
-    assert half is not None
-    assert half >= 0
-    assert scorecard.half_interval([2 * value for value in values]) == pytest.approx(2 * half)
+def test_an_interval_contains_its_mean_and_scales(values: list[float]) -> None:
+    cell = Cell({}, values)
+    assert cell.interval is not None
+    assert cell.interval.low <= cell.interval.high
+    twice = cell.mapped(lambda value: -2 * value).interval
+    assert twice is not None
+    assert (twice.low, twice.high) == pytest.approx((-2 * cell.interval.high, -2 * cell.interval.low), abs=1e-6)
 
 
 def test_student_s_quantiles_go_on_where_the_table_ends() -> None:
-    assert scorecard.half_interval([0.0] * 16 + [1.0] * 16) == pytest.approx(2.0395 * 0.50800 / 32**0.5, rel=1e-3)
+    interval = Cell({}, [0.0] * 16 + [1.0] * 16).interval
+    assert interval is not None
+    assert interval.half == pytest.approx(2.0395 * 0.50800 / 32**0.5, rel=1e-3)
 
 
 def test_every_arithmetic_artefact_has_targets_and_meets_them() -> None:
@@ -613,9 +715,7 @@ def test_score_reads_what_was_run_and_nothing_else(tmp_path: Path) -> None:
 
 def test_two_backends_stand_side_by_side() -> None:
     def score(backend: str, measured: float, *, holds: bool) -> Score:
-        value = ValueScore(
-            "rate", {"path": "LAN"}, "eq", 10.0, "bit/s", {"rel": 0.1}, "stated", measured, 3, 0.5, holds
-        )
+        value = rate(measured, 0.5, within=holds, cell={"path": "LAN"})
         ordering = OrderingScore("rate", "path", ["LAN", "WAN"], {}, None, [measured, 2.0], False, holds)
         return Score(backend, "c", 3, 3, [value], [ordering])
 
@@ -639,10 +739,7 @@ def test_two_backends_stand_side_by_side() -> None:
 
 def test_backends_are_held_against_each_other() -> None:
     def score(backend: str, *measured: float | None) -> Score:
-        values = [
-            ValueScore("rate", {"n": n}, "eq", 10.0, "bit/s", {"rel": 0.1}, "stated", entry, 3, 0.5, True)
-            for n, entry in enumerate(measured)
-        ]
+        values = [rate(entry, 0.5, cell={"n": n}) for n, entry in enumerate(measured)]
         return Score(backend, "c", 3, 3, values, [])
 
     def artefact(**scores: Score) -> Artefact:
@@ -662,8 +759,7 @@ def test_backends_are_held_against_each_other() -> None:
 
 def test_backends_that_disagree_most_come_first_and_of_zero_any_difference_is_one() -> None:
     def score(backend: str, *measured: float) -> Score:
-        made = [ValueScore("rate", {"n": n}, "eq", 10.0, "1", {"rel": 0.1}, "stated", entry, 3, 0.01, True)
-                for n, entry in enumerate(measured)]  # fmt: skip
+        made = [rate(entry, 0.01, cell={"n": n}) for n, entry in enumerate(measured)]  # fmt: skip
         return Score(backend, "c", 3, 3, made, [])
 
     scores = {"sim": score("sim", 10.0, 10.0, 0.0), "emulated": score("emulated", 11.0, 15.0, 0.5)}
@@ -674,16 +770,14 @@ def test_backends_that_disagree_most_come_first_and_of_zero_any_difference_is_on
 
 
 @pytest.mark.parametrize(
-    ("sim", "emulated", "half_interval", "apart"),
+    ("sim", "emulated", "half", "apart"),
     [(1000.0, 1001.0, None, 0), (1000.0, 1001.1, None, 1), (2.0, 2.5, None, 1), (2.0, 2.5, 0.25, 0)],
 )
 def test_values_apart_differ_by_more_than_a_thousandth_and_their_intervals(
-    sim: float, emulated: float, half_interval: float | None, apart: int
+    sim: float, emulated: float, half: float | None, apart: int
 ) -> None:
     scores = {
-        backend: Score(backend, "c", 1, 1, [
-            ValueScore("rate", {}, "eq", 10.0, "1", {"rel": 0.1}, "stated", measured, 1, half_interval, True)
-        ], [])
+        backend: Score(backend, "c", 1, 1, [rate(measured, half)], [])
         for backend, measured in (("sim", sim), ("emulated", emulated))
     }  # fmt: skip
     told = between_backends([Artefact("a", "a", "A", "1", "measured", 1, 0, scores)])

@@ -12,13 +12,18 @@ from hypothesis import strategies as st
 
 from analysis.statistics import (
     Interval,
+    RunKey,
     compare_all,
     difference,
+    greatest_interval,
     half_width,
     holm,
     outliers,
-    overlap,
+    point,
+    possibly_greatest,
     quantile,
+    sd_interval,
+    share_interval,
     steady_from,
     t_interval,
     t_p_value,
@@ -240,12 +245,74 @@ def test_welch_covers_as_often_as_it_says() -> None:
     assert covered / 2000 == pytest.approx(0.9, abs=4 * math.sqrt(0.09 / 2000))
 
 
-def test_overlap_needs_repetitions() -> None:
-    assert overlap([9.0, 11.0, 10.0], [9.5, 11.5, 10.5])
-    assert not overlap([9.0, 9.1, 9.2], [19.0, 19.1, 19.2])
-    assert not overlap([9.0], [9.1])
-    assert not overlap([9.0, 9.1], [9.0])
-    assert overlap([9.0, 9.0], [9.0, 9.0]), "intervals that touch overlap"
+def test_intervals_overlap_where_they_touch() -> None:
+    first = Interval(1.0, 2.0, 0.95, "t")
+    assert first.overlaps(Interval(2.0, 3.0, 0.95, "t"))
+    assert first.overlaps(point(1.5))
+    assert not first.overlaps(Interval(2.1, 3.0, 0.95, "t"))
+    assert not first.overlaps(Interval(0.0, 0.9, 0.95, "t"))
+
+
+def test_an_interval_follows_a_monotone_function() -> None:
+    assert Interval(1.0, 2.0, 0.95, "t").mapped(lambda value: -3 * value) == Interval(-6.0, -3.0, 0.95, "t")
+
+
+@pytest.mark.parametrize(("draw", "least"), [("gauss", 0.95), ("expovariate", 0.86)])
+def test_an_interval_of_the_deviation_covers_it(draw: str, least: float) -> None:
+    draws = random.Random(3)
+    arguments = (0.0, 1.0) if draw == "gauss" else (1.0,)
+    covered = sum(
+        1.0 in sd_interval([getattr(draws, draw)(*arguments) for _ in range(10)])  # type: ignore[operator]
+        for _ in range(4000)
+    )
+    assert least <= covered / 4000 <= 0.98
+
+
+def test_an_interval_of_the_deviation_needs_five_values_and_a_spread() -> None:
+    assert sd_interval([1.0, 2.0, 3.0, 4.0]) is None
+    assert sd_interval([2.0] * 5) == Interval(0.0, 0.0, 0.95, "bonett")
+    values = [1.0, 2.0, 4.0, 3.0, 9.0, 2.0]
+    interval, ten_times = sd_interval(values), sd_interval([10 * value for value in values])
+    assert interval is not None
+    assert ten_times is not None
+    assert interval.low < statistics.stdev(values) < interval.high
+    assert (ten_times.low, ten_times.high) == pytest.approx((10 * interval.low, 10 * interval.high))
+
+
+@pytest.mark.parametrize(
+    ("hits", "n", "low", "high"),
+    # Of no hit, 1 - 0.025^(1/n); the others from tables of Clopper and Pearson.
+    [(0, 20, 0.0, 0.1684), (20, 20, 0.8316, 1.0), (1, 10, 0.0025, 0.4450), (5, 10, 0.1871, 0.8129), (0, 1, 0.0, 0.975)],
+)
+def test_an_interval_of_a_share(hits: int, n: int, low: float, high: float) -> None:
+    interval = share_interval(hits, n)
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=5e-5)
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.5, 2.0])
+def test_what_may_be_the_greatest_contains_the_greatest(apart: float) -> None:
+    """With all expectations equal any set may be left out by chance; the nearer they are, the more are kept."""
+    draws, kept, covered, sizes = random.Random(7), 0, 0, 0
+    for _ in range(1000):
+        sets = [{RunKey(n, n): draws.gauss(apart * at, 1) for n in range(5)} for at in range(4)]
+        possible = possibly_greatest(sets)
+        kept += 3 in possible
+        sizes += len(possible)
+        interval = greatest_interval([list(each.values()) for each in sets])
+        assert interval is not None
+        covered += 3 * apart in interval
+    # Four standard deviations of a share of 1000 below 95 %.
+    assert min(kept, covered) / 1000 >= 0.95 - 4 * math.sqrt(0.95 * 0.05 / 1000)
+    assert (sizes / 1000 > 3.5) if apart == 0 else (sizes / 1000 < 2) if apart == 2 else True
+
+
+def test_single_runs_and_runs_without_spread_decide_as_far_as_they_can() -> None:
+    assert possibly_greatest([{1: 1.0}, {1: 2.0}]) == [0, 1], "a single run shows no chance"
+    assert possibly_greatest([{1: 1.0, 2: 1.0}, {1: 2.0, 2: 2.0}]) == [1]
+    assert possibly_greatest([{1: 1.0, 2: 5.0}, {1: 2.0, 2: 6.0}]) == [1], "every pair differs by the same"
+    assert possibly_greatest([{1: 2.0, 2: 2.0}, {1: 2.0, 2: 2.0}]) == [0, 1]
+    assert possibly_greatest([{1: 2.0}]) == [0]
+    assert greatest_interval([[1.0, 2.0], [3.0]]) is None
 
 
 def test_holm_by_hand() -> None:

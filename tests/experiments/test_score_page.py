@@ -6,13 +6,16 @@ from dataclasses import replace
 
 from analysis.choices import Choice
 from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
+from analysis.statistics import Interval
 from experiments.score_page import MOST, page
 
 
 def value(measured: float | None, *, within: bool, label: str = "Reno", half: float | None = 0.1034e6) -> ValueScore:
+    interval = None if half is None or measured is None else Interval(measured - half, measured + half, 0.95, "t")
     return ValueScore(
         measure="throughput", cell={"protocol": label}, relation="approx", published=6.95e6, unit="bit/s",
-        tolerance={"rel": 0.1}, origin="stated", measured=measured, runs=10, half_interval=half, within=within,
+        tolerance={"rel": 0.1}, origin="stated", measured=measured, runs=10, interval=interval,
+        within=within,
     )  # fmt: skip
 
 
