@@ -8,13 +8,13 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from tests.free_ports import free_ports
 from tests.waiting import wait_until
 
 
@@ -102,6 +102,4 @@ def postgresql(log: Path, host: str, port: int, trusted: str) -> Iterator[Server
 
 def on_loopback(log: Path) -> AbstractContextManager[Server]:
     """A running server at a free port of the loopback, for tests of this machine alone."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    return postgresql(log, "127.0.0.1", port, "127.0.0.1/32")
+    return postgresql(log, "127.0.0.1", free_ports(1)[0], "127.0.0.1/32")

@@ -450,6 +450,7 @@ def test_an_order_of_deviations_needs_intervals_that_do_not_overlap() -> None:
     assert (of_spreads(wide, rather_wide).holds, of_spreads(wide, rather_wide).conclusive) == (True, False)
     assert (of_spreads(rather_wide, wide).tie, of_spreads(rather_wide, wide).conclusive) == (True, False)
     assert of_spreads(wide, equal).conclusive
+    assert (of_spreads(equal, equal).holds, of_spreads(equal, equal).conclusive) == (True, True), "no chance in either"
     assert not of_spreads(wide[:4], close).conclusive, "four values have no interval"
 
 

@@ -23,6 +23,7 @@ from tests.equality.__main__ import VOLATILE
 from tests.faults.commands import PATIENCE_S, Count, output_of, strike
 from tests.faults.kills import simulated
 from tests.faults.leftovers import Watch, command_line, parent
+from tests.free_ports import free_ports
 from tests.postgresql import postgresql
 from tests.waiting import end, wait_until
 
@@ -51,7 +52,7 @@ class Cluster:
         #: Of the runners, and of the services, which stay.
         self._runners, self._services = Watch(folder / "runner"), Watch(folder / "services")
         self._stack = ExitStack()
-        ports = _free_ports(2)
+        ports = free_ports(2)
         self._server = self._stack.enter_context(
             postgresql(folder / "postgresql.log", "127.0.0.1", ports[0], "127.0.0.1/32")
         )
@@ -186,12 +187,6 @@ def _is_below(pid: int, ancestors: list[int]) -> bool:
             return True
         pid = parent(pid)
     return False
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def _answers(port: int) -> bool:

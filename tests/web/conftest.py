@@ -15,7 +15,7 @@ import pytest
 import waitress
 from flask import Flask
 from flask.testing import FlaskClient
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 from waitress import wasyncore
 
 from experiments.sessions.changes import parse_changes
@@ -24,6 +24,9 @@ from tests.campaign_texts import TWO_WAYS, asymmetric_path
 from tests.conftest import backchannel
 from web.app import create_app
 from web.serve import THREADS
+
+# The bound of a wait that ends by itself: on a busy machine five seconds, the default, were too short.
+expect.set_options(timeout=60_000)
 
 #: Two axes, one of them of quantities; the slow line makes losses and timeouts.
 SWEEP = f"""

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.browser
 def drawn(page: Page, kind: str) -> Locator:
     plot = page.locator(f'.plot[data-kind="{kind}"]').first
     plot.scroll_into_view_if_needed()
-    expect(plot).to_have_attribute("data-drawn", "true", timeout=15_000)
+    expect(plot).to_have_attribute("data-drawn", "true")
     return plot
 
 
@@ -430,7 +430,7 @@ def test_all_plots_of_a_run_are_in_one_view(page: Page, address: str, simulated:
     page.locator("#plots > .controls").evaluate("(e) => e.scrollIntoView()")
     plots = page.locator(".timeline > .plot")
     for number in range(plots.count()):
-        expect(plots.nth(number)).to_have_attribute("data-drawn", "true", timeout=15_000)
+        expect(plots.nth(number)).to_have_attribute("data-drawn", "true")
     assert plots.count() >= 6
     boxes = [plots.nth(number).locator(".u-over").bounding_box() for number in range(plots.count())]
     assert all(box is not None and box["y"] > 0 and box["y"] + box["height"] < 900 for box in boxes)
@@ -503,7 +503,7 @@ def test_a_run_is_printed_with_all_its_plots_on_light_paper(
     page.get_by_role("button", name="Print").click()
     plots = page.locator(".timeline > .plot")
     for number in range(plots.count()):
-        expect(plots.nth(number)).to_have_attribute("data-drawn", "true", timeout=15_000)
+        expect(plots.nth(number)).to_have_attribute("data-drawn", "true")
     assert page.evaluate("window.printed")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate(WIDEST) <= 700
@@ -656,11 +656,11 @@ def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own
     address, results = own
     page.goto(f"{address}/launch")
     page.get_by_label("The file").fill(TINY.replace("newreno", "newrno"))
-    expect(page.locator("#verdict")).to_contain_text("did you mean 'newreno'?", timeout=20_000)
+    expect(page.locator("#verdict")).to_contain_text("did you mean 'newreno'?")
     page.get_by_role("button", name="Show line").click()
     assert page.evaluate("getSelection().toString()") == "stack: newrno"
     page.get_by_label("The file").fill(TINY.replace("repetitions: 2", "repetitions: 40").replace("2 s", "10 s"))
-    expect(page.locator("#verdict")).to_contain_text("40 runs, about", timeout=20_000)
+    expect(page.locator("#verdict")).to_contain_text("40 runs, about")
     # One is for phones.
     expect(page.locator("#picture svg").filter(visible=True)).to_have_count(1)
     page.get_by_role("button", name="Launch").click()
@@ -690,7 +690,7 @@ def test_a_form_makes_a_file_and_a_check_keeps_both(page: Page, own: tuple[str, 
     page.get_by_role("button", name="Make the file").click()
     expect(page.get_by_label("The file")).to_have_value(re.compile("title: What it asks"))
     # What validate warns of; its line is one click away.
-    expect(page.locator("#verdict .warnings")).to_contain_text("warning: bottleneck elsewhere", timeout=20_000)
+    expect(page.locator("#verdict .warnings")).to_contain_text("warning: bottleneck elsewhere")
     page.get_by_role("button", name="Check").click()
     expect(page.locator("#verdict .good")).to_contain_text("2 points, 6 runs")
     expect(page.get_by_label("Title")).to_have_value("What it asks")
@@ -748,7 +748,7 @@ def test_what_ends_while_a_page_loads_is_shown_as_ended(page: Page, own: tuple[s
     # After the page was made, before its first event.
     page.route("**/api/events*", end)
     page.goto(f"{address}/campaigns/{new.id}")
-    expect(page.locator("#live-state")).to_have_text("complete", timeout=8_000)
+    expect(page.locator("#live-state")).to_have_text("complete")
     store.close()
 
 
@@ -761,7 +761,7 @@ def test_the_site_tells_every_page_of_a_change(page: Page, own: tuple[str, Path]
     file.write_text(TINY)
     done = backchannel("run", file, "--results", results, "--json")
     assert json.loads(done.stdout)["state"] == "complete"
-    expect(page.locator("#live-new")).to_contain_text("2 runs in the store", timeout=10_000)
+    expect(page.locator("#live-new")).to_contain_text("2 runs in the store")
 
 
 #: A line that loses, damages and fills up, so that segments are sent again for every reason.

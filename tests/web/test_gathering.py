@@ -139,7 +139,7 @@ def test_lists_follow_the_store_and_a_kept_page_wakes(page: Page, serve: Callabl
     (tmp_path / "tiny.yaml").write_text(TINY)
     done = backchannel("run", tmp_path / "tiny.yaml", "--results", results, "--json")
     assert json.loads(done.stdout)["state"] == "complete"
-    expect(page.locator("#live-campaigns .state")).to_have_text("complete", timeout=10_000)
+    expect(page.locator("#live-campaigns .state")).to_have_text("complete")
 
 
 def test_changes_are_said_without_a_flood(page: Page, address: str, simulated: Simulated) -> None:

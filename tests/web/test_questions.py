@@ -161,7 +161,7 @@ def test_can_the_height_of_every_plot_be_read(page: Page, address: str, simulate
     for number in range(plots.count()):
         plot = plots.nth(number)
         plot.scroll_into_view_if_needed()
-        expect(plot).to_have_attribute("data-drawn", "true", timeout=15_000)
+        expect(plot).to_have_attribute("data-drawn", "true")
     ticks = page.evaluate("plots.filter((one) => one.chart).map((one) => one.chart.axes[1]._values)")
     assert len(ticks) >= 6
     assert all(len([text for text in of_plot if text]) >= 2 for of_plot in ticks), ticks

@@ -253,7 +253,7 @@ def test_a_figure_is_linked_copied_and_embedded(
     def copied(what: str) -> str:
         figure.locator("summary", has_text="Share").click()
         figure.get_by_role("button", name=what).click()
-        expect(figure.locator("output")).to_have_text("Copied", timeout=20_000)
+        expect(figure.locator("output")).to_have_text("Copied")
         result: str = page.evaluate(
             """async () => { const [one] = await navigator.clipboard.read();
             if (one.types.includes("image/png")) return `${(await one.getType("image/png")).size} bytes`;
