@@ -458,7 +458,7 @@ def _ordering(table: Table, ordering: Ordering) -> OrderingScore:
         holds &= in_order or tied
         tie |= tied
         # More runs may end a tie either way.
-        significant = not tied and _differ(greater, lesser.mapped(partial(operator.mul, least or 1.0)))
+        significant = not tied and _is_beyond_chance(greater, lesser.mapped(partial(operator.mul, least or 1.0)))
         pairs.append(in_order if significant else None)
     return OrderingScore(
         measure=ordering.measure, axis=ordering.axis, order=ordering.order, where=ordering.where, min_ratio=least,
@@ -472,12 +472,14 @@ def _overlap(first: Cell, second: Cell) -> bool:
     return first.interval is not None and second.interval is not None and first.interval.overlaps(second.interval)
 
 
-def _differ(first: Cell, second: Cell) -> bool:
-    """Whether two means differ significantly: by Welch's test, or if their intervals are not those of values, if these
-    do not overlap. Runs that all measure the same differ from others; a single run does not.
+def _is_beyond_chance(first: Cell, second: Cell) -> bool:
+    """Whether the order of two means is: they differ by Welch's test, or if one's interval is not that of its values,
+    the intervals do not overlap. Intervals without width leave nothing to chance; a single run has none.
     """
     if first.interval is None or second.interval is None:
         return False
+    if not first.interval.half and not second.interval.half:
+        return True
     if first.other_interval or second.other_interval:
         return not first.interval.overlaps(second.interval)
     welch = difference(dict(enumerate(first.values)), {-1 - at: value for at, value in enumerate(second.values)})
