@@ -248,7 +248,8 @@ def test_an_interval_follows_what_keeps_it_and_is_lost_by_what_does_not() -> Non
     made = by_label(
         NOISY, best=best, percent={"scale": "best", "by": -100}, more={"plus": "best", "by": 1},
         kinds={"gather": {"a": "best", "b": "x"}, "axis": "kind"},
-        twice={"sum": ["best", "best"]}, mean={"mean": "kinds", "over": "kind"},
+        twice={"sum": ["best", "best"]}, most={"greatest": "x", "over": "n"}, double={"sum": ["most", "most"]},
+        mean={"mean": "kinds", "over": "kind"},
     )  # fmt: skip
 
     def interval(name: str, **labels: str) -> tuple[float, float] | None:
@@ -258,6 +259,7 @@ def test_an_interval_follows_what_keeps_it_and_is_lost_by_what_does_not() -> Non
     assert (interval("percent"), interval("more")) == ((-300.0, -100.0), (2.0, 4.0))
     assert interval("kinds", kind="a") == (1.0, 3.0)
     assert (made.cell("twice", {}).values, interval("twice")) == ([4.0], None)
+    assert (made.cell("double", {}).values, interval("double")) == ([11.0], None), "the runs were chosen"
     assert made.cell("mean", {}).values[:1] == [2.0]
 
 

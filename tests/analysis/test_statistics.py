@@ -315,6 +315,15 @@ def test_single_runs_and_runs_without_spread_decide_as_far_as_they_can() -> None
     assert greatest_interval([[1.0, 2.0], [3.0]]) is None
 
 
+def test_the_greatest_expectation_is_at_least_every_lower_end() -> None:
+    low, wide = [1.0, 1.1, 1.2], [3.0, 5.0, 4.0]
+    found = greatest_interval([low, wide])
+    alone = t_interval(wide, 0.975)
+    assert found is not None
+    assert alone is not None
+    assert (found.low, found.high) == pytest.approx((max(alone.low, 1.1 - alone.half / 10), alone.high))
+
+
 def test_holm_by_hand() -> None:
     # 0.01 x 4, 0.02 x 3, 0.03 x 2 (not below the one before), 0.5.
     assert holm([0.03, 0.01, 0.5, 0.02]) == pytest.approx([0.06, 0.04, 0.5, 0.06])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis import theory
+from analysis.statistics import point
 
 #: (artefact, measure, labels, value): each value is worked out from the numbers in its row, not by the formulas.
 BY_HAND: list[tuple[str, str, dict[str, object], float]] = [
@@ -67,9 +68,9 @@ def test_each_artefact_of_arithmetic_has_the_value_worked_out_by_hand(
     computed = theory.results(artefact)
     assert computed is not None
     wanted = {axis: str(label) for axis, label in labels.items()}
-    assert [cell.values for cell in computed.cells(measure) if cell.labels == wanted] == [
-        [pytest.approx(value, rel=2e-6)]
-    ]
+    (cell,) = [cell for cell in computed.cells(measure) if cell.labels == wanted]
+    assert cell.values == [pytest.approx(value, rel=2e-6)]
+    assert cell.interval == point(cell.mean), "nothing is left to chance"
 
 
 def test_every_artefact_of_arithmetic_is_worked_out() -> None:
