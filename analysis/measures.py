@@ -120,11 +120,11 @@ class Measure(BaseModel):
     mean: str | None = None
     best: str | None = None
     share: str | None = None
-    sum: list[str] | None = Field(None, min_length=1)
+    sum: list[str] | None = Field(default=None, min_length=1)
     scale: str | None = None
     plus: str | None = None
     stdev: str | None = None
-    gather: dict[str, str] | None = Field(None, min_length=1)
+    gather: dict[str, str] | None = Field(default=None, min_length=1)
     axis: str | None = None
     between: tuple[str, str] | None = None
     over: str | None = None

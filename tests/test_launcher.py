@@ -21,7 +21,7 @@ LAUNCHER = node_binary.ROOT / "backchannel"
 @pytest.mark.parametrize("path", ["tests/nothing.py", "tests/nothing", "nothing.py::test_a"])
 def test_the_suite_refuses_a_file_that_does_not_exist(path: str) -> None:
     """pytest on several processes reports such a file as a part without tests."""
-    suite = [node_binary.ROOT / "tests/run", "python", "--", path, "-k", "a.b"]
+    suite = [str(node_binary.ROOT / "tests/run"), "python", "--", path, "-k", "a.b"]
     done = subprocess.run(suite, capture_output=True, text=True, check=False, timeout=60)
     file = path.partition("::")[0]
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"tests/run: there is no file '{file}'\n")

@@ -19,6 +19,7 @@ from agents import kernel
 from agents.agent import Agent, Grants
 from agents.client import TOKEN_HEADER
 from agents.errors import AgentError
+from agents.messages import OptionValue
 from agents.service import Server
 
 ROUTES = [
@@ -125,11 +126,20 @@ def test_any_bytes_have_an_answer(agent: Path, body: bytes) -> None:
 
 
 def test_an_agent_runs_programs_of_campaigns_only_where_it_is_allowed(tmp_path: Path) -> None:
-    options = {"words": '["true"]', "environment": "{}", "cwd": "f", "output": "o", "errors": "e", "limit-bytes": 1}
+    options: dict[str, OptionValue] = {
+        "words": '["true"]',
+        "environment": "{}",
+        "cwd": "f",
+        "output": "o",
+        "errors": "e",
+        "limit-bytes": 1,
+    }
     agent = Agent(tmp_path, "/no/binary", Grants(None), tmp_path / "held")
-    for act in (lambda: agent.start_traffic("f", "program", options), lambda: agent.put_files({"x": "y"}, "f")):
-        with pytest.raises(AgentError, match=r"its administrator has not allowed it \(agent_allow_commands"):
-            act()
+    not_allowed = r"its administrator has not allowed it \(agent_allow_commands"
+    with pytest.raises(AgentError, match=not_allowed):
+        agent.start_traffic("f", "program", options)
+    with pytest.raises(AgentError, match=not_allowed):
+        agent.put_files({"x": "y"}, "f")
     assert not (tmp_path / "f").exists()
 
 

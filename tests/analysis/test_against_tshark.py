@@ -90,7 +90,7 @@ def test_throughput_and_goodput(run: RunData) -> None:
     sent = here.filter("data")["ip.len"].sum()
     assert mine["goodput", "bulk"] == pytest.approx(top / sent, rel=1e-12)
     full = data.filter(pl.col("tcp.len") > 0)
-    ratio = full["ip.len"].sum() / full["tcp.len"].sum()
+    ratio = float(full["ip.len"].sum()) / float(full["tcp.len"].sum())
     assert mine["packet_throughput", "bulk"] == pytest.approx(mine["throughput", "bulk"] * ratio)
 
 
@@ -160,7 +160,7 @@ def test_acks_and_use_of_the_line(run: RunData) -> None:
 
     assert mine["acks_delivered", "bulk"] == pure(here) > 100
     assert mine["acks_sent", "bulk"] == pure(present)
-    came_out = out.filter(pl.col("data") & (pl.col("t_s") < END_S))["ip.len"].sum()
+    came_out = float(out.filter(pl.col("data") & (pl.col("t_s") < END_S))["ip.len"].sum())
     assert mine["utilisation", "line/forward"] == pytest.approx(came_out * 8 / (2_000_000 * END_S))
     # The driver counts what it sent, lost packets as well: at least this, at most the losses more.
     assert mine["utilisation", "line/forward"] <= mine["line_busy", "line/forward"] < 1.1 * came_out * 8 / 2e7

@@ -11,6 +11,7 @@ import sqlite3
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -183,7 +184,7 @@ def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, i
     assert (row["method"], row["low"], row["high"], row["comparisons"]) == (method, low, high, 1)
 
     site = create_app(folder).test_client()
-    answer = site.get(f"/api/compare?point={campaign}:0&point={campaign}:1").json
+    answer: Any = site.get(f"/api/compare?point={campaign}:0&point={campaign}:1").json
     cells = next(entry for entry in answer["metrics"] if (entry["metric"], entry["flow"]) == ("throughput", "bulk"))[
         "cells"
     ]

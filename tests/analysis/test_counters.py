@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from analysis.captures import RunData
-from analysis.counters import CountedRun
+from analysis.counters import CountedRun, FlowBins, LineBins
 from analysis.metrics import METRICS, commonest_gap_of_acks, longest_gap_of_data, measure, utility_settling_time
 from analysis.metrics.window import cwnd_excursions
 from analysis.store.documents import Batch
@@ -24,12 +24,12 @@ QUEUE = {"queue": {"name": "droptail"}}
 
 
 def counted(**changes: Any) -> CountedRun:
-    link = {
+    link: LineBins = {
         "data_bytes": [0, 1000, 1000, 0], "ack_bytes": [0, 0, 250, 0], "other_bytes": [0, 0, 0, 250],
         "queue_packets": [0, 2, 4, 6], "data_packets": 2, "data_payload_bytes": 1920, "ack_packets": 1,
         "ack_packets_bytes": 40, "longest_lost_run_of_acks": 0,
     }  # fmt: skip
-    flow = {
+    flow: FlowBins = {
         "delivered_bytes": [0, 960, 960, 0], "coarse_timeouts": [0, 0, 1, 0], "cwnd_segments": [0, 2, 4, 4],
         "last_s": 2.5, "round_trips": 2, "round_trips_s": 0.5, "round_trips_squared_s2": 0.145, "packet_bytes": 2000,
         "payload_bytes": 1920,
@@ -87,7 +87,8 @@ def test_metrics_from_counters() -> None:
 
 def on_the_link(run: CountedRun, every_s: float, forward: dict[str, Any], reverse: dict[str, Any]) -> CountedRun:
     """The run with other bins of its link."""
-    ways = {way: {**run.link_bins["l"][way], **bins} for way, bins in (("forward", forward), ("reverse", reverse))}
+    both = {"forward": forward, "reverse": reverse}
+    ways = {way: cast(LineBins, {**run.link_bins["l"][way], **bins}) for way, bins in both.items()}
     return replace(run, every_s=every_s, end_s=run.scenario.duration_s, link_bins={"l": ways})
 
 

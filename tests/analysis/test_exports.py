@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 import analysis
 from analysis.errors import AnalysisError
 from analysis.exports import crate, crate_reader, flent, tables, xplot
+from analysis.exports.unpack import CAMPAIGN, METADATA, PREVIEW
+from analysis.frames import find_campaign
 from analysis.metrics import throughput
 from analysis.store import Store
 from experiments.catalogue import FOLDER
@@ -195,7 +197,7 @@ def test_flent_reads_back_what_was_written(results: Path, tmp_path: Path) -> Non
     assert read.metadata["TITLE"] == "small, policy=droptail, repetition 1"
     assert read.units["TCP download"] == "Mbits/s"
     flow = data.flows[0]
-    mean = read.series["TCP download"].drop_nulls().sum() * 0.2 * 1e6 / (6.0 - flow.start_s)
+    mean = float(read.series["TCP download"].drop_nulls().sum()) * 0.2 * 1e6 / (6.0 - flow.start_s)
     assert mean == pytest.approx(throughput(flow), rel=1e-9)
     samples = read.raw.filter(pl.col("series") == "TCP download::tcp_rtt")
     ours = analysis.metrics.rtt_samples(flow)
@@ -304,17 +306,17 @@ def bundle(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def graph(path: Path) -> dict[str, dict[str, Any]]:
     with zipfile.ZipFile(path) as opened:
-        return {load["@id"]: load for load in json.loads(opened.read(crate.METADATA))["@graph"]}
+        return {load["@id"]: load for load in json.loads(opened.read(METADATA))["@graph"]}
 
 
 def test_a_bundle_is_a_process_run_crate(bundle: Path, results: Path) -> None:
     result = graph(bundle)
-    assert result[crate.METADATA]["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.1"}
+    assert result[METADATA]["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.1"}
     root = result["./"]
     assert root["conformsTo"] == {"@id": "https://w3id.org/ro/wfrun/process/0.5"}
     assert all(root[key] for key in ("name", "description", "datePublished", "license"))
     files = {name for name, entry in result.items() if entry["@type"] == "File"}
-    preview = result[crate.PREVIEW]
+    preview = result[PREVIEW]
     assert preview["about"] == {"@id": "./"}
     assert {entry["@id"] for entry in root["hasPart"]} == files
     actions = [entry for entry in result.values() if entry["@type"] == "CreateAction"]
@@ -329,17 +331,17 @@ def test_a_bundle_is_a_process_run_crate(bundle: Path, results: Path) -> None:
         assert any(entry["@id"].endswith(".pcap.gz") for entry in action["result"])
     assert {"campaign.yaml", "tables/values.csv", "figures/throughput.svg", "figures/throughput.pdf"} <= files
     with zipfile.ZipFile(bundle) as opened:
-        assert set(opened.namelist()) == files | {crate.METADATA, crate.PREVIEW}
-        text = opened.read(crate.PREVIEW).decode()
+        assert set(opened.namelist()) == files | {METADATA, PREVIEW}
+        text = opened.read(PREVIEW).decode()
         assert "<h1>A small campaign</h1>" in text
         assert all(f'"{name}"' in text for name in files if name.startswith("runs/"))
         assert text.count("figures/throughput.svg") == 2
-        assert opened.namelist()[0] == crate.METADATA
+        assert opened.namelist()[0] == METADATA
 
 
 def contents(folder: Path) -> dict[str, Any]:
     store = Store.open(folder)
-    result = crate.find_campaign(store, "small")
+    result = find_campaign(store, "small")
     runs = [store.run(run_id) for run_id in crate._run_ids(result)]
     document = crate._document(result, [run for run in runs if run])
     table = store.table(result.id)
@@ -368,7 +370,7 @@ figure:
         assert opened.read("figures/figure.pdf").startswith(b"%PDF-")
         drawing = opened.read("figures/figure.svg").decode()
         assert "What came through" in drawing
-        preview = opened.read(crate.PREVIEW).decode()
+        preview = opened.read(PREVIEW).decode()
     assert preview.index("figures/figure.svg") < preview.index("figures/throughput.svg")
     assert "figures/figure.svg" in graph(tmp_path / "out.zip")
     # What came in a bundle from elsewhere may ask for anything.
@@ -408,11 +410,11 @@ def tampered(bundle: Path, path: Path, change: Callable[[dict[str, bytes]], None
 
 def redescribed(files: dict[str, bytes], name: str, data: bytes) -> None:
     """Changes a file and its description as well: what only a careful reading finds."""
-    document = json.loads(files[crate.METADATA])
+    document = json.loads(files[METADATA])
     for entry in document["@graph"]:
         if entry["@id"] == name:
             entry["contentSize"], entry["sha256"] = str(len(data)), hashlib.sha256(data).hexdigest()
-    files[crate.METADATA] = json.dumps(document).encode()
+    files[METADATA] = json.dumps(document).encode()
     files[name] = data
 
 
@@ -434,7 +436,7 @@ def shorten(files: dict[str, bytes]) -> None:
 
 
 def scribble(files: dict[str, bytes]) -> None:
-    files[crate.PREVIEW] += b"<script>"
+    files[PREVIEW] += b"<script>"
 
 
 def drop(files: dict[str, bytes]) -> None:
@@ -446,29 +448,29 @@ def add(files: dict[str, bytes]) -> None:
 
 
 def climb(files: dict[str, bytes]) -> None:
-    document = json.loads(files[crate.METADATA])
+    document = json.loads(files[METADATA])
     entry = next(entry for entry in document["@graph"] if entry["@id"] == "campaign.yaml")
     document["@graph"].append({**entry, "@id": "../../campaign.yaml"})
-    files[crate.METADATA] = json.dumps(document).encode()
+    files[METADATA] = json.dumps(document).encode()
     files["../../campaign.yaml"] = files["campaign.yaml"]
 
 
 def unsum(files: dict[str, bytes]) -> None:
-    files[crate.METADATA] = files[crate.METADATA].replace(b'"sha256"', b'"md5"')
+    files[METADATA] = files[METADATA].replace(b'"sha256"', b'"md5"')
 
 
 def no_campaign(files: dict[str, bytes]) -> None:
-    document = json.loads(files[crate.METADATA])
-    document["@graph"] = [entry for entry in document["@graph"] if entry["@id"] != crate.CAMPAIGN]
-    files[crate.METADATA] = json.dumps(document).encode()
-    del files[crate.CAMPAIGN]
+    document = json.loads(files[METADATA])
+    document["@graph"] = [entry for entry in document["@graph"] if entry["@id"] != CAMPAIGN]
+    files[METADATA] = json.dumps(document).encode()
+    del files[CAMPAIGN]
 
 
 def edited(edit: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, bytes]], None]:
     def change(files: dict[str, bytes]) -> None:
-        document = json.loads(files[crate.CAMPAIGN])
+        document = json.loads(files[CAMPAIGN])
         edit(document)
-        redescribed(files, crate.CAMPAIGN, json.dumps(document).encode())
+        redescribed(files, CAMPAIGN, json.dumps(document).encode())
 
     return change
 
@@ -481,8 +483,8 @@ def edited(edit: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, bytes]
         (add, "runs/more.sh is not described in it"), (climb, "leaves the bundle's folder"),
         (unsum, "has no size and SHA-256"), (scribble, "ro-crate-preview.html is not what it was"),
         (no_campaign, "not of a Backchannel campaign"),
-        (lambda files: files.pop(crate.METADATA), "it has no ro-crate-metadata.json"),
-        (lambda files: files.update({crate.METADATA: b"{"}), "is no JSON"),
+        (lambda files: files.pop(METADATA), "it has no ro-crate-metadata.json"),
+        (lambda files: files.update({METADATA: b"{"}), "is no JSON"),
         (edited(lambda document: document.update(version=9)), "its version 9 is not known here"),
         (edited(lambda document: document.pop("members")), "not of the form"),
         (edited(lambda document: document["runs"][0].update(id="../../etc")), "the run id '../../etc' is none"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from pydantic import ValidationError
@@ -161,7 +162,11 @@ def test_an_interval_that_an_axis_cuts_has_an_arrow_head_there() -> None:
     )
     figure = Figure(Axis("x"), Axis("y", range=(0.0, 1.0)), (Series("a", "line", points),))
     (axes,) = printed.draw(figure).axes
-    heads = {line.get_marker(): line.get_xydata().tolist() for line in axes.lines if line.get_marker() in ("^", "v")}
+    heads = {
+        line.get_marker(): np.asarray(line.get_xydata()).tolist()
+        for line in axes.lines
+        if line.get_marker() in ("^", "v")
+    }
     assert heads == {"^": [[1, 1]], "v": [[2, 0]]}
     (complete,) = printed.draw(replace(figure, y=Axis("y"))).axes
     assert not [line for line in complete.lines if line.get_marker() in ("^", "v")]

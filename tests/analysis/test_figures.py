@@ -197,7 +197,7 @@ def test_a_distribution_rises_by_its_share_at_every_sample() -> None:
 )  # fmt: skip
 def test_swept_values_become_numbers(text: str, value: tuple[float, str] | None) -> None:
     result = number_of(text)
-    assert result == value if value is None else result == (pytest.approx(value[0]), value[1])  # type: ignore[comparison-overlap]
+    assert result == value if value is None else result == (pytest.approx(value[0]), value[1])
 
 
 def test_quantities_of_several_kinds_are_names() -> None:

@@ -687,7 +687,7 @@ def test_every_byte_is_delivered_once(came: list[tuple[float, int, int]], width_
     assert flow.delivered_bytes(-math.inf, math.inf) == complete
     assert flow.delivered_bytes(-math.inf, cut_s) + flow.delivered_bytes(cut_s, math.inf) == complete
     slices = metrics.throughput_over_time(flow, width_s)
-    assert slices["bps"].sum() * width_s / 8 == pytest.approx(complete)
+    assert float(slices["bps"].sum()) * width_s / 8 == pytest.approx(complete)
     assert slices["bps"].min() >= 0  # type: ignore[operator]
 
 

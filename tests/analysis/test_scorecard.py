@@ -8,6 +8,7 @@ import io
 import json
 import re
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -193,7 +194,7 @@ def test_a_ratio_of_runs_that_do_not_pair_is_one_value() -> None:
     assert ratios(paired, others) == [2.0]
 
 
-def ratios(a: dict[RunKey, float], b: dict[RunKey, float]) -> list[float]:
+def ratios(a: dict[RunKey, float], b: dict[RunKey, float]) -> Sequence[float]:
     """The values of a measured ratio of `a` over `b`."""
     measures = {"x": Measure(metric="throughput", of="f"), "over": Measure(ratio="x", axis="p", between=("a", "b"))}
     values = {number: {Quantity("throughput", "f", "rate"): side} for number, side in enumerate((a, b))}

@@ -355,6 +355,7 @@ def test_a_p_value_equal_to_the_level_shows_nothing() -> None:
     equal = {margin: result.equivalence_p(10 * margin) for margin in margins}
     margin, same_p = next((margin, p) for margin, p in equal.items() if p and p == 1 - (1 - p))
     for p, at, verdict in ((same_p, margin, "same"), (result.p, 0.0, "different")):
+        assert p is not None
         levels = (1 - p, math.nextafter(1 - p, 0))
         assert [compare_all([sets], level, at)[0].verdict for level in levels] == ["cannot tell", verdict]
 
@@ -385,9 +386,9 @@ def test_many_comparisons_widen_every_interval() -> None:
     many = compare_all([(first, second)] * 10)
     assert alone.difference == difference(first, second)
     assert many[0].difference.level == pytest.approx(0.995)
-    assert many[0].difference.half == pytest.approx(
-        t_quantile(0.9975, 7) / t_quantile(0.975, 7) * alone.difference.half
-    )  # type: ignore[operator]
+    assert alone.difference.half is not None
+    wider = t_quantile(0.9975, 7) / t_quantile(0.975, 7)
+    assert many[0].difference.half == pytest.approx(wider * alone.difference.half)
     assert many[0].p_adjusted == pytest.approx(min(10 * alone.p_adjusted, 1))  # type: ignore[operator]
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from experiments.lab import link_collection
 from testbed import node_binary
+from testbed.collection import link_collection
 
 #: End systems, a router with an emulated queue before a real modem, a base station, a modem box and a radio box.
 CAMPAIGN = """

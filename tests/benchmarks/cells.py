@@ -86,7 +86,8 @@ def main() -> int:
     print(f"together / one by one: {len(many_runs) / many_s / (len(second) / alone_s):.1f} (one batch)")
     print(f"from one landing to the next, one by one: {shown(gaps, 's')}")
     for name, runs in (("one by one", second), ("together", many_runs)):
-        beside = sorted(run.documents.manifest.took_s - run.duration_s for run in runs)
+        spans = [(run.documents.manifest.took_s, run.duration_s) for run in runs]
+        beside = sorted(whole_s - run_s for whole_s, run_s in spans if whole_s is not None)
         print(
             f"a run beside its own length, on a testbed that stands, {name}: {shown(beside, 's')}, "
             f"at most {beside[-1]:.2f} s"

@@ -184,7 +184,7 @@ def inside(seconds: float, rounds: int) -> None:
             "bare pair": bare.subject, "shell, no rate": ours(folder, ""),
             "shell, 1 Gbit/s": ours(folder, "rate: 1 Gbit/s,"),
         }  # fmt: skip
-        found = {name: [] for name in subjects}
+        found: dict[str, list[Measured]] = {name: [] for name in subjects}
         for _ in range(rounds):
             for name, subject in subjects.items():
                 found[name].append(subject.measure(seconds))

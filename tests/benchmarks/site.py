@@ -159,7 +159,8 @@ def stretch(folder: Path) -> None:
     numbers = [entry["file"] for entry in summary["files"] if entry["label"] in ("server-eth0", "client-eth0")]
     mine, others = segments.filter(pl.col("file").is_in(numbers)), segments.filter(~pl.col("file").is_in(numbers))
     times = -(-SEGMENTS // mine.filter(pl.col("file") == numbers[0]).height)
-    first, span = mine["time_ns"].min(), mine["time_ns"].max() - mine["time_ns"].min()  # type: ignore[operator]
+    first, last = mine.select(pl.col("time_ns").min().alias("first"), pl.col("time_ns").max().alias("last")).row(0)
+    span = last - first
     top = int(mine.select((pl.col("seq") + pl.col("payload")).max()).item())
     # Marks all stay, whatever their number: one transfer's losses are enough for the whole.
     innocent = pl.col("class") & ~pl.lit(RETRANSMITTED, dtype=pl.UInt16)
@@ -202,7 +203,7 @@ def pages(base: str, campaigns: list[str], long_run: str, rounds: int) -> list[d
         "import": "/import",
         "docs": "/docs",
     }
-    result = []
+    result: list[dict[str, Any]] = []
     complete: list[Answer] = []
     for name, path in asked.items():
         answers = [fetch(base + path) for _ in range(rounds)]

@@ -112,7 +112,7 @@ def secured(folder: Path, outcome: dict[str, Any]) -> None:
         wait_until(lambda: SECURE in log.read_text(), "the scheduler")
         for number in (1, 2):
             stack.enter_context(worker(number, folder, SECURE))
-            wait_until(lambda log=folder / f"w{number}.log": "serves" in log.read_text(), "a worker")
+            await_worker(folder, number)
         command = run(folder)
         command[command.index(SCHEDULER)] = SECURE
         outcome["status"], outcome["campaign"], outcome["messages"] = finish(command)
@@ -138,6 +138,11 @@ def run(folder: Path, *more: str) -> list[str]:
 def finish(words: Sequence[str]) -> tuple[int, str, str]:
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=node_binary.ROOT, timeout=240)
     return done.returncode, done.stdout, done.stderr
+
+
+def await_worker(folder: Path, number: int) -> None:
+    """Until it serves."""
+    wait_until(lambda: "serves" in (folder / f"w{number}.log").read_text(), "a worker")
 
 
 def landed() -> int:
@@ -186,8 +191,7 @@ def main() -> int:
         wait_until(lambda: "scheduler at" in log.read_text(), "the scheduler")
         workers = [stack.enter_context(worker(number, folder)) for number in (1, 2)]
         for number in (1, 2):
-            own = folder / f"w{number}.log"
-            wait_until(lambda own=own: "serves" in own.read_text(), "a worker")
+            await_worker(folder, number)
         if mode == "plain":
             outcome["status"], outcome["campaign"], outcome["messages"] = finish(run(folder))
             _, _, outcome["again"] = finish(run(folder))

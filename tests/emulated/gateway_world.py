@@ -89,7 +89,8 @@ class World:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._cell.kill()
-        for process in (self._cell, *self._started):
+        self._cell.wait()
+        for process in self._started:
             process.wait()
         assert self._cell.stdout is not None
         self._cell.stdout.close()

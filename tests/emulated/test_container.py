@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
@@ -27,7 +28,7 @@ sweep: {stack: [reno, newreno]}
 """
 
 
-def pod() -> dict[str, object]:
+def pod() -> dict[str, Any]:
     """The manifest's pod."""
     manifest = YAML(typ="safe").load((CONTAINER / "job.yaml").read_text())
     assert (manifest["apiVersion"], manifest["kind"]) == ("batch/v1", "Job")
@@ -36,7 +37,7 @@ def pod() -> dict[str, object]:
 
 def added() -> list[str]:
     """The capabilities that the manifest adds to none."""
-    (container,) = pod()["containers"]  # type: ignore[misc]
+    (container,) = pod()["containers"]
     capabilities = container["securityContext"]["capabilities"]
     assert capabilities["drop"] == ["ALL"]
     return list(capabilities["add"])
@@ -56,7 +57,7 @@ def run(folder: Path, capabilities: list[str], tries: int) -> subprocess.Complet
 
 def test_the_manifest_has_the_capabilities_and_the_device() -> None:
     assert sorted(added()) == sorted(CAPABILITIES)
-    volumes = {volume["name"]: volume for volume in pod()["volumes"]}  # type: ignore[attr-defined]
+    volumes = {volume["name"]: volume for volume in pod()["volumes"]}
     assert volumes["tun"]["hostPath"] == {"path": "/dev/net/tun", "type": "CharDevice"}
 
 

@@ -85,10 +85,14 @@ def test_a_phone_reaches_the_internet_through_the_line_and_the_machine_is_as_bef
     run, _ = only_run(tmp_path / "results")
     assert create_app(tmp_path / "results").test_client().get(f"/runs/{run.id}").status_code == 200
     session = run.documents.manifest.session
+    assert session is not None
     assert (session.interface, session.internet, len(session.changes)) == (LAN, True, 1)
     flows = [(flow.kind, flow.from_, flow.to) for flow in run.documents.scenario.workload]
     assert flows == [("bulk", "left", "right"), ("probe", "right", "left")]
-    audit = run.documents.manifest.report.audit["line"]["forward"]
+    report = run.documents.manifest.report
+    assert report is not None
+    assert report.audit is not None
+    audit = report.audit["line"]["forward"]
     assert audit.left_packets > PAGE_BYTES / 1500
     assert not [text for text in run.problems if "entered" in text], run.problems
 
@@ -108,7 +112,10 @@ def test_a_phone_gets_ipv6_by_advertisement_and_the_machine_is_as_before(world_v
     run, _ = only_run(tmp_path / "results")
     flows = {flow.name: (flow.from_, flow.to) for flow in run.documents.scenario.workload}
     assert flows == {"left-right:8000": ("left", "right"), "right-left:icmp6": ("right", "left")}
-    audit = run.documents.manifest.report.audit["line"]["forward"]
+    report = run.documents.manifest.report
+    assert report is not None
+    assert report.audit is not None
+    audit = report.audit["line"]["forward"]
     assert audit.left_packets > PAGE_BYTES / 1500
     assert audit.swallowed_packets + audit.invented_packets + audit.reordered_packets == 0
 

@@ -48,7 +48,7 @@ def call(*words: str, **options: Any) -> str:
         **options,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]
-    return done.stdout
+    return str(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +76,11 @@ def test_the_pod_of_the_manifest_makes_its_runs(image: str, tmp_path: Path) -> N
     (tmp_path / "results").mkdir()
     (tmp_path / "results/contained.yaml").write_text(CAMPAIGN)
     spec = pod()
-    (container,) = spec["containers"]  # type: ignore[misc]
+    (container,) = spec["containers"]
     assert container["args"][:1] == ["run"]
     container["image"] = image
     container["args"] = ["run", "/results/contained.yaml", *container["args"][2:], "--tries", "20"]
-    volumes = {volume["name"]: volume for volume in spec["volumes"]}  # type: ignore[attr-defined]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
     del volumes["results"]["persistentVolumeClaim"]
     volumes["results"]["hostPath"] = {"path": str(tmp_path / "results"), "type": "Directory"}
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": NAME}, "spec": spec}

@@ -47,6 +47,8 @@ def test_a_scripts_lines_are_kept_as_a_run(tmp_path: Path) -> None:
         f"{end}.pcap.gz" for end in ("h1-eth0", "h2-eth0", "s1-eth1", "s1-eth2")
     ]
     # The audit knows what leaves by which port of the bridge: every packet is found at both ends.
+    assert report is not None
+    assert report.audit is not None
     for link in scenario.links:
         audit = report.audit[link.name]["forward"]
         assert audit.left_packets > PAGE_BYTES / 1500

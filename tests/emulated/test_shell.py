@@ -73,6 +73,7 @@ def test_a_command_runs_behind_the_line_and_is_kept_as_a_run(tmp_path: Path) -> 
     assert "3 received" in output
     run, folder = only_run(tmp_path)
     session_of_run = run.documents.manifest.session
+    assert session_of_run is not None
     assert session_of_run.exit_status == 7
     assert [change.fields for change in session_of_run.changes] == [
         {"rate": "5 Mbit/s"}, {"queue": {"policy": "codel"}},
@@ -104,7 +105,9 @@ def test_a_command_that_hangs_is_ended_at_its_limit(tmp_path: Path) -> None:
     done = session(tmp_path, "--time-limit", "1", "--", "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
     assert done.returncode == 124
     assert "ran longer than 1 s" in done.stderr
-    assert only_run(tmp_path)[0].documents.manifest.session.exit_status == 124
+    described = only_run(tmp_path)[0].documents.manifest.session
+    assert described is not None
+    assert described.exit_status == 124
 
 
 def test_a_command_that_is_killed_has_the_status_of_its_signal(tmp_path: Path) -> None:
@@ -124,6 +127,7 @@ def test_the_record_ends_at_its_limit_and_the_line_goes_on(tmp_path: Path) -> No
     assert "the record ended after" in done.stderr
     run, _ = only_run(tmp_path)
     described = run.documents.manifest.session
+    assert described is not None
     assert described.lasted_s > run.documents.scenario.duration_s + 1.5
 
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,10 +16,12 @@ from experiments.engine import pool
 from experiments.engine.execution import Finish, Worker, lines_key
 from experiments.engine.pool import CellPool, Job, PoolStatus, Result
 from experiments.language.campaign import Run, load
+from experiments.testbeds import Testbed
 from testbed.errors import TestbedError
 from testbed.local_folders import private_folder
 from testbed.report import Phase, Progress
 from testbed.scenario import ScenarioDocument
+from testbed.slots import Slots
 from tests.campaign_texts import one_line
 from tests.waiting import wait_until
 
@@ -248,7 +250,7 @@ def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> N
     ended: list[str] = []
 
     def work(name: str) -> None:
-        worker = Worker(name, progress.append, lambda _name, _on_progress: Slow(made, may), gate)
+        worker = Worker(name, progress.append, lambda _name, _on_progress: cast(Testbed, Slow(made, may)), gate)
         with pytest.raises(TestbedError) as failure:
             worker.run(run, 1, tmp_path)
         ended.append(str(failure.value))
@@ -270,10 +272,12 @@ def test_the_gate_is_that_of_all_processes_of_a_machine(tmp_path: Path, monkeypa
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     store = Store.open(tmp_path / "results")
     first, second = CellPool(store, lambda beat: None), CellPool(store, lambda beat: None)
-    others = [CellPool(store, lambda beat: None).building for _ in range(2)]
-    assert [first.building.take(), second.building.take(), others[0].take()] == [True, True, False]
-    second.building.release()
-    assert others[1].take()
+    gates = [
+        cast(Slots, made.building) for made in (first, second, *(CellPool(store, lambda beat: None) for _ in range(2)))
+    ]
+    assert [gate.take() for gate in gates[:3]] == [True, True, False]
+    gates[1].release()
+    assert gates[3].take()
 
 
 def test_whatever_is_built_goes_through_the_gate_and_nothing_else(tmp_path: Path) -> None:
@@ -283,7 +287,7 @@ def test_whatever_is_built_goes_through_the_gate_and_nothing_else(tmp_path: Path
     renamed = [{**link, "name": "other"} for link in run.document.document["links"]]
     other = replace(run, document=ScenarioDocument({**run.document.document, "links": renamed}))
     gate = Counted()
-    worker = Worker("a", lambda progress: None, lambda _name, _on_progress: Stands(), gate)
+    worker = Worker("a", lambda progress: None, lambda _name, _on_progress: cast(Testbed, Stands()), gate)
     for entry, entered in ((run, 1), (run, 1), (other, 2), (other, 2), (run, 3)):
         worker.run(entry, 1, tmp_path)
         assert gate.entered == entered
@@ -340,8 +344,10 @@ def test_of_two_processes_on_a_machine_one_keeps_the_cpus_awake(
 
     monkeypatch.setattr("testbed.slots.runtime_folder", lambda: private_folder(tmp_path / "slots"))
     monkeypatch.setattr(pool, "STATUS_INTERVAL_S", 0.01)
-    monkeypatch.setattr(pool.cpu_hold, "CpuHold", Held)
-    monkeypatch.setattr(pool.machine, "cpu_seconds", lambda: {"busy": 1.0, "niced": 0.0, "idle": 1.0, "steal": 0.1})
+    monkeypatch.setattr("experiments.engine.pool.cpu_hold.CpuHold", Held)
+    monkeypatch.setattr(
+        "experiments.engine.pool.machine.cpu_seconds", lambda: {"busy": 1.0, "niced": 0.0, "idle": 1.0, "steal": 0.1}
+    )
     monkeypatch.setattr(CellPool, "_in_real_time", in_real_time)
     store = Store.open(tmp_path / "results")
     first, second = CellPool(store, lambda beat: None), CellPool(store, lambda beat: None)

@@ -204,7 +204,7 @@ def _equal(what: str, name: str, before: Any, after: Any, both: bool) -> bool:
     if metric in ADDED and (before is None or both):
         return True
     if metric in ROUNDED and before is not None and after is not None:
-        return abs(after - before) <= 4 * math.ulp(before)
+        return bool(abs(after - before) <= 4 * math.ulp(before))
     return bool(before == after)
 
 

@@ -11,7 +11,7 @@ from experiments import api, exits
 from testbed import node_binary
 
 
-def test_a_campaign_file_becomes_a_plan_with_an_estimate(tmp_path):
+def test_a_campaign_file_becomes_a_plan_with_an_estimate(tmp_path: Path) -> None:
     text = api.campaign_text("quickstart.yaml")
     plan = api.expand("quickstart.yaml", text, ["backend=sim", "stack=newreno"])
     result = api.estimate(plan, str(tmp_path / "results"))
@@ -20,25 +20,25 @@ def test_a_campaign_file_becomes_a_plan_with_an_estimate(tmp_path):
     assert result.text.startswith(f"{result.runs} runs, about ")
 
 
-def test_problems_carry_their_place():
+def test_problems_carry_their_place() -> None:
     with pytest.raises(api.CampaignError) as error:
         api.expand("mine.yaml", "name: mine\nstacks: reno\n")
     assert any(problem.line == 2 and problem.field == "stacks" for problem in error.value.problems)
 
 
 @pytest.mark.parametrize("name", ["nothing.yaml", "../pyproject.toml", "/etc/passwd", "aq/targets.yaml"])
-def test_only_listed_campaign_files_can_be_read(name):
+def test_only_listed_campaign_files_can_be_read(name: str) -> None:
     assert name not in api.campaign_files()
     with pytest.raises(ValueError, match="there is no campaign file"):
         api.campaign_text(name)
 
 
-def test_mechanisms_are_those_of_the_registry():
+def test_mechanisms_are_those_of_the_registry() -> None:
     assert {entry.kind for entry in api.mechanisms()} == set(api.MECHANISM_KINDS)
     assert "droptail" in [entry.name for entry in api.mechanisms("policy")]
 
 
-def test_the_import_command_reports_an_error_that_can_be_read(tmp_path):
+def test_the_import_command_reports_an_error_that_can_be_read(tmp_path: Path) -> None:
     empty = tmp_path / "empty.pcap"
     empty.write_bytes(b"")
     done = subprocess.run(
@@ -52,14 +52,14 @@ def test_the_import_command_reports_an_error_that_can_be_read(tmp_path):
     assert api.import_error(-9, "Killed") is None
 
 
-def test_an_imported_run_is_read_from_the_output():
+def test_an_imported_run_is_read_from_the_output() -> None:
     assert api.imported_run(json.dumps({"run": "abc"})) == "abc"
     for output in ("", "[]", "{}"):
         with pytest.raises(ValueError):
             api.imported_run(output)
 
 
-def test_importing_the_facade_loads_no_engine():
+def test_importing_the_facade_loads_no_engine() -> None:
     code = (
         "import sys, experiments.api; print([m for m in sys.modules if m.startswith(('experiments.engine', 'dask'))])"
     )

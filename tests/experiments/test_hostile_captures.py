@@ -25,7 +25,7 @@ def test_a_hostile_capture_is_measured_drawn_and_exported(name: str, tmp_path: P
     capture = tmp_path / f"{name}.pcap"
     capture.write_bytes(hostile.CAPTURES[name]())
     results = tmp_path / "results"
-    done = backchannel("import", capture, "--results", results, "--json", "--memory-limit", MEMORY_GB)
+    done = backchannel("import", capture, "--results", results, "--json", "--memory-limit", str(MEMORY_GB))
     if name in ("pcapng-coarsest", "pcapng-finest"):
         assert done.returncode == 2
         assert "an interface with a time resolution of" in done.stderr

@@ -18,7 +18,7 @@ from experiments import inventory
 from experiments.foreign_labs import asking, chameleon, enoslib, importing
 from experiments.foreign_labs.files import MAX_BYTES, xml_of
 from experiments.foreign_labs.lent import LentHost, LentLab, Nic, hardware_address, host_name, instant, lent_lab
-from experiments.foreign_labs.matching import matched, named
+from experiments.foreign_labs.matching import Matched, matched, named
 from experiments.language.problems import CampaignError
 from testbed import node_binary
 from testbed.errors import TestbedError
@@ -231,7 +231,7 @@ def lab(*hosts: tuple[str, list[str]]) -> LentLab:
     return LentLab(tuple(made))
 
 
-def match(lent: LentLab, nodes: str = "a b", links: str = "line:a-b", **more: Any) -> dict[str, Any]:
+def match(lent: LentLab, nodes: str = "a b", links: str = "line:a-b", **more: Any) -> Matched:
     specs = []
     for text in links.split():
         name, _, ends = text.partition(":")

@@ -13,6 +13,7 @@ import pytest
 
 from analysis.measures import MAX_CHAIN
 from experiments.language import sweep, yaml_text
+from experiments.language.problems import CampaignError
 
 BASE = """name: small
 network:
@@ -263,6 +264,6 @@ def test_a_large_sweep_is_refused_after_a_few_points_if_one_value_is_wrong(
     file = tmp_path / "c.yaml"
     # The axis that changes slowest.
     file.write_text(axes(280, 350).replace(" 280]", " many]", 1))
-    with pytest.raises(campaign.CampaignError, match="many"):
+    with pytest.raises(CampaignError, match="many"):
         campaign.load(file)
     assert counts == [280 + 350 - 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
@@ -28,7 +29,7 @@ def health(kernel: str = "6.1.0", nic: str = "e1000e 8086:15b8") -> Health:
     return Health(1, kernel, False, (), 0, (), "", dict.fromkeys(names, nic), dict.fromkeys(names, 1500))
 
 
-def installed(folder: Path, places: dict[str, object], one: Health, **more: object) -> tuple[Plan, Installation]:
+def installed(folder: Path, places: dict[str, object], one: Health, **more: Any) -> tuple[Plan, Installation]:
     """A small campaign in a lab whose hosts all give the same answer."""
     folder.mkdir(exist_ok=True)
     found = inventory.read(lab(folder, links=places, **more))
@@ -139,8 +140,8 @@ def test_settings_of_lines_and_radios_follow_the_description_of_their_interfaces
         described()
 
 
-LINE = {"interface": "x0", "device": "/dev/ttyS1", "local": "192.0.2.1", "peer": "192.0.2.2"}
-RADIO = {"interface": "x0", "mode": "access_point", "ssid": "lab"}
+LINE: dict[str, object] = {"interface": "x0", "device": "/dev/ttyS1", "local": "192.0.2.1", "peer": "192.0.2.2"}
+RADIO: dict[str, object] = {"interface": "x0", "mode": "access_point", "ssid": "lab"}
 #: Settings of a line or radio that change its results, those that do not, and default values. Each by role.
 CHANGES: dict[str, tuple[dict[str, object], list[dict[str, object]], list[dict[str, object]]]] = {
     "ppp": (

@@ -174,9 +174,9 @@ def test_a_kernel_link_is_a_wire_and_nothing_else(tmp_path: Path, link: dict[str
 def test_missing_requirements_of_virtual_machines_are_reported_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(image.platform, "machine", lambda: "riscv64")
-    monkeypatch.setattr(image.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(image.shutil, "which", lambda program, path: None)
+    monkeypatch.setattr("testbed.image.platform.machine", lambda: "riscv64")
+    monkeypatch.setattr("testbed.image.os.geteuid", lambda: 1000)
+    monkeypatch.setattr("testbed.image.shutil.which", lambda program, path: None)
     with pytest.raises(Unavailable) as error:
         image.require()
     assert "this machine is riscv64" in str(error.value)

@@ -123,8 +123,8 @@ def test_a_byte_takes_ten_bits(monkeypatch: pytest.MonkeyPatch) -> None:
         # Each time 3 ms late.
         now_s += duration_s + 0.003
 
-    monkeypatch.setattr(serial_cables.time, "monotonic", lambda: now_s)
-    monkeypatch.setattr(serial_cables.time, "sleep", sleep)
+    monkeypatch.setattr("testbed.serial_cables.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("testbed.serial_cables.time.sleep", sleep)
     source, near = socket.socketpair()
     far, sink = socket.socketpair()
     received = bytearray()

@@ -288,12 +288,12 @@ def test_a_failure_is_reported_with_its_cause_and_leaves_files(network: ModelNet
         raise AgentUnreachable("b: its agent does not answer")
 
     network.lost = "host pc1 was lost"
-    network.model_agents["b"].stop_traffic = lost  # type: ignore[method-assign]
+    network.model_agents["b"].stop_traffic = lost  # type: ignore[method-assign, assignment]
     (network.folder / "emulator.log").write_text("why\n")
     with pytest.raises(TestbedError, match="^host pc1 was lost$"):
         Conductor(network, SharedClock()).run(scenario(), tmp_path / "out", lambda progress: None)
     assert (tmp_path / "out/left/emulator.log").read_text() == "why\n"
-    network.model_agents["b"].wait_traffic = lost  # type: ignore[method-assign]
+    network.model_agents["b"].wait_traffic = lost  # type: ignore[method-assign, assignment]
     with pytest.raises(TestbedError, match="^host pc1 was lost$"):
         Conductor(network, SharedClock()).calibrate(scenario().links, 1)
 

@@ -38,7 +38,7 @@ def attempt(code: str, folder: Path) -> int:
 def landlock_version() -> int:
     """Of this kernel; -1 without Landlock."""
     landlock_create_ruleset, version_flag = 444, 1
-    return ctypes.CDLL(None).syscall(landlock_create_ruleset, None, 0, version_flag)
+    return int(ctypes.CDLL(None).syscall(landlock_create_ruleset, None, 0, version_flag))
 
 
 @pytest.fixture(autouse=True)

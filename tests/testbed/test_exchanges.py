@@ -44,5 +44,5 @@ def test_the_frame_of_a_packet_stays_with_it() -> None:
 def test_what_comes_after_the_runs_end_did_not_arrive() -> None:
     lines = [sent(0, 7, 100), sent(1, 8, 200)]
     assert arrivals(lines, (7, 1000), (8, 1001), duration_s=1e-6) == [1000, None]
-    returned = [{**sent(0, 7, 100), "returned_ns": 1000}, {**sent(1, 8, 200), "returned_ns": 1001}]
+    returned: list[SentLine] = [{**sent(0, 7, 100), "returned_ns": 1000}, {**sent(1, 8, 200), "returned_ns": 1001}]
     assert [exchange["returned_ns"] for exchange in joined(returned, [], 1e-6)] == [1000, None]

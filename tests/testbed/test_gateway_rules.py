@@ -57,7 +57,10 @@ def test_a_manager_and_the_ssh_connection_refuse_an_interface() -> None:
 
 
 def test_default_routes_of_several_hops_count() -> None:
-    routes = [{"dst": "default", "nexthops": [{"dev": "eth0"}, {"dev": "eth1"}]}, {**DEFAULT, "type": "unreachable"}]
+    routes: list[dict[str, Any]] = [
+        {"dst": "default", "nexthops": [{"dev": "eth0"}, {"dev": "eth1"}]},
+        {**DEFAULT, "type": "unreachable"},
+    ]
     assert rules.uplinks(routes) == ["eth0", "eth1"]
 
 

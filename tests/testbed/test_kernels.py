@@ -119,7 +119,9 @@ def test_an_option_that_a_version_of_linux_does_not_have_is_named() -> None:
 
 
 def test_missing_build_programs_are_named_by_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels.shutil, "which", lambda program: None if program in ("flex", "xz") else program)
+    monkeypatch.setattr(
+        "testbed.virtual_kernel.kernels.shutil.which", lambda program: None if program in ("flex", "xz") else program
+    )
     with pytest.raises(Unavailable, match="apt-get install flex xz-utils$"):
         kernels.build("6.12", lambda line: None)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.store import Store, StoreError
-from testbed import local_folders, node_binary
+from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.local_folders import PREFIX, ScratchFolder, private_folder, runtime_folder, sweep
 from tests.conftest import backchannel
@@ -107,13 +107,13 @@ def test_locks_are_where_only_this_user_can_write(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert runtime_folder() == tmp_path / "backchannel"
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    monkeypatch.setattr(local_folders.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("testbed.local_folders.tempfile.gettempdir", lambda: str(tmp_path))
     assert runtime_folder() == tmp_path / f"backchannel-{os.geteuid()}"
 
 
 def test_a_store_refuses_a_prepared_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("BACKCHANNEL_LOCAL", raising=False)
-    monkeypatch.setattr(local_folders.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("testbed.local_folders.tempfile.gettempdir", lambda: str(tmp_path))
     (tmp_path / f"backchannel-{os.geteuid()}").mkdir(mode=0o755)
     with pytest.raises(StoreError, match="is open to other users"):
         Store.open("postgresql://nobody@127.0.0.1:9/none", str(tmp_path / "artefacts"))

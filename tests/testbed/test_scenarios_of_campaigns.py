@@ -1,8 +1,14 @@
 """The scenarios of every campaign, read as types and written again: the same documents with the same run ids."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from experiments.language import campaign, identity
+from experiments.language.problems import CampaignError
 from testbed.node_binary import ROOT
 
 CAMPAIGNS = sorted(
@@ -12,10 +18,10 @@ CAMPAIGNS = sorted(
 
 
 @pytest.mark.parametrize("path", CAMPAIGNS, ids=lambda path: path.stem)
-def test_scenarios_round_trip(path):
+def test_scenarios_round_trip(path: Path) -> None:
     try:
         runs = campaign.load(path).runs
-    except campaign.CampaignError as error:
+    except CampaignError as error:
         assert "the kernel of this machine" in str(error)  # noqa: PT017 (it has no scenarios here)
         return
     for run in runs[:: max(1, len(runs) // 20)]:
@@ -25,7 +31,7 @@ def test_scenarios_round_trip(path):
         assert identity.run_identity(run.backend, again) == run.id
 
 
-def _sorted(value):
+def _sorted(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _sorted(value[key]) for key in sorted(value)}
     return [_sorted(item) for item in value] if isinstance(value, list) else value

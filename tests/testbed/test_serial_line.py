@@ -161,12 +161,13 @@ def reverse_of(report: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_modem_line_carries_more_acks_with_compressed_headers(tmp_path: Path) -> None:
     done = {}
-    for name, options in {
+    framings: dict[str, dict[str, Any]] = {
         "plain": {"framing": "ppp", "accm": 0},
         "sizes": {"header_compression": "cslip", "framing": "ppp", "accm": 0},
         "real": {"header_compression": "rfc1144", "framing": "ppp", "accm": 0},
         "async": {"header_compression": "rfc1144", "framing": "ppp", "bits_per_byte": 10},
-    }.items():
+    }
+    for name, options in framings.items():
         report = simulate(modem(**options), tmp_path / name)
         flow, line = report["flows"]["bulk"]["receive"], reverse_of(report)
         assert (flow["bytes"], flow["end"], flow["payload_ok"]) == (1_000_000, "finished", True)
@@ -195,7 +196,7 @@ def test_a_lost_ack_silences_the_line_until_one_comes_whole(
 ) -> None:
     """More acks are lost to the far end's state than to the line, and TCP comes through."""
     errors = [{"name": "uniform", "options": {"probability": 0.03}}]
-    options = {"header_compression": "rfc1144", "framing": framing, "errors": errors}
+    options: dict[str, Any] = {"header_compression": "rfc1144", "framing": framing, "errors": errors}
     report = simulate(modem("reno-bsd", **options), tmp_path)
     line, flow = reverse_of(report), report["flows"]["bulk"]["receive"]
     assert line["headers"][sign] > line["events"]["lost"] > 0

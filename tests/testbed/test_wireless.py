@@ -29,7 +29,7 @@ capture: {telemetry: false}
 LOSSY = FILE.replace("errors: []", "errors: [{model: exponential, mean: 65536 B}]")
 
 
-def points(text: str, tmp_path: Path, *sets: str) -> list[dict[str, Any]]:
+def points(text: str, tmp_path: Path, *sets: str) -> list[dict[tuple[str, str], float]]:
     """Means of each point: (metric, subject) to value."""
     file = tmp_path / "air.yaml"
     file.write_text(text)

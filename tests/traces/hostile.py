@@ -19,7 +19,7 @@ def checksum(data: bytes) -> int:
     total += data[-1] << 8 if len(data) % 2 else 0
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
-    return total ^ 0xFFFF
+    return int(total ^ 0xFFFF)
 
 
 def segment(is_data: bool, seq: int, ack: int, flags: int, payload: bytes = b"") -> bytes:

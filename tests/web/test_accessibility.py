@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page
 from werkzeug.routing import Rule
 
 from analysis.store import Store, requests
+from analysis.store.rows import CellProgressRow
 from tests.conftest import backchannel
 from tests.waiting import wait_until
 from tests.web.conftest import COUNTED, FakeSession, Simulated, captured, ran, served
@@ -69,7 +70,7 @@ def others(tmp_path_factory: pytest.TempPathFactory, simulated: Simulated) -> It
     requests.take(store, "r1")
     running = campaign(store)
     requests.name_campaign(store, number, running)
-    cells = [{"cell": "a", "point": 1, "repetition": 0, "phase": "running"}]
+    cells: list[CellProgressRow] = [{"cell": "a", "run": "", "point": 1, "repetition": 0, "phase": "running"}]
     store.set_progress(running, {"share": 0.1, "per_minute": 6.0, "left_s": 20.0, "cells": cells})
     app = create_app(counted.results)
     visitor = app.test_client()

@@ -156,8 +156,8 @@ def test_a_narrow_screen_has_the_network_upright(name: str, tmp_path: Path) -> N
     assert len(y_of) >= min(len(scenario.nodes), 4)
     for one, other in itertools.combinations(y_of, 2):
         assert (x_of[one] < x_of[other]) == (y_of[one] < y_of[other])
-    for box, other in itertools.combinations(picture.boxes, 2):
-        assert abs(box.x - other.x) >= box.width or abs(box.y - other.y) >= box.height
+    for box, beside in itertools.combinations(picture.boxes, 2):
+        assert abs(box.x - beside.x) >= box.width or abs(box.y - beside.y) >= box.height
     assert all(0 <= box.x <= picture.width - box.width and box.y + box.height < picture.height for box in picture.boxes)
     # Forward goes down from the first end of the link under study.
     texts = [label.text for label in picture.labels]

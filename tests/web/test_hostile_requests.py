@@ -46,6 +46,7 @@ def check(client: FlaskClient, address: str) -> None:
     answer = client.get(address)
     assert answer.status_code < 500, f"{address[:200]}: {answer.status_code}"
     if address.startswith("/api/") and answer.status_code >= 400:
+        assert answer.json is not None, address
         assert len(answer.json["error"]) > 10, address
     answer.close()
 

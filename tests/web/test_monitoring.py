@@ -10,7 +10,6 @@ import pytest
 from flask.testing import FlaskClient
 
 from analysis.store import Store, requests
-from web import monitoring
 from web.app import create_app
 
 TOKEN = "correct horse battery staple"
@@ -41,7 +40,7 @@ def test_a_request_that_nobody_takes_is_reported(fresh: FlaskClient, tmp_path: P
 
 def test_a_full_disk_is_reported(fresh: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(monitoring.shutil, "disk_usage", lambda _: usage(10**12, 10**12, 5_000_000))
+    monkeypatch.setattr("web.monitoring.shutil.disk_usage", lambda _: usage(10**12, 10**12, 5_000_000))
     answer = fresh.get("/api/health")
     assert answer.status_code == 503
     assert answer.json is not None

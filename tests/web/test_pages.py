@@ -179,8 +179,8 @@ def test_figures_are_svg_and_pdf(client: FlaskClient, simulated: Simulated) -> N
 def rows(client: FlaskClient, simulated: Simulated, query: str) -> dict[str, Any]:
     answer = client.get(f"/api{simulated.address}/runs?{query}")
     assert answer.status_code == 200
-    result: dict[str, Any] = answer.json
-    return result
+    assert answer.json is not None
+    return dict(answer.json)
 
 
 def test_runs_are_filtered_sorted_and_searched(client: FlaskClient, simulated: Simulated) -> None:
@@ -902,7 +902,14 @@ def test_answers_are_what_the_description_says(client: FlaskClient, simulated: S
     run_id, campaign_id = simulated.run_id(), simulated.campaign["campaign"]
     paths: Any = client.get("/api/openapi.json").json["paths"]  # type: ignore[index]
     values = {"campaign_id": campaign_id, "run_id": run_id, "kind": "sequence", "file": "quickstart.yaml"}
-    kinds = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
+    kinds: dict[str, type | tuple[type, ...]] = {
+        "object": dict,
+        "array": list,
+        "string": str,
+        "integer": int,
+        "number": (int, float),
+        "boolean": bool,
+    }
 
     def hold(schema: dict[str, Any], given: Any, where: str) -> None:
         if "type" in schema:

@@ -79,6 +79,10 @@ def request_of(store: Store, number: int) -> RequestRow:
     return request
 
 
+def await_done(store: Store, number: int) -> None:
+    wait_until(lambda: request_of(store, number).state == requests.DONE)
+
+
 def test_the_validator_says_the_same_on_the_page_and_on_the_command_line(visitor: FlaskClient, tmp_path: Path) -> None:
     bad = TINY.replace("newreno", "newrno").replace("20 ms", "20 mss")
     file = tmp_path / "bad.yaml"
@@ -234,8 +238,10 @@ def test_a_request_is_taken_up_and_ends_as_a_campaign(
     )
     assert "Request 1" in answer.text
     wait_until(lambda: requests.runners(store))
-    done = wait_until(lambda: request_of(store, 1).state == requests.DONE and requests.find(store, 1))
+    await_done(store, 1)
+    done = request_of(store, 1)
     assert "2 runs made" in done.message
+    assert done.campaign_id is not None
     head = browse.campaign_head(store, done.campaign_id)
     assert head is not None
     assert (head.state, head.valid) == ("complete", 2)
@@ -244,7 +250,7 @@ def test_a_request_is_taken_up_and_ends_as_a_campaign(
     for action, wanted in (("resume", "0 runs made"), ("rerun", "2 runs made")):
         told: Any = visitor.post(f"/api/campaigns/{head.id}/{action}", headers={"X-CSRF-Token": token(visitor)}).json
         number = told["request"]
-        wait_until(lambda number=number: request_of(store, number).state == requests.DONE)
+        await_done(store, number)
         assert wanted in request_of(store, number).message
 
 

@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from analysis.store import Store, requests
+from analysis.store.rows import CellProgressRow
 from tests.web.conftest import Simulated, captured
 from tests.web.test_pages import ARTEFACT, TARGETS, campaign, land
 from web import guide
@@ -72,7 +73,7 @@ def test_a_request_shows_values_and_a_figure_as_its_runs_land(
     assert taken is not None
     campaign_id = campaign(store)
     requests.name_campaign(store, number, campaign_id)
-    cells = [{"cell": "a", "point": 1, "repetition": 0, "phase": "running"}]
+    cells: list[CellProgressRow] = [{"cell": "a", "run": "", "point": 1, "repetition": 0, "phase": "running"}]
     store.set_progress(campaign_id, {"share": 0.1, "per_minute": 6.0, "left_s": 20.0, "cells": cells})
     expect(page.locator(".cells")).to_have_text("policy=acks-first, repetition 1, running")
     expect(page.get_by_text("6 runs a minute, 20 s left")).to_be_visible()
@@ -179,7 +180,7 @@ def test_home_shows_what_runs_its_time_left_and_the_latest_runs(
     store = Store.open(tmp_path / "results")
     campaign_id = campaign(store)
     land(store, tmp_path, f"{0:024x}", 1.0e6)
-    cells = [{"cell": "a", "point": 1, "repetition": 0, "phase": "running"}]
+    cells: list[CellProgressRow] = [{"cell": "a", "run": "", "point": 1, "repetition": 0, "phase": "running"}]
     store.set_progress(campaign_id, {"share": 0.25, "per_minute": 6.0, "left_s": 50.0, "cells": cells})
     page.goto(serve(tmp_path / "results"))
     running = page.locator("#live-top .running")

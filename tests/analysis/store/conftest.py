@@ -42,7 +42,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The time of everything that the store records: `now_s`, which a test sets."""
-    result = SimpleNamespace(now_s=1000.0, time=lambda: result.now_s)
+    result = SimpleNamespace(now_s=1000.0)
+    result.time = lambda: result.now_s
     for module in ("landing", "requests", "store"):
         monkeypatch.setattr(f"analysis.store.{module}.time", result)
     return result

@@ -166,7 +166,7 @@ def test_files_of_a_release_before_versions_are_read_and_discarded(place: Remote
     assert files.find("/lab") == [f"/lab/runs/ab/abcd/version-2.0/{name}" for name in sorted(SIZES)]
 
 
-class Unreliable(MemoryFileSystem):
+class Unreliable(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
     """An object store that fails, is silent, or cuts what it takes or gives."""
 
     protocol = "unreliable"

@@ -321,7 +321,8 @@ def test_a_run_that_replaces_a_valid_one_takes_its_place(store: Store) -> None:
 
 
 def test_an_earlier_date_has_what_was_there_then(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = SimpleNamespace(now_s=0.0, time=lambda: clock.now_s)
+    clock = SimpleNamespace(now_s=0.0)
+    clock.time = lambda: clock.now_s
     monkeypatch.setattr("analysis.store.landing.time", clock)
     begin(store)
     for clock.now_s, value in ((1.0, 4.0), (2.0, 5.0), (3.0, 6.0)):

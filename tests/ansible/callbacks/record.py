@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
-from ansible.plugins.callback import CallbackBase
+from ansible.plugins.callback import CallbackBase  # type: ignore[attr-defined]
 
 DOCUMENTATION = """
 name: record
@@ -16,30 +17,30 @@ description: For Backchannel's tests.
 """
 
 
-class CallbackModule(CallbackBase):
+class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no types
     """One line a result: play, task, host, changed, failed, msg, stdout, diff."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
     CALLBACK_NAME = "record"
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._play = ""
 
-    def v2_playbook_on_play_start(self, play):
+    def v2_playbook_on_play_start(self, play: Any) -> None:
         self._play = play.get_name()
 
-    def v2_runner_on_ok(self, result):
+    def v2_runner_on_ok(self, result: Any) -> None:
         self._write(result)
 
-    def v2_runner_on_failed(self, result, ignore_errors=False):
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         self._write(result, failed=True)
 
-    def v2_runner_on_unreachable(self, result):
+    def v2_runner_on_unreachable(self, result: Any) -> None:
         self._write(result, failed=True)
 
-    def _write(self, result, failed=False):
+    def _write(self, result: Any, failed: bool = False) -> None:
         values = result.result
         line = {
             "play": self._play,
