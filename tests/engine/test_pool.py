@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -16,7 +16,6 @@ from experiments.engine import pool
 from experiments.engine.execution import Finish, Worker, lines_key
 from experiments.engine.pool import CellPool, Job, PoolStatus, Result
 from experiments.language.campaign import Run, load
-from experiments.testbeds import Testbed
 from testbed.errors import TestbedError
 from testbed.local_folders import private_folder
 from testbed.report import Phase, Progress
@@ -24,6 +23,9 @@ from testbed.scenario import ScenarioDocument
 from testbed.slots import Slots
 from tests.campaign_texts import one_line
 from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from experiments.testbeds import Testbed
 
 FILE = one_line("pool", "repetitions: 6\nvariation: {round_trip: none}\nsweep: {network.forward.delay: [10 ms, 20 ms]}")
 
@@ -250,7 +252,7 @@ def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> N
     ended: list[str] = []
 
     def work(name: str) -> None:
-        worker = Worker(name, progress.append, lambda _name, _on_progress: cast(Testbed, Slow(made, may)), gate)
+        worker = Worker(name, progress.append, lambda _name, _on_progress: cast("Testbed", Slow(made, may)), gate)
         with pytest.raises(TestbedError) as failure:
             worker.run(run, 1, tmp_path)
         ended.append(str(failure.value))
@@ -287,7 +289,7 @@ def test_whatever_is_built_goes_through_the_gate_and_nothing_else(tmp_path: Path
     renamed = [{**link, "name": "other"} for link in run.document.document["links"]]
     other = replace(run, document=ScenarioDocument({**run.document.document, "links": renamed}))
     gate = Counted()
-    worker = Worker("a", lambda progress: None, lambda _name, _on_progress: cast(Testbed, Stands()), gate)
+    worker = Worker("a", lambda progress: None, lambda _name, _on_progress: cast("Testbed", Stands()), gate)
     for entry, entered in ((run, 1), (run, 1), (other, 2), (other, 2), (run, 3)):
         worker.run(entry, 1, tmp_path)
         assert gate.entered == entered
