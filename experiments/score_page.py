@@ -13,6 +13,8 @@ from testbed.units import in_unit, readable
 
 #: An artefact with more values shows those outside the tolerance and a count.
 MOST = 8
+#: In the order of their columns, whichever ran last.
+BACKENDS = ("sim", "emulated", "virtual-kernel")
 PAPERS = {
     "asym": "Balakrishnan, Padmanabhan, Katz: The effects of asymmetry on TCP performance",
     "ton": "Balakrishnan, Padmanabhan, Seshan, Katz: Improving TCP performance over wireless links",
@@ -54,7 +56,7 @@ def page(artefacts: Sequence[Artefact], choices: Iterable[Choice]) -> str:
     for paper, title in PAPERS.items():
         rows = [artefact for artefact in artefacts if artefact.paper == paper]
         measured = {backend for row in rows for backend in _by_backend(row)}
-        backends = [backend for backend in ("sim", "emulated", "virtual-kernel") if backend in measured]
+        backends = [backend for backend in BACKENDS if backend in measured]
         header = ["artefact", "published", *backends, "verdict", "chosen"]
         parts.append(f"\n## {title}\n\n{_row(header)}{_row(['---'] * len(header))}")
         parts += [_artefact(row, backends, chosen.get(row.id, [])) for row in rows]
@@ -63,7 +65,8 @@ def page(artefacts: Sequence[Artefact], choices: Iterable[Choice]) -> str:
 
 def _by_backend(artefact: Artefact) -> Mapping[str, Score]:
     # Arithmetic stands where simulation does: both are computed.
-    return {"sim" if backend == "theory" else backend: score for backend, score in artefact.scores.items()}
+    scores = {"sim" if backend == "theory" else backend: score for backend, score in artefact.scores.items()}
+    return {backend: scores[backend] for backend in BACKENDS if backend in scores}
 
 
 def _artefact(artefact: Artefact, backends: Sequence[str], chosen: Sequence[str]) -> str:

@@ -42,7 +42,8 @@ def test_a_row_has_published_measured_verdict_and_what_was_chosen() -> None:
     )
     passing = artefact("asym-x", "asym", score("sim", value(6.54e6, within=True), tie=True))
     failing = artefact("asym-y", "asym", score("sim", value(None, within=False, half=None), asked=12))
-    both = artefact("ton-x", "ton", score("sim", value(7e6, within=True)), score("emulated", value(9e6, within=False)))
+    # Whichever ran last.
+    both = artefact("ton-x", "ton", score("emulated", value(9e6, within=False)), score("sim", value(7e6, within=True)))
     computed = artefact("aq-x", "aq", score("theory", value(6.95e6, within=True, half=None)), source="theory")
     text = page([passing, failing, both, computed], [choice])
     assert rows(text) == {
