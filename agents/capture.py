@@ -114,7 +114,7 @@ class Capture:
     def _wait_until_listening(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while True:
-            # Before its log is read, which then has why it ended.
+            # Checked before the log is read, so that the log has the reason if it has ended.
             status = self._process.poll()
             output = self._log.read_text(errors="replace")
             if status is not None:

@@ -114,11 +114,11 @@ class Program:
         """Waits until it has reported that it listens.
 
         Raises:
-            AgentError: it ended without it, or reported nothing in time.
+            AgentError: it ended first, or reported nothing in time.
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            # Before its log is read: what it wrote before it ended is in there.
+            # Checked before the log is read, so that the log of a program that has ended is complete.
             running = self.running
             if any(line.startswith(READY) for line in self._log.read_text(errors="replace").splitlines()):
                 return

@@ -63,7 +63,7 @@ class Estimate:
     #: Smallest difference between two values; 1 for counts.
     resolution: float = 0.0
     level: float = LEVEL
-    #: Of the mean, if it is not that of the values.
+    #: Interval of the mean, where it does not follow from the values.
     other_interval: Interval | None = None
 
     @property

@@ -22,7 +22,7 @@ papers that report the runs of two kinds separately. A difference or ratio of ce
 (analysis/statistics.py) has a value for each pair, otherwise one value, that of the means.
 
 The interval of a cell is that of its values' mean. A greatest mean, its label, a share and a deviation have another
-one, and what is computed from them, other than by `scale`, `plus` and `gather`, has none.
+one. What other forms than `scale`, `plus` and `gather` compute from these has no interval.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from analysis.results import RENAMED, CellLabel, Parameters, Quantity, Values, l
 from analysis.statistics import (
     LEVEL,
     Interval,
+    exact_interval,
     greatest_interval,
     pairs_of,
-    point,
     possibly_greatest,
     sd_interval,
     share_interval,
@@ -61,13 +61,13 @@ class Cell:
     values: Sequence[float]
     #: What pairs the values with those of other cells; empty if nothing does.
     runs: Sequence[Hashable] = ()
-    #: Of the cell's mean, if it is not that of the values.
+    #: Interval of the mean, where it is not the t interval of the values.
     other_interval: Interval | None = None
 
     @classmethod
     def exact(cls, labels: Labels, value: float) -> Cell:
         """A computed or configured value, in which there is no chance."""
-        return cls(labels, [value], other_interval=point(value))
+        return cls(labels, [value], other_interval=exact_interval(value))
 
     def mapped(self, function: Callable[[float], float]) -> Cell:
         """The cell with each value converted by a monotone function."""
@@ -89,8 +89,10 @@ class Cell:
         return self.other_interval or t_interval(self.values)
 
     @property
-    def plain(self) -> Cell:
-        """What may be computed from the cell: its values, or without an interval the mean whose interval is another."""
+    def operand(self) -> Cell:
+        """The cell as other measures compute with it. With an interval that is not its values', it is its mean alone,
+        which has no interval.
+        """
         return self if self.other_interval is None else Cell(self.labels, [self.mean])
 
     @property
@@ -248,7 +250,7 @@ class Table:
         ]
         if len(cells) == 1:
             return cells[0]
-        return Cell(texts, [value for cell in cells for value in cell.plain.values])
+        return Cell(texts, [value for cell in cells for value in cell.operand.values])
 
     def _make(self, name: str) -> list[Cell]:
         measure = self._measures.get(name)
@@ -264,27 +266,27 @@ class Table:
             ]
             return [Cell.exact(labels, value) for labels, value in cells if value is not None]
         if measure.sum is not None:
-            return _sum([self._plain(part) for part in measure.sum])
+            return _sum([self._operands(part) for part in measure.sum])
         if measure.gather is not None:
             axis = measure.axis or ""
             parts = [(label, cell) for label, part in measure.gather.items() for cell in self.cells(part)]
             return [cell.relabelled({**cell.labels, axis: label}) for label, cell in parts]
         if measure.share is not None:
-            return [_share(cell, measure.below or 0.0) for cell in self._plain(measure.share)]
+            return [_share(cell, measure.below or 0.0) for cell in self._operands(measure.share)]
         if measure.by is not None:
             return _by(self.cells(measure.scale or measure.plus or ""), measure)
         if measure.stdev is not None:
-            several = [cell for cell in self._plain(measure.stdev) if len(cell.values) > 1]
+            several = [cell for cell in self._operands(measure.stdev) if len(cell.values) > 1]
             return [
                 Cell(cell.labels, [statistics.stdev(cell.values)], other_interval=sd_interval(cell.values))
                 for cell in several
             ]
         if measure.axis is not None and measure.between is not None:
-            return _between(self._plain(measure.difference or measure.ratio or ""), measure)
-        return _over(self._plain(measure.greatest or measure.mean or measure.best or ""), measure)
+            return _between(self._operands(measure.difference or measure.ratio or ""), measure)
+        return _over(self._operands(measure.greatest or measure.mean or measure.best or ""), measure)
 
-    def _plain(self, name: str) -> list[Cell]:
-        return [cell.plain for cell in self.cells(name)]
+    def _operands(self, name: str) -> list[Cell]:
+        return [cell.operand for cell in self.cells(name)]
 
     def _of_metric(self, metric: str, subject: str) -> list[Cell]:
         by_point = [(labels, self._values.get((number, metric, subject))) for number, labels in self._points.items()]
@@ -395,7 +397,7 @@ def _over(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
     for rest, members in groups.items():
         best = max(members, key=lambda cell: cell.mean)
         if measure.greatest is not None:
-            # Without an interval its runs do not stand for it either: they were chosen by what they measured.
+            # Its runs were selected by what they measured, so without this interval they have none.
             interval = greatest_interval([cell.values for cell in members])
             greatest = Cell(dict(rest), best.values, best.runs, interval)
             best_cells.append(greatest if interval else replace(greatest, values=[greatest.mean], runs=()))

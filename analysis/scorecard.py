@@ -29,7 +29,7 @@ from analysis import campaign_file, theory
 from analysis.choices import OVERRIDE, with_defaults
 from analysis.measures import Cell, Table
 from analysis.results import CellLabel, by_point
-from analysis.statistics import Interval, difference, point
+from analysis.statistics import Interval, difference, exact_interval
 from analysis.store import Store, browse
 from analysis.store.rows import CampaignRow
 from analysis.targets import Expected, Ordering, Target, all_targets, expected_of
@@ -319,8 +319,8 @@ def between_backends(artefacts: Sequence[Artefact]) -> Agreement | None:
         share = difference / abs(measured_here.measured) if measured_here.measured else float(difference > 0)
         shares.append(share)
         # Intervals of counts and constants may have no width.
-        interval = measured_here.interval or point(measured_here.measured)
-        if share > 0.001 and not interval.overlaps(other.interval or point(other.measured)):
+        interval = measured_here.interval or exact_interval(measured_here.measured)
+        if share > 0.001 and not interval.overlaps(other.interval or exact_interval(other.measured)):
             apart.append(
                 (
                     share,
@@ -414,11 +414,11 @@ def score_of(target: Target, backend: str, campaign: str, asked: int, valid: int
 def _value(table: Table, expected: Expected) -> ValueScore:
     cell = table.cell(expected.measure, expected.cell)
     mean, interval = cell.mean if cell.values else None, cell.interval
-    crossed = interval is None or (interval.half > 0 and any(limit in interval for limit in limits(expected)))
+    undecided = interval is None or (interval.half > 0 and any(limit in interval for limit in limits(expected)))
     return ValueScore(
         measure=expected.measure, cell=expected.cell, relation=expected.relation, published=float(expected.value),
         unit=expected.unit, tolerance=expected.tolerance, origin=expected.origin, measured=mean, runs=len(cell.values),
-        interval=interval, within=mean is not None and within(mean, expected), conclusive=not crossed,
+        interval=interval, within=mean is not None and within(mean, expected), conclusive=not undecided,
     )  # fmt: skip
 
 
@@ -473,8 +473,8 @@ def _overlap(first: Cell, second: Cell) -> bool:
 
 
 def _is_beyond_chance(first: Cell, second: Cell) -> bool:
-    """Whether the order of two means is: they differ by Welch's test, or if one's interval is not that of its values,
-    the intervals do not overlap. Intervals without width leave nothing to chance; a single run has none.
+    """Whether the order of two means is significant: by Welch's test, or, where an interval is not that of values, if
+    the two do not overlap. Intervals without width leave nothing to chance. A single run has no interval.
     """
     if first.interval is None or second.interval is None:
         return False

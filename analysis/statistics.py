@@ -9,7 +9,7 @@ Every part that shows an interval or a difference calls this module: command lin
   left out and listed (`unpaired`). In every other case all runs count and the interval is Welch's.
 - **Many differences.** `compare_all` adjusts p-values by Holm's method and widens intervals by Bonferroni's, and finds
   means equivalent only by a test.
-- **The greatest of several means.** `possibly_greatest` and `greatest_interval` count that the runs chose it.
+- **The greatest of several means.** `possibly_greatest` and `greatest_interval` allow for its selection by the runs.
 - **Outliers** stay in every mean. `outliers` lists the values beyond Tukey's fences.
 - **Warm-up.** Nothing is cut off but the scenario's `warm_up`. `steady_from` proposes where to cut a series.
 
@@ -82,8 +82,8 @@ class Interval:
         return replace(self, low=low, high=high)
 
 
-def point(value: float) -> Interval:
-    """The interval of a value without chance."""
+def exact_interval(value: float) -> Interval:
+    """The interval of a value in which there is no chance."""
     return Interval(value, value, LEVEL, "exact")
 
 
@@ -245,8 +245,7 @@ def t_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None
 def sd_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
     """Interval of the standard deviation, as wide as the values' kurtosis makes it (Bonett 2006).
 
-    Of 95 % intervals of ten normal values 96 % cover it, of ten exponential ones 88 %. The interval for normal values
-    only, by chi-square, covers that of exponential ones less often the more values there are. None for fewer than
+    Of 95 % intervals of ten normal values 96 % cover it, of ten exponential ones 88 %. None for fewer than
     LEAST_FOR_SD_INTERVAL values.
     """
     _check_level(level)
@@ -258,11 +257,11 @@ def sd_interval(values: Sequence[float], level: float = LEVEL) -> Interval | Non
     normal = statistics.NormalDist().inv_cdf(0.5 + level / 2)
     cut = math.floor(n / (2 * math.sqrt(n - 4)))
     ordered, middle = sorted(values), statistics.fmean(values)
-    trimmed = statistics.fmean(ordered[cut : n - cut] or [statistics.median(ordered)])
+    trimmed = statistics.fmean(ordered[cut : n - cut])
     squares = math.fsum((value - middle) ** 2 for value in values)
     kurtosis = n * math.fsum((value - trimmed) ** 4 for value in values) / squares**2
     small = n / (n - normal)
-    half = normal * small * math.sqrt(max(kurtosis - (n - 3) / n, 0.0) / (n - 1))
+    half = normal * small * math.sqrt((kurtosis - (n - 3) / n) / (n - 1))
     low, high = (math.sqrt(small * math.exp(end)) * deviation for end in (-half, half))
     return Interval(low, high, level, "bonett")
 
@@ -397,6 +396,20 @@ def _verdict(p: float | None, same_p: float | None, least: float) -> Literal["sa
     return "different" if p is not None and p < least else "cannot tell"
 
 
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """p-values adjusted for their number (Holm 1979). A comparison without a p counts, and has none.
+
+    Rejecting all below a level makes any false rejection at most that probable.
+    """
+    known = [(p, number) for number, p in enumerate(p_values) if p is not None]
+    adjusted: list[float | None] = [None] * len(p_values)
+    least = 0.0
+    for rank, (p, number) in enumerate(sorted(known)):
+        least = max(least, min(1.0, (len(p_values) - rank) * p))
+        adjusted[number] = least
+    return adjusted
+
+
 # The greatest of several ---------------------------------------------------------------------------------------
 
 
@@ -432,20 +445,6 @@ def greatest_interval(sets: Sequence[Sequence[float]], level: float = LEVEL) -> 
     if len(known) < len(sets):
         return None
     return Interval(max(each.low for each in known), max(each.high for each in known), level, "bonferroni")
-
-
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """p-values adjusted for their number (Holm 1979). A comparison without a p counts, and has none.
-
-    Rejecting all below a level makes any false rejection at most that probable.
-    """
-    known = [(p, number) for number, p in enumerate(p_values) if p is not None]
-    adjusted: list[float | None] = [None] * len(p_values)
-    least = 0.0
-    for rank, (p, number) in enumerate(sorted(known)):
-        least = max(least, min(1.0, (len(p_values) - rank) * p))
-        adjusted[number] = least
-    return adjusted
 
 
 # Series ------------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from testbed import fidelity
 from testbed.report import Problem, ProblemKind
-from tests import conftest
+from tests import quiet
 from tests.conftest import ATTEMPTS, run_validly, two_hosts
 
 LATE, RATE, STALLED, LOST = ProblemKind.LATE, ProblemKind.RATE, ProblemKind.STALLED, ProblemKind.LOST
@@ -21,8 +22,8 @@ class Network:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *attempts: list[ProblemKind]) -> None:
         self.attempts = iter(attempts)
         self.runs = 0
-        monkeypatch.setattr(conftest.quiet, "wait", lambda _: None)
-        monkeypatch.setattr(conftest.fidelity, "problems", self.problems)
+        monkeypatch.setattr(quiet, "wait", lambda _: None)
+        monkeypatch.setattr(fidelity, "problems", self.problems)
 
     def run(self, *_: Any) -> Any:
         self.runs += 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from analysis.metrics import METRICS
 from analysis.results import CellLabel
 from analysis.scorecard import Artefact, OrderingScore, ValueScore, slack
-from analysis.statistics import Interval, point
+from analysis.statistics import Interval, exact_interval
 from testbed.units import in_unit, plain
 from web.picture import Box, Label, Picture, Wire
 
@@ -77,7 +77,7 @@ def _of_values(artefact: Artefact, number: int) -> _Column:
         score = artefact.scores.get(backend)
         score_value = score.values[number] if score is not None else None
         if score_value is not None and score_value.measured is not None:
-            interval = score_value.interval or point(score_value.measured)
+            interval = score_value.interval or exact_interval(score_value.measured)
             measured[backend] = score_value.measured, interval, score_value.within
     value = next(iter(artefact.scores.values())).values[number]
     return _Column(" ".join(str(label) for label in value.cell.values()), value, measured)
@@ -88,7 +88,11 @@ def _of_ordering(by_backend: Mapping[str, OrderingScore]) -> list[_Column]:
     columns = []
     for number, label in enumerate(first.order):
         means = {name: score.measured[number] for name, score in by_backend.items()}
-        values = {name: (mean, point(mean), by_backend[name].holds) for name, mean in means.items() if mean is not None}
+        values = {
+            name: (mean, exact_interval(mean), by_backend[name].holds)
+            for name, mean in means.items()
+            if mean is not None
+        }
         columns.append(_Column(str(label), None, values))
     return columns
 

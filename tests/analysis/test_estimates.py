@@ -13,7 +13,7 @@ from analysis import estimates
 from analysis.estimates import AT_LEAST_0, SHARE, Bounds, Estimate, bootstrap_interval, bounded_interval, two_groups
 from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
-from analysis.statistics import Interval, t_interval
+from analysis.statistics import Interval, exact_interval, t_interval
 
 
 @pytest.mark.parametrize(
@@ -194,3 +194,12 @@ def test_resamples_of_many_values_are_those_of_numpy() -> None:
 )
 def test_a_half_width_is_written_without_an_exponent_and_never_as_zero(half: float, text: str) -> None:
     assert f"{half:.{estimates.decimals(half)}f}" == text
+
+
+def test_an_interval_that_does_not_follow_from_the_values_is_shown_in_its_place() -> None:
+    possible = Estimate((150.0,), other_interval=Interval(100.0, 400.0, 0.95, "possible"))
+    assert (possible.form, possible.ends, possible.text("number")) == ("interval", (100.0, 400.0), "150 [100, 400]")
+    several = Estimate((2.0, 2.1, 2.2), other_interval=Interval(1.0, 3.2, 0.95, "bonferroni"))
+    assert several.ends == (1.0, 3.2)
+    certain = Estimate((150.0,), other_interval=exact_interval(150.0))
+    assert (certain.form, certain.ends, certain.text("number")) == ("values", (None, None), "150")

@@ -16,7 +16,7 @@ from analysis.figures.published import make
 from analysis.figures.spec import FigureSpec, size_of
 from analysis.measures import Measure, Table
 from analysis.results import Quantity
-from analysis.statistics import RunKey
+from analysis.statistics import RunKey, sd_interval
 from analysis.targets import Expected
 
 MEASURES = {
@@ -70,6 +70,18 @@ def test_series_stand_in_the_order_asked_for_with_their_names_and_in_the_axes_un
     sd = make(spec(error_bars="sd"), "", table()).curves[1].points[0]
     assert sd.low == pytest.approx(1.4 - 0.2 * 2**0.5)
     assert make(spec(error_bars="none"), "", table()).curves[0].points[0].low is None
+
+
+def test_a_measure_with_an_interval_of_its_own_is_drawn_with_it() -> None:
+    measures = {"up": Measure(metric="throughput", of="f"), "spread": Measure(stdev="up")}
+    runs = [1e6, 2e6, 4e6, 3e6, 9e6, 2e6]
+    values = {0: {Quantity("throughput", "f", "rate"): {RunKey(at, at): value for at, value in enumerate(runs)}}}
+    made = Table(measures, [], {0: {"policy": "aq"}}, values)
+    drawn = make(spec(x={"axis": "policy"}, kind="bars", y={"measures": ["spread"], "unit": "Mbit/s"}), "", made)
+    (point,) = drawn.curves[0].points
+    interval = sd_interval(runs)
+    assert interval is not None
+    assert (point.low, point.high) == pytest.approx((interval.low / 1e6, interval.high / 1e6))
 
 
 def test_published_values_stand_at_their_own_points_only() -> None:

@@ -22,7 +22,7 @@ from analysis import scorecard, theory
 from analysis.measures import Cell, Measure, Split, Table
 from analysis.results import Quantity
 from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore, between_backends
-from analysis.statistics import Interval, RunKey, point, sd_interval, share_interval
+from analysis.statistics import Interval, RunKey, exact_interval, sd_interval, share_interval
 from analysis.targets import Expected, Ordering, all_targets, targets
 from experiments.catalogue import FOLDER, reproductions, select_reproductions
 from experiments.language import source
@@ -281,7 +281,7 @@ def test_a_configured_value_is_the_scenario_s() -> None:
     scenario["links"][0]["forward"] = {**scenario["links"][0]["forward"], "rate_bps": 200}
     made = Table(measures, [], POINTS, VALUES, {0: typed(scenario)})
     assert made.cell("rate", {"policy": "a"}).values == [100.0]
-    assert made.cell("rate", {"policy": "a"}).interval == point(100.0), "there is no chance in it"
+    assert made.cell("rate", {"policy": "a"}).interval == exact_interval(100.0), "there is no chance in it"
     assert made.cell("none", {}).values == []
 
 
@@ -619,8 +619,8 @@ def test_the_documentation_has_every_field_of_the_document() -> None:
     page = (ROOT / "docs/site.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", page.split("./backchannel score --json` return:")[1], re.MULTILINE)
     told = {field: set(re.findall(r"`([^`]+)`", text)) for field, text in rows}
-    value = ValueScore("m", {}, "eq", 1.0, "", {"rel": 0.1}, "stated", 1.0, 1, point(1.0), True)
-    other = replace(value, measured=3.0, interval=point(3.0))
+    value = ValueScore("m", {}, "eq", 1.0, "", {"rel": 0.1}, "stated", 1.0, 1, exact_interval(1.0), True)
+    other = replace(value, measured=3.0, interval=exact_interval(3.0))
     scores = {
         backend: Score(backend, "c", 1, 1, [each], [OrderingScore("m", "a", ["x"], {}, None, [1.0], False, True)])
         for backend, each in (("sim", value), ("emulated", other))
@@ -739,6 +739,16 @@ def test_two_backends_stand_side_by_side() -> None:
     # Each value and ordering once; at the end those of which the two backends disagree.
     assert [line.split()[0] for line in lines if "rate" in line] == ["rate", "rate", "a-fig1"]
     assert lines[-1].strip() == "a-fig1 rate path=LAN: emulated 20, sim 10.5"
+
+
+def test_the_table_writes_an_interval_around_no_middle_by_its_ends() -> None:
+    possible = rate(10.5, None, interval=Interval(8.0, 12.0, 0.95, "possible"))
+    console = Console(width=200, no_color=True)
+    with console.capture() as captured:
+        console.print(score_table([Artefact("a-fig1", "a", "A figure", "1", "measured", 1, 0, {
+            "sim": Score("sim", "c", 3, 3, [possible], [])
+        })], details=True), soft_wrap=True)  # fmt: skip
+    assert "10.5 [8.0, 12.0]" in captured.get()
 
 
 def test_backends_are_held_against_each_other() -> None:

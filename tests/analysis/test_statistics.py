@@ -15,11 +15,11 @@ from analysis.statistics import (
     RunKey,
     compare_all,
     difference,
+    exact_interval,
     greatest_interval,
     half_width,
     holm,
     outliers,
-    point,
     possibly_greatest,
     quantile,
     sd_interval,
@@ -248,7 +248,7 @@ def test_welch_covers_as_often_as_it_says() -> None:
 def test_intervals_overlap_where_they_touch() -> None:
     first = Interval(1.0, 2.0, 0.95, "t")
     assert first.overlaps(Interval(2.0, 3.0, 0.95, "t"))
-    assert first.overlaps(point(1.5))
+    assert first.overlaps(exact_interval(1.5))
     assert not first.overlaps(Interval(2.1, 3.0, 0.95, "t"))
     assert not first.overlaps(Interval(0.0, 0.9, 0.95, "t"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis import theory
-from analysis.statistics import point
+from analysis.statistics import exact_interval
 
 #: (artefact, measure, labels, value): each value is worked out from the numbers in its row, not by the formulas.
 BY_HAND: list[tuple[str, str, dict[str, object], float]] = [
@@ -70,7 +70,7 @@ def test_each_artefact_of_arithmetic_has_the_value_worked_out_by_hand(
     wanted = {axis: str(label) for axis, label in labels.items()}
     (cell,) = [cell for cell in computed.cells(measure) if cell.labels == wanted]
     assert cell.values == [pytest.approx(value, rel=2e-6)]
-    assert cell.interval == point(cell.mean), "nothing is left to chance"
+    assert cell.interval == exact_interval(cell.mean), "nothing is left to chance"
 
 
 def test_every_artefact_of_arithmetic_is_worked_out() -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from testbed import node_binary
 from tests.conftest import CAMPAIGN, Finished, backchannel
-from tests.emulated.test_cell import interfaces, left_behind, namespaces
+from tests.emulated.test_cell import left_behind, namespaces
+from tests.faults.leftovers import interfaces
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.emulated

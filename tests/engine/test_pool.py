@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 
@@ -18,14 +18,11 @@ from experiments.engine.pool import CellPool, Job, PoolStatus, Result
 from experiments.language.campaign import Run, load
 from testbed.errors import TestbedError
 from testbed.local_folders import private_folder
-from testbed.report import Phase, Progress
-from testbed.scenario import ScenarioDocument
+from testbed.report import Measurement, Phase, Progress, Report
+from testbed.scenario import Scenario, ScenarioDocument
 from testbed.slots import Slots
 from tests.campaign_texts import one_line
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from experiments.testbeds import Testbed
 
 FILE = one_line("pool", "repetitions: 6\nvariation: {round_trip: none}\nsweep: {network.forward.delay: [10 ms, 20 ms]}")
 
@@ -210,14 +207,14 @@ def test_a_failure_that_cannot_be_noted_comes_back_as_well(
 class Stands:
     """A testbed on which every run succeeds."""
 
-    def build(self, _scenario: dict[str, Any]) -> bool:
+    def build(self, _scenario: Scenario) -> bool:
         return True
 
-    def calibrate(self, _scenario: dict[str, Any]) -> list[dict[str, Any]]:
+    def calibrate(self, _scenario: Scenario) -> list[Measurement]:
         return []
 
-    def run(self, _scenario: dict[str, Any], _out: Path) -> dict[str, Any]:
-        return {}
+    def run(self, _scenario: Scenario, _out: Path) -> Report:
+        return Report(t0_epoch_ns=0)
 
     def keep_log(self, _to: Path) -> None:
         pass
@@ -235,10 +232,10 @@ class Slow(Stands):
         self.may = may
         made.append(self)
 
-    def build(self, _scenario: dict[str, Any]) -> bool:
+    def build(self, _scenario: Scenario) -> bool:
         return self.may.wait(10)
 
-    def run(self, _scenario: dict[str, Any], _out: Path) -> dict[str, Any]:
+    def run(self, _scenario: Scenario, _out: Path) -> Report:
         raise TestbedError("enough")
 
 
@@ -252,7 +249,7 @@ def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> N
     ended: list[str] = []
 
     def work(name: str) -> None:
-        worker = Worker(name, progress.append, lambda _name, _on_progress: cast("Testbed", Slow(made, may)), gate)
+        worker = Worker(name, progress.append, lambda _name, _on_progress: Slow(made, may), gate)
         with pytest.raises(TestbedError) as failure:
             worker.run(run, 1, tmp_path)
         ended.append(str(failure.value))
@@ -269,17 +266,19 @@ def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> N
     assert len(made) == 3
 
 
+def gate_of(cells: CellPool) -> Slots:
+    assert isinstance(cells.building, Slots)
+    return cells.building
+
+
 def test_the_gate_is_that_of_all_processes_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("testbed.slots.runtime_folder", lambda: private_folder(tmp_path / "slots"))
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     store = Store.open(tmp_path / "results")
-    first, second = CellPool(store, lambda beat: None), CellPool(store, lambda beat: None)
-    gates = [
-        cast(Slots, made.building) for made in (first, second, *(CellPool(store, lambda beat: None) for _ in range(2)))
-    ]
-    assert [gate.take() for gate in gates[:3]] == [True, True, False]
-    gates[1].release()
-    assert gates[3].take()
+    first, second, third, fourth = (gate_of(CellPool(store, lambda beat: None)) for _ in range(4))
+    assert [first.take(), second.take(), third.take()] == [True, True, False]
+    second.release()
+    assert fourth.take()
 
 
 def test_whatever_is_built_goes_through_the_gate_and_nothing_else(tmp_path: Path) -> None:
@@ -289,7 +288,7 @@ def test_whatever_is_built_goes_through_the_gate_and_nothing_else(tmp_path: Path
     renamed = [{**link, "name": "other"} for link in run.document.document["links"]]
     other = replace(run, document=ScenarioDocument({**run.document.document, "links": renamed}))
     gate = Counted()
-    worker = Worker("a", lambda progress: None, lambda _name, _on_progress: cast("Testbed", Stands()), gate)
+    worker = Worker("a", lambda progress: None, lambda _name, _on_progress: Stands(), gate)
     for entry, entered in ((run, 1), (run, 1), (other, 2), (other, 2), (run, 3)):
         worker.run(entry, 1, tmp_path)
         assert gate.entered == entered
@@ -346,9 +345,9 @@ def test_of_two_processes_on_a_machine_one_keeps_the_cpus_awake(
 
     monkeypatch.setattr("testbed.slots.runtime_folder", lambda: private_folder(tmp_path / "slots"))
     monkeypatch.setattr(pool, "STATUS_INTERVAL_S", 0.01)
-    monkeypatch.setattr("experiments.engine.pool.cpu_hold.CpuHold", Held)
+    monkeypatch.setattr("testbed.cpu_hold.CpuHold", Held)
     monkeypatch.setattr(
-        "experiments.engine.pool.machine.cpu_seconds", lambda: {"busy": 1.0, "niced": 0.0, "idle": 1.0, "steal": 0.1}
+        "experiments.engine.machine.cpu_seconds", lambda: {"busy": 1.0, "niced": 0.0, "idle": 1.0, "steal": 0.1}
     )
     monkeypatch.setattr(CellPool, "_in_real_time", in_real_time)
     store = Store.open(tmp_path / "results")

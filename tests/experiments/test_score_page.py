@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from analysis.choices import Choice
 from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
-from analysis.statistics import Interval
+from analysis.statistics import Interval, exact_interval
 from experiments.score_page import MOST, page
 
 
@@ -66,6 +66,16 @@ def test_a_row_has_published_measured_verdict_and_what_was_chosen() -> None:
     }  # fmt: skip
     assert "2 of 4 artefacts pass" in text
     assert "0 verdicts of a backend are inconclusive" in text
+
+
+def test_an_interval_around_no_middle_is_written_by_its_ends() -> None:
+    skewed = replace(value(6.5e6, within=True), interval=Interval(5.5e6, 8.1e6, 0.95, "bonferroni"))
+    certain = replace(value(6.5e6, within=True), interval=exact_interval(6.5e6))
+    text = page(
+        [artefact("asym-x", "asym", score("sim", skewed)), artefact("asym-y", "asym", score("sim", certain))], []
+    )
+    assert rows(text)["asym-x"][2].startswith("6.5 [5.5, 8.1] Mbit/s<br>")
+    assert rows(text)["asym-y"][2].startswith("6.5 Mbit/s<br>")
 
 
 def test_an_inconclusive_verdict_is_marked() -> None:

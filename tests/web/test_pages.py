@@ -566,7 +566,9 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
     assert "None of the 2 published" in client.get("/").text
     assert "No campaign of the papers was run yet" in client.get("/scorecard").text
     where = campaign(store, ARTEFACT)
-    for run_id, value in ((0, 1.0e6), (1, 1.2e6), (10, 2.0e6)):
+    land(store, tmp_path, f"{0:024x}", 1.0e6)
+    assert "inconclusive: no interval" in client.get("/scorecard").text, "a single run decides nothing"
+    for run_id, value in ((1, 1.2e6), (10, 2.0e6)):
         land(store, tmp_path, f"{run_id:024x}", value)
     page = client.get("/scorecard").text
     for wanted in (

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ansible.plugins.callback import CallbackBase  # type: ignore[attr-defined]
+from ansible.plugins.callback import CallbackBase
 
 DOCUMENTATION = """
 name: record
