@@ -33,9 +33,9 @@ def of_error(error: Exception) -> tuple[str, int] | None:
     from agents.errors import AgentError
     from analysis.errors import AnalysisError
     from experiments.language.problems import CampaignError, ImportProblem
-    from testbed.errors import TestbedError, Unavailable
+    from testbed.errors import BadRequest, TestbedError, Unavailable
 
-    if isinstance(error, CampaignError | ImportProblem | AnalysisError):
+    if isinstance(error, CampaignError | ImportProblem | AnalysisError | BadRequest):
         return str(error), BAD_INPUT
     if isinstance(error, Unavailable):
         return str(error), UNAVAILABLE

@@ -6,7 +6,8 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from testbed.errors import TestbedError
@@ -16,6 +17,8 @@ from testbed.local_folders import ScratchFolder, sweep
 PREFIX = "new-"
 #: What a build fills in its scratch folder.
 BUILT = "built"
+#: Less free space than this means that a build failed because the disk is full.
+FULL_BYTES = 16 << 20
 
 
 def place(kind: str) -> Path:
@@ -36,23 +39,44 @@ def build_once(folder: Path, lock: str, what: str, room_bytes: int, build: Calla
     Raises:
         TestbedError: there is not enough room, or `build` failed.
     """
-    parent = folder.parent
+    with locked(folder.parent, lock):
+        if not folder.exists():
+            with scratch(folder.parent, what, room_bytes) as new:
+                build(new)
+                (new / BUILT).rename(folder)
+
+
+@contextmanager
+def locked(parent: Path, lock: str) -> Iterator[None]:
+    """Waits for the lock of that name in a folder of builds, which is created."""
     parent.mkdir(parents=True, exist_ok=True)
     with (parent / lock).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        sweep(parent, PREFIX)
-        if folder.exists():
-            return
-        free = shutil.disk_usage(parent).free
-        if free < room_bytes:
-            raise TestbedError(
-                f"{what} needs {room_bytes >> 30} GiB in {parent}, where {free >> 30} GiB are free: make room, or name "
-                "another place with XDG_CACHE_HOME"
-            )
-        with ScratchFolder(parent, PREFIX) as new:
+        yield
+
+
+@contextmanager
+def scratch(parent: Path, what: str, room_bytes: int) -> Iterator[Path]:
+    """A folder for a build, with an empty child BUILT; it is removed at the end.
+
+    Raises:
+        TestbedError: there is not enough room, or it ran out.
+    """
+    sweep(parent, PREFIX)
+    free = shutil.disk_usage(parent).free
+    if free < room_bytes:
+        raise TestbedError(
+            f"{what} needs {room_bytes >> 30} GiB in {parent}, where {free >> 30} GiB are free: make room, or name "
+            "another place with XDG_CACHE_HOME"
+        )
+    with ScratchFolder(parent, PREFIX) as new:
+        try:
             (new / BUILT).mkdir()
-            build(new)
-            (new / BUILT).rename(folder)
+            yield new
+        except (TestbedError, OSError):
+            if shutil.disk_usage(parent).free < FULL_BYTES:
+                raise TestbedError(f"{what} filled the disk of {parent}: make {room_bytes >> 30} GiB of room") from None
+            raise
 
 
 def logged(words: Sequence[str], log: Path, question: str = "", cwd: Path | None = None) -> None:

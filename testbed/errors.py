@@ -8,6 +8,10 @@ class TestbedError(Exception):
     __test__ = False
 
 
+class BadRequest(TestbedError):
+    """Nobody could do what the user asked for; the message gives what is allowed."""
+
+
 class Unavailable(TestbedError):
     """The machine or the user cannot run the backend; the message gives what is missing and the remedy."""
 

@@ -164,8 +164,10 @@ class Manifest(Versions):
     report: Report | None = None
     #: Metrics that could not be measured, each with the reason.
     unmeasured: tuple[str, ...] = ()
-    #: The kernel in virtual time that carried it: Debian's version and digest.
+    #: The kernel in virtual time that carried it: version of its source, and digest.
     virtual_kernel: str | None = None
+    #: How that kernel got the system calls of the programs inside: by seccomp or ptrace.
+    interception: str | None = None
     #: Real packets in real time only, as the following.
     calibration: tuple[Measurement, ...] = ()
     cpu: CpuShares | None = None

@@ -3,39 +3,69 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from experiments import exits
 from experiments.commands.options import JsonOption
+from testbed.virtual_kernel import build as kernel_build
 from testbed.virtual_kernel import kernels
-from testbed.virtual_kernel.kernels import VERSIONS
+from testbed.virtual_kernel.kernels import SERIES
 
 app = typer.Typer(help="Build and list the kernels of the virtual-kernel backend.", no_args_is_help=True)
 
 
-@app.command("build", short_help="Build a kernel from Debian's source, once")
+@app.command("build", short_help="Build a kernel, once")
 def build(
-    version: Annotated[str, typer.Option(help=f"Linux version: {' or '.join(VERSIONS)}.")] = VERSIONS[0],
+    version: Annotated[
+        str, typer.Option(help=f"Series of Linux from Debian's source: {', '.join(s.name for s in SERIES)}.")
+    ] = kernels.DEFAULT,
+    source: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Build this source tree of Linux instead; it is only read.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name by which campaigns choose the tree's kernel; the folder's name if absent.")
+    ] = None,
 ) -> None:
-    """Build Linux for virtual time from Debian's source package. Needs no root; takes some minutes of two CPUs.
+    """Build Linux for virtual time, from Debian's source package or from a source tree. Needs no root.
 
-    The kernel is kept in the user's cache, and campaigns choose it with the field `kernel`.
+    The kernel is kept in the user's cache, and campaigns choose it with the field `kernel`. A tree is built once more
+    whenever you ask; the digest of what it gives is part of the ids of runs on it.
     """
-    kernel = kernels.build(version, lambda line: typer.echo(f"backchannel: {line}", err=True))
-    typer.echo(f"Linux {version} is in {kernel.folder} (source {kernel.release})")
+    if source is None and name is not None:
+        raise typer.BadParameter(
+            "it names the kernel of a source tree: use it with --source FOLDER", param_hint="--name"
+        )
+    if source is None:
+        kernel = kernel_build.build(version, _say)
+    else:
+        kernel = kernel_build.build_tree(source, name or source.resolve().name.lower(), _say)
+    typer.echo(f"kernel {kernel.name} is in {kernel.folder} ({kernel.release})")
+
+
+def _say(line: str) -> None:
+    typer.echo(f"{exits.MESSAGE_PREFIX}{line}", err=True)
 
 
 @app.command("list", short_help="List kernels")
 def list_(as_json: JsonOption = False) -> None:
-    """List the versions that can be built, and which are."""
-    rows = [
-        {"version": version, "built": kernel is not None, "release": kernel.release if kernel else None}
-        for version in VERSIONS
-        for kernel in [next((kernel_ for kernel_ in kernels.built() if kernel_.version == version), None)]
+    """List the kernels that campaigns can choose, and which of them are built."""
+    built = {kernel.name: kernel for kernel in kernels.built()}
+    rows: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "built": name in built,
+            "release": built[name].release if name in built else None,
+            "lacks": sorted(kernels.find(name).lacks),
+        }
+        for name in kernels.names()
     ]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
+    width = max(len(str(row["name"])) for row in rows) + 2
     for row in rows:
-        typer.echo(f"{row['version']:6}{row['release'] or 'not built'}")
+        lacks = f"  without {', '.join(row['lacks'])}" if row["lacks"] else ""
+        typer.echo(f"{row['name']:{width}}{row['release'] or 'not built'}{lacks}")

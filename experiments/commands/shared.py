@@ -57,21 +57,23 @@ def load_plan(file: Path, overrides: Sequence[str] | None, backend: str | None =
 def load_runnable_plan(
     file: Path, overrides: Sequence[str] | None, backend: str | None, results: str, artefacts: str | None
 ) -> Plan:
-    """Reads a campaign file for `run`. If nothing names a backend and the kernel is built, it runs on Linux in virtual
-    time where root is missing or the machine is too busy to be in time; that is said on standard error. A campaign that
-    the results folder already has goes on where it began.
+    """Reads a campaign file for `run`. If nothing names a backend, it runs on Linux in virtual time if root is missing
+    or the machine is too busy to be in time; that is said on standard error. Without root the kernel is built if it is
+    missing. A campaign that the results folder already has goes on where it began.
 
     Raises:
         CampaignError: the file is invalid.
+        TestbedError: the kernel is needed and cannot be built.
     """
     from experiments.language import source
     from experiments.language.backends import EMULATED, VIRTUAL_KERNEL
     from experiments.language.problems import CampaignError
     from testbed.virtual_kernel import kernels
+    from testbed.virtual_kernel.build import build
 
     plan = load_plan(file, overrides, backend)
     is_named = plan.backend != EMULATED or backend is not None or "backend" in plan.overrides
-    if is_named or "backend" in source.read(file).values or not (built := kernels.built()):
+    if is_named or "backend" in source.read(file).values or (os.geteuid() == 0 and not kernels.built()):
         return plan
     try:
         virtual = load_plan(file, overrides, VIRTUAL_KERNEL)
@@ -81,11 +83,16 @@ def load_runnable_plan(
     reason = _why_virtual(plan, virtual, results, artefacts)
     if reason is None:
         return plan
+    used = {scenario.kernel or "" for _, scenario in virtual.first_scenarios()}
+    series = [series for series in kernels.SERIES if kernels.full_name(series.name) in used]
+    names = " and ".join(series.name for series in series) or "of yours"
     typer.echo(
-        f"{exits.MESSAGE_PREFIX}{reason}; the campaign runs on Linux {built[0].version} in virtual time "
-        "(docs/virtual-kernel.md). --backend emulated runs it with real packets.",
+        f"{exits.MESSAGE_PREFIX}{reason}; the campaign runs on Linux {names} in virtual time: real TCP over the same "
+        "emulated network, exact on any machine (docs/virtual-kernel.md). --backend emulated runs it in real time.",
         err=True,
     )
+    for missing in series:
+        build(missing.name, lambda line: typer.echo(f"{exits.MESSAGE_PREFIX}{line}", err=True))
     return virtual
 
 

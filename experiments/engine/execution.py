@@ -145,7 +145,7 @@ class Worker:
             self._process = None
         made = Manifest(
             started=started, took_s=time.time() - started, limits=Limits(**scenario.fidelity.model_dump()),
-            virtual_kernel=kernel.release,
+            virtual_kernel=kernel.release, interception=machine.interception,
         )  # fmt: skip
         return partial(_land, run, attempt, folder, report, made)
 

@@ -70,7 +70,7 @@ def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> Scen
         workload=flows,
         capture=_capture(campaign.capture),
         fidelity=_fidelity_limits(campaign),
-        kernel=kernels.name(campaign.kernel) if campaign.backend == VIRTUAL_KERNEL else None,
+        kernel=kernels.full_name(campaign.kernel) if campaign.backend == VIRTUAL_KERNEL else None,
     )
     if not is_varied:
         return made

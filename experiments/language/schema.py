@@ -162,7 +162,7 @@ class Campaign(Model):
     title: str = ""
     description: str = ""
     backend: str = "emulated"
-    kernel: str = Field(kernels.VERSIONS[0], description="Linux of the virtual-kernel backend")
+    kernel: str = Field(kernels.DEFAULT, description="Linux of the virtual-kernel backend")
     network: Network
     stack: Stack = Field(default_factory=default(Stack, "reno"))
     ip: Ip = Field(4, description="version of IP of the flows: 4, 6, or both in turn")
@@ -190,8 +190,8 @@ class Campaign(Model):
     def _is_built_from_source(cls, value: object) -> str:
         # YAML reads 6.12 as a number.
         value = str(value)
-        if value not in kernels.VERSIONS:
-            raise ValueError(registry.unknown("kernel", value, kernels.VERSIONS))
+        if value not in kernels.names():
+            raise ValueError(kernels.unknown(value))
         return value
 
     @field_validator("backend")

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from testbed import confined, node_binary
 from testbed.errors import TestbedError
@@ -38,15 +39,31 @@ KERNEL_LINES = 500
 TROUBLE = re.compile(r"panic|Oops|BUG|userspace - ")
 #: Where machines have their memory.
 SHARED_MEMORY = Path("/dev/shm")
+#: What a kernel says before it boots where the host forbids interception by seccomp.
+NO_SECCOMP = "SECCOMP userspace requested but not functional"
 #: What a test may tell the programs inside: a fault to inject.
 FOR_TESTS = ("BACKCHANNEL_FAULT",)
+
+
+#: How User-Mode Linux gets the system calls of the programs inside.
+Interception = Literal["seccomp", "ptrace"]
 
 
 class VirtualMachine:
     """One run; `kill` may be called from any thread."""
 
-    def __init__(self, kernel: kernels.Kernel) -> None:
+    def __init__(self, kernel: kernels.Kernel, interception: Interception | None = None) -> None:
+        """Prepares a machine.
+
+        Args:
+            kernel: that it boots.
+            interception: how the kernel intercepts system calls; None: by seccomp where kernel and host have it.
+        """
         self._kernel = kernel
+        has_seccomp = kernels.SECCOMP not in kernel.lacks
+        #: How the kernel intercepts system calls, known when the run has ended. Runs have the same bytes with either.
+        self.interception: Interception = interception or ("seccomp" if has_seccomp else "ptrace")
+        self._may_fall_back = interception is None
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
 
@@ -65,6 +82,9 @@ class VirtualMachine:
             try:
                 with _own_cpu() as cpu:
                     self._boot(scenario.seed, cpu, scratch, memory, folder, log, on_progress)
+                    if self._may_fall_back and NO_SECCOMP in "".join(_lines(log)):
+                        self.interception = "ptrace"
+                        self._boot(scenario.seed, cpu, scratch, memory, folder, log, on_progress)
                 return self._report(folder, log)
             finally:
                 self._keep(folder, log, out)
@@ -108,6 +128,9 @@ class VirtualMachine:
             "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=null,fd:1", "ssl=null",
             "quiet", "loglevel=4", "init=/proc/self/cwd/init",
         ]  # fmt: skip
+        if kernels.SECCOMP not in self._kernel.lacks:
+            # User-Mode Linux takes this word off the command line before Linux sees it.
+            machine.append(f"seccomp={'on' if self.interception == 'seccomp' else 'off'}")
         readable = exposed.readable(self._kernel.folder)
         command = [
             # Ends with the thread that runs it, so also with a killed runner.

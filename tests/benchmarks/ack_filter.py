@@ -24,6 +24,7 @@ from experiments.language.campaign import load
 from testbed import pcap
 from testbed.scenario import Scenario
 from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel.build import build
 from testbed.virtual_kernel.machine import VirtualMachine
 
 HERE = Path(__file__).resolve().parent
@@ -213,7 +214,7 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=7, help="of the recorded download (default 7)")
     options = parser.parse_args()
-    kernel = kernels.build(kernels.VERSIONS[0], print)
+    kernel = build(kernels.DEFAULT, print)
     with tempfile.TemporaryDirectory(prefix="backchannel-ack-filter-") as text:
         folder = Path(text)
         acks = record_acks(folder, options.seed, kernel)

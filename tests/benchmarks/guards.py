@@ -29,6 +29,7 @@ from testbed.cell import Cell
 from testbed.report import Problem, ProblemKind, Report
 from testbed.scenario import Scenario
 from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel.build import build
 from testbed.virtual_kernel.machine import VirtualMachine
 from tests.conftest import two_hosts
 
@@ -115,7 +116,7 @@ def in_virtual_kernel(made: dict[str, Any], folder: Path, fault: Fault | None = 
     """An audited run of Linux in virtual time, where nothing is late."""
     typed = Scenario.model_validate(made)
     with injected(fault):
-        report = VirtualMachine(kernels.build(kernels.VERSIONS[0], print)).run(typed, folder, lambda progress: None)
+        report = VirtualMachine(build(kernels.DEFAULT, print)).run(typed, folder, lambda progress: None)
     return audited(typed, report, folder)
 
 

@@ -28,6 +28,7 @@ from testbed import node_binary
 from testbed.addressing import as_json, make_plan
 from testbed.scenario import Scenario
 from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel.build import build
 from testbed.virtual_kernel.machine import VirtualMachine
 from tests.conftest import two_hosts, typed
 
@@ -127,7 +128,7 @@ def main() -> None:
     parser.add_argument("--packets", type=int, default=2000, help="data packets of a run, about (default 2000)")
     parser.add_argument("--stacks", nargs="+", default=STACKS, help=f"default: {' '.join(STACKS)}")
     options = parser.parse_args()
-    kernel = kernels.build(kernels.VERSIONS[0], print)
+    kernel = build(kernels.DEFAULT, print)
     # What a machine leaves behind is counted too.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

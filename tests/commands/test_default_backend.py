@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv(KEEP_BACKEND, raising=False)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    binary = tmp_path / "backchannel/kernels" / kernels.name("6.12") / "linux"
+    binary = tmp_path / "backchannel/kernels" / kernels.full_name(kernels.DEFAULT) / "linux"
     binary.parent.mkdir(parents=True)
     binary.touch()
     return binary
@@ -35,7 +36,7 @@ def chosen(file: Path, overrides: tuple[str, ...] = (), backend: str | None = No
 
 def test_without_root_real_tcp_runs_in_virtual_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert chosen(QUICKSTART) == "virtual-kernel"
-    assert "real interfaces need root; the campaign runs on Linux 6.12 in virtual time" in capsys.readouterr().err
+    assert "real interfaces need root; the campaign runs on Linux 7.3 in virtual time" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("overrides", "backend"), [((), "emulated"), (("backend=emulated",), None)])
@@ -49,15 +50,25 @@ def test_a_backend_in_the_file_stays(tmp_path: Path) -> None:
     assert chosen(file) == "emulated"
 
 
-def test_with_root_or_without_a_kernel_real_packets_are_asked_for(
-    kernel: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_root_and_a_free_machine_packets_are_real(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(machine, "taken_share", lambda period_s: 0.0)
-    with monkeypatch.context() as root:
-        root.setattr("os.geteuid", lambda: 0)
-        assert chosen(QUICKSTART) == "emulated"
+    assert chosen(QUICKSTART) == "emulated"
+    # Nor does a busy machine build a kernel by itself.
+    monkeypatch.setattr(machine, "taken_share", lambda period_s: 1.0)
     kernel.unlink()
     assert chosen(QUICKSTART) == "emulated"
+
+
+def test_without_root_a_missing_kernel_is_built(
+    kernel: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(kernel.parent)
+    monkeypatch.setattr("testbed.virtual_kernel.build.build", lambda name, say: say(f"building {name}"))
+    assert chosen(QUICKSTART, ('kernel="6.12"',)) == "virtual-kernel"
+    said = capsys.readouterr().err.splitlines()
+    assert "the campaign runs on Linux 6.12 in virtual time" in said[0]
+    assert said[1] == "backchannel: building 6.12"
 
 
 def test_a_simulation_stays_one(tmp_path: Path) -> None:
@@ -73,7 +84,7 @@ def test_where_the_cpus_are_taken_nothing_would_be_in_time(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(machine, "taken_share", lambda period_s: taken)
     assert chosen(QUICKSTART) == backend
-    said = "this machine is too busy to be in time (95% of its CPUs is taken); the campaign runs on Linux 6.12"
+    said = "this machine is too busy to be in time (95% of its CPUs is taken); the campaign runs on Linux 7.3"
     assert (said in capsys.readouterr().err) == (backend == "virtual-kernel")
 
 

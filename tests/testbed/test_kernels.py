@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from testbed import build_cache
-from testbed.errors import TestbedError, Unavailable
+from testbed.errors import BadRequest, TestbedError, Unavailable
 from testbed.report import Phase, Progress
 from testbed.scenario import Scenario
-from testbed.virtual_kernel import kernels
-from testbed.virtual_kernel.machine import VirtualMachine
+from testbed.virtual_kernel import build, kernels
+from testbed.virtual_kernel.machine import NO_SECCOMP, VirtualMachine
 from tests.conftest import two_hosts
 
 
@@ -23,10 +23,12 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_kernel_that_is_not_built_is_said_with_the_command_that_builds_it() -> None:
+def test_a_kernel_that_is_not_built_is_reported_with_the_command_that_builds_it() -> None:
     assert kernels.built() == []
     with pytest.raises(Unavailable, match="backchannel kernel build --version 6.12'"):
-        kernels.named(kernels.name("6.12"))
+        kernels.named(kernels.full_name("6.12"))
+    with pytest.raises(Unavailable, match="kernel build --source FOLDER --name net-next'"):
+        kernels.named("linux-net-next-000000000000")
 
 
 def test_a_kernel_of_another_version_of_the_software_is_refused() -> None:
@@ -35,22 +37,42 @@ def test_a_kernel_of_another_version_of_the_software_is_refused() -> None:
 
 
 def test_a_kernels_name_follows_its_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = kernels.name("6.12")
+    before = kernels.full_name("6.12")
     other = tmp_path / "kernel.config"
     other.write_text(kernels.CONFIG.read_text().replace("CONFIG_NET_SCH_CAKE=y", "# CONFIG_NET_SCH_CAKE is not set"))
     monkeypatch.setattr(kernels, "CONFIG", other)
-    assert kernels.name("6.12") != before
+    assert kernels.full_name("6.12") != before
 
 
 def test_a_kernels_name_follows_the_library_that_is_loaded_into_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = kernels.name("6.12")
-    first, second = kernels.PRELOADED
-    other = tmp_path / second.name
-    other.write_text(second.read_text() + "\n")
-    monkeypatch.setattr(kernels, "PRELOADED", (first, other))
-    assert kernels.name("6.12") != before
+    before = kernels.full_name("6.12")
+    *others, last = kernels.PRELOADED
+    other = tmp_path / last.name
+    other.write_text(last.read_text() + "\n")
+    monkeypatch.setattr(kernels, "PRELOADED", (*others, other))
+    assert kernels.full_name("6.12") != before
+
+
+def test_a_users_kernel_is_named_after_what_was_built_and_the_newest_counts(tmp_path: Path) -> None:
+    place = build_cache.place("kernels")
+    for digest, lacks in (("0123456789ab", ""), ("ba9876543210", "dualpi2\nseccomp\n")):
+        folder = place / f"linux-net-next-{digest}"
+        folder.mkdir(parents=True)
+        (folder / "linux").touch()
+        (folder / "release").write_text(f"Linux 7.4.0 sha256:{digest}")
+        (folder / "lacks").write_text(lacks)
+        kernels.pointer("net-next").unlink(missing_ok=True)
+        kernels.pointer("net-next").symlink_to(folder.name)
+    assert kernels.names() == ["7.3", "6.12", "6.1", "net-next"]
+    assert kernels.full_name("net-next") == "linux-net-next-ba9876543210"
+    assert kernels.find("net-next").lacks == {"dualpi2", "seccomp"}
+    assert [kernel.name for kernel in kernels.built()] == ["net-next"]
+    # Runs on the first can still be repeated.
+    assert kernels.named("linux-net-next-0123456789ab").release.endswith("0123456789ab")
+    with pytest.raises(TestbedError, match="unknown kernel 'netnext': did you mean 'net-next'"):
+        kernels.find("netnext")
 
 
 @pytest.mark.parametrize(
@@ -70,9 +92,9 @@ def test_why_a_machine_did_not_boot_is_told_and_kept(said: list[str], reason: st
     assert (tmp_path / "out" / "kernel.log").read_text().splitlines() == said
 
 
-def pretended(folder: Path, *lines: str) -> kernels.Kernel:
+def pretended(folder: Path, *lines: str, name: str = "6.12") -> kernels.Kernel:
     """A shell script in the place of a kernel."""
-    kernel = kernels.Kernel("6.12", folder / "kernel")
+    kernel = kernels.Kernel(name, folder / "kernel")
     kernel.folder.mkdir()
     kernel.binary.write_text("\n".join(("#!/bin/sh", *lines)))
     kernel.binary.chmod(0o755)
@@ -104,28 +126,77 @@ def test_a_machine_that_is_silent_is_ended(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "out" / "kernel.log").read_text() == "begin"
 
 
-def test_what_one_version_needs_is_in_its_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = [kernels.name(version) for version in kernels.VERSIONS]
-    monkeypatch.setattr(kernels, "MORE_CONFIG", {"6.1": ()})
-    after = [kernels.name(version) for version in kernels.VERSIONS]
-    assert (after[0] == before[0], after[1] == before[1]) == (True, False)
+def test_where_the_host_forbids_seccomp_the_kernel_traces(tmp_path: Path) -> None:
+    script = (
+        f'case "$*" in *seccomp=on*) echo "{NO_SECCOMP}!" >&2; exit 1;; esac',
+        "echo booted; exit 1",
+    )
+    kernel = pretended(tmp_path, *script, name="7.3")
+    machine = VirtualMachine(kernel)
+    with pytest.raises(TestbedError, match="booted"):
+        machine.run(Scenario.model_validate(two_hosts()), tmp_path / "out", lambda progress: None)
+    assert machine.interception == "ptrace"
+    forced = VirtualMachine(kernel, "seccomp")
+    with pytest.raises(TestbedError, match="SECCOMP"):
+        forced.run(Scenario.model_validate(two_hosts()), tmp_path / "forced", lambda progress: None)
+    assert forced.interception == "seccomp"
 
 
-def test_an_option_that_a_version_of_linux_does_not_have_is_named() -> None:
-    wanted = ["# A comment", "CONFIG_NET=y", "CONFIG_NET_SCH_DUALPI2=y", "# CONFIG_IPV6 is not set"]
-    assert kernels.lacking_options(wanted, ["CONFIG_NET=y", "# CONFIG_NET_SCH_DUALPI2 is not set"]) == [
-        "CONFIG_NET_SCH_DUALPI2"
-    ]
+def test_an_option_that_a_tree_does_not_have_is_named_unless_it_is_optional() -> None:
+    wanted = "# A comment\nCONFIG_NET=y\nCONFIG_A=y\nCONFIG_B=y # optional: since then\n# CONFIG_IPV6 is not set\n"
+    assert build.lacking_options(wanted, "CONFIG_NET=y\n# CONFIG_A is not set\n") == ["CONFIG_A"]
 
 
 def test_missing_build_programs_are_named_by_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "testbed.virtual_kernel.kernels.shutil.which", lambda program: None if program in ("flex", "xz") else program
+        "testbed.virtual_kernel.build.shutil.which", lambda program: None if program in ("flex", "xz") else program
     )
     with pytest.raises(Unavailable, match="apt-get install flex xz-utils$"):
-        kernels.build("6.12", lambda line: None)
+        build.build("6.12", lambda line: None)
 
 
-def test_there_is_no_other_version() -> None:
-    with pytest.raises(TestbedError, match="no Linux 5.4 to build; there are: 6.12"):
-        kernels.build("5.4", lambda line: None)
+def test_bad_requests_are_one_sentence_and_leave_nothing(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="unknown version of Linux '5.4': .* 7.3, 6.12, 6.1; --source"):
+        build.build("5.4", print)
+    tree = tmp_path / "tree"
+    (tree / "arch/um").mkdir(parents=True)
+    with pytest.raises(BadRequest, match="is not a source tree of Linux"):
+        build.build_tree(tree, "mine", print)
+    (tree / "Makefile").write_text("VERSION = 7\nPATCHLEVEL = 4\nSUBLEVEL = 0\nEXTRAVERSION = -rc2\n")
+    assert build.linux_version(tree) == "7.4.0-rc2"
+    with pytest.raises(BadRequest, match="'7.4' is not a name for a kernel"):
+        build.build_tree(tree, "7.4", print)
+    (tree / ".config").touch()
+    with pytest.raises(BadRequest, match="run 'make mrproper' in it first"):
+        build.build_tree(tree, "mine", print)
+    assert not build_cache.place("kernels").exists()
+
+
+def test_a_build_that_fails_leaves_the_old_kernel_and_nothing_else(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "arch/um").mkdir(parents=True)
+    (tree / "Makefile").write_text("VERSION = 7\nPATCHLEVEL = 4\n%:\n\t@echo this tree is broken; exit 1\n")
+    place = build_cache.place("kernels")
+    old = place / "linux-mine-000000000000"
+    old.mkdir(parents=True)
+    kernels.pointer("mine").symlink_to(old.name)
+    with pytest.raises(TestbedError, match="build-mine.log has all it said"):
+        build.build_tree(tree, "mine", print)
+    assert {path.name for path in place.iterdir()} == {old.name, "named-mine", "lock-mine", "build-mine.log"}
+    assert kernels.pointer("mine").resolve() == old
+
+
+def test_a_full_disk_is_named_in_place_of_its_consequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_cache, "FULL_BYTES", 1 << 60)
+    with (
+        pytest.raises(TestbedError, match="building it filled the disk of .*: make 1 GiB of room"),
+        build_cache.scratch(tmp_path, "building it", 1 << 30),
+    ):
+        raise TestbedError("make failed: Error 1")
+    monkeypatch.setattr(build_cache, "FULL_BYTES", 1)
+    with (
+        pytest.raises(TestbedError, match="needs 1073741824 GiB"),
+        build_cache.scratch(tmp_path, "building it", 1 << 60),
+    ):
+        pass
+    assert not list(tmp_path.glob("new-*"))

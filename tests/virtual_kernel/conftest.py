@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel.build import build
 
 
 @pytest.fixture(scope="session")
 def kernel() -> kernels.Kernel:
     """Built when it is first needed."""
-    return kernels.build(kernels.VERSIONS[0], print)
+    return build(kernels.DEFAULT, print)

@@ -45,7 +45,7 @@ const ON_PROCESSES: [libc::c_long; 9] = [
 ];
 
 /// System calls that no reader of files needs, and that attacks on kernels begin with.
-const REFUSED: [libc::c_long; 37] = [
+const REFUSED: [libc::c_long; 36] = [
     // Networks. Descriptors may be inherited, so making sockets is not all.
     libc::SYS_socket,
     libc::SYS_connect,
@@ -53,7 +53,6 @@ const REFUSED: [libc::c_long; 37] = [
     libc::SYS_listen,
     libc::SYS_accept,
     libc::SYS_accept4,
-    libc::SYS_sendmsg,
     libc::SYS_sendmmsg,
     libc::SYS_sendto,
     // Descriptors of other processes.
@@ -183,8 +182,12 @@ fn limit_files(read: &[&Path], write: &[&Path], programs: Programs) -> Result<()
 fn limit_calls(programs: Programs) -> Result<(), seccompiler::Error> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(()) };
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.iter().map(|&call| (call, vec![])).collect();
-    if programs != Programs::Traced {
-        refused.extend(ON_PROCESSES.iter().map(|&call| (call, vec![])));
+    if programs == Programs::Traced {
+        // User-Mode Linux passes descriptors to its processes over pairs of stream sockets. Those cannot send to an
+        // address, so a message reaches nothing but the other end.
+        refused.insert(libc::SYS_socketpair, not_of_type(libc::SOCK_STREAM)?);
+    } else {
+        refused.extend(ON_PROCESSES.iter().chain(&[libc::SYS_sendmsg]).map(|&call| (call, vec![])));
     }
     if programs == Programs::Refused {
         refused.extend([(libc::SYS_execve, vec![]), (libc::SYS_execveat, vec![])]);
@@ -199,6 +202,20 @@ fn limit_calls(programs: Programs) -> Result<(), seccompiler::Error> {
     install(refused, libc::EPERM, arch)?;
     // Its flags lie in memory, where a filter cannot see them. Without it libraries use clone.
     install(BTreeMap::from([(libc::SYS_clone3, vec![])]), libc::ENOSYS, arch)
+}
+
+/// Matches a `socketpair` of another type. The bits above the type are flags of the descriptors.
+fn not_of_type(socket: libc::c_int) -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    const TYPE_BITS: u64 = 0xf;
+    (0..=TYPE_BITS)
+        .filter(|&kind| kind != socket as u64)
+        .map(|kind| {
+            let condition =
+                SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(TYPE_BITS), kind)?;
+            SeccompRule::new(vec![condition])
+        })
+        .collect::<Result<_, _>>()
+        .map_err(Into::into)
 }
 
 fn install(refused: BTreeMap<i64, Vec<SeccompRule>>, errno: i32, arch: TargetArch) -> Result<(), seccompiler::Error> {

@@ -1,0 +1,328 @@
+"""Builds a kernel for virtual time: a series from Debian's source package, or a tree that the user has.
+
+Nothing is installed and no privilege is needed. A build fills a scratch folder and appears in the cache as a whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from testbed import build_cache
+from testbed.errors import BadRequest, TestbedError, Unavailable
+from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel.kernels import Kernel, Series
+
+#: Programs that a build needs, and the Debian package of each.
+PROGRAMS = {
+    "make": "make", "gcc": "gcc", "flex": "flex", "bison": "bison", "bc": "bc", "xz": "xz-utils", "tar": "tar",
+    "apt-get": "apt", "dpkg-deb": "dpkg",
+}  # fmt: skip
+#: The build's date and place are in the kernel's version, which Linux mixes into its entropy.
+MAKE = (
+    "make", "ARCH=um", "KBUILD_BUILD_TIMESTAMP=2000-01-01", "KBUILD_BUILD_USER=backchannel",
+    "KBUILD_BUILD_HOST=backchannel", "KBUILD_BUILD_VERSION=1",
+)  # fmt: skip
+#: About, of a whole build: lines of output, and seconds of CPU time of the reference machine. For the progress only.
+BUILD_LINES, BUILD_CPU_S = 1100, 430
+#: Free space that a build needs.
+ROOM_BYTES = 3 << 30
+#: What a build reads of the source's 90,000 files, whose removal would take longer than the build on some file systems:
+#: every Kconfig and Makefile, and below those, with the options of tar that hold for them.
+UNPACKED = (
+    "--wildcards-match-slash", "*/Kconfig*", "*/Makefile*", "*/Kbuild*", "*.include",
+    "--no-wildcards-match-slash", *(f"*/{part}" for part in (
+        "[A-Z]*", "arch/um", "arch/x86", "block", "certs", "crypto/*.[ch]", "drivers/base", "drivers/char/*.[ch]",
+        "drivers/net/*.[ch]", "drivers/tty", "fs/*.[ch]", "fs/devpts", "fs/hostfs", "fs/iomap", "fs/kernfs",
+        "fs/notify", "fs/proc", "fs/ramfs", "fs/sysfs", "include", "init", "io_uring", "ipc", "kernel", "lib", "mm", "net/*.[ch]",
+        "net/core", "net/ethernet", "net/ethtool", "net/ipv4", "net/ipv6", "net/netlink", "net/packet", "net/sched",
+        "net/unix", "scripts", "security/*.[ch]", "tools/include", "usr", "virt",
+    )),
+)  # fmt: skip
+#: Keys of Debian's archive, for a suite that the machine's own lists do not have.
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+#: Follows an option of the configuration that not every tree has.
+OPTIONAL = "# optional"
+
+Say = Callable[[str], None]
+
+
+def build(name: str, say: Say) -> Kernel:
+    """A series' kernel from the cache, or a new one.
+
+    Args:
+        name: of a series.
+        say: receives lines about the progress.
+
+    Raises:
+        Unavailable: a program that the build needs is missing.
+        BadRequest: there is no such series.
+        TestbedError: the build failed; the message names the log.
+    """
+    series = kernels.series(name)
+    if series is None:
+        allowed = ", ".join(series.name for series in kernels.SERIES)
+        raise BadRequest(
+            f"unknown version of Linux '{name}': Debian's sources are built for {allowed}; --source FOLDER builds "
+            "another tree"
+        )
+    kernel = kernels.find(name)
+    log = _log(kernel)
+
+    def make(scratch: Path) -> None:
+        _require(PROGRAMS)
+        _announce(f"Linux {name}", say)
+        log.write_bytes(b"")
+        version, tree = _debian_source(series, scratch, log, say)
+        _compile(tree, scratch, log, say, f"Debian {version}")
+
+    build_cache.build_once(kernel.folder, f"lock-{name}", "building a kernel", ROOM_BYTES, make)
+    return kernel
+
+
+def build_tree(tree: Path, name: str, say: Say) -> Kernel:
+    """A kernel from a source tree, which is only read. Replaces the user's kernel of that name when it is built.
+
+    Args:
+        tree: of Linux, without objects of a build of its own.
+        name: by which campaigns will choose it.
+        say: receives lines about the progress.
+
+    Raises:
+        Unavailable: a program that the build needs is missing.
+        BadRequest: the name or the tree is not usable.
+        TestbedError: the build failed; the message names the log.
+    """
+    if kernels.NAME.fullmatch(name) is None:
+        raise BadRequest(
+            f"'{name}' is not a name for a kernel: use up to 40 lower-case letters, digits and hyphens, and a letter "
+            "first, with --name NAME"
+        )
+    tree = tree.resolve()
+    version = linux_version(tree)
+    if (tree / ".config").exists() or (tree / "include" / "config").exists():
+        raise BadRequest(f"{tree} has a build of its own, which mixes with this one: run 'make mrproper' in it first")
+    _require({program: PROGRAMS[program] for program in ("make", "gcc", "flex", "bison", "bc")})
+    place = build_cache.place("kernels")
+    log = place / f"build-{name}.log"
+    with (
+        build_cache.locked(place, f"lock-{name}"),
+        build_cache.scratch(place, "building a kernel", ROOM_BYTES) as scratch,
+    ):
+        _announce(f"Linux {version} from {tree}", say)
+        log.write_bytes(b"")
+        made = _compile(tree, scratch, log, say, f"Linux {version}")
+        digest = hashlib.sha256((made / "release").read_bytes()).hexdigest()[:12]
+        folder = place / f"linux-{name}-{digest}"
+        if not folder.exists():
+            made.rename(folder)
+        link = scratch / "link"
+        link.symlink_to(folder.name)
+        link.rename(kernels.pointer(name))
+    return kernels.find(name)
+
+
+def linux_version(tree: Path) -> str:
+    """The version of a source tree, such as 7.3.4 or 7.4.0-rc2.
+
+    Raises:
+        BadRequest: it is not Linux, or has no User-Mode Linux for this machine.
+    """
+    try:
+        text = (tree / "Makefile").read_text(errors="replace")
+    except OSError:
+        text = ""
+    fields = dict(re.findall(r"^(VERSION|PATCHLEVEL|SUBLEVEL|EXTRAVERSION) *= *(\S*)$", text, re.MULTILINE))
+    if "PATCHLEVEL" not in fields or not (tree / "arch" / "um").is_dir():
+        raise BadRequest(f"{tree} is not a source tree of Linux: it has no Makefile with a version and no arch/um")
+    return "{VERSION}.{PATCHLEVEL}.{SUBLEVEL}{EXTRAVERSION}".format(**{"SUBLEVEL": "0", "EXTRAVERSION": "", **fields})
+
+
+def _log(kernel: Kernel) -> Path:
+    return kernel.folder.with_name(f"build-{kernel.name}.log")
+
+
+def _announce(what: str, say: Say) -> None:
+    cpus = len(os.sched_getaffinity(0))
+    minutes = max(1, round(BUILD_CPU_S / cpus / 60))
+    say(f"building {what} for virtual time, once: about {minutes} min on {cpus} CPU{'s' if cpus > 1 else ''}")
+
+
+def _require(programs: dict[str, str]) -> None:
+    lacking = sorted({package for program, package in programs.items() if shutil.which(program) is None})
+    if lacking:
+        raise Unavailable(f"building a kernel needs programs that are missing: apt-get install {' '.join(lacking)}")
+
+
+# The source ----------------------------------------------------------------------------------------------------------
+
+
+def _debian_source(series: Series, scratch: Path, log: Path, say: Say) -> tuple[str, Path]:
+    """Fetches and unpacks the source of a series. Returns the package's version and the tree."""
+    if series.suite is None:
+        package = f"linux-source-{series.name}"
+        deb = _download(("apt-get", "-q"), package, scratch, log, may_update=True)
+    else:
+        apt = _apt_of(series.suite, scratch, log)
+        package = _newest(series, apt)
+        deb = _download(apt, package, scratch, log)
+    version = deb.name.split("_")[1].replace("%3a", ":")
+    _check_pin(series, deb, version, say)
+    build_cache.logged(["dpkg-deb", "-x", deb.name, "package"], log, cwd=scratch)
+    archive = next((scratch / "package" / "usr" / "src").glob("linux-source-*.tar.xz"))
+    build_cache.logged(["tar", "-xf", str(archive), "--wildcards", *UNPACKED], log, cwd=scratch)
+    tree = scratch / archive.name.removesuffix(".tar.xz")
+    shutil.rmtree(scratch / "package")
+    deb.unlink()
+    return version, tree
+
+
+def _download(apt: Iterable[str], package: str, scratch: Path, log: Path, may_update: bool = False) -> Path:
+    words = [*apt, "download", package]
+    try:
+        build_cache.logged(words, log, cwd=scratch)
+    except TestbedError:
+        if not may_update or os.geteuid() != 0:
+            raise
+        # The package lists may be missing, or name a version that the archive has replaced.
+        build_cache.logged([*apt, "update"], log, cwd=scratch)
+        build_cache.logged(words, log, cwd=scratch)
+    return next(scratch.glob("linux-source-*.deb"))
+
+
+def _apt_of(suite: str, scratch: Path, log: Path) -> tuple[str, ...]:
+    """apt-get with lists of its own: one suite of the Debian archive that this machine uses."""
+    targets = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI)"], capture_output=True, text=True, check=False
+    )
+    archive = next((uri for uri in targets.stdout.split() if uri.rstrip("/").endswith("/debian")), None)
+    if archive is None or not KEYRING.exists():
+        raise Unavailable(
+            f"this machine's package sources have no Debian archive with the suite {suite}: build a source tree of "
+            "your own with './backchannel kernel build --source FOLDER --name NAME'"
+        )
+    apt = scratch / "apt"
+    (apt / "lists" / "partial").mkdir(parents=True)
+    (apt / "list").write_text(f"deb [signed-by={KEYRING}] {archive} {suite} main\n")
+    options = {
+        "Dir::Etc::sourcelist": apt / "list", "Dir::Etc::sourceparts": "-", "Dir::State::lists": apt / "lists",
+        "Dir::Cache": apt, "APT::Sandbox::User": "root" if os.geteuid() == 0 else "",
+    }  # fmt: skip
+    words = ("apt-get", "-q", *(word for name, value in options.items() for word in ("-o", f"{name}={value}")))
+    build_cache.logged([*words, "update"], log, cwd=scratch)
+    return words
+
+
+def _newest(series: Series, apt: tuple[str, ...]) -> str:
+    """The package to download: the pinned version, or else the newest of the series, or of a later one."""
+    listed = subprocess.run(
+        ["apt-cache", *apt[2:], "search", "--names-only", r"^linux-source-[0-9.]+$"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    major, minor = (int(part) for part in series.name.split("."))
+    names = {line.split()[0].removeprefix("linux-source-") for line in listed.stdout.splitlines() if line.strip()}
+    later = sorted(
+        (tuple(map(int, name.split("."))) for name in names if re.fullmatch(rf"{major}\.\d+", name)), reverse=True
+    )
+    if series.name in names:
+        package = f"linux-source-{series.name}"
+    elif later and later[0][1] > minor:
+        package = f"linux-source-{later[0][0]}.{later[0][1]}"
+    else:
+        raise TestbedError(
+            f"the suite {series.suite} of this machine's Debian archive has no linux-source-{series.name}"
+        )
+    if series.pinned is None:
+        return package
+    offered = subprocess.run(["apt-cache", *apt[2:], "madison", package], capture_output=True, text=True, check=False)
+    versions = [line.split("|")[1].strip() for line in offered.stdout.splitlines() if line.count("|") == 2]
+    return f"{package}={series.pinned[0]}" if series.pinned[0] in versions else package
+
+
+def _check_pin(series: Series, deb: Path, version: str, say: Say) -> None:
+    if series.pinned is None:
+        return
+    pinned, digest = series.pinned
+    if version != pinned:
+        say(f"Debian's archive has replaced Linux {pinned}; taking {version}")
+    elif hashlib.sha256(deb.read_bytes()).hexdigest() != digest:
+        raise TestbedError(f"{deb.name} does not have the SHA-256 {digest} that {Path(__file__).parent.name} pins")
+
+
+# The build -----------------------------------------------------------------------------------------------------------
+
+
+def _compile(tree: Path, scratch: Path, log: Path, say: Say, source: str) -> Path:
+    """Builds a tree in a scratch folder. Returns the folder with what belongs in the cache."""
+    objects, made = scratch / "objects", scratch / build_cache.BUILT
+    objects.mkdir()
+    make = (*MAKE, "-C", str(tree), f"O={objects}", *(["CC=ccache gcc"] if shutil.which("ccache") else []))
+    _configure(make, objects, log)
+    _make(make, log, say)
+    shutil.copy2(objects / "linux", made / "linux")
+    build_cache.logged(["strip", str(made / "linux")], log, cwd=scratch)
+    preloaded = made / "preloaded.so"
+    words = ["gcc", "-O2", "-shared", "-fPIC", "-o", str(preloaded), *map(str, kernels.PRELOADED)]
+    build_cache.logged(words, log, cwd=scratch)
+    digest = hashlib.sha256((made / "linux").read_bytes() + preloaded.read_bytes()).hexdigest()
+    (made / "release").write_text(f"{source} sha256:{digest}\n")
+    has = (objects / ".config").read_text()
+    lacks = [
+        feature
+        for feature, present in {
+            kernels.DUALPI2: "CONFIG_NET_SCH_DUALPI2=y" in has,
+            kernels.FQ_PIE: "CONFIG_NET_SCH_FQ_PIE=y" in has,
+            kernels.ACCECN: (tree / "include" / "net" / "tcp_ecn.h").exists(),
+            kernels.SECCOMP: "seccomp=" in (tree / "arch" / "um" / "os-Linux" / "start_up.c").read_text(),
+        }.items()
+        if not present
+    ]
+    (made / "lacks").write_text("".join(f"{feature}\n" for feature in lacks))
+    return made
+
+
+def _configure(make: tuple[str, ...], objects: Path, log: Path) -> None:
+    build_cache.logged([*make, "tinyconfig"], log)
+    config = objects / ".config"
+    text = kernels.CONFIG.read_text()
+    asked = re.sub(rf" *{OPTIONAL}.*", "", text)
+    config.write_text(config.read_text() + asked)
+    build_cache.logged([*make, "olddefconfig"], log)
+    missing = lacking_options(text, config.read_text())
+    if missing:
+        raise TestbedError(
+            f"this tree does not have the options {', '.join(missing)}, which {kernels.CONFIG.name} needs"
+        )
+
+
+def lacking_options(wanted: str, configured: str) -> list[str]:
+    """Options that a configuration asks for (CONFIG_X=y) without OPTIONAL behind it, and does not have."""
+    present = set(configured.splitlines())
+    required = [line for line in wanted.splitlines() if line.startswith("CONFIG_") and OPTIONAL not in line]
+    return [line.removesuffix("=y") for line in required if line not in present]
+
+
+def _make(make: tuple[str, ...], log: Path, say: Say) -> None:
+    started, told_s, lines = time.monotonic(), 0.0, 0
+    words = [*make, f"-j{len(os.sched_getaffinity(0))}", "linux"]
+    with log.open("ab") as file, subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            file.write(line)
+            lines += 1
+            passed_s = time.monotonic() - started
+            if passed_s - told_s >= 20:
+                told_s = passed_s
+                share = min(lines / BUILD_LINES, 0.99)
+                left_min = max(1, round(passed_s * (1 - share) / share / 60))
+                say(f"building: {share:.0%}, about {left_min} min left")
+    if process.returncode != 0:
+        raise build_cache.failure(words, log)
