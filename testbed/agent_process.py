@@ -7,6 +7,7 @@ network takes. A fork runs the same `agents.service.main` with the same argument
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import sys
@@ -22,31 +23,39 @@ NAMESPACES = ("net", "mnt")
 
 
 class AgentProcess:
-    """A running agent.
-
-    Args:
-        node_pid: a process in the node's namespaces.
-        arguments: of `agents.service.main`.
-        log: file for its output.
+    """An agent: a fork that waits until it is started.
 
     Other threads of the calling process must be waiting: a lock that one of them holds stays locked in the fork.
     """
 
-    def __init__(self, node_pid: int, arguments: Sequence[str], log: Path) -> None:
+    def __init__(self) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
+        orders, self._orders = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
+            os.close(self._orders)
             status = 1
             try:
-                _enter(node_pid, log)
-                status = service.main(arguments)
+                status = _serve(orders)
             except SystemExit as end:
                 status = end.code if isinstance(end.code, int) else 1
             except BaseException:  # noqa: BLE001 (no code of the parent may run here)
                 traceback.print_exc()
             finally:
                 os._exit(status)
+        os.close(orders)
+
+    def start(self, node_pid: int, arguments: Sequence[str], log: Path) -> None:
+        """Starts the agent's service.
+
+        Args:
+            node_pid: a process in the node's namespaces.
+            arguments: of `agents.service.main`.
+            log: file for its output.
+        """
+        with os.fdopen(self._orders, "w") as orders:
+            json.dump({"node_pid": node_pid, "arguments": list(arguments), "log": str(log)}, orders)
 
     def terminate(self) -> None:
         """Sends SIGTERM."""
@@ -55,6 +64,17 @@ class AgentProcess:
     def wait(self) -> None:
         """Waits until it has ended."""
         os.waitpid(self._pid, 0)
+
+
+def _serve(orders: int) -> int:
+    """Waits for `start`, and serves. A parent that ends or never starts it ends it."""
+    with os.fdopen(orders) as file:
+        text = file.read()
+    if not text:
+        return 0
+    order = json.loads(text)
+    _enter(order["node_pid"], Path(order["log"]))
+    return service.main(order["arguments"])
 
 
 def _enter(node_pid: int, log: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,7 @@ class LocalNetwork:
         links: the scenario's links, with their first parameters.
         folder: short path for sockets and agents' folders; in memory, so that captures do not wait for a disk.
         virtual_time: the machine's clock jumps from event to event (testbed.virtual_kernel).
+        agents: forks that wait already, for some or all nodes.
 
     Raises:
         TestbedError: it could not be built. What remains of it ends with the cell.
@@ -83,8 +84,9 @@ class LocalNetwork:
     real_links: Mapping[str, str] | None = None
 
     def __init__(
-        self, nodes: Sequence[Node], links: Sequence[LinkSpec], folder: Path, virtual_time: bool = False
-    ) -> None:
+        self, nodes: Sequence[Node], links: Sequence[LinkSpec], folder: Path, virtual_time: bool = False,
+        agents: Iterable[AgentProcess] = (),
+    ) -> None:  # fmt: skip
         self.plan = addressing.make_plan(nodes, links)
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,6 +95,7 @@ class LocalNetwork:
         mininet.net.Mininet.inited = True
         self._net = mininet.net.Mininet(topo=None, controller=None, build=False)
         self._virtual_time = virtual_time
+        self._unstarted = list(agents)
         self.emulator = Emulator(folder / "emulator.log", virtual_time)
         self.agents: dict[str, AgentClient] = {}
         self._nodes: dict[str, Any] = {}
@@ -146,7 +149,9 @@ class LocalNetwork:
             # Who starts a run decides on its programs; the agent has no rights that its starter lacks.
             "--allow-commands",
         ]  # fmt: skip
-        self._processes.append(AgentProcess(self._nodes[name].pid, arguments, self.folder / f"{name}.agent.log"))
+        process = self._unstarted.pop() if self._unstarted else AgentProcess()
+        self._processes.append(process)
+        process.start(self._nodes[name].pid, arguments, self.folder / f"{name}.agent.log")
 
     def _await_agent(self, name: str) -> None:
         deadline = time.monotonic() + AGENT_START_S

@@ -1,44 +1,76 @@
-"""Runs one scenario inside the virtual kernel.
+"""The first program inside the virtual kernel: mounts what programs expect, runs one scenario, and ends the machine.
 
     python -m testbed.virtual_kernel.guest FOLDER
 
-Reads FOLDER/scenario.json. Prints progress as JSON lines. Writes captures and telemetry to FOLDER, and report.json
-last: {"report": {...}}, or {"error": sentence}.
+FOLDER is a folder of the host, the only one that can be written. Reads its scenario.json. Prints progress as JSON
+lines. Writes captures and telemetry to it, and report.json last: {"report": {...}}, or {"error": sentence}.
+
+In User-Mode Linux a page that is touched for the first time is a page fault, which costs as much as some tens of
+microseconds of computing, and so does each page that a process writes to after a fork. Hence the order here: agents are
+forked before the modules that only their parent needs are imported.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
-
-MCL_FUTURE = 2
-if __name__ == "__main__":
-    # In User-Mode Linux a page that is touched for the first time is a page fault, which costs as much as some tens of
-    # microseconds of computing. The collector touches every object, and agents are forks of this process: it stays off.
-    gc.disable()
-    # Until all modules are imported, memory has its pages when it is mapped.
-    ctypes.CDLL(None).mlockall(MCL_FUTURE)
-
-# ruff: noqa: E402
 import json
+import os
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from testbed.clock import SharedClock
-from testbed.conductor import Conductor
-from testbed.errors import TestbedError
-from testbed.local_network import LocalNetwork
-from testbed.report import Progress, Report
-from testbed.scenario import Scenario
+from testbed.agent_process import AgentProcess
 
+if TYPE_CHECKING:
+    from testbed.report import Progress, Report
+    from testbed.scenario import Scenario
+
+#: File systems and where they are mounted.
+MOUNTS = (
+    ("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("devpts", "/dev/pts"), ("tmpfs", "/dev/shm"),
+    ("tmpfs", "/run"),
+)  # fmt: skip
+#: Where the host's folder is.
+HOST = Path("/run/host")
 #: Folder of sockets and agents' files, in memory.
 SCRATCH = Path("/dev/shm/bc")
+#: For mlockall(2): memory has its pages when it is mapped.
+MCL_FUTURE = 2
+#: For reboot(2).
+POWER_OFF = 0x4321FEDC
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
-def run(scenario: Scenario, out: Path) -> Report:
+def boot(folder: str) -> None:
+    """Mounts what programs expect, and the host's folder."""
+    for kind, place in MOUNTS:
+        Path(place).mkdir(exist_ok=True)
+        _mount(kind, place)
+    Path("/dev/net").mkdir(exist_ok=True)
+    HOST.mkdir()
+    _mount("hostfs", str(HOST), folder)
+    log = os.open(HOST / "guest.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    os.dup2(log, 2)
+
+
+def _mount(kind: str, place: str, options: str = "") -> None:
+    if _libc.mount(kind.encode(), place.encode(), kind.encode(), 0, options.encode()) != 0:
+        raise OSError(ctypes.get_errno(), f"cannot mount {kind}", place)
+
+
+def run(scenario: Scenario, out: Path, agents: Sequence[AgentProcess]) -> Report:
     """Builds the scenario's network and runs the scenario on it."""
-    network = LocalNetwork(scenario.nodes, scenario.links, SCRATCH, virtual_time=True)
+    from testbed.clock import SharedClock
+    from testbed.conductor import Conductor
+    from testbed.local_network import LocalNetwork
+
+    # Stacks of threads are mapped as a whole and hardly used.
+    _libc.munlockall()
+    network = LocalNetwork(scenario.nodes, scenario.links, SCRATCH, virtual_time=True, agents=agents)
     conductor = Conductor(network, SharedClock())
     try:
         return conductor.run(scenario, out, _say)
@@ -51,25 +83,34 @@ def _say(progress: Progress) -> None:
     print(json.dumps(progress.as_json()), flush=True)
 
 
-def main() -> int:
-    """Status 0 if report.json was written."""
-    # Stacks of threads are mapped as a whole and hardly used.
-    ctypes.CDLL(None).munlockall()
-    folder = Path(sys.argv[1])
-    answer: dict[str, object]
+def answer() -> dict[str, object]:
+    """What report.json says."""
+    text = (HOST / "scenario.json").read_text()
+    agents = [AgentProcess() for _ in json.loads(text)["nodes"]]
+    from testbed.errors import TestbedError
+    from testbed.scenario import Scenario
+
     try:
-        scenario = Scenario.model_validate_json((folder / "scenario.json").read_text())
-        answer = {"report": run(scenario, folder).as_json()}
+        return {"report": run(Scenario.model_validate_json(text), HOST, agents).as_json()}
     except TestbedError as error:
-        answer = {"error": str(error)}
+        return {"error": str(error)}
     except Exception as error:  # noqa: BLE001 (a defect must reach the user and the log)
         traceback.print_exc()
-        answer = {"error": f"the run failed inside the virtual kernel: {type(error).__name__}: {error}"}
-    part = folder / "report.json.part"
-    part.write_text(json.dumps(answer))
-    part.rename(folder / "report.json")
-    return 0
+        return {"error": f"the run failed inside the virtual kernel: {type(error).__name__}: {error}"}
+
+
+def main() -> None:
+    """Ends the machine."""
+    # The collector touches every object.
+    gc.disable()
+    _libc.mlockall(MCL_FUTURE)
+    boot(sys.argv[1])
+    part = HOST / "report.json.part"
+    part.write_text(json.dumps(answer()))
+    part.rename(HOST / "report.json")
+    sys.stdout.flush()
+    _libc.reboot(POWER_OFF)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

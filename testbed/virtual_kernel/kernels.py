@@ -20,8 +20,8 @@ from testbed.errors import TestbedError, Unavailable
 
 HERE = Path(__file__).parent
 CONFIG = HERE / "kernel.config"
-#: Sources of the library that is loaded into it: entropy from a seed, processors with wider registers, no interrupt by the
-#: end of a process.
+#: Sources of the library that is loaded into it: entropy from a seed, processors with wider registers, no interrupt
+#: by the end of a process.
 PRELOADED = (HERE / "seeded.c", HERE / "wide_registers.c", HERE / "quiet_children.c")
 #: Options of what campaigns can ask of a kernel and not every kernel has, by the campaign's word for it.
 DUALPI2, FQ_PIE, ACCECN = "dualpi2", "fq_pie", "accecn"

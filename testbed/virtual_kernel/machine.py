@@ -106,7 +106,7 @@ class VirtualMachine:
         on_progress: Callable[[Progress], None],
     ) -> None:
         init = scratch / "init"
-        words = [str(kernels.HERE / "init.sh"), str(folder), sys.executable, str(node_binary.ROOT)]
+        words = [sys.executable, "-m", "testbed.virtual_kernel.guest", str(folder)]
         environment = {
             "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin",
             # What this process can import, the programs inside can too.
@@ -119,7 +119,7 @@ class VirtualMachine:
             **{name: os.environ[name] for name in FOR_TESTS if name in os.environ},
         }
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
-        init.write_text(f"#!/bin/sh\n{exports}exec /bin/sh {shlex.join(words)}\n")
+        init.write_text(f"#!/bin/sh\n{exports}exec {shlex.join(words)}\n")
         init.chmod(0o755)
         # Linux mixes its command line into its entropy, so no word may depend on the machine or the run. `init` is in
         # the working directory, by a link that is read on the host.
