@@ -39,6 +39,11 @@ def lacking(status: str) -> list[str]:
     return [name for name, (bit, _) in CAPABILITIES.items() if not effective >> bit & 1]
 
 
+def has_rights() -> bool:
+    """Whether this process may build networks of real interfaces: root, with all of CAPABILITIES."""
+    return os.geteuid() == 0 and not lacking(Path("/proc/self/status").read_text())
+
+
 def has_ipv6() -> bool:
     """Whether the kernel has IPv6, for hosts of the emulated backend."""
     return Path("/proc/sys/net/ipv6").exists()
@@ -49,14 +54,17 @@ def missing_for_emulation() -> list[str]:
     missing = []
     if os.geteuid() != 0:
         missing.append(
-            "it needs root, to make network namespaces and interfaces: run it with sudo, or build a kernel that needs "
-            "none ('./backchannel kernel build', then --backend virtual-kernel)"
+            "it needs root, to make network namespaces and interfaces: run it with sudo, or with --backend "
+            "virtual-kernel, which needs none"
         )
     else:
         lacks = lacking(Path("/proc/self/status").read_text())
         if lacks:
             needs = ", ".join(f"CAP_{name} for {CAPABILITIES[name][1]}" for name in lacks)
-            missing.append(f"root lacks {needs}: let the container add what testbed/container/job.yaml lists")
+            missing.append(
+                f"root lacks {needs}: let the container add what testbed/container/job.yaml lists, or use "
+                "--backend virtual-kernel, which needs none"
+            )
     if not Path("/dev/net/tun").exists():
         missing.append("/dev/net/tun does not exist: 'modprobe tun', or give the container that device")
     packages = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})

@@ -68,12 +68,13 @@ def load_runnable_plan(
     from experiments.language import source
     from experiments.language.backends import EMULATED, VIRTUAL_KERNEL
     from experiments.language.problems import CampaignError
+    from testbed import capability
     from testbed.virtual_kernel import kernels
     from testbed.virtual_kernel.build import build
 
     plan = load_plan(file, overrides, backend)
     is_named = plan.backend != EMULATED or backend is not None or "backend" in plan.overrides
-    if is_named or "backend" in source.read(file).values or (os.geteuid() == 0 and not kernels.built()):
+    if is_named or "backend" in source.read(file).values or (capability.has_rights() and not kernels.built()):
         return plan
     try:
         virtual = load_plan(file, overrides, VIRTUAL_KERNEL)
@@ -100,8 +101,9 @@ def _why_virtual(emulated: Plan, virtual: Plan, results: str, artefacts: str | N
     """Why a campaign that could run with real packets runs in virtual time; None: it does not."""
     from experiments.engine import machine
     from experiments.engine.governor import RULES
+    from testbed import capability
 
-    if os.geteuid() != 0:
+    if not capability.has_rights():
         return "real interfaces need root"
     if (store := open_existing(results, artefacts)) is not None:
         try:

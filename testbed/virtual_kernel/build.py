@@ -33,25 +33,21 @@ MAKE = (
 BUILD_LINES, BUILD_CPU_S = 1100, 430
 #: Free space that a build needs.
 ROOM_BYTES = 3 << 30
-#: What a build reads of the source's 90,000 files, whose removal would take longer than the build on some file systems:
-#: every Kconfig and Makefile, and below those, with the options of tar that hold for them.
+#: Folders that a build reads of the source's 90,000 files, whose removal would take longer than the build on some file
+#: systems; and every Kconfig and Makefile.
+FOLDERS = (
+    "[A-Z]*", "arch/um", "arch/x86", "block", "certs", "crypto/*.[ch]", "drivers/base", "drivers/char/*.[ch]",
+    "drivers/net/*.[ch]", "drivers/tty", "fs/*.[ch]", "fs/devpts", "fs/hostfs", "fs/iomap", "fs/kernfs", "fs/notify",
+    "fs/proc", "fs/ramfs", "fs/sysfs", "include", "init", "io_uring", "ipc", "kernel", "lib", "mm", "net/*.[ch]",
+    "net/core", "net/ethernet", "net/ethtool", "net/ipv4", "net/ipv6", "net/netlink", "net/packet", "net/sched",
+    "net/unix", "scripts", "security/*.[ch]", "tools/include", "usr", "virt",
+)  # fmt: skip
+ANYWHERE = ("*/Kconfig*", "*/Makefile*", "*/Kbuild*", "*.include")
+#: The same for tar, whose wildcards match slashes or not.
 UNPACKED = (
-    "--wildcards-match-slash",
-    "*/Kconfig*",
-    "*/Makefile*",
-    "*/Kbuild*",
-    "*.include",
-    "--no-wildcards-match-slash",
-    *(
-        f"*/{part}"
-        for part in """
-        [A-Z]* arch/um arch/x86 block certs crypto/*.[ch] drivers/base drivers/char/*.[ch] drivers/net/*.[ch] drivers/tty
-        fs/*.[ch] fs/devpts fs/hostfs fs/iomap fs/kernfs fs/notify fs/proc fs/ramfs fs/sysfs include init io_uring ipc
-        kernel lib mm net/*.[ch] net/core net/ethernet net/ethtool net/ipv4 net/ipv6 net/netlink net/packet net/sched
-        net/unix scripts security/*.[ch] tools/include usr virt
-        """.split()
-    ),
-)
+    "--wildcards", "--wildcards-match-slash", *ANYWHERE,
+    "--no-wildcards-match-slash", *(f"*/{part}" for part in FOLDERS),
+)  # fmt: skip
 #: Keys of Debian's archive, for a suite that the machine's own lists do not have.
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 #: Follows an option of the configuration that not every tree has.
@@ -183,7 +179,7 @@ def _debian_source(series: Series, scratch: Path, log: Path, say: Say) -> tuple[
     _check_pin(series, deb, version, say)
     build_cache.logged(["dpkg-deb", "-x", deb.name, "package"], log, cwd=scratch)
     archive = next((scratch / "package" / "usr" / "src").glob("linux-source-*.tar.xz"))
-    build_cache.logged(["tar", "-xf", str(archive), "--wildcards", *UNPACKED], log, cwd=scratch)
+    build_cache.logged(["tar", "-xf", str(archive), *UNPACKED], log, cwd=scratch)
     tree = scratch / archive.name.removesuffix(".tar.xz")
     shutil.rmtree(scratch / "package")
     deb.unlink()

@@ -21,8 +21,8 @@ from testbed.errors import TestbedError, Unavailable
 HERE = Path(__file__).parent
 CONFIG = HERE / "kernel.config"
 #: Sources of the library that is loaded into it: entropy from a seed, processors with wider registers, no interrupt
-#: by the end of a process.
-PRELOADED = (HERE / "seeded.c", HERE / "wide_registers.c", HERE / "quiet_children.c")
+#: by the end of a process, memory without a file system.
+PRELOADED = tuple(HERE / f"{name}.c" for name in ("seeded", "wide_registers", "quiet_children", "memory"))
 #: Options of what campaigns can ask of a kernel and not every kernel has, by the campaign's word for it.
 DUALPI2, FQ_PIE, ACCECN = "dualpi2", "fq_pie", "accecn"
 #: Interception of system calls by seccomp, which costs a third less than by ptrace.

@@ -19,7 +19,7 @@ from typing import Literal
 
 from testbed import confined, node_binary
 from testbed.errors import TestbedError
-from testbed.local_folders import PREFIX, ScratchFolder, sweep
+from testbed.local_folders import ScratchFolder
 from testbed.report import Progress, Report
 from testbed.scenario import Scenario
 from testbed.slots import Slots
@@ -37,8 +37,6 @@ LOOK_EVERY_S = 0.05
 #: is said of consoles that a run does not need.
 KERNEL_LINES = 500
 TROUBLE = re.compile(r"panic|Oops|BUG|userspace - ")
-#: Where machines have their memory.
-SHARED_MEMORY = Path("/dev/shm")
 #: What a kernel says before it boots where the host forbids interception by seccomp.
 NO_SECCOMP = "SECCOMP userspace requested but not functional"
 #: What a test may tell the programs inside: a fault to inject.
@@ -73,18 +71,17 @@ class VirtualMachine:
         Raises:
             TestbedError: the run failed, or the machine ended or hung; `out` has guest.log and kernel.log.
         """
-        sweep(SHARED_MEMORY, PREFIX)
-        with ScratchFolder() as scratch, ScratchFolder(SHARED_MEMORY) as memory:
+        with ScratchFolder() as scratch:
             folder = scratch / "host"
             folder.mkdir()
             (folder / "scenario.json").write_text(json.dumps(scenario.as_json()))
             log = scratch / "kernel.log"
             try:
                 with _own_cpu() as cpu:
-                    self._boot(scenario.seed, cpu, scratch, memory, folder, log, on_progress)
+                    self._boot(scenario.seed, cpu, scratch, folder, log, on_progress)
                     if self._may_fall_back and NO_SECCOMP in "".join(_lines(log)):
                         self.interception = "ptrace"
-                        self._boot(scenario.seed, cpu, scratch, memory, folder, log, on_progress)
+                        self._boot(scenario.seed, cpu, scratch, folder, log, on_progress)
                 return self._report(folder, log)
             finally:
                 self._keep(folder, log, out)
@@ -100,7 +97,6 @@ class VirtualMachine:
         seed: int,
         cpu: int | None,
         scratch: Path,
-        memory: Path,
         folder: Path,
         log: Path,
         on_progress: Callable[[Progress], None],
@@ -135,13 +131,13 @@ class VirtualMachine:
         command = [
             # Ends with the thread that runs it, so also with a killed runner.
             "setpriv", "--pdeathsig", "KILL", *([] if cpu is None else ["taskset", "--cpu-list", str(cpu)]),
-            *confined.words(machine, readable, (scratch, memory), traces=True),
+            *confined.words(machine, readable, (scratch,), traces=True),
         ]  # fmt: skip
         host = {
             "PATH": os.environ.get("PATH", os.defpath),
             "LD_PRELOAD": str(self._kernel.preloaded),
             "BACKCHANNEL_KERNEL_SEED": str(seed),
-            "TMPDIR": str(memory),
+            "TMPDIR": str(scratch),
             "HOME": str(scratch),
         }
         # Not a pipe: that would interrupt the kernel when its reader first reads, so at a moment that depends on the

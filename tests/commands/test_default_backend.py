@@ -23,7 +23,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A built kernel, as far as the cache shows, and a user without root."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv(KEEP_BACKEND, raising=False)
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr("testbed.capability.has_rights", lambda: False)
     binary = tmp_path / "backchannel/kernels" / kernels.full_name(kernels.DEFAULT) / "linux"
     binary.parent.mkdir(parents=True)
     binary.touch()
@@ -51,7 +51,7 @@ def test_a_backend_in_the_file_stays(tmp_path: Path) -> None:
 
 
 def test_with_root_and_a_free_machine_packets_are_real(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("testbed.capability.has_rights", lambda: True)
     monkeypatch.setattr(machine, "taken_share", lambda period_s: 0.0)
     assert chosen(QUICKSTART) == "emulated"
     # Nor does a busy machine build a kernel by itself.
@@ -81,7 +81,7 @@ def test_a_simulation_stays_one(tmp_path: Path) -> None:
 def test_where_the_cpus_are_taken_nothing_would_be_in_time(
     taken: float, backend: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("testbed.capability.has_rights", lambda: True)
     monkeypatch.setattr(machine, "taken_share", lambda period_s: taken)
     assert chosen(QUICKSTART) == backend
     said = "this machine is too busy to be in time (95% of its CPUs is taken); the campaign runs on Linux 7.3"
@@ -89,7 +89,7 @@ def test_where_the_cpus_are_taken_nothing_would_be_in_time(
 
 
 def test_a_script_can_keep_the_backend_whatever_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("testbed.capability.has_rights", lambda: True)
     monkeypatch.setattr(machine, "taken_share", lambda period_s: 1.0)
     monkeypatch.setenv(KEEP_BACKEND, "1")
     assert chosen(QUICKSTART) == "emulated"
@@ -99,7 +99,7 @@ def test_a_script_can_keep_the_backend_whatever_the_load(monkeypatch: pytest.Mon
 def test_a_campaign_goes_on_where_it_began(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("testbed.capability.has_rights", lambda: True)
     monkeypatch.setattr(machine, "taken_share", lambda period_s: 0.0 if backend == "virtual-kernel" else 1.0)
     store = Store.open(tmp_path / "results")
     plan = load_plan(QUICKSTART, (), backend)

@@ -9,7 +9,7 @@ import pytest
 from experiments.language.campaign import load
 from testbed.virtual_kernel import exposed
 from testbed.virtual_kernel.kernels import Kernel
-from testbed.virtual_kernel.machine import VirtualMachine
+from testbed.virtual_kernel.machine import Interception, VirtualMachine
 
 CAMPAIGN = """
 name: curious
@@ -35,25 +35,32 @@ head -c 4 /etc/passwd
 """
 
 
-def said(kernel: Kernel, folder: Path, name: str, secret: Path) -> str:
+def said(kernel: Kernel, folder: Path, name: str, secret: Path, interception: Interception) -> str:
     """What the program says of this file."""
     campaign = folder / f"{name}.yaml"
     campaign.write_text(CAMPAIGN)
     (folder / "curious.sh").write_text(CURIOUS.format(secret=secret))
     scenario = load(campaign).runs[0].scenario
-    VirtualMachine(kernel).run(scenario, folder / name, lambda progress: None)
+    machine = VirtualMachine(kernel, interception)
+    machine.run(scenario, folder / name, lambda progress: None)
     return (folder / name / "programs/curious.client.out").read_text()
 
 
+@pytest.mark.parametrize("interception", ["seccomp", "ptrace"])
 def test_files_of_users_are_hidden_and_nothing_is_written(
-    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    interception: Interception, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = tmp_path / "private/secret"
     secret.parent.mkdir()
     secret.write_text("a secret\n")
-    assert said(kernel, tmp_path, "hidden", secret) == "hidden\nno passwords\nhidden again\nnot writable\nroot"
+    assert (
+        said(kernel, tmp_path, "hidden", secret, interception)
+        == "hidden\nno passwords\nhidden again\nnot writable\nroot"
+    )
     monkeypatch.setenv(exposed.MORE, str(secret.parent))
-    assert said(kernel, tmp_path, "shown", secret) == "a secret\nno passwords\na secret\nnot writable\nroot"
+    assert (
+        said(kernel, tmp_path, "shown", secret, interception) == "a secret\nno passwords\na secret\nnot writable\nroot"
+    )
     assert secret.read_text() == "a secret\n"
 
 

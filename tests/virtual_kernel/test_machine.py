@@ -21,7 +21,7 @@ from testbed.errors import TestbedError
 from testbed.report import Report
 from testbed.scenario import Scenario
 from testbed.virtual_kernel import kernels
-from testbed.virtual_kernel.machine import VirtualMachine
+from testbed.virtual_kernel.machine import Interception, VirtualMachine
 from tests.conftest import two_hosts
 from tests.waiting import wait_until
 
@@ -35,9 +35,11 @@ def scenario(stack: str = "cubic", **values: Any) -> Scenario:
     return Scenario.model_validate(document)
 
 
-def made(kernel: kernels.Kernel, of: Scenario, out: Path) -> tuple[Report, dict[str, str]]:
+def made(
+    kernel: kernels.Kernel, of: Scenario, out: Path, interception: Interception | None = None
+) -> tuple[Report, dict[str, str]]:
     """The report, and the digest of each file."""
-    report = VirtualMachine(kernel).run(of, out, lambda progress: None)
+    report = VirtualMachine(kernel, interception).run(of, out, lambda progress: None)
     files = sorted(path for kind in ("captures", "telemetry") for path in (out / kind).iterdir())
     return report, {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
@@ -46,7 +48,8 @@ def made(kernel: kernels.Kernel, of: Scenario, out: Path) -> tuple[Report, dict[
 def test_a_scenario_gives_the_same_bytes_twice(stack: str, kernel: kernels.Kernel, tmp_path: Path) -> None:
     report, first = made(kernel, scenario(stack), tmp_path / "first")
     _, second = made(kernel, scenario(stack), tmp_path / "in another folder")
-    assert first == second
+    _, traced = made(kernel, scenario(stack), tmp_path / "traced", "ptrace")
+    assert first == second == traced
     assert len(first) == 4
     assert report.flows["bulk"].receive.bytes > 100_000
 

@@ -1,0 +1,84 @@
+"""`run` in a container of an ordinary user: rootless Podman, no capability of the machine, its default seccomp profile.
+
+Only `./backchannel test --vm` runs it, because it installs Podman.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed import node_binary
+from testbed.virtual_kernel.kernels import Kernel
+from tests.virtual_kernel.test_ordinary_user import DEBIAN, KERNEL_TCP, UID, readable_by_all
+
+pytestmark = pytest.mark.vm
+
+#: Podman looks its user up, and maps these ids besides the user's own.
+IDENTITY = {"passwd": f"bc:x:{UID}:{UID}::{{home}}:/bin/sh", "group": f"bc:x:{UID}:", "subuid": "bc:200000:65536",
+            "subgid": "bc:200000:65536"}  # fmt: skip
+
+
+@pytest.fixture
+def home(kernel: Kernel) -> Iterator[Path]:
+    """The user's home, with the kernel in its cache and a root file system for the container."""
+    assert readable_by_all(node_binary.ROOT), f"no other user can read {node_binary.ROOT}"
+    with tempfile.TemporaryDirectory(prefix="contained-") as name:
+        home = Path(name)
+        shutil.copytree(kernel.folder, home / ".cache/backchannel/kernels" / kernel.folder.name)
+        (home / "ordinary.yaml").write_text(KERNEL_TCP)
+        for folder in ("usr", "etc", "proc", "sys", "dev", "tmp", "run", "var", "home", *node_binary.ROOT.parts[1:2]):
+            (home / "root" / folder).mkdir(parents=True)
+        for link in ("bin", "lib", "lib64", "sbin"):
+            (home / "root" / link).symlink_to(f"usr/{link}")
+        for path in (home, *home.rglob("*")):
+            os.chown(path, UID, UID, follow_symlinks=False)
+        yield home
+
+
+def as_user(home: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Runs a command as a user whom only this command's mount namespace knows."""
+    runtime, lines = home / "runtime", ["mount --make-rprivate /"]
+    runtime.mkdir()
+    os.chown(runtime, UID, UID)
+    for name, line in IDENTITY.items():
+        file, system = home / f"etc-{name}", Path("/etc") / name
+        text = system.read_text() if system.exists() else ""
+        system.touch()
+        file.write_text(text + line.format(home=home) + "\n")
+        lines.append(f"mount --bind {shlex.quote(str(file))} {system}")
+    user = ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", "env", "-i", f"HOME={home}",
+            f"XDG_RUNTIME_DIR={runtime}", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", *words]  # fmt: skip
+    script = "\n".join([*lines, f"exec {shlex.join(user)}"])
+    return subprocess.run(
+        ["unshare", "--mount", "sh", "-euc", script], capture_output=True, text=True, check=False, cwd=home, timeout=600
+    )  # fmt: skip
+
+
+def test_a_campaign_runs_in_an_unprivileged_container(home: Path, kernel: Kernel) -> None:
+    packages = os.pathsep.join([str(node_binary.ROOT), sysconfig.get_path("purelib"), DEBIAN])
+    environment = {
+        "HOME": "/home", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": packages,
+        "BACKCHANNEL_NODE": node_binary.path(), "BACKCHANNEL_ROOT": str(node_binary.ROOT),
+    }  # fmt: skip
+    volumes = ["/usr:/usr:ro", "/etc:/etc:ro", f"{node_binary.ROOT}:{node_binary.ROOT}:ro", f"{home}:/home"]
+    done = as_user(home, [
+        "podman", "--cgroup-manager=cgroupfs", "--runtime=runc", "run", "--rm", "--network=none", "--workdir=/home",
+        *(f"--volume={volume}" for volume in volumes), *(f"--env={key}={value}" for key, value in environment.items()),
+        "--rootfs", str(home / "root"),
+        "/usr/bin/python3", "-m", "experiments", "run", "ordinary.yaml", "--results", "results",
+    ])  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "real interfaces need root; the campaign runs on Linux" in done.stderr
+    (manifest,) = (json.loads(path.read_text()) for path in (home / "results").rglob("manifest.json"))
+    assert (manifest["virtual_kernel"], manifest["interception"]) == (kernel.release, "seccomp")
+    assert list((home / "results").rglob("*.pcap.gz"))
