@@ -49,9 +49,8 @@ workload:
     to: right
     command:
       client_at: from
-      server: [python3, -m, http.server, "8000"]
-      ready: {port: 8000}
-      client: [python3, -c, "import urllib.request; print(len(urllib.request.urlopen('http://{server}:8000/').read()))"]
+      server: {run: [python3, -m, http.server, "{port}", --bind, "{server}"]}
+      client: [python3, -c, "from urllib.request import urlopen; print(urlopen('http://{server}:{port}/').read())"]
 """
 SCENARIOS = {
     "cubic": (LINE, "stack: cubic", BULK),
