@@ -121,7 +121,7 @@ def address_lines(interfaces: Sequence[InterfaceAddress], give: bool) -> list[st
     return lines
 
 
-def ipv6_address_lines(names: Sequence[str], table: Path = Path("/proc/net/if_inet6")) -> list[str]:
+def ipv6_address_lines(names: Sequence[str], table: Path = Path("/proc/thread-self/net/if_inet6")) -> list[str]:
     """Lines that give interfaces the global IPv6 addresses that they have now."""
     lines = []
     for row in table.read_text().splitlines() if table.exists() else []:

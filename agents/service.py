@@ -44,7 +44,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -224,8 +225,16 @@ class Server(UnixServer):
         super().__init__(path, Handler)
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Serves until SIGTERM; `words` replace the command line."""
+@contextmanager
+def opened(words: Sequence[str] | None = None) -> Iterator[Server]:
+    """The server that a command line describes; it serves with `serve_forever`.
+
+    Args:
+        words: the command line; None: this process's.
+
+    Raises:
+        AgentError: the grants are not valid.
+    """
     parser = argparse.ArgumentParser(prog="agents.service", description="The Backchannel agent of one node.")
     add = parser.add_argument
     add("--socket", type=Path, required=True, help="UNIX socket to serve on; created with mode 0600")
@@ -243,23 +252,29 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     os.umask(0o077)
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    try:
-        grants = Grants(arguments.grants)
-    except AgentError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    grants = Grants(arguments.grants)
     lock_file = arguments.socket.parent / f"{arguments.socket.stem}.held"
     agent = Agent(
         arguments.folder.resolve(), arguments.node_binary, grants, lock_file, arguments.virtual_time,
         arguments.allow_commands, arguments.settings,
     )  # fmt: skip
+    try:
+        with Server(arguments.socket, agent) as server:
+            yield server
+    finally:
+        agent.lease.release()
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Serves until SIGTERM; `words` replace the command line."""
     # Its children must not outlive it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        with Server(arguments.socket, agent) as server:
+        with opened(words) as server:
             server.serve_forever()
-    finally:
-        agent.lease.release()
+    except AgentError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import mininet.node
 from agents.client import AgentClient
 from agents.errors import AgentError
 from testbed import addressing, kernel_links, node_binary
-from testbed.agent_process import AgentProcess
+from testbed.agent_process import AgentProcess, AgentThread
 from testbed.concurrency import on_each
 from testbed.emulator_process import Emulator, LinkEnd
 from testbed.errors import TestbedError
@@ -73,7 +73,6 @@ class LocalNetwork:
         links: the scenario's links, with their first parameters.
         folder: short path for sockets and agents' folders; in memory, so that captures do not wait for a disk.
         virtual_time: the machine's clock jumps from event to event (testbed.virtual_kernel).
-        agents: forks that wait already, for some or all nodes.
 
     Raises:
         TestbedError: it could not be built. What remains of it ends with the cell.
@@ -84,9 +83,8 @@ class LocalNetwork:
     real_links: Mapping[str, str] | None = None
 
     def __init__(
-        self, nodes: Sequence[Node], links: Sequence[LinkSpec], folder: Path, virtual_time: bool = False,
-        agents: Iterable[AgentProcess] = (),
-    ) -> None:  # fmt: skip
+        self, nodes: Sequence[Node], links: Sequence[LinkSpec], folder: Path, virtual_time: bool = False
+    ) -> None:
         self.plan = addressing.make_plan(nodes, links)
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,13 +93,12 @@ class LocalNetwork:
         mininet.net.Mininet.inited = True
         self._net = mininet.net.Mininet(topo=None, controller=None, build=False)
         self._virtual_time = virtual_time
-        self._unstarted = list(agents)
         self.emulator = Emulator(folder / "emulator.log", virtual_time)
         self.agents: dict[str, AgentClient] = {}
         self._nodes: dict[str, Any] = {}
         #: Nodes whose kernels have IPv6 enabled.
         self._with_ipv6: set[str] = set()
-        self._processes: list[AgentProcess] = []
+        self._processes: list[AgentProcess | AgentThread] = []
         self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="nodes")
         try:
             self._build(links)
@@ -149,9 +146,8 @@ class LocalNetwork:
             # Who starts a run decides on its programs; the agent has no rights that its starter lacks.
             "--allow-commands",
         ]  # fmt: skip
-        process = self._unstarted.pop() if self._unstarted else AgentProcess()
-        self._processes.append(process)
-        process.start(self._nodes[name].pid, arguments, self.folder / f"{name}.agent.log")
+        agent = AgentThread if self._virtual_time else AgentProcess
+        self._processes.append(agent(self._nodes[name].pid, arguments, self.folder / f"{name}.agent.log"))
 
     def _await_agent(self, name: str) -> None:
         deadline = time.monotonic() + AGENT_START_S

@@ -4,29 +4,37 @@
 
 FOLDER is a folder of the host, the only one that can be written. Reads its scenario.json. Prints progress as JSON
 lines. Writes captures and telemetry to it, and report.json last: {"report": {...}}, or {"error": sentence}.
-
-In User-Mode Linux a page that is touched for the first time is a page fault, which costs as much as some tens of
-microseconds of computing, and so does each page that a process writes to after a fork. Hence the order here: agents are
-forked before the modules that only their parent needs are imported.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import sys
+
+MCL_FUTURE = 2
+_libc = ctypes.CDLL(None, use_errno=True)
+if __name__ == "__main__":
+    # In User-Mode Linux a page that is touched for the first time is a page fault, which costs as much as some tens of
+    # microseconds of computing. The collector touches every object: it stays off.
+    gc.disable()
+    # Until all modules are imported, memory has its pages when it is mapped.
+    _libc.mlockall(MCL_FUTURE)
+    # Mapping OpenSSL takes an eighth of a start. Python does without where there is none, and nothing here needs it.
+    sys.modules.update({"ssl": None, "_hashlib": None})  # type: ignore[dict-item]
+
+# ruff: noqa: E402
 import json
 import os
-import sys
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from testbed.agent_process import AgentProcess
-
-if TYPE_CHECKING:
-    from testbed.report import Progress, Report
-    from testbed.scenario import Scenario
+from testbed.clock import SharedClock
+from testbed.conductor import Conductor
+from testbed.errors import TestbedError
+from testbed.local_network import LocalNetwork
+from testbed.report import Progress, Report
+from testbed.scenario import Scenario
 
 #: File systems and where they are mounted.
 MOUNTS = (
@@ -37,12 +45,8 @@ MOUNTS = (
 HOST = Path("/run/host")
 #: Folder of sockets and agents' files, in memory.
 SCRATCH = Path("/dev/shm/bc")
-#: For mlockall(2): memory has its pages when it is mapped.
-MCL_FUTURE = 2
 #: For reboot(2).
 POWER_OFF = 0x4321FEDC
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def boot(folder: str) -> None:
@@ -62,15 +66,9 @@ def _mount(kind: str, place: str, options: str = "") -> None:
         raise OSError(ctypes.get_errno(), f"cannot mount {kind}", place)
 
 
-def run(scenario: Scenario, out: Path, agents: Sequence[AgentProcess]) -> Report:
+def run(scenario: Scenario, out: Path) -> Report:
     """Builds the scenario's network and runs the scenario on it."""
-    from testbed.clock import SharedClock
-    from testbed.conductor import Conductor
-    from testbed.local_network import LocalNetwork
-
-    # Stacks of threads are mapped as a whole and hardly used.
-    _libc.munlockall()
-    network = LocalNetwork(scenario.nodes, scenario.links, SCRATCH, virtual_time=True, agents=agents)
+    network = LocalNetwork(scenario.nodes, scenario.links, SCRATCH, virtual_time=True)
     conductor = Conductor(network, SharedClock())
     try:
         return conductor.run(scenario, out, _say)
@@ -85,13 +83,9 @@ def _say(progress: Progress) -> None:
 
 def answer() -> dict[str, object]:
     """What report.json says."""
-    text = (HOST / "scenario.json").read_text()
-    agents = [AgentProcess() for _ in json.loads(text)["nodes"]]
-    from testbed.errors import TestbedError
-    from testbed.scenario import Scenario
-
     try:
-        return {"report": run(Scenario.model_validate_json(text), HOST, agents).as_json()}
+        scenario = Scenario.model_validate_json((HOST / "scenario.json").read_text())
+        return {"report": run(scenario, HOST).as_json()}
     except TestbedError as error:
         return {"error": str(error)}
     except Exception as error:  # noqa: BLE001 (a defect must reach the user and the log)
@@ -101,9 +95,8 @@ def answer() -> dict[str, object]:
 
 def main() -> None:
     """Ends the machine."""
-    # The collector touches every object.
-    gc.disable()
-    _libc.mlockall(MCL_FUTURE)
+    # Stacks of threads are mapped as a whole and hardly used.
+    _libc.munlockall()
     boot(sys.argv[1])
     part = HOST / "report.json.part"
     part.write_text(json.dumps(answer()))
