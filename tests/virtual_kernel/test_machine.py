@@ -139,11 +139,11 @@ def test_nothing_survives_a_killed_runner(kernel: kernels.Kernel, tmp_path: Path
 
 
 def _machines(folder: Path) -> list[int]:
-    """Processes of virtual machines whose working directory is below a folder."""
+    """Processes of virtual machines, the kernel and its address spaces, whose working directory is below a folder."""
     result = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            is_machine = (process / "comm").read_text().strip() == "linux"
+            is_machine = (process / "comm").read_text().strip() in ("linux", "uml-userspace")
             if is_machine and (process / "cwd").readlink().is_relative_to(folder):
                 result.append(int(process.name))
         except OSError:
