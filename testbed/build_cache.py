@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -85,12 +86,35 @@ def logged(words: Sequence[str], log: Path, question: str = "", cwd: Path | None
     Raises:
         TestbedError: it failed; the message has its last line, the question and the log.
     """
+    for _ in lines(words, log, question, cwd):
+        pass
+
+
+def lines(words: Sequence[str], log: Path, question: str = "", cwd: Path | None = None) -> Iterator[bytes]:
+    """Runs a program and yields the lines of its output, which goes to a log as well. However this ends, the program
+    and what it started end too.
+
+    Raises:
+        TestbedError: it failed; the message has its last line, the question and the log.
+    """
     environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}
     with log.open("ab") as file:
-        done = subprocess.run(
-            list(words), cwd=cwd, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, check=False
+        process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "TERM", *words], cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, env=environment, start_new_session=True,
         )  # fmt: skip
-    if done.returncode != 0:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                file.write(line)
+                yield line
+            process.wait()
+        finally:
+            process.stdout.close()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait()
+    if process.returncode != 0:
         raise failure(words, log, question)
 
 

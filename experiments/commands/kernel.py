@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +36,8 @@ def build(
     The kernel is kept in the user's cache, and campaigns choose it with the field `kernel`. A tree is built once more
     whenever you ask; the digest of what it gives is part of the ids of runs on it.
     """
+    # As Ctrl-C does, it ends the build's programs and removes what they left.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if source is None and name is not None:
         raise typer.BadParameter(
             "it names the kernel of a source tree: use it with --source FOLDER", param_hint="--name"

@@ -15,6 +15,7 @@ from testbed.scenario import Scenario
 from testbed.virtual_kernel import build, kernels
 from testbed.virtual_kernel.machine import NO_SECCOMP, VirtualMachine
 from tests.conftest import two_hosts
+from tests.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -200,3 +201,12 @@ def test_a_full_disk_is_named_in_place_of_its_consequence(tmp_path: Path, monkey
     ):
         pass
     assert not list(tmp_path.glob("new-*"))
+
+
+def test_a_build_that_is_left_ends_with_all_that_it_started(tmp_path: Path) -> None:
+    output = build_cache.lines(["sh", "-c", "sleep 300 & echo $!; wait"], tmp_path / "log")
+    sleeping = int(next(output))
+    assert Path(f"/proc/{sleeping}").exists()
+    output.close()
+    wait_until(lambda: not Path(f"/proc/{sleeping}").exists() or "Z" in Path(f"/proc/{sleeping}/stat").read_text())
+    assert (tmp_path / "log").read_text() == f"{sleeping}\n"
