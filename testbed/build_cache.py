@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -90,7 +90,7 @@ def logged(words: Sequence[str], log: Path, question: str = "", cwd: Path | None
         pass
 
 
-def lines(words: Sequence[str], log: Path, question: str = "", cwd: Path | None = None) -> Iterator[bytes]:
+def lines(words: Sequence[str], log: Path, question: str = "", cwd: Path | None = None) -> Generator[bytes]:
     """Runs a program and yields the lines of its output, which goes to a log as well. However this ends, the program
     and what it started end too.
 

@@ -265,7 +265,9 @@ def _compile(tree: Path, scratch: Path, log: Path, say: Say, source: str) -> Pat
     """Builds a tree in a scratch folder. Returns the folder with what belongs in the cache."""
     objects, made = scratch / "objects", scratch / build_cache.BUILT
     objects.mkdir()
-    make = (*MAKE, "-C", str(tree), f"O={objects}", *(["CC=ccache gcc"] if shutil.which("ccache") else []))
+    # The base folder makes paths relative, so that a build in another scratch folder finds what this one compiled.
+    base = ("env", f"CCACHE_BASEDIR={scratch}")
+    make = (*base, *MAKE, "-C", str(tree), f"O={objects}", *(["CC=ccache gcc"] if shutil.which("ccache") else []))
     _configure(make, objects, log)
     _make(make, log, say)
     shutil.copy2(objects / "linux", made / "linux")
