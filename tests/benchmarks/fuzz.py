@@ -19,6 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed import resource_limits
 from testbed.node_binary import ROOT
 from tests.waiting import children_cpu_s, cpu_s
 
@@ -72,8 +73,8 @@ def fuzz(program: Path, target: str, seconds: int, seed: int) -> tuple[int, Find
 
 
 def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource_limits.lower(resource.RLIMIT_AS, MEMORY_BYTES)
+    resource_limits.lower(resource.RLIMIT_CORE, 0)
 
 
 def _number(file: str) -> int:

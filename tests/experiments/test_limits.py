@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,8 @@ except ImportProblem as error:
     print(error, file=sys.stderr)
     sys.exit(exits.BAD_INPUT)
 """
+#: Without bytecode: Python caches a module that outgrows the limit of a file's size cut off.
+WORDS = (sys.executable, "-B", "-c")
 LARGE = "Path('large').write_bytes(bytes(10_001))"
 DEFECT = "reading it failed, which is a defect of Backchannel: "
 MEMORY = "reading it needs more than 1 GB of memory; --memory-limit raises the limit"
@@ -50,8 +53,28 @@ JOBS = {
 def test_the_user_sees_one_sentence(name: str, tmp_path: Path) -> None:
     job, status, message = JOBS[name]
     program = PROGRAM.replace("{job}", job)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False
-    )
+    done = subprocess.run([*WORDS, program], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False)
     assert (done.returncode, done.stderr.strip()) == (status, message)
     assert done.stdout == ("done\n" if name == "done" else "")
+
+
+@pytest.mark.parametrize("name", ["done", "memory", "file"])
+def test_a_lower_limit_of_the_shell_holds(name: str, tmp_path: Path) -> None:
+    """A hard limit cannot be raised. The message names the limit that was met and who set it."""
+    job, status, _ = JOBS[name]
+    program = PROGRAM.replace("memory_bytes=1_000_000_000", "memory_bytes=8_000_000_000").replace("{job}", job)
+
+    def ulimit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (1_500_000_000, 1_500_000_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))
+
+    done = subprocess.run(
+        [*WORDS, program], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False,
+        preexec_fn=ulimit,
+    )  # fmt: skip
+    message = {
+        "done": "",
+        "memory": "reading it needs more than 1.5 GB of memory; `ulimit -v` in the shell sets this limit",
+        "file": "importing failed: File too large (the limit is 8e-06 GB)",
+    }[name]
+    assert (done.returncode, done.stderr.strip()) == (status, message)

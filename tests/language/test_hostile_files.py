@@ -14,6 +14,7 @@ import pytest
 from analysis.measures import MAX_CHAIN
 from experiments.language import sweep, yaml_text
 from experiments.language.problems import CampaignError
+from testbed import resource_limits
 
 BASE = """name: small
 network:
@@ -128,7 +129,7 @@ def validated(text: str, folder: Path) -> tuple[int, str]:
     file.write_text(text + "\n")
 
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        resource_limits.lower(resource.RLIMIT_AS, MEMORY_BYTES)
 
     done = subprocess.run(
         [sys.executable, "-m", "experiments", "validate", str(file)],

@@ -517,3 +517,15 @@ def test_a_visitors_text_is_read_without_network_and_other_files(
     assert check.check(str(tmp_path / "results"), "c.yaml", text).summary is not None
     # The network of a database's server remains.
     assert check.words("postgresql://nobody@127.0.0.1/none")[0] == sys.executable
+
+
+def test_a_lower_limit_of_the_sites_own_shell_holds_for_a_check(tmp_path: Path) -> None:
+    code = (
+        "import resource, sys\nfrom web import check\n"
+        "for kind, limit in ((resource.RLIMIT_AS, 1_500_000_000), (resource.RLIMIT_CPU, 15)):\n"
+        "    resource.setrlimit(kind, (limit, limit))\n"
+        "print(check.check(sys.argv[1], 'c.yaml', sys.argv[2]).problems)\n"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path), one_line("c", "")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=HANGS_S)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
