@@ -6,7 +6,7 @@ import resource
 
 
 def lower(kind: int, soft: int, hard: int | None = None) -> int:
-    """Sets a limit of this process and its children. A lower one that holds already, such as the shell's `ulimit`, stays.
+    """Sets a limit of this process and its children. Lower ones that hold already, as of the shell's `ulimit`, stay.
 
     Args:
         kind: one of the constants `resource.RLIMIT_*`.

@@ -92,6 +92,34 @@ def test_without_root_and_sudo_the_missing_packages_are_listed(bare: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("test --help", "./backchannel test"),
+        ("test lint -h", "./backchannel test"),
+        ("build --pgo --help", "usage: ./backchannel build [--pgo]"),
+        ("bench --help", "  tap             TCP through two TAP interfaces"),
+        ("bench tap --rounds 3 --help", "./backchannel bench tap"),
+        ("screenshots --help", "./backchannel screenshots [FOLDER]"),
+    ],
+)
+def test_help_needs_nothing_installed(bare: Path, words: str, says: str) -> None:
+    for name in ("grep", "basename", "tr", "cat"):
+        (bare.parent / "bin" / name).symlink_to(f"/bin/{name}")
+    for file in ("tests/run", "tests/benchmarks/tap.py", "tests/web/screenshots.py"):
+        (bare / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(node_binary.ROOT / file, bare / file)
+    before = {path.relative_to(bare) for path in bare.rglob("*")}
+    done = call(bare, *words.split())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert says in done.stdout
+    assert {path.relative_to(bare) for path in bare.rglob("*")} - before == {Path(".cache")}
+
+
+def test_words_after_two_hyphens_ask_for_no_help_of_the_launcher(bare: Path) -> None:
+    assert call(bare, "test", "--", "--help").returncode == 3
+
+
+@pytest.mark.parametrize(
     ("versions", "chosen"),
     [
         ({"python3.13": (3, 13), "python3.12": (3, 12), "python3": (3, 11)}, "python3.13"),
