@@ -16,6 +16,7 @@ from testbed import node_binary
 
 EMULATED = ("--backend", "emulated")
 LAUNCHER = node_binary.ROOT / "backchannel"
+QUICKSTART = str(node_binary.ROOT / "experiments/quickstart.yaml")
 
 
 @pytest.mark.parametrize("path", ["tests/nothing.py", "tests/nothing", "nothing.py::test_a"])
@@ -263,8 +264,8 @@ def test_without_privileges_one_message_is_given_and_nothing_is_created(
 ) -> None:
     results = tmp_path / "results"
     done = subprocess.run(
-        [*restriction, str(LAUNCHER), "run", "experiments/quickstart.yaml", "--results", str(results), *EMULATED],
-        capture_output=True, text=True, check=False, cwd=node_binary.ROOT,
+        [*restriction, str(LAUNCHER), "run", QUICKSTART, "--results", str(results), *EMULATED],
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 3
     assert message in done.stderr
@@ -274,13 +275,13 @@ def test_without_privileges_one_message_is_given_and_nothing_is_created(
 
 def test_version_is_release_and_commit() -> None:
     words = [sys.executable, "-m", "experiments", "--version"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=node_binary.ROOT)
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert re.fullmatch(r"backchannel \d+\.\d+\.\d+(, commit [0-9a-f]{10,})?\n", done.stdout)
 
 
 def test_help_has_one_line_per_command() -> None:
     words = [sys.executable, "-m", "experiments", "--help"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=node_binary.ROOT)
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
     lines = done.stdout.split("Commands:\n")[1].split("\n\n")[0].splitlines()
     assert len(lines) >= 21
     assert not [line for line in lines if line.endswith("...")]

@@ -116,7 +116,7 @@ def in_lab(
     words = ["lab", "-i", str(inventory), "--tree", str(tree), "--", "bash", "-c", shell]
     return subprocess.run(
         [sys.executable, "-m", "experiments", *words],
-        capture_output=True, text=True, timeout=timeout_s, check=False, cwd=node_binary.ROOT,
+        capture_output=True, text=True, timeout=timeout_s, check=False,
         env={
             **os.environ,
             **recording(inventory),

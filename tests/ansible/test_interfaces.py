@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from testbed import node_binary
 from tests.ansible.conftest import collection_module
 
 #: Everything that a removal must restore. Counters and times differ.
@@ -91,7 +90,7 @@ settled
 """
     done = subprocess.run(
         ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "bash", "-c", prelude + script],
-        capture_output=True, text=True, check=False, timeout=120, cwd=node_binary.ROOT,
+        capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -22,7 +22,7 @@ QUICKSTART = str(node_binary.ROOT / "experiments/quickstart.yaml")
 def backchannel(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "experiments", *words],
-        capture_output=True, text=True, check=False, timeout=60, cwd=node_binary.ROOT,
+        capture_output=True, text=True, check=False, timeout=60,
         env={**os.environ, **environment},
     )  # fmt: skip
 
@@ -130,9 +130,7 @@ def test_help_imports_nothing_heavy() -> None:
         "heavy = {'pydantic', 'ruamel.yaml', 'polars', 'sqlalchemy', 'flask', 'mininet'} & sys.modules.keys()\n"
         "assert not heavy, heavy\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=node_binary.ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -142,9 +140,7 @@ def test_a_command_imports_no_other_command() -> None:
         "loaded = {name for name in sys.modules if name.startswith('experiments.commands.')}\n"
         "print(*sorted(name.rpartition('.')[2] for name in loaded))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=node_binary.ROOT, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["inspect", "options", "shared"]
 
 
@@ -163,7 +159,7 @@ cli.main()
 
 def ended(goes_on: str, stdout: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", BUFFERED.format(goes_on)], cwd=node_binary.ROOT, stdout=stdout, stderr=subprocess.PIPE,
+        [sys.executable, "-c", BUFFERED.format(goes_on)], stdout=stdout, stderr=subprocess.PIPE,
         text=True, check=False, start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": ""},
     )  # fmt: skip
 

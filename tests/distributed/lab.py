@@ -26,7 +26,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from testbed import node_binary
 from tests.faults.leftovers import descendants
 from tests.postgresql import postgresql
 from tests.waiting import end, wait_until
@@ -44,7 +43,7 @@ def sh(*words: str) -> None:
 @contextmanager
 def running(*words: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("ab") as out:
-        process = subprocess.Popen(words, stdout=out, stderr=out, cwd=node_binary.ROOT)
+        process = subprocess.Popen(words, stdout=out, stderr=out)
     try:
         yield process
     finally:
@@ -136,7 +135,7 @@ def run(folder: Path, *more: str) -> list[str]:
 
 
 def finish(words: Sequence[str]) -> tuple[int, str, str]:
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=node_binary.ROOT, timeout=240)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=240)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -200,9 +199,7 @@ def main() -> int:
                 run(folder, "--limit", "1", "--tries", "1")
             )
         else:
-            runner = subprocess.Popen(
-                run(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=node_binary.ROOT
-            )
+            runner = subprocess.Popen(run(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             wait_until(lambda: landed() > 0, "a first run", 120)
             outcome["landed_before"] = landed()
             if mode == "kill":

@@ -39,7 +39,7 @@ def lab(tmp_path: Path, mode: str, campaign: str = CAMPAIGN) -> dict[str, Any]:
     (tmp_path / "lab.yaml").write_text(campaign)
     done = subprocess.run(
         [node_binary.path(), "cell", "--", sys.executable, "-m", "tests.distributed.lab", str(tmp_path), mode],
-        capture_output=True, text=True, check=False, timeout=420, cwd=node_binary.ROOT,
+        capture_output=True, text=True, check=False, timeout=420,
     )  # fmt: skip
     logs = "\n".join(path.read_text() for path in tmp_path.glob("*.log"))
     assert done.returncode == 0, done.stderr + logs
@@ -135,7 +135,7 @@ def test_an_interrupted_cluster_ends_with_its_runner(tmp_path: Path) -> None:
     words = ["run", str(tmp_path / "own.yaml"), "--results", str(tmp_path / "results"), "--scheduler", "local"]
     runner = subprocess.Popen(
         [sys.executable, "-m", "experiments", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        cwd=node_binary.ROOT, start_new_session=True,
+        start_new_session=True,
     )  # fmt: skip
     assert runner.stdout is not None
     # The first line of progress comes after some 20 s, when its cells are at work.
@@ -160,7 +160,6 @@ def test_a_cluster_of_this_machine_runs_the_same(tmp_path: Path) -> None:
     ]
     done = subprocess.run(
         [sys.executable, "-m", "experiments", *words], capture_output=True, text=True, timeout=240, check=False,
-        cwd=node_binary.ROOT,
     )  # fmt: skip
     complete({"status": done.returncode, "messages": done.stderr, "campaign": done.stdout})
 
@@ -184,7 +183,7 @@ def test_an_unreachable_service_is_reported(tmp_path: Path, words: list[str], st
     own = [] if "--results" in words else ["--results", str(tmp_path / "results")]
     done = subprocess.run(
         [sys.executable, "-m", "experiments", "run", str(tmp_path / "sim.yaml"), *words, *own],
-        capture_output=True, text=True, timeout=120, check=False, cwd=node_binary.ROOT,
+        capture_output=True, text=True, timeout=120, check=False,
         env={**os.environ, "BACKCHANNEL_LOCAL": str(tmp_path / "local")},
     )  # fmt: skip
     assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr

@@ -78,7 +78,7 @@ def test_a_killed_campaign_leaves_nothing_running_and_goes_on(finished: Finished
     for number in range(3):
         mark = f"BACKCHANNEL_TEST_CAMPAIGN={os.getpid()}-{number}"
         runner = subprocess.Popen(
-            words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=node_binary.ROOT,
+            words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env={**os.environ, **dict([mark.split("=")])},
         )  # fmt: skip
         time.sleep(moments.uniform(1.0, 9.0))
@@ -97,7 +97,7 @@ def test_an_interrupted_campaign_says_so_and_keeps_what_landed(tmp_path: Path) -
     file.write_text(CAMPAIGN.replace("duration: 6 s", "duration: 60 s"))
     runner = subprocess.Popen(
         [sys.executable, "-m", "experiments", "run", str(file), "--results", str(tmp_path / "results")],
-        stdout=subprocess.PIPE, text=True, cwd=node_binary.ROOT,
+        stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     wait_until(lambda: list(tmp_path.glob("results/incoming/*")), "a started run")
     runner.send_signal(signal.SIGINT)
@@ -123,7 +123,7 @@ def test_two_campaigns_run_side_by_side(tmp_path: Path) -> None:
             str(tmp_path / "results"),
             "--json",
         ]
-        runners.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=node_binary.ROOT))
+        runners.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
     for runner in runners:
         said, _ = runner.communicate(timeout=200)
         assert runner.returncode == 0
@@ -132,8 +132,8 @@ def test_two_campaigns_run_side_by_side(tmp_path: Path) -> None:
 
 def test_the_documented_mininet_script_pings_across_its_modem_line() -> None:
     done = subprocess.run(
-        [node_binary.path(), "cell", "--", sys.executable, "docs/examples/mininet_modem.py"],
-        capture_output=True, text=True, timeout=60, check=False, cwd=node_binary.ROOT,
+        [node_binary.path(), "cell", "--", sys.executable, node_binary.ROOT / "docs/examples/mininet_modem.py"],
+        capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert "3 received" in done.stdout, done.stderr
     least_ms = float(done.stdout.rsplit("= ", 1)[1].split("/")[0])

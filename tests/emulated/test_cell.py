@@ -151,7 +151,7 @@ def test_frames_that_the_kernel_drops_before_the_link_are_counted() -> None:
     """Thirteen thousand frames to a stopped emulator, whose interface holds ten thousand."""
     done = subprocess.run(
         [node_binary.path(), "cell", "--", sys.executable, "-c", OVERFLOW],
-        capture_output=True, text=True, timeout=60, check=False, cwd=node_binary.ROOT,
+        capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lost = json.loads(done.stdout)

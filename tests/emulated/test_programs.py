@@ -46,7 +46,7 @@ def campaign(results: Path, file: Path, *overrides: str) -> subprocess.Completed
                 sys.executable, "-m", "experiments", "run", str(file), "--results", str(results), "--tries", "1",
                 "--jobs", "1", "--set", LATE, *(word for override in overrides for word in ("--set", override)),
             ],
-            capture_output=True, text=True, check=False, timeout=300, cwd=node_binary.ROOT, env=environment,
+            capture_output=True, text=True, check=False, timeout=300, env=environment,
         )  # fmt: skip
 
 

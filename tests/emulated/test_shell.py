@@ -14,7 +14,6 @@ import pytest
 from analysis.store import Store
 from experiments.sessions.plan import plan_session
 from experiments.sessions.session import Session
-from testbed import node_binary
 from tests.emulated.processes import marked
 from tests.faults.leftovers import nothing_left
 from tests.only_run import only_run
@@ -38,7 +37,7 @@ def session(results: Path, *more: str) -> subprocess.CompletedProcess[str]:
     with nothing_left(results / "watched") as environment_:
         return subprocess.run(
             words(results, *LINE, *more), capture_output=True, text=True, check=False, timeout=120,
-            cwd=node_binary.ROOT, env=environment_,
+            env=environment_,
         )  # fmt: skip
 
 
@@ -47,14 +46,13 @@ def test_a_command_runs_behind_the_line_and_is_kept_as_a_run(tmp_path: Path) -> 
     script = f"ping -c 3 -i 0.2 left; until [ -e {end} ]; do sleep 0.1; done; exit 7"
     control = subprocess.Popen(
         words(tmp_path, *LINE, "--", "sh", "-c", script),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=node_binary.ROOT, env=environment("shell-kept"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment("shell-kept"),
     )  # fmt: skip
 
     def ask(*verb: str) -> subprocess.CompletedProcess[str]:
         name = str(control.pid)
         return subprocess.run(
             words(tmp_path, "--session", name, *verb), capture_output=True, text=True, check=False, timeout=60,
-            cwd=node_binary.ROOT,
         )  # fmt: skip
 
     wait_until(lambda: ask("status").returncode == 0, "the session", 60)
@@ -135,7 +133,7 @@ def test_nothing_is_left_of_a_session_that_is_killed(tmp_path: Path) -> None:
     mark = f"shell-killed-{os.getpid()}"
     process = subprocess.Popen(
         words(tmp_path, *LINE, "--", "sh", "-c", "echo ready; sleep 600"), stdout=subprocess.PIPE, text=True,
-        cwd=node_binary.ROOT, env=environment(mark),
+        env=environment(mark),
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import pytest
 
-from testbed import node_binary
 from tests.waiting import wait_until
 
 
@@ -21,7 +20,7 @@ from tests.waiting import wait_until
 def serving(*words: str) -> Iterator[subprocess.Popen[str]]:
     """A serving command, ended with its test."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "experiments", *words], text=True, cwd=node_binary.ROOT,
+        [sys.executable, "-m", "experiments", *words], text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from experiments import api, exits
-from testbed import node_binary
 
 
 def test_a_campaign_file_becomes_a_plan_with_an_estimate(tmp_path: Path) -> None:
@@ -43,7 +42,7 @@ def test_the_import_command_reports_an_error_that_can_be_read(tmp_path: Path) ->
     empty.write_bytes(b"")
     done = subprocess.run(
         api.import_command([empty], str(tmp_path / "results"), "empty", 8.0, 60.0), capture_output=True, text=True,
-        cwd=node_binary.ROOT, check=False,
+        check=False,
     )  # fmt: skip
     assert done.returncode == exits.BAD_INPUT
     message = api.import_error(done.returncode, done.stderr)

@@ -18,7 +18,6 @@ from pathlib import Path
 import psycopg
 
 from analysis.store.artefacts import VERSION
-from testbed import node_binary
 from tests.equality.__main__ import VOLATILE
 from tests.faults.commands import PATIENCE_S, Count, output_of, strike
 from tests.faults.kills import simulated
@@ -83,7 +82,7 @@ class Cluster:
         with nullcontext(subprocess.PIPE) if log is None else log.open("w") as out:
             return subprocess.Popen(
                 [sys.executable, "-m", "experiments", *words], stdout=out, stderr=subprocess.STDOUT, text=True,
-                cwd=node_binary.ROOT, env=environment,
+                env=environment,
             )  # fmt: skip
 
     @property

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from analysis.store import Store, requests
 from analysis.store.rows import RequestRow
-from testbed import node_binary
 from tests.campaign_texts import one_line
 from tests.faults.commands import PATIENCE_S, Command, Count, output_of, strike
 from tests.faults.leftovers import Watch, command_line, parent
@@ -187,7 +186,7 @@ class Site:
         with self._log.open("a") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "experiments", *words, "--results", str(self._results)],
-                stdout=subprocess.PIPE, stderr=log, text=True, cwd=node_binary.ROOT, env=self.watch.environment,
+                stdout=subprocess.PIPE, stderr=log, text=True, env=self.watch.environment,
             )  # fmt: skip
 
     def _serve(self) -> tuple[subprocess.Popen[str], str]:

@@ -93,7 +93,7 @@ class Bench:
         command = f"{limits or ':'}; exec {shlex.join(self._words(results, *more))}"
         return subprocess.run(
             ["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            cwd=node_binary.ROOT, env=self.watch.environment, timeout=PATIENCE_S, check=False,
+            env=self.watch.environment, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
 
     def shortage(self, fault: Shortage) -> list[str]:
@@ -163,7 +163,7 @@ class Bench:
 
     def _start(self, results: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            self._words(results), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=node_binary.ROOT,
+            self._words(results), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env={**self.watch.environment, **(environment or {})},
         )  # fmt: skip
 
@@ -201,7 +201,7 @@ class Bench:
     def _without_terminal(self, results: Path) -> list[str]:
         ours, theirs = pty.openpty()
         command = subprocess.Popen(
-            self._words(results), stdin=theirs, stdout=theirs, stderr=theirs, cwd=node_binary.ROOT,
+            self._words(results), stdin=theirs, stdout=theirs, stderr=theirs,
             env=self.watch.environment, start_new_session=True,
             preexec_fn=lambda: _take_terminal(theirs),
         )  # fmt: skip

@@ -22,8 +22,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed import node_binary
-
 #: What `run` imports on its way to the first run and after it.
 IMPORTED = (
     "experiments.cli", "experiments.commands.run", "experiments.engine.scheduling", "experiments.engine.dask_executor",
@@ -83,7 +81,7 @@ class Starter:
         self._log = log
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.starter", *modules],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, cwd=node_binary.ROOT, env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment,
         )  # fmt: skip
         self.pid = self._process.pid
 

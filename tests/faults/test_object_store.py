@@ -16,7 +16,6 @@ import pytest
 
 from analysis.store import artefacts
 from analysis.store.artefacts import ArtefactError, RemoteArtefacts
-from testbed import node_binary
 from tests.faults.commands import PATIENCE_S
 from tests.faults.kills import simulated
 from tests.faults.object_store import BUCKET, FaultyStore, client_settings, object_store
@@ -123,7 +122,7 @@ def test_a_campaign_whose_store_breaks_down_goes_on(
         def run(*more: str) -> tuple[int, str]:
             done = subprocess.run(
                 [sys.executable, "-c", program, *words, "--jobs", "1", *more], stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True, cwd=node_binary.ROOT, timeout=PATIENCE_S, check=False,
+                stderr=subprocess.STDOUT, text=True, timeout=PATIENCE_S, check=False,
                 env={**os.environ, "BACKCHANNEL_LOCAL": str(tmp_path / "local"), "COLUMNS": "400"},
             )  # fmt: skip
             return done.returncode, done.stdout

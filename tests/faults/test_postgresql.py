@@ -14,7 +14,6 @@ import psycopg
 import pytest
 
 from analysis.store.artefacts import VERSION
-from testbed import node_binary
 from tests.faults.commands import PATIENCE_S
 from tests.faults.kills import simulated
 from tests.postgresql import Server, on_loopback
@@ -37,7 +36,7 @@ class Lab:
         words = ["run", str(self.folder / "faults.yaml"), "--results", self.server.url, "--jobs", "1"]
         return subprocess.Popen(
             [sys.executable, "-m", "experiments", *words, "--artefacts", f"file://{self.folder}/artefacts"],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=node_binary.ROOT,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env={**os.environ, "BACKCHANNEL_LOCAL": str(self.folder / "local")},
         )  # fmt: skip
 

@@ -15,7 +15,7 @@ from agents.shaping import checked_line
 from experiments import inventory
 from experiments.language import campaign
 from experiments.language.problems import CampaignError
-from testbed import image, kernel_links, kernel_tcp, node_binary, probing
+from testbed import image, kernel_links, kernel_tcp, probing
 from testbed.errors import TestbedError, Unavailable
 from testbed.scenario import DirectionSpec, LinkSpec, Named
 from tests.ansible.conftest import in_lab, write_yaml
@@ -223,7 +223,7 @@ def test_a_slow_line_is_measured_behind_its_bucket(tmp_path: Path) -> None:
             sys.executable, "-m", "experiments", "calibrate", str(tmp_path / "slow.yaml"), "--json",
             "--set", "network.forward.rate=28.8 kbit/s", "--set", "network.reverse.rate=9600 bit/s",
         ],
-        capture_output=True, text=True, check=False, timeout=120, cwd=node_binary.ROOT,
+        capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, output_of(done)
     measured = {load["direction"]: load for load in json.loads(done.stdout)}
@@ -240,7 +240,7 @@ def test_the_research_stack_waits_for_its_own_line(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(text)
     done = subprocess.run(
         [sys.executable, "-m", "experiments", "run", str(tmp_path / "own.yaml"), "--results", str(tmp_path / "store")],
-        capture_output=True, text=True, check=False, timeout=300, cwd=node_binary.ROOT,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, output_of(done)
     (path,) = tmp_path.glob("store/runs/**/manifest.json")

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from testbed import node_binary
 from tests.ansible.conftest import recorded, recording, write_yaml
 
 pytestmark = [
@@ -125,7 +124,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with (folder / "output").open("w") as file:
         subprocess.run(
             [sys.executable, "-m", "experiments", "lab", "--vm", "-i", str(inventory), "--", "bash", "-c", STORY],
-            stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=STORY_S, check=False, cwd=node_binary.ROOT,
+            stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=STORY_S, check=False,
             env={
                 **os.environ,
                 "LAB": str(folder),

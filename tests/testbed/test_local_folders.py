@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from analysis.store import Store, StoreError
-from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.local_folders import PREFIX, ScratchFolder, private_folder, runtime_folder, sweep
 from tests.conftest import backchannel
@@ -29,7 +28,7 @@ sys.stdin.read()
 def test_a_scratch_folder_lives_as_long_as_its_process(tmp_path: Path) -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", HOLDS, str(tmp_path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=node_binary.ROOT,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         assert owner.stdout is not None

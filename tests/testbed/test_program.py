@@ -18,6 +18,7 @@ from testbed.scenario import Scenario
 from tests.conftest import two_hosts
 from tests.emulated.processes import marked
 from tests.faults.leftovers import nothing_left
+from tests.free_ports import free_ports
 from tests.waiting import wait_until
 
 
@@ -126,8 +127,8 @@ def test_its_program_ends_with_the_one_that_started_the_supervisor(tmp_path: Pat
 @pytest.mark.parametrize(
     ("program", "options", "sentence"),
     [
-        (["sleep", "60"], ["tcp"], "the server did not serve within 0.5 s: it has no TCP socket on port 59871"),
-        (["sleep", "60"], ["udp"], "it has no UDP socket on port 59871"),
+        (["sleep", "60"], ["tcp"], "the server did not serve within 0.5 s: it has no TCP socket on port PORT"),
+        (["sleep", "60"], ["udp"], "it has no UDP socket on port PORT"),
         (["sh", "-c", "echo bad config >&2; exit 4"], ["tcp"],
          "the server ended with status 4 before it served; its last words: bad config"),
         (["sh", "-c", "echo starting; sleep 60"], ["line", "--line", "serving"],
@@ -138,9 +139,10 @@ def test_its_program_ends_with_the_one_that_started_the_supervisor(tmp_path: Pat
 def test_a_server_that_never_serves_is_a_sentence(
     tmp_path: Path, program: list[str], options: list[str], sentence: str
 ) -> None:
-    report, errors = run(tmp_path, program, "--port", "59871", "--within-s", "0.5", "--ready", *options)
+    (port,) = free_ports(1)
+    report, errors = run(tmp_path, program, "--port", str(port), "--within-s", "0.5", "--ready", *options)
     assert not report
-    assert sentence in errors
+    assert sentence.replace("PORT", str(port)) in errors
 
 
 def test_a_server_that_serves_is_ready_at_once(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.slots import Slots
 
@@ -24,9 +23,7 @@ threading.Event().wait(60)
 
 
 def test_another_process_has_the_place_until_it_dies(tmp_path: Path) -> None:
-    other = subprocess.Popen(
-        [sys.executable, "-c", HOLDS, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=node_binary.ROOT
-    )
+    other = subprocess.Popen([sys.executable, "-c", HOLDS, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"

@@ -17,7 +17,6 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 from analysis.store import Landing, Store
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
-from testbed import node_binary
 from tests.conftest import backchannel, two_hosts
 from tests.waiting import wait_until
 from tests.web.conftest import Simulated, captured, on_both
@@ -668,7 +667,7 @@ def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own
     expect(page.get_by_text("No runner is connected")).to_be_visible()
     runner = subprocess.Popen(
         [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=node_binary.ROOT,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         # Nobody reloads: the page follows by itself.

@@ -21,7 +21,6 @@ from experiments import catalogue
 from experiments.api import campaign_files
 from experiments.language import source
 from experiments.language.campaign import expand
-from testbed import node_binary
 from tests.campaign_texts import one_line
 from tests.conftest import backchannel
 from tests.waiting import HANGS_S, wait_until
@@ -59,7 +58,7 @@ def runner(results: Path) -> Iterator[subprocess.Popen[str]]:
     """The runner as a person starts it."""
     started = subprocess.Popen(
         [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=node_binary.ROOT,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     yield started
     if started.poll() is None:
@@ -290,7 +289,7 @@ def test_what_a_runner_left_behind_is_told(store: Store, results: Path, monkeypa
     number = requests.ask_run(store, "long.yaml", LONG)
     started = subprocess.Popen(
         [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=node_binary.ROOT,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     campaign = wait_until(lambda: browse.active(store))[0].id
     os.kill(started.pid, signal.SIGKILL)

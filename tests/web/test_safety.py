@@ -21,7 +21,6 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.exceptions import TooManyRequests
 
-from testbed import node_binary
 from testbed.errors import TestbedError
 from tests.campaign_texts import one_line
 from tests.conftest import backchannel
@@ -380,7 +379,7 @@ def test_what_is_local(host: str, local: bool) -> None:
 def test_it_ends_at_once_whoever_looks(tmp_path: Path) -> None:
     started = subprocess.Popen(
         [sys.executable, "-m", "experiments", "serve", "--results", str(tmp_path / "results"), "--port", "0"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=node_binary.ROOT,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert started.stdout is not None
     address = started.stdout.readline().split()[0]
