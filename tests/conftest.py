@@ -20,13 +20,15 @@ from testbed.capability import missing_for_emulation
 from testbed.cell import Cell
 from testbed.report import ProblemKind, sentences
 from testbed.scenario import Scenario
-from tests import quiet
-from tests.campaign_texts import TWO_WAYS, asymmetric_path
+from tests.support import quiet
+from tests.support.campaign_texts import TWO_WAYS, asymmetric_path
 
 # Commands start in any folder.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(node_binary.ROOT), os.environ.get("PYTHONPATH"))))
 # The suite takes the CPUs itself: which backend a campaign gets must not depend on that. Commands inherit it.
 os.environ.setdefault("BACKCHANNEL_KEEP_BACKEND", "1")
+
+pytest_plugins = ["tests.support.tiers"]
 
 #: Attempts of one run in a cell. The tests wait for a free CPU between them, as campaigns do.
 ATTEMPTS = 10

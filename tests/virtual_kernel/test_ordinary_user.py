@@ -99,9 +99,9 @@ def run(world: Path, home: Path, campaign: str) -> subprocess.CompletedProcess[s
         "BACKCHANNEL_ROOT": str(checkout),
     }
     interpreter = Path(sys.executable).resolve().relative_to(sys.base_prefix)
-    mounted = ("unshare", "--mount", "sh", "-c", MOUNTED, world, sys.base_prefix, sysconfig.get_path("purelib"), home)
-    words = [*mounted, *user, world / "python" / interpreter, "-m", "experiments", "run", "ordinary.yaml",
-             "--results", "results"]  # fmt: skip
+    words: list[str | Path] = ["unshare", "--mount", "sh", "-c", MOUNTED, world, sys.base_prefix]
+    words += [sysconfig.get_path("purelib"), home, *user, world / "python" / interpreter]
+    words += ["-m", "experiments", "run", "ordinary.yaml", "--results", "results"]
     return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=400)
 
 
