@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from experiments import exits
 from experiments.language.problems import ImportProblem
+from testbed import resource_limits
 
 GB = 10**9
 #: Exit statuses of the child that no command has.
@@ -29,7 +30,7 @@ _NO_MEMORY = ("memory allocation of", "Memory allocation still failed")
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the child and of each program that it starts."""
+    """Limits of the child and of each program that it starts. Lower ones of the shell hold."""
 
     #: Address space.
     memory_bytes: int = 8 * GB
@@ -60,9 +61,9 @@ def limited(limits: Limits) -> Iterator[None]:
     if os.getppid() != parent:
         os._exit(_FAILED)
     os.dup2(messages, 2)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_bytes, limits.file_bytes))
+    resource_limits.lower(resource.RLIMIT_CORE, 0)
+    resource_limits.lower(resource.RLIMIT_AS, limits.memory_bytes)
+    file_bytes = resource_limits.lower(resource.RLIMIT_FSIZE, limits.file_bytes)
     signal.signal(signal.SIGALRM, _end)
     signal.setitimer(signal.ITIMER_REAL, limits.time_s)
     try:
@@ -79,7 +80,7 @@ def limited(limits: Limits) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.ENOMEM:
             os._exit(_OUT_OF_MEMORY)
-        limit = f" (the limit is {limits.file_bytes / GB:.3g} GB)" if error.errno == errno.EFBIG else ""
+        limit = f" (the limit is {file_bytes / GB:.3g} GB)" if error.errno == errno.EFBIG else ""
         where = f": {error.filename}" if error.filename else ""
         raise ImportProblem(f"importing failed: {error.strerror}{limit}{where}") from None
     except BaseException as error:
@@ -121,6 +122,10 @@ def _reason(status: int, messages: str, limits: Limits) -> str | None:
     if status in (_OUT_OF_TIME, -signal.SIGKILL):
         return f"reading it takes longer than {limits.time_s:g} s; --time-limit raises the limit"
     if status == _OUT_OF_MEMORY or (status != exits.OK and any(text in messages for text in _NO_MEMORY)):
+        # The parent has the limits that the child began with.
+        held = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if held != resource.RLIM_INFINITY and held < limits.memory_bytes:
+            return f"reading it needs more than {held / GB:.3g} GB of memory; `ulimit -v` in the shell sets this limit"
         return (
             f"reading it needs more than {limits.memory_bytes / GB:.3g} GB of memory; --memory-limit raises the limit"
         )

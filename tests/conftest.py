@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +20,15 @@ from testbed.capability import missing_for_emulation
 from testbed.cell import Cell
 from testbed.report import ProblemKind, sentences
 from testbed.scenario import Scenario
-from tests import quiet
-from tests.campaign_texts import TWO_WAYS, asymmetric_path
+from tests.support import quiet
+from tests.support.campaign_texts import TWO_WAYS, asymmetric_path
 
+# Commands start in any folder.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(node_binary.ROOT), os.environ.get("PYTHONPATH"))))
 # The suite takes the CPUs itself: which backend a campaign gets must not depend on that. Commands inherit it.
 os.environ.setdefault("BACKCHANNEL_KEEP_BACKEND", "1")
+
+pytest_plugins = ["tests.support.tiers"]
 
 #: Attempts of one run in a cell. The tests wait for a free CPU between them, as campaigns do.
 ATTEMPTS = 10
@@ -45,6 +49,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Chooses the suite's examples for property tests unless the command line names a profile."""
     if not config.getoption("--hypothesis-profile"):
         settings.load_profile("suite")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def working_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder in which the tests and their commands work. The checkout's has the `results` of its user."""
+    folder, before = tmp_path_factory.mktemp("work"), Path.cwd()
+    os.chdir(folder)
+    yield folder
+    os.chdir(before)
 
 
 @pytest.fixture(scope="session")
@@ -131,7 +144,7 @@ def backchannel(*words: str | Path, timeout_s: float = 240) -> subprocess.Comple
     """The command line, as a person calls it."""
     return subprocess.run(
         [sys.executable, "-m", "experiments", *map(str, words)],
-        capture_output=True, text=True, timeout=timeout_s, check=False, cwd=node_binary.ROOT,
+        capture_output=True, text=True, timeout=timeout_s, check=False,
     )  # fmt: skip
 
 

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.simulator import POLICIES, dumbbell
 from experiments.language.campaign import load
 from testbed import node_binary
 from testbed.addressing import as_json
-from tests.addresses import planned
-from tests.benchmarks.simulator import POLICIES, dumbbell
+from tests.support.addresses import planned
 
 CAMPAIGNS = Path(__file__).resolve().parent / "equality"
 #: Longest run in virtual time. The counting binary is several times slower than a usual one.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from analysis.store import is_url
-from testbed import confined, node_binary
+from testbed import confined, node_binary, resource_limits
 from testbed.scenario import Scenario
 
 #: CPU time of a check.
@@ -118,9 +118,9 @@ def words(results: str) -> list[str]:
 
 def main() -> None:
     """The child."""
-    resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
+    resource_limits.lower(resource.RLIMIT_AS, LIMIT_BYTES)
     # SIGXCPU names the limit; a second later the kernel kills.
-    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))
+    resource_limits.lower(resource.RLIMIT_CPU, LIMIT_S, LIMIT_S + 1)
     from experiments import api
 
     request = json.load(sys.stdin)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ack_filter import Ack, kinds, record_acks, replay, staleness_s
 from testbed.virtual_kernel.kernels import Kernel
-from tests.benchmarks.ack_filter import Ack, kinds, record_acks, replay, staleness_s
 
 
 def ack(at_s: float, number: int) -> Ack:

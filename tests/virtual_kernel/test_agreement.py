@@ -11,13 +11,13 @@ import pytest
 
 import analysis
 from analysis.statistics import t_quantile
+from benchmarks.agreement import throughputs
 from experiments.engine.execution import analyse
 from testbed.report import Report
 from testbed.virtual_kernel.kernels import Kernel
 from testbed.virtual_kernel.machine import VirtualMachine
-from tests.benchmarks.agreement import throughputs
 from tests.conftest import two_hosts, typed
-from tests.testbed.test_simulation import simulate
+from tests.sim.testbed.test_simulation import simulate
 
 RADIO = "packet radio, one hop"
 #: The period of 4.4BSD's delayed acks, in seconds.

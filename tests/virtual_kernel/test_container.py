@@ -8,18 +8,15 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sysconfig
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from testbed import node_binary
 from testbed.virtual_kernel.kernels import Kernel
-from tests.virtual_kernel.test_ordinary_user import DEBIAN, KERNEL_TCP, UID, readable_by_all
+from tests.virtual_kernel.conftest import UID
+from tests.virtual_kernel.test_ordinary_user import DEBIAN, KERNEL_TCP
 
 pytestmark = pytest.mark.vm
 
@@ -28,26 +25,10 @@ IDENTITY = {"passwd": f"bc:x:{UID}:{UID}::{{home}}:/bin/sh", "group": f"bc:x:{UI
             "subgid": "bc:200000:65536"}  # fmt: skip
 
 
-@pytest.fixture
-def home(kernel: Kernel) -> Iterator[Path]:
-    """The user's home, with the kernel in its cache and a root file system for the container."""
-    assert readable_by_all(node_binary.ROOT), f"no other user can read {node_binary.ROOT}"
-    with tempfile.TemporaryDirectory(prefix="contained-") as name:
-        home = Path(name)
-        shutil.copytree(kernel.folder, home / ".cache/backchannel/kernels" / kernel.folder.name)
-        (home / "ordinary.yaml").write_text(KERNEL_TCP)
-        for folder in ("usr", "etc", "proc", "sys", "dev", "tmp", "run", "var", "home", *node_binary.ROOT.parts[1:2]):
-            (home / "root" / folder).mkdir(parents=True)
-        for link in ("bin", "lib", "lib64", "sbin"):
-            (home / "root" / link).symlink_to(f"usr/{link}")
-        for path in (home, *home.rglob("*")):
-            os.chown(path, UID, UID, follow_symlinks=False)
-        yield home
-
-
-def as_user(home: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
+def as_user(world: Path, home: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
     """Runs a command as a user whom only this command's mount namespace knows."""
     runtime, lines = home / "runtime", ["mount --make-rprivate /"]
+    lines.append(f"mount --bind {shlex.quote(sysconfig.get_path('purelib'))} {world / 'libraries'}")
     runtime.mkdir()
     os.chown(runtime, UID, UID)
     for name, line in IDENTITY.items():
@@ -64,14 +45,21 @@ def as_user(home: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_a_campaign_runs_in_an_unprivileged_container(home: Path, kernel: Kernel) -> None:
-    packages = os.pathsep.join([str(node_binary.ROOT), sysconfig.get_path("purelib"), DEBIAN])
+def test_a_campaign_runs_in_an_unprivileged_container(world: Path, home: Path, kernel: Kernel) -> None:
+    (home / "ordinary.yaml").write_text(KERNEL_TCP)
+    for folder in ("usr", "etc", "proc", "sys", "dev", "tmp", "run", "var", "home", "world"):
+        (home / "root" / folder).mkdir(parents=True)
+    for link in ("bin", "lib", "lib64", "sbin"):
+        (home / "root" / link).symlink_to(f"usr/{link}")
+    for path in home.rglob("*"):
+        os.chown(path, UID, UID, follow_symlinks=False)
     environment = {
-        "HOME": "/home", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": packages,
-        "BACKCHANNEL_NODE": node_binary.path(), "BACKCHANNEL_ROOT": str(node_binary.ROOT),
+        "HOME": "/home", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "PYTHONPATH": os.pathsep.join(["/world/checkout", "/world/libraries", DEBIAN]),
+        "BACKCHANNEL_NODE": "/world/checkout/node", "BACKCHANNEL_ROOT": "/world/checkout",
     }  # fmt: skip
-    volumes = ["/usr:/usr:ro", "/etc:/etc:ro", f"{node_binary.ROOT}:{node_binary.ROOT}:ro", f"{home}:/home"]
-    done = as_user(home, [
+    volumes = ["/usr:/usr:ro", "/etc:/etc:ro", f"{world}:/world:ro,rbind", f"{home}:/home"]
+    done = as_user(world, home, [
         "podman", "--cgroup-manager=cgroupfs", "--runtime=runc", "run", "--rm", "--network=none", "--workdir=/home",
         *(f"--volume={volume}" for volume in volumes), *(f"--env={key}={value}" for key, value in environment.items()),
         "--rootfs", str(home / "root"),

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.guards import FAULTS, in_virtual_kernel, matching, scenario
 from testbed import fidelity
 from testbed.report import ProblemKind
 from testbed.virtual_kernel.kernels import Kernel
-from tests.benchmarks.guards import FAULTS, in_virtual_kernel, matching, scenario
 
 
 @pytest.mark.parametrize("name", FAULTS)

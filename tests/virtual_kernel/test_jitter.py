@@ -8,8 +8,8 @@ from testbed import audit, fidelity
 from testbed.virtual_kernel.kernels import Kernel
 from testbed.virtual_kernel.machine import VirtualMachine
 from tests.conftest import typed
-from tests.emulated.test_jitter import draws, scenario
-from tests.testbed.test_simulation import simulate
+from tests.real.test_jitter import draws, scenario
+from tests.sim.testbed.test_simulation import simulate
 
 
 def test_draws_are_those_of_the_simulation(kernel: Kernel, tmp_path: Path) -> None:

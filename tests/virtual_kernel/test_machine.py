@@ -23,7 +23,7 @@ from testbed.scenario import Scenario
 from testbed.virtual_kernel import kernels
 from testbed.virtual_kernel.machine import Interception, VirtualMachine
 from tests.conftest import two_hosts
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 STACKS = (*sorted(kernel_tcp.NAMES), "newreno")
 

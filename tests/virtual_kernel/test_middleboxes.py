@@ -9,7 +9,7 @@ import pytest
 from testbed.virtual_kernel.kernels import Kernel
 from testbed.virtual_kernel.machine import VirtualMachine
 from tests.conftest import queue, typed
-from tests.split_connections import both_ways, check_whole, over_base, splitting
+from tests.support.split_connections import both_ways, check_whole, over_base, splitting
 
 #: A WaveLAN that loses packets, and the wire before it.
 AIR = {

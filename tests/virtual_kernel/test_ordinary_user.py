@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from testbed import node_binary
 from testbed.virtual_kernel.kernels import Kernel
+from tests.virtual_kernel.conftest import UID
 
-#: A UID that nobody has.
-UID = 47_110
 #: Debian's modules, of which Mininet is one.
 DEBIAN = "/usr/lib/python3/dist-packages"
 
@@ -45,47 +40,30 @@ duration: 3 s
 """
 
 
-def readable_by_all(path: Path) -> bool:
-    """Whether another user can read a file."""
-    return all(part.stat().st_mode & 0o005 == 0o005 for part in (path.resolve(), *path.resolve().parents))
+#: Shows the interpreter and its libraries at the places of `world`, and starts a program there.
+MOUNTED = """
+mount --bind "$1" "$0/python" && mount --bind "$2" "$0/libraries" && cd "$3" && shift 3 && exec "$@"
+"""
 
 
-def python() -> str:
-    """An interpreter of this version that another user can start."""
-    debian = Path(f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")
-    return next(str(path) for path in (Path(sys.executable), debian) if path.exists() and readable_by_all(path))
-
-
-@pytest.fixture
-def home(kernel: Kernel) -> Iterator[Path]:
-    """The user's home, with the kernel in its cache."""
-    if not readable_by_all(node_binary.ROOT):
-        pytest.skip(f"no other user can read {node_binary.ROOT}")
-    with tempfile.TemporaryDirectory(prefix="ordinary-") as name:
-        home = Path(name)
-        cached = home / ".cache/backchannel/kernels" / kernel.folder.name
-        shutil.copytree(kernel.folder, cached)
-        for path in (home, *home.rglob("*")):
-            os.chown(path, UID, UID)
-        yield home
-
-
-def run(home: Path, campaign: str) -> subprocess.CompletedProcess[str]:
+def run(world: Path, home: Path, campaign: str) -> subprocess.CompletedProcess[str]:
     """`run`, as that user."""
     (home / "ordinary.yaml").write_text(campaign)
+    checkout = world / "checkout"
     user = ("setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", "--no-new-privs",
             "--bounding-set=-all", "--inh-caps=-all")  # fmt: skip
     environment = {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": str(home),
-        "PYTHONPATH": os.pathsep.join([str(node_binary.ROOT), sysconfig.get_path("purelib"), DEBIAN]),
-        "BACKCHANNEL_NODE": node_binary.path(),
-        "BACKCHANNEL_ROOT": str(node_binary.ROOT),
+        "PYTHONPATH": os.pathsep.join([str(checkout), str(world / "libraries"), DEBIAN]),
+        "BACKCHANNEL_NODE": str(checkout / "node"),
+        "BACKCHANNEL_ROOT": str(checkout),
     }
-    words = [*user, python(), "-m", "experiments", "run", "ordinary.yaml", "--results", "results"]
-    return subprocess.run(
-        words, cwd=home, env=environment, capture_output=True, text=True, check=False, timeout=400
-    )  # fmt: skip
+    interpreter = Path(sys.executable).resolve().relative_to(sys.base_prefix)
+    words: list[str | Path] = ["unshare", "--mount", "sh", "-c", MOUNTED, world, sys.base_prefix]
+    words += [sysconfig.get_path("purelib"), home, *user, world / "python" / interpreter]
+    words += ["-m", "experiments", "run", "ordinary.yaml", "--results", "results"]
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=400)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +75,10 @@ def run(home: Path, campaign: str) -> subprocess.CompletedProcess[str]:
     ],
     ids=["kernel TCP", "research stack"],
 )
-def test_a_campaign_runs_for_an_ordinary_user(campaign: str, announced: str, kernel: Kernel, home: Path) -> None:
-    done = run(home, campaign)
+def test_a_campaign_runs_for_an_ordinary_user(
+    campaign: str, announced: str, kernel: Kernel, world: Path, home: Path
+) -> None:
+    done = run(world, home, campaign)
     assert done.returncode == 0, done.stdout + done.stderr
     assert announced in done.stderr
     (manifest,) = (json.loads(path.read_text()) for path in (home / "results").rglob("manifest.json"))

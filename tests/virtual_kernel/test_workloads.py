@@ -14,7 +14,7 @@ from testbed.report import Report
 from testbed.virtual_kernel.kernels import Kernel
 from testbed.virtual_kernel.machine import VirtualMachine
 from tests.conftest import two_hosts, typed
-from tests.testbed.test_simulation import simulate
+from tests.sim.testbed.test_simulation import simulate
 
 #: One of each, on a line that none of them fills, so that what differs is the driver's doing.
 WORKLOADS: dict[str, dict[str, Any]] = {

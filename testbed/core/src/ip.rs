@@ -111,7 +111,7 @@ mod tests {
             let address = Ipv4Addr::from(octets);
             assert_eq!(ipv4_of(ipv6_of(address)), Some(address));
         }
-        // tests/testbed/test_addressing.py holds Python to the same pairs.
+        // tests/unit/testbed/test_addressing.py holds Python to the same pairs.
         assert_eq!(ipv6_of([10, 1, 0, 2].into()).to_string(), "2001:db8:a01::2");
         assert_eq!(ipv6_of([198, 18, 7, 254].into()).to_string(), "2001:db8:c612:7::fe");
         for other in ["2001:db8:a01:100::2", "2001:db8:a01::1:2", "2001:db9:a01::2", "fe80::1"] {

@@ -1,0 +1,225 @@
+"""Cells: what they run, and that nothing of them stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from analysis.captures import RunData
+from experiments.engine.execution import analyse
+from testbed import fidelity, node_binary
+from testbed.cell import Cell
+from testbed.errors import TestbedError
+from testbed.report import ProblemKind, Report
+from tests.conftest import LATE_IS_FINE, run_validly, two_hosts, typed
+from tests.support.faults.leftovers import interfaces
+from tests.support.processes import marked, run_with_a_pause
+
+pytestmark = pytest.mark.emulated
+
+RUNNER = """
+import json, sys
+from pathlib import Path
+from testbed.cell import Cell
+from testbed.scenario import Scenario
+scenario = Scenario.model_validate_json(sys.argv[1])
+with Cell("victim") as cell:
+    print(cell.pid, flush=True)
+    cell.build(scenario)
+    cell.calibrate(scenario)
+    while True:
+        cell.run(scenario, Path(sys.argv[2]))
+"""
+
+OVERFLOW = """
+import json, os, signal, subprocess, sys
+from mininet.net import Mininet
+from testbed.emulator_process import Emulator
+from testbed.mininet_links import ModemLink
+net = Mininet(controller=None, build=False)
+a, b = net.addHost("a", ip="10.0.0.1/24"), net.addHost("b", ip="10.0.0.2/24")
+net.addLink(a, b, cls=ModemLink, profile="dialup-28.8")
+net.build()
+a.cmd("ip neigh replace 10.0.0.2 lladdr", b.MAC(), "dev a-eth0")
+emulator = Emulator.shared()
+emulator.start()
+pid = emulator._process.pid
+os.kill(pid, signal.SIGSTOP)
+# 32 is SO_SNDBUFFORCE: the socket's own limit would hold the sender back before the interface's queue is full.
+blast = (
+    "import socket; s = socket.socket(2, 2); s.setsockopt(1, 32, 1 << 28)" + chr(10)
+    + "for i in range(13000): s.sendto(b'x', ('10.0.0.2', 9))"
+)
+assert a.popen([sys.executable, "-c", blast]).wait() == 0
+os.kill(pid, signal.SIGCONT)
+(link,) = emulator.stop().links.values()
+net.stop()
+print(json.dumps({name: link[name].lost_before_the_link for name in ("forward", "reverse")}))
+"""
+
+
+def namespaces() -> set[str]:
+    """Network namespaces that any process lives in."""
+    result = set()
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                result.add(str((process / "ns/net").readlink()))
+            except OSError:
+                continue
+    return result
+
+
+def left_behind(mark: str, before: set[str], patience_s: float = 5.0) -> str:
+    """Processes and namespaces that are still there after a while; empty when all are gone.
+
+    A process that is ending has lost its environment before it lets go of its namespaces: both are waited for.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        processes, more = marked(mark), namespaces() - before
+        if not processes and not more:
+            return ""
+        if time.monotonic() > deadline:
+            return f"processes {processes}, namespaces {sorted(more)}"
+        time.sleep(0.02)
+
+
+def test_runs_a_scenario_and_hands_back_its_files(tmp_path: Path) -> None:
+    scenario = two_hosts() | {"fidelity": LATE_IS_FINE}
+    with Cell("cell") as cell:
+        assert cell.build(typed(scenario))
+        assert not cell.build(typed(scenario))
+        report = run_validly(cell, scenario, tmp_path / "run")
+    assert sorted(path.name for path in (tmp_path / "run/captures").iterdir()) == ["a-eth0.pcap", "b-eth0.pcap"]
+    assert report["flows"]["bulk"]["receive"]["payload_ok"]
+    received = report["flows"]["bulk"]["receive"]["bytes"]
+    # 3 s of 1 Mbit/s, less headers and slow start.
+    assert 0.75 * 375_000 < received < 375_000
+    assert all(capture["dropped"] == 0 for capture in report["captures"])
+    assert all(capture["captured"] == capture["received"] for capture in report["captures"])
+
+
+def test_a_capture_holds_the_last_packet_of_a_run(tmp_path: Path) -> None:
+    """What the receiving program took in is in the receiver's capture to the last byte."""
+    scenario = two_hosts(duration_s=3.0) | {"fidelity": LATE_IS_FINE}
+    out = tmp_path / "run"
+    with Cell("cell") as cell:
+        cell.build(typed(scenario))
+        report = run_validly(cell, scenario, out)
+    analyse(out, typed(scenario), Report.model_validate(report))
+    flow = RunData.load(out, typed(scenario), Report.model_validate(report)).flows[0]
+    received = report["flows"]["bulk"]["receive"]["bytes"]
+    assert flow.delivered_bytes(0, 99) >= received
+    last_s = flow.at_receiver.filter((pl.col("dir") == 0) & (pl.col("payload") > 0))["t_s"].to_list()[-1]
+    assert last_s > 2.9
+
+
+def test_a_bad_scenario_is_refused_in_a_sentence() -> None:
+    scenario = two_hosts()
+    scenario["links"][0]["forward"]["queue"]["name"] = "drop-tale"
+    with Cell("cell") as cell, pytest.raises(TestbedError, match="drop-tale"):
+        cell.build(typed(scenario))
+
+
+def test_a_run_whose_emulator_was_stopped_for_a_while_is_invalid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packets sent meanwhile wait unseen in the kernel: only the emulator's own pulse can tell."""
+    mark = f"BACKCHANNEL_TEST_STALL={os.getpid()}"
+    monkeypatch.setenv(*mark.split("="))
+    scenario = two_hosts(duration_s=4.0)
+    report = run_with_a_pause(typed(scenario), tmp_path, mark, lambda words: b"emulate" in words)
+    assert report.driver.stalls is not None
+    assert 0.29 < report.driver.stalls.longest_s < 1.0
+    assert ProblemKind.STALLED in {problem.kind for problem in fidelity.problems(report)}
+
+
+def test_frames_that_the_kernel_drops_before_the_link_are_counted() -> None:
+    """Thirteen thousand frames to a stopped emulator, whose interface holds ten thousand."""
+    done = subprocess.run(
+        [node_binary.path(), "cell", "--", sys.executable, "-c", OVERFLOW],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lost = json.loads(done.stdout)
+    # A node's own neighbour discovery may add a few.
+    assert 3000 <= lost["forward"] <= 3010
+    assert lost["reverse"] == 0
+
+
+def test_a_run_that_fails_leaves_its_logs_and_captures(tmp_path: Path) -> None:
+    """A flow whose receiver's port is taken: the second one cannot listen."""
+    scenario = two_hosts(duration_s=1.0)
+    scenario["workload"].append({**scenario["workload"][0], "name": "twin"})
+    with Cell("broken") as cell:
+        cell.build(typed(scenario))
+        with pytest.raises(TestbedError, match="twin-receive"):
+            cell.run(typed(scenario), tmp_path).as_json()
+        assert "in use" in (tmp_path / "left/b/twin-receive.log").read_text()
+        assert (tmp_path / "left/a/captures/a-eth0.pcap").stat().st_size >= 24
+        # The testbed is as good as before.
+        cell.run(typed(two_hosts(duration_s=1.0)), tmp_path).as_json()
+
+
+def test_nothing_survives_a_killed_runner(tmp_path: Path) -> None:
+    """`kill -9` twenty times at random moments, from the cell's first instant to the middle of a run.
+
+    Four runners live side by side, and whichever has the earliest moment is killed next.
+    """
+    draws = random.Random(20261121)
+    scenario = json.dumps(two_hosts(duration_s=5.0))
+    before, interfaces_before = namespaces(), interfaces()
+    for group in range(5):
+        mark = f"BACKCHANNEL_TEST_VICTIM={os.getpid()}-{group}"
+        environment = {**os.environ, "PYTHONPATH": str(node_binary.ROOT), **dict([mark.split("=")])}
+        moments = sorted(draws.uniform(0.05, 8.0) for _ in range(4))
+        begin = time.monotonic()
+        runners = [
+            subprocess.Popen(
+                [sys.executable, "-c", RUNNER, scenario, str(tmp_path / str(number))],
+                stdout=subprocess.DEVNULL, env=environment,
+            )
+            for number in range(4)
+        ]  # fmt: skip
+        for moment, runner in zip(moments, runners, strict=True):
+            time.sleep(max(0.0, begin + moment - time.monotonic()))
+            assert runner.poll() is None, "the runner ended of itself"
+            runner.send_signal(signal.SIGKILL)
+            runner.wait()
+        left = left_behind(mark, before)
+        assert not left, f"after the kills of group {group}, still there: {left}"
+    assert interfaces() == interfaces_before
+
+
+def test_two_cells_do_not_meet(tmp_path: Path) -> None:
+    """The same names, addresses and ports twice at once, with bytes of their own: each sees its own traffic only."""
+    together = threading.Barrier(2)
+
+    def run(number: int) -> dict[str, Any]:
+        scenario = two_hosts(duration_s=3.0, seed=number)
+        with Cell(str(number)) as cell:
+            cell.build(typed(scenario))
+            together.wait(60)
+            return cell.run(typed(scenario), tmp_path / str(number)).as_json()
+
+    with ThreadPoolExecutor(2) as pool:
+        reports = list(pool.map(run, (1, 2)))
+    begins = [report["t0_epoch_ns"] for report in reports]
+    assert abs(begins[0] - begins[1]) < 2e9, "they did not run at the same time"
+    for report in reports:
+        received = report["flows"]["bulk"]["receive"]
+        assert received["payload_ok"]
+        assert received["bytes"] > 100_000

@@ -1,0 +1,217 @@
+"""Comparisons of campaigns whose differences are known, and one interval for the same data wherever it is shown."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import math
+import random
+import sqlite3
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import analysis
+from analysis.comparison import CompareError, compare
+from analysis.measures import Measure, Table
+from analysis.results import Results, ValueRow, by_point
+from analysis.store import Store
+from experiments import cli
+from experiments.tables import comparison_table
+from tests.sim.commands.test_command_line import backchannel
+from web.app import create_app
+
+
+def side(
+    shift: float = 0.0, noise: float = 1.0, repetitions: int = 5, seed: int = 0, sample: int = 1,
+    points: tuple[str, str] = ("reno", "cubic"), name: str = "a",
+) -> Results:  # fmt: skip
+    draws = random.Random(sample)
+    rows = [
+        ValueRow(
+            point, number, f"r{number}", seed + number, metric, "bulk", "rate", 100.0 + shift + draws.gauss(0, noise)
+        )
+        for point in (0, 1) for metric in ("throughput", "completion_time", "queue_mean")
+        for number in range(repetitions)
+    ]  # fmt: skip
+    return Results.of_rows(name, [{"stack": stack} for stack in points], rows)
+
+
+def test_a_loss_of_throughput_is_worse_and_of_time_is_better() -> None:
+    verdicts = {line.metric: line.verdict for line in compare(side(), side(-20)).lines}
+    assert verdicts == {"throughput": "worse", "completion_time": "better", "queue_mean": "different"}
+
+
+def test_chance_is_no_regression() -> None:
+    alarms = sum(
+        any(line.verdict not in ("same", "cannot tell") for line in compare(side(sample=n), side(sample=-n - 1)).lines)
+        for n in range(200)
+    )
+    # At most one comparison in twenty errs, whatever its number of lines; three standard deviations on top.
+    assert alarms <= 200 * 0.05 + 3 * math.sqrt(200 * 0.05 * 0.95)
+
+
+def test_small_differences_are_within_the_margin() -> None:
+    a, b = side(noise=1e-3), side(-0.5, noise=1e-3, sample=2)
+    assert {line.verdict for line in compare(a, b).lines} == {"same"}
+    assert "worse" in {line.verdict for line in compare(a, b, margin=0.001).lines}
+
+
+def test_one_run_each_cannot_tell_and_other_seeds_are_no_pairs() -> None:
+    lone = compare(side(repetitions=1), side(-20, repetitions=1))
+    assert {line.verdict for line in lone.lines} == {"cannot tell"}
+    methods = {line.difference.method for line in compare(side(), side(seed=100)).lines}
+    assert methods == {"welch"}
+
+
+def test_a_comparison_says_how_many_it_makes() -> None:
+    compared = compare(side(), side(-20, sample=2))
+    document = json.loads(compared.as_json())
+    assert document["comparisons"] == len(compared.lines) == 6
+    assert [line["difference"]["level"] for line in document["lines"]] == pytest.approx([1 - 0.05 / 6] * 6)
+    text = "".join(part.plain for part in comparison_table(compared, False).renderables if hasattr(part, "plain"))
+    assert "6 comparisons: intervals at 95 % together (each at 99.17 %, Bonferroni)" in text
+
+
+def test_points_that_one_lacks_are_told() -> None:
+    result = compare(side(), side(points=("reno", "bbr")))
+    assert (result.only_a, result.only_b) == (({"stack": "cubic"},), ({"stack": "bbr"},))
+    with pytest.raises(CompareError, match="no point in common"):
+        compare(side(), side(points=("tahoe", "bbr")))
+
+
+FILE = """
+name: compared
+backend: sim
+network: {topology: line, forward: {rate: 1 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 20 packets}}}
+stack: newreno
+workload:
+  - {name: bulk, from: left, to: right, start: [0 s, 1 s]}
+duration: 10 s
+repetitions: 3
+"""
+
+
+def command(*words: str) -> tuple[int, str, str]:
+    """Exit status, output and errors of `compare` in this process, which saves the start of another Python."""
+    out, errors = io.StringIO(), io.StringIO()
+    argv = ["backchannel", "compare", *words]
+    with (
+        mock.patch("sys.argv", argv),
+        redirect_stdout(out),
+        redirect_stderr(errors),
+        pytest.raises(SystemExit) as ended,
+    ):
+        cli.main()
+    return int(ended.value.code or 0), out.getvalue(), errors.getvalue()
+
+
+def test_the_command_names_what_is_worse_and_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A bare name is a campaign of the default results folder, if this checkout has one.
+    monkeypatch.setenv("BACKCHANNEL_RESULTS", str(tmp_path / "none"))
+    file = tmp_path / "compared.yaml"
+    file.write_text(FILE)
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    assert backchannel("run", str(file), "--results", a).returncode == 0
+    assert backchannel("run", str(file), "--results", b, "--set", "network.forward.rate=500 kbit/s").returncode == 0
+    worse = backchannel("compare", a, b)
+    assert worse.returncode == 1, worse.stderr
+    assert "worse" in worse.stdout
+    assert command(b, f"{a}:compared")[0] == 0
+    status, said, _ = command(a, a, "--json")
+    assert (status, json.loads(said)["regressions"]) == (0, 0)
+    # Two dates of one campaign, run again with nothing changed.
+    before = datetime.datetime.now().isoformat(timespec="milliseconds")
+    assert backchannel("run", str(file), "--results", a, "--force").returncode == 0
+    status, said, _ = command(f"{a}@{before}", a, "--json")
+    assert (status, json.loads(said)["regressions"]) == (0, 0)
+    status, _, error = command(f"{a}@2020-01-01", a)
+    assert (status, "nothing had landed by 2020-01-01" in error) == (2, True)
+    for wrong, error in (
+        ([a, "nowhere"], "is no results folder"),
+        ([a, f"{b}:compard"], "compard"),
+        ([a, f"{b}@yesterday"], "yesterday"),
+        ([a, b, "--metric", "troughput"], "troughput"),
+    ):
+        status, _, said = command(*wrong)
+        assert status == 2
+        assert error in said
+
+
+SWEPT = FILE.replace("repetitions: 3", "repetitions: 6\nsweep: {network.forward.queue.limit: [10 packets, 20 packets]}")
+SWEPT = SWEPT.replace("delay: 10 ms,", "delay: 10 ms, errors: [{model: uniform, probability: 0.01}],")
+
+
+@pytest.mark.parametrize(
+    "invalid", [[], [(0, 0)], [(0, 0), (0, 1), (0, 2), (1, 3), (1, 4)]], ids=["all", "one", "five"]
+)
+def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, invalid: list[tuple[int, int]]) -> None:
+    """With all runs, with one that has no partner, and with so few pairs that Welch's interval is due."""
+    file, folder = tmp_path / "c.yaml", tmp_path / "results"
+    file.write_text(SWEPT)
+    assert backchannel("run", str(file), "--results", str(folder)).returncode == 0
+    with sqlite3.connect(folder / "results.sqlite") as database:
+        for point, repetition in invalid:
+            database.execute(
+                "UPDATE run SET state = 'invalid' WHERE id IN"
+                " (SELECT run_id FROM membership WHERE point = ? AND repetition = ?)", (point, repetition),
+            )  # fmt: skip
+    store = Store.open(folder)
+    campaign = store.campaigns()[0].id
+    rows = store.values(campaign)
+    method = "welch" if len(invalid) > 1 else "paired"
+
+    here, present = (
+        Results.of_rows(str(point), [{}], [replace(row, point=0) for row in rows if row.point == point])
+        for point in (0, 1)
+    )
+    line = next(
+        line
+        for line in compare(here, present, metrics=["throughput"]).lines
+        if (line.metric, line.subject) == ("throughput", "bulk")
+    )
+    assert line.difference.interval is not None
+    low, high = line.difference.interval.low, line.difference.interval.high
+    assert (line.difference.method, low < high) == (method, True)
+
+    frame = analysis.contrast("compared", folder, metrics=["throughput"])
+    row = next(dict for dict in frame.to_dicts() if (dict["metric"], dict["subject"]) == ("throughput", "bulk"))
+    assert (row["method"], row["low"], row["high"], row["comparisons"]) == (method, low, high, 1)
+
+    site = create_app(folder).test_client()
+    answer: Any = site.get(f"/api/compare?point={campaign}:0&point={campaign}:1").json
+    cells = next(entry for entry in answer["metrics"] if (entry["metric"], entry["flow"]) == ("throughput", "bulk"))[
+        "cells"
+    ]
+    assert cells[1]["method"] == method
+    middle, half = (low + high) / 2, (high - low) / 2
+    assert cells[1]["difference"] == pytest.approx(middle)
+    # The site judges all metrics together.
+    assert cells[1]["difference_low"] < low < high < cells[1]["difference_high"]
+
+    measures = {
+        "rate": Measure(metric="throughput", of="bulk"),
+        "gap": Measure(difference="rate", axis="limit", between=("20 packets", "10 packets")),
+    }
+    table = Table(measures, [], {0: {"limit": "10 packets"}, 1: {"limit": "20 packets"}}, by_point(rows))
+    gap = table.cell("gap", {})
+    assert gap.mean == pytest.approx(middle)
+    if method == "paired":
+        assert gap.interval is not None
+        assert gap.interval.half == pytest.approx(half)
+    else:
+        assert gap.interval is None
+
+    means = analysis.means("compared", folder).to_dicts()
+    for point in (0, 1):
+        entry = next(x for x in means if (x["point"], x["metric"], x["subject"]) == (point, "throughput", "bulk"))
+        interval = table.cell("rate", {"limit": f"{(point + 1) * 10} packets"}).interval
+        assert interval is not None
+        assert (entry["low"], entry["high"]) == pytest.approx((interval.low, interval.high))
+        assert (cells[point]["low_95"], cells[point]["high_95"]) == (entry["low"], entry["high"])
+    store.close()

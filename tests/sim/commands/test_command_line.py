@@ -1,0 +1,180 @@
+"""Exit statuses and what scripts read."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from analysis.store import Landing, Store
+from analysis.store.documents import Documents
+from experiments.language.campaign import load
+from testbed import node_binary
+
+QUICKSTART = str(node_binary.ROOT / "experiments/quickstart.yaml")
+
+
+def backchannel(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "experiments", *words],
+        capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["--help"], 0),
+        (["validate", QUICKSTART], 0),
+        (["plan", QUICKSTART], 0),
+        (["list"], 0),
+        (["show", "droptail"], 0),
+        (["show", "dropttail"], 2),
+        (["list", "polices"], 2),
+        (["plan"], 2),
+        (["plan", QUICKSTART, "--nonsense"], 2),
+        (["plan", QUICKSTART, "--set", "stack=cubc"], 2),
+        (["plan", "no-such.yaml"], 2),
+        (["plan", "."], 2),
+        (["validate", QUICKSTART, "no-such.yaml"], 2),
+        (["no-such-command"], 2),
+    ],
+)
+def test_status(words: list[str], status: int) -> None:
+    done = backchannel(*words)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    assert bool(done.stderr) == (status != 0)
+
+
+def test_a_missing_node_binary_is_unavailable(tmp_path: Path) -> None:
+    done = backchannel("list", BACKCHANNEL_NODE=str(tmp_path / "none"))
+    assert done.returncode == 3
+    assert "is not built" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"", b"a: [", b"\x00"])
+def test_no_file_makes_a_traceback(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_bytes(content)
+    done = backchannel("validate", str(file))
+    assert done.returncode == 2
+    assert done.stderr.startswith(str(file))
+    assert "Traceback" not in done.stderr
+
+
+def test_plan_as_json() -> None:
+    document = json.loads(backchannel("plan", QUICKSTART, "--json", "--set", "stack=cubic").stdout)
+    assert len(document["runs"]) == 12
+    assert {run["scenario"]["nodes"][0]["stack"]["name"] for run in document["runs"]} == {"cubic"}
+
+
+def test_plan_makes_no_results_folder_and_tells_what_is_done(tmp_path: Path) -> None:
+    done = backchannel("plan", QUICKSTART, "--results", str(tmp_path / "none"))
+    assert "has 0 of them; to be run: 12, 420 s one after another" in done.stdout
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("command", ["results", "score"])
+def test_what_reads_results_makes_no_folder(command: str, tmp_path: Path) -> None:
+    done = backchannel(command, "--results", str(tmp_path / "none"))
+    assert done.returncode == 2
+    assert f"there are no results in {tmp_path / 'none'}: run a campaign first" in done.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_plan_knows_the_runs_that_the_store_has(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    first = load(Path(QUICKSTART)).runs[0]
+    store = Store.open(results)
+    store.land(
+        Landing(first.id, first.backend, Documents(first.document.document, {}), [], [], 1, store.incoming(first.id))
+    )
+    store.note_failure(load(Path(QUICKSTART)).runs[1].id, 1, "it was not meant to be")
+    store.close()
+    done = backchannel("plan", QUICKSTART, "--results", str(results))
+    assert "has 1 of them; to be run: 11, 385 s one after another" in done.stdout
+    again = backchannel("plan", QUICKSTART, "--results", str(results), "--retry-failed")
+    assert "has 1 of them; to be run: 1, 35 s one after another" in again.stdout
+
+
+def test_plan_takes_what_run_takes() -> None:
+    in_file_order = json.loads(backchannel("plan", QUICKSTART, "--json", "--order", "file").stdout)["runs"]
+    places = [
+        entry["position"] for entry in sorted(in_file_order, key=lambda item: (item["repetition"], item["point"]))
+    ]
+    assert places == sorted(places)
+    simulated = backchannel("plan", QUICKSTART, "--backend", "sim", "--set", "stack=newreno")
+    assert "runs on the sim backend" in simulated.stdout
+    assert backchannel("plan", QUICKSTART, "--order", "sorted").returncode == 2
+
+
+def test_everything_listed_can_be_shown() -> None:
+    for entry in json.loads(backchannel("list", "policies", "--json").stdout):
+        shown = backchannel("show", entry["name"]).stdout
+        assert entry["summary"] in shown
+        assert all(param["help"] in shown for param in entry["params"])
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom experiments import cli\nfrom typer.testing import CliRunner\n"
+        "assert CliRunner().invoke(cli.application(), ['--help']).exit_code == 0\n"
+        "heavy = {'pydantic', 'ruamel.yaml', 'polars', 'sqlalchemy', 'flask', 'mininet'} & sys.modules.keys()\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_command_imports_no_other_command() -> None:
+    code = (
+        "import sys\nfrom experiments import cli\ncli.application('validate')\n"
+        "loaded = {name for name in sys.modules if name.startswith('experiments.commands.')}\n"
+        "print(*sorted(name.rpartition('.')[2] for name in loaded))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["inspect", "options", "shared"]
+
+
+#: A command that leaves output in the buffer and goes on as the test says.
+BUFFERED = """
+import sys
+from experiments import cli
+from testbed.errors import TestbedError
+def command(**_):
+    sys.stdout.write("buffered")
+    {}
+cli.application = lambda *_: command
+cli.main()
+"""
+
+
+def ended(goes_on: str, stdout: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", BUFFERED.format(goes_on)], stdout=stdout, stderr=subprocess.PIPE,
+        text=True, check=False, start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": ""},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("goes_on", "status"), [("sys.exit(130)", 130), ("raise TestbedError('no')", 1), ("pass", 0)])
+def test_a_command_whose_terminal_is_gone_keeps_its_status(goes_on: str, status: int) -> None:
+    ours, theirs = pty.openpty()
+    os.close(ours)
+    done = ended(goes_on, theirs)
+    os.close(theirs)
+    assert done.returncode == status, done.stderr
+
+
+def test_output_that_a_full_disk_does_not_take_is_a_failure() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = ended("pass", full.fileno())
+    assert done.returncode == 1
+    assert done.stderr.startswith("backchannel: the command stopped: No space left on device")

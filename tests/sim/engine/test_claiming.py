@@ -1,0 +1,107 @@
+"""Several runners of one campaign share its work."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from analysis.store import Store
+from analysis.store.claims import Claims
+from experiments.language.campaign import load
+from tests.support.campaign_texts import one_line
+from tests.support.waiting import wait_until
+
+RUNS = 16
+#: Enough for one runner until the other looks for work again, two seconds later.
+MANY = 60
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> Path:
+    return written(tmp_path / "shared.yaml", RUNS)
+
+
+def written(path: Path, repetitions: int) -> Path:
+    path.write_text(one_line("shared", f"repetitions: {repetitions}", duration="8 s"))
+    return path
+
+
+def start(file: Path, results: Path, *more: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "experiments", "run", str(file), "--results", str(results), "--jobs", "1", *more]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def made(said: str) -> int:
+    found = re.search(r"^(\d+) runs? made", said, re.MULTILINE)
+    assert found, said
+    return int(found[1])
+
+
+def valid(file: Path, results: Path) -> int:
+    store = Store.open(results)
+    try:
+        return len(store.valid_runs(load(file).run_ids))
+    finally:
+        store.close()
+
+
+def test_two_runners_make_every_run_once(tmp_path: Path) -> None:
+    campaign = written(tmp_path / "shared.yaml", MANY)
+    results = tmp_path / "results"
+    ids = load(campaign).run_ids
+    # Both have begun before there is anything to make.
+    store = Store.open(results)
+    other = Claims(store)
+    other.take(ids)
+    runners = [start(campaign, results) for _ in range(2)]
+    wait_until(lambda: len(list((results / "assembling").glob("*.lock"))) == 3, "both runners")
+    other.release()
+    store.close()
+    said = [runner.communicate(timeout=300)[0] for runner in runners]
+    assert [runner.returncode for runner in runners] == [0, 0], said
+    assert sum(map(made, said)) == MANY, said
+    assert valid(campaign, results) == MANY
+    assert min(map(made, said)) > 0
+    assert any("done by another runner" in text for text in said)
+
+
+def test_a_runner_goes_on_with_what_a_killed_one_had_claimed(campaign: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    first = start(campaign, results)
+    wait_until(lambda: results.exists() and valid(campaign, results), "the first run")
+    second = start(campaign, results)
+    first.kill()
+    first.communicate()
+    said = second.communicate(timeout=300)[0]
+    assert second.returncode == 0, said
+    assert valid(campaign, results) == RUNS
+
+
+def test_runs_that_another_runner_gives_up_are_made_here(campaign: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    ids = load(campaign).run_ids
+    store = Store.open(results)
+    other = Claims(store)
+    other.take(ids[:4])
+    runner = start(campaign, results)
+    wait_until(lambda: len(store.valid_runs(ids)) == RUNS - 4, "all runs but those of the other runner")
+    assert runner.poll() is None
+    assert not store.valid_runs(ids[:4])
+    other.release()
+    said = runner.communicate(timeout=300)[0]
+    store.close()
+    assert (runner.returncode, made(said)) == (0, RUNS), said
+
+
+def test_with_force_each_runner_makes_all(campaign: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    assert start(campaign, results).communicate(timeout=300)
+    store = Store.open(results)
+    Claims(store).take(load(campaign).run_ids)
+    said = start(campaign, results, "--force").communicate(timeout=300)[0]
+    store.close()
+    assert made(said) == RUNS

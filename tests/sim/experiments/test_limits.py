@@ -1,0 +1,80 @@
+"""Limits of an import: what a child that meets one, or fails inside a library, leaves for the user."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from experiments import exits
+from experiments.language.problems import ImportProblem
+from experiments.limits import Limits, limited
+
+class PanicException(BaseException):
+    "As Rust libraries raise it."
+
+try:
+    with limited(Limits(memory_bytes=1_000_000_000, time_s=2.0, file_bytes=10_000)):
+        {job}
+except ImportProblem as error:
+    print(error, file=sys.stderr)
+    sys.exit(exits.BAD_INPUT)
+"""
+#: Without bytecode: Python caches a module that outgrows the limit of a file's size cut off.
+WORDS = (sys.executable, "-B", "-c")
+LARGE = "Path('large').write_bytes(bytes(10_001))"
+DEFECT = "reading it failed, which is a defect of Backchannel: "
+MEMORY = "reading it needs more than 1 GB of memory; --memory-limit raises the limit"
+ABORT = "import os; print({!r}, file=sys.stderr, flush=True); os.abort()"
+#: Statement in the child, exit status, and the only line on stderr.
+JOBS = {
+    "done": ("print('done')", 0, ""),
+    "memory": ("bytearray(2_000_000_000)", 2, MEMORY),
+    "allocator": (ABORT.format("memory allocation of 4 bytes failed"), 2, MEMORY),
+    "mathematics": ("import os; os.write(2, b'Memory allocation still failed'); os._exit(1)", 2, MEMORY),
+    "time": ("while True: pass", 2, "reading it takes longer than 2 s; --time-limit raises the limit"),
+    "file": (LARGE, 2, "importing failed: File too large (the limit is 1e-05 GB)"),
+    "missing": ("open('nothing')", 2, "importing failed: No such file or directory: nothing"),
+    "panic": ("raise PanicException('index 3 of 2')", 2, f"{DEFECT}PanicException: index 3 of 2"),
+    "defect": ("{}['x']", 2, f"{DEFECT}KeyError: 'x'"),
+    "abort": (ABORT.format("lost"), 2, "reading it was ended by SIGABRT: lost"),
+    "sentence": ("raise ImportProblem('no TCP in x')", 2, "no TCP in x"),
+    "status": ("print('interrupted', file=sys.stderr); sys.exit(130)", 130, "interrupted"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_user_sees_one_sentence(name: str, tmp_path: Path) -> None:
+    job, status, message = JOBS[name]
+    program = PROGRAM.replace("{job}", job)
+    done = subprocess.run([*WORDS, program], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False)
+    assert (done.returncode, done.stderr.strip()) == (status, message)
+    assert done.stdout == ("done\n" if name == "done" else "")
+
+
+@pytest.mark.parametrize("name", ["done", "memory", "file"])
+def test_a_lower_limit_of_the_shell_holds(name: str, tmp_path: Path) -> None:
+    """A hard limit cannot be raised. The message names the limit that was met and who set it."""
+    job, status, _ = JOBS[name]
+    program = PROGRAM.replace("memory_bytes=1_000_000_000", "memory_bytes=8_000_000_000").replace("{job}", job)
+
+    def ulimit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (1_500_000_000, 1_500_000_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))
+
+    done = subprocess.run(
+        [*WORDS, program], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False,
+        preexec_fn=ulimit,
+    )  # fmt: skip
+    message = {
+        "done": "",
+        "memory": "reading it needs more than 1.5 GB of memory; `ulimit -v` in the shell sets this limit",
+        "file": "importing failed: File too large (the limit is 8e-06 GB)",
+    }[name]
+    assert (done.returncode, done.stderr.strip()) == (status, message)

@@ -1,0 +1,143 @@
+"""Exploring a campaign, without a browser."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from analysis.figures import explorer
+from analysis.figures.cells import Sample
+from analysis.figures.explorer import Layout
+from analysis.results import Quantity
+from analysis.statistics import RunKey
+from analysis.store import Store
+from tests.support.site import Simulated
+from tests.system.browser.test_explore import POLICY, RATE
+
+THROUGHPUT = Quantity("throughput", "forward", "rate")
+AXES = {"line.rate": ["20 kbit/s", "10 kbit/s", "1 Mbit/s"], "delay": ["1 ms", "2 ms", "3 ms"], "policy": ["a", "b"]}
+
+
+def sample(point: int, repetition: int, place: Mapping[str, str], value: float) -> Sample:
+    return Sample(point, RunKey(repetition, repetition), f"{point}-{repetition}", place, value)
+
+
+def samples() -> list[Sample]:
+    """Three repetitions of every combination."""
+    result = []
+    for number in range(18):
+        place = {
+            "line.rate": AXES["line.rate"][number % 3], "delay": AXES["delay"][number // 3 % 3],
+            "policy": AXES["policy"][number // 9],
+        }  # fmt: skip
+        result += [sample(number, n, place, 1e6 * (number + 1) + 1e5 * n * n) for n in range(3)]
+    return result
+
+
+def explored(kind: str, **slots: str) -> explorer.View:
+    return explorer.view(samples(), AXES, Layout(kind, **slots), THROUGHPUT, "Throughput")
+
+
+def test_a_heatmap_is_the_default_from_two_fields_of_quantities_on() -> None:
+    assert explorer.default_layout(AXES) == Layout("heatmap", "line.rate", "delay", "", "policy")
+    assert explorer.default_layout({"rate": ["1", "2", "3"], "policy": ["a", "b"]}) == Layout("means", "rate", "policy")
+    assert explorer.default_layout({"rate": ["1"]}) == Layout("dots")
+
+
+def test_a_pooled_value_is_a_repetitions_mean_over_the_points() -> None:
+    cell = explored("effects").panels[2].cells[0]
+    assert (cell.place, cell.points, cell.runs) == ({"policy": "a"}, 9, 27)
+    by_repetition = [statistics.fmean(1e6 * (n + 1) + 1e5 * r * r for n in range(9)) for r in range(3)]
+    assert cell.estimate is not None
+    assert cell.estimate.values == pytest.approx(by_repetition)
+    # Points share their seeds: the spread is that of the repetitions, not that of the points.
+    assert cell.estimate.interval is not None
+    assert cell.estimate.interval.half == pytest.approx(4.303 * statistics.stdev(by_repetition) / 3**0.5, rel=1e-3)
+
+
+def test_a_repetition_that_lacks_a_point_is_left_out_of_a_pooled_mean() -> None:
+    values, points = explorer.pooled([sample(0, 0, {}, 1.0), sample(0, 1, {}, 2.0), sample(1, 1, {}, 4.0)])
+    assert (values, points) == ([3.0], 2)
+    assert explorer.pooled([sample(0, 0, {}, 1.0), sample(1, 1, {}, 4.0)]) == ([], 2)
+
+
+@pytest.mark.parametrize("kind", ["means", "heatmap", "dots", "box", "ecdf", "effects"])
+def test_marks_have_the_numbers_of_their_cells(kind: str) -> None:
+    view = explored(kind, x="line.rate", colour="delay", column="policy")
+    assert [panel.title for panel in view.panels] == (
+        ["by line.rate", "by delay", "by policy"] if kind == "effects" else ["a", "b"]
+    )
+    marks = 0
+    for panel in view.panels:
+        cells = {cell.number: cell for cell in panel.cells}
+        for series in panel.figure.series:
+            for row in series.points.iter_rows(named=True) if "cell" in series.points.columns else ():
+                cell = cells[row["cell"]]
+                assert cell.estimate is not None
+                marks += 1
+                if row.get("run"):
+                    value = next(sample.value for sample in cell.samples if sample.run_id == row["run"]) / 1e6
+                    assert value == pytest.approx(row["x"] if kind == "ecdf" else row["y"])
+                elif kind == "heatmap":
+                    assert row["label"] == f"{cell.estimate.mean / 1e6:.3g}"
+                    low, high = (float(entry) for entry in re.findall(r"[\d.]+", series.name)[:2])
+                    assert low * 0.99 <= cell.estimate.mean / 1e6 <= high * 1.01
+                elif kind == "box":
+                    values = sorted(sample.value / 1e6 for sample in cell.samples)
+                    tops = [values[1], values[2], (values[1] + values[2]) / 2]
+                    assert min(abs(row["y"] - top) for top in tops) < 1e-9
+                else:
+                    assert row["y"] == pytest.approx(cell.estimate.mean / 1e6)
+                    assert (row["low"], row["high"]) == pytest.approx([end / 1e6 for end in cell.estimate.ends if end])
+    assert marks >= 8
+    # Panels that are read against each other have one scale.
+    assert len({(panel.figure.y.label, panel.figure.y.range) for panel in view.panels}) == 1
+    rates = [label for _, label in view.panels[0].figure.x.ticks]
+    if kind in ("heatmap", "dots", "box"):
+        assert rates == ["10 kbit/s", "20 kbit/s", "1 Mbit/s"], "by size"
+
+
+def test_a_box_over_a_figure_selects_what_it_covers() -> None:
+    heatmap = explored("heatmap", x="line.rate", colour="delay", column="policy").panels[0]
+    cells, _ = explorer.selected(heatmap.figure, (0.6, 1.4), (-0.4, 0.4))
+    assert [cell.place for cell in heatmap.cells if cell.number in cells] == [
+        {"line.rate": "20 kbit/s", "delay": "1 ms", "policy": "a"}
+    ]
+    dots = explored("dots", x="line.rate").panels[0]
+    cells, runs = explorer.selected(dots.figure, (0.5, 1.5), (0.9, 1.05))
+    assert (cells, runs) == (set(), {"0-0"})
+    assert len(explorer.selected(dots.figure, (0.5, 1.5), None)[1]) == 18
+
+
+def test_the_page_the_csv_and_the_store_agree(client: FlaskClient, simulated: Simulated) -> None:
+    where = f"{simulated.address}/explore"
+    rows = list(csv.DictReader(io.StringIO(client.get(f"{where}.csv?metric=goodput/reverse").text)))
+    table = Store.open(simulated.results).table(simulated.campaign["campaign"])
+    means = sorted(row.mean for row in table if (row.name, row.subject) == ("goodput", "reverse"))
+    assert sorted(float(row["mean"]) for row in rows) == pytest.approx(means)
+    page = client.get(f"{where}?metric=goodput/reverse").text
+    figure = json.loads(re.findall(r'<script type="application/json">(.*?)</script>', page)[0])
+    drawn = sorted(value for entry in figure["series"] for value in entry["y"] if entry["kind"] == "line")
+    assert drawn == pytest.approx([100 * mean for mean in means])
+    for kind, begin in (("svg", b"<?xml"), ("pdf", b"%PDF-"), ("csv", b"series")):
+        assert client.get(f"{where}.{kind}?kind=heatmap&panel=0").data.startswith(begin)
+    assert client.get(f"{where}.svg?panel=7").status_code == 404
+
+
+def test_filters_and_order_by_a_field_hold_for_the_table_of_runs(client: FlaskClient, simulated: Simulated) -> None:
+    def runs_of(query: str) -> list[dict[str, Any]]:
+        runs: list[dict[str, Any]] = client.get(f"/api{simulated.address}/runs?{query}").json["runs"]  # type: ignore[index]
+        return runs
+
+    kept = runs_of(f"fix.{RATE}=9.6+kbit/s&fix.{RATE}=128+kbit/s&fix.{POLICY}=droptail")
+    assert [entry["parameters"][RATE] for entry in kept] == ["9.6 kbit/s"] * 2 + ["128 kbit/s"] * 2
+    rates = [entry["parameters"][RATE] for entry in runs_of(f"sort={RATE}&order=desc")]
+    assert rates == ["128 kbit/s"] * 4 + ["28.8 kbit/s"] * 4 + ["9.6 kbit/s"] * 4

@@ -1,0 +1,409 @@
+"""Asking for runs: the launch page, requests in the store, the runner that takes them up, cancel and resume."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from analysis.store import Store, browse, requests
+from analysis.store.rows import CampaignRow, NewCampaign, RequestRow
+from experiments import catalogue
+from experiments.api import campaign_files
+from experiments.language import source
+from experiments.language.campaign import expand
+from tests.conftest import backchannel
+from tests.support.campaign_texts import one_line
+from tests.support.waiting import HANGS_S, wait_until
+from web import launch
+from web.app import create_app, runner_command
+
+TINY = one_line("tiny", "repetitions: 2", "rate: 1 Mbit/s, delay: 20 ms")
+#: Minutes of work for two processors, so that a cancel comes in the middle.
+LONG = TINY.replace("name: tiny", "name: long").replace("repetitions: 2", "repetitions: 3000").replace("2 s", "20 s")
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def store(results: Path) -> Store:
+    return Store.open(results)
+
+
+@pytest.fixture
+def visitor(results: Path) -> FlaskClient:
+    return create_app(results).test_client()
+
+
+def token(visitor: FlaskClient) -> str:
+    result = re.search(r'name="csrf" content="([^"]+)"', visitor.get("/launch").text)
+    assert result is not None
+    return result[1]
+
+
+@pytest.fixture
+def runner(results: Path) -> Iterator[subprocess.Popen[str]]:
+    """The runner as a person starts it."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    yield started
+    if started.poll() is None:
+        started.send_signal(signal.SIGINT)
+        started.wait(HANGS_S)
+
+
+def head_of(store: Store, campaign_id: str) -> CampaignRow:
+    head = browse.campaign_head(store, campaign_id)
+    assert head is not None
+    return head
+
+
+def request_of(store: Store, number: int) -> RequestRow:
+    request = requests.find(store, number)
+    assert request is not None
+    return request
+
+
+def await_done(store: Store, number: int) -> None:
+    wait_until(lambda: request_of(store, number).state == requests.DONE)
+
+
+def test_the_validator_says_the_same_on_the_page_and_on_the_command_line(visitor: FlaskClient, tmp_path: Path) -> None:
+    bad = TINY.replace("newreno", "newrno").replace("20 ms", "20 mss")
+    file = tmp_path / "bad.yaml"
+    file.write_text(bad)
+    told = backchannel("validate", file).stderr.strip().splitlines()
+    answer: Any = visitor.post("/api/check", json={"text": bad, "file": str(file)}).json
+    assert answer["problems"] == told
+    assert len(told) == 2
+    page = visitor.post("/launch", data={"csrf": token(visitor), "text": bad, "file": str(file), "do": "launch"}).text
+    assert "did you mean &#39;newreno&#39;?" in page
+    assert requests.recent(Store.open(visitor.application.config["RESULTS"]), 1) == []
+
+
+def test_launching_warns_of_the_traps_that_validate_warns_of(visitor: FlaskClient, tmp_path: Path) -> None:
+    queue = "rate: 1 Mbit/s, delay: 20 ms, queue: {policy: droptail, limit: 2 packets}"
+    small = one_line("small", "", queue).replace("stack: newreno", "stack: {name: newreno, initial_window: 4}")
+    file = tmp_path / "small.yaml"
+    file.write_text(small)
+    told = backchannel("validate", file).stdout.strip().splitlines()[:-1]
+    assert any("the first window always loses packets" in line for line in told)
+    answer: Any = visitor.post("/api/check", json={"text": small, "file": str(file)}).json
+    assert answer["problems"] == []
+    assert answer["warnings"] == told
+    page = visitor.post("/launch", data={"csrf": token(visitor), "text": small, "file": str(file), "do": "check"}).text
+    assert html.escape(told[0]) in page
+
+
+def test_a_check_keeps_the_fields_of_the_form(visitor: FlaskClient) -> None:
+    fields = {"csrf": token(visitor), "name": "half-done", "flow.1.size": "123 kB", "axis.0.values": "red, codel"}
+    built = visitor.post("/launch", data={**fields, "do": "build"}).text
+    checked = visitor.post("/launch", data={**fields, "do": "check", "text": TINY, "file": "new.yaml"}).text
+    for page in (built, checked):
+        for value in ("half-done", "123 kB", "red, codel"):
+            assert f'value="{value}"' in page
+        # They belong to the form that is checked.
+        assert re.search('<input name="flow.1.size" value="123 kB"[^>]* form="launch"', page)
+
+
+def test_the_runner_that_is_named_has_this_sites_results(visitor: FlaskClient, results: Path) -> None:
+    command = f"./backchannel runner --results {results}"
+    assert command in html.unescape(visitor.get("/launch").text)
+    assert command in html.unescape(visitor.get("/").text)
+    assert runner_command("results") == "./backchannel runner"
+    assert runner_command("a b") == "./backchannel runner --results 'a b'"
+    assert "secret" not in runner_command("postgresql://me:secret@host/db")
+
+
+def test_a_good_file_is_estimated_and_drawn(visitor: FlaskClient) -> None:
+    answer: Any = visitor.post(
+        "/api/check", json={"text": TINY, "overrides": ["repetitions=5", "variation.round_trip=none"]}
+    ).json
+    assert (answer["points"], answer["runs"], answer["known"]) == (1, 5, 0)
+    assert answer["estimate"]["runs"] == 5
+    assert "5 runs, about" in answer["estimate"]["sentence"]
+    assert "1 Mbit/s, 20 ms" in answer["picture"]
+
+
+def test_what_expands_without_end_meets_a_limit(visitor: FlaskClient) -> None:
+    layers = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
+    layers += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    answer: Any = visitor.post("/api/check", json={"text": "\n".join(layers)}).json
+    assert "more than 50000 values once its aliases are written out" in answer["problems"][0]
+
+
+def test_the_form_makes_a_file_that_is_valid(visitor: FlaskClient) -> None:
+    form = {
+        "name": "made", "title": "Made: by hand", "backend": "sim", "topology": "asymmetric-path",
+        "forward.rate": "10 Mbit/s", "forward.delay": "5 ms", "forward.policy": "droptail",
+        "forward.limit": "30 packets", "reverse.rate": "28.8 kbit/s",
+        "stack": "newreno", "flow.0.name": "download", "flow.0.from": "server", "flow.0.to": "client",
+        "flow.0.start": "0 s, 0.5 s", "duration": "3 s", "axis.0.field": "network.reverse.queue.policy",
+        "axis.0.values": "droptail, acks-first", "repetitions": "2",
+    }  # fmt: skip
+    made: Any = visitor.post("/api/build", data=form).json
+    plan = expand(source.parse("made.yaml", made["text"]))
+    assert plan.title == "Made: by hand"
+    assert len(plan.runs) == 4
+    assert plan.runs[0].document.document["workload"][0]["start_s"] < 0.5
+
+
+def test_a_campaign_with_an_include_is_launched_with_what_it_includes(
+    visitor: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/base.yaml").write_text(TINY)
+    (tmp_path / "mine/own.yaml").write_text(
+        "include: base.yaml\nname: own\nrepetitions: 2\ndefaults: {flow: {size: 20 kB}}\n"
+    )
+
+    def text_of(name: str) -> str:
+        # Only here, since the list of campaign files is kept.
+        with monkeypatch.context() as patch:
+            patch.setattr(catalogue, "FOLDER", tmp_path)
+            return catalogue.campaign_text(name)
+
+    monkeypatch.setattr(launch, "campaign_text", text_of)
+    text = launch._file("mine/own.yaml")
+    answer: Any = visitor.post("/api/requests", json={"text": text, "file": "mine/own.yaml"}).json
+    assert answer["problems"] == []
+    asked = requests.find(Store.open(visitor.application.config["RESULTS"]), answer["request"])
+    assert asked is not None
+    plan = expand(source.parse(asked.file, asked.text))
+    assert (plan.name, len(plan.runs), plan.runs[0].document.document["workload"][0]["bytes"]) == ("own", 2, 20_000)
+    # What is pasted reaches no file, not even one of the repository's.
+    for name in ("mine/base.yaml", "/etc/hostname", "../../etc/passwd"):
+        pasted: Any = visitor.post(
+            "/api/check", json={"text": f"name: a\ninclude: {name}\n", "file": "mine/x.yaml"}
+        ).json
+        (problem,) = pasted["problems"]
+        assert problem.startswith("mine/x.yaml:2: include: files cannot be included here")
+    assert "2 runs" in visitor.get("/launch?file=mine/own.yaml").text
+    assert visitor.get("/launch?file=../base.yaml").status_code == 404
+
+
+@pytest.mark.parametrize("name", campaign_files())
+def test_every_campaign_file_can_be_opened(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Wherever the site was started, and with no folder to look for files in.
+    monkeypatch.chdir(tmp_path)
+    assert expand(source.parse(name, launch._file(name))).runs
+
+
+def test_what_is_pasted_opens_no_file(visitor: FlaskClient, store: Store, results: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "secret.down"
+    trace.write_text("root:x:0:0\n")
+    line = "{rate: 1 Mbit/s, delay: 20 ms}}"
+    for name in (str(trace), "secret.down", "/etc", str(tmp_path / "nothing")):
+        text = TINY.replace(line, f"{{trace: {name}, delay: 20 ms}}, link: mahimahi}}")
+        lossy = TINY.replace(line, f"{{rate: 1 Mbit/s, errors: [{{model: recorded, trace: {name}}}]}}}}")
+        for pasted in (text, lossy):
+            (problem,) = visitor.post("/api/check", json={"text": pasted, "file": f"{tmp_path}/x.yaml"}).json[
+                "problems"
+            ]  # type: ignore[index]
+            assert "files cannot be read here" in problem
+            assert "is not attached to this text" in problem
+            assert "root:x" not in problem
+        override: Any = visitor.post(
+            "/api/check", json={"text": TINY, "overrides": [f"network.forward.trace={name}", "network.link=mahimahi"]}
+        ).json
+        assert "files cannot be read here" in override["problems"][0]
+    # The runner takes no path from a request either, whoever entered it.
+    asked = requests.ask_run(store, f"{tmp_path}/x.yaml", text.replace(str(tmp_path / "nothing"), str(trace)))
+    assert backchannel("runner", "--once", "--results", results).returncode == 1
+    assert "files cannot be read here" in request_of(store, asked).message
+
+
+def test_a_request_is_taken_up_and_ends_as_a_campaign(
+    visitor: FlaskClient, store: Store, runner: subprocess.Popen[str]
+) -> None:
+    answer = visitor.post(
+        "/launch",
+        data={"csrf": token(visitor), "text": TINY, "file": "tiny.yaml", "do": "launch"},
+        follow_redirects=True,
+    )
+    assert "Request 1" in answer.text
+    wait_until(lambda: requests.runners(store))
+    await_done(store, 1)
+    done = request_of(store, 1)
+    assert "2 runs made" in done.message
+    assert done.campaign_id is not None
+    head = browse.campaign_head(store, done.campaign_id)
+    assert head is not None
+    assert (head.state, head.valid) == ("complete", 2)
+    assert "See the campaign" in visitor.get("/requests/1").text
+    # Again, everything is there already; forced, it is made anew.
+    for action, wanted in (("resume", "0 runs made"), ("rerun", "2 runs made")):
+        told: Any = visitor.post(f"/api/campaigns/{head.id}/{action}", headers={"X-CSRF-Token": token(visitor)}).json
+        number = told["request"]
+        await_done(store, number)
+        assert wanted in request_of(store, number).message
+
+
+def test_a_campaign_is_cancelled_and_resumed(store: Store, visitor: FlaskClient, runner: subprocess.Popen[str]) -> None:
+    number = requests.ask_run(store, "long.yaml", LONG)
+    campaign = wait_until(lambda: browse.active(store))[0].id
+    wait_until(lambda: head_of(store, campaign).valid >= 2)
+    page = visitor.get(f"/campaigns/{campaign}").text
+    assert "Cancel" in page
+    told = visitor.post(f"/campaigns/{campaign}/cancel", data={"csrf": token(visitor)}, follow_redirects=True)
+    assert "Results so far are kept" in told.text
+    wait_until(lambda: request_of(store, number).state == requests.FAILED)
+    head = browse.campaign_head(store, campaign)
+    assert head is not None
+    assert head.state == "incomplete"
+    assert 2 <= head.valid < 3000
+    assert "stopped" in request_of(store, number).message
+    # The runner itself goes on with what comes next.
+    following = requests.ask_run(store, "tiny.yaml", TINY)
+    wait_until(lambda: request_of(store, following).state == requests.DONE)
+    assert runner.poll() is None
+    assert "Resume" in visitor.get(f"/campaigns/{campaign}").text
+
+
+def test_a_request_that_cannot_be_run_says_why(store: Store, results: Path) -> None:
+    bad = requests.ask_run(store, "bad.yaml", TINY.replace("newreno", "newrno"))
+    done = backchannel("runner", "--once", "--results", results)
+    assert done.returncode == 1
+    result = requests.find(store, bad)
+    assert result is not None
+    assert result.state == requests.FAILED
+    assert "did you mean 'newreno'?" in result.message
+    assert requests.runners(store) == []
+
+
+def test_what_a_runner_left_behind_is_told(store: Store, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = requests.ask_run(store, "long.yaml", LONG)
+    started = subprocess.Popen(
+        [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    campaign = wait_until(lambda: browse.active(store))[0].id
+    os.kill(started.pid, signal.SIGKILL)
+    started.wait()
+    # Its last sign of life may be older than a quarter of a minute where it had little CPU time.
+    monkeypatch.setattr(requests, "GONE_AFTER_S", HANGS_S)
+    assert requests.release_lost(store) == 0
+    monkeypatch.setattr(requests, "GONE_AFTER_S", 0.0)
+    assert requests.release_lost(store) == 1
+    assert "resume the campaign" in request_of(store, number).message
+    assert head_of(store, campaign).state == "incomplete"
+
+
+def test_what_a_campaign_was_run_with_is_launched_again(visitor: FlaskClient, store: Store) -> None:
+    store.begin_campaign(
+        NewCampaign("c1", "tiny", "t", "tiny.yaml", TINY, {"repetitions": "3"}, "sim", seed=1, repetitions=3),
+        [[]], [(0, 0, "r0")],
+    )  # fmt: skip
+    page = visitor.get("/launch?campaign=c1").text
+    assert "repetitions=3</textarea>" in page
+    assert "3 runs on the sim backend" in page
+
+
+def test_a_running_campaign_tells_its_pace_and_time_left(visitor: FlaskClient, store: Store) -> None:
+    new = NewCampaign("c1", "tiny", "t", "tiny.yaml", TINY, {}, "sim", seed=1, repetitions=2)
+    store.begin_campaign(new, [[]], [(0, 0, "r0")])
+    store.set_progress("c1", {"share": 0.5, "per_minute": 3.21, "left_s": 240.0, "cells": []})
+    for path in ("/", "/campaigns/c1"):
+        assert ">3.21 runs a minute, 4 min left<" in visitor.get(path).text
+    assert '"pace": "3.21 runs a minute, 4 min left"' in visitor.get("/api/events?once").text
+    store.set_progress("c1", {"cells": []})
+    assert "left<" not in visitor.get("/").text
+
+
+def test_a_campaign_that_nobody_is_at_can_be_resumed(visitor: FlaskClient, store: Store) -> None:
+    new = NewCampaign("c1", "tiny", "t", "tiny.yaml", TINY, {}, "sim", seed=1, repetitions=2)
+    store.begin_campaign(new, [[]], [(0, 0, "r0")])
+    store.set_progress("c1", {"cells": []})
+    assert visitor.post("/api/campaigns/c1/resume").status_code == 409
+    before = requests.SILENT_AFTER_S
+    try:
+        requests.SILENT_AFTER_S = 0.0
+        assert visitor.post("/api/campaigns/c1/cancel").status_code == 409
+        assert head_of(store, "c1").state == "incomplete"
+        assert visitor.post("/api/campaigns/c1/resume").status_code == 202
+    finally:
+        requests.SILENT_AFTER_S = before
+
+
+def test_scripts_find_files_attention_and_take_requests_back(visitor: FlaskClient, store: Store) -> None:
+    names: Any = visitor.get("/api/files").json
+    assert "ton/ton-fig1.yaml" in names
+    told: Any = visitor.get("/api/files/ton/ton-fig1.yaml").json
+    assert visitor.post("/api/check", json=told).json["problems"] == []  # type: ignore[index]
+    assert visitor.get("/api/files/../README.md").status_code == 404
+    number = requests.ask_run(store, "a.yaml", TINY)
+    assert visitor.post(f"/api/requests/{number}/withdraw").json["state"] == requests.WITHDRAWN  # type: ignore[index]
+    assert visitor.post(f"/api/requests/{number}/withdraw").status_code == 409
+    assert visitor.post("/api/requests/99/withdraw").status_code == 404
+    assert visitor.get("/api/attention").json == {"invalid": [], "failed": [], "unfinished": []}
+    for address in ("/requests/99999999999999999999", "/api/requests/99999999999999999999"):
+        assert visitor.get(address).status_code == 404
+    assert visitor.get("/campaigns?page=99999999999999999999").status_code == 200
+
+
+def test_a_request_is_taken_once_and_may_be_withdrawn(store: Store) -> None:
+    first, second = requests.ask_run(store, "a.yaml", TINY), requests.ask_run(store, "b.yaml", TINY)
+    assert requests.withdraw(store, second)
+    taken = requests.take(store, "me")
+    assert taken is not None
+    assert taken.id == first
+    assert requests.take(store, "you") is None
+    assert not requests.withdraw(store, first)
+
+
+COMMAND = """\
+name: commands
+network: {topology: line, forward: {rate: 1 Mbit/s, delay: 5 ms}}
+stack: cubic
+workload:
+  - {name: f, kind: command, from: left, to: right, command: {client: [touch, PROOF]}}
+duration: 2 s
+"""
+
+
+def test_a_site_accepts_programs_only_if_it_was_started_so(results: Path, visitor: FlaskClient) -> None:
+    headers = {"X-CSRF-Token": token(visitor)}
+    refused = visitor.post("/api/requests", json={"text": COMMAND, "file": "c.yaml"}, headers=headers)
+    assert refused.status_code == 422
+    (problem,) = refused.get_json()["problems"]
+    assert "this campaign runs programs (touch), which this site does not accept" in problem
+    page = visitor.post(
+        "/launch", data={"text": COMMAND, "file": "c.yaml", "do": "launch", "csrf": headers["X-CSRF-Token"]}
+    )  # fmt: skip
+    assert "this campaign runs programs (touch)" in html.unescape(page.text)
+    allowed = create_app(results, allow_commands=True).test_client()
+    headers = {"X-CSRF-Token": token(allowed)}
+    accepted = allowed.post("/api/requests", json={"text": COMMAND, "file": "c.yaml"}, headers=headers)
+    assert accepted.status_code == 202, accepted.text
+
+
+def test_a_runner_runs_no_programs_unless_it_was_started_so(results: Path, store: Store, tmp_path: Path) -> None:
+    proof = tmp_path / "proof"
+    number = requests.ask_run(store, "c.yaml", COMMAND.replace("PROOF", str(proof)), [], force=False)
+    done = backchannel("runner", "--once", "--results", str(results))
+    assert done.returncode == 1
+    row = requests.find(store, number)
+    assert row is not None
+    assert row.state == requests.FAILED
+    assert "this campaign runs programs (touch), and this runner runs none" in row.message
+    assert not proof.exists()
+
+
+def test_a_site_that_accepts_programs_needs_a_token(results: Path) -> None:
+    done = backchannel("serve", "--allow-commands", "--port", "0", "--results", str(results))
+    assert done.returncode == 1
+    assert "--allow-commands lets visitors run any program, so the site needs a token" in done.stderr

@@ -1,0 +1,53 @@
+"""Pages of running sessions, without a browser."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+
+from tests.support.site import FakeSession
+from web.app import create_app
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> FlaskClient:
+    return create_app(tmp_path).test_client()
+
+
+def csrf(client: FlaskClient) -> str:
+    page = client.get("/sessions").text
+    return page.split('name="csrf" content="')[1].split('"')[0]
+
+
+def test_the_page_shows_every_direction(session: FakeSession, site: FlaskClient) -> None:
+    page = site.get("/sessions").text
+    assert "right behind dialup-28.8" in page
+    assert "28.8 kbit/s" in page
+    assert "3 packets" in page
+    found = site.get("/api/sessions").json
+    assert found is not None
+    assert any(one["name"] == f"test{os.getpid()}" for one in found)
+
+
+def test_a_change_reaches_the_session_and_a_wrong_one_is_explained(session: FakeSession, site: FlaskClient) -> None:
+    form = {"csrf": csrf(site), "link": "line", "direction": "reverse", "rate": "1 Mbit/s", "policy": "codel"}
+    answer = site.post(f"/sessions/test{os.getpid()}", data=form, follow_redirects=True).text
+    assert "at 2.000 s, line reverse: rate 1 Mbit/s, queue codel" in answer
+    sent = next(request for request in session.asked if request["op"] == "set")
+    assert sent["words"] == ["reverse.rate=1 Mbit/s", "reverse.policy=codel"]
+    answer = site.post(f"/sessions/test{os.getpid()}", data={**form, "rate": "0"}, follow_redirects=True).text
+    assert "use loss=100%" in answer
+
+
+def test_a_change_from_another_site_is_refused(session: FakeSession, site: FlaskClient) -> None:
+    form = {"link": "line", "direction": "reverse", "rate": "1 Mbit/s"}
+    assert site.post(f"/sessions/test{os.getpid()}", data=form).status_code == 403
+    assert all(request["op"] != "set" for request in session.asked)
+
+
+def test_a_session_that_has_ended_is_explained(site: FlaskClient) -> None:
+    form = {"csrf": csrf(site), "link": "line", "direction": "reverse", "rate": "1 Mbit/s"}
+    assert "there is no session" in site.post("/sessions/gone", data=form, follow_redirects=True).text

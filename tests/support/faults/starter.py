@@ -1,0 +1,132 @@
+"""Starts commands by forking a process that has imported the program.
+
+The imports take 2 s of CPU, most of a short command. They change no file, so a kill during them tests nothing. A forked
+command runs `experiments/__main__.py` as `python -m experiments` does, and its own children start as they always do.
+
+    python -m tests.support.faults.starter [MODULE...]      # one request a line: {"words": [...], "log": "/file"}
+
+Answers to a request are two lines: the command's process id at once, and its exit status when it has ended.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+#: What `run` imports on its way to the first run and after it.
+IMPORTED = (
+    "experiments.cli", "experiments.commands.run", "experiments.engine.scheduling", "experiments.engine.dask_executor",
+    "experiments.engine.execution", "experiments.labels", "experiments.terminal", "experiments.tables",
+    "analysis.attempts", "analysis.store", "analysis.estimates", "alembic.command", "rich.live", "rich.progress",
+    "rich.table", "scipy.stats", "scipy.special", "logging.config", "sqlalchemy.dialects.sqlite",
+)  # fmt: skip
+
+
+class Forked:
+    """A command that a starter has forked, with the methods of Popen that the tests use."""
+
+    def __init__(self, starter: subprocess.Popen[str], words: list[str], log: Path) -> None:
+        assert starter.stdin is not None
+        assert starter.stdout is not None
+        self.returncode: int | None = None
+        self._words, self._log, self._answers = words, log, starter.stdout
+        starter.stdin.write(json.dumps({"words": words, "log": str(log)}) + "\n")
+        starter.stdin.flush()
+        self.pid = int(self._answers.readline())
+
+    def poll(self) -> int | None:
+        """The exit status; None while it runs."""
+        return self._wait(0.0)
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        """What it wrote, once it has ended.
+
+        Raises:
+            TimeoutExpired: it runs on.
+        """
+        if self._wait(timeout) is None:
+            raise subprocess.TimeoutExpired(self._words, timeout or 0.0)
+        return self._log.read_text(errors="replace"), None
+
+    def _wait(self, timeout_s: float | None) -> int | None:
+        if self.returncode is None and select.select([self._answers], [], [], timeout_s)[0]:
+            self.returncode = int(self._answers.readline())
+        return self.returncode
+
+
+class Starter:
+    """The process that forks; one command at a time.
+
+    Args:
+        environment: of the commands.
+        log: file for the output of the last command.
+        modules: imported beside what `run` needs.
+    """
+
+    def __init__(self, environment: dict[str, str], log: Path, modules: Sequence[str] = ()) -> None:
+        self._log = log
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.faults.starter", *modules],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment,
+        )  # fmt: skip
+        self.pid = self._process.pid
+
+    def start(self, words: list[str]) -> Forked:
+        """A command; the one before has ended."""
+        return Forked(self._process, words, self._log)
+
+    def close(self) -> None:
+        """Ends it."""
+        self._process.communicate()
+
+
+def _serve() -> list[str]:
+    """Forks a command for each line. Returns in the commands alone, with their words; the starter ends."""
+    # A key pressed in the terminal is for the commands.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests = open(0, "rb", buffering=0, closefd=False)  # noqa: PTH123, SIM115 (a descriptor, open to the end)
+    while line := requests.readline():
+        request = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            for source, target in ((nothing, 0), (log, 1), (log, 2)):
+                os.dup2(source, target)
+            os.close(log)
+            os.close(nothing)
+            return list(request["words"])
+        print(pid, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    sys.exit(0)
+
+
+def main() -> None:
+    """Imports, then serves until the end of standard input."""
+    # Threads do not survive a fork.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for module in (*IMPORTED, *sys.argv[1:]):
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+    sys.argv = ["experiments", *_serve()]
+    runpy.run_module("experiments", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

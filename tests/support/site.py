@@ -1,0 +1,215 @@
+"""What the site's tests share: a store full of simulated runs, a client, a served site, and a browser."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import waitress
+from flask import Flask
+from flask.testing import FlaskClient
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from waitress import wasyncore
+
+from experiments.sessions.changes import parse_changes
+from experiments.sessions.control import ControlServer
+from tests.conftest import backchannel
+from tests.support.campaign_texts import TWO_WAYS, asymmetric_path
+from web.app import create_app
+from web.serve import THREADS
+
+# The bound of a wait that ends by itself: on a busy machine five seconds, the default, were too short.
+expect.set_options(timeout=60_000)
+
+#: Two axes, one of them of quantities; the slow line makes losses and timeouts.
+SWEEP = f"""
+name: sweep
+title: A sweep of rates
+description: What the return line must carry.
+backend: sim
+stack: newreno
+{asymmetric_path()}{TWO_WAYS}duration: 8 s
+sweep:
+  network.reverse.queue.policy: [droptail, acks-first]
+  network.reverse.rate: [9.6 kbit/s, 28.8 kbit/s, 128 kbit/s]
+repetitions: 2
+seed: 7
+"""
+
+
+class Simulated(NamedTuple):
+    """A campaign that was run by the command line, in virtual time."""
+
+    file: Path
+    results: Path
+    campaign: dict[str, Any]
+
+    @property
+    def address(self) -> str:
+        return f"/campaigns/{self.campaign['campaign']}"
+
+    def run_id(self, point: int = 0, repetition: int = 0) -> str:
+        return str(self.campaign["points"][point]["runs"][repetition]["run_id"])
+
+
+def captured(results: Path, path: Path) -> Path:
+    """A client's capture of one of these runs, unpacked to a path, as somebody might have it."""
+    packed = next((results / "runs").rglob("client-eth0.pcap.gz"))
+    path.write_bytes(gzip.decompress(packed.read_bytes()))
+    return path
+
+
+def ran(folder: Path, name: str, text: str) -> Simulated:
+    file, results = folder / name, folder / "results"
+    file.write_text(text)
+    done = backchannel("run", file, "--results", results, "--json")
+    assert done.returncode == 0, done.stderr
+    return Simulated(file, results, json.loads(done.stdout))
+
+
+@pytest.fixture(scope="session")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
+    return ran(tmp_path_factory.mktemp("site"), "sweep.yaml", SWEEP)
+
+
+#: A short queue that a download fills again and again: drops, and segments that are sent again.
+DROPPING = """
+name: dropping
+backend: sim
+network:
+  topology: asymmetric-path
+  forward: {rate: 2 Mbit/s, delay: 40 ms, queue: {policy: droptail, limit: 12 packets}}
+  reverse: {rate: 1 Mbit/s, delay: 40 ms, queue: {policy: droptail, limit: 50 packets}}
+stack: newreno
+workload:
+  - {name: forward, from: server, to: client}
+  - {name: beside, from: server, to: client, start: 1 s}
+duration: 12 s
+seed: 3
+"""
+#: The same with counters in place of captures.
+COUNTED = DROPPING.replace("name: dropping", "name: counted") + (
+    "capture: {at: [none], telemetry: false, counters: {every: 0.5 s, at: [bottleneck]}}\n"
+)
+
+
+@pytest.fixture(scope="session")
+def dropping(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
+    """A run whose line drops packets."""
+    return ran(tmp_path_factory.mktemp("dropping"), "dropping.yaml", DROPPING)
+
+
+@pytest.fixture(scope="session")
+def client(simulated: Simulated) -> FlaskClient:
+    return create_app(simulated.results).test_client()
+
+
+DIRECTION = {"submitted_packets": 9, "delivered_packets": 8, "transmitted_bytes": 700, "queue_packets": 3,
+             "queue_bytes": 300, "events": {"dropped_full": 2, "lost": 1}}  # fmt: skip
+
+
+class FakeSession:
+    """A session's end of the socket: answers as a session does, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Mapping[str, Any]] = []
+        self.changes: list[dict[str, Any]] = []
+        self.passed_s = 5.0
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.asked.append(request)
+        if request["op"] == "set":
+            changes = parse_changes(request["words"])
+            return {"changes": [{"at_s": 2.0, "link": request["link"], "direction": way, "fields": fields}
+                                for way, fields in changes.items()]}  # fmt: skip
+        # At each look it has gone on by a second, and by 1000 bytes in each direction.
+        self.passed_s += 1.0
+        direction = DIRECTION | {"transmitted_bytes": int(1000 * self.passed_s)}
+        declared = {"rate_bps": 28_800, "delay_s": 0.05, "policy": "droptail", "errors": []}
+        return {
+            "name": f"test{os.getpid()}", "label": "dialup-28.8", "host": "right", "started": 0.0,
+            "changes": self.changes, "declared": {"line": {"forward": declared, "reverse": declared}},
+            "passed_s": self.passed_s, "recorded_bytes": 5,
+            "links": {"line": {"forward": direction, "reverse": direction}},
+        }  # fmt: skip
+
+
+@pytest.fixture
+def session() -> Iterator[FakeSession]:
+    """A running session named after this process."""
+    recorded = FakeSession()
+    server = ControlServer(f"test{os.getpid()}", recorded.answer)
+    yield recorded
+    server.close()
+
+
+@contextmanager
+def served(app: Flask) -> Iterator[str]:
+    """The site as `serve` serves it, on a free port; gives its address."""
+    sockets: dict[int, Any] = {}
+    server = waitress.create_server(app, map=sockets, host="127.0.0.1", port=0, threads=THREADS)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.effective_port}"
+    finally:
+        # Streams end first, then the threads that answer. The server's own thread closes its sockets, because it
+        # selects on them.
+        app.extensions["watcher"].close()
+        server.task_dispatcher.shutdown()
+        # A thread that another one wakes in between has closed the trigger before it is pulled.
+        with suppress(OSError):
+            server.trigger.pull_trigger(lambda: wasyncore.close_all(sockets))
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def address(simulated: Simulated) -> Iterator[str]:
+    with served(create_app(simulated.results)) as result:
+        yield result
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Path], str]]:
+    """Serves a results folder until the test is over, and gives its address."""
+    with ExitStack() as sites:
+        yield lambda results: sites.enter_context(served(create_app(results)))
+
+
+#: Widths of a desktop and of a phone, and tests that are done on both.
+DESKTOP_PX, PHONE_PX = 1280, 390
+on_both = pytest.mark.parametrize("page", [DESKTOP_PX, PHONE_PX], indirect=True)
+
+
+@pytest.fixture
+def page(browser: Browser, serve: Callable[[Path], str], request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A page on which any message of the console, and any error, fails the test; its parameter is the width in px.
+
+    It asks for `serve` so that it is closed before the site: live, it would call a site that is gone, and say so.
+    """
+    said: list[str] = []
+    page = browser.new_page(viewport={"width": getattr(request, "param", DESKTOP_PX), "height": 900})
+
+    def note(message: ConsoleMessage) -> None:
+        said.append(message.text)
+
+    page.on("console", note)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    yield page
+    page.close()
+    assert said == []

@@ -1,0 +1,828 @@
+"""The site in a real browser, driven as a person would. Any message of the console fails a test (conftest.page)."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, Route, expect
+
+from analysis.store import Landing, Store
+from analysis.store.documents import Documents
+from analysis.store.rows import NewCampaign
+from tests.conftest import backchannel, two_hosts
+from tests.screenshots import settle
+from tests.sim.web.test_requests import TINY
+from tests.support.site import Simulated, captured, on_both
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.browser
+
+
+def drawn(page: Page, kind: str) -> Locator:
+    plot = page.locator(f'.plot[data-kind="{kind}"]').first
+    plot.scroll_into_view_if_needed()
+    expect(plot).to_have_attribute("data-drawn", "true")
+    return plot
+
+
+def drag(page: Page, plot: Locator, start: float, end: float) -> None:
+    over = plot.locator(".u-over").bounding_box()
+    assert over is not None
+    y = over["y"] + over["height"] / 2
+    page.mouse.move(over["x"] + over["width"] * start, y)
+    page.mouse.down()
+    page.mouse.move(over["x"] + over["width"] * end, y, steps=5)
+    page.mouse.up()
+
+
+def test_plots_are_drawn_zoom_together_and_come_back(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}")
+    plot = drawn(page, "sequence")
+    ink = plot.locator(".u-wrap canvas").evaluate(
+        """(c) => { const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+        let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n; }"""
+    )
+    assert ink > 2000
+    assert page.evaluate("view") == [0, 8]
+    drawn(page, "throughput")
+    plot.scroll_into_view_if_needed()
+    drag(page, plot, 0.25, 0.5)
+    low, high = page.evaluate("view")
+    assert low == pytest.approx(2, abs=0.05)
+    assert high == pytest.approx(4, abs=0.05)
+    ranges = page.evaluate(
+        "plots.filter((p) => p.chart).map((p) => [p.chart.scales.x.min, p.chart.scales.x.max].join())"
+    )
+    assert len(ranges) >= 2
+    assert len(set(ranges)) == 1
+    # The address keeps what is in view.
+    page.wait_for_url(re.compile(r"from=\d.*to=\d"))
+    page.reload()
+    drawn(page, "sequence")
+    assert page.evaluate("view") == pytest.approx([low, high], abs=1e-5)
+    page.locator('[data-zoom="all"]').click()
+    page.wait_for_url(lambda url: "from=" not in url)
+    assert page.evaluate("view") == [0, 8]
+
+
+def test_the_uppermost_plot_is_asked_for_with_the_page_and_once(page: Page, address: str, simulated: Simulated) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/sequence?" in request.url else None)
+    for period in ("", "&from=2&to=6", "&from=0.5&to=nonsense"):
+        asked.clear()
+        page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=forward{period}")
+        drawn(page, "sequence")
+        # Before any script: the browser itself asked, as the page's head told it to.
+        first = page.evaluate(
+            """() => { const all = performance.getEntriesByType("resource");
+            const of = (part) => all.find((one) => one.name.includes(part));
+            return [of("/sequence?").initiatorType, of("/sequence?").startTime <= of("plots.js").responseEnd]; }"""
+        )
+        assert first == ["link", True]
+        settle(page)
+        assert len(asked) == 1, period
+
+
+@on_both
+def test_cursors_are_linked(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}")
+    first = drawn(page, "sequence")
+    drawn(page, "throughput")
+    first.scroll_into_view_if_needed()
+    first.locator(".u-over").hover(position={"x": 150, "y": 100})
+    here = page.evaluate("plots[0].chart.cursor.left")
+    assert page.evaluate("plots[1].chart.cursor.left") == pytest.approx(here, abs=3)
+    assert "s" in page.locator('.plot[data-kind="throughput"] .u-legend .u-value').first.inner_text()
+
+
+@on_both
+def test_one_zooms_to_a_retransmission_and_reads_its_fields(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id()}?flow=reverse")
+    drawn(page, "sequence")
+    page.get_by_role("button", name="Next retransmission").click()
+    panel = page.get_by_role("region", name="Segment")
+    expect(panel).to_contain_text("retransmission")
+    expect(panel).to_contain_text("ACK")
+    low, high = page.evaluate("view")
+    assert high - low == pytest.approx(0.5, abs=0.01)
+    before = panel.inner_text()
+    panel.get_by_role("button", name="Next").click()
+    expect(panel).not_to_have_text(before)
+    # The keys do the same.
+    page.keyboard.press("Escape")
+    page.locator("h1").click()
+    page.keyboard.press("Shift+ArrowLeft")
+    expect(panel).to_contain_text("retransmission")
+
+
+@on_both
+def test_a_loss_is_explained_and_stands_in_the_address(
+    page: Page, serve: Callable[[Path], str], dropping: Simulated
+) -> None:
+    page.goto(f"{serve(dropping.results)}/runs/{dropping.run_id()}")
+    drawn(page, "sequence")
+    panel = page.get_by_role("region", name="Segment")
+    page.get_by_role("button", name="Next loss").click()
+    expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
+    expect(panel.locator(".fate")).to_contain_text("queue 12 of 12 packets; retransmitted at")
+    first = panel.locator("dl").inner_text()
+    # By key to the next, and back.
+    page.locator("h1").click()
+    page.keyboard.press("l")
+    expect(panel.locator("dl")).not_to_have_text(first)
+    page.keyboard.press("Shift+L")
+    expect(panel.locator("dl")).to_have_text(first, use_inner_text=True)
+    page.reload()
+    expect(panel.locator("dl")).to_have_text(first, use_inner_text=True)
+    expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
+
+
+def test_a_chosen_loss_leaves_all_plots_in_one_view(
+    page: Page, serve: Callable[[Path], str], dropping: Simulated
+) -> None:
+    page.set_viewport_size({"width": 1400, "height": 900})
+    page.goto(f"{serve(dropping.results)}/runs/{dropping.run_id()}")
+    drawn(page, "sequence")
+    page.get_by_role("button", name="Next loss").click()
+    expect(page.locator(".fate")).to_contain_text("retransmitted at")
+    page.locator("#plots > .controls").evaluate("(e) => e.scrollIntoView()")
+    plots = page.locator(".timeline > .plot")
+    last = plots.last.locator(".u-over")
+    expect(last).to_be_visible()
+    box = last.bounding_box()
+    assert plots.count() >= 5
+    assert box is not None
+    assert box["y"] + box["height"] <= 900
+
+
+def test_a_seek_that_fails_is_told_beside_the_controls(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=forward")
+    drawn(page, "sequence")
+    page.evaluate("() => { window.fetch = async () => { throw new Error('cut'); }; }")
+    for key in ("l", "t", "i", "Shift+ArrowRight"):
+        page.evaluate("() => { document.getElementById('range').textContent = ''; }")
+        page.locator("h1").click()
+        page.keyboard.press(key)
+        expect(page.locator("#range")).to_have_text("The site does not answer; is it still running?")
+
+
+@on_both
+def test_the_legend_has_the_shape_of_each_series(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id()}?flow=reverse")
+    plot = drawn(page, "sequence")
+    samples = plot.locator(".u-series:visible .u-sample")
+    names = plot.locator(".u-series:visible .u-label").all_inner_texts()
+    # A line and a segment of equal colour differ; without a cursor, no name waits for a value.
+    shapes = samples.evaluate_all("(all) => all.map((c) => c.toDataURL())")
+    assert len(shapes) == len(set(shapes)) == len(names) >= 3
+    assert all(name and ":" not in name for name in plot.locator(".u-legend").inner_text().split())
+    inks = plot.locator(".u-label").evaluate_all("(all) => all.map((one) => getComputedStyle(one).color)")
+    assert len(set(inks)) == 1
+    plot.locator(".u-over").hover(position={"x": 150, "y": 100})
+    expect(plot.locator(".u-series").first).to_contain_text("s")
+
+
+def test_the_receivers_side_is_seen_with_the_same_flow_and_zoom(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=reverse&from=2&to=6")
+    sent = drawn(page, "sequence")
+    expect(sent).to_contain_text("at the sender")
+    page.get_by_label("Captured at").select_option("receiver")
+    page.wait_for_url(re.compile(r"side=receiver"))
+    plot = drawn(page, "received")
+    expect(plot).to_contain_text("at the receiver")
+    assert page.evaluate("view") == [2, 6]
+    assert "flow=reverse" in page.url
+    first = page.evaluate("segments(view[0], view[1]).then((found) => found.segments[0])")
+    at_sender = page.request.get(f"{address}/api/runs/{simulated.run_id(1)}/segments?flow=reverse&from=2&to=6").json()
+    # The same segment is seen there later, by the way it took.
+    twin = next(
+        entry for entry in at_sender["segments"] if (entry["seq"], entry["end"]) == (first["seq"], first["end"])
+    )
+    assert (first["time_s"] > twin["time_s"]) == (first["direction"] == "data")
+
+
+def test_compared_plots_are_taken_along_as_they_are_seen(page: Page, address: str, simulated: Simulated) -> None:
+    campaign = simulated.campaign["campaign"]
+    page.goto(f"{address}/compare?point={campaign}:0&point={campaign}:1&from=2&to=6")
+    drawn(page, "sequence")
+    page.locator('[data-zoom="in"]').click()
+    page.wait_for_url(re.compile(r"from=3\.0+&to=5\.0+"))
+    plot = drawn(page, "throughput")
+    with page.expect_download() as caught:
+        plot.get_by_role("link", name="CSV").click()
+    rows = [line.split(",") for line in caught.value.path().read_text().splitlines()[1:]]
+    times = [float(row[-2]) for row in rows]
+    assert len(times) > 20
+    assert sum(not 3 <= t <= 5 for t in times) <= 4, "but for the points that lead to the edges"
+    with page.expect_download() as caught:
+        page.locator("figure.wide").get_by_role("link", name="PDF").click()
+    assert caught.value.path().read_bytes().startswith(b"%PDF-")
+
+
+def test_a_click_on_a_segment_shows_it(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=forward&from=1&to=1.4")
+    plot = drawn(page, "sequence")
+    x, y, seq = page.evaluate(
+        """async () => { const found = await segments(view[0], view[1]);
+        const one = found.segments.filter((s) => s.direction === "data")[5];
+        const u = plots[0].chart; return [u.valToPos(one.time_s, "x"), u.valToPos(one.end / 1e3, "y"), one.seq]; }"""
+    )
+    plot.locator(".u-over").click(position={"x": x, "y": y})
+    expect(page.get_by_role("region", name="Segment")).to_contain_text(f"{seq} to")
+
+
+def test_it_is_used_with_the_keyboard(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(address)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("g")
+    page.keyboard.press("c")
+    page.wait_for_url("**/campaigns")
+    page.keyboard.press("/")
+    page.keyboard.type("rates")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**q=rates")
+    page.get_by_role("link", name="A sweep of rates").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/campaigns/*")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.goto(f"{address}/runs/{simulated.run_id()}")
+    drawn(page, "sequence")
+    page.locator("h1").click()
+    page.keyboard.press("+")
+    assert page.evaluate("view") == [2, 6]
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("view") == [3, 7]
+    page.keyboard.press("0")
+    assert page.evaluate("view") == [0, 8]
+
+
+def test_it_is_used_with_a_finger_on_a_phone(browser: Browser, address: str, simulated: Simulated) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=forward")
+    plot = drawn(page, "sequence")
+    for name, view in (("Zoom in", [2, 6]), ("Later", [3, 7]), ("Zoom in", [4, 6]), ("Earlier", [3.5, 5.5])):
+        page.get_by_role("button", name=name, exact=True).tap()
+        assert page.evaluate("view") == view
+    expect(plot).to_have_attribute("data-shown", "3.5 5.5")
+    assert "from=3.5" in page.url
+    x, y, seq = page.evaluate(
+        """async () => { const found = await segments(5, 5.2);
+        const one = found.segments.find((s) => s.direction === "data");
+        const u = plots[0].chart; return [u.valToPos(one.time_s, "x"), u.valToPos(one.end / 1e3, "y"), one.seq]; }"""
+    )
+    assert seq > 0
+    plot.locator(".u-over").tap(position={"x": x, "y": y})
+    expect(page.get_by_role("region", name="Segment")).to_contain_text("Data segment")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()
+
+
+def test_tables_are_cards_on_a_phone(browser: Browser, address: str, simulated: Simulated) -> None:
+    """Every number stands with its name, and nothing lies beside the screen."""
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    points = [f"point={simulated.campaign['campaign']}:{number}" for number in range(2)]
+    tables = 0
+    for path in (
+        "/campaigns", simulated.address, f"{simulated.address}/explore", f"/runs/{simulated.run_id()}",
+        f"/compare?{'&'.join(points)}",
+    ):  # fmt: skip
+        page.goto(address + path)
+        result = page.evaluate(
+            """() => [...document.querySelectorAll("table.cards")].map((table) => [
+              table.closest(".scroll").scrollWidth - table.closest(".scroll").clientWidth,
+              [...table.querySelectorAll("td.number:not([data-title])")].length,
+              [...table.querySelectorAll("td")].filter((one) => one.offsetWidth > 390).length])"""
+        )
+        assert result, path
+        assert all(entry == [0, 0, 0] for entry in result), (path, result)
+        tables += len(result)
+    assert tables >= 6
+    page.close()
+
+
+def test_a_card_has_its_number_its_interval_and_its_verdict(
+    browser: Browser, address: str, simulated: Simulated
+) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto(address + simulated.address)
+    cells = page.locator("table.results tr:has([data-head]) td[data-title='Throughput']")
+    points = simulated.campaign["points"]
+    assert cells.count() == len(points) > 2
+    means = [
+        next(row["mean"] for row in point["metrics"] if (row["name"], row["subject"]) == ("throughput", "forward"))
+        for point in points
+    ]
+    best, top = means.index(max(means)), max(means)
+    for number, mean in enumerate(means):
+        cell = cells.nth(number)
+        expect(cell).to_contain_text("bit/s")
+        expect(cell.locator(".bar")).to_be_visible()
+        word = "best" if number == best else "starves" if mean < top / 10 else ""
+        assert cell.locator(".word").all_inner_texts() == ([word] if word else [])
+    # The dots are as far apart as the means.
+    at = [float(dot.get_attribute("cx") or "") for dot in page.locator("tr:has([data-head]) .bar circle").all()]
+    assert [x / at[best] for x in at] == pytest.approx([mean / top for mean in means], abs=0.02)
+    page.close()
+
+
+def test_a_comparison_draws_each_interval(page: Page, address: str, simulated: Simulated) -> None:
+    points = [f"point={simulated.campaign['campaign']}:{number}" for number in range(2)]
+    page.goto(f"{address}/compare?{'&'.join(points)}")
+    # The farthest end of a row is the edge of its scale, 58 units from "no difference".
+    drawn = page.evaluate(
+        """() => [...document.querySelectorAll(".bar")].map((bar) => [bar.ariaLabel, ...["x1", "x2"].map(
+          (end) => Number(bar.querySelector("line:not(.none)")?.getAttribute(end) ?? NaN)),
+          Number(bar.querySelector("circle").getAttribute("cx"))])"""
+    )
+    assert drawn
+    for label, low, high, value in drawn:
+        if label == "no interval":
+            assert abs(value) == 58
+        else:
+            assert low <= value <= high
+            assert max(-low, high) == 58
+            assert (low <= 0 <= high) == ("spans" in label)
+
+
+def test_two_policies_are_compared(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(address + simulated.address)
+    page.get_by_label("Compare policy=droptail, rate=28.8 kbit/s").check()
+    page.get_by_label("Compare policy=acks-first, rate=28.8 kbit/s").check()
+    page.get_by_role("button", name="Compare the chosen points").click()
+    page.wait_for_url("**/compare?*")
+    expect(page.locator(".chips")).to_contain_text("policy=acks-first")
+    # The policies differ by far more than their repetitions do.
+    row = page.get_by_role("row").filter(has_text="Throughput").filter(has_text="forward").first
+    expect(row.locator(".clear")).to_contain_text("±")
+    plot = drawn(page, "sequence")
+    expect(plot.locator(".u-legend")).to_contain_text("policy=droptail")
+    page.get_by_role("link", name="Remove policy=droptail, rate=28.8 kbit/s").click()
+    expect(page.locator(".chips li")).to_have_count(1)
+
+
+def test_the_figure_follows_its_controls(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(address + simulated.address)
+    figure = page.locator("#live-figure .board")
+    expect(figure).to_have_attribute("aria-label", re.compile("^Throughput, forward by reverse.rate"))
+    page.get_by_label("Metric").select_option("goodput/reverse")
+    page.wait_for_url("**metric=goodput*")
+    expect(figure).to_have_attribute("aria-label", re.compile("^Goodput, reverse"))
+    page.get_by_label("Along").select_option("network.reverse.queue.policy")
+    page.wait_for_url("**x=network.reverse.queue.policy*")
+    with page.expect_download() as download:
+        page.locator("#live-figure").get_by_role("link", name="PDF").click()
+    assert Path(download.value.path()).read_bytes().startswith(b"%PDF-")
+
+
+def test_the_chip_of_an_invalid_repetition_is_red_on_its_own_page(
+    page: Page, serve: Callable[[Path], str], tmp_path: Path
+) -> None:
+    store = Store.open(tmp_path / "results")
+    new = NewCampaign("c" * 16, "own", "Own", "own.yaml", "", {}, "sim", seed=1, repetitions=2)
+    store.begin_campaign(new, [[("policy", "red")]], [(0, n, f"{n:024x}") for n in range(2)])
+    for n, problems in enumerate(([], ["late"])):
+        (tmp_path / f"{n:024x}").mkdir()
+        documents = Documents(two_hosts(seed=n, duration_s=1.0), {})
+        store.land(Landing(f"{n:024x}", "sim", documents, [], problems, 1, tmp_path / f"{n:024x}"))
+    address = serve(tmp_path / "results")
+    shown = []
+    for n in range(2):
+        page.goto(f"{address}/runs/{n:024x}")
+        chip = page.locator(".member[aria-current]")
+        shown.append(chip.evaluate("(e) => getComputedStyle(e).backgroundColor"))
+    assert shown == ["rgb(27, 122, 61)", "rgb(179, 38, 30)"]
+
+
+@on_both
+def test_a_dot_of_the_trade_off_opens_its_run(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(address + simulated.address)
+    figure = page.locator("#live-tradeoff")
+    expect(figure.locator(".u-wrap canvas")).to_be_visible()
+    figure.scroll_into_view_if_needed()
+    text = figure.locator("script").text_content()
+    dots = next(load for load in json.loads(text or "")["series"] if load.get("run"))
+    view = json.loads(figure.locator(".board").get_attribute("data-view") or "")
+    over = figure.locator(".u-over").bounding_box()
+    assert over is not None
+    share = [(dots[key][0] - view[key][0]) / (view[key][1] - view[key][0]) for key in ("x", "y")]
+    page.mouse.click(over["x"] + share[0] * over["width"], over["y"] + (1 - share[1]) * over["height"])
+    page.wait_for_url(re.compile("/runs/"))
+    assert page.url.rpartition("/")[2] in dots["run"]
+
+
+def test_all_plots_of_a_run_are_in_one_view(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}")
+    page.locator("#plots > .controls").evaluate("(e) => e.scrollIntoView()")
+    plots = page.locator(".timeline > .plot")
+    for number in range(plots.count()):
+        expect(plots.nth(number)).to_have_attribute("data-drawn", "true")
+    assert plots.count() >= 6
+    boxes = [plots.nth(number).locator(".u-over").bounding_box() for number in range(plots.count())]
+    assert all(box is not None and box["y"] > 0 and box["y"] + box["height"] < 900 for box in boxes)
+    assert len({(round(box["x"]), round(box["width"])) for box in boxes if box}) == 1, "one time axis"
+    # Both hosts, beside the same other plots.
+    page.get_by_label("Captured at").select_option("both")
+    page.wait_for_url(re.compile("side=both"))
+    drawn(page, "sequence")
+    drawn(page, "received")
+    page.get_by_role("button", name="Zoom in").click()
+    page.wait_for_url(re.compile(r"from=2\.0"))
+    shown = page.evaluate("plots.slice(0, 2).map((p) => [p.chart.scales.x.min, p.chart.scales.x.max])")
+    assert shown == [[2, 6], [2, 6]]
+    # The packets on the line are those of the part in view.
+    expect(page.locator("#strip-from")).to_have_value("2.000")
+    expect(page.locator("#strip-span")).to_have_value("5")
+
+
+@on_both
+def test_one_goes_to_pauses_of_the_sender_by_key(page: Page, address: str, simulated: Simulated) -> None:
+    # The slowest return line, whose sender waits for timeouts.
+    run = simulated.run_id(0)
+    page.goto(f"{address}/runs/{run}?flow=forward")
+    drawn(page, "sequence")
+    result = page.request.get(f"{address}/api/runs/{run}/idle?flow=forward").json()
+    periods = result["periods"]
+    assert periods
+    metrics = {
+        (entry["name"], entry["subject"]): entry["value"]
+        for entry in page.request.get(f"{address}/api/runs/{run}").json()["metrics"]
+    }
+    assert max(end - start for start, end in periods) == pytest.approx(metrics["idle_longest", "forward"])
+    page.locator("h1").click()
+    page.keyboard.press("i")
+    start, end = periods[0]
+    expect(page.locator("#range")).to_contain_text(f"no data sent for {end - start:.3f} s")
+    low, high = page.evaluate("view")
+    assert low <= start < end <= high
+    page.keyboard.press("Shift+I")
+    start, end = periods[-1]
+    expect(page.locator("#range")).to_contain_text(f"no data sent for {end - start:.3f} s")
+
+
+def test_packets_cross_the_line(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}")
+    strip = page.locator("#strip")
+    strip.scroll_into_view_if_needed()
+    told = page.locator("#strip-told")
+    expect(told).to_contain_text("packets")
+    at = page.locator("#strip-at")
+    before = at.input_value()
+    page.get_by_role("button", name="Play").click()
+    expect(at).not_to_have_value(before)
+    page.get_by_role("button", name="Pause").click()
+    at.focus()
+    page.keyboard.press("Home")
+    assert at.input_value() == "0"
+
+
+#: Width of the widest figure on a page, px.
+WIDEST = "Math.max(...[...document.querySelectorAll('.board canvas')].map((one) => one.offsetWidth))"
+
+
+def test_a_run_is_printed_with_all_its_plots_on_light_paper(
+    browser: Browser, address: str, simulated: Simulated
+) -> None:
+    page = browser.new_page(color_scheme="dark")
+    page.add_init_script("window.print = () => (window.printed = true)")
+    page.goto(f"{address}/runs/{simulated.run_id(1)}")
+    page.get_by_role("button", name="Print").click()
+    plots = page.locator(".timeline > .plot")
+    for number in range(plots.count()):
+        expect(plots.nth(number)).to_have_attribute("data-drawn", "true")
+    assert page.evaluate("window.printed")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(WIDEST) <= 700
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 249)"
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    expect(page.locator("header")).to_be_hidden()
+    expect(plots.first.locator(".u-wrap canvas")).to_be_visible()
+    # As wide as A4 between its margins: plots have a readable height, and no room is left empty below them.
+    page.set_viewport_size({"width": 703, "height": 1000})
+    heights = page.evaluate(
+        """() => [...document.querySelectorAll(".timeline .plot .board:not(.note)")].map((board) => [
+          board.offsetHeight, ...[".u-wrap", ".uplot"].map((part) => board.querySelector(part).offsetHeight)])"""
+    )
+    assert len(heights) >= 5
+    assert all(wrap >= 150 and board <= whole + 40 for board, wrap, whole in heights), heights
+    page.set_viewport_size({"width": 1280, "height": 720})
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(WIDEST) > 900
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(19, 23, 22)"
+    page.close()
+
+
+def test_light_and_dark_is_remembered(page: Page, address: str) -> None:
+    def paper() -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    page.goto(address)
+    light = paper()
+    page.get_by_role("button", name="Dark").click()
+    assert paper() == "rgb(19, 23, 22)" != light
+    page.goto(f"{address}/docs")
+    assert paper() == "rgb(19, 23, 22)"
+    page.get_by_role("button", name="Light").click()
+    assert paper() == light
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_their_window(browser: Browser, address: str, simulated: Simulated, width: int, scheme: Any) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    campaign = simulated.campaign["campaign"]
+    run = f"/runs/{simulated.run_id()}"
+    compare = f"/compare?point={campaign}:0&point={campaign}:1"
+    for path in (
+        "/",
+        "/campaigns",
+        simulated.address,
+        f"{simulated.address}/explore",
+        run,
+        compare,
+        "/scorecard",
+        "/launch?file=quickstart.yaml",
+        "/import",
+        "/docs",
+    ):
+        page.goto(address + path, wait_until="load")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (paper == "rgb(19, 23, 22)") == (scheme == "dark")
+    page.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["campaign", "run", "compare", "/", "/launch?file=quickstart.yaml", "/campaigns", "/scorecard", "/import", "/docs"],
+)
+def test_what_screen_readers_need_has_a_name(page: Page, address: str, simulated: Simulated, path: str) -> None:
+    campaign = simulated.campaign["campaign"]
+    paths = {
+        "campaign": simulated.address, "run": f"/runs/{simulated.run_id()}",
+        "compare": f"/compare?point={campaign}:0&point={campaign}:1",
+    }  # fmt: skip
+    page.goto(address + paths.get(path, path))
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll(
+            "input:not([type=hidden]), select, textarea, button, a[href], svg[role=img], canvas, progress")]
+        .filter((e) => e.checkVisibility() && !e.closest(".u-wrap, [aria-hidden=true]"))
+        .filter((e) => !(e.labels?.length || e.getAttribute("aria-label") || e.textContent.trim() || e.title))
+        .map((e) => e.outerHTML.slice(0, 90))"""
+    )
+    assert nameless == []
+    assert page.evaluate("document.querySelectorAll('h1').length") == 1
+    assert page.evaluate("document.documentElement.lang") == "en"
+
+
+def test_nothing_moves_while_it_loads(page: Page, address: str, simulated: Simulated) -> None:
+    page.add_init_script(
+        """window.shifts = 0; new PerformanceObserver((list) => {
+            for (const e of list.getEntries()) if (!e.hadRecentInput) window.shifts += e.value;
+        }).observe({ type: "layout-shift", buffered: true });"""
+    )
+    campaign = simulated.campaign["campaign"]
+    compare = f"/compare?point={campaign}:0&point={campaign}:1"
+    for path in (
+        "/",
+        simulated.address,
+        f"/runs/{simulated.run_id()}",
+        compare,
+        "/launch?file=quickstart.yaml",
+        "/docs",
+    ):
+        page.goto(address + path)
+        settle(page)
+        assert page.evaluate("window.shifts") < 0.02, path
+
+
+def test_scripts_that_are_put_in_are_blocked(browser: Browser, address: str) -> None:
+    page = browser.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.goto(address)
+    page.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"owned = 1\"><p style=\"top: 0\">x</p>')"
+    )
+    page.evaluate("{ const s = document.createElement('script'); s.text = 'owned = 1'; document.body.append(s); }")
+    # The image has failed, so that its handler would have run.
+    wait_until(lambda: page.evaluate("document.querySelector('img[src=x]').complete"))
+    assert page.evaluate("window.owned") is None
+    assert any("Content Security Policy" in entry for entry in said)
+    page.close()
+
+
+def test_without_scripts_everything_can_still_be_read(browser: Browser, address: str, simulated: Simulated) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address + simulated.address)
+    expect(page.locator("#live-figure img")).to_be_visible(timeout=20_000)
+    page.get_by_label("Metric").select_option("goodput/forward")
+    page.locator("form.controls").first.get_by_role("button", name="Show").click()
+    page.wait_for_url("**metric=goodput*")
+    page.goto(f"{address}/launch?file=quickstart.yaml")
+    expect(page.locator("#verdict")).to_contain_text("4 points, 12 runs")
+    page.goto(f"{address}/runs/{simulated.run_id()}")
+    expect(page.locator(".tile").first).to_be_visible()
+    with page.expect_download():
+        page.locator('.plot[data-kind="sequence"]').get_by_role("link", name="SVG").click()
+    context.close()
+
+
+@pytest.fixture
+def own(tmp_path: Path, serve: Callable[[Path], str]) -> tuple[str, Path]:
+    """A site over a results folder of its own."""
+    results = tmp_path / "results"
+    return serve(results), results
+
+
+def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own: tuple[str, Path]) -> None:
+    address, results = own
+    page.goto(f"{address}/launch")
+    page.get_by_label("The file").fill(TINY.replace("newreno", "newrno"))
+    expect(page.locator("#verdict")).to_contain_text("did you mean 'newreno'?")
+    page.get_by_role("button", name="Show line").click()
+    assert page.evaluate("getSelection().toString()") == "stack: newrno"
+    page.get_by_label("The file").fill(TINY.replace("repetitions: 2", "repetitions: 40").replace("2 s", "10 s"))
+    expect(page.locator("#verdict")).to_contain_text("40 runs, about")
+    # One is for phones.
+    expect(page.locator("#picture svg").filter(visible=True)).to_have_count(1)
+    page.get_by_role("button", name="Launch").click()
+    page.wait_for_url("**/requests/1")
+    expect(page.get_by_text("No runner is connected")).to_be_visible()
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        # Nobody reloads: the page follows by itself.
+        page.get_by_role("link", name=re.compile("the campaign")).click(timeout=60_000)
+        page.wait_for_url("**/campaigns/*")
+        expect(page.locator("#live-state")).to_have_text("complete", timeout=120_000)
+        expect(page.locator("#live-facts")).to_contain_text("40 of 40 runs valid")
+        expect(page.locator("#live-figure .u-wrap canvas")).to_be_visible()
+    finally:
+        runner.send_signal(signal.SIGINT)
+        runner.wait(30)
+
+
+def test_a_form_makes_a_file_and_a_check_keeps_both(page: Page, own: tuple[str, Path]) -> None:
+    page.goto(f"{own[0]}/launch")
+    page.get_by_text("A form", exact=True).click()
+    page.get_by_label("Title").fill("What it asks")
+    page.get_by_label("Rate", exact=True).first.fill("100 Mbit/s")
+    page.get_by_role("button", name="Make the file").click()
+    expect(page.get_by_label("The file")).to_have_value(re.compile("title: What it asks"))
+    # What validate warns of; its line is one click away.
+    expect(page.locator("#verdict .warnings")).to_contain_text("warning: bottleneck elsewhere")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#verdict .good")).to_contain_text("2 points, 6 runs")
+    expect(page.get_by_label("Title")).to_have_value("What it asks")
+    expect(page.get_by_label("The file")).to_have_value(re.compile("title: What it asks"))
+
+
+@pytest.fixture
+def capture(simulated: Simulated, tmp_path: Path) -> Path:
+    """A capture of one of our own runs, as somebody might have it."""
+    return captured(simulated.results, tmp_path / "strange.pcap")
+
+
+def drop(page: Page, name: str, body: bytes) -> None:
+    """Drags a file onto the form, as far as a script can."""
+    transfer = page.evaluate_handle(
+        """([name, bytes]) => { const t = new DataTransfer();
+        t.items.add(new File([new Uint8Array(bytes)], name)); return t; }""",
+        [name, list(body)],
+    )
+    page.dispatch_event("#drop", "dragover", {"dataTransfer": transfer})
+    page.dispatch_event("#drop", "drop", {"dataTransfer": transfer})
+
+
+def test_a_capture_is_dragged_in_and_lands_on_its_plots(page: Page, own: tuple[str, Path], capture: Path) -> None:
+    address, _ = own
+    page.goto(f"{address}/import")
+    drop(page, capture.name, capture.read_bytes())
+    page.wait_for_url("**/runs/*", timeout=60_000)
+    drawn(page, "sequence")
+    page.get_by_role("button", name="Next retransmission").click()
+    expect(page.get_by_role("region", name="Segment")).to_contain_text("retransmission")
+
+
+def test_what_is_no_capture_is_said_in_words(page: Page, own: tuple[str, Path]) -> None:
+    address, results = own
+    page.goto(f"{address}/import")
+    drop(page, "letter.txt", b"Dear network,\n" * 100)
+    expect(page.locator("#told.bad")).not_to_be_empty(timeout=30_000)
+    assert str(results) not in page.locator("#told").inner_text()
+    assert "Traceback" not in page.locator("#told").inner_text()
+    # By the name that the visitor knows.
+    expect(page.locator("#told")).to_contain_text("letter.txt is neither pcap nor pcapng")
+
+
+def test_what_ends_while_a_page_loads_is_shown_as_ended(page: Page, own: tuple[str, Path]) -> None:
+    address, results = own
+    store = Store.open(results)
+    new = NewCampaign("b" * 16, "short", "Short", "", TINY, {}, "sim", seed=1, repetitions=1)
+    store.begin_campaign(new, [[]], [(0, 0, "0" * 24)])
+
+    def end(route: Route) -> None:
+        store.end_campaign(new.id, complete=True)
+        route.continue_()
+
+    # After the page was made, before its first event.
+    page.route("**/api/events*", end)
+    page.goto(f"{address}/campaigns/{new.id}")
+    expect(page.locator("#live-state")).to_have_text("complete")
+    store.close()
+
+
+def test_the_site_tells_every_page_of_a_change(page: Page, own: tuple[str, Path]) -> None:
+    address, results = own
+    page.goto(address)
+    expect(page.get_by_text("Nothing was run yet")).to_be_visible()
+    expect(page.locator("html")).to_have_attribute("data-live", "on")
+    file = results.parent / "tiny.yaml"
+    file.write_text(TINY)
+    done = backchannel("run", file, "--results", results, "--json")
+    assert json.loads(done.stdout)["state"] == "complete"
+    expect(page.locator("#live-new")).to_contain_text("2 runs in the store")
+
+
+#: A line that loses, damages and fills up, so that segments are sent again for every reason.
+LOSSY = """
+name: lossy
+backend: sim
+network:
+  topology: asymmetric-path
+  forward:
+    {rate: 2 Mbit/s, delay: 20 ms, queue: {policy: droptail, limit: 20 packets}, errors: [
+      {model: uniform, probability: 0.03}, {model: uniform, probability: 0.02, effect: damage}]}
+  reverse: {rate: 128 kbit/s, delay: 20 ms, queue: {policy: droptail, limit: 10 packets}}
+stack: sack
+workload:
+  - {name: forward, from: server, to: client}
+duration: 20 s
+seed: 3
+capture: {snaplen: 65535 B}    # whole packets: only of those is a checksum known
+"""
+
+
+def test_what_happened_to_segments_is_drawn_each_in_its_own_ink(
+    page: Page, serve: Callable[[Path], str], tmp_path: Path
+) -> None:
+    (tmp_path / "lossy.yaml").write_text(LOSSY)
+    done = backchannel("run", tmp_path / "lossy.yaml", "--results", tmp_path / "results", "--json")
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)["points"][0]["runs"][0]["run_id"]
+    address = serve(tmp_path / "results")
+    seen: dict[str, dict[str, list[int]]] = {}
+    for side, kind in (("sender", "sequence"), ("receiver", "received")):
+        page.goto(f"{address}/runs/{run}?side={side}")
+        drawn(page, kind)
+        # Of each series: its points, and pixels of its ink where they are.
+        seen[side] = page.evaluate(
+            """() => { const u = plots[0].chart, found = {}, { width, height } = u.ctx.canvas;
+            const all = u.ctx.getImageData(0, 0, width, height).data;
+            const two = (c) => c.toString(16).padStart(2, "0");
+            const hex = (at) => "#" + [...all.slice(at, at + 3)].map(two).join("");
+            u.series.slice(1).forEach((one, index) => { const count = [0, 0];
+              u.ctx.save(); u.ctx.fillStyle = one.stroke(u, index + 1);
+              const wanted = u.ctx.fillStyle; u.ctx.restore();
+              u.data[index + 1].forEach((value, row) => { if (value == null) return;
+                count[0] += 1;
+                const left = Math.round(u.valToPos(u.data[0][row], "x", true));
+                const top = Math.round(u.valToPos(value, "y", true));
+                for (let y = top - 4; y <= top + 4; y++) for (let x = left - 4; x <= left + 4; x++)
+                  if (hex(4 * (y * width + x)) === wanted) { count[1] += 1; return; } });
+              found[one.label] = count; });
+            return found; }"""
+        )
+    segment = page.evaluate("segments(0, 20).then((found) => found.segments.find((one) => one.sack.length))")
+    page.evaluate("(one) => choose(one)", segment)
+    left, right = segment["sack"][0]
+    expect(page.get_by_role("region", name="Segment")).to_contain_text(f"{left} to {right}")
+    wanted = {
+        "sender": ("data", "acknowledged", "SACK", "fast retransmission", "timeout retransmission", "never arrived"),
+        "receiver": ("data", "SACK", "damaged"),
+    }
+    for side, names in wanted.items():
+        for name in names:
+            points, inked = seen[side][name]
+            assert points > 0, (side, name)
+            # Marks may hide one another, and of a thin line few pixels have just its ink.
+            assert inked > (0 if name in ("SACK", "acknowledged") else 0.5 * points), (side, name, points, inked)

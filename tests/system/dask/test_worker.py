@@ -1,0 +1,114 @@
+"""A scheduler and its worker as processes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.waiting import wait_until
+
+
+@contextmanager
+def serving(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """A serving command, ended with its test."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments", *words], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+class Serving(NamedTuple):
+    scheduler: subprocess.Popen[str]
+    address: str
+    worker: subprocess.Popen[str]
+
+
+@pytest.fixture
+def pair() -> Iterator[Serving]:
+    """A scheduler, its address, and a worker that serves it."""
+    with serving("scheduler", "--port", "0") as scheduler:
+        assert scheduler.stdout is not None
+        address = scheduler.stdout.readline().split()[2].rstrip(";")
+        with serving("worker", address, "--host", "127.0.0.1") as worker:
+            assert worker.stdout is not None
+            assert worker.stdout.readline().endswith(f"serves {address}\n")
+            yield Serving(scheduler, address, worker)
+
+
+def test_a_worker_ends_with_its_scheduler(pair: Serving) -> None:
+    """A service manager then restarts it. Without a scheduler it would serve nobody."""
+    scheduler, address, worker = pair
+    scheduler.kill()
+    _, errors = worker.communicate(timeout=60)
+    assert worker.returncode == 1, errors
+    assert errors.splitlines()[-1] == (
+        f"backchannel: the worker ended because the Dask scheduler {address} is gone; restart it with the scheduler"
+    )
+
+
+def test_an_interrupted_worker_exits_with_status_0(pair: Serving) -> None:
+    worker = pair.worker
+    worker.terminate()
+    _, errors = worker.communicate(timeout=60)
+    assert (worker.returncode, "is gone" in errors) == (0, False), errors
+
+
+def listening(process: subprocess.Popen[str]) -> dict[int, str]:
+    """Address by TCP port of what a process and those below it listen on."""
+    below = subprocess.run(["pgrep", "--parent", str(process.pid)], capture_output=True, text=True, check=False).stdout
+    shown = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
+    places = {}
+    for line in shown.splitlines():
+        if any(f"pid={pid}," in line for pid in [str(process.pid), *below.split()]):
+            address, _, port = line.split()[3].rpartition(":")
+            places[int(port)] = address
+    return places
+
+
+def answer(port: int, path: str) -> int:
+    try:
+        return int(urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10).status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_dask_has_no_pages_and_listens_where_it_is_told(pair: Serving) -> None:
+    scheduler = listening(pair.scheduler)
+    assert set(scheduler.values()) == {"127.0.0.1"}
+    own = int(pair.address.rpartition(":")[2])
+    (http,) = scheduler.keys() - {own}
+    assert answer(http, "health") == 404
+    wait_until(lambda: len(listening(pair.worker)) >= 3, "the worker below its nanny", 30)
+    assert set(listening(pair.worker).values()) == {"127.0.0.1"}
+
+
+def test_dasks_pages_have_the_port_that_is_asked_for() -> None:
+    with serving("scheduler", "--port", "0", "--http-port", "0") as scheduler:
+        assert scheduler.stdout is not None
+        scheduler.stdout.readline()
+        port = re.search(r"http://127.0.0.1:(\d+)/", scheduler.stdout.readline())
+        assert port is not None
+        assert answer(int(port[1]), "health") == 200
+
+
+def test_a_worker_listens_on_the_interface_towards_its_scheduler() -> None:
+    with serving("scheduler", "--port", "0") as scheduler:
+        assert scheduler.stdout is not None
+        address = scheduler.stdout.readline().split()[2].rstrip(";")
+        with serving("worker", address) as worker:
+            assert worker.stdout is not None
+            worker.stdout.readline()
+            assert set(listening(worker).values()) == {"127.0.0.1"}

@@ -1,0 +1,3 @@
+"""Fixtures of labs over SSH."""
+
+from tests.support.labs import faketime, sshd

@@ -1,0 +1,56 @@
+"""Copies of campaigns between stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from analysis.store import Store
+from analysis.store.copying import Copied, copy_campaign
+from analysis.store.rows import CampaignRow
+from tests.unit.analysis.store.conftest import begin, landing
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[Store]:
+    result = Store.open(tmp_path / "target")
+    yield result
+    result.close()
+
+
+def of(store: Store) -> CampaignRow:
+    campaign = store.campaign("c1")
+    assert campaign is not None
+    return campaign
+
+
+def test_a_copy_has_what_the_source_has_and_is_complete_with_its_last_run(store: Store, target: Store) -> None:
+    begin(store)
+    for number, run_id in enumerate(("r00", "r10", "r11")):
+        store.land(landing(store, run_id, 1e6 + number))
+    assert copy_campaign(store, target, of(store)) == Copied(runs=3, copied=3)
+    assert of(target).state == "incomplete"
+    store.land(landing(store, "r01", 2e6))
+    assert copy_campaign(store, target, of(store)) == Copied(runs=4, copied=1)
+    own, copied = of(store), of(target)
+    assert copied.state == "complete"
+    for field in ("name", "title", "file", "text", "overrides", "backend", "seed", "repetitions", "points"):
+        assert getattr(copied, field) == getattr(own, field), field
+    for run_id in ("r00", "r01", "r10", "r11"):
+        first, second = store.run(run_id), target.run(run_id)
+        assert first is not None
+        assert second is not None
+        for field in ("backend", "documents", "metrics", "problems", "attempt", "state"):
+            assert getattr(second, field) == getattr(first, field), field
+        assert (target.run_folder(run_id) / "captures/a.pcap").read_bytes() == b"abc"
+
+
+def test_a_copy_of_invalid_runs_is_not_complete(store: Store, target: Store) -> None:
+    begin(store)
+    for run_id in ("r00", "r01", "r10"):
+        store.land(landing(store, run_id, 1e6))
+    store.land(landing(store, "r11", 1e6, problems=("line: late",)))
+    assert copy_campaign(store, target, of(store)) == Copied(runs=4, copied=4)
+    assert of(target).state == "incomplete"

@@ -1,0 +1,362 @@
+"""Which cell gets which run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.store import Landing, Store
+from analysis.store.documents import Documents, Manifest
+from experiments.engine import pool
+from experiments.engine.execution import Finish, Worker, lines_key
+from experiments.engine.pool import CellPool, Job, PoolStatus, Result
+from experiments.language.campaign import Run, load
+from testbed.errors import TestbedError
+from testbed.local_folders import private_folder
+from testbed.report import Measurement, Phase, Progress, Report
+from testbed.scenario import Scenario, ScenarioDocument
+from testbed.slots import Slots
+from tests.support.campaign_texts import one_line
+from tests.support.waiting import wait_until
+
+FILE = one_line("pool", "repetitions: 6\nvariation: {round_trip: none}\nsweep: {network.forward.delay: [10 ms, 20 ms]}")
+
+
+class Made:
+    """A worker that is done when the test says so; it notes what it ran, and calibrates like a real one."""
+
+    log: list[tuple[str, str]] = []
+    gates: dict[str, threading.Event] = {}
+
+    def __init__(self, name: str, on_progress: Any, _cells: object, _building: object) -> None:
+        self.name = name
+        self.calibrated: frozenset[str] = frozenset()
+
+    def run(self, run: Run, attempt: int, folder: Path) -> Finish:
+        self.log.append((self.name, run.id))
+        assert self.gates[run.id].wait(10)
+        self.calibrated |= {lines_key(run.scenario)}
+        return lambda batch: Landing(
+            run.id, "sim", Documents(run.document.document, Manifest(batch=batch).as_json()), [], [], 1, folder
+        )
+
+    def close(self) -> None:
+        pass
+
+    kill = close
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    monkeypatch.setattr(pool, "Worker", Made)
+    file = tmp_path / "pool.yaml"
+    file.write_text(FILE)
+    result = sorted(load(file).runs, key=lambda run: (run.repetition, run.point))
+    Made.log, Made.gates = [], {run.id: threading.Event() for run in result}
+    return result
+
+
+class Watched:
+    """A pool with the results that came back."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.store = Store.open(tmp_path / "results")
+        self.pool = CellPool(self.store, self.note)
+        self.pool.allow(2)
+        self.results: dict[str, Result] = {}
+        self.beats: list[PoolStatus] = []
+        self.news = threading.Condition()
+
+    def note(self, beat: PoolStatus) -> None:
+        self.beats.append(beat)
+
+    def submit(self, run: Run) -> None:
+        def done(result: Result) -> None:
+            with self.news:
+                self.results[run.id] = result
+                self.news.notify_all()
+
+        self.pool.submit(Job(run, 1), done)
+
+    def until(self, runs: list[Run]) -> None:
+        with self.news:
+            assert self.news.wait_for(lambda: all(run.id in self.results for run in runs), 10)
+
+    def started(self, count: int) -> None:
+        wait_until(lambda: len(Made.log) >= count, f"{count} started runs", 10)
+
+    def idle(self) -> None:
+        """Returns once no cell is at work: a cell is released after its result."""
+        wait_until(lambda: self.pool.status(0.5, 0.0).running == 0, "an idle pool", 10)
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    result = Watched(tmp_path)
+    yield result
+    for gate in Made.gates.values():
+        gate.set()
+    result.pool.close()
+    result.store.close()
+
+
+def test_no_more_at_once_than_allowed(runs: list[Run], watched: Watched) -> None:
+    for run in runs[:5]:
+        watched.submit(run)
+    # Whoever is to begin is at work from here on, whenever its thread comes to it.
+    assert watched.pool.status(0.5, 0.0).running == 2
+    watched.pool.allow(3)
+    assert watched.pool.status(0.5, 0.0).running == 3
+    watched.started(3)
+    for run in runs:
+        Made.gates[run.id].set()
+    watched.until(runs[:5])
+    assert {name for name, _ in Made.log} == {"cell 1", "cell 2", "cell 3"}
+
+
+def test_a_cell_goes_on_with_lines_that_it_has_measured(runs: list[Run], watched: Watched) -> None:
+    for run in runs:
+        watched.submit(run)
+    watched.started(2)
+    for count, run in enumerate(runs):
+        # One ends after the other; each leaves its cell to a run of its own point.
+        Made.gates[run.id].set()
+        watched.started(min(len(runs), count + 3))
+    watched.until(runs)
+    points = {run.id: run.point for run in runs}
+    for cell in ("cell 1", "cell 2"):
+        assert len({points[run_id] for name, run_id in Made.log if name == cell}) == 1
+
+
+def test_nobody_is_passed_over_for_ever(runs: list[Run], watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "MOST_PASSED_OVER", 2)
+    first, second = ([run for run in runs if run.point == point] for point in (0, 1))
+    for run in [first[0], second[0], *first[1:]]:
+        Made.gates[run.id].set()
+    Made.gates[first[0].id].clear()
+    watched.pool.allow(1)
+    for run in [first[0], second[0], *first[1:]]:
+        watched.submit(run)
+    Made.gates[first[0].id].set()
+    watched.until([second[0], *first])
+    assert [run_id for _, run_id in Made.log].index(second[0].id) == 3
+
+
+def test_a_pool_that_is_stopped_gives_every_job_back(runs: list[Run], watched: Watched) -> None:
+    watched.pool.allow(1)
+    for run in runs[:4]:
+        watched.submit(run)
+    watched.started(1)
+    watched.pool.stop()
+    watched.until(runs[1:4])
+    assert all(watched.results[run.id].stopped for run in runs[1:4])
+    assert watched.store.valid_runs([run.id for run in runs]) == set()
+
+
+def test_nothing_begins_before_the_pool_was_told_how_many_may(runs: list[Run], tmp_path: Path) -> None:
+    made = CellPool(Store.open(tmp_path / "untold"), lambda beat: None)
+    made.submit(Job(runs[0], 1), lambda result: None)
+    assert made.status(0.5, 0.0).running == 0
+    made.stop()
+    made.close()
+
+
+def test_cells_of_other_processes_are_beside_a_run_as_well(runs: list[Run], watched: Watched) -> None:
+    watched.submit(runs[0])
+    watched.submit(runs[1])
+    watched.pool.allow(2, others=7)
+    watched.pool.allow(2, others=5)
+    for run in runs[:2]:
+        Made.gates[run.id].set()
+    watched.until(runs[:2])
+    assert [watched.results[run.id].cells for run in runs[:2]] == [9, 9]
+    landed = watched.store.run(runs[0].id)
+    assert landed is not None
+    assert landed.documents.manifest.batch.cells == 9
+    watched.idle()
+    # The next one began when they were fewer.
+    Made.gates[runs[2].id].set()
+    watched.submit(runs[2])
+    watched.until([runs[2]])
+    assert watched.results[runs[2].id].cells == 6
+
+
+def test_a_failure_that_cannot_be_noted_comes_back_as_well(
+    runs: list[Run], watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any, **__: Any) -> None:
+        raise TestbedError("no capture can be read")
+
+    def full(*_: Any) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(watched.store, "land", lost)
+    monkeypatch.setattr(watched.store, "note_failure", full)
+    Made.gates[runs[0].id].set()
+    watched.submit(runs[0])
+    watched.until(runs[:1])
+    assert str(watched.results[runs[0].id].error) == "the disk is full"
+    assert "analysis" not in [name for name, *_ in watched.pool.status(0.5, 0.0).cells]
+
+
+class Stands:
+    """A testbed on which every run succeeds."""
+
+    def build(self, _scenario: Scenario) -> bool:
+        return True
+
+    def calibrate(self, _scenario: Scenario) -> list[Measurement]:
+        return []
+
+    def run(self, _scenario: Scenario, _out: Path) -> Report:
+        return Report(t0_epoch_ns=0)
+
+    def keep_log(self, _to: Path) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    kill = close
+
+
+class Slow(Stands):
+    """A testbed that is built when the test says so, and on which no run succeeds."""
+
+    def __init__(self, made: list[Slow], may: threading.Event) -> None:
+        self.may = may
+        made.append(self)
+
+    def build(self, _scenario: Scenario) -> bool:
+        return self.may.wait(10)
+
+    def run(self, _scenario: Scenario, _out: Path) -> Report:
+        raise TestbedError("enough")
+
+
+def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> None:
+    file = tmp_path / "pool.yaml"
+    file.write_text(FILE)
+    run = replace(load(file).runs[0], backend="emulated")
+    made: list[Slow] = []
+    may, gate = threading.Event(), threading.BoundedSemaphore(1)
+    progress: list[Progress] = []
+    ended: list[str] = []
+
+    def work(name: str) -> None:
+        worker = Worker(name, progress.append, lambda _name, _on_progress: Slow(made, may), gate)
+        with pytest.raises(TestbedError) as failure:
+            worker.run(run, 1, tmp_path)
+        ended.append(str(failure.value))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b", "c")]
+    for thread in threads:
+        thread.start()
+    threads[0].join(0.3)
+    assert (len(made), progress) == (1, [Progress(Phase.BUILDING)])
+    may.set()
+    for thread in threads:
+        thread.join(10)
+    assert ended == ["enough"] * 3
+    assert len(made) == 3
+
+
+def gate_of(cells: CellPool) -> Slots:
+    assert isinstance(cells.building, Slots)
+    return cells.building
+
+
+def test_the_gate_is_that_of_all_processes_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("testbed.slots.runtime_folder", lambda: private_folder(tmp_path / "slots"))
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    store = Store.open(tmp_path / "results")
+    first, second, third, fourth = (gate_of(CellPool(store, lambda beat: None)) for _ in range(4))
+    assert [first.take(), second.take(), third.take()] == [True, True, False]
+    second.release()
+    assert fourth.take()
+
+
+def test_whatever_is_built_goes_through_the_gate_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "pool.yaml"
+    file.write_text(FILE)
+    run = replace(load(file).runs[0], backend="emulated")
+    renamed = [{**link, "name": "other"} for link in run.document.document["links"]]
+    other = replace(run, document=ScenarioDocument({**run.document.document, "links": renamed}))
+    gate = Counted()
+    worker = Worker("a", lambda progress: None, lambda _name, _on_progress: Stands(), gate)
+    for entry, entered in ((run, 1), (run, 1), (other, 2), (other, 2), (run, 3)):
+        worker.run(entry, 1, tmp_path)
+        assert gate.entered == entered
+    worker.close()
+    worker.run(run, 1, tmp_path)
+    assert gate.entered == 4
+
+
+class Counted:
+    """A gate that lets everybody through."""
+
+    def __init__(self) -> None:
+        self.entered = 0
+
+    def __enter__(self) -> None:
+        self.entered += 1
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Held:
+    """Keeps no CPU awake, and says so."""
+
+    holders: set[Held] = set()
+
+    @property
+    def active(self) -> bool:
+        return self in self.holders
+
+    def take(self) -> None:
+        self.holders.add(self)
+
+    def release(self) -> None:
+        self.holders.discard(self)
+
+
+def test_of_two_processes_on_a_machine_one_keeps_the_cpus_awake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[CellPool] = []
+    news = threading.Condition()
+
+    def in_real_time(self: CellPool) -> bool:
+        with news:
+            asked.append(self)
+            news.notify_all()
+        return True
+
+    def beats(of: CellPool, count: int) -> None:
+        with news:
+            have = asked.count(of)
+            assert news.wait_for(lambda: asked.count(of) >= have + count, 10)
+
+    monkeypatch.setattr("testbed.slots.runtime_folder", lambda: private_folder(tmp_path / "slots"))
+    monkeypatch.setattr(pool, "STATUS_INTERVAL_S", 0.01)
+    monkeypatch.setattr("testbed.cpu_hold.CpuHold", Held)
+    monkeypatch.setattr(
+        "experiments.engine.machine.cpu_seconds", lambda: {"busy": 1.0, "niced": 0.0, "idle": 1.0, "steal": 0.1}
+    )
+    monkeypatch.setattr(CellPool, "_in_real_time", in_real_time)
+    store = Store.open(tmp_path / "results")
+    first, second = CellPool(store, lambda beat: None), CellPool(store, lambda beat: None)
+    for entry in (first, second):
+        beats(entry, 3)
+    assert len(Held.holders) == 1
+    # When the one that holds ends, the other does.
+    first.close()
+    beats(second, 3)
+    assert len(Held.holders) == 1
+    second.close()

@@ -1,0 +1,146 @@
+"""Verdicts with one chosen parameter at a time at another value."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from rich.console import Console
+
+from analysis.choices import FILE, Choice, all_choices, choices
+from analysis.targets import all_targets
+from experiments import choice_sensitivity
+from experiments.catalogue import FOLDER, Reproduction, reproductions
+from experiments.choice_sensitivity import Outcome, Variant, outcomes, variants
+from experiments.engine.options import Options
+from experiments.language.campaign import Plan, expand
+from experiments.sensitivity import perturbed_plan
+from experiments.terminal import TerminalReporter
+from tests.support.called import called
+
+ALL = {one.artefact: one for one in reproductions()}
+
+
+def test_every_choice_is_changed_alone_to_its_default_and_alternatives() -> None:
+    found = variants(ALL["asym-table1"])
+    assert found[0].label == "as chosen"
+    spacing = [one.changed for one in found if "network.middlebox.spacing" in one.changed]
+    assert spacing == [{"network.middlebox.spacing": None}, {"network.middlebox.spacing": "agent"}]
+    agent = next(one for one in found if one.label == "network.middlebox.spacing: agent").values
+    labels = agent["sweep"]["axes"]["protocol"]
+    assert labels["AF/AR"]["network.middlebox"]["spacing"] == "agent"
+    assert labels["ACC/SA"] == ALL["asym-table1"].source.values["sweep"]["axes"]["protocol"]["ACC/SA"]
+
+
+@pytest.mark.parametrize(
+    "one", [ALL[name] for choice in all_choices(FOLDER) if choice.alternatives for name in choice.artefacts],
+    ids=lambda one: one.artefact,
+)  # fmt: skip
+def test_alternatives_make_valid_campaigns(one: Reproduction) -> None:
+    listed = [choice for choice in choices(one.file.with_name(FILE)) if one.artefact in choice.artefacts]
+    made = [variant for variant in variants(one) if any(variant.changed in choice.alternatives for choice in listed)]
+    assert made
+    for variant in made:
+        assert expand(replace(one.source, values=dict(variant.values)), ["backend=sim"]).runs
+
+
+def test_an_alternative_is_a_value_of_a_field_of_its_choice() -> None:
+    with pytest.raises(ValidationError, match="alternatives are values of a, not of"):
+        Choice(
+            artefacts=("x",), fields={"a": 1}, default="none", alternatives=({"b": 2},), by="ours", when="after",
+            reason="r",
+        )  # fmt: skip
+
+
+def test_a_verdict_that_changes_is_a_flip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a longer path the window grows less in a second, which the target's measure scales by the usual round trip."""
+    claim = ALL["pulsed-claim-growth"]
+    target = next(target for target in all_targets(FOLDER) if target.id == claim.artefact)
+    pulsed = next(value for value in target.expected if value.cell.get("option") == "Pulsed ACK")
+    network = claim.source.values["network"]
+    longer = {**claim.source.values, "network": {**network, "forward": {**network["forward"], "delay": "80 ms"}}}
+    both = [Variant({}, claim.source.values), Variant({"network.forward.delay": "80 ms"}, longer)]
+    monkeypatch.setattr(choice_sensitivity, "variants", lambda _: both)
+    reporter = TerminalReporter(Console(file=StringIO()))
+    usual, long = outcomes(claim, target, Options(tmp_path, 1), reporter, 1)
+    grown = _measured(long, pulsed.measure)
+    assert 0 < grown < _measured(usual, pulsed.measure)
+    # A target that only the longer path meets.
+    near = pulsed.model_copy(update={"value": grown, "tolerance": {"abs": 1e-6}})
+    changed = target.model_copy(update={"expected": [near], "orderings": []})
+    assert [outcome.flips for outcome in outcomes(claim, changed, Options(tmp_path, 1), reporter, 1)] == [False, True]
+
+
+def test_a_variant_whose_runs_fail_has_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = ALL["pulsed-claim-growth"]
+    target = next(target for target in all_targets(FOLDER) if target.id == claim.artefact)
+    both = [Variant({}, claim.source.values), Variant({}, claim.source.values, 1)]
+    monkeypatch.setattr(choice_sensitivity, "variants", lambda _: both)
+
+    def broken(plan: Plan, number: int, by: float) -> Plan:
+        runs = perturbed_plan(plan, number, by).runs
+        line = runs[0].document.document["links"][1]
+        line["forward"]["queue"]["options"]["limit_packets"] = -1
+        return replace(plan, name=f"{plan.name}-{number}", runs=runs)
+
+    monkeypatch.setattr(choice_sensitivity, "perturbed_plan", broken)
+    usual, failed = outcomes(claim, target, Options(tmp_path, 1), TerminalReporter(Console(file=StringIO())), 1)
+    assert usual.score is not None
+    assert (failed.score, failed.flips) == (None, False)
+    assert failed.problem == f"1 of {usual.score.asked} runs have no valid result"
+
+
+def test_a_share_of_runs_that_is_a_phase_lock_flips_with_the_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target is the exact growth on the exact lines, which no other line has."""
+    claim = ALL["pulsed-claim-growth"]
+    target = next(target for target in all_targets(FOLDER) if target.id == claim.artefact)
+    pulsed = next(value for value in target.expected if value.cell.get("option") == "Pulsed ACK")
+    perturbed = [one for one in variants(claim) if one.perturbation]
+    assert [one.label for one in perturbed] == [
+        f"every rate, delay and buffer up to 0.1% off ({number})" for number in (1, 2, 3)
+    ]
+    monkeypatch.setattr(choice_sensitivity, "variants", lambda _: [Variant({}, claim.source.values), *perturbed])
+    reporter = TerminalReporter(Console(file=StringIO()))
+    exact = _measured(next(outcomes(claim, target, Options(tmp_path, 1), reporter, 1)), pulsed.measure)
+    locked = pulsed.model_copy(update={"value": exact, "tolerance": {"abs": 1e-9}})
+    changed = target.model_copy(update={"expected": [locked], "orderings": []})
+    first, *others = outcomes(claim, changed, Options(tmp_path, 1), reporter, 1)
+    assert first.score is not None
+    assert (first.score.passes, [other.flips for other in others]) == (True, [True] * 3)
+
+
+def _measured(outcome: Outcome, measure: str) -> float:
+    assert outcome.score is not None
+    value = next(value for value in outcome.score.values if value.measure == measure and "Pulsed" in str(value.cell))
+    assert value.measured is not None
+    return value.measured
+
+
+def test_sensitivity_needs_an_artefact() -> None:
+    status, _, errors = called("score", "--sensitivity")
+    assert status == 2
+    assert "--sensitivity needs the artefacts or papers to run" in errors
+
+
+def test_an_artefact_is_scored_with_another_number_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, _, errors = called("score", "--repetitions", "2")
+    assert status == 2
+    assert "--repetitions 2 needs the artefacts or papers to run, for example: score asym-table1" in errors
+    status, _, errors = called("score", "asym-fig1", "--repetitions", "2")
+    assert (status, "asym-fig1" in errors) == (2, True)
+    monkeypatch.chdir(tmp_path)
+    status, printed, _ = called("score", "asym-fig10", "--repetitions", "2", "--json")
+    (artefact,) = json.loads(printed)["artefacts"]
+    assert (status, artefact["id"], list(artefact["scores"])) == (0, "asym-fig10", ["sim"])
+    score = artefact["scores"]["sim"]
+    assert (score["asked"], score["valid"], {value["runs"] for value in score["values"]}) == (2, 2, {2})
+    # Neither runs nor scores are kept.
+    assert list(tmp_path.iterdir()) == []
+    status, printed, _ = called("score", "asym-fig10", "--repetitions", "2")
+    assert (status, "max_idle_gap" in printed) == (0, True)

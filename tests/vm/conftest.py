@@ -1,0 +1,3 @@
+"""Fixtures of labs in virtual machines."""
+
+from tests.support.ansible_lab import collection
