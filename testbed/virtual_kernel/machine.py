@@ -108,6 +108,8 @@ class VirtualMachine:
             # What this process can import, the programs inside can too.
             "PYTHONPATH": os.pathsep.join(filter(None, [str(node_binary.ROOT), os.environ.get("PYTHONPATH")])),
             "PYTHONDONTWRITEBYTECODE": "1",
+            # Else each import looks into the working directory first.
+            "PYTHONSAFEPATH": "1",
             "PYTHONHASHSEED": "0",
             "SETUPTOOLS_USE_DISTUTILS": "stdlib",
             "BACKCHANNEL_NODE": node_binary.path(),
