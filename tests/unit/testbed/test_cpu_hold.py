@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed import cpu_hold
+from tests.support.waiting import wait_until
 
 
 def work(policy: cpu_hold.HoldPolicy, seconds: int, stolen: float, from_s: float = 0.0) -> list[bool]:
@@ -40,18 +41,22 @@ def test_time_stolen_without_a_hold_does_not_count() -> None:
 
 def test_a_hold_keeps_every_cpu_and_ends() -> None:
     with cpu_hold.held(wanted=True):
+        # Of proc_pid_stat(5), fields 3 (state), 19 (nice) and 41 (policy), counted from the third. A thread that keeps
+        # its CPU is always ready to run. Whether it runs depends on what else does.
+        ready = ("R", "19", str(os.SCHED_IDLE))
         holder = _started_holder()
-        # It runs when nothing else does: on a busy machine that takes a while.
-        for _ in range(200):
-            time.sleep(0.1)
-            threads = [(task / "stat").read_text() for task in Path(f"/proc/{holder}/task").iterdir()]
-            # Of proc_pid_stat(5), fields 14 (utime), 19 (nice) and 41 (policy), counted from the third.
-            words = [stat.rsplit(")", 1)[1].split() for stat in threads]
-            if sum(int(word[11]) > 10 for word in words) == len(os.sched_getaffinity(0)):
-                break
-        else:
-            pytest.fail(f"not one thread for each CPU: {threads}")
-        assert {(word[16], word[38]) for word in words} == {("19", str(os.SCHED_IDLE))}
+        states: list[tuple[str, str, str]] = []
+
+        def all_are_ready() -> bool:
+            stats = [(task / "stat").read_text() for task in Path(f"/proc/{holder}/task").iterdir()]
+            words = [stat.rsplit(")", 1)[1].split() for stat in stats if "(awake " in stat]
+            states[:] = [(word[0], word[16], word[38]) for word in words]
+            return states == [ready] * len(os.sched_getaffinity(0))
+
+        wait_until(all_are_ready, "a thread for each CPU")
+        for _ in range(10):
+            time.sleep(0.01)
+            assert all_are_ready(), states
     assert not Path(f"/proc/{holder}").exists()
 
 
