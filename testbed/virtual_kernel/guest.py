@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import sys
 
 MCL_FUTURE = 2
@@ -18,6 +19,8 @@ if __name__ == "__main__":
     # In User-Mode Linux a page that is touched for the first time is a page fault, which costs as much as some tens of
     # microseconds of computing. The collector touches every object: it stays off.
     gc.disable()
+    # Programs that this one starts have bytecode of their own.
+    os.environ.pop("PYTHONPYCACHEPREFIX", None)
     # Until all modules are imported, memory has its pages when it is mapped.
     _libc.mlockall(MCL_FUTURE)
     # Mapping OpenSSL takes an eighth of a start. Python does without where there is none, and nothing here needs it.
@@ -25,7 +28,6 @@ if __name__ == "__main__":
 
 # ruff: noqa: E402
 import json
-import os
 import traceback
 from pathlib import Path
 

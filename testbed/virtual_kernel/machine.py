@@ -23,7 +23,7 @@ from testbed.local_folders import ScratchFolder
 from testbed.report import Progress, Report
 from testbed.scenario import Scenario
 from testbed.slots import Slots
-from testbed.virtual_kernel import exposed, kernels
+from testbed.virtual_kernel import bytecode, exposed, kernels
 
 #: The virtual clock at boot, 2000-01-01 UTC, in ns: the same for every run, so that equal runs have equal captures.
 BOOT_NS = 946_684_800_000_000_000
@@ -36,7 +36,7 @@ LOOK_EVERY_S = 0.05
 #: Of what the kernel says, the lines that are kept, and what marks a line as one about trouble. "Failed to initialize"
 #: is said of consoles that a run does not need.
 KERNEL_LINES = 500
-TROUBLE = re.compile(r"panic|Oops|BUG|userspace - ")
+TROUBLE = re.compile(r"panic|Oops|BUG|userspace - |ended unexpectedly")
 #: What a kernel says before it boots where the host forbids interception by seccomp.
 NO_SECCOMP = "SECCOMP userspace requested but not functional"
 #: What a test may tell the programs inside: a fault to inject.
@@ -116,6 +116,8 @@ class VirtualMachine:
             "HOME": "/run",
             **{name: os.environ[name] for name in FOR_TESTS if name in os.environ},
         }
+        compiled = bytecode.folder(environment)
+        environment["PYTHONPYCACHEPREFIX"] = str(compiled)
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
         init.write_text(f"#!/bin/sh\n{exports}exec {shlex.join(words)}\n")
         init.chmod(0o755)
@@ -129,7 +131,7 @@ class VirtualMachine:
         if kernels.SECCOMP not in self._kernel.lacks:
             # User-Mode Linux takes this word off the command line before Linux sees it.
             machine.append(f"seccomp={'on' if self.interception == 'seccomp' else 'off'}")
-        readable = exposed.readable(self._kernel.folder)
+        readable = [*exposed.readable(self._kernel.folder), compiled]
         command = [
             # Ends with the thread that runs it, so also with a killed runner.
             "setpriv", "--pdeathsig", "KILL", *([] if cpu is None else ["taskset", "--cpu-list", str(cpu)]),

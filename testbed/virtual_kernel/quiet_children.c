@@ -34,6 +34,6 @@ int sigaction(int number, const struct sigaction *action, struct sigaction *befo
 		return next(number, action, before);
 	own = *action;
 	own.sa_sigaction = child_ended;
-	own.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+	own.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_NOCLDSTOP;
 	return next(number, &own, before);
 }

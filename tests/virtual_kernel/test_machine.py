@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from testbed import fidelity, kernel_tcp
+from testbed import fidelity, kernel_tcp, node_binary
 from testbed.errors import TestbedError
 from testbed.report import Report
 from testbed.scenario import Scenario
@@ -75,6 +76,14 @@ def ip_versions(pcap: bytes) -> Iterator[int]:
         (length,) = struct.unpack_from("<I", pcap, at + 8)
         yield pcap[at + 16 + 14] >> 4
         at += 16 + length
+
+
+def test_what_others_compile_or_remove_changes_no_byte(kernel: kernels.Kernel, tmp_path: Path) -> None:
+    _, first = made(kernel, scenario(), tmp_path / "first")
+    source = node_binary.ROOT / "testbed/conductor.py"
+    Path(importlib.util.cache_from_source(str(source))).unlink(missing_ok=True)
+    os.utime(source)
+    assert made(kernel, scenario(), tmp_path / "second")[1] == first
 
 
 def test_another_seed_gives_other_sequence_numbers(kernel: kernels.Kernel, tmp_path: Path) -> None:
