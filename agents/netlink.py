@@ -1,4 +1,4 @@
-"""rtnetlink(7) for queueing disciplines: dualpi2, which tc(8) before iproute2 6.18 cannot set up, and dumps of statistics.
+"""rtnetlink(7) for queueing disciplines: dualpi2, which tc(8) of Debian 13 and before cannot set up, and statistics.
 
     python -m agents.netlink qdisc add dev eth0 root dualpi2 target 15000us
 

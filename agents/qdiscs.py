@@ -1,8 +1,8 @@
 """Statistics of the kernel's queueing disciplines: counters of a report, and samples over time as telemetry.
 
-A sample reads all disciplines of the node's interfaces in one dump of rtnetlink. Lines have the format of the emulator's
-telemetry (testbed/core/src/telemetry.rs): the length of a queue, what was counted since the previous sample, and the
-state of a discipline's classes. A sample that changed nothing writes nothing.
+A sample reads all disciplines of the node's interfaces in one dump of rtnetlink. Lines have the format of the
+emulator's telemetry (testbed/core/src/telemetry.rs): the length of a queue, what was counted since the previous sample,
+and the state of a discipline's classes. A sample that changed nothing writes nothing.
 """
 
 from __future__ import annotations
