@@ -25,7 +25,8 @@ from agents.messages import (
     OptionValue,
     Shaped,
 )
-from agents.shaping import Shaping
+from agents.qdiscs import SAMPLES, Line
+from agents.shaping import Shaping, ifb_name
 
 #: Longest time until a program listens, in s.
 READY_S = 5.0
@@ -163,8 +164,23 @@ class Agent:
         with self._lock:
             self._shaping.configure(interface, lines)
 
+    def sample_shaping(self, lines: Mapping[str, tuple[str, str, str]], at_monotonic_ns: int) -> None:
+        """Samples their statistics from the run's start on, into the folder's file SAMPLES.
+
+        Args:
+            lines: by interface, the link, the direction of what leaves there, and that of what arrives.
+            at_monotonic_ns: the start.
+        """
+        named = {}
+        for interface, (link, leaving, arriving) in lines.items():
+            self.grants.check(interface)
+            named[interface] = Line(link, leaving)
+            named[ifb_name(interface)] = Line(link, arriving, is_delayed=True)
+        with self._lock:
+            self._shaping.sample(traffic.inside(self.folder, SAMPLES), named, at_monotonic_ns)
+
     def shaped(self, interface: str) -> Shaped:
-        """Their counters."""
+        """Their counters. Ends the samples."""
         with self._lock:
             return self._shaping.report(interface)
 

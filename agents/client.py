@@ -174,8 +174,17 @@ class AgentClient:
         """Sets up the kernel's queueing disciplines on an interface, by arguments of tc."""
         self._call("POST", "/shaping", {"interface": interface, "lines": lines})
 
+    def sample_shaping(self, lines: Mapping[str, tuple[str, str, str]], at_monotonic_ns: int) -> None:
+        """Samples their statistics into the file qdiscs.SAMPLES.
+
+        Args:
+            lines: by interface, the link, the direction of what leaves there, and that of what arrives.
+            at_monotonic_ns: the run's start on the node's own clock.
+        """
+        self._call("POST", "/shaping/samples", {"lines": lines, "at_monotonic_ns": at_monotonic_ns})
+
     def shaped(self, interface: str) -> Shaped:
-        """Their counters."""
+        """Their counters. Ends the samples."""
         answer = self._call("GET", f"/shaping/{interface}")
         return Shaped(ShapingCounters(**answer["root"]), ShapingCounters(**answer["delayed"]))
 

@@ -92,7 +92,13 @@ class ShapingCounters:
 
     packets: int
     bytes: int
+    #: All of them: by a full queue, and the two below.
     drops: int
+    #: By queue management.
+    early: int = 0
+    #: By an ack filter.
+    purged: int = 0
+    marked: int = 0
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,9 @@ With --allow-commands it also runs the programs of campaigns (`kind: command`), 
     POST   /links/start {at_monotonic_ns}       starts the links' timeline
     DELETE /links                               ends it; answers with the emulator's report
     POST   /shaping    {interface, lines}       sets up the kernel's disciplines on an interface (arguments of tc)
-    GET    /shaping/INTERFACE                   their counters
+    POST   /shaping/samples {lines, at_monotonic_ns}
+                                                samples their statistics from the run's start on
+    GET    /shaping/INTERFACE                   their counters; ends the samples
 
 While a node is locked, a request without the token (header X-Backchannel-Token) is rejected with the holder's name. A
 lease ends when no request renews it, and everything that was started ends with it.
@@ -166,6 +168,12 @@ class Handler(BaseHTTPRequestHandler):
                 return lambda body: {"report": agent.stop_links()}
             case "POST", ["shaping"]:
                 return lambda body: agent.shape(str(body["interface"]), [str(line) for line in body["lines"]])
+            case "POST", ["shaping", "samples"]:
+                return lambda body: agent.sample_shaping(
+                    {str(name): (str(link), str(leaving), str(arriving))
+                     for name, (link, leaving, arriving) in body["lines"].items()},
+                    int(body["at_monotonic_ns"]),
+                )  # fmt: skip
             case "GET", ["shaping", interface]:
                 return lambda body: agent.shaped(interface)
             case "DELETE", ["run"]:

@@ -1,25 +1,26 @@
-"""The kernel's queueing disciplines on the experiment's interfaces, set up by tc(8).
+"""The kernel's queueing disciplines on the experiment's interfaces, set up by tc(8), and dualpi2 by rtnetlink.
 
 Each interface has disciplines at its root, for packets that leave, and on an ifb behind it, for packets that arrive.
 The controller sends tc's arguments (testbed/kernel_links.py); the agent accepts those that concern the interface and
-its ifb. Clearing restores the interface's settings.
+its ifb. Clearing restores the interface's settings. Statistics are sampled during a run (agents/qdiscs.py).
 """
 
 from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from agents import netlink, qdiscs
 from agents.errors import AgentError
 from agents.messages import Shaped, ShapingCounters
 
 #: Disciplines that a line may set up.
-KINDS = ("htb", "tbf", "netem", "cake", "pfifo", "bfifo", "codel", "red")
-_WORD = re.compile(r"[A-Za-z0-9.:%-]+\Z")
+KINDS = ("htb", "tbf", "netem", "cake", "pfifo", "bfifo", "codel", "red", "fq_pie", "dualpi2")
+_WORD = re.compile(r"[A-Za-z0-9_.:%-]+\Z")
 #: Settings with which a discipline sees single packets. TCP otherwise passes it bundles, whatever the offloads are.
 PREPARED = {"tx_queue_len": "10000", "gso_max_segs": "1"}
 
@@ -60,6 +61,9 @@ class Shaping:
     def __init__(self) -> None:
         #: Each interface's settings before.
         self._before: dict[str, dict[str, str]] = {}
+        self._sampler: qdiscs.Sampler | None = None
+        #: Counters of the last sample, by the interface's index.
+        self._sampled: Mapping[int, ShapingCounters] = {}
 
     def configure(self, interface: str, lines: Sequence[str]) -> None:
         """Replaces an interface's disciplines. Queues are empty and counters zero afterwards.
@@ -68,6 +72,8 @@ class Shaping:
             AgentError: a line is not allowed, or the kernel lacks its discipline.
         """
         checked = [checked_line(line, interface) for line in lines]
+        self._end_samples()
+        self._sampled = {}
         self._remove(interface)
         settings = Path("/sys/class/net") / interface
         if not settings.exists():
@@ -80,16 +86,45 @@ class Shaping:
         _must(["ip", "link", "add", ifb, "type", "ifb"])
         _must(["ip", "link", "set", ifb, "up"])
         for words in checked:
-            _must(["tc", *words])
+            _set_up(words)
 
     def report(self, interface: str) -> Shaped:
-        """An interface's counters since it was shaped."""
+        """An interface's counters since it was shaped. Ends the samples; the counters are then those of the last."""
         if interface not in self._before:
             raise AgentError(f"'{interface}' is not shaped", 404)
-        return Shaped(root=_statistics(interface), delayed=_statistics(ifb_name(interface)))
+        self._end_samples()
+        sampled = self._sampled
+        if not sampled:
+            with netlink.RouteSocket() as route:
+                found = [qdiscs.read_qdisc(payload) for payload in route.qdiscs()]
+            sampled = {qdisc.interface: qdiscs.counters(qdiscs.of_interface(found, qdisc.interface)) for qdisc in found}
+        indices = [socket.if_nametoindex(name) for name in (interface, ifb_name(interface))]
+        root, delayed = (sampled.get(index, ShapingCounters(0, 0, 0)) for index in indices)
+        return Shaped(root, delayed)
+
+    def sample(self, file: Path, lines: Mapping[str, qdiscs.Line], zero_ns: int) -> None:
+        """Samples the statistics of shaped interfaces and their ifbs from an instant on, until `report` or `clear`.
+
+        Args:
+            file: that the samples are written to.
+            lines: by the interface's name.
+            zero_ns: the instant on CLOCK_MONOTONIC.
+        """
+        for name in lines:
+            if name not in self._before and not any(name == ifb_name(interface) for interface in self._before):
+                raise AgentError(f"'{name}' is not shaped", 404)
+        self._end_samples()
+        indices = {socket.if_nametoindex(name): line for name, line in lines.items()}
+        self._sampler = qdiscs.Sampler(file, indices, zero_ns)
+
+    def _end_samples(self) -> None:
+        if self._sampler is not None:
+            sampler, self._sampler = self._sampler, None
+            self._sampled = sampler.stop()
 
     def clear(self) -> None:
         """Removes every discipline."""
+        self._end_samples()
         for interface in list(self._before):
             self._remove(interface)
 
@@ -108,10 +143,14 @@ def _settings(interface: str, values: dict[str, str]) -> None:
     _must(["ip", "link", "set", "dev", interface, *words])
 
 
-def _statistics(interface: str) -> ShapingCounters:
-    disciplines: list[dict[str, Any]] = json.loads(_must(["tc", "-s", "-j", "qdisc", "show", "dev", interface]) or "[]")
-    roots = [discipline for discipline in disciplines if discipline.get("root")]
-    return ShapingCounters(*(int(roots[0].get(key, 0)) if roots else 0 for key in ("packets", "bytes", "drops")))
+def _set_up(words: list[str]) -> None:
+    if "dualpi2" not in words:
+        _must(["tc", *words])
+        return
+    try:
+        netlink.add(words)
+    except AgentError as error:
+        raise AgentError(f"'tc {' '.join(words)}' failed: {error}", error.status) from None
 
 
 def _run(words: list[str]) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,8 @@ from agents.clocks import read_together
 from agents.errors import AgentError
 from agents.kernel import ROUTER_BASE, TCP_BASE
 from agents.messages import CaptureRequest, InterfaceAddress
-from testbed import addressing, commands, exchanges, flows, kernel_links, kernel_tcp, load, probing
+from agents.qdiscs import SAMPLES
+from testbed import addressing, commands, exchanges, flows, kernel_links, kernel_tcp, load, probing, telemetry
 from testbed.addressing import Interface
 from testbed.clock import Clock
 from testbed.concurrency import on_each
@@ -200,6 +201,15 @@ class Conductor:
         }
         return report.with_links(shaped)
 
+    def _sampled(self, links: Sequence[LinkSpec]) -> dict[str, dict[str, tuple[str, str, str]]]:
+        """What each node's agent samples of the links that kernels shape (KernelLink.samples)."""
+        lines: dict[str, dict[str, tuple[str, str, str]]] = {}
+        for link in links:
+            if link.name in self._kernel_links:
+                for node, of_node in self._kernel_links[link.name].samples(link).items():
+                    lines.setdefault(node, {}).update(of_node)
+        return lines
+
     def _real_links(self) -> dict[str, str]:
         """Links that neither an emulator nor the kernels at their ends shape."""
         return {name: kind for name, kind in (self._network.real_links or {}).items() if name not in self._kernel_links}
@@ -254,6 +264,8 @@ class Conductor:
         settings, receivers_s = self._prepare(scenario)
         lead_s = min(least_lead_s + LEAD_OF_RECEIVERS * receivers_s, MOST_LEAD_S)
         zero_ns = self._network.start_links(self._telemetry, lead_s)
+        for node, lines in self._sampled(scenario.links).items():
+            self._network.agents[node].sample_shaping(lines, zero_ns + self._clock.monotonic_offset_ns(node))
         # Stamps of packets count on one clock, links and programs on the other.
         return Opened(zero_ns, read_together().lead_ns + zero_ns, settings)
 
@@ -267,7 +279,14 @@ class Conductor:
             driver: report of the links, whose timeline has ended.
         """
         captures = self._collect(scenario, out)
-        shutil.move(self._telemetry, out / "telemetry" / "links.jsonl")
+        to = out / "telemetry" / "links.jsonl"
+        shutil.move(self._telemetry, to)
+        parts = []
+        for node in self._sampled(scenario.links):
+            parts.append(to.with_name(f"{node}.{SAMPLES}"))
+            self._network.agents[node].fetch(SAMPLES, parts[-1])
+        if parts:
+            telemetry.merge([to, *parts], to)
         self._clock.stop()
         for capture in captures:
             self._clock.correct(capture.node, out / "captures" / capture.path)

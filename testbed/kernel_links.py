@@ -2,7 +2,7 @@
 
 The rate and the queue are at the sender's interface. Delay and loss (netem) are on an ifb behind the receiver's
 interface, so that a queue's limit counts waiting packets only. What the kernel lacks is rejected before anything runs.
-The report of such a link holds tc's counters; it has no lateness and no telemetry of its queue.
+The report of such a link holds the kernel's counters and no lateness; agents sample them over time as telemetry.
 """
 
 from __future__ import annotations
@@ -11,9 +11,14 @@ import math
 import os
 import shlex
 import subprocess
+import sys
+from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import agents
+from agents import qdiscs
 from agents.errors import AgentError
 from agents.kernel import offload_command
 from testbed.addressing import Interface
@@ -35,6 +40,21 @@ _QUEUE_PACKETS = 20
 RED_PACKET_BYTES = 1500
 #: MAXPACKET of the kernel's CoDel: an interface's largest packet.
 _CODEL_PACKET_BYTES = 1500
+#: Queue policies that no emulated link has.
+QUEUES = ("dualpi2", "fq_pie")
+#: Their options: tc's word, and how many of its unit are one of ours; None: the same, with fractions.
+_DUALPI2: Mapping[str, tuple[str, float | None]] = {
+    "limit_packets": ("limit", 1.0), "memory_limit_bytes": ("memlimit", 1.0), "target_s": ("target", 1e6),
+    "tupdate_s": ("tupdate", 1e6), "alpha": ("alpha", None), "beta": ("beta", None),
+    "step_threshold_s": ("step_thresh", 1e6), "step_queue_packets": ("step_packets", 1.0),
+    "step_least_packets": ("min_qlen_step", 1.0), "coupling": ("coupling_factor", 1.0),
+    "c_protection": ("classic_protection", 100.0),
+}  # fmt: skip
+_FQ_PIE: Mapping[str, tuple[str, float | None]] = {
+    "limit_packets": ("limit", 1.0), "flows": ("flows", 1.0), "target_s": ("target", 1e6),
+    "tupdate_s": ("tupdate", 1e6), "alpha": ("alpha", 16.0), "beta": ("beta", 16.0), "quantum_bytes": ("quantum", 1.0),
+    "memory_limit_bytes": ("memory_limit", 1.0), "ecn_prob": ("ecn_prob", 100.0),
+}  # fmt: skip
 #: Options of a link that only some shapers have.
 _SHAPERS_OF = {"burst_bytes": ("htb", "tbf"), "ack_filter": ("cake",), "rtt_s": ("cake",)}
 #: Least burst of HTB and TBF: two packets with Ethernet headers. At higher rates the burst is 250 us of the rate, as
@@ -153,7 +173,38 @@ def _queue(queue: Named, rate_bps: float | None) -> str:
                 if f"{name}_s" in options:
                     words += f" {name} {round(options[f'{name}_s'] * 1e6)}us"
             return words + (" ecn" if options.get("ecn") else "")
-    raise TestbedError(f"the kernel's queues are droptail, codel and red; {queue.name} needs an emulated link")
+        case "dualpi2":
+            return _dualpi2(options)
+        case "fq_pie":
+            return _fq_pie(options)
+    own = ", ".join(QUEUES)
+    raise TestbedError(f"the kernel's queues are droptail, codel, red, {own}; {queue.name} needs an emulated link")
+
+
+def _dualpi2(options: Options) -> str:
+    if "step_threshold_s" in options and "step_queue_packets" in options:
+        raise TestbedError("dualpi2 has a 'step_threshold' or a 'step_queue', not both")
+    words = "dualpi2" + _words(options, _DUALPI2)
+    words += {"drop": " drop_on_overload", "overflow": " overflow"}.get(options.get("overload", ""), "")
+    words += {"dequeue": " drop_dequeue", "enqueue": " drop_enqueue"}.get(options.get("drop_at", ""), "")
+    return words + {"l4s-ect": " l4s_ect", "any-ect": " any_ect"}.get(options.get("classify", ""), "")
+
+
+def _fq_pie(options: Options) -> str:
+    if "ecn_prob" in options and not options.get("ecn"):
+        raise TestbedError("fq_pie's 'ecn_prob' needs 'ecn: true'")
+    words = "fq_pie" + _words(options, _FQ_PIE)
+    return words + "".join(f" {name}" for name in ("ecn", "bytemode") if options.get(name))
+
+
+def _words(options: Options, names: Mapping[str, tuple[str, float | None]]) -> str:
+    """Options as tc's words, with their values in tc's units; times end in "us"."""
+    words = ""
+    for name, (word, scale) in names.items():
+        if name in options:
+            value = f"{options[name]:.9g}" if scale is None else str(round(options[name] * scale))
+            words += f" {word} {value}{'us' if name.endswith('_s') else ''}"
+    return words
 
 
 def _red(queue: Named, rate_bps: float | None) -> str:
@@ -268,13 +319,32 @@ def _try(lines: tuple[str, ...]) -> str:
         return ""
     script = "ip link add near type veth peer name far && ip link add d-far type ifb && ip link set d-far up"
     for line in lines:
-        script += f" && {{ out=$(tc {line} 2>&1) || {{ echo {shlex.quote(line)}: $out; exit 0; }}; }}"
+        tool = f"{shlex.quote(sys.executable)} -m agents.netlink" if " dualpi2" in line else "tc"
+        script += f" && {{ out=$({tool} {line} 2>&1) || {{ echo {shlex.quote(line)}: $out; exit 0; }}; }}"
     done = subprocess.run(
-        ["unshare", "--net", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=30
-    )
+        ["unshare", "--net", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=30,
+        env={**os.environ, "PYTHONPATH": str(Path(agents.__file__).parents[1])},
+    )  # fmt: skip
     if done.returncode != 0:
         return done.stderr.strip() or "its namespaces do not work"
     return " ".join(f"tc {line}" for line in done.stdout.splitlines())
+
+
+def sampled(options: Options, direction: DirectionSpec) -> tuple[str, ...]:
+    """Figures for which a direction's discipline is sampled: "queue-delay" and "mark-probability", or none."""
+    if options.get("shaper") == "cake":
+        return ("queue-delay",)
+    return {"codel": ("queue-delay",), "dualpi2": ("queue-delay", "mark-probability")}.get(direction.queue.name, ())
+
+
+def lack(link: LinkSpec, lacks: frozenset[str]) -> str | None:
+    """The first queue policy of a link that a kernel lacks.
+
+    Args:
+        link: of the scenario.
+        lacks: what the kernel lacks, by the policies' names.
+    """
+    return next((spec.queue.name for _, spec in link.directions() if spec.queue.name in lacks), None)
 
 
 def make_wire(name: str, ends: tuple[Interface, Interface], pids: tuple[int, int]) -> None:
@@ -325,8 +395,16 @@ class KernelLink:
             except AgentError as error:
                 raise TestbedError(f"link '{link.name}': the kernel of {error}") from None
 
+    def samples(self, link: LinkSpec) -> dict[str, dict[str, tuple[str, str, str]]]:
+        """By node and interface: the link's name, the direction of what leaves there, and that of what arrives."""
+        near, far = self._ends
+        return {
+            near.node: {near.name: (link.name, "forward", "reverse")},
+            far.node: {far.name: (link.name, "reverse", "forward")},
+        }
+
     def report(self, link: LinkSpec) -> LinkReport:
-        """What tc counted, in the form of the emulator's report."""
+        """What the kernel counted, in the form of the emulator's report. Ends the samples."""
         counters = [agent.shaped(end.name) for agent, end in zip(self._agents, self._ends, strict=True)]
         return {
             "forward": counted(link.forward.rate_bps, counters[0].root, counters[1].delayed),
@@ -339,7 +417,7 @@ def counted(rate_bps: int | None, root: ShapingCounters, delayed: ShapingCounter
     # Only a run has reports; a campaign is validated without them.
     from testbed.report import DirectionReport, Lateness
 
-    events = {"dropped_full": root.drops, "lost": delayed.drops}
+    events = {**qdiscs.events(root, is_delayed=False), **qdiscs.events(delayed, is_delayed=True)}
     # Every field is set, so that the stored report has it.
     return DirectionReport(
         rate_bps=rate_bps,
@@ -353,5 +431,5 @@ def counted(rate_bps: int | None, root: ShapingCounters, delayed: ShapingCounter
         rate_error=None,
         lateness_s=Lateness(p50=None, p99=None, max=None),
         error_losses=delayed.drops,
-        events={kind: count for kind, count in events.items() if count},
+        events=events,
     )

@@ -7,6 +7,7 @@ which agents.kernel.TCP_BASE sets explicitly.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,18 @@ SWITCHES = {
     "sack": "net.ipv4.tcp_sack",
     "timestamps": "net.ipv4.tcp_timestamps",
     "window_scaling": "net.ipv4.tcp_window_scaling",
-    "ecn": "net.ipv4.tcp_ecn",
     "slow_start_after_idle": "net.ipv4.tcp_slow_start_after_idle",
+}
+#: Values of the option `ecn` as net.ipv4.tcp_ecn has them (Documentation/networking/ip-sysctl.rst of Linux 7.3).
+ECN: Mapping[bool | str, str] = {
+    False: "0", True: "1", "accept": "2", "accecn": "3", "accept-accecn-request-ecn": "4", "accept-accecn": "5",
+}  # fmt: skip
+#: Those that use Accurate ECN (RFC 9768).
+ACCECN = tuple(str(mode) for mode, value in ECN.items() if value in "345")
+#: Options of Accurate ECN: the sysctl of each, and the kernel's default.
+ACCECN_OPTIONS = {
+    "ecn_option": ("net.ipv4.tcp_ecn_option", 2),
+    "ecn_option_beacon": ("net.ipv4.tcp_ecn_option_beacon", 3),
 }
 #: Options of a socket, and the traffic programs' command-line option of each.
 SOCKET_OPTIONS = {
@@ -44,6 +55,24 @@ def is_kernel_stack(name: str) -> bool:
 def kernel_owns(stack: Named | None) -> bool:
     """Whether the kernel holds the addresses of a node with this stack; it holds a router's."""
     return stack is None or is_kernel_stack(stack.name)
+
+
+def uses_accecn(options: Options) -> bool:
+    """Whether a kernel stack with these options accepts or requests Accurate ECN."""
+    return options.get("ecn") in ACCECN
+
+
+def option_problem(options: Options) -> str | None:
+    """What is wrong with a kernel stack's options together; None if nothing."""
+    useless = next((name for name in ACCECN_OPTIONS if name in options), None)
+    if useless is None or uses_accecn(options):
+        return None
+    return f"'{useless}' needs Accurate ECN: set 'ecn' to one of {', '.join(ACCECN)}"
+
+
+def lacks_accecn() -> bool:
+    """Whether this machine's kernel has no Accurate ECN."""
+    return not Path("/proc/sys/net/ipv4/tcp_ecn_option").exists()
 
 
 def lack(name: str) -> str | None:
@@ -72,9 +101,14 @@ def sysctls(stack: Named | None) -> dict[str, str]:
     for name, value in stack.options.items():
         if name in SWITCHES:
             result[SWITCHES[name]] = "1" if value else "0"
-        elif name not in SOCKET_OPTIONS:
-            allowed = ", ".join(sorted([*SWITCHES, *SOCKET_OPTIONS]))
+        elif name == "ecn":
+            result["net.ipv4.tcp_ecn"] = ECN[value]
+        elif name not in SOCKET_OPTIONS and name not in ACCECN_OPTIONS:
+            allowed = ", ".join(sorted(["ecn", *SWITCHES, *SOCKET_OPTIONS, *ACCECN_OPTIONS]))
             raise TestbedError(f"kernel stack '{stack.name}' has no option '{name}'; it has: {allowed}")
+    if uses_accecn(stack.options):
+        # Other kernels do not have them.
+        result |= {sysctl: str(stack.options.get(name, default)) for name, (sysctl, default) in ACCECN_OPTIONS.items()}
     return result
 
 

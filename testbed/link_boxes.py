@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed import telemetry
 from testbed.clock import HostClocks
 from testbed.errors import TestbedError
 from testbed.host_agents import HostAgents
@@ -45,10 +45,13 @@ class LinkBoxes:
             self._agents.clients[host].configure_link(spec.as_json(), seed, macs)
             self._configured.setdefault(host, []).append(link)
 
-    def start(self, telemetry: Path | None = None, lead_s: float = 0.0) -> int:
-        """Starts all timelines at one instant; its time on the controller's CLOCK_MONOTONIC, in nanoseconds."""
+    def start(self, file: Path | None = None, lead_s: float = 0.0) -> int:
+        """Starts all timelines at one instant; its time on the controller's CLOCK_MONOTONIC, in nanoseconds.
+
+        `file`: for the telemetry.
+        """
         zero_ns = time.monotonic_ns() + round(lead_s * 1e9)
-        self._telemetry = telemetry
+        self._telemetry = file
         for host in self._configured:
             self._agents.clients[host].start_links(zero_ns + self._clocks.host_monotonic_offset_ns(host))
         return zero_ns
@@ -79,14 +82,11 @@ class LinkBoxes:
         return {"forward": counters["reverse"], "reverse": counters["forward"]}
 
     def _merge_telemetry(self, to: Path) -> None:
-        lines: list[str] = []
+        parts = []
         for host in self._configured:
-            part = to.with_name(f"{host}.jsonl")
-            self._agents.clients[host].fetch(TELEMETRY, part)
-            lines += part.read_text().splitlines()
-            part.unlink()
-        lines.sort(key=lambda line: int(json.loads(line)["t_ns"]))
-        to.write_text("".join(f"{line}\n" for line in lines))
+            parts.append(to.with_name(f"{host}.jsonl"))
+            self._agents.clients[host].fetch(TELEMETRY, parts[-1])
+        telemetry.merge(parts, to)
 
     def _host(self, place: LinkPlacement) -> str | None:
         if place.box is not None:

@@ -121,7 +121,7 @@ def idle(folder: Path, run: RunRow, flow: str) -> list[tuple[float, float]]:
 def names(run: RunRow, kind: str) -> list[str]:
     """What a figure of this kind can show: flows, sides that receive, or queues."""
     scenario = run.documents.scenario
-    if kind == "queue":
+    if kind in OF_QUEUE:
         return [
             f"{link.name}/{direction_name(port)}" for link in scenario.links for port in range(max(len(link.ends), 2))
         ]
@@ -221,6 +221,28 @@ def queue(folder: Path, run: RunRow, name: str) -> Figure:
     return figures.queue("", pl.DataFrame(lengths, schema=schema, orient="row"), events)
 
 
+def queue_delay(folder: Path, run: RunRow, name: str) -> Figure:
+    """Queueing delay of the classes of a queue that the kernel keeps."""
+    classes = _classes(folder, name, "delay_s")
+    return figures.queue_delay("", classes) if classes else figures.nothing("This queue reports no delay.")
+
+
+def mark_probability(folder: Path, run: RunRow, name: str) -> Figure:
+    """Probability of a mark or drop in the classes of a queue that the kernel keeps."""
+    classes = _classes(folder, name, "probability")
+    return figures.mark_probability("", classes) if classes else figures.nothing("This queue reports no probability.")
+
+
+def _classes(folder: Path, name: str, column: str) -> dict[str, pl.DataFrame]:
+    link, _, direction = name.rpartition("/")
+    by_class: dict[str, list[tuple[float, float]]] = {}
+    for row in tables.telemetry(folder, "links"):
+        if "class" in row and column in row and (row["link"], row["direction"]) == (link, direction):
+            by_class.setdefault(row["class"], []).append((row["t_ns"] / 1e9, float(row[column])))
+    schema = {"t_s": pl.Float64, "y": pl.Float64}
+    return {name_: pl.DataFrame(pairs, schema=schema, orient="row") for name_, pairs in sorted(by_class.items())}
+
+
 def _counted_queue(folder: Path, run: RunRow, name: str) -> Figure:
     counted = _counted(folder, run)
     line = next((line for line in counted.lines if line.name == name), None) if counted else None
@@ -273,7 +295,10 @@ def _relays(folder: Path, port: int) -> dict[str, pl.DataFrame]:
 #: What the API calls them.
 KINDS: Mapping[str, Callable[[Path, RunRow, str], Figure]] = {
     "sequence": sequence, "received": received, "throughput": throughput, "rtt": rtt, "queue": queue, "cwnd": cwnd,
+    "queue-delay": queue_delay, "mark-probability": mark_probability,
 }  # fmt: skip
+#: Those of a queue.
+OF_QUEUE = ("queue", "queue-delay", "mark-probability")
 
 
 def _derived(key: tuple[Any, ...], make: Callable[[], Figure]) -> Figure:

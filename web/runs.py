@@ -27,8 +27,9 @@ from analysis.figures.model import Figure
 from analysis.metrics.pace import IDLE_S
 from analysis.store import browse, notes
 from analysis.store.rows import RunRow
-from testbed import commands, fidelity
+from testbed import commands, fidelity, kernel_links
 from testbed.report import DirectionReport, Measurement, Report
+from testbed.scenario import DIRECTIONS, Scenario
 from web import crossing, fates, run_figures, tables
 from web.campaign_data import is_detail, order
 from web.campaign_exports import network_file
@@ -77,6 +78,16 @@ class Line:
     direction: str
     counters: DirectionReport
     calibrated: Measurement | None
+    #: Figures of its queue, beside its length.
+    figures: tuple[str, ...] = ()
+
+
+def _queue_figures(scenario: Scenario, link: str, direction: str) -> tuple[str, ...]:
+    """What a link's queue reports over time, beside its length: some disciplines of the kernel do."""
+    spec = next((spec for spec in scenario.links if spec.name == link), None)
+    if spec is None or spec.kind != kernel_links.KIND or direction not in DIRECTIONS:
+        return ()
+    return kernel_links.sampled(spec.options, spec.direction(direction))
 
 
 @blueprint.get("/runs")
@@ -100,7 +111,7 @@ def show(run_id: str) -> str:
     report = manifest.report
     calibrated = {(line.link, str(line.direction)): line for line in manifest.calibration}
     lines = [
-        Line(link, direction, counters, calibrated.get((link, direction)))
+        Line(link, direction, counters, calibrated.get((link, direction)), _queue_figures(scenario, link, direction))
         for link, direction, counters in (report.directions() if report else ())
     ]
     counted = run_figures.is_counted(run)
@@ -327,7 +338,7 @@ def figure(run: RunRow, kind: str) -> Figure:
     folder, of = g.store.run_folder(run.id), request.args.get("flow", "")
     known = run_figures.names(run, kind)
     if of and of not in known:
-        what = "queue" if kind == "queue" else "flow"
+        what = "queue" if kind in run_figures.OF_QUEUE else "flow"
         abort(404, f"There is no {what} {of[:80]!r} in this run; there are: {', '.join(dict.fromkeys(known[:20]))}.")
     if kind == "throughput":
         low, high = _range(run)

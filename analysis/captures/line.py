@@ -143,6 +143,9 @@ class CapturedLine(Line):
     def events(self, kind: str) -> pl.DataFrame:
         """Events of a kind, such as `dropped_full`: `t_s`, `bytes`, `pure_ack`.
 
+        Of a link that the kernel shapes, a row is a sample in which the kernel had counted events since the one before,
+        and the last two columns are null.
+
         Raises:
             MissingCapture: the run kept no telemetry of its links.
         """
@@ -168,6 +171,20 @@ class CapturedLine(Line):
         """
         rows = self._telemetry.filter(pl.col("packets").is_not_null())
         return rows.select("t_s", pl.col("packets").cast(pl.Float64).alias("y"), pl.col("max").alias("most"))
+
+    def class_steps(self, column: str) -> dict[str, pl.DataFrame]:
+        """A value of each class of a kernel's queueing discipline: `t_s` and `y` by class, a row for every change.
+
+        Args:
+            column: `delay_s`, `probability`, or a count of packets since the run's start.
+
+        Raises:
+            MissingCapture: the run kept no telemetry of its links.
+        """
+        rows = self._telemetry.filter(pl.col("class").is_not_null() & pl.col(column).is_not_null())
+        names = rows["class"].unique().sort().to_list()
+        values = rows.select("t_s", "class", pl.col(column).cast(pl.Float64).alias("y"))
+        return {name: values.filter(pl.col("class") == name).drop("class") for name in names}
 
     @cached_property
     def _telemetry(self) -> pl.DataFrame:

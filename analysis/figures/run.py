@@ -16,6 +16,8 @@ from analysis.figures.model import COLOURS, Axis, Figure, Marker, Series, axis_s
 TIME = Axis("time", "s")
 #: Columns of segments.parquet that `sequence` reads, beside `t_s` and `stream`.
 SEQUENCE_COLUMNS = ("dir", "seq", "payload", "ack", "window", "class")
+#: The class of a queueing discipline without classes.
+ONE_CLASS = "all"
 #: Queue events: colour and marker. A packet that a policy removes or marks on purpose is no loss.
 EVENTS: Mapping[str, tuple[str, Marker]] = {
     "dropped_full": ("mark", "cross"), "dropped_early": ("mark", "down"), "lost": ("mark", "triangle"),
@@ -133,6 +135,24 @@ def queue(title: str, lengths: pl.DataFrame, events: Mapping[str, Sequence[float
         points = pl.DataFrame({"x": list(events[kind]), "y": [0.0] * len(events[kind])})
         series.append(Series(kind.replace("_", " "), "points", points, colour, marker, 6, keep_all=True))
     return Figure(TIME, Axis("queue", "packets"), tuple(series), title)
+
+
+def queue_delay(title: str, classes: Mapping[str, pl.DataFrame]) -> Figure:
+    """Queueing delay over time, as a kernel's queueing discipline reports it; `t_s` and `y` in s by class."""
+    series = tuple(
+        Series("waiting" if name == ONE_CLASS else name, "steps", _xy(rows, pl.col("y") * 1e3), _colour(number))
+        for number, (name, rows) in enumerate(classes.items())
+    )
+    return Figure(TIME, Axis("queueing delay", "ms"), series, title)
+
+
+def mark_probability(title: str, classes: Mapping[str, pl.DataFrame]) -> Figure:
+    """Probability of a mark or a drop over time, as a kernel's queueing discipline reports it; `t_s`, `y` by class."""
+    series = tuple(
+        Series("all" if name == ONE_CLASS else name, "steps", _xy(rows, pl.col("y") * 100), _colour(number))
+        for number, (name, rows) in enumerate(classes.items())
+    )
+    return Figure(TIME, Axis("probability of a mark or drop", "%"), series, title)
 
 
 def congestion_window(title: str, samples: pl.DataFrame, relays: Mapping[str, pl.DataFrame] | None = None) -> Figure:

@@ -42,6 +42,8 @@ OF_RUN = {
     "outstanding": "bytes sent and not acknowledged, of flows",
     "throughput": "throughput of flows at their receivers",
     "queue": "a line's queue, with the packets dropped, purged or marked there",
+    "queue-delay": "queueing delay of a line that the kernel shapes, by class",
+    "mark-probability": "probability of a mark or drop on a line that the kernel shapes, by class",
     "utilisation": "utilisation of lines over time",
     "rtt-cdf": "distribution of round-trip samples of flows",
 }
@@ -188,7 +190,7 @@ def _of_run(kind: str, request: Request, store: Store) -> Figure:
     if not high > low:
         raise AnalysisError(f"there is nothing between {low:g} s and {high:g} s")
     slice_s = request.slice_s or max((high - low) / 100, 0.01)
-    if kind in ("queue", "utilisation"):
+    if kind in ("queue", "queue-delay", "mark-probability", "utilisation"):
         figure = _of_lines(kind, _lines(run, request.of), slice_s)
     else:
         flows = _flows(run, request.of)
@@ -251,6 +253,13 @@ def _of_lines(kind: str, lines: Sequence[CapturedLine], slice_s: float) -> Figur
         line = lines[0]
         events = {name: line.events(name)["t_s"].to_list() for name in run.EVENTS}
         return run.queue(f"{line.name}: queue ({line.policy})", line.queue_steps(), events)
+    if kind in ("queue-delay", "mark-probability"):
+        line = lines[0]
+        classes = line.class_steps("delay_s" if kind == "queue-delay" else "probability")
+        if not classes:
+            raise AnalysisError(f"{line.name} has no such samples; codel, dualpi2 and cake of the kernel have")
+        draw_ = run.queue_delay if kind == "queue-delay" else run.mark_probability
+        return draw_(f"{line.name}: {line.policy}", classes)
     limited = [line for line in lines if line.rate_bps is not None]
     if not limited:
         raise AnalysisError("no line of this run has a rate, so none has a utilisation")

@@ -21,6 +21,7 @@ from testbed.addressing import Graph, make_plan, one_way_links, route_problem
 from testbed.errors import TestbedError
 from testbed.kernel_tcp import is_kernel_stack
 from testbed.scenario import DirectionSpec, LinkSpec, Named, Node, NodeKind
+from testbed.virtual_kernel import kernels
 
 #: Name of the links' telemetry. The telemetry of a flow has the name of the flow.
 LINKS = "links"
@@ -254,19 +255,42 @@ def _of_links(campaign: Campaign, links: Links, refusals: _Refusals) -> Iterator
         if late:
             message = f"link {link.name} changes at {late[0]:g} s, but the run ends at {campaign.duration:g} s"
             yield ("network",), message
-    reason = _kernel_link_refusal(links, campaign.backend)
+    reason = _kernel_link_refusal(links, campaign)
     reason = reason or refusals.of(_ours(links))
     if reason:
         yield ("network",), reason
 
 
-def _kernel_link_refusal(links: Links, backend: str) -> str | None:
-    kernels = [link for link in links if link.kind == kernel_links.KIND]
-    if kernels and backend == SIM:
-        able = ", ".join(REAL_PACKETS)
-        return f"link '{kernels[0].name}' has the kind kernel, which needs one of the backends {able}"
-    is_here = backend == EMULATED
-    return next((reason for link in kernels if (reason := kernel_links.refusal(link, is_here))), None)
+def _kernel_link_refusal(links: Links, campaign: Campaign) -> str | None:
+    able = ", ".join(REAL_PACKETS)
+    for link in _ours(links):
+        policy = kernel_links.lack(link, frozenset(kernel_links.QUEUES))
+        if policy is not None:
+            return (
+                f"link '{link.name}': {policy} is the kernel's own policy, which {link.kind} does not have; use the "
+                f"link kind kernel with one of the backends {able}"
+            )
+    of_kernel = [link for link in links if link.kind == kernel_links.KIND]
+    if of_kernel and campaign.backend == SIM:
+        return f"link '{of_kernel[0].name}' has the kind kernel, which needs one of the backends {able}"
+    is_here = campaign.backend == EMULATED
+    for link in of_kernel:
+        if reason := kernel_links.refusal(link, is_here):
+            return reason
+        if campaign.backend == VIRTUAL_KERNEL and (policy := kernel_links.lack(link, _lacks(campaign))):
+            return f"link '{link.name}': {_lack_of_kernel(campaign, policy, policy)}"
+    return None
+
+
+def _lacks(campaign: Campaign) -> frozenset[str]:
+    return kernels.find(campaign.kernel).lacks
+
+
+def _lack_of_kernel(campaign: Campaign, feature: str, words: str) -> str:
+    """That the campaign's kernel lacks a feature, and which series has it."""
+    able = next(f"; 'kernel: \"{series.name}\"' has" for series in kernels.SERIES if feature not in series.lacks)
+    name = campaign.kernel if kernels.series(campaign.kernel) is None else f"Linux {campaign.kernel}"
+    return f"{name} has no {words}{able}"
 
 
 def _of_stacks(campaign: Campaign, refusals: _Refusals) -> Iterator[Finding]:
@@ -281,11 +305,27 @@ def _of_stacks(campaign: Campaign, refusals: _Refusals) -> Iterator[Finding]:
             names = ", ".join(available)
             yield path, f"stack {stack.name} does not run on the {campaign.backend} backend, which has: {names}"
         elif is_kernel_stack(stack.name):
-            lack = kernel_tcp.lack(stack.name) if campaign.backend == EMULATED else None
-            if lack:
-                yield path, lack
+            reason = kernel_tcp.option_problem(stack.options) or _kernel_stack_lack(campaign, stack)
+            if reason:
+                yield path, reason
         elif reason := refusals.of([stack.as_scenario()]):
             yield path, reason
+
+
+def _kernel_stack_lack(campaign: Campaign, stack: Stack) -> str | None:
+    """What the kernel lacks that runs a stack; None if nothing, or where only the hosts of a lab know it."""
+    needs_accecn = kernel_tcp.uses_accecn(stack.options)
+    if campaign.backend == VIRTUAL_KERNEL and needs_accecn and kernels.ACCECN in _lacks(campaign):
+        return _lack_of_kernel(campaign, kernels.ACCECN, f"Accurate ECN ('ecn: {stack.options['ecn']}')")
+    if campaign.backend == EMULATED:
+        lack = kernel_tcp.lack(stack.name)
+        if lack is None and needs_accecn and kernel_tcp.lacks_accecn():
+            name = kernels.DEFAULT
+            lack = (
+                f"the kernel of this machine has no Accurate ECN; the backend {VIRTUAL_KERNEL} has, with Linux {name}"
+            )
+        return lack
+    return None
 
 
 def _stacks(campaign: Campaign) -> Iterator[tuple[FieldPath, Stack]]:

@@ -6,7 +6,7 @@ use backchannel_core::exchange::{ArrivalLine, Exchange, SentLine};
 use backchannel_core::ip::IpVersion;
 use backchannel_core::report::DirectionStatus;
 use backchannel_core::scenario::Scenario;
-use backchannel_core::telemetry::{EventLine, FlowLine, JitterLine, QueueLine, SenderLine};
+use backchannel_core::telemetry::{ClassLine, CountLine, EventLine, FlowLine, JitterLine, QueueLine, SenderLine};
 use backchannel_emulator::EmulationReport;
 use backchannel_simulator::{CountersFile, SimulationReport};
 use schemars::{schema_for, JsonSchema};
@@ -58,6 +58,8 @@ fn document() -> Value {
         "telemetry": {
             "queue": schema_for!(QueueLine),
             "event": schema_for!(EventLine),
+            "count": schema_for!(CountLine),
+            "class": schema_for!(ClassLine),
             "jitter": schema_for!(JitterLine),
             "sender": schema_for!(SenderLine),
             "flow": schema_for!(FlowLine),

@@ -1,5 +1,6 @@
 //! Telemetry: what happens in links and senders during a run, one JSON object a line. `telemetry/links.jsonl` has
-//! [`QueueLine`], [`EventLine`], [`JitterLine`] and [`SenderLine`]; `telemetry/FLOW.jsonl` has [`FlowLine`]. `backchannel-node registry`
+//! [`QueueLine`], [`EventLine`], [`JitterLine`] and [`SenderLine`], and of links that the kernel shapes [`QueueLine`], [`CountLine`] and
+//! [`ClassLine`], which agents write (agents/qdiscs.py); `telemetry/FLOW.jsonl` has [`FlowLine`]. `backchannel-node registry`
 //! exports their columns and units.
 
 mod numbers;
@@ -59,6 +60,60 @@ pub struct EventLine<'a> {
     pub bytes: u32,
     /// Whether the packet was a pure ack.
     pub pure_ack: bool,
+}
+
+/// Events of packets that a kernel's queueing discipline counted since its previous sample.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CountLine<'a> {
+    /// Time of the sample since the start of the run.
+    #[schemars(extend("unit" = "ns"))]
+    pub t_ns: u64,
+    /// Name of the link.
+    pub link: &'a str,
+    /// Direction in front of which the queue stands: `forward` or `reverse`.
+    pub direction: &'a str,
+    /// What happened.
+    pub event: EventKind,
+    /// To how many packets.
+    #[schemars(extend("unit" = "packet"))]
+    pub count: u64,
+}
+
+/// State of one class of a kernel's queueing discipline. Written when it changed, at most every 10 ms; a value that the discipline does
+/// not have is absent.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ClassLine<'a> {
+    /// Time of the sample since the start of the run.
+    #[schemars(extend("unit" = "ns"))]
+    pub t_ns: u64,
+    /// Name of the link.
+    pub link: &'a str,
+    /// Direction in front of which the queue stands: `forward` or `reverse`.
+    pub direction: &'a str,
+    /// `classic` and `l4s` of dualpi2, `tin-N` of cake, `all` where there are no classes.
+    pub class: &'a str,
+    /// Queueing delay: waiting time so far of the class's first packet (dualpi2), waiting time of the last packet sent (codel), as
+    /// estimated (pie), moving average (cake).
+    #[schemars(extend("unit" = "s"))]
+    pub delay_s: Option<f64>,
+    /// Probability with which an arriving packet is marked or dropped.
+    #[schemars(extend("unit" = "1"))]
+    pub probability: Option<f64>,
+    /// Bytes waiting, without the packet in transmission.
+    #[schemars(extend("unit" = "byte"))]
+    pub waiting_bytes: Option<u64>,
+    /// Packets that entered since the start of the run.
+    #[schemars(extend("unit" = "packet"))]
+    pub arrived_packets: Option<u64>,
+    /// Packets dropped since the start of the run.
+    #[schemars(extend("unit" = "packet"))]
+    pub dropped_packets: Option<u64>,
+    /// Packets marked since the start of the run.
+    #[schemars(extend("unit" = "packet"))]
+    pub marked_packets: Option<u64>,
+    /// Packets among them that a threshold marked (dualpi2's step).
+    #[schemars(extend("unit" = "packet"))]
+    pub step_marked_packets: Option<u64>,
 }
 
 /// A packet that arrived over a line with jitter.

@@ -76,7 +76,7 @@ CORPUS = {
         GOOD + "stack:\n  name: reno\n  sak: true\n  ecn: 3\n",
         [
             "c.yaml:13: stack.sak: there is no option of stack reno 'sak' (did you mean 'sack'?); there are: ",
-            "c.yaml:14: stack.ecn: '3' is not true or false",
+            "c.yaml:14: stack.ecn: there is no choice '3'; there are: true, false, accept, accecn,",
         ],
     ),
     "no such host": (
