@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import json
 import os
-import py_compile
 import signal
 import struct
 import subprocess
@@ -21,7 +21,7 @@ from testbed import fidelity, kernel_tcp, node_binary
 from testbed.errors import TestbedError
 from testbed.report import Report
 from testbed.scenario import Scenario
-from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel import bytecode, kernels
 from testbed.virtual_kernel.machine import Interception, VirtualMachine
 from tests.conftest import two_hosts
 from tests.support.waiting import wait_until
@@ -79,11 +79,12 @@ def ip_versions(pcap: bytes) -> Iterator[int]:
 
 
 def test_what_others_compile_or_remove_changes_no_byte(kernel: kernels.Kernel, tmp_path: Path) -> None:
+    packages = [node_binary.ROOT / package for package in bytecode.PACKAGES]
+    for package in packages:
+        compileall.compile_dir(package, quiet=1, force=True)
     _, first = made(kernel, scenario(), tmp_path / "first")
-    # Python's own bytecode beside the source is then out of date.
-    source = node_binary.ROOT / "testbed/conductor.py"
-    py_compile.compile(str(source))
-    os.utime(source)
+    for cached in (path for package in packages for path in package.rglob("__pycache__/*.pyc")):
+        cached.unlink(missing_ok=True)
     assert made(kernel, scenario(), tmp_path / "second")[1] == first
 
 
