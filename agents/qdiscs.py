@@ -212,6 +212,9 @@ class Sampler:
         #: What the last line of each kind said, by interface and class.
         self._last: dict[tuple[int, str], dict[str, Any]] = {}
         self._counted: dict[int, dict[str, int]] = {}
+        #: The last dump, and the counters in it.
+        self._dump: list[bytes] | None = None
+        self._counters: dict[int, ShapingCounters] = {}
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="qdiscs", daemon=True)
         self._thread.start()
@@ -235,7 +238,12 @@ class Sampler:
 
     def _sample(self) -> dict[int, ShapingCounters]:
         t_ns = time.monotonic_ns() - self._zero_ns
-        qdiscs = [read_qdisc(payload) for payload in self._route.qdiscs()]
+        dump = list(self._route.qdiscs())
+        if dump == self._dump:
+            # Most lines are idle most of the time.
+            return self._counters
+        self._dump = dump
+        qdiscs = [read_qdisc(payload) for payload in dump]
         result = {}
         for interface, line in self._lines.items():
             found = of_interface(qdiscs, interface)
@@ -247,6 +255,7 @@ class Sampler:
                 self._write(t_ns, interface, "", {"packets": packets, "bytes": bytes_, "max": packets})
                 for name, values in read_state(leaf).classes.items():
                     self._write(t_ns, interface, name, {"class": name, **values})
+        self._counters = result
         return result
 
     def _write_events(self, t_ns: int, interface: int, counts: dict[str, int]) -> None:

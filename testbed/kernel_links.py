@@ -305,10 +305,10 @@ def refusal(link: LinkSpec, on_this_machine: bool) -> str | None:
     for attempt in [sender for sender, _ in lines] + [receiver for _, receiver in lines]:
         failure = _try(tuple(attempt))
         if failure:
-            return (
-                f"link '{link.name}': this kernel cannot do it: {failure}; "
-                "kind point-to-point needs nothing of the kernel"
-            )
+            way_out = "kind point-to-point needs nothing of the kernel"
+            if lack(link, frozenset(QUEUES)):
+                way_out = "the backend virtual-kernel brings a kernel that can"
+            return f"link '{link.name}': this kernel cannot do it: {failure}; {way_out}"
     return None
 
 

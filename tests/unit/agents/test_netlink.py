@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import struct
+import time
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +16,14 @@ from agents.shaping import checked_line
 
 # struct nlmsghdr, struct tcmsg, TCA_KIND, TCA_OPTIONS with an attribute a row.
 CHILD = """
-64000000 2400 0506 01000000 00000000
+6c000000 2400 0506 01000000 00000000
 00000000 05000000 00001000 01000100 00000000
 0c000100 6475616c70693200
-34000280
+3c000280
 08000100 e8030000
 08000300 983a0000
 08000500 29000000
+08000600 33030000
 05000a00 02000000
 05000c00 01000000
 05000e00 03000000
@@ -64,7 +68,7 @@ def raw(text: str) -> bytes:
 
 
 def test_a_dualpi2_is_added_as_a_child_and_at_the_root() -> None:
-    words = "handle 10: dualpi2 limit 1000 target 15000us alpha 0.16 coupling_factor 2 drop_enqueue any_ect"
+    words = "handle 10: dualpi2 limit 1000 target 15000us alpha 0.16 beta 3.2 coupling_factor 2 drop_enqueue any_ect"
     assert netlink.new_qdisc(5, ["parent", "1:1", *words.split()]) == raw(CHILD)
     root = "root handle 1: stab overhead -14 linklayer ethernet dualpi2"
     assert netlink.new_qdisc(5, root.split()) == raw(ROOT)
@@ -125,15 +129,13 @@ def test_a_dump_of_dualpi2_has_both_classes() -> None:
 def test_a_dump_of_cake_has_its_tins() -> None:
     found = qdiscs.read_qdisc(raw(CAKE))
     assert (found.kind, found.parent, found.drops, found.sent_packets) == ("cake", netlink.TC_ROOT, 0, 979)
-    assert qdiscs.read_state(found) == qdiscs.State(
-        marked=1,
-        classes={
-            "tin-1": {
-                "delay_s": pytest.approx(388e-6), "waiting_bytes": 0, "arrived_packets": 979, "dropped_packets": 0,
-                "marked_packets": 1,
-            }
-        },
-    )  # fmt: skip
+    state = qdiscs.read_state(found)
+    assert (state.early, state.purged, state.marked) == (0, 0, 1)
+    tin = {
+        "delay_s": 388e-6, "waiting_bytes": 0, "arrived_packets": 979, "dropped_packets": 0, "marked_packets": 1,
+    }  # fmt: skip
+    assert list(state.classes) == ["tin-1"]
+    assert state.classes["tin-1"] == pytest.approx(tin)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,49 @@ def test_counters_are_the_roots_with_what_the_queue_knows() -> None:
 
 
 def test_damaged_answers_are_no_endless_loop() -> None:
-    with pytest.raises(ValueError, match="an attribute of 0 bytes"):
-        list(netlink.attributes(bytes(8)))
+    with pytest.raises(ValueError, match="an attribute of 3 bytes"):
+        list(netlink.attributes(struct.pack("=HHI", 3, 0, 0)))
     with pytest.raises(ValueError, match="a message of 3 bytes"):
         list(netlink.messages(struct.pack("=IHHII", 3, 0, 0, 0, 0)))
+
+
+def payload(drops: int, queued: int) -> bytes:
+    """The message of a red with these statistics at the root of interface 3."""
+    own = struct.pack("=4I", drops, 0, 0, 2 * drops)
+    statistics = netlink.attribute(1, struct.pack("=QI", 9000, 100))
+    statistics += netlink.attribute(3, struct.pack("=5I", queued, 1500 * queued, drops, 0, 0)) + netlink.attribute(
+        4, own
+    )
+    head = netlink.TC_MESSAGE.pack(0, 3, 0x10000, netlink.TC_ROOT, 0) + netlink.attribute(netlink.TCA_KIND, b"red\0")
+    return head + netlink.attribute(netlink.TCA_STATS2, statistics)
+
+
+def test_a_sampler_writes_changes_and_counts_until_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([payload(0, 2), payload(1, 2), payload(1, 2), payload(4, 0)])
+
+    class Route:
+        def qdiscs(self) -> list[bytes]:
+            return [next(answers)]
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(qdiscs, "RouteSocket", Route)
+    in_an_hour_ns = time.monotonic_ns() + 3_600_000_000_000
+    sampler = qdiscs.Sampler(tmp_path / "rows", {3: qdiscs.Line("line", "forward")}, in_an_hour_ns)
+    for _ in range(3):
+        sampler._sample()
+    # What happened since the sample before is in the last one.
+    assert sampler.stop() == {3: ShapingCounters(100, 9000, 4, early=4, marked=8)}
+    rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
+    assert all((row.pop("link"), row.pop("direction")) == ("line", "forward") and row.pop("t_ns") for row in rows)
+    assert rows == [
+        {"packets": 2, "bytes": 3000, "max": 2},
+        {"event": "dropped_early", "count": 1},
+        {"event": "marked", "count": 2},
+        {"event": "dropped_early", "count": 3},
+        {"event": "marked", "count": 6},
+        {"packets": 0, "bytes": 0, "max": 0},
+    ]

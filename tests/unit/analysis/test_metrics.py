@@ -497,6 +497,28 @@ def test_dropped_and_lost_acks_are_taken_off_what_entered(tmp_path: Path) -> Non
     assert row["unexplained"] == row["entered"] - row["delivered"] - 5
 
 
+def test_samples_of_a_kernels_queue_have_lengths_and_classes_and_count_no_acks(tmp_path: Path) -> None:
+    trace = Trace(path_scenario())
+    transfer(trace, segments=4)
+    head = '{"t_ns":2000000000,"link":"line","direction":"reverse",'
+    said = [
+        '"packets":4,"bytes":6000,"max":4}', '"event":"marked","count":3}',
+        '"class":"classic","delay_s":0.015,"probability":0.01,"arrived_packets":7}',
+        '"class":"l4s","delay_s":0.0005,"probability":0.2,"arrived_packets":9,"step_marked_packets":2}',
+    ]  # fmt: skip
+    run = trace.run(tmp_path, "".join(f"{head}{row}\n" for row in said))
+    (line,) = [line for line in run.lines if line.name == "line/reverse"]
+    assert line.queue_steps()["y"].to_list() == [4.0]
+    assert line.events("marked")["t_s"].to_list() == [2.0]
+    delays = line.class_steps("delay_s")
+    assert {name: rows["y"].to_list() for name, rows in delays.items()} == {"classic": [0.015], "l4s": [0.0005]}
+    assert list(line.class_steps("step_marked_packets")) == ["l4s"]
+    with pytest.raises(MissingCapture, match="does not count acks apart"):
+        _ = line.acks_by_event
+    assert ("acks_marked", "line/reverse") not in values(run)
+    assert values(run)["acks_marked", "line/forward"] == 0
+
+
 def test_lines_are_measured_until_the_last_flow_ends(tmp_path: Path) -> None:
     scenario = path_scenario()
     scenario["workload"][0]["bytes"] = 10_000
