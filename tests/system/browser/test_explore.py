@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.site import SWEEP, Simulated, ran
+from tests.support.simulated import Simulated, ran
+from tests.support.site import SWEEP
 from tests.support.waiting import wait_until
 
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from tests.conftest import backchannel
 from tests.sim.web.test_requests import TINY
-from tests.support.site import Simulated
+from tests.support.simulated import Simulated
 from tests.system.browser.test_browser import drawn
 
 pytestmark = pytest.mark.browser
