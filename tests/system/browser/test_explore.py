@@ -14,6 +14,8 @@ from tests.support.simulated import Simulated, ran
 from tests.support.site import SWEEP
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.slow("one figure in a browser in every layout")
+
 
 @pytest.fixture(params=[1280, 390])
 def page(page: Page, request: pytest.FixtureRequest) -> Page:

@@ -18,7 +18,7 @@ from tests.support.simulated import Simulated, ran
 from tests.support.site import COUNTED, captured
 from tests.system.browser.test_browser import drawn
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.slow("one page in a browser"), pytest.mark.browser]
 
 
 @pytest.fixture(params=[1280, 390])

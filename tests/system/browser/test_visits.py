@@ -20,7 +20,7 @@ from tests.support.simulated import Simulated
 from tests.support.site import captured
 from web import guide
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.slow("whole visits in a browser"), pytest.mark.browser]
 
 
 @pytest.fixture(params=[1280, 390])
