@@ -27,7 +27,7 @@ from experiments.commands.export import KINDS
 from experiments.commands.plot import OF_RUN
 from experiments.exits import BAD_INPUT
 from testbed.local_folders import ScratchFolder, sweep
-from tests.support.faults.starter import Starter
+from tests.support.starter import Starter
 from tests.support.waiting import interrupted_by_sigterm
 
 #: What plots and exports import, beside what the starter does.

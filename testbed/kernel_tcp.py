@@ -44,7 +44,7 @@ SOCKET_OPTIONS = {
 }
 
 #: Congestion controls of the kernel; every other stack is the research stack's. Not every kernel has all of them.
-NAMES = frozenset({"reno", "cubic", "bbr", "vegas", "westwood", "hybla", "illinois", "dctcp"})
+NAMES = frozenset({"reno", "cubic", "bbr", "vegas", "westwood", "hybla", "illinois", "dctcp", "prague"})
 
 
 def is_kernel_stack(name: str) -> bool:

@@ -22,6 +22,7 @@ from testbed.report import ProblemKind, sentences
 from testbed.scenario import Scenario
 from tests.support import quiet
 from tests.support.campaign_texts import TWO_WAYS, asymmetric_path
+from tests.support.command_line import backchannel as backchannel
 
 # Commands start in any folder.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(node_binary.ROOT), os.environ.get("PYTHONPATH"))))
@@ -138,14 +139,6 @@ class Finished(NamedTuple):
     file: Path
     results: Path
     campaign: dict[str, Any]
-
-
-def backchannel(*words: str | Path, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
-    """The command line, as a person calls it."""
-    return subprocess.run(
-        [sys.executable, "-m", "experiments", *map(str, words)],
-        capture_output=True, text=True, timeout=timeout_s, check=False,
-    )  # fmt: skip
 
 
 def typed(scenario: dict[str, Any]) -> Scenario:

@@ -288,7 +288,8 @@ def _lacks(campaign: Campaign) -> frozenset[str]:
 
 def _lack_of_kernel(campaign: Campaign, feature: str, words: str) -> str:
     """That the campaign's kernel lacks a feature, and which series has it."""
-    able = next(f"; 'kernel: \"{series.name}\"' has" for series in kernels.SERIES if feature not in series.lacks)
+    having = next((series.name for series in kernels.SERIES if feature not in series.lacks), None)
+    able = f"; 'kernel: \"{having}\"' has" if having else "; 'kernel build --source FOLDER' builds a tree that has"
     name = campaign.kernel if kernels.series(campaign.kernel) is None else f"Linux {campaign.kernel}"
     return f"{name} has no {words}{able}"
 
@@ -314,6 +315,8 @@ def _of_stacks(campaign: Campaign, refusals: _Refusals) -> Iterator[Finding]:
 
 def _kernel_stack_lack(campaign: Campaign, stack: Stack) -> str | None:
     """What the kernel lacks that runs a stack; None if nothing, or where only the hosts of a lab know it."""
+    if campaign.backend == VIRTUAL_KERNEL and stack.name in _lacks(campaign):
+        return _lack_of_kernel(campaign, stack.name, f"congestion control {stack.name}")
     needs_accecn = kernel_tcp.uses_accecn(stack.options)
     if campaign.backend == VIRTUAL_KERNEL and needs_accecn and kernels.ACCECN in _lacks(campaign):
         return _lack_of_kernel(campaign, kernels.ACCECN, f"Accurate ECN ('ecn: {stack.options['ecn']}')")

@@ -252,6 +252,13 @@ _FQ_PIE = (
     Param("bytemode", "flag", "make the probability proportional to the packet's length", False),
 )  # fmt: skip
 
+_KERNEL_POLICIES = (
+    Entry("policy", "dualpi2", "the kernel's coupled queues for L4S and classic traffic; on links of kind kernel",
+          "Linux sch_dualpi2.c; RFC 9332", _DUALPI2, backends=REAL_PACKETS),
+    Entry("policy", "fq_pie", "the kernel's PIE with a queue for each flow; on links of kind kernel",
+          "Linux sch_fq_pie.c; tc-fq_pie(8); RFC 8033", _FQ_PIE, backends=REAL_PACKETS),
+)  # fmt: skip
+
 _PYTHON_ENTRIES = (
     Entry("direction", "jitter", "varying delay of one direction, beside its field delay", "tc-netem(8)", (
         Param("jitter_s", "time", "each packet's delay is drawn uniformly within this of the delay, which it must not "
@@ -265,10 +272,6 @@ _PYTHON_ENTRIES = (
         Param("ack_filter", "choice", "ACK filter of cake", "none", choices=("none", "filter", "aggressive")),
         Param("rtt_s", "time", "round-trip time that cake assumes; absent: 100 ms", None, min=1e-6, max=1000),
     ), backends=REAL_PACKETS),
-    Entry("policy", "dualpi2", "the kernel's coupled queues for L4S and classic traffic; on links of kind kernel",
-          "Linux sch_dualpi2.c; RFC 9332", _DUALPI2, backends=REAL_PACKETS),
-    Entry("policy", "fq_pie", "the kernel's PIE with a queue for each flow; on links of kind kernel",
-          "Linux sch_fq_pie.c; tc-fq_pie(8); RFC 8033", _FQ_PIE, backends=REAL_PACKETS),
     *(
         Entry("stack", name, f"the kernel's {title}", source, _KERNEL_TCP, backends=REAL_PACKETS)
         for name, title, source in (
@@ -280,6 +283,7 @@ _PYTHON_ENTRIES = (
             ("hybla", "Hybla, if the kernel has it", "Linux tcp_hybla.c"),
             ("illinois", "Illinois, if the kernel has it", "Linux tcp_illinois.c"),
             ("dctcp", "DCTCP, if the kernel has it; it needs queues that mark", "Linux tcp_dctcp.c; RFC 8257"),
+            ("prague", "Prague, which trees of L4S have", "draft-briscoe-iccrg-prague-congestion-control"),
         )
     ),
     Entry("backend", "sim", "simulation in virtual time; deterministic for a scenario and a seed",
@@ -346,7 +350,7 @@ def entries() -> tuple[Entry, ...]:
         Entry("profile", raw["name"], raw["summary"], raw["source"], spec=LinkSpec.model_validate(raw["spec"]))
         for raw in declared["profiles"]
     ]
-    return (*_PYTHON_ENTRIES, *entries_)
+    return (*_PYTHON_ENTRIES, *entries_, *_KERNEL_POLICIES)
 
 
 @cache

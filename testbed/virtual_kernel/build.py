@@ -283,6 +283,7 @@ def _compile(tree: Path, scratch: Path, log: Path, say: Say, source: str) -> Pat
         for feature, present in {
             kernels.DUALPI2: "CONFIG_NET_SCH_DUALPI2=y" in has,
             kernels.FQ_PIE: "CONFIG_NET_SCH_FQ_PIE=y" in has,
+            kernels.PRAGUE: "CONFIG_TCP_CONG_PRAGUE=y" in has,
             kernels.ACCECN: (tree / "include" / "net" / "tcp_ecn.h").exists(),
             kernels.SECCOMP: "seccomp=" in (tree / "arch" / "um" / "os-Linux" / "start_up.c").read_text(),
         }.items()

@@ -27,6 +27,8 @@ PRELOADED = tuple(HERE / f"{name}.c" for name in ("seeded", "wide_registers", "q
 DUALPI2, FQ_PIE, ACCECN = "dualpi2", "fq_pie", "accecn"
 #: Interception of system calls by seccomp, which costs a third less than by ptrace.
 SECCOMP = "seccomp"
+#: A congestion control that no series has.
+PRAGUE = "prague"
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,8 @@ class Series:
     #: Version of the package that results of this version of the software were made with, and its SHA-256. None: the
     #: machine's newest.
     pinned: tuple[str, str] | None = None
-    #: What it lacks of DUALPI2, FQ_PIE, ACCECN and SECCOMP.
-    lacks: frozenset[str] = frozenset()
+    #: What it lacks of DUALPI2, FQ_PIE, ACCECN, SECCOMP and PRAGUE.
+    lacks: frozenset[str] = frozenset({PRAGUE})
 
 
 #: Those that are known to boot, the default first.
@@ -50,8 +52,8 @@ SERIES = (
         "7.3", "trixie-backports",
         ("7.3.4-1~bpo13+1", "703e369ddd4cce971452f5a593ee55df3a5c10c83caf0fa0df039633ed181ee3"),
     ),
-    Series("6.12", lacks=frozenset({DUALPI2, ACCECN, SECCOMP})),
-    Series("6.1", lacks=frozenset({DUALPI2, ACCECN, SECCOMP})),
+    Series("6.12", lacks=frozenset({DUALPI2, ACCECN, SECCOMP, PRAGUE})),
+    Series("6.1", lacks=frozenset({DUALPI2, ACCECN, SECCOMP, PRAGUE})),
 )  # fmt: skip
 DEFAULT = SERIES[0].name
 #: Names that a user may give a kernel; none is mistaken for a version.
@@ -79,7 +81,7 @@ class Kernel:
 
     @property
     def lacks(self) -> frozenset[str]:
-        """What it lacks of DUALPI2, FQ_PIE, ACCECN and SECCOMP."""
+        """What it lacks of DUALPI2, FQ_PIE, ACCECN, SECCOMP and PRAGUE."""
         found = series(self.name)
         return found.lacks if found is not None else frozenset((self.folder / "lacks").read_text().split())
 

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.guards import FAULTS, matching, scenario, with_real_packets
 from testbed import fidelity
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.slow("tests/virtual_kernel has every fault"), pytest.mark.emulated]
 
 
 def test_a_fault_is_found_in_the_machines_own_time(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.support.only_run import only_run
 from tests.support.waiting import wait_until
 from web.app import create_app
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.slow("gateways in real time"), pytest.mark.emulated]
 
 #: A line with a delay that a ping shows, and a rate at which a download takes a second.
 LINE = ["--profile", "adsl", "--name-server", SERVER]

@@ -15,7 +15,7 @@ from testbed.cell import Cell
 from testbed.report import Report
 from tests.conftest import typed
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.slow("a campaign with both versions of IP"), pytest.mark.emulated]
 
 WIRE = {"rate_bps": 10_000_000, "delay_s": 0.002, "queue": {"name": "droptail", "options": {"limit_packets": 50}}}
 FILTERED = {**WIRE, "rate_bps": 200_000, "queue": {"name": "ack-filtering", "options": {"limit_packets": 10}}}

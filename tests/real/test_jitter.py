@@ -15,7 +15,7 @@ from testbed.report import Report
 from tests.conftest import two_hosts, typed
 from tests.sim.testbed.test_simulation import simulate
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.slow("tests/virtual_kernel has jitter"), pytest.mark.emulated]
 
 JITTER_S = 0.008
 

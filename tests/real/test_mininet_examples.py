@@ -11,7 +11,7 @@ import pytest
 
 from testbed import node_binary
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.slow("Mininet's examples"), pytest.mark.emulated]
 
 FOLDER = Path("/usr/share/doc/mininet/examples")
 SCRIPT = node_binary.ROOT / "tests/support/mininet_example.py"

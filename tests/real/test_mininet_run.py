@@ -13,7 +13,7 @@ from testbed import node_binary
 from tests.support.only_run import only_run
 from web.app import create_app
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.slow("records a Mininet script"), pytest.mark.emulated]
 
 SCRIPT = node_binary.ROOT / "tests/support/mininet_recorded.py"
 PAGE_BYTES = 500_000

@@ -14,7 +14,7 @@ from testbed import node_binary
 from tests.support.faults.leftovers import nothing_left
 from tests.support.only_run import only_run
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.slow("every program in real time"), pytest.mark.emulated]
 
 EXAMPLES = node_binary.ROOT / "experiments/programs"
 #: These tests are of programs and files, which hold on a machine that is late too.

@@ -11,6 +11,8 @@ from testbed.cell import Cell
 from tests.conftest import LATE_IS_FINE, run_validly, two_hosts, typed
 from tests.sim.testbed.test_serial_line import compress, reverse_of, together
 
+pytestmark = pytest.mark.slow("minutes of captures")
+
 
 @pytest.mark.emulated
 def test_captures_of_the_kernels_tcp_cross_the_line(tmp_path: Path) -> None:

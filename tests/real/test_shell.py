@@ -19,7 +19,7 @@ from tests.support.only_run import only_run
 from tests.support.processes import marked
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.slow("shells in real time"), pytest.mark.emulated]
 
 #: A fast line, so that a session is short.
 LINE = ["--profile", "asymmetric-access"]

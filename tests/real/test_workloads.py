@@ -15,7 +15,7 @@ from testbed.report import Report
 from tests.conftest import two_hosts, typed
 from tests.sim.testbed.test_simulation import simulate
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.slow("tests/virtual_kernel has every workload"), pytest.mark.emulated]
 
 #: Neither fills the line alone. Key frames of the video wait in its queue and are lost there when they are long.
 WORKLOADS: dict[str, dict[str, Any]] = {

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import waitress
@@ -20,8 +19,8 @@ from waitress import wasyncore
 
 from experiments.sessions.changes import parse_changes
 from experiments.sessions.control import ControlServer
-from tests.conftest import backchannel
 from tests.support.campaign_texts import TWO_WAYS, asymmetric_path
+from tests.support.simulated import Simulated, ran
 from web.app import create_app
 from web.serve import THREADS
 
@@ -44,34 +43,11 @@ seed: 7
 """
 
 
-class Simulated(NamedTuple):
-    """A campaign that was run by the command line, in virtual time."""
-
-    file: Path
-    results: Path
-    campaign: dict[str, Any]
-
-    @property
-    def address(self) -> str:
-        return f"/campaigns/{self.campaign['campaign']}"
-
-    def run_id(self, point: int = 0, repetition: int = 0) -> str:
-        return str(self.campaign["points"][point]["runs"][repetition]["run_id"])
-
-
 def captured(results: Path, path: Path) -> Path:
     """A client's capture of one of these runs, unpacked to a path, as somebody might have it."""
     packed = next((results / "runs").rglob("client-eth0.pcap.gz"))
     path.write_bytes(gzip.decompress(packed.read_bytes()))
     return path
-
-
-def ran(folder: Path, name: str, text: str) -> Simulated:
-    file, results = folder / name, folder / "results"
-    file.write_text(text)
-    done = backchannel("run", file, "--results", results, "--json")
-    assert done.returncode == 0, done.stderr
-    return Simulated(file, results, json.loads(done.stdout))
 
 
 @pytest.fixture(scope="session")

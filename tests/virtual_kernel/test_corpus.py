@@ -60,7 +60,7 @@ SCENARIOS = {
     "ipv6": (LINE, "stack: cubic\nip: 6", BULK),
     "both-ip": (LINE, "stack: bbr\nip: both", BULK),
     "dctcp-dualpi2": (
-        KERNEL.format(options="shaper: htb", queue=", queue: {policy: dualpi2}"),
+        KERNEL.format(options="shaper: htb", queue=", queue: {policy: dualpi2, classify: any-ect}"),
         "stack: {name: dctcp, ecn: true}", BULK,
     ),
     "cake": (KERNEL.format(options="shaper: cake, ack_filter: filter", queue=""), "stack: cubic", BULK),

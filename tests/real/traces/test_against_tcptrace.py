@@ -8,6 +8,8 @@ import pytest
 
 from tests.sim.traces.test_against_tcptrace import agree
 
+pytestmark = pytest.mark.slow("a corpus in real time")
+
 
 @pytest.mark.emulated
 def test_connections_of_the_kernel_agree_with_tcptrace(captures: list[Path], tmp_path: Path) -> None:

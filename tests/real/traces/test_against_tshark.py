@@ -8,6 +8,8 @@ import pytest
 
 from tests.sim.traces.test_against_tshark import agree
 
+pytestmark = pytest.mark.slow("a corpus in real time")
+
 
 @pytest.mark.emulated
 def test_every_segment_agrees_with_wireshark(captures: list[Path], tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from analysis.results import Results, ValueRow, by_point
 from analysis.store import Store
 from experiments import cli
 from experiments.tables import comparison_table
-from tests.sim.commands.test_command_line import backchannel
+from tests.support.command_line import backchannel
 from web.app import create_app
 
 

@@ -15,16 +15,9 @@ from analysis.store import Landing, Store
 from analysis.store.documents import Documents
 from experiments.language.campaign import load
 from testbed import node_binary
+from tests.support.command_line import backchannel
 
 QUICKSTART = str(node_binary.ROOT / "experiments/quickstart.yaml")
-
-
-def backchannel(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "experiments", *words],
-        capture_output=True, text=True, check=False, timeout=60,
-        env={**os.environ, **environment},
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,7 @@ import pytest
 from analysis.measures import MAX_CHAIN
 from experiments.language import sweep, yaml_text
 from experiments.language.problems import CampaignError
-from testbed import resource_limits
+from tests.support.command_line import backchannel
 
 BASE = """name: small
 network:
@@ -127,14 +124,7 @@ def validated(text: str, folder: Path) -> tuple[int, str]:
     os.mkfifo(folder / "fifo")
     file = folder / "c.yaml"
     file.write_text(text + "\n")
-
-    def limit() -> None:
-        resource_limits.lower(resource.RLIMIT_AS, MEMORY_BYTES)
-
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments", "validate", str(file)],
-        capture_output=True, text=True, timeout=TIMEOUT_S, check=False, preexec_fn=limit,
-    )  # fmt: skip
+    done = backchannel("validate", file, timeout_s=TIMEOUT_S, memory_bytes=MEMORY_BYTES)
     return done.returncode, done.stderr if done.returncode else done.stdout
 
 

@@ -14,7 +14,7 @@ from analysis.figures.campaign import of_points
 from analysis.figures.means import MOST_SERIES
 from analysis.store import Store
 from analysis.store.rows import PointRow, TableRow
-from tests.support.site import Simulated
+from tests.support.simulated import Simulated
 from web import tables
 from web.app import create_app
 from web.crossing import ENDS, _arrivals

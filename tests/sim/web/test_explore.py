@@ -19,7 +19,7 @@ from analysis.figures.explorer import Layout
 from analysis.results import Quantity
 from analysis.statistics import RunKey
 from analysis.store import Store
-from tests.support.site import Simulated
+from tests.support.simulated import Simulated
 from tests.system.browser.test_explore import POLICY, RATE
 
 THROUGHPUT = Quantity("throughput", "forward", "rate")

@@ -9,7 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from tests.sim.web.test_safety import csrf
-from tests.support.site import Simulated
+from tests.support.simulated import Simulated
 from web.figures import attachment
 
 #: Line ends, NUL, paths, numbers out of range, markup, bytes that are no UTF-8, and more than any name has.

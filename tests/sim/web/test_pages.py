@@ -29,7 +29,8 @@ from experiments import catalogue
 from testbed import units
 from testbed.errors import TestbedError
 from tests.conftest import backchannel, two_hosts
-from tests.support.site import SWEEP, Simulated, ran
+from tests.support.simulated import Simulated, ran
+from tests.support.site import SWEEP
 from web import run_figures, tables
 from web import scorecard as scorecards
 from web.app import create_app

@@ -24,7 +24,7 @@ from werkzeug.exceptions import TooManyRequests
 from testbed.errors import TestbedError
 from tests.conftest import backchannel
 from tests.support.campaign_texts import one_line
-from tests.support.site import Simulated
+from tests.support.simulated import Simulated
 from tests.support.waiting import HANGS_S, wait_until
 from web import check, import_queue, imports, live, security, serve
 from web.app import MOST_FORM_BYTES, create_app

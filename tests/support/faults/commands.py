@@ -21,7 +21,7 @@ LOOK_S, IDLE_LOOK_S = 0.002, 0.5
 
 
 class Command(Protocol):
-    """A running command: subprocess.Popen, or a fork of tests.support.faults.starter."""
+    """A running command: subprocess.Popen, or a fork of tests.support.starter."""
 
     pid: int
     returncode: int | None

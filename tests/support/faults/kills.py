@@ -22,8 +22,8 @@ from analysis.store.rows import RequestRow
 from tests.support.campaign_texts import one_line
 from tests.support.faults.commands import PATIENCE_S, Command, Count, output_of, strike
 from tests.support.faults.leftovers import Watch, command_line, parent
-from tests.support.faults.starter import Forked, Starter
 from tests.support.faults.stores import damage, digest
+from tests.support.starter import Forked, Starter
 
 #: For how long a part is stopped, in s: longer than a valid run may stall.
 STOPPED_S = 1.0

@@ -16,7 +16,8 @@ from analysis.store import Store, requests
 from analysis.store.rows import CellProgressRow
 from tests.conftest import backchannel
 from tests.sim.web.test_pages import campaign
-from tests.support.site import COUNTED, FakeSession, Simulated, captured, ran, served
+from tests.support.simulated import Simulated, ran
+from tests.support.site import COUNTED, FakeSession, captured, served
 from tests.support.waiting import wait_until
 from web.app import create_app
 

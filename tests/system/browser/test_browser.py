@@ -20,7 +20,8 @@ from analysis.store.rows import NewCampaign
 from tests.conftest import backchannel, two_hosts
 from tests.screenshots import settle
 from tests.sim.web.test_requests import TINY
-from tests.support.site import Simulated, captured, on_both
+from tests.support.simulated import Simulated
+from tests.support.site import captured, on_both
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.browser

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.site import SWEEP, Simulated, ran
+from tests.support.simulated import Simulated, ran
+from tests.support.site import SWEEP
 from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow("one figure in a browser in every layout")
 
 
 @pytest.fixture(params=[1280, 390])

@@ -11,10 +11,10 @@ from playwright.sync_api import Page, expect
 
 from tests.conftest import backchannel
 from tests.sim.web.test_requests import TINY
-from tests.support.site import Simulated
+from tests.support.simulated import Simulated
 from tests.system.browser.test_browser import drawn
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.slow("one page in a browser"), pytest.mark.browser]
 
 
 def test_runs_and_points_of_any_page_are_gathered(page: Page, address: str, simulated: Simulated) -> None:

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.conftest import backchannel
-from tests.support.site import Simulated
+from tests.support.simulated import Simulated
 
 pytestmark = pytest.mark.browser
 

@@ -14,10 +14,11 @@ from analysis.store.documents import Documents
 from tests.conftest import backchannel, two_hosts
 from tests.screenshots import settle
 from tests.sim.web.test_pages import campaign
-from tests.support.site import COUNTED, Simulated, captured, ran
+from tests.support.simulated import Simulated, ran
+from tests.support.site import COUNTED, captured
 from tests.system.browser.test_browser import drawn
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.slow("one page in a browser"), pytest.mark.browser]
 
 
 @pytest.fixture(params=[1280, 390])

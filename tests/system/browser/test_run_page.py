@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.support.site import Simulated, ran
+from tests.support.simulated import Simulated, ran
 from tests.system.browser.test_browser import LOSSY, drawn
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.slow("one page in a browser"), pytest.mark.browser]
 
 
 @pytest.fixture(params=[1280, 390])

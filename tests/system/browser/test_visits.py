@@ -16,10 +16,11 @@ from playwright.sync_api import Browser, Page, expect
 from analysis.store import Store, requests
 from analysis.store.rows import CellProgressRow
 from tests.sim.web.test_pages import ARTEFACT, TARGETS, campaign, land
-from tests.support.site import Simulated, captured
+from tests.support.simulated import Simulated
+from tests.support.site import captured
 from web import guide
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.slow("whole visits in a browser"), pytest.mark.browser]
 
 
 @pytest.fixture(params=[1280, 390])

@@ -14,7 +14,11 @@ import pytest
 
 from testbed import node_binary
 
-pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("postgresql")]
+pytestmark = [
+    pytest.mark.slow("labs of several machines, each built anew"),
+    pytest.mark.emulated,
+    pytest.mark.usefixtures("postgresql"),
+]
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,8 @@ from tests.support.faults.kills import simulated
 from tests.support.faults.stores import damage
 from web.app import create_app
 
+pytestmark = pytest.mark.slow("damages a store in every way")
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:

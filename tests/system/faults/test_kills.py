@@ -21,6 +21,8 @@ from tests.support.faults.leftovers import Watch
 from tests.support.faults.stores import damage, digest
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.slow("kills every part of a campaign")
+
 
 @pytest.fixture
 def once(tmp_path: Path) -> Iterator[Callable[[str], Campaign]]:

@@ -21,6 +21,8 @@ from tests.support.faults.kills import simulated
 from tests.support.faults.object_store import BUCKET, FaultyStore, client_settings, object_store
 from tests.support.postgresql import on_loopback
 
+pytestmark = pytest.mark.slow("faults of an S3 server")
+
 #: How long the store may take for an answer in these tests, in s. Here a request takes some milliseconds.
 ANSWER_S = 5.0
 URL = f"s3://{BUCKET}/runs"

@@ -6,6 +6,8 @@ import pytest
 
 from tests.support.faults.shortages import DISTURBANCES, SHORTAGES, Bench
 
+pytestmark = pytest.mark.slow("every shortage of a machine")
+
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:

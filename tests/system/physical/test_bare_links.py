@@ -13,7 +13,7 @@ from testbed import pcap
 from tests.support.ansible_lab import in_lab, write_yaml
 from tests.support.labs import output_of
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.slow("a campaign on real interfaces"), pytest.mark.emulated]
 
 CAMPAIGN = """
 name: dialled

@@ -13,7 +13,7 @@ from tests.support.ansible_lab import in_lab
 from tests.support.campaign_texts import asymmetric_path
 from tests.support.labs import INSIDE, lab, output_of
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.slow("a campaign over SSH"), pytest.mark.emulated]
 
 CAMPAIGN = f"""
 name: two-families

@@ -13,6 +13,8 @@ from tests.support.ansible_lab import in_lab
 from tests.support.labs import output_of
 from tests.unit.physical.test_kernel_link import CAMPAIGN, lab
 
+pytestmark = pytest.mark.slow("labs whose hosts shape their links")
+
 #: Limits for a busy machine. Without the wait, events are handled seconds late.
 LOOSE = "fidelity: {rate: 3 %, delay: 20 ms, lateness: 50 ms, stall: 500 ms, stalled: 20 %}"
 

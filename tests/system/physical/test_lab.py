@@ -18,7 +18,11 @@ from tests.support.campaign_texts import asymmetric_path
 from tests.support.labs import CAMPAIGN, INSIDE, lab, output_of
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("sshd", "faketime")]
+pytestmark = [
+    pytest.mark.slow("provisions labs over SSH for five minutes"),
+    pytest.mark.emulated,
+    pytest.mark.usefixtures("sshd", "faketime"),
+]
 
 #: Python on a host whose clock is three hours late.
 OTHER_CLOCK = """#!/bin/sh

@@ -12,6 +12,8 @@ from tests.support.ansible_lab import in_lab
 from tests.support.labs import INSIDE, output_of
 from tests.unit.physical.test_lent import lent
 
+pytestmark = pytest.mark.slow("a lab over SSH behind another host")
+
 #: What OpenStack says of hosts, whose interfaces only they know.
 SERVERS = [
     {"Name": name, "Status": "ACTIVE", "Networks": {"mgmt": [f"192.168.50.{number}"], "wire": [f"172.20.0.{number}"]}}

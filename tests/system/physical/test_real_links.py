@@ -14,7 +14,7 @@ from tests.support.ansible_lab import in_lab, write_yaml
 from tests.support.labs import INSIDE, lab, output_of
 from tests.vm.test_machines import runs
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.slow("a campaign on real links"), pytest.mark.emulated]
 
 CAMPAIGN = """
 name: upload

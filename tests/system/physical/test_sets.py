@@ -11,6 +11,8 @@ from tests.support.ansible_lab import in_lab
 from tests.support.labs import INSIDE, output_of
 from tests.unit.physical.test_sets import pair
 
+pytestmark = pytest.mark.slow("a lab of two sets over SSH")
+
 #: A campaign over both sets, and one during which a host of one set is away.
 STORY = (
     INSIDE

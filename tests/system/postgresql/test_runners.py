@@ -19,7 +19,7 @@ from tests.support.faults.kills import simulated
 from tests.support.postgresql import Server, on_loopback
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.slow("ends a server during a campaign"), pytest.mark.emulated]
 
 RUNS = 6
 

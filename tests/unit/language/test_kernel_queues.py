@@ -11,7 +11,7 @@ from experiments.language import registry, source
 from experiments.language.campaign import expand
 from testbed import kernel_links, kernel_tcp, node_binary
 from testbed.scenario import Named, Scenario
-from tests.unit.language.test_problems import messages
+from tests.messages import reported
 
 TEXT = """\
 name: t
@@ -167,7 +167,7 @@ def test_what_cannot_run_is_refused_in_one_sentence(changes: dict[str, str], sen
     for old, new in changes.items():
         assert old in text
         text = text.replace(old, new)
-    (message,) = messages(text)
+    (message,) = reported(text, [])
     assert message.startswith(sentence)
 
 

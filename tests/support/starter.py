@@ -3,9 +3,11 @@
 The imports take 2 s of CPU, most of a short command. They change no file, so a kill during them tests nothing. A forked
 command runs `experiments/__main__.py` as `python -m experiments` does, and its own children start as they always do.
 
-    python -m tests.support.faults.starter [MODULE...]      # one request a line: {"words": [...], "log": "/file"}
+    python -m tests.support.starter [MODULE...]   # one request a line: {"words": [...], "out": "/file", "err": "/file"}
 
-Answers to a request are two lines: the command's process id at once, and its exit status when it has ended.
+Answers to a request are two lines: the command's process id at once, and its exit status when it has ended. A request
+may have a folder (`cwd`) and an environment (`env`), without which the command has the starter's, and a limit of the
+address space in bytes (`memory`).
 """
 
 from __future__ import annotations
@@ -14,13 +16,17 @@ import gc
 import importlib
 import json
 import os
+import resource
 import runpy
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from testbed import resource_limits
 
 #: What `run` imports on its way to the first run and after it.
 IMPORTED = (
@@ -34,12 +40,15 @@ IMPORTED = (
 class Forked:
     """A command that a starter has forked, with the methods of Popen that the tests use."""
 
-    def __init__(self, starter: subprocess.Popen[str], words: list[str], log: Path) -> None:
+    def __init__(
+        self, starter: subprocess.Popen[str], words: list[str], log: Path, err: Path | None = None, **more: Any
+    ) -> None:
         assert starter.stdin is not None
         assert starter.stdout is not None
         self.returncode: int | None = None
         self._words, self._log, self._answers = words, log, starter.stdout
-        starter.stdin.write(json.dumps({"words": words, "log": str(log)}) + "\n")
+        request = {"words": words, "out": str(log), "err": str(err or log), **more}
+        starter.stdin.write(json.dumps(request) + "\n")
         starter.stdin.flush()
         self.pid = int(self._answers.readline())
 
@@ -80,7 +89,7 @@ class Starter:
     def __init__(self, environment: dict[str, str], log: Path, modules: Sequence[str] = ()) -> None:
         self._log = log
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.faults.starter", *modules],
+            [sys.executable, "-m", "tests.support.starter", *modules],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment,
         )  # fmt: skip
         self.pid = self._process.pid
@@ -88,6 +97,26 @@ class Starter:
     def start(self, words: list[str]) -> Forked:
         """A command; the one before has ended."""
         return Forked(self._process, words, self._log)
+
+    def run(
+        self, words: list[str], environment: Mapping[str, str], timeout_s: float, memory_bytes: int | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """A command in this process's folder, from its start to its end; the one before has ended.
+
+        Raises:
+            TimeoutExpired: it took longer, and was killed.
+        """
+        err = self._log.with_suffix(".err")
+        place = {"cwd": str(Path.cwd()), "env": dict(environment)}
+        command = Forked(self._process, words, self._log, err, **place, memory=memory_bytes)
+        try:
+            out, _ = command.communicate(timeout_s)
+        except subprocess.TimeoutExpired:
+            command.kill()
+            command.communicate()
+            raise
+        assert command.returncode is not None
+        return subprocess.CompletedProcess(words, command.returncode, out, err.read_text(errors="replace"))
 
     def close(self) -> None:
         """Ends it."""
@@ -104,12 +133,22 @@ def _serve() -> list[str]:
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            for name, target in ((request["out"], 1), (request["err"], 2)):
+                if target == 2 and name == request["out"]:
+                    os.dup2(1, 2)
+                    continue
+                file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+                os.dup2(file, target)
+                os.close(file)
             nothing = os.open(os.devnull, os.O_RDONLY)
-            for source, target in ((nothing, 0), (log, 1), (log, 2)):
-                os.dup2(source, target)
-            os.close(log)
+            os.dup2(nothing, 0)
             os.close(nothing)
+            os.chdir(request.get("cwd", "."))
+            if "env" in request:
+                os.environ.clear()
+                os.environ.update(request["env"])
+            if request.get("memory"):
+                resource_limits.lower(resource.RLIMIT_AS, request["memory"])
             return list(request["words"])
         print(pid, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)

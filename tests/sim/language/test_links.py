@@ -123,36 +123,17 @@ def test_a_profile_fills_in_what_the_file_leaves_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (("rate: 1 Mbit/s,", "rate: 1 Mbit/s, errors: [{model: recorded, trace: nix.txt}],"), "cannot be read"),
-        (("topology: line,", "topology: line, link: wavelan,"), ""),
-        (("topology: line,", "topology: line, link: mahimahi,"), "remove 'rate'"),
-        (("delay: 10 ms", "delay: 10 ms, changes: [{at: 11 s, rate: 2 Mbit/s}]"), "but the run ends at 10 s"),
-        (("delay: 10 ms", "delay: 10 ms, changes: [{at: 1 s}]"), "a change needs"),
-        (("delay: 10 ms", "delay: 10 ms, jitter: 10 ms"), ""),
-        (("delay: 10 ms", "delay: 10 ms, jitter: 11 ms"), "the jitter of 11 ms exceeds the delay of 10 ms"),
-        (("delay: 10 ms", "delay: 10 ms, jitter: -1 ms"), "jitter"),
-        (
-            ("delay: 10 ms", "delay: 10 ms, jitter: 2 ms, changes: [{at: 1 s, delay: 1 ms}]"),
-            "the jitter of 2 ms exceeds the delay of 1 ms from 1 s on",
-        ),
-        (("delay: 10 ms", "delay: 10 ms, keep_order: true"), "'keep_order' needs a 'jitter'"),
-        (
-            ("topology: line,", "topology: line, link: kernel,"),
-            "needs one of the backends emulated, physical, virtual-kernel",
-        ),
-        (("topology: line,", "topology: line, profile: nix,"), "there is no profile 'nix'"),
-        (("delay: 10 ms", "delay: 10 ms, queue: {policy: aq, uplink: 1 bit/s}"), "equation 11"),
-        (("topology: line,", "topology: line, mobiles: 2,"), "'mobiles' is a field of"),
-    ],
+    "change", [("topology: line,", "topology: line, link: wavelan,"), ("delay: 10 ms", "delay: 10 ms, jitter: 10 ms")]
 )
-def test_validation_asks_the_node_and_says_why(change: tuple[str, str], sentence: str, tmp_path: Path) -> None:
-    text = LINE.replace(*change)
-    if not sentence:
-        assert backchannel("run", _write(text, tmp_path), "--results", tmp_path / "results").returncode == 0
-        return
-    assert sentence in refusal(text, tmp_path)
+def test_links_at_the_bounds_of_what_is_valid_run(change: tuple[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "good.yaml"
+    file.write_text(LINE.replace(*change))
+    assert backchannel("run", file, "--results", tmp_path / "results").returncode == 0
+
+
+def test_a_trace_that_is_missing_is_named(tmp_path: Path) -> None:
+    text = LINE.replace("rate: 1 Mbit/s,", "rate: 1 Mbit/s, errors: [{model: recorded, trace: nix.txt}],")
+    assert "nix.txt cannot be read" in refusal(text, tmp_path)
 
 
 def test_a_line_with_a_clock_sends_at_ticks_and_real_packets_have_none(tmp_path: Path) -> None:
@@ -165,9 +146,3 @@ def test_a_line_with_a_clock_sends_at_ticks_and_real_packets_have_none(tmp_path:
     assert "link 'line' forward: 'clock_tick' is for the backend sim" in refusal(real, tmp_path)
     device = clock.replace("clock_tick: 10 ms", "clock_tick: 10 ms, device_buffer: 1 KiB")
     assert "device_buffer_bytes of a modem: not both" in refusal(device, tmp_path)
-
-
-def _write(text: str, tmp_path: Path) -> Path:
-    file = tmp_path / "good.yaml"
-    file.write_text(text)
-    return file

@@ -1,0 +1,51 @@
+"""The command line as a person calls it, without the imports of each call."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import tempfile
+import threading
+from functools import cache
+from pathlib import Path
+
+from tests.support.starter import Starter
+
+#: What other commands than `run` import.
+IMPORTED = (
+    "analysis.captures", "analysis.exports", "analysis.figures", "analysis.metrics", "analysis.scorecard",
+    "experiments.commands.compare", "experiments.commands.contrast", "experiments.commands.export",
+    "experiments.commands.imports", "experiments.commands.inspect", "experiments.commands.papers",
+    "experiments.commands.plot", "experiments.importing", "experiments.language.campaign", "experiments.reproduce",
+    "experiments.score_page",
+)  # fmt: skip
+_one_at_a_time = threading.Lock()
+
+
+@cache
+def _starter() -> Starter:
+    folder = tempfile.TemporaryDirectory(prefix="bc-commands-")
+    starter = Starter(dict(os.environ), Path(folder.name) / "log", IMPORTED)
+
+    def close() -> None:
+        starter.close()
+        folder.cleanup()
+
+    atexit.register(close)
+    return starter
+
+
+def backchannel(
+    *words: str | Path, timeout_s: float = 240, memory_bytes: int | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A command, as a process of its own that was forked after the imports, in the folder of this one.
+
+    Args:
+        words: of the command line.
+        timeout_s: the command is killed after this time.
+        memory_bytes: limit of its address space.
+        environment: beside that of this process.
+    """
+    with _one_at_a_time:
+        return _starter().run([*map(str, words)], {**os.environ, **environment}, timeout_s, memory_bytes)
