@@ -237,7 +237,7 @@ def _classes(folder: Path, name: str, column: str) -> dict[str, pl.DataFrame]:
     link, _, direction = name.rpartition("/")
     by_class: dict[str, list[tuple[float, float]]] = {}
     for row in tables.telemetry(folder, "links"):
-        if "class" in row and column in row and (row["link"], row["direction"]) == (link, direction):
+        if column in row and (row["link"], row["direction"]) == (link, direction):
             by_class.setdefault(row["class"], []).append((row["t_ns"] / 1e9, float(row[column])))
     schema = {"t_s": pl.Float64, "y": pl.Float64}
     return {name_: pl.DataFrame(pairs, schema=schema, orient="row") for name_, pairs in sorted(by_class.items())}

@@ -210,8 +210,7 @@ fn not_of_type(socket: libc::c_int) -> Result<Vec<SeccompRule>, seccompiler::Err
     (0..=TYPE_BITS)
         .filter(|&kind| kind != socket as u64)
         .map(|kind| {
-            let condition =
-                SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(TYPE_BITS), kind)?;
+            let condition = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(TYPE_BITS), kind)?;
             SeccompRule::new(vec![condition])
         })
         .collect::<Result<_, _>>()

@@ -89,7 +89,9 @@ def test_release_restores_the_host(host: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_messages_arrive_as_they_were_sent(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[CaptureRequest] = []
     counts = [CaptureCounts("eth7", "eth7.pcap", captured=5, received=6, dropped=1)]
-    shaped = Shaped(root=ShapingCounters(9, 900, 1), delayed=ShapingCounters(8, 800, 2))
+    shaped = Shaped(root=ShapingCounters(9, 900, 6, early=1, purged=2, marked=3), delayed=ShapingCounters(8, 800, 2))
+    samples: list[object] = []
+    monkeypatch.setattr(Agent, "sample_shaping", lambda _, lines, at: samples.append((lines, at)))
     monkeypatch.setattr(Agent, "start_captures", lambda _, of, snaplen: requests.extend(of))
     monkeypatch.setattr(Agent, "stop_captures", lambda _: counts)
     monkeypatch.setattr(Agent, "shaped", lambda _, interface: shaped)
@@ -99,6 +101,8 @@ def test_messages_arrive_as_they_were_sent(host: Path, monkeypatch: pytest.Monke
     assert requests == [CaptureRequest("eth7", "eth7.pcap", 1e6)]
     assert client.stop_captures() == counts
     assert client.shaped("eth7") == shaped
+    client.sample_shaping({"eth7": ("line", "forward", "reverse")}, 7)
+    assert samples == [({"eth7": ("line", "forward", "reverse")}, 7)]
     assert client.stop_traffic("bulk", lambda report: report) == {"name": "bulk"}
     assert client.clock().realtime_ns > client.clock().monotonic_ns > 0
 
@@ -274,6 +278,10 @@ def test_an_agent_touches_no_interface_that_was_not_granted(host: Path) -> None:
         agent.network([InterfaceAddress("lo", "10.1.0.1/24")], [], give=True)
     with pytest.raises(AgentError, match="'lo' is not the experiment's"):
         agent.neighbours([Neighbour("10.1.0.2", "02:bc:00:01:00:01", "lo")])
+    with pytest.raises(AgentError, match="'lo' is not the experiment's"):
+        agent.sample_shaping({"lo": ("line", "forward", "reverse")}, 0)
+    with pytest.raises(AgentError, match="'eth7' is not shaped"):
+        agent.sample_shaping({"eth7": ("line", "forward", "reverse")}, 0)
     with pytest.raises(AgentError, match="'x dev lo' is not a hardware address such as"):
         agent.neighbours([Neighbour("10.1.0.2", "x dev lo", "eth7")])
     with pytest.raises(AgentError, match="the request is malformed"):
