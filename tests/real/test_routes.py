@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import backchannel
-from tests.unit.language.test_routes import TEXT, throughputs
+from tests.sim.language.test_routes import TEXT, throughputs
 
 
 @pytest.mark.emulated

@@ -26,6 +26,16 @@ def test_the_suite_refuses_a_file_that_does_not_exist(path: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"tests/run: there is no file '{file}'\n")
 
 
+def test_an_unknown_part_is_answered_with_the_parts() -> None:
+    suite = [str(node_binary.ROOT / "tests/run"), "--quik"]
+    done = subprocess.run(suite, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "tests/run: unknown part '--quik'; the parts are: lint rust unit sim virtual-kernel system real, python, "
+        "emulated, --quick, --all, --vm\n"
+    )
+
+
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
     """A fresh checkout in a folder whose name has a space, and a PATH with basic tools only."""

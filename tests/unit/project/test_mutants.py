@@ -108,6 +108,7 @@ def test_lines_that_a_test_executes_in_a_thread_are_traced(tmp_path: Path, monke
     assert json.loads((tmp_path / "out.json").read_text())["a.py:1"] == ["a"]
 
 
+@pytest.mark.slow("starts pytest for each mutant; guards a benchmark alone")
 def test_a_mutant_that_computes_without_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -122,6 +123,7 @@ def test_a_mutant_that_computes_without_end_is_killed(tmp_path: Path, monkeypatc
     assert children_cpu_s() - before_s < 6, "it ended by the clock"
 
 
+@pytest.mark.slow("starts pytest for each mutant; guards a benchmark alone")
 @pytest.mark.parametrize("server", [{"BACKCHANNEL_TEST_POSTGRESQL": "url"}, None])
 def test_tests_of_a_package_with_postgresql_run_on_it_too_if_the_machine_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: dict[str, str] | None, capsys: pytest.CaptureFixture[str]
