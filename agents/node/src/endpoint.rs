@@ -16,8 +16,9 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::Endpoint;
 use backchannel_emulator::monotonic_ns;
 use backchannel_emulator::os::clock::{cpu_s, realtime_ns};
+use backchannel_links::Registry;
 use backchannel_simulator::write_samples;
-use backchannel_stacks::config::{stack_config, Config};
+use backchannel_stacks::config::Config;
 use backchannel_stacks::{Connection, Content, End, Source};
 
 use crate::host_interface::{Attachment, HostInterface};
@@ -88,16 +89,16 @@ pub struct ReceiveArgs {
 }
 
 /// Runs either end and prints its report.
-pub fn run(command: &Command) -> Result<(), String> {
+pub fn run(registry: &Registry, command: &Command) -> Result<(), String> {
     stop_on_signals();
     match command {
-        Command::Send(args) => send(args),
-        Command::Receive(args) => receive(args),
+        Command::Send(args) => send(registry, args),
+        Command::Receive(args) => receive(registry, args),
     }
 }
 
-fn send(args: &SendArgs) -> Result<(), String> {
-    let config = args.host.config(args.from)?;
+fn send(registry: &Registry, args: &SendArgs) -> Result<(), String> {
+    let config = args.host.config(registry, args.from)?;
     let mut telemetry = args.telemetry.as_deref().map(FlowTelemetry::create).transpose()?;
     let mut interface = HostInterface::open(&args.host.attachment, args.from)?;
     if let Some(at) = args.transfer.start_at_ns {
@@ -144,8 +145,8 @@ fn send(args: &SendArgs) -> Result<(), String> {
     })
 }
 
-fn receive(args: &ReceiveArgs) -> Result<(), String> {
-    let config = args.host.config(args.listen)?;
+fn receive(registry: &Registry, args: &ReceiveArgs) -> Result<(), String> {
+    let config = args.host.config(registry, args.listen)?;
     let mut interface = HostInterface::open(&args.host.attachment, args.listen)?;
     eprintln!("ready on {}", args.listen);
     let listening_ns = monotonic_ns();
@@ -289,10 +290,10 @@ fn counts(connection: &Connection, lateness: &LatenessHistogram) -> ConnectionRe
 
 impl HostOptions {
     /// For a connection from this address.
-    fn config(&self, local: SocketAddr) -> Result<Config, String> {
+    fn config(&self, registry: &Registry, local: SocketAddr) -> Result<Config, String> {
         let options: Options = serde_json::from_str(&self.stack_options)
             .map_err(|error| format!("--stack-options is not a JSON object of options: {error}"))?;
-        let config = stack_config(&self.stack, &options)?;
+        let config = registry.stacks.config(&self.stack, &options)?;
         config.fits(IpVersion::of(local.ip()))?;
         Ok(config)
     }

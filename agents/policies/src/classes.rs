@@ -13,13 +13,55 @@
 //! [`Bounded`] classes never use more than their share.
 
 use backchannel_core::event::{EventKind, Events};
+use backchannel_core::options;
+use backchannel_core::options::ABSENT;
 use backchannel_core::packet::Packet;
+use backchannel_core::registry::{Queueing, When};
 use backchannel_core::time::Time;
 use backchannel_core::traits::Backlog;
 
 use crate::ack_filter;
 use crate::ack_queue::AckQueue;
 use crate::limit::Limit;
+
+/// Policies whose classes can be bounded, with a queue each.
+pub(crate) const BOUNDED_CLASSES: Queueing =
+    Queueing { queues: 2, holds_back: When::With("bounded"), ..Queueing::CLASSES };
+
+options! {
+    /// Options of policies with a buffer for each class.
+    #[derive(Copy)]
+    pub(crate) struct ClassOptions {
+        limit_packets: usize = 40, [Packets 1] "capacity of each class's queue in packets (acq 3)";
+        buffer_bytes: Option<u64> = ABSENT, [Bytes 1]
+            "capacity in bytes of the network layer, in addition to limit_packets; absent: unlimited";
+        filter: bool = false, [Flag] "apply ack filtering to the queue of acks (AF in acq 3.3)";
+        allowed_acks: Option<u64> = ABSENT, [Count 1]
+            "with filter: acks of a connection that may wait, as of ack-filtering; absent: one";
+    }
+}
+
+impl ClassOptions {
+    /// Empty queues that share the line by this weight of acks.
+    pub(crate) fn queues(&self, ack_share: f64) -> Classes {
+        let limit = Limit { limit_packets: self.limit_packets, buffer_bytes: self.buffer_bytes };
+        Classes::new(limit, limit, ack_share)
+    }
+
+    /// Acks of a connection that may wait; `None`: acks are not filtered.
+    pub(crate) fn allowed(&self) -> Option<u64> {
+        self.filter.then(|| self.allowed_acks.unwrap_or(1))
+    }
+
+    /// # Errors
+    /// Acks may wait, but are not filtered.
+    pub(crate) fn check(&self, policy: &str) -> Result<(), String> {
+        match (self.filter, self.allowed_acks) {
+            (false, Some(_)) => Err(format!("policy {policy}: allowed_acks needs filter: true")),
+            _ => Ok(()),
+        }
+    }
+}
 
 /// A class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
-//! Congestion control. A controller is one file below `controllers/` and one line of the registry in this file.
+//! Congestion control. A controller is one file below `controllers/` and one line of the registry in this file, or one that
+//! another crate adds to [`crate::config::Stacks`].
 //!
 //! [`CongestionControl`] holds the [`Window`], does what all controllers share (slow start, bounds) and calls the
-//! [`CongestionController`] for the rest. Controllers are dispatched statically: they run once an ack.
+//! [`CongestionController`] for the rest. This crate's controllers are dispatched statically: they run once an ack.
 
 mod cubic;
 mod newreno;
@@ -9,9 +10,12 @@ mod reno;
 mod tahoe;
 mod window;
 
+use backchannel_core::choice;
+use std::fmt::Debug;
+
 use backchannel_core::time::Time;
 
-use crate::config::{choice, Config};
+use crate::config::Config;
 pub use newreno::FullAck;
 pub use window::{Counting, Window};
 
@@ -59,7 +63,7 @@ pub struct RecoveryAck {
 
 /// A congestion-control algorithm. Callbacks may change `window.cwnd`; only [`CongestionController::decrease`] decides on
 /// `window.ssthresh`. All sizes are in bytes. After each callback the caller bounds the window by its greatest size.
-pub trait CongestionController {
+pub trait CongestionController: Debug + Send {
     /// Fires first on each ack of new data outside fast recovery. On `false` the window stays as it is.
     fn may_grow(&mut self, ack: &AckEvent) -> bool {
         let _ = ack;
@@ -109,28 +113,43 @@ pub trait CongestionController {
     }
 }
 
+/// Constructor of a controller of another crate.
+pub type BuildController = fn(&Config) -> Box<dyn CongestionController>;
+
 /// The registry: option value, file, type, one line a controller.
 macro_rules! controllers {
     ($($(#[$doc:meta])* $text:literal => $file:ident::$name:ident,)*) => {
         choice! {
             /// Congestion control and recovery.
-            pub enum Algorithm { $($(#[$doc])* $name = $text),* }
+            pub enum Algorithm {
+                $($(#[$doc])* $name = $text,)*
+                .. Added
+            }
         }
 
         /// The controller of one connection.
-        #[derive(Clone, Debug)]
-        enum Controller { $($name($file::$name)),* }
+        #[derive(Debug)]
+        enum Controller {
+            $($name($file::$name),)*
+            Added(Box<dyn CongestionController>),
+        }
 
         impl Controller {
             fn new(config: &Config) -> Controller {
-                match config.congestion { $(Algorithm::$name => Controller::$name($file::$name::new(config))),* }
+                match config.congestion {
+                    $(Algorithm::$name => Controller::$name($file::$name::new(config)),)*
+                    Algorithm::Added => {
+                        let build = config.added_controller.expect("Stacks::config has found it");
+                        Controller::Added(build(config))
+                    }
+                }
             }
         }
 
         /// Calls a method of whichever controller it is.
         macro_rules! each {
             ($controller:expr, $inner:ident => $call:expr) => {
-                match $controller { $(Controller::$name($inner) => $call),* }
+                match $controller { $(Controller::$name($inner) => $call,)* Controller::Added($inner) => $call }
             };
         }
     };
@@ -148,7 +167,7 @@ controllers! {
 }
 
 /// The congestion window of one connection and the algorithm that controls it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct CongestionControl {
     /// The window.
     pub window: Window,

@@ -1,9 +1,9 @@
 //! Explicit congestion notification on one connection (RFC 3168 6.1), and what ack congestion control adds (asym 6.1): acks
 //! are ECN-capable too, and the sender of data reports to the receiver when one of them was marked.
 
+use backchannel_core::choice;
 use backchannel_core::packet::{mark, Ecn as Field, TcpFlags};
 
-use crate::config::choice;
 use crate::seq::Offset;
 use crate::wire::Segment;
 

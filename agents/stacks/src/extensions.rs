@@ -10,11 +10,12 @@ mod pulsed_ack;
 mod rate_request;
 mod retransmit_request;
 
+use backchannel_core::choice;
 use std::time::Duration;
 
 use backchannel_core::time::Time;
 
-use crate::config::{choice, Config};
+use crate::config::Config;
 use crate::controllers::Window;
 use crate::seq::Offset;
 use crate::wire::Segment;

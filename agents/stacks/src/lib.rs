@@ -39,7 +39,7 @@ mod burst;
 mod challenge;
 pub mod config;
 mod connection;
-mod controllers;
+pub mod controllers;
 pub mod ecn;
 mod extensions;
 mod handshake;

@@ -1,8 +1,8 @@
 //! Loss recovery of the sender: duplicate acks, fast recovery, and what was outstanding at the last loss.
 
-use crate::config::choice;
 use crate::scoreboard::Scoreboard;
 use crate::seq::Offset;
+use backchannel_core::choice;
 
 choice! {
     /// What a timeout in fast recovery halves, where duplicate acks have inflated the window.

@@ -3,11 +3,12 @@
 //! Two families. The coarse clocks of the papers' stacks (4.4BSD's 500 ms, ns-2's 100 ms) work in scaled integers as there;
 //! the wireless results depend on this more than on anything else. The other is RFC 6298.
 
+use backchannel_core::choice;
 use std::time::Duration;
 
 use backchannel_core::time::Time;
 
-use crate::config::{choice, Config};
+use crate::config::Config;
 use crate::seq::Offset;
 
 choice! {

@@ -1,12 +1,12 @@
 //! The sender's record of selective acknowledgments (RFC 2018), and what follows from it: which bytes are lost, and how many
 //! are in the network (RFC 6675).
 
+use backchannel_core::choice;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use backchannel_core::time::Time;
 
-use crate::config::choice;
 use crate::seq::Offset;
 
 choice! {

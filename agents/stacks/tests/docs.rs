@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use backchannel_core::registry::{Param, Preset};
+use backchannel_core::options::{Param, Preset};
 use backchannel_stacks::config::{entries, options};
 
 fn crate_folder() -> PathBuf {

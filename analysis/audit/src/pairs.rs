@@ -5,8 +5,10 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
+use backchannel_core::registry::Disorder;
+
 use crate::jitter::{self, Steadied};
-use crate::line::{keeps_order, Line, Size};
+use crate::line::{Line, Size};
 use crate::records::{Key, Record};
 use crate::{Direction, DirectionAudit, Event};
 
@@ -132,8 +134,8 @@ fn class(record: &Record) -> impl Eq + Hash {
 /// Whether a packet that did not leave was overtaken by one that did: behind a policy that keeps the order, by any packet;
 /// otherwise by one of its class. Over a line with jitter, long before the end of the run.
 fn overtaken(direction: &Direction<'_>, fates: &[Fate], left_ns: &[i64]) -> Vec<bool> {
-    let Direction { entered, spec, .. } = direction;
-    let one_class = keeps_order(&spec.queue.name);
+    let Direction { entered, .. } = direction;
+    let one_class = direction.keeps_order();
     let class = |number: usize| (!one_class).then(|| class(&entered[number]));
     let mut last_left = FxHashMap::default();
     let settled_ns = jitter::settled_ns(direction);
@@ -158,7 +160,7 @@ fn find_swallowed(direction: &Direction<'_>, line: Option<&Line>, overtaken: &[b
             Some(*free_ns)
         })
         .collect();
-    let one_class = keeps_order(&spec.queue.name);
+    let one_class = direction.keeps_order();
     for (number, record) in entered.iter().enumerate() {
         let served_ns = if one_class { free_ns[number] } else { *free_ns.last().expect("it has this packet") };
         let longest_ns = |line: &Line| line.delay_ns + jitter::most_ns(spec) + GRACE_NS;
@@ -176,7 +178,7 @@ impl Pairs {
         let reported = |kind: &str| direction.events.iter().filter(|event| event.event == kind).count() as u64;
         let during = |number: usize| (window.begin_ns..window.end_ns).contains(&entered[number].time_ns);
         let changed = self.pairs.iter().filter(|(out, origin)| left[*out].checksum != entered[*origin].checksum);
-        let reorders = spec.errors.iter().any(|model| model.name == "reorder");
+        let reorders = spec.errors.iter().any(|model| direction.mechanisms.disorder(model) == Disorder::Reorders);
         DirectionAudit {
             entered_packets: (0..entered.len()).filter(|&number| during(number)).count() as u64,
             left_packets: self.pairs.len() as u64,
@@ -190,7 +192,7 @@ impl Pairs {
     }
 
     fn reordered(&self, direction: &Direction<'_>) -> u64 {
-        let one_class = keeps_order(&direction.spec.queue.name);
+        let one_class = direction.keeps_order();
         let mut latest = FxHashMap::default();
         let mut count = self.steadied.reordered;
         // Without its delay, the order in which packets with jitter left their queue is unknown.
@@ -214,6 +216,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::mechanisms::Mechanisms;
     use crate::records::Tcp;
     use crate::Window;
 
@@ -235,6 +238,7 @@ mod tests {
         let direction = Direction {
             link: &link,
             spec: &link.forward,
+            mechanisms: Mechanisms(&backchannel_links::Registry::builtin().entries()),
             window: Window { begin_ns: 0, end_ns: 1000 },
             entered: &entered,
             left: &left,

@@ -50,7 +50,7 @@ impl Framing {
     }
 
     /// The far end detects damaged frames: PPP has a check sequence, SLIP has not.
-    pub fn notices_damage(self) -> bool {
+    pub fn detects_corruption(self) -> bool {
         matches!(self, Framing::Ppp { .. })
     }
 }

@@ -59,8 +59,8 @@ pub(crate) fn check(delay_s: f64, jitter_s: f64) -> Result<(), String> {
     delay(jitter_s).map_err(|_| format!("a jitter of {jitter_s} s is not possible"))?;
     if jitter_s > delay_s {
         return Err(format!(
-            "a jitter of {jitter_s} s exceeds the delay of {delay_s} s: a packet cannot arrive before it was sent; lower \
-             the jitter or raise the delay"
+            "a jitter of {jitter_s} s exceeds the delay of {delay_s} s: a packet cannot arrive before it was sent; \
+             lower the jitter or raise the delay"
         ));
     }
     Ok(())

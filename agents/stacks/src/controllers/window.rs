@@ -1,6 +1,7 @@
 //! The congestion window and the increases that all controllers share (RFC 5681 3.1, RFC 3465; asym 6.3, 8.3).
 
-use crate::config::{choice, Config};
+use crate::config::Config;
+use backchannel_core::choice;
 
 choice! {
     /// How the window grows with acks.
@@ -83,7 +84,7 @@ impl Window {
 
     /// How many increases an ack of `acked` bytes is. One by one: each sees the window that the one before left, so slow
     /// start ends where it would with one ack a segment.
-    pub(super) fn increases(&self, acked: u64) -> u64 {
+    pub fn increases(&self, acked: u64) -> u64 {
         match self.counting {
             Counting::Segments => ((acked as f64 / self.mss).round() as u64).max(1),
             _ => 1,
@@ -91,7 +92,7 @@ impl Window {
     }
 
     /// One increase of slow start in bytes (RFC 5681 equation 2, RFC 3465 2.2).
-    pub(super) fn slow_start_increase(&self, acked: u64) -> f64 {
+    pub fn slow_start_increase(&self, acked: u64) -> f64 {
         match self.counting {
             Counting::Acks | Counting::Bsd | Counting::Segments => self.mss,
             Counting::Bytes => (acked as f64).min(L * self.mss),
@@ -100,7 +101,7 @@ impl Window {
     }
 
     /// One increase of Reno's congestion avoidance in bytes (RFC 5681 equation 3, RFC 3465 2.1).
-    pub(super) fn reno_increase(&self, acked: u64) -> f64 {
+    pub fn reno_increase(&self, acked: u64) -> f64 {
         match self.counting {
             Counting::Acks | Counting::Segments => self.mss * self.mss / self.cwnd,
             Counting::Bsd => self.mss * self.mss / self.cwnd + self.mss / 8.0,
@@ -110,7 +111,7 @@ impl Window {
     }
 
     /// Half of `bytes` (RFC 5681 equation 4), in whole segments where the stack has whole thresholds.
-    pub(super) fn half_of(&self, bytes: f64) -> f64 {
+    pub fn half_of(&self, bytes: f64) -> f64 {
         let half = bytes / 2.0;
         if self.whole_halves {
             (half / self.mss).floor() * self.mss

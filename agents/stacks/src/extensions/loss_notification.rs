@@ -6,12 +6,13 @@
 //! byte expected lies in one of them. An ack therefore reports one loss at a time ("does not convey information about multiple
 //! wireless-related losses to the sender", IV-C).
 
+use backchannel_core::choice;
 use std::collections::VecDeque;
 
 use backchannel_core::packet::mark;
 
 use super::{DuplicateHints, Extension, Outgoing};
-use crate::config::{choice, Config};
+use crate::config::Config;
 use crate::controllers::Window;
 use crate::seq::Offset;
 use crate::wire::Segment;
