@@ -370,6 +370,17 @@ pub(crate) mod tests {
         assert_eq!(control.window.cwnd, 20_000.0);
     }
 
+    /// 10 Gbit/s over 80 ms have thresholds above 100 MB.
+    #[test]
+    fn only_the_initial_threshold_of_an_unbounded_window_stands_for_none() {
+        let mut unbounded = control(10, &[]);
+        assert_eq!(unbounded.window.threshold(), None);
+        unbounded.on_fast_retransmit(300_000_000);
+        assert_eq!(unbounded.window.threshold(), Some(150e6));
+        assert_eq!(control(1, &[("max_window_segments", json!(20))]).window.threshold(), Some(20_000.0));
+        assert_eq!(control(1, &[("initial_ssthresh_segments", json!(200_000))]).window.threshold(), Some(200e6));
+    }
+
     #[test]
     fn a_whole_threshold_is_half_the_window_rounded_down_to_segments() {
         for (whole, threshold) in [(false, 3500.0), (true, 3000.0)] {

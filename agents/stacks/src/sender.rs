@@ -332,7 +332,7 @@ impl Sender {
             at,
             event,
             cwnd: self.congestion.window.cwnd,
-            ssthresh: self.congestion.window.ssthresh,
+            ssthresh: self.congestion.window.threshold(),
             outstanding,
             rtt: self.rtt.latest,
             srtt: self.rtt.srtt(),

@@ -301,8 +301,7 @@ impl Run {
                 "burst" => ours.longest_burst().to_string(),
                 // The sender as its last sample shows it: windows in bytes, times in seconds.
                 "last" => sample.last().map_or("none".to_owned(), |last| {
-                    let ssthresh =
-                        if last.ssthresh < 1e8 { format!("{:.0}", last.ssthresh) } else { "none".to_owned() };
+                    let ssthresh = last.ssthresh.map_or("none".to_owned(), |ssthresh| format!("{ssthresh:.0}"));
                     format!(
                         "{}/cwnd:{:.0}/ssthresh:{ssthresh}/rto:{}",
                         last.event.name(),

@@ -26,6 +26,9 @@ choice! {
 /// L of RFC 3465 2.2: segments by which one ack opens the window in slow start at most.
 const L: f64 = 2.0;
 
+/// Greatest windows from this size on, in bytes, stand for none.
+const UNBOUNDED: f64 = 1e8;
+
 /// The window of one connection, in bytes.
 #[derive(Clone, Debug)]
 pub struct Window {
@@ -59,6 +62,11 @@ impl Window {
             opens_after_recovery: config.counting == Counting::Bsd || config.reno_of_1997,
             whole_halves: config.whole_threshold || config.counting == Counting::Bsd,
         }
+    }
+
+    /// The slow-start threshold, unless it is the initial one, which stands for none, of a window that nothing bounds.
+    pub fn threshold(&self) -> Option<f64> {
+        (self.ssthresh < self.limit || self.limit < UNBOUNDED).then_some(self.ssthresh)
     }
 
     /// The window in segments.
