@@ -1,5 +1,5 @@
-//! Ack reconstruction (asym 6.4): behind a slow reverse line whose ack filter removes acks, made acks fill the gaps, so that a sender
-//! that counts acks opens its window and sends smoothly.
+//! Ack reconstruction (asym 6.4): behind a slow reverse line whose ack filter removes acks, made acks fill the gaps, so
+//! that a sender that counts acks opens its window and sends smoothly.
 //!
 //! ```text
 //! Delta_a   segments between ack a1 and the next ack a2
@@ -9,21 +9,23 @@
 //! if Delta_a > delta_a: send acks for a1 + delta_a, a1 + 2 delta_a, ..., a2, spaced by delta_t = (delta_a/Delta_a) Delta_t
 //! ```
 //!
-//! So `a2` leaves about Delta_t after its arrival. Only pure acks for new data are treated, and no ack is made for data that the
-//! receiver has not acknowledged. An ack that arrives while others wait replaces them, and the gap behind the last ack sent is filled.
+//! So `a2` leaves about Delta_t after its arrival. Only pure acks for new data are treated, and no ack is made for data
+//! that the receiver has not acknowledged. An ack that arrives while others wait replaces them, and the gap behind the
+//! last ack sent is filled.
 //!
 //! Differs from the source in:
-//! - The paper makes ceil(Delta_a/delta_a) - 2 acks, one short of even spacing. Even spacing, as in ns-2's agent, is the default
-//!   (`count: even`; `count: paper`). Gain 1/4 and the initial 10 ms are also from there.
-//! - `spacing: interval` is what the paper's figures show: acks leave delta_a segments and a whole Delta_t apart, so no faster than
-//!   the slow line delivers acks. An ack that arrives while others wait only moves the end of the gap. A full window then waits in
-//!   front of the sender instead of overflowing the fast line: table 1 has a round-trip time of 97 ms with reconstruction and 65 ms
-//!   without, where Delta_t of the text is 2 ms. The receiver's window bounds the wait.
-//! - `spacing: agent` is the schedule of ns-2.35's agent (`ack-recons.cc`): acks leave a whole Delta_t apart, the first of a gap at
-//!   once. Each ack that arrives fills the gap behind the last ack sent anew. Earlier schedules stay, and an ack that a later one has
-//!   overtaken is not sent. An ack that was made or held gives no round-trip sample: its timestamp echo is 0, which RFC 7323 3.2
-//!   leaves without meaning and senders ignore. Without timestamps the sender cannot know, and takes its sample. Not the rule of
-//!   table 1: with it, the round-trip time is 65 ms.
+//! - The paper makes ceil(Delta_a/delta_a) - 2 acks, one short of even spacing. Even spacing, as in ns-2's agent, is
+//!   the default (`count: even`; `count: paper`). Gain 1/4 and the initial 10 ms are also from there.
+//! - `spacing: interval` is what the paper's figures show: acks leave delta_a segments and a whole Delta_t apart, so no
+//!   faster than the slow line delivers acks. An ack that arrives while others wait only moves the end of the gap. A
+//!   full window then waits in front of the sender instead of overflowing the fast line: table 1 has a round-trip time
+//!   of 97 ms with reconstruction and 65 ms without, where Delta_t of the text is 2 ms. The receiver's window bounds
+//!   the wait.
+//! - `spacing: agent` is the schedule of ns-2.35's agent (`ack-recons.cc`): acks leave a whole Delta_t apart, the first
+//!   of a gap at once. Each ack that arrives fills the gap behind the last ack sent anew. Earlier schedules stay, and
+//!   an ack that a later one has overtaken is not sent. An ack that was made or held gives no round-trip sample: its
+//!   timestamp echo is 0, which RFC 7323 3.2 leaves without meaning and senders ignore. Without timestamps the sender
+//!   cannot know, and takes its sample. Not the rule of table 1: with it, the round-trip time is 65 ms.
 //!
 //! All state is soft. Losing it costs a burst, but no ack.
 
@@ -157,7 +159,8 @@ fn made_acks(now: Time, packet: &Packet, gap: u32, step: u32, even: bool, events
 }
 
 impl Flow {
-    /// Whether nothing can fill a gap: the size of a segment is not known yet, or the gap is that of another connection.
+    /// Whether nothing can fill a gap: the size of a segment is not known yet, or the gap is that of another
+    /// connection.
     fn is_unfillable(&self, gap: u32) -> bool {
         self.segment == 0 || gap / self.segment > WIDEST_GAP
     }

@@ -1,7 +1,9 @@
-//! Middleboxes: per-packet logic in a node other than queueing. A middlebox is placed at one end of a link, inside the node at that
-//! end. It sees every packet that the node sends to the link and every packet that the link delivers to the node.
+//! Middleboxes: per-packet logic in a node other than queueing. A middlebox is placed at one end of a link, inside the
+//! node at that end. It sees every packet that the node sends to the link and every packet that the link delivers to
+//! the node.
 //!
-//! A middlebox is one file and one line in [`builtin`], to which other crates add theirs. docs/middleboxes.md describes each.
+//! A middlebox is one file and one line in [`builtin`], to which other crates add theirs. docs/middleboxes.md describes
+//! each.
 
 mod ack_reconstruction;
 mod link_layer;
@@ -128,8 +130,8 @@ mod tests {
     }
 
     proptest! {
-        /// Boxes treat the packets of IPv6 as those of IPv4, whatever they look at in headers. Split connections have their own
-        /// test, because their segments differ in length.
+        /// Boxes treat the packets of IPv6 as those of IPv4, whatever they look at in headers. Split connections have
+        /// their own test, because their segments differ in length.
         #[test]
         fn every_middlebox_treats_both_versions_of_ip_alike(steps in proptest::collection::vec(step(), 1..120)) {
             for entry in builtin().entries().filter(|entry| !entry.name.starts_with("split")) {

@@ -1,22 +1,22 @@
 //! The link-layer family at the base station (ton III-B): LL, LL-SMART, LL-TCP-AWARE (snoop), LL-SMART-TCP-AWARE.
 //!
-//! The base station caches data sent towards the mobile host until a TCP ack covers it, and retransmits what the wireless hop lost.
-//! It detects losses as TCP does, by duplicate acks or by a timer.
+//! The base station caches data sent towards the mobile host until a TCP ack covers it, and retransmits what the
+//! wireless hop lost. It detects losses as TCP does, by duplicate acks or by a timer.
 //!
-//! - All schemes: the second duplicate ack triggers one retransmission of the segment that it asks for. So does the timer, for the
-//!   oldest segment, after srtt + 4 rttvar of the wireless hop and at least 200 ms without an ack. An ack that covers a retransmitted
-//!   segment gives no sample (Karn, the paper's reference 16). Retransmissions arrive out of order, because no scheme holds later
-//!   segments back. The timer does not back off ("several times before a typical TCP Reno transmitter would time out"), and
-//!   continues for segments that the source retransmitted.
-//! - TCP-AWARE: duplicate acks for cached segments are suppressed. Their expected number is one per segment sent after the lost one.
-//!   If that many arrive and the ack has not advanced, the retransmission was lost too. A new ack below the recovery point shows a
-//!   further loss of the same burst, which is retransmitted at once.
-//! - SMART: the first SACK block of an ack names the segment that caused it. Unacknowledged segments sent before that one are lost,
-//!   at the first duplicate ack. They are retransmitted unless that was done within the last round trip.
+//! - All schemes: the second duplicate ack triggers one retransmission of the segment that it asks for. So does the
+//!   timer, for the oldest segment, after srtt + 4 rttvar of the wireless hop and at least 200 ms without an ack. An
+//!   ack that covers a retransmitted segment gives no sample (Karn, the paper's reference 16). Retransmissions arrive
+//!   out of order, because no scheme holds later segments back. The timer does not back off ("several times before a
+//!   typical TCP Reno transmitter would time out"), and continues for segments that the source retransmitted.
+//! - TCP-AWARE: duplicate acks for cached segments are suppressed. Their expected number is one per segment sent after
+//!   the lost one. If that many arrive and the ack has not advanced, the retransmission was lost too. A new ack below
+//!   the recovery point shows a further loss of the same burst, which is retransmitted at once.
+//! - SMART: the first SACK block of an ack names the segment that caused it. Unacknowledged segments sent before that
+//!   one are lost, at the first duplicate ack. They are retransmitted unless that was done within the last round trip.
 //!
-//! All state is soft. Duplicate acks for segments outside the cache, and for those that the source retransmitted, pass. Where the
-//! paper is silent, values are those of ns-2's snoop.cc: 100 packets, 10 retransmissions of one, gain 1/8, the first duplicate ack
-//! passes.
+//! All state is soft. Duplicate acks for segments outside the cache, and for those that the source retransmitted, pass.
+//! Where the paper is silent, values are those of ns-2's snoop.cc: 100 packets, 10 retransmissions of one, gain 1/8,
+//! the first duplicate ack passes.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;

@@ -1,9 +1,10 @@
-//! Explicit loss notification (ELN) at the base station (ton V-B), for receivers that cannot distinguish corruption from congestion.
+//! Explicit loss notification (ELN) at the base station (ton V-B), for receivers that cannot distinguish corruption
+//! from congestion.
 //!
-//! The base station remembers which segments it sent to the wireless link. A duplicate ack for one of them means a wireless loss. It
-//! gets the ELN mark, and a sender with `eln` retransmits without reducing its window. A segment that never reached the base station
-//! was lost by congestion, and its duplicate acks are not marked. Drops in the link's own queue count as wireless losses, so that
-//! queue must be long enough.
+//! The base station remembers which segments it sent to the wireless link. A duplicate ack for one of them means a
+//! wireless loss. It gets the ELN mark, and a sender with `eln` retransmits without reducing its window. A segment that
+//! never reached the base station was lost by congestion, and its duplicate acks are not marked. Drops in the link's
+//! own queue count as wireless losses, so that queue must be long enough.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,17 +1,18 @@
 //! Split connections at the base station (ton III-C): SPLIT and SPLIT-SMART, after I-TCP.
 //!
-//! A connection becomes two, each with its own TCP: the wired part between the host on side A and the base station, and the wireless
-//! part between the base station and the host on side B. Towards each host the base station uses the other host's address, port and
-//! initial sequence number, and offers no more options than the other host did.
+//! A connection becomes two, each with its own TCP: the wired part between the host on side A and the base station, and
+//! the wireless part between the base station and the host on side B. Towards each host the base station uses the other
+//! host's address, port and initial sequence number, and offers no more options than the other host did.
 //!
-//! Data that arrives on one part is sent on the other from the same buffer ("passing the pointers to the same buffer between the two
-//! TCP connections"). It occupies the buffer until the second host has acknowledged it. The free space is the window offered to the
-//! first host. If the wireless part stalls, the buffer fills and the wired part's window closes (ton IV-D). The paper's bound is
-//! 64 kbytes; here each direction has its own buffer.
+//! Data that arrives on one part is sent on the other from the same buffer ("passing the pointers to the same buffer
+//! between the two TCP connections"). It occupies the buffer until the second host has acknowledged it. The free space
+//! is the window offered to the first host. If the wireless part stalls, the buffer fills and the wired part's window
+//! closes (ton IV-D). The paper's bound is 64 kbytes; here each direction has its own buffer.
 //!
-//! - A SYN opens the other part first and is answered when that part is established. A refusal is forwarded. (The paper is silent.)
-//! - A FIN follows the last byte of the buffer. The first host's FIN is acknowledged on arrival, like its data: acks mean "reached the
-//!   base station".
+//! - A SYN opens the other part first and is answered when that part is established. A refusal is forwarded. (The paper
+//!   is silent.)
+//! - A FIN follows the last byte of the buffer. The first host's FIN is acknowledged on arrival, like its data: acks
+//!   mean "reached the base station".
 //! - A reset, or a part that gives up retransmitting, resets the other part.
 //!
 //! Only TCP is split. Other packets pass, and so do segments of connections whose SYN was not seen.

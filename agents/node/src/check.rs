@@ -6,8 +6,8 @@ use backchannel_core::scenario::{LinkSpec, Named};
 use backchannel_links::{Context, Registry};
 use serde_json::Value;
 
-/// Reads a JSON list of stacks (name, options) and links (as in a scenario). Prints a list with the error of each, null for
-/// valid ones.
+/// Reads a JSON list of stacks (name, options) and links (as in a scenario). Prints a list with the error of each, null
+/// for valid ones.
 pub fn run(registry: &Registry) -> Result<(), String> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(|error| format!("cannot read standard input: {error}"))?;

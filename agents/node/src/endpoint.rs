@@ -1,8 +1,8 @@
 //! `endpoint`: the research stack on a real interface.
 //!
 //! It sends and receives whole frames on an interface whose address the kernel has given up, so that the kernel neither
-//! answers nor resets its connections. tcpdump captures them on the interface as it captures the kernel's. One process is one
-//! end of one flow. Its options and reports are those of `send` and `receive`.
+//! answers nor resets its connections. tcpdump captures them on the interface as it captures the kernel's. One process
+//! is one end of one flow. Its options and reports are those of `send` and `receive`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,8 @@ pub struct SendArgs {
     from: SocketAddr,
     #[command(flatten)]
     transfer: Transfer,
-    /// Start of the run, to which timer ticks are aligned, in nanoseconds of CLOCK_MONOTONIC; without it, the time of connecting
+    /// Start of the run, to which timer ticks are aligned, in nanoseconds of CLOCK_MONOTONIC; without it, the time of
+    /// connecting
     #[arg(long, value_name = "NS")]
     run_begins_ns: Option<u64>,
     /// File for the sender's telemetry, as JSON lines
@@ -82,8 +83,8 @@ pub struct ReceiveArgs {
     /// Seed of the byte stream to expect
     #[arg(long)]
     seed: u64,
-    /// File with the start of the run, to which timer ticks are aligned, in nanoseconds of CLOCK_MONOTONIC. It must exist when
-    /// the first SYN arrives; without it, the time of listening
+    /// File with the start of the run, to which timer ticks are aligned, in nanoseconds of CLOCK_MONOTONIC. It must
+    /// exist when the first SYN arrives; without it, the time of listening
     #[arg(long, value_name = "FILE")]
     run_begins_file: Option<PathBuf>,
 }
@@ -175,8 +176,8 @@ fn receive(registry: &Registry, args: &ReceiveArgs) -> Result<(), String> {
     reports::print(&EndpointReceiveReport { received: check.report(true), connection })
 }
 
-/// Waits for a SYN to the listening port. Returns the connection, and the start of the run in nanoseconds of CLOCK_MONOTONIC;
-/// `None` when the process is stopped first.
+/// Waits for a SYN to the listening port. Returns the connection, and the start of the run in nanoseconds of
+/// CLOCK_MONOTONIC; `None` when the process is stopped first.
 fn accept(
     interface: &mut HostInterface,
     config: &Config,
@@ -201,16 +202,16 @@ fn accept(
     Ok(None)
 }
 
-/// Reads the start of the run from a file. The conductor writes it when the start is settled, which is after receivers have to
-/// listen.
+/// Reads the start of the run from a file. The conductor writes it when the start is settled, which is after receivers
+/// have to listen.
 pub(crate) fn read_run_start(file: &Path) -> Result<u64, String> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| format!("a SYN arrived before the run's start was written to {}: {error}", file.display()))?;
     text.trim().parse().map_err(|_| format!("{}: '{}' is not a number of nanoseconds", file.display(), text.trim()))
 }
 
-/// Waits for the next frame, timer or `until_ns`, and passes frames and timers to the connection. Returns CLOCK_MONOTONIC.
-/// It reads clocks as rarely as it can, because in virtual time that is a system call of 15 us.
+/// Waits for the next frame, timer or `until_ns`, and passes frames and timers to the connection. Returns
+/// CLOCK_MONOTONIC. It reads clocks as rarely as it can, because in virtual time that is a system call of 15 us.
 fn step(
     interface: &mut HostInterface,
     connection: &mut Connection,

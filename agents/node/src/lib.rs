@@ -1,5 +1,5 @@
-//! What Backchannel runs on a node, as one program: links, traffic, traces. The binary `backchannel-node` has the mechanisms of this
-//! software. A crate elsewhere makes a node with its own, in a `main` of its own:
+//! What Backchannel runs on a node, as one program: links, traffic, traces. The binary `backchannel-node` has the
+//! mechanisms of this software. A crate elsewhere makes a node with its own, in a `main` of its own:
 //!
 //! ```no_run
 //! use backchannel_node::Registry;
@@ -9,8 +9,9 @@
 //! }
 //! ```
 //!
-//! It needs no other crate, because those that it adds to are here under short names ([`core`], [`policies`], ...). `tests/outside` is such
-//! a crate, with a mechanism of each kind. `BACKCHANNEL_NODE` names the program that `./backchannel` uses.
+//! It needs no other crate, because those that it adds to are here under short names ([`core`], [`policies`], ...).
+//! `tests/outside` is such a crate, with a mechanism of each kind. `BACKCHANNEL_NODE` names the program that
+//! `./backchannel` uses.
 
 mod audit;
 mod awake;

@@ -9,15 +9,16 @@
 //!
 //! The new ack joins the tail. All the state is in the queued packets (6.2).
 //!
-//! Never removed are segments with data and duplicates of the arriving ack (same number, same window), which count towards a fast
-//! retransmit (8.4). Differs from the source, which is silent, in: SYN, FIN, RST and, by default, acks with SACK blocks are never
-//! removed either.
+//! Never removed are segments with data and duplicates of the arriving ack (same number, same window), which count
+//! towards a fast retransmit (8.4). Differs from the source, which is silent, in: SYN, FIN, RST and, by default, acks
+//! with SACK blocks are never removed either.
 //!
-//! Options that the paper allows for: remove only a fraction of the redundant acks, fixed or equal to the fill level of the
-//! queue, the oldest or random ones (6.2). Filter duplicate acks too, and mark later ones for a fast retransmit once enough were
-//! filtered (6.3); this needs a count per connection. Put the new ack in the place of the first one removed (ns). Let several acks
-//! of a connection wait (static filtering, Barakat and Altman 2000, the filter that acq compares with): one is too few where acks
-//! come in bursts. Not of the paper, whose TCP has no SACK: remove an ack with SACK blocks once a later one tells all that it told.
+//! Options that the paper allows for: remove only a fraction of the redundant acks, fixed or equal to the fill level of
+//! the queue, the oldest or random ones (6.2). Filter duplicate acks too, and mark later ones for a fast retransmit
+//! once enough were filtered (6.3); this needs a count per connection. Put the new ack in the place of the first one
+//! removed (ns). Let several acks of a connection wait (static filtering, Barakat and Altman 2000, the filter that acq
+//! compares with): one is too few where acks come in bursts. Not of the paper, whose TCP has no SACK: remove an ack
+//! with SACK blocks once a later one tells all that it told.
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::options;

@@ -1,7 +1,7 @@
 //! Acks-first scheduling (asym 6.5): pure acks have strict, non-preemptive priority over all other packets.
 //!
-//! All packets share one buffer, and there is no state per flow. Without ack filtering, acks that arrive faster than the line
-//! carries them starve the data of the reverse transfer (asym 7.1.3, table 3).
+//! All packets share one buffer, and there is no state per flow. Without ack filtering, acks that arrive faster than
+//! the line carries them starve the data of the reverse transfer (asym 7.1.3, table 3).
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::options;

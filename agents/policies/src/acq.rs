@@ -1,9 +1,9 @@
-//! ACQ, adaptive class-based queueing: data and acks have a queue each, and the weights follow the gradient of the use of both
-//! directions.
+//! ACQ, adaptive class-based queueing: data and acks have a queue each, and the weights follow the gradient of the use
+//! of both directions.
 //!
-//! Source: acq 2, 3, equation 5. The utility is U = x_r/C_r + x_f/C_f, with the data rates x and the capacities C of the
-//! reverse (r) and the forward (f) direction. Each interval T, the data rates of the last two intervals give the rate of the
-//! data class:
+//! Source: acq 2, 3, equation 5. The utility is U = x_r/C_r + x_f/C_f, with the data rates x and the capacities C of
+//! the reverse (r) and the forward (f) direction. Each interval T, the data rates of the last two intervals give the
+//! rate of the data class:
 //!
 //! ```text
 //! (5)  r(n+1) = x_r(n) + gamma (1/C_r + (1/C_f) (x_f(n) - x_f(n-1))/(x_r(n) - x_r(n-1)))    in kbit/s
@@ -208,7 +208,8 @@ mod tests {
         Acq::new(parameters, 100e3, 1e6)
     }
 
-    /// An interval in which `up` and `down` kilobytes of data passed, starting at `start`. The acks beside them do not count.
+    /// An interval in which `up` and `down` kilobytes of data passed, starting at `start`. The acks beside them do not
+    /// count.
     fn interval(acq: &mut dyn Policy, start: f64, up: u32, down: u32) {
         let mut events = Events::default();
         for n in 0..500 {

@@ -1,8 +1,8 @@
-//! AQ, asymmetric queueing: data and acks of the uplink have a queue each, and share the line so that both directions can be
-//! full.
+//! AQ, asymmetric queueing: data and acks of the uplink have a queue each, and share the line so that both directions
+//! can be full.
 //!
-//! Source: aq 2, 3, equations 7 to 11. C_u and C_d are the rates of uplink and downlink, S_A and S_D the sizes of acks and data,
-//! R_u and R_d the rates of traffic other than TCP, measured over the last interval T:
+//! Source: aq 2, 3, equations 7 to 11. C_u and C_d are the rates of uplink and downlink, S_A and S_D the sizes of acks
+//! and data, R_u and R_d the rates of traffic other than TCP, measured over the last interval T:
 //!
 //! ```text
 //! (8), (10)  r_c = (C_u - R_u)/(C_d - R_d)              r_s = S_A/S_D
@@ -12,8 +12,8 @@
 //!
 //! Parameters: C_u `uplink_bps`, C_d `downlink_bps`, S_A `ack_bytes`, S_D `data_bytes`, T `period_s`.
 //!
-//! A packet of at most S_A bytes counts as an ack. With timestamps an ack has 52 bytes, so set S_A to 52 or classify by kind
-//! (`classify: pure-ack`). To configure AQ wrongly on purpose (aq 5), set other rates than the line's.
+//! A packet of at most S_A bytes counts as an ack. With timestamps an ack has 52 bytes, so set S_A to 52 or classify by
+//! kind (`classify: pure-ack`). To configure AQ wrongly on purpose (aq 5), set other rates than the line's.
 //!
 //! Differs from the source, which is silent, in:
 //! - The scheduler is weighted fair queueing (module `classes`).

@@ -1,5 +1,5 @@
-//! CBQ 50:50, class-based queueing with fixed shares (acq 3.3): acks and data have a queue each and half of the line each, with or
-//! without ack filtering. acq compares ACQ with it.
+//! CBQ 50:50, class-based queueing with fixed shares (acq 3.3): acks and data have a queue each and half of the line
+//! each, with or without ack filtering. acq compares ACQ with it.
 
 use backchannel_core::event::Events;
 use backchannel_core::options;

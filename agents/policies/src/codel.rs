@@ -1,7 +1,8 @@
 //! CoDel, controlled delay (RFC 8289 section 5; names are those of its pseudocode).
 //!
-//! When packets have waited longer than TARGET for at least INTERVAL, CoDel drops at the head, and again after INTERVAL/sqrt(count),
-//! until the wait falls below TARGET. With `ecn` it marks ECN-capable packets instead. A full buffer drops the arriving packet.
+//! When packets have waited longer than TARGET for at least INTERVAL, CoDel drops at the head, and again after
+//! INTERVAL/sqrt(count), until the wait falls below TARGET. With `ecn` it marks ECN-capable packets instead. A full
+//! buffer drops the arriving packet.
 //!
 //! On a slow line TARGET must exceed the transmission time of a packet (RFC 8289 section 4.2): 278 ms for 1000 bytes at
 //! 28.8 kbit/s.
@@ -207,8 +208,8 @@ mod tests {
         assert_eq!(drops(1000, 390), [105, 205, 276, 334, 384]);
     }
 
-    /// Fills the queue at each of these instants (ms), serves it every millisecond for as long and then empties it at once.
-    /// Returns when packets were dropped.
+    /// Fills the queue at each of these instants (ms), serves it every millisecond for as long and then empties it at
+    /// once. Returns when packets were dropped.
     fn drops_of_overloads(overloads: &[(u64, u64)]) -> Vec<u64> {
         let (mut queue, mut events) = (CoDel::new(RFC), Events::default());
         let ms = |ms: u64| Time(ms * 1_000_000);
@@ -238,7 +239,8 @@ mod tests {
         assert_eq!(drops_of_overloads(&[(0, 190), (200, 210)]), [105, 305, 405]);
     }
 
-    /// The first state would have dropped next at 384 + 100/sqrt(5) = 428.7 ms. 16 INTERVALs later its rate is forgotten.
+    /// The first state would have dropped next at 384 + 100/sqrt(5) = 428.7 ms. 16 INTERVALs later its rate is
+    /// forgotten.
     #[test]
     fn a_dropping_state_16_intervals_later_starts_anew() {
         assert_eq!(drops_of_overloads(&[(0, 390), (1923, 160)])[5..], [2028, 2078]);

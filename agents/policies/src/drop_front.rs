@@ -1,6 +1,6 @@
-//! Drop from front (Lakshman, Madhow and Suter 1997, cited in asym 2): a full queue drops packets from its head to make room for
-//! the arriving one. The oldest of several cumulative acks carries the least information, and the sender notices a loss of data
-//! one queueing delay earlier.
+//! Drop from front (Lakshman, Madhow and Suter 1997, cited in asym 2): a full queue drops packets from its head to make
+//! room for the arriving one. The oldest of several cumulative acks carries the least information, and the sender
+//! notices a loss of data one queueing delay earlier.
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::options::CheckedOptions;

@@ -1,12 +1,13 @@
-//! Fair queueing by deficit round robin (Shreedhar and Varghese 1995; RFC 3449 section 5.4.2 for the uplink, cited in aq 6).
+//! Fair queueing by deficit round robin (Shreedhar and Varghese 1995; RFC 3449 section 5.4.2 for the uplink, cited in
+//! aq 6).
 //!
-//! Flows (5-tuples; packets without one share a queue) are served in turn. At its turn, a flow's deficit grows by one quantum, and
-//! its packets leave while they fit the deficit. The rest of the deficit is kept while the flow waits and lost when it becomes
-//! empty.
+//! Flows (5-tuples; packets without one share a queue) are served in turn. At its turn, a flow's deficit grows by one
+//! quantum, and its packets leave while they fit the deficit. The rest of the deficit is kept while the flow waits and
+//! lost when it becomes empty.
 //!
-//! All flows share one buffer. A packet that arrives at a full buffer replaces the newest packet of the longest flow (the paper's
-//! buffer stealing), possibly its own. Length is measured in what is exhausted, packets or bytes: in packets, nine acks are
-//! longer than one packet of 1500 bytes.
+//! All flows share one buffer. A packet that arrives at a full buffer replaces the newest packet of the longest flow
+//! (the paper's buffer stealing), possibly its own. Length is measured in what is exhausted, packets or bytes: in
+//! packets, nine acks are longer than one packet of 1500 bytes.
 
 use std::collections::VecDeque;
 
@@ -82,7 +83,8 @@ impl FairQueueing {
         }
     }
 
-    /// Drops the newest packet of the longest flow, by bytes or by packets. Ties are broken by the other measure, then by order.
+    /// Drops the newest packet of the longest flow, by bytes or by packets. Ties are broken by the other measure, then
+    /// by order.
     fn drop_from_longest(&mut self, too_many_bytes: bool, now: Time, events: &mut Events) {
         let held = |key: &Key| {
             let queue = &self.flows[key].queue;

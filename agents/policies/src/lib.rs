@@ -1,8 +1,9 @@
-//! Queue policies: the queueing disciplines in front of a link. A policy decides which packet waits, is sent next, is marked,
-//! dropped or purged.
+//! Queue policies: the queueing disciplines in front of a link. A policy decides which packet waits, is sent next, is
+//! marked, dropped or purged.
 //!
-//! A policy is one file and one line in [`builtin`]; drivers, the validator, `./backchannel list` and docs/policies.md use that
-//! table, to which other crates add theirs. Every policy keeps the invariant of [`Policy`]: in = out + dropped + purged + queued.
+//! A policy is one file and one line in [`builtin`]; drivers, the validator, `./backchannel list` and docs/policies.md
+//! use that table, to which other crates add theirs. Every policy keeps the invariant of [`Policy`]: in = out + dropped
+//! + purged + queued.
 
 pub mod ack_filter;
 mod ack_queue;
@@ -54,7 +55,8 @@ pub struct Context {
     pub policies: Policies,
 }
 
-/// The rate that option `name` gives, or else the line's, in bit/s. A given rate stays, right or wrong; the line's may change.
+/// The rate that option `name` gives, or else the line's, in bit/s. A given rate stays, right or wrong; the line's may
+/// change.
 pub(crate) fn rate_bps(
     given: Option<f64>,
     line: Option<u64>,
@@ -341,8 +343,8 @@ mod tests {
             }
         }
 
-        /// Every policy of the table: each packet leaves once or is reported once, the limits hold, only pure acks are purged, and
-        /// each flow's data keeps its order.
+        /// Every policy of the table: each packet leaves once or is reported once, the limits hold, only pure acks are
+        /// purged, and each flow's data keeps its order.
         #[test]
         fn every_policy_accounts_for_every_packet(steps in proptest::collection::vec(step(), 1..200), limit in 2u64..12) {
             for (name, mut options) in variants() {
@@ -405,8 +407,8 @@ mod tests {
             }
         }
 
-        /// What a filter may never do, whatever comes: the greatest acknowledgment number of each connection that has come
-        /// is never purged, and in the default filter no number disappears altogether but for a greater one.
+        /// What a filter may never do, whatever comes: the greatest acknowledgment number of each connection that has
+        /// come is never purged, and in the default filter no number disappears altogether but for a greater one.
         #[test]
         fn no_filter_purges_the_newest_ack(steps in proptest::collection::vec(step(), 1..200)) {
             for (name, mut options) in variants() {

@@ -1,7 +1,7 @@
 //! RED, random early detection: the gateway of ack congestion control.
 //!
-//! Source: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993), figure 2; asym 6.1 for acks
-//! as candidates and random victims; Floyd 2000 for the gentle variant; RFC 3168 section 7 for ECN.
+//! Source: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993), figure 2; asym 6.1
+//! for acks as candidates and random victims; Floyd 2000 for the gentle variant; RFC 3168 section 7 for ECN.
 //!
 //! The average queue length decides whether an arriving packet is marked (ECN) or dropped early.
 //!
@@ -17,8 +17,8 @@
 //! p_a spaces the marks uniformly on 1 to 1/p_b - 1 packets, as figure 2 counts them.
 //!
 //! Differs from the source in:
-//! - Where the average has reached its upper end, the paper marks every packet and only a full queue drops. `above_max: drop`
-//!   treats the queue as full from there on, as ns and RFC 3168 section 7 do.
+//! - Where the average has reached its upper end, the paper marks every packet and only a full queue drops. `above_max:
+//!   drop` treats the queue as full from there on, as ns and RFC 3168 section 7 do.
 //! - A packet chosen for a mark that is not ECN-capable passes (asym 6.1). `not_capable: drop` drops it (RFC 3168).
 //! - A full queue drops a random packet (ACC-R, asym 7.1.1 B). `victim: tail` drops the arriving one (ACC-D).
 //! - Thresholds are fractions of the limit. The defaults are those of the simulator of asym.
@@ -225,7 +225,8 @@ impl Red {
         chosen
     }
 
-    /// Whether the average makes the queue count as full. An empty queue has no packet to drop and never counts as full.
+    /// Whether the average makes the queue count as full. An empty queue has no packet to drop and never counts as
+    /// full.
     fn full_by_average(&self) -> bool {
         let (Parameters { gentle, above_max, .. }, [_, max]) = (self.parameters, self.thresholds);
         let end = if gentle { 2.0 * max } else { max };

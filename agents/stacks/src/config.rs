@@ -130,7 +130,8 @@ pub fn options() -> &'static [Param] {
     OPTIONS
 }
 
-/// Least `packet_bytes` with which a stack can send data over this version: both headers, the longest options and some data.
+/// Least `packet_bytes` with which a stack can send data over this version: both headers, the longest options and some
+/// data.
 pub const fn least_packet_bytes(ip: IpVersion) -> u32 {
     ip.header_bytes() + TCP_HEADER + MOST_OPTIONS + LEAST_DATA
 }

@@ -1,5 +1,5 @@
-//! Congestion control. A controller is one file below `controllers/` and one line of the registry in this file, or one that
-//! another crate adds to [`crate::config::Stacks`].
+//! Congestion control. A controller is one file below `controllers/` and one line of the registry in this file, or one
+//! that another crate adds to [`crate::config::Stacks`].
 //!
 //! [`CongestionControl`] holds the [`Window`], does what all controllers share (slow start, bounds) and calls the
 //! [`CongestionController`] for the rest. This crate's controllers are dispatched statically: they run once an ack.
@@ -28,7 +28,8 @@ pub struct AckEvent {
     pub now: Time,
     /// Smoothed round-trip time in seconds; 0 before the first sample.
     pub srtt_s: f64,
-    /// Whether the congestion window, not the application or the peer's window, limited the sender when the ack arrived.
+    /// Whether the congestion window, not the application or the peer's window, limited the sender when the ack
+    /// arrived.
     pub window_limited: bool,
 }
 
@@ -61,8 +62,8 @@ pub struct RecoveryAck {
     pub outstanding: u64,
 }
 
-/// A congestion-control algorithm. Callbacks may change `window.cwnd`; only [`CongestionController::decrease`] decides on
-/// `window.ssthresh`. All sizes are in bytes. After each callback the caller bounds the window by its greatest size.
+/// A congestion-control algorithm. Callbacks may change `window.cwnd`; only [`CongestionController::decrease`] decides
+/// on `window.ssthresh`. All sizes are in bytes. After each callback the caller bounds the window by its greatest size.
 pub trait CongestionController: Debug + Send {
     /// Fires first on each ack of new data outside fast recovery. On `false` the window stays as it is.
     fn may_grow(&mut self, ack: &AckEvent) -> bool {
@@ -195,10 +196,10 @@ impl CongestionControl {
         self.window.bound();
     }
 
-    /// The ack that ended recovery. A sender that counts segments grows the window as if one ack had arrived for each of
-    /// them (asym 6.3, and figure 19, where the increase does not depend on what came before): the first ends recovery, the
-    /// others open the window. A sender that counts acks has had its one; 4.4BSD's and that of ns in 1997 open the window all the
-    /// same.
+    /// The ack that ended recovery. A sender that counts segments grows the window as if one ack had arrived for each
+    /// of them (asym 6.3, and figure 19, where the increase does not depend on what came before): the first ends
+    /// recovery, the others open the window. A sender that counts acks has had its one; 4.4BSD's and that of ns in 1997
+    /// open the window all the same.
     pub fn on_recovery_end(&mut self, ack: &AckEvent) {
         if self.window.opens_after_recovery {
             self.on_ack(ack);
@@ -211,9 +212,9 @@ impl CongestionControl {
         }
     }
 
-    /// An echoed congestion mark (RFC 3168 6.1.2) shrinks the window; nothing is retransmitted. The window counts, not what
-    /// is outstanding: the ack that carries the echo has just reduced that. The least window is one segment, the least
-    /// threshold two.
+    /// An echoed congestion mark (RFC 3168 6.1.2) shrinks the window; nothing is retransmitted. The window counts, not
+    /// what is outstanding: the ack that carries the echo has just reduced that. The least window is one segment, the
+    /// least threshold two.
     pub fn on_mark(&mut self) {
         let reduced = each!(&mut self.controller, controller => controller.decrease(&self.window, self.window.cwnd));
         self.window.ssthresh = reduced.max(2.0 * self.window.mss);
@@ -239,8 +240,8 @@ impl CongestionControl {
         each!(&mut self.controller, controller => controller.on_fast_retransmit(&mut self.window))
     }
 
-    /// One more duplicate ack in fast recovery: a segment has left the network. The bound holds here too, because it stands
-    /// for a socket buffer.
+    /// One more duplicate ack in fast recovery: a segment has left the network. The bound holds here too, because it
+    /// stands for a socket buffer.
     pub fn on_duplicate_ack(&mut self) {
         each!(&mut self.controller, controller => controller.on_duplicate_ack(&mut self.window));
         self.window.bound();

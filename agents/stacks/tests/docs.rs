@@ -1,5 +1,5 @@
-//! The tables of docs/stacks.md: those of stacks and options are generated from the declarations, and every part exists.
-//! `BLESS=1 cargo test -p backchannel-stacks --test docs` writes the generated ones.
+//! The tables of docs/stacks.md: those of stacks and options are generated from the declarations, and every part
+//! exists. `BLESS=1 cargo test -p backchannel-stacks --test docs` writes the generated ones.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! Conformance scripts: one connection, a peer that does what a readable file says, and everything that the connection
 //! sends, in virtual time. `scripts/*.txt` hold the cases; docs/stacks.md explains the language.
 //!
-//! A case is run from its inputs; the transcript that results (inputs, segments sent, answers to queries) must be the case,
-//! line by line. `BLESS=1 cargo test -p backchannel-stacks --test scripts` writes transcripts into the files, to be read
-//! against the rule that each case names before they are committed.
+//! A case is run from its inputs; the transcript that results (inputs, segments sent, answers to queries) must be the
+//! case, line by line. `BLESS=1 cargo test -p backchannel-stacks --test scripts` writes transcripts into the files, to
+//! be read against the rule that each case names before they are committed.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -68,8 +68,8 @@ pub trait Workload: Debug + Send {
         None
     }
 
-    /// Whether its packets are ICMP echo requests, with the flow's port as identifier, which the receiver's network stack
-    /// answers.
+    /// Whether its packets are ICMP echo requests, with the flow's port as identifier, which the receiver's network
+    /// stack answers.
     fn is_icmp(&self) -> bool {
         false
     }
@@ -131,7 +131,8 @@ impl Application {
         self.exchanges == ExchangeKind::Transfers
     }
 
-    /// See [`Workload::transaction`]. Once a response has arrived, [`Application::on_response`] gives the time of the next request.
+    /// See [`Workload::transaction`]. Once a response has arrived, [`Application::on_response`] gives the time of the
+    /// next request.
     pub fn transaction(&self) -> Option<Transaction> {
         self.transaction
     }

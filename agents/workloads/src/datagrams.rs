@@ -1,4 +1,5 @@
-//! Packets without a connection, of one size and at equal intervals: what [`crate::cbr`], [`crate::probe`] and [`crate::call`] send.
+//! Packets without a connection, of one size and at equal intervals: what [`crate::cbr`], [`crate::probe`] and
+//! [`crate::call`] send.
 
 use std::time::Duration;
 

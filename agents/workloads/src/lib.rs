@@ -1,8 +1,8 @@
-//! Workloads: what a flow sends and when, as pure state machines. The simulator and the traffic programs of the node binary drive the
-//! same code with the same random streams, so a workload is the same on every backend.
+//! Workloads: what a flow sends and when, as pure state machines. The simulator and the traffic programs of the node
+//! binary drive the same code with the same random streams, so a workload is the same on every backend.
 //!
-//! A workload is one file and one line in [`builtin`]. Other crates add theirs to that table. An [`Application`] is the workload of one
-//! flow; a driver does what [`Application::act`] returns.
+//! A workload is one file and one line in [`builtin`]. Other crates add theirs to that table. An [`Application`] is the
+//! workload of one flow; a driver does what [`Application::act`] returns.
 
 mod application;
 mod bulk;

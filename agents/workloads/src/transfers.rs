@@ -1,5 +1,5 @@
-//! Finite transfers, a connection each, that start by an arrival process whatever became of earlier ones (Paxson and Floyd 1995,
-//! section 3).
+//! Finite transfers, a connection each, that start by an arrival process whatever became of earlier ones (Paxson and
+//! Floyd 1995, section 3).
 
 use std::time::Duration;
 

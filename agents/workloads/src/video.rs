@@ -45,7 +45,8 @@ pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Resul
     Ok(Box::new(Video::new(&options, headers, context.rng)))
 }
 
-/// A coded video. Every frame is split into packets of nearly equal length, as RTP payload formats recommend (RFC 7741 4).
+/// A coded video. Every frame is split into packets of nearly equal length, as RTP payload formats recommend (RFC 7741
+/// 4).
 #[derive(Debug)]
 struct Video {
     every: Duration,

@@ -83,15 +83,15 @@ pub(crate) fn pair(direction: &Direction<'_>, line: Option<&Line>) -> Pairs {
 }
 
 /// Takes the packet that left from those that entered with its key: the first with its checksum too, or else the first.
-/// Linux sends acks of connections that it is opening or has closed without an identification, so only their time stamps,
-/// and with them the checksums, differ.
+/// Linux sends acks of connections that it is opening or has closed without an identification, so only their time
+/// stamps, and with them the checksums, differ.
 fn take(alike: &mut VecDeque<usize>, checksum: impl Fn(usize) -> u16, left: &Record) -> Option<usize> {
     let same = alike.iter().position(|&origin| checksum(origin) == left.checksum);
     alike.remove(same.unwrap_or(0))
 }
 
-/// Assigns drops and losses, given by the numbers of their events, to packets of their size that did not leave. Returns the
-/// events without such a packet among those that `includes` selects.
+/// Assigns drops and losses, given by the numbers of their events, to packets of their size that did not leave. Returns
+/// the events without such a packet among those that `includes` selects.
 fn explain(
     direction: &Direction<'_>,
     events: Vec<usize>,
@@ -124,15 +124,15 @@ fn explain(
     unused
 }
 
-/// Packets that keep their order behind a policy with several queues: a flow's data, its acks, and its SYN, FIN and RST without
-/// data. A policy that classifies by size enqueues the last with the acks, others with the data.
+/// Packets that keep their order behind a policy with several queues: a flow's data, its acks, and its SYN, FIN and RST
+/// without data. A policy that classifies by size enqueues the last with the acks, others with the data.
 fn class(record: &Record) -> impl Eq + Hash {
     let kind = record.tcp.map(|tcp| (tcp.has_data, tcp.pure_ack));
     (record.key.flow(), kind)
 }
 
-/// Whether a packet that did not leave was overtaken by one that did: behind a policy that keeps the order, by any packet;
-/// otherwise by one of its class. Over a line with jitter, long before the end of the run.
+/// Whether a packet that did not leave was overtaken by one that did: behind a policy that keeps the order, by any
+/// packet; otherwise by one of its class. Over a line with jitter, long before the end of the run.
 fn overtaken(direction: &Direction<'_>, fates: &[Fate], left_ns: &[i64]) -> Vec<bool> {
     let Direction { entered, .. } = direction;
     let one_class = direction.keeps_order();
@@ -147,15 +147,16 @@ fn overtaken(direction: &Direction<'_>, fates: &[Fate], left_ns: &[i64]) -> Vec<
     (0..entered.len()).map(|number| fates[number] == Fate::Open && is_overtaken(number)).collect()
 }
 
-/// Packets without an explanation that the line had time for: one that entered later has left, or all that may have been
-/// served first took less than the run. Behind a policy that keeps the order these entered before; otherwise they are all
-/// packets of the run, for a policy may let a packet wait for ever.
+/// Packets without an explanation that the line had time for: one that entered later has left, or all that may have
+/// been served first took less than the run. Behind a policy that keeps the order these entered before; otherwise they
+/// are all packets of the run, for a policy may let a packet wait for ever.
 fn find_swallowed(direction: &Direction<'_>, line: Option<&Line>, overtaken: &[bool], fates: &mut [Fate]) {
     let Direction { entered, window, spec, .. } = direction;
     let free_ns: Vec<i64> = entered
         .iter()
         .scan(window.begin_ns, |free_ns, record| {
-            // Dropped packets did not use the line. Those lost at its end did, and the two may be confused, so all count.
+            // Dropped packets did not use the line. Those lost at its end did, and the two may be confused, so all
+            // count.
             *free_ns = (*free_ns).max(record.time_ns) + line.map_or(0, |line| line.service_ns(Size::from(record)));
             Some(*free_ns)
         })
@@ -220,8 +221,8 @@ mod tests {
     use crate::records::Tcp;
     use crate::Window;
 
-    /// Pairs packets of these kinds ("data", "ack", "rst"). `left` lists those that left, in order, by number. Returns the fates
-    /// and the number of reordered packets.
+    /// Pairs packets of these kinds ("data", "ack", "rst"). `left` lists those that left, in order, by number. Returns
+    /// the fates and the number of reordered packets.
     fn fates(policy: &str, kinds: &[&str], left: &[u16]) -> (Vec<Fate>, u64) {
         let line = json!({"rate_bps": 1_000_000, "queue": {"name": policy}});
         let link =

@@ -1,5 +1,5 @@
-//! Options of mechanisms, declared once: [`options!`](crate::options!) makes the struct with its reader, and the table of parameters for
-//! validation, `./backchannel list` and the docs.
+//! Options of mechanisms, declared once: [`options!`](crate::options!) makes the struct with its reader, and the table
+//! of parameters for validation, `./backchannel list` and the docs.
 
 use std::time::Duration;
 
@@ -113,7 +113,8 @@ impl Param {
     }
 }
 
-/// The default in a line of [`options!`](crate::options!): a number, true or false, a choice, [`ABSENT`] or [`REQUIRED`].
+/// The default in a line of [`options!`](crate::options!): a number, true or false, a choice, [`ABSENT`] or
+/// [`REQUIRED`].
 pub struct DefaultOf<T>(pub T);
 
 impl DefaultOf<i64> {
@@ -227,9 +228,10 @@ impl OptionValue for String {
 /// assert_eq!(Sample::PARAMS[3].choices, ["tail", "random"]);
 /// ```
 ///
-/// The name of a field is that of the option, with its unit; the brackets have the [`Unit`] with the least and the greatest value in SI
-/// units. Options that several mechanisms share are a struct of their own, which others include before theirs (`.. limit: Limit;`) or
-/// after them (`... sack: SackFilter;`). After `+` stand fields that no campaign sets.
+/// The name of a field is that of the option, with its unit; the brackets have the [`Unit`](crate::options::Unit) with
+/// the least and the greatest value in SI units. Options that several mechanisms share are a struct of their own, which
+/// others include before theirs (`.. limit: Limit;`) or after them (`... sack: SackFilter;`). After `+` stand fields
+/// that no campaign sets.
 #[macro_export]
 macro_rules! options {
     (
@@ -289,8 +291,8 @@ macro_rules! options {
     };
 }
 
-/// Declares an enum that is an option: each variant with the name that campaign files use. See [`options!`](crate::options!).
-/// `.. Variant` at the end stands for every other name that the entry lists.
+/// Declares an enum that is an option: each variant with the name that campaign files use. See
+/// [`options!`](crate::options!). `.. Variant` at the end stands for every other name that the entry lists.
 #[macro_export]
 macro_rules! choice {
     ($(#[$meta:meta])* $vis:vis enum $name:ident {
@@ -344,8 +346,8 @@ pub const fn joined<const N: usize>(parts: &[&[Param]]) -> [Param; N] {
     all
 }
 
-/// The `N` options with other defaults, by name, for a named variant of a mechanism. A name that does not exist is an error of
-/// compilation.
+/// The `N` options with other defaults, by name, for a named variant of a mechanism. A name that does not exist is an
+/// error of compilation.
 pub const fn with_defaults<const N: usize>(options: &[Param], changed: &[(&str, Preset)]) -> [Param; N] {
     let mut all = joined::<N>(&[options]);
     let mut n = 0;
@@ -380,7 +382,8 @@ impl<'a> CheckedOptions<'a> {
     /// Validates the options.
     ///
     /// # Errors
-    /// An unknown name, a wrong kind, a value out of range, or a missing required option. The message lists what is allowed.
+    /// An unknown name, a wrong kind, a value out of range, or a missing required option. The message lists what is
+    /// allowed.
     pub fn check(entry: &'a Entry, options: &'a Options) -> Result<CheckedOptions<'a>, String> {
         for (name, value) in options {
             let Some(param) = entry.params.iter().find(|p| p.name == name) else {

@@ -1,5 +1,6 @@
-//! Registry entries: name, source and parameters of each mechanism. Each crate lists its own in a [`Table`], to which others
-//! add theirs. `backchannel-node registry` prints them all for the campaign validator, `./backchannel list` and the docs.
+//! Registry entries: name, source and parameters of each mechanism. Each crate lists its own in a [`Table`], to which
+//! others add theirs. `backchannel-node registry` prints them all for the campaign validator, `./backchannel list` and
+//! the docs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -80,8 +81,8 @@ impl Queueing {
 pub struct Medium {
     /// Whether it stands for a radio rather than a modem or a cable.
     pub radio: bool,
-    /// How trains of packets measure rate and delay; `None`: they cannot, because a packet's time depends on other stations or
-    /// on a trace.
+    /// How trains of packets measure rate and delay; `None`: they cannot, because a packet's time depends on other
+    /// stations or on a trace.
     pub probing: Option<Probing>,
 }
 
@@ -210,7 +211,8 @@ impl Entry {
     }
 }
 
-/// Mechanisms of one kind: entries with their constructors `B`, in the order in which they are listed. Copies share the list.
+/// Mechanisms of one kind: entries with their constructors `B`, in the order in which they are listed. Copies share the
+/// list.
 #[derive(Clone, Debug)]
 pub struct Table<B> {
     noun: &'static str,

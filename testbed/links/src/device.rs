@@ -1,10 +1,10 @@
-//! A modem's transmit buffer, between the queue of a policy and the line. Packets in it are out of reach of ack filters and
-//! priorities (asym 8).
+//! A modem's transmit buffer, between the queue of a policy and the line. Packets in it are out of reach of ack filters
+//! and priorities (asym 8).
 //!
-//! The host hands over one packet at a time, byte by byte, and far faster than the line. The modem stops the host when the buffer is
-//! nine tenths full and resumes it when the buffer is half empty, as the manual of the U.S. Robotics Courier V.34 says of its 3.25 KB
-//! ("Transmit Data Flow Control"). The rest of a packet stays in the host's output. The next packet leaves the policy when the host
-//! has none.
+//! The host hands over one packet at a time, byte by byte, and far faster than the line. The modem stops the host when
+//! the buffer is nine tenths full and resumes it when the buffer is half empty, as the manual of the U.S. Robotics
+//! Courier V.34 says of its 3.25 KB ("Transmit Data Flow Control"). The rest of a packet stays in the host's output.
+//! The next packet leaves the policy when the host has none.
 
 use std::collections::VecDeque;
 use std::time::Duration;

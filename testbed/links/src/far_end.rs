@@ -59,7 +59,8 @@ pub(crate) struct InFlightPacket {
 struct InFlightState {
     /// Its form on the line, if its header is compressed.
     compressed: Option<Compressed>,
-    /// How much longer than the declared delay it takes, in nanoseconds; `None` if the line had no jitter when it was sent.
+    /// How much longer than the declared delay it takes, in nanoseconds; `None` if the line had no jitter when it was
+    /// sent.
     jitter_ns: Option<i64>,
 }
 
@@ -126,8 +127,8 @@ impl FarEnd {
         jitter.set_most(most);
     }
 
-    /// Changes delay and jitter, if they are given. A packet whose last bit leaves at `sending_until` is the newest in flight;
-    /// it has the new delay.
+    /// Changes delay and jitter, if they are given. A packet whose last bit leaves at `sending_until` is the newest in
+    /// flight; it has the new delay.
     pub(crate) fn set_delay(&mut self, delay: Option<Duration>, jitter: Option<Duration>, sending_until: Option<Time>) {
         let sending = sending_until.and_then(|end| Some((end, self.take_newest()?)));
         self.delay_ns = delay.map_or(self.delay_ns, |delay| delay.as_nanos() as u64);
@@ -173,8 +174,8 @@ impl FarEnd {
         self.receiver.as_deref()
     }
 
-    /// Other error models judge packets that arrive from `from` on. Those before are judged by the present ones, however late
-    /// they are polled.
+    /// Other error models judge packets that arrive from `from` on. Those before are judged by the present ones,
+    /// however late they are polled.
     pub(crate) fn set_errors(&mut self, from: Time, named: &[Named]) -> Result<(), String> {
         self.replacements.push_back((from, self.error_models(named)?));
         self.changes += 1;

@@ -1,8 +1,9 @@
 //! Links: rate, delay, framing, MAC and error models between nodes, with the queue policies (`agents/policies`) and the
 //! middleboxes (`agents/middleboxes`) at their ends.
 //!
-//! [`build`] makes a link from its specification. A link kind is one file and one line in [`Registry::builtin`]; an error model is one
-//! file and one line in [`errors::builtin`]. Other crates add theirs to a [`Registry`]. docs/links.md describes each.
+//! [`build`] makes a link from its specification. A link kind is one file and one line in [`Registry::builtin`]; an
+//! error model is one file and one line in [`errors::builtin`]. Other crates add theirs to a [`Registry`].
+//! docs/links.md describes each.
 
 mod any_link;
 mod clock;
@@ -49,7 +50,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// That of the queue in front of a direction; `label` names its random streams, the rates are its own and the opposite one.
+    /// That of the queue in front of a direction; `label` names its random streams, the rates are its own and the
+    /// opposite one.
     pub fn of_queue(
         &self,
         label: &str,

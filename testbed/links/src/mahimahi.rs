@@ -1,9 +1,10 @@
-//! A link that follows a recorded trace of delivery opportunities (Netravali et al., "Mahimahi: Accurate Record-and-Replay
-//! for HTTP", 2015; mm-link(1)).
+//! A link that follows a recorded trace of delivery opportunities (Netravali et al., "Mahimahi: Accurate
+//! Record-and-Replay for HTTP", 2015; mm-link(1)).
 //!
-//! Each line of a trace is a millisecond at which the link can deliver 1504 bytes. Equal lines are separate opportunities. A packet
-//! leaves with the opportunity that carries its last byte. The rest of an opportunity goes to the next packet, or is wasted if
-//! none waits. After its last line the trace repeats. Each packet counts 4 bytes more, the header of mm-link's tunnel.
+//! Each line of a trace is a millisecond at which the link can deliver 1504 bytes. Equal lines are separate
+//! opportunities. A packet leaves with the opportunity that carries its last byte. The rest of an opportunity goes to
+//! the next packet, or is wasted if none waits. After its last line the trace repeats. Each packet counts 4 bytes more,
+//! the header of mm-link's tunnel.
 
 use std::time::Duration;
 
@@ -316,7 +317,8 @@ mod tests {
         assert_eq!(drain(&mut *link), [(20_000, 7)]);
     }
 
-    /// A policy's own rate is its direction's mean, the opposite rate that of the other trace: 12.032 and 0.24064 Mbit/s.
+    /// A policy's own rate is its direction's mean, the opposite rate that of the other trace: 12.032 and 0.24064
+    /// Mbit/s.
     #[test]
     fn each_direction_has_its_own_traces_mean_rate() {
         let (fast, slow) = ("1\n", "50\n");

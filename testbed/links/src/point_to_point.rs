@@ -1,8 +1,8 @@
-//! A point-to-point link. Each direction has a queue policy, serialisation at the line's rate, propagation delay (the two stages of
-//! asym 8.1) and error models at the far end.
+//! A point-to-point link. Each direction has a queue policy, serialisation at the line's rate, propagation delay (the
+//! two stages of asym 8.1) and error models at the far end.
 //!
-//! Departures are computed on an ideal timeline: a packet that waited starts when its predecessor ended, however late the driver
-//! polls. So the lateness of a real-time driver never accumulates.
+//! Departures are computed on an ideal timeline: a packet that waited starts when its predecessor ended, however late
+//! the driver polls. So the lateness of a real-time driver never accumulates.
 
 use std::time::Duration;
 

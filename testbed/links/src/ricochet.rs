@@ -1,23 +1,26 @@
-//! Metricom's packet radio: half-duplex radios in a chain, RTS/CTS polling and a window-1 link protocol (asym 5.1, 7.2).
+//! Metricom's packet radio: half-duplex radios in a chain, RTS/CTS polling and a window-1 link protocol (asym 5.1,
+//! 7.2).
 //!
 //! ```text
 //! gateway radio --- poletop --- poletop --- mobile      three hops; further mobiles attach to the last radio before them
 //!   (end 0)         (inside)    (inside)    (end 1, 2, ...)
 //! ```
 //!
-//! - A radio with a frame for a neighbour polls it with an RTS. An idle neighbour turns around and answers with a CTS, and the
-//!   frame follows. Both are idle when the frame has ended. Its sender, which already transmits, polls for the next frame at once.
-//! - A poll of a busy neighbour has no answer, and a busy radio cannot poll. Either way the attempt fails and is repeated after a
-//!   random backoff that doubles with each failure. So a radio that has the air keeps it while its queue lasts, and packets in
-//!   the other direction accumulate.
-//! - Window 1: a frame is sent when the one before it to the same neighbour is known to have arrived. Link acks are piggybacked
-//!   (7.2.1): each RTS and CTS carries the number of the last frame heard from its addressee. An RTS for a frame that arrived
-//!   before is answered by a link ack instead of a CTS. Without piggybacking a link ack follows each frame, and both radios are
-//!   busy until then.
+//! - A radio with a frame for a neighbour polls it with an RTS. An idle neighbour turns around and answers with a CTS,
+//!   and the frame follows. Both are idle when the frame has ended. Its sender, which already transmits, polls for the
+//!   next frame at once.
+//! - A poll of a busy neighbour has no answer, and a busy radio cannot poll. Either way the attempt fails and is
+//!   repeated after a random backoff that doubles with each failure. So a radio that has the air keeps it while its
+//!   queue lasts, and packets in the other direction accumulate.
+//! - Window 1: a frame is sent when the one before it to the same neighbour is known to have arrived. Link acks are
+//!   piggybacked
+//!   (7.2.1): each RTS and CTS carries the number of the last frame heard from its addressee. An RTS for a frame that
+//!   arrived before is answered by a link ack instead of a CTS. Without piggybacking a link ack follows each frame, and
+//!   both radios are busy until then.
 //! - The fixed latency passes between the end of a frame and the delivery of its packet.
 //!
-//! The paper gives no sizes, timeouts or backoff. The defaults, and when a radio is idle, are those of its authors' simulator (ns,
-//! `mac-multihop`). Differs from it in: a radio that transmits is busy.
+//! The paper gives no sizes, timeouts or backoff. The defaults, and when a radio is idle, are those of its authors'
+//! simulator (ns, `mac-multihop`). Differs from it in: a radio that transmits is busy.
 
 mod mac;
 mod radio;
@@ -141,8 +144,8 @@ impl Parameters {
         }
     }
 
-    /// From the start of an RTS until it counts as unanswered: as in ns the turnaround and four times an RTS, or longer if a
-    /// link ack is longer.
+    /// From the start of an RTS until it counts as unanswered: as in ns the turnaround and four times an RTS, or longer
+    /// if a link ack is longer.
     fn answer_timeout(&self) -> Duration {
         self.turnaround() + 2 * self.poll + 2 * self.poll.max(self.link_ack)
     }

@@ -1,8 +1,8 @@
 //! The two ends of a serial line: framing and header compression of one direction.
 //!
-//! PPP detects lost and damaged frames by its check sequence, and the decompressor then tosses packets that do not name a slot
-//! (RFC 1144 4.1). SLIP detects nothing: the decompressor continues with a state that has missed a delta, and headers are wrong (which
-//! the TCP checksum shows) until a packet is sent whole.
+//! PPP detects lost and damaged frames by its check sequence, and the decompressor then tosses packets that do not name
+//! a slot (RFC 1144 4.1). SLIP detects nothing: the decompressor continues with a state that has missed a delta, and
+//! headers are wrong (which the TCP checksum shows) until a packet is sent whole.
 
 use backchannel_core::packet::{Packet, TcpFlags};
 use backchannel_core::registry::{Entry, When};

@@ -1,12 +1,12 @@
 //! A wireless LAN of two stations that share one half-duplex medium (ton IV-A: 915 MHz WaveLAN, 2 Mbit/s).
 //!
-//! One packet is on the air at a time. When the medium becomes idle and both stations have a packet, each is next with probability
-//! 1/2, which is the effect of CSMA/CA between two stations that hear each other. A packet takes its bits at the raw rate and a
-//! fixed overhead for spacing, backoff, preamble and link header.
+//! One packet is on the air at a time. When the medium becomes idle and both stations have a packet, each is next with
+//! probability 1/2, which is the effect of CSMA/CA between two stations that hear each other. A packet takes its bits
+//! at the raw rate and a fixed overhead for spacing, backoff, preamble and link header.
 //!
-//! The default overhead follows from the paper's TCP throughput of at most 1.5 Mbit/s between two neighbours. With segments of 1400
-//! bytes, timestamps and an ack for every third one (4.4BSD with timestamps), three segments and an ack have 17.63 ms of bits. 33 600
-//! bits at 1.5 Mbit/s take 22.4 ms, which leaves 1.192 ms per packet.
+//! The default overhead follows from the paper's TCP throughput of at most 1.5 Mbit/s between two neighbours. With
+//! segments of 1400 bytes, timestamps and an ack for every third one (4.4BSD with timestamps), three segments and an
+//! ack have 17.63 ms of bits. 33 600 bits at 1.5 Mbit/s take 22.4 ms, which leaves 1.192 ms per packet.
 
 use backchannel_core::event::Events;
 use backchannel_core::options;

@@ -27,8 +27,9 @@ use crate::node::{self, Attachment, Egress, NextHop, Node};
 use crate::processing::{Processing, Stage};
 use crate::report::{CaptureReport, DriverReport, FlowReport, FlowSideReport, SimulationReport};
 
-/// Runs a scenario with the mechanisms of a registry, and writes `captures/INTERFACE.pcap`, `telemetry/links.jsonl`, `telemetry/FLOW.jsonl`,
-/// `applications/FLOW.jsonl` and `counters.json` into a folder, as far as the scenario asks for them.
+/// Runs a scenario with the mechanisms of a registry, and writes `captures/INTERFACE.pcap`, `telemetry/links.jsonl`,
+/// `telemetry/FLOW.jsonl`, `applications/FLOW.jsonl` and `counters.json` into a folder, as far as the scenario asks for
+/// them.
 ///
 /// # Errors
 /// The input does not fit together, or a file cannot be written.

@@ -92,8 +92,8 @@ const MOST_PACKETS: usize = 100_000;
 /// Bytes of one step.
 const STEP: usize = 16;
 
-/// The first byte chooses a stack. Each 16 further bytes are a step: a segment whose numbers lie about what the endpoint
-/// expects, or time that passes.
+/// The first byte chooses a stack. Each 16 further bytes are a step: a segment whose numbers lie about what the
+/// endpoint expects, or time that passes.
 fn endpoint(bytes: &[u8]) {
     let Some((&choice, steps)) = bytes.split_first() else { return };
     let stacks = entries();

@@ -1,5 +1,5 @@
-//! A crate that stands for one outside the repository: a mechanism of each kind, and a node that has them beside those of Backchannel.
-//! It depends on `backchannel-node` alone and patches nothing. Its tests run simulations with each.
+//! A crate that stands for one outside the repository: a mechanism of each kind, and a node that has them beside those
+//! of Backchannel. It depends on `backchannel-node` alone and patches nothing. Its tests run simulations with each.
 
 mod drop_nth;
 mod fixed_window;

@@ -133,7 +133,8 @@ fn the_timeout_is_three_times_the_first_round_trip() {
 fn a_lost_retransmission_is_seen_when_the_expected_duplicates_have_come() {
     let mut bench = Bench::after(&LL_TCP_AWARE, 6, 2);
     assert_eq!(bench.ack(22, 1), [(Side::B, 1)]);
-    // Cached: 1 to 5. Two duplicates have come; of 2 to 5 two are to come, and the third is of the retransmission's time.
+    // Cached: 1 to 5. Two duplicates have come; of 2 to 5 two are to come, and the third is of the retransmission's
+    // time.
     assert_eq!(bench.ack(23, 1), []);
     assert_eq!(bench.ack(24, 1), []);
     assert_eq!(bench.ack(25, 1), [(Side::B, 1)]);
@@ -155,8 +156,8 @@ impl Bench {
     }
 }
 
-/// The first SACK block names the segment that caused the ack: those before it are lost, unless they were sent again within
-/// the last round trip, here 20 ms.
+/// The first SACK block names the segment that caused the ack: those before it are lost, unless they were sent again
+/// within the last round trip, here 20 ms.
 #[test]
 fn with_smart_every_hole_before_the_block_is_sent_again_once_a_round_trip() {
     let mut bench = Bench::after(&LL_SMART, 8, 1);

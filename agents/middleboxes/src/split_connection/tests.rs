@@ -231,7 +231,8 @@ fn a_reset_of_either_host_reaches_the_other() {
     }
 }
 
-/// A reset behind lost data is not the next number, and is challenged (RFC 5961 3.2): what has ended answers for itself.
+/// A reset behind lost data is not the next number, and is challenged (RFC 5961 3.2): what has ended answers for
+/// itself.
 #[test]
 fn a_reset_that_is_challenged_is_sent_again() {
     let mut world = clean(4_000_000, 5);

@@ -1,5 +1,5 @@
-//! NewReno (RFC 6582): a partial ack shows the next hole, which is retransmitted at once. Fast recovery ends when everything
-//! is acknowledged that was outstanding when it began.
+//! NewReno (RFC 6582): a partial ack shows the next hole, which is retransmitted at once. Fast recovery ends when
+//! everything is acknowledged that was outstanding when it began.
 
 use super::{reno, CongestionController, LossResponse, RecoveryAck, RecoveryStep, Window};
 use crate::config::Config;

@@ -8,11 +8,11 @@ choice! {
     pub enum Counting {
         /// One increase an ack, however much it acknowledges (the papers' senders).
         Acks = "acks",
-        /// As 4.4BSD's tcp_input: in avoidance an eighth of a segment more with each ack (RFC 2525 2.6), a window that equals
-        /// its threshold still doubles, the ack that ends a recovery opens the window as any other, and thresholds are whole
-        /// segments.
+        /// As 4.4BSD's tcp_input: in avoidance an eighth of a segment more with each ack (RFC 2525 2.6), a window that
+        /// equals its threshold still doubles, the ack that ends a recovery opens the window as any other, and
+        /// thresholds are whole segments.
         Bsd = "bsd",
-        /// By bytes acknowledged, in slow start at most [`L`] segments an ack (RFC 3465).
+        /// By bytes acknowledged, in slow start at most two segments an ack (RFC 3465).
         Bytes = "bytes",
         /// An ack for s segments is s increases (asym 6.3, simulated).
         Segments = "segments",
@@ -74,8 +74,8 @@ impl Window {
         self.cwnd / self.mss
     }
 
-    /// Whether the window doubles each round trip. RFC 5681 3.1 leaves open what a window that equals its threshold does:
-    /// avoidance here, slow start in 4.4BSD.
+    /// Whether the window doubles each round trip. RFC 5681 3.1 leaves open what a window that equals its threshold
+    /// does: avoidance here, slow start in 4.4BSD.
     pub fn in_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh || (self.counting == Counting::Bsd && self.cwnd <= self.ssthresh)
     }
@@ -90,8 +90,8 @@ impl Window {
         self.cwnd = self.cwnd.min(self.limit);
     }
 
-    /// How many increases an ack of `acked` bytes is. One by one: each sees the window that the one before left, so slow
-    /// start ends where it would with one ack a segment.
+    /// How many increases an ack of `acked` bytes is. One by one: each sees the window that the one before left, so
+    /// slow start ends where it would with one ack a segment.
     pub fn increases(&self, acked: u64) -> u64 {
         match self.counting {
             Counting::Segments => ((acked as f64 / self.mss).round() as u64).max(1),

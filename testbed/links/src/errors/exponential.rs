@@ -1,12 +1,12 @@
 //! Exponentially distributed errors (ton IV-A), and bursts of them (ton IV-E).
 //!
-//! The distance to the next error is drawn in bytes from an exponential distribution. Each packet's length is subtracted from it.
-//! The packet that brings it to zero is hit, and the next distance is drawn. By default, as in the paper, a packet that is hit
-//! crosses the link with a wrong checksum: it uses airtime, and the receiver's TCP drops it. In a burst, each error hits several
-//! packets in a row.
+//! The distance to the next error is drawn in bytes from an exponential distribution. Each packet's length is
+//! subtracted from it. The packet that brings it to zero is hit, and the next distance is drawn. By default, as in the
+//! paper, a packet that is hit crosses the link with a wrong checksum: it uses airtime, and the receiver's TCP drops
+//! it. In a burst, each error hits several packets in a row.
 //!
-//! Where the paper is silent: the length is that of the IP datagram (1440 bytes at a mean of 65 536 hit 2.17 % of packets), and
-//! the further packets of a burst do not shorten the next distance.
+//! Where the paper is silent: the length is that of the IP datagram (1440 bytes at a mean of 65 536 hit 2.17 % of
+//! packets), and the further packets of a burst do not shorten the next distance.
 
 use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;

@@ -1,8 +1,8 @@
 //! The Gilbert-Elliott channel: a good and a bad state, each with its own loss probability (Gilbert, "Capacity of a
 //! burst-noise channel", 1960; Elliott, 1963).
 //!
-//! Before each packet the state changes from good to bad with probability `p`, and from bad to good with `r`. In the long run the
-//! state is bad for p/(p + r) of the packets, and a bad period lasts 1/r packets on average.
+//! Before each packet the state changes from good to bad with probability `p`, and from bad to good with `r`. In the
+//! long run the state is bad for p/(p + r) of the packets, and a bad period lasts 1/r packets on average.
 
 use backchannel_core::options;
 use backchannel_core::options::{CheckedOptions, REQUIRED};

@@ -1,5 +1,5 @@
-//! A recorded loss trace: one digit per packet, 0 for an arrival and 1 for a loss. Blanks, line ends and comments (from `#` to the
-//! end of the line) are ignored. After its end the trace starts again, unless `repeat` is off.
+//! A recorded loss trace: one digit per packet, 0 for an arrival and 1 for a loss. Blanks, line ends and comments (from
+//! `#` to the end of the line) are ignored. After its end the trace starts again, unless `repeat` is off.
 
 use backchannel_core::options;
 use backchannel_core::options::{CheckedOptions, ABSENT, REQUIRED};

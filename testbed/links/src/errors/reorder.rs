@@ -1,7 +1,7 @@
 //! Reordering: some packets are held back for a while, and later packets overtake them.
 //!
-//! Differs from netem's `reorder`, where the chosen packets skip the delay of the others. Here the chosen packets are delayed, so the
-//! line keeps its declared delay.
+//! Differs from netem's `reorder`, where the chosen packets skip the delay of the others. Here the chosen packets are
+//! delayed, so the line keeps its declared delay.
 
 use std::time::Duration;
 

@@ -52,13 +52,13 @@ pub(super) struct Line<P> {
     change_at: Time,
     /// The rate has changed since the policies were informed.
     pub(super) changed: bool,
-    /// When the last bit of the packet in transmission leaves; [`Time::MAX`]: the line is idle. The packet itself is the last
-    /// one in flight.
+    /// When the last bit of the packet in transmission leaves; [`Time::MAX`]: the line is idle. The packet itself is
+    /// the last one in flight.
     sending_until: Time,
     /// Its network-layer length.
     sending_bytes: u32,
-    /// Bits of the packet sent last and the time that they took at the present rate: most packets of a direction have one
-    /// length.
+    /// Bits of the packet sent last and the time that they took at the present rate: most packets of a direction have
+    /// one length.
     last_service: (u64, u64),
     /// When the policy last had no packet to send. Packets that it held back are not sent before.
     idle_since: Time,
@@ -158,8 +158,8 @@ impl<P: Policy> Line<P> {
     }
 
     pub(super) fn on_opposite(&mut self, now: Time, packet: &Packet, events: &mut Events) {
-        // Events of this direction before `now` come first. The end of a transmission behind which nothing waits changes
-        // neither time.
+        // Events of this direction before `now` come first. The end of a transmission behind which nothing waits
+        // changes neither time.
         let may_send = self.advance(now, events) == Advanced::BySteps;
         self.policy.on_opposite(now, packet);
         // It may have changed when the policy releases what it holds back.
@@ -170,8 +170,8 @@ impl<P: Policy> Line<P> {
 
     /// Updates `advance_at` and `wake_at`. Called after every change of state.
     ///
-    /// The end of a transmission is an event only if another packet waits. Otherwise the next call, at the latest its arrival,
-    /// finds that it has ended. That saves every second event of a line without a queue.
+    /// The end of a transmission is an event only if another packet waits. Otherwise the next call, at the latest its
+    /// arrival, finds that it has ended. That saves every second event of a line without a queue.
     #[inline(always)]
     pub(super) fn update_times(&mut self) {
         let mut advance_at = self.change_at.min(self.sending_until);
@@ -196,7 +196,8 @@ impl<P: Policy> Line<P> {
         self.sending_until == Time::MAX
     }
 
-    /// When to poll the policy next, other than at the end of a transmission; [`Time::MAX`]: not before a packet arrives.
+    /// When to poll the policy next, other than at the end of a transmission; [`Time::MAX`]: not before a packet
+    /// arrives.
     fn policy_poll_at(&self) -> Time {
         let held = || {
             let ready = self.rate_bps.and_then(|_| self.policy.next_time());
@@ -226,7 +227,8 @@ impl<P: Policy> Line<P> {
             return Advanced::Nothing;
         }
         if self.change_at > now && self.device.is_none() && self.policy.len_packets() == 0 {
-            // A transmission has ended, and nothing waits: the only step. The policy may record that its queue is empty.
+            // A transmission has ended, and nothing waits: the only step. The policy may record that its queue is
+            // empty.
             self.end_transmission();
             let next = self.policy.dequeue(self.advance_at, events);
             debug_assert!(next.is_none());

@@ -84,8 +84,8 @@ impl Ricochet {
         self.start_exchange(now, radio, queue, events);
     }
 
-    /// Starts the next exchange of a queue that polls nobody: for a frame to retransmit or a link ack that is due, otherwise for
-    /// the next packet of its policy.
+    /// Starts the next exchange of a queue that polls nobody: for a frame to retransmit or a link ack that is due,
+    /// otherwise for the next packet of its policy.
     fn start_exchange(&mut self, now: Time, radio: usize, queue: usize, events: &mut Events) {
         let Some(output) = &self.radios[radio].queues[queue] else { return };
         if output.polled.is_some() {
@@ -182,8 +182,8 @@ impl Ricochet {
         }
     }
 
-    /// The end of an RTS. An idle radio answers: with a link ack if it already has the frames that the RTS is for, else with a
-    /// CTS.
+    /// The end of an RTS. An idle radio answers: with a link ack if it already has the frames that the RTS is for, else
+    /// with a CTS.
     fn on_rts(&mut self, now: Time, (from, to): (usize, usize), number: u64, epoch: u64, since: Time) {
         let (lost, radio) = (self.is_lost(), &self.radios[to]);
         if lost || self.radios[from].epoch != epoch || radio.mode != Mode::Idle || radio.hears_from > since {

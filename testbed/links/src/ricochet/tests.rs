@@ -82,7 +82,8 @@ fn golden_exchange_of_data_frames_and_of_acks() {
     assert_eq!(drain(&mut link).0, [(0, 34_130, 1), (0, 34_130 + 24_130, 2)]);
 }
 
-/// A policy that holds its packets back is asked again when it releases the next one: here half of the rate, 160 ms a packet.
+/// A policy that holds its packets back is asked again when it releases the next one: here half of the rate, 160 ms a
+/// packet.
 #[test]
 fn a_packet_that_a_policy_holds_back_is_sent_when_it_is_released() {
     let queue = json!({"name": "cbq-5050", "options": {"bounded": true}});

@@ -230,8 +230,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// The receiver has read something, `before` bytes after what it had: its transfer may be whole, or requests, which it
-    /// answers.
+    /// The receiver has read something, `before` bytes after what it had: its transfer may be whole, or requests, which
+    /// it answers.
     fn on_received(&mut self, number: usize, before: u64) {
         let host = &mut self.connections[number];
         let flow = &mut self.flows[host.flow];

@@ -3,8 +3,8 @@
 use super::*;
 use backchannel_core::event::JitterSample;
 
-/// Packets of 1000 bytes, one a millisecond, over a line with a delay of 5 ms. Deliveries as (ns, id), and what the line
-/// reported.
+/// Packets of 1000 bytes, one a millisecond, over a line with a delay of 5 ms. Deliveries as (ns, id), and what the
+/// line reported.
 fn carried(extra: serde_json::Value, packets: u64, on_time: bool) -> (Vec<(u64, u64)>, Vec<JitterSample>) {
     let mut link = crate::testing::build(&ten_megabit(extra), 11).unwrap();
     let (mut events, mut out) = (Events::default(), Vec::new());
@@ -24,7 +24,8 @@ fn carried(extra: serde_json::Value, packets: u64, on_time: bool) -> (Vec<(u64, 
     (out.into_iter().map(|delivery| (delivery.at.nanos(), delivery.packet.id)).collect(), events.jitter)
 }
 
-/// Deviation of each packet from its arrival without jitter, in nanoseconds, by id. Its last bit leaves 0.8 ms after it came.
+/// Deviation of each packet from its arrival without jitter, in nanoseconds, by id. Its last bit leaves 0.8 ms after it
+/// came.
 fn deviations(deliveries: &[(u64, u64)]) -> BTreeMap<u64, i64> {
     deliveries.iter().map(|&(at, id)| (id, at as i64 - (id * 1_000_000 + 5_800_000) as i64)).collect()
 }
