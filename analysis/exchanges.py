@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import polars as pl
 
 from analysis.records import read_records
+from testbed import node_binary
 from testbed.exchanges import FOLDER
 from testbed.scenario import Flow
 
 #: Kind of a flow of UDP packets that captures show and no scenario declared. No campaign can have it.
 FOUND_DATAGRAMS = "datagrams"
-#: Workloads of UDP packets.
-DATAGRAMS = frozenset({"call", "cbr", "probe", "video", FOUND_DATAGRAMS})
-#: Workloads whose packets the receiver returns, or whose requests it answers.
-ANSWERED = frozenset({"probe", "transactions"})
-#: Workloads of finite transfers, a connection each.
-TRANSFERS = frozenset({"fetch", "transfers", "web"})
 #: Headers of IP and UDP in bytes, by the version of IP.
 UDP_HEADERS = {4: 28, 6: 48}
 _COLUMNS = {
     "seq": pl.Int64, "frame": pl.Int64, "bytes": pl.Int64, "sent_ns": pl.Int64, "arrived_ns": pl.Int64,
     "returned_ns": pl.Int64,
 }  # fmt: skip
+
+
+@cache
+def _recorded_as(*exchanges: str) -> frozenset[str]:
+    """Workloads whose exchanges are of these kinds."""
+    workloads = node_binary.registry()["workloads"]
+    return frozenset(workload["name"] for workload in workloads if workload["exchanges"] in exchanges)
+
+
+def datagrams() -> frozenset[str]:
+    """Workloads of packets without a connection."""
+    return _recorded_as("packets", "echoes") | {FOUND_DATAGRAMS}
+
+
+def answered() -> frozenset[str]:
+    """Workloads whose packets the receiver returns, or whose requests it answers."""
+    return _recorded_as("echoes", "transactions")
+
+
+def transfers() -> frozenset[str]:
+    """Workloads of finite transfers, a connection each."""
+    return _recorded_as("transfers")
 
 
 def read(folder: Path | None, flow: Flow) -> pl.DataFrame | None:

@@ -100,7 +100,7 @@ class Conductor:
     # Calibration -----------------------------------------------------------------------------------------------------
 
     def calibrate(self, links: Sequence[LinkSpec], seed: int, limits: Limits = LIMITS) -> list[Measurement]:
-        """Measures every direction of every link of a kind in probing.MEDIA by probe trains, all at the same time.
+        """Measures every direction of every link of a kind in probing.media() by probe trains, all at the same time.
 
         A link with problems is measured up to probing.ROUNDS times. Deep droptail queues replace the links' own,
         because runs study the policies and calibration measures the lines.
@@ -128,7 +128,7 @@ class Conductor:
         self._network.start_links()
         jobs = []
         for link in probed:
-            medium = probing.MEDIA.get(link.kind)
+            medium = probing.media().get(link.kind)
             if medium is None or link.name not in names:
                 continue
             near, far = self._network.plan.links[link.name]

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,16 @@ def call(*words: str, stdin: str | None = None, timeout_s: float = 600.0) -> Any
     if done.returncode != 0:
         raise TestbedError(f"backchannel-node {words[0]}: {failure(done.returncode, done.stderr)}")
     return json.loads(done.stdout) if done.stdout.strip() else None
+
+
+@cache
+def registry() -> Any:
+    """Everything that the binary declares: mechanisms, its own included, schemas and tables.
+
+    Raises:
+        TestbedError: as `call`.
+    """
+    return call("registry")
 
 
 def failure(status: int, stderr: str) -> str:

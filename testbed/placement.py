@@ -14,7 +14,7 @@ from ipaddress import IPv4Network, ip_address
 from typing import Any
 
 from agents.kernel import ROUTER_BASE, ROUTER_BASE_V6, TCP_BASE
-from testbed import addressing, kernel_links
+from testbed import addressing, kernel_links, node_binary
 from testbed.errors import TestbedError
 from testbed.scenario import LinkSpec, Node
 
@@ -22,8 +22,6 @@ from testbed.scenario import LinkSpec, Node
 REAL = ("wire", "modem", "radio")
 #: Address ranges that a testbed can use, and the number of links in each.
 RANGES = {"10.0.0.0/8": 50_000, "198.18.0.0/15": 512}
-#: Link kinds of radios; every other kind is a modem's.
-RADIO_KINDS = frozenset({"ricochet", "wavelan"})
 GROUP_OF_KIND = {"host": "endpoints", "router": "routers", "base-station": "base_stations"}
 #: Prefix of the TAP interface that carries an emulated queue in front of a real interface.
 QUEUE_PREFIX = "bq-"
@@ -383,12 +381,13 @@ def host_vars(placement: Placement, links: Sequence[LinkSpec], name: str, with_i
             for other in placement.plan.links[end.link]
             if other.node != end.node and placement.links[end.link].real and not placement.links[end.link].queue_at
         ]
+    radios = {link["name"] for link in node_binary.registry()["links"] if link["radio"]}
     kinds = {link.name: link.kind for link in links}
     for key, is_radio in (("backchannel_modems", False), ("backchannel_radios", True)):
         variables[key] = [
             {"link": place.link, "interfaces": list(box_interfaces(placement.plan, place))}
             for place in placement.links.values()
-            if place.box == name and (kinds[place.link] in RADIO_KINDS) == is_radio
+            if place.box == name and (kinds[place.link] in radios) == is_radio
         ]
     return variables
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from testbed import kernel_links
+from testbed import kernel_links, node_binary
 from testbed.fidelity import LIMITS
 from testbed.report import Arrival, DirectionReport, Measurement
 from testbed.scenario import Direction, DirectionSpec, Limits, LinkSpec, Named
@@ -67,8 +68,11 @@ class Probe:
         return self.link.direction(self.direction)
 
 
-#: Error models under which a train measures neither rate nor delay.
-DISORDERLY = frozenset({"reorder", "duplicate"})
+@cache
+def _disorderly() -> frozenset[str]:
+    """Error models under which a train measures neither rate nor delay."""
+    models = node_binary.registry()["error_models"]
+    return frozenset(model["name"] for model in models if model["disorder"] != "none")
 
 
 def for_probing(link: LinkSpec) -> LinkSpec:
@@ -82,7 +86,7 @@ def for_probing(link: LinkSpec) -> LinkSpec:
         if _framing(direction) == "ppp":
             # Escapes would give probes of one size different lengths: milliseconds on a slow line.
             direction = direction.replace(options={**direction.options, "accm": 0})
-        errors = tuple(model for model in direction.errors if model.name not in DISORDERLY)
+        errors = tuple(model for model in direction.errors if model.name not in _disorderly())
         # CAKE is its own queue, and has no limit in packets.
         own = direction.queue if link.options.get("shaper") == "cake" else queue
         changes[way] = direction.replace(queue=own, schedule=(), errors=errors, jitter_s=0.0, keep_order=False)
@@ -105,14 +109,14 @@ class Medium:
     bucket: bool = False
 
 
-#: Link kinds that can be probed. On other kinds a packet's time depends on other stations or on a trace; there the
-#: emulator compares every packet of a run with the link's own timeline.
-MEDIA: Mapping[str, Medium] = {
-    "point-to-point": Medium(),
-    # Spacing, backoff and preamble add up to half.
-    "wavelan": Medium(slack=1.5, shared=True),
-    "kernel": Medium(bucket=True),
-}
+@cache
+def media() -> Mapping[str, Medium]:
+    """Link kinds that can be probed. On other kinds a packet's time depends on other stations or on a trace; there the
+    emulator compares every packet of a run with the link's own timeline.
+    """
+    emulated = {link["name"]: Medium(**link["probing"]) for link in node_binary.registry()["links"] if link["probing"]}
+    return {**emulated, "kernel": Medium(bucket=True)}
+
 
 #: Upper bound of what framing and escapes add to a probe on a serial line.
 FRAMING_SLACK = 1.05
@@ -127,7 +131,7 @@ def train_for(link: LinkSpec, way: Direction, mtu_bytes: int | None = None) -> T
     because the link would count each fragment.
     """
     direction = link.direction(way)
-    slack = MEDIA[link.kind].slack
+    slack = media()[link.kind].slack
     rate_bps = direction.rate_bps
     size = min(1500 if rate_bps is None or rate_bps >= 100_000 else 500, mtu_bytes or 1500)
     if rate_bps is None:
@@ -147,7 +151,7 @@ def _bucket_packets(link: LinkSpec, direction: DirectionSpec, size_bytes: int) -
     """Packets of a burst that say nothing about the rate: those that fill a token bucket, and the one that overdraws
     it.
     """
-    if direction.rate_bps is None or not MEDIA[link.kind].bucket:
+    if direction.rate_bps is None or not media()[link.kind].bucket:
         return 0
     bucket_bytes = kernel_links.burst_bytes(direction.rate_bps, link.options)
     return math.ceil(bucket_bytes / size_bytes) + 1 if bucket_bytes else 0

@@ -141,7 +141,7 @@ def side_of(host: str) -> str:
 def _packets(folder: Path, run: RunRow, flow: str) -> pl.DataFrame | None:
     """The packets of a flow of UDP or ICMP (analysis/exchanges.py); None for flows of TCP."""
     spec = next((spec for spec in run.documents.scenario.workload if spec.name == flow), None)
-    return exchanges.read(folder, spec) if spec is not None and spec.kind in exchanges.DATAGRAMS else None
+    return exchanges.read(folder, spec) if spec is not None and spec.kind in exchanges.datagrams() else None
 
 
 def _slices(folder: Path, run: RunRow, flow: str, width_s: float) -> pl.DataFrame:

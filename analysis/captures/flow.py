@@ -13,7 +13,7 @@ from analysis.captures.losses import retransmitted, timeouts
 from analysis.captures.rtt import rtt_samples
 from analysis.captures.segments import FAST_RETRANSMISSION, FLOW_TELEMETRY, is_a, step_mean, step_variation
 from analysis.captures.tables import MissingCapture, Tables
-from analysis.exchanges import DATAGRAMS
+from analysis.exchanges import datagrams
 from analysis.records import read_records
 from analysis.runs import Flow, RunView, Slices
 from testbed.addressing import with_port
@@ -60,7 +60,7 @@ class CapturedFlow(Flow):
             pl.col("client").is_in(addresses.get(self.sender, []))
             & pl.col("server").is_in(addresses.get(self.receiver, []))
             & (pl.col("listening_port") == self.spec.port)
-            & pl.lit(self.spec.kind not in DATAGRAMS)
+            & pl.lit(self.spec.kind not in datagrams())
         ).sort("file", "first_ns", maintain_order=True)
         ends = ["client", "client_port", "server", "server_port"]
         nth = pl.int_range(pl.len()).over("file", *ends)
@@ -112,7 +112,7 @@ class CapturedFlow(Flow):
         Over all of the flow's connections; in each, the bytes by which its data before the first hole grew. If acks
         alone were captured, the bytes by which they grew. Packets of UDP are those that the receiver recorded.
         """
-        if self.spec.kind in DATAGRAMS:
+        if self.spec.kind in datagrams():
             return self._packets
         data = self.at_receiver.filter(pl.col("dir") == 0)
         top = pl.col("in_order").cum_max()
@@ -220,18 +220,18 @@ class CapturedFlow(Flow):
 
     def retransmissions(self) -> float | None:
         """Data segments that the sender sent again, at its interface (class RETRANSMISSION); None for UDP."""
-        return None if self.spec.kind in DATAGRAMS else float(retransmitted(self.at_sender).height)
+        return None if self.spec.kind in datagrams() else float(retransmitted(self.at_sender).height)
 
     def fast_retransmits(self) -> float | None:
         """Retransmissions of class FAST_RETRANSMISSION at the sender, less `timeouts` among them; None for UDP."""
-        if self.spec.kind in DATAGRAMS:
+        if self.spec.kind in datagrams():
             return None
         fast = retransmitted(self.at_sender).filter(is_a(FAST_RETRANSMISSION))
         return float(fast.join(self.timeouts, on=["t_s", "stream", "seq"], how="anti").height)
 
     def coarse_timeouts(self) -> float | None:
         """Rows of `timeouts`: retransmissions at the sender's interface that only a timer explains; None for UDP."""
-        return None if self.spec.kind in DATAGRAMS else float(self.timeouts.height)
+        return None if self.spec.kind in datagrams() else float(self.timeouts.height)
 
     def rtt_mean_s(self) -> float | None:
         """Mean of the round-trip samples; None without any."""

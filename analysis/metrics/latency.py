@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from analysis.exchanges import ANSWERED, DATAGRAMS
+from analysis.exchanges import answered, datagrams
 from analysis.metrics.registry import metric
 from analysis.runs import Flow
 
@@ -19,14 +19,14 @@ JITTER_GAIN = 1 / 16
 
 def latencies(flow: Flow) -> pl.Series | None:
     """Times from sending to the return of probes, or from request to response, in s; None for other workloads."""
-    if flow.spec.kind not in ANSWERED:
+    if flow.spec.kind not in answered():
         return None
     return (flow.exchanges["returned_s"] - flow.exchanges["sent_s"]).drop_nulls()
 
 
 def one_way(flow: Flow, start: str, end: str) -> pl.Series | None:
     """Times between two instants of each packet, in the order of sending; None for workloads without packets."""
-    if flow.spec.kind not in DATAGRAMS:
+    if flow.spec.kind not in datagrams():
         return None
     return (flow.exchanges[end] - flow.exchanges[start]).drop_nulls()
 
@@ -95,7 +95,7 @@ def delay_reverse_p95(flow: Flow) -> float | None:
 @metric("time", "Jitter", Flow, "RFC 3393: mean absolute delay variation", better="less")
 def jitter(flow: Flow) -> float | None:
     """Mean absolute difference of the one-way delays forward of consecutive packets that arrived, in s."""
-    if flow.spec.kind not in DATAGRAMS:
+    if flow.spec.kind not in datagrams():
         return None
     delays = flow.exchanges.select("seq", delay=pl.col("arrived_s") - pl.col("sent_s")).drop_nulls()
     steps = delays.with_columns(pl.all().diff()).filter(pl.col("seq") == 1)
@@ -109,7 +109,7 @@ def interarrival_jitter(flow: Flow) -> float | None:
     In order of arrival, `J += (|D| - J) / 16`. D is the difference of the transit times of a packet and the one before.
     None with fewer than two arrivals.
     """
-    if flow.spec.kind not in DATAGRAMS:
+    if flow.spec.kind not in datagrams():
         return None
     came = flow.exchanges.select("arrived_s", transit=pl.col("arrived_s") - pl.col("sent_s")).drop_nulls()
     steps = came.sort("arrived_s", maintain_order=True)["transit"].diff().drop_nulls().abs()
@@ -127,9 +127,9 @@ def packet_loss(flow: Flow) -> float | None:
 
     Later ones may have been under way at the end. None without a packet that arrived.
     """
-    if flow.spec.kind not in DATAGRAMS:
+    if flow.spec.kind not in datagrams():
         return None
-    end = "returned_s" if flow.spec.kind in ANSWERED else "arrived_s"
+    end = "returned_s" if flow.spec.kind in answered() else "arrived_s"
     came = flow.exchanges.filter(pl.col(end).is_not_null())
     if came.is_empty():
         return None

@@ -288,7 +288,6 @@ _PYTHON_ENTRIES = (
     ),
     Entry("backend", "sim", "simulation in virtual time; deterministic for a scenario and a seed",
           "docs/architecture.md"),
-    Entry("workload", "bulk", "one connection that sends until its size or stop time is reached", "asym 4.1"),
     Entry("backend", "emulated", "real packets between Mininet nodes on this machine, over emulated links",
           "docs/architecture.md"),
     Entry("backend", "virtual-kernel", "real packets between the nodes of a Linux kernel of its own, in virtual time",
@@ -309,13 +308,6 @@ _PYTHON_ENTRIES = (
 )  # fmt: skip
 
 
-@cache
-def _declared() -> dict[str, Any]:
-    """What Rust declares."""
-    declared: dict[str, Any] = node_binary.call("registry")
-    return declared
-
-
 @dataclass(frozen=True)
 class PacketLimits:
     """Lengths of packets in bytes, headers included; those of IP by its version."""
@@ -331,7 +323,7 @@ class PacketLimits:
 @cache
 def packet_limits() -> PacketLimits:
     """The limits that Rust declares."""
-    limits = _declared()["packet_limits"]
+    limits = node_binary.registry()["packet_limits"]
     by_version = {
         name: {int(version): bytes_ for version, bytes_ in limits[name].items()}
         for name in ("stack_least", "datagram_headers")
@@ -342,7 +334,7 @@ def packet_limits() -> PacketLimits:
 @cache
 def entries() -> tuple[Entry, ...]:
     """Every mechanism."""
-    declared = _declared()
+    declared = node_binary.registry()
     keys = ("policies", "links", "directions", "error_models", "middleboxes", "stacks")
     entries_ = [_entry(raw) for key in keys for raw in declared[key]]
     entries_ += [_entry(raw, REAL_PACKETS if raw["name"] == "command" else ()) for raw in declared["workloads"]]

@@ -1,5 +1,5 @@
-//! Ack reconstruction (asym 6.4): behind a slow reverse line whose ack filter removes acks, made acks fill the gaps, so that a sender
-//! that counts acks opens its window and sends smoothly.
+//! Ack reconstruction (asym 6.4): behind a slow reverse line whose ack filter removes acks, made acks fill the gaps, so
+//! that a sender that counts acks opens its window and sends smoothly.
 //!
 //! ```text
 //! Delta_a   segments between ack a1 and the next ack a2
@@ -9,21 +9,23 @@
 //! if Delta_a > delta_a: send acks for a1 + delta_a, a1 + 2 delta_a, ..., a2, spaced by delta_t = (delta_a/Delta_a) Delta_t
 //! ```
 //!
-//! So `a2` leaves about Delta_t after its arrival. Only pure acks for new data are treated, and no ack is made for data that the
-//! receiver has not acknowledged. An ack that arrives while others wait replaces them, and the gap behind the last ack sent is filled.
+//! So `a2` leaves about Delta_t after its arrival. Only pure acks for new data are treated, and no ack is made for data
+//! that the receiver has not acknowledged. An ack that arrives while others wait replaces them, and the gap behind the
+//! last ack sent is filled.
 //!
 //! Differs from the source in:
-//! - The paper makes ceil(Delta_a/delta_a) - 2 acks, one short of even spacing. Even spacing, as in ns-2's agent, is the default
-//!   (`count: even`; `count: paper`). Gain 1/4 and the initial 10 ms are also from there.
-//! - `spacing: interval` is what the paper's figures show: acks leave delta_a segments and a whole Delta_t apart, so no faster than
-//!   the slow line delivers acks. An ack that arrives while others wait only moves the end of the gap. A full window then waits in
-//!   front of the sender instead of overflowing the fast line: table 1 has a round-trip time of 97 ms with reconstruction and 65 ms
-//!   without, where Delta_t of the text is 2 ms. The receiver's window bounds the wait.
-//! - `spacing: agent` is the schedule of ns-2.35's agent (`ack-recons.cc`): acks leave a whole Delta_t apart, the first of a gap at
-//!   once. Each ack that arrives fills the gap behind the last ack sent anew. Earlier schedules stay, and an ack that a later one has
-//!   overtaken is not sent. An ack that was made or held gives no round-trip sample: its timestamp echo is 0, which RFC 7323 3.2
-//!   leaves without meaning and senders ignore. Without timestamps the sender cannot know, and takes its sample. Not the rule of
-//!   table 1: with it, the round-trip time is 65 ms.
+//! - The paper makes ceil(Delta_a/delta_a) - 2 acks, one short of even spacing. Even spacing, as in ns-2's agent, is
+//!   the default (`count: even`; `count: paper`). Gain 1/4 and the initial 10 ms are also from there.
+//! - `spacing: interval` is what the paper's figures show: acks leave delta_a segments and a whole Delta_t apart, so no
+//!   faster than the slow line delivers acks. An ack that arrives while others wait only moves the end of the gap. A
+//!   full window then waits in front of the sender instead of overflowing the fast line: table 1 has a round-trip time
+//!   of 97 ms with reconstruction and 65 ms without, where Delta_t of the text is 2 ms. The receiver's window bounds
+//!   the wait.
+//! - `spacing: agent` is the schedule of ns-2.35's agent (`ack-recons.cc`): acks leave a whole Delta_t apart, the first
+//!   of a gap at once. Each ack that arrives fills the gap behind the last ack sent anew. Earlier schedules stay, and
+//!   an ack that a later one has overtaken is not sent. An ack that was made or held gives no round-trip sample: its
+//!   timestamp echo is 0, which RFC 7323 3.2 leaves without meaning and senders ignore. Without timestamps the sender
+//!   cannot know, and takes its sample. Not the rule of table 1: with it, the round-trip time is 65 ms.
 //!
 //! All state is soft. Losing it costs a burst, but no ack.
 
@@ -31,76 +33,69 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::registry::Entry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
+use backchannel_core::{choice, options};
 
-pub(crate) static ENTRY: Entry = Entry {
-    kind: "middlebox",
-    name: "ack-reconstruction",
-    summary: "ack reconstruction: fills gaps between acks behind a slow reverse line",
-    source: "asym 6.4",
-    random: Random::Never,
-    params: &[
-        Param::new(
-            "threshold_segments",
-            Unit::Segments,
-            Preset::Number(2.0),
-            "delta_a, the number of segments between two reconstructed acks",
-        )
-        .range(1.0, 1000.0),
-        Param::new("gain", Unit::Fraction, Preset::Number(0.25), "weight of the newest sample in the moving average of the time between acks")
-            .range(0.01, 1.0),
-        Param::new("initial_s", Unit::Time, Preset::Number(0.01), "assumed time between acks before the first sample")
-            .range(1e-4, 10.0),
-        Param::new("count", Unit::Choice, Preset::Text("even"), "number of acks made per gap: even, as many as even spacing needs (ns-2); paper, one fewer, by the paper's formula")
-            .of(&["even", "paper"]),
-        Param::new(
-            "spacing",
-            Unit::Choice,
-            Preset::Text("share"),
-            "time between made acks: share, a share of the time between acks (asym 6.4); interval, at least the whole time between \
-             acks (asym table 1); agent, the whole time, but the first of each gap at once, and without round-trip samples \
-             (ns-2.35)",
-        )
-        .of(&["share", "interval", "agent"]),
-    ],
-};
+use crate::Context;
 
-pub(crate) fn build(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
-    let number = |name: &str| checked.number(name).expect("it has a default");
-    Box::new(AckReconstruction {
-        threshold: number("threshold_segments") as u32,
-        gain: number("gain"),
-        initial_s: number("initial_s"),
-        even: checked.text("count") == Some("even"),
-        spacing: match checked.text("spacing") {
-            Some("interval") => Spacing::Interval,
-            Some("agent") => Spacing::Agent,
-            _ => Spacing::Share,
-        },
-        flows: HashMap::new(),
-    })
+choice! {
+    /// How many acks are made for a gap.
+    enum Count {
+        /// As many as even spacing needs.
+        Even = "even",
+        /// One fewer, by the paper's formula.
+        Paper = "paper",
+    }
+}
+
+choice! {
+    /// When made acks leave.
+    enum Spacing {
+        /// A share of the time between acks apart.
+        Share = "share",
+        /// At least the whole time between acks apart.
+        Interval = "interval",
+        /// The whole time apart, but the first of each gap at once.
+        Agent = "agent",
+    }
+}
+
+options! {
+    /// Options of the middlebox.
+    struct Parameters {
+        threshold_segments: u32 = 2, [Segments 1 to 1000]
+            "delta_a, the number of segments between two reconstructed acks";
+        gain: f64 = 0.25, [Fraction 0.01 to 1]
+            "weight of the newest sample in the moving average of the time between acks";
+        initial_s: f64 = 0.01, [Time 1e-4 to 10] "assumed time between acks before the first sample";
+        count: Count = "even", [Choice]
+            "number of acks made per gap: even, as many as even spacing needs (ns-2); paper, one fewer, by the paper's \
+             formula";
+        spacing: Spacing = "share", [Choice]
+            "time between made acks: share, a share of the time between acks (asym 6.4); interval, at least the whole \
+             time between acks (asym table 1); agent, the whole time, but the first of each gap at once, and without \
+             round-trip samples (ns-2.35)";
+    }
+}
+
+pub(crate) static ENTRY: Entry =
+    Entry::middlebox("ack-reconstruction", "ack reconstruction: fills gaps between acks behind a slow reverse line")
+        .source("asym 6.4")
+        .options(Parameters::PARAMS);
+
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context<'_>) -> Result<Box<dyn Middlebox>, String> {
+    Ok(Box::new(AckReconstruction { parameters: Parameters::read(checked), flows: HashMap::new() }))
 }
 
 /// With a gap of more segments the state is stale, and the ack passes like a first one.
 const WIDEST_GAP: u32 = 1000;
 
-/// When made acks leave.
-#[derive(Clone, Copy, PartialEq)]
-enum Spacing {
-    Share,
-    Interval,
-    Agent,
-}
-
 struct AckReconstruction {
-    threshold: u32,
-    gain: f64,
-    initial_s: f64,
-    even: bool,
-    spacing: Spacing,
+    parameters: Parameters,
     /// By the direction of the acks.
     flows: HashMap<FlowKey, Flow>,
 }
@@ -164,7 +159,8 @@ fn made_acks(now: Time, packet: &Packet, gap: u32, step: u32, even: bool, events
 }
 
 impl Flow {
-    /// Whether nothing can fill a gap: the size of a segment is not known yet, or the gap is that of another connection.
+    /// Whether nothing can fill a gap: the size of a segment is not known yet, or the gap is that of another
+    /// connection.
     fn is_unfillable(&self, gap: u32) -> bool {
         self.segment == 0 || gap / self.segment > WIDEST_GAP
     }
@@ -236,16 +232,17 @@ impl Flow {
 impl AckReconstruction {
     /// A new pure ack from the receiver.
     fn fill(&mut self, now: Time, key: FlowKey, packet: Packet, out: &mut Vec<(Side, Packet)>, events: &mut Events) {
-        let (threshold, gain, even) = (self.threshold, self.gain, self.even);
+        let Parameters { threshold_segments: threshold, gain, initial_s, count, spacing } = self.parameters;
+        let even = count == Count::Even;
         let flow = self.flows.entry(key).or_default();
         flow.release(now, out);
         let ack = packet.tcp().expect("it is an ack").ack;
         if let Some(before) = flow.arrived.replace(now) {
             flow.spacing_s += gain * ((now - before).as_secs_f64() - flow.spacing_s);
         } else {
-            flow.spacing_s = self.initial_s;
+            flow.spacing_s = initial_s;
         }
-        match self.spacing {
+        match spacing {
             Spacing::Interval => return flow.extend(now, threshold, even, packet, out, events),
             Spacing::Agent => return flow.refill(now, threshold, even, packet, out, events),
             Spacing::Share => {}
@@ -331,7 +328,7 @@ mod tests {
     impl Bench {
         fn new(options: serde_json::Value) -> Bench {
             let options = serde_json::from_value(options).unwrap();
-            let mut bench = Bench(build(&CheckedOptions::check(&ENTRY, &options).unwrap()), Events::default());
+            let mut bench = Bench(crate::testing::build(ENTRY.name, &options), Events::default());
             // A segment of 1000 bytes went the other way.
             let data = Segment { payload: 1000, ..Segment::default() }.packet();
             bench.0.process(Time::ZERO, Side::A, data, &mut Vec::new(), &mut bench.1);

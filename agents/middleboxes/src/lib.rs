@@ -1,7 +1,9 @@
-//! Middleboxes: per-packet logic in a node other than queueing. A middlebox is placed at one end of a link, inside the node at that
-//! end. It sees every packet that the node sends to the link and every packet that the link delivers to the node.
+//! Middleboxes: per-packet logic in a node other than queueing. A middlebox is placed at one end of a link, inside the
+//! node at that end. It sees every packet that the node sends to the link and every packet that the link delivers to
+//! the node.
 //!
-//! A middlebox is one file and one line in [`MIDDLEBOXES`]. docs/middleboxes.md describes each.
+//! A middlebox is one file and one line in [`builtin`], to which other crates add theirs. docs/middleboxes.md describes
+//! each.
 
 mod ack_reconstruction;
 mod link_layer;
@@ -10,36 +12,38 @@ mod split_connection;
 #[cfg(test)]
 mod testing;
 
-use backchannel_core::registry::{self, CheckedOptions, Entry};
-use backchannel_core::scenario::Options;
+use backchannel_core::options::CheckedOptions;
+use backchannel_core::registry::Table;
 use backchannel_core::traits::Middlebox;
+use backchannel_stacks::config::Stacks;
 
-type Build = fn(&CheckedOptions<'_>) -> Box<dyn Middlebox>;
-
-/// Every middlebox: its registry entry and its constructor.
-static MIDDLEBOXES: &[(&Entry, Build)] = &[
-    (&ack_reconstruction::ENTRY, ack_reconstruction::build),
-    (&loss_notification::ENTRY, loss_notification::build),
-    (&link_layer::LL, link_layer::ll),
-    (&link_layer::LL_SMART, link_layer::ll_smart),
-    (&link_layer::LL_TCP_AWARE, link_layer::ll_tcp_aware),
-    (&link_layer::LL_SMART_TCP_AWARE, link_layer::ll_smart_tcp_aware),
-    (&split_connection::SPLIT, split_connection::build),
-    (&split_connection::SPLIT_SMART, split_connection::build),
-];
-
-/// The registry entries of all middleboxes.
-pub fn entries() -> Vec<&'static Entry> {
-    MIDDLEBOXES.iter().map(|(entry, _)| *entry).collect()
+/// What a middlebox knows of its surroundings, in addition to its options.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The stacks that exist, for one that has connections of its own.
+    pub stacks: &'a Stacks,
 }
 
-/// Builds a middlebox by name.
-///
-/// # Errors
-/// A message that names the unknown middlebox or the invalid option and lists what is allowed.
-pub fn build(name: &str, options: &Options) -> Result<Box<dyn Middlebox>, String> {
-    let (entry, build) = registry::find(MIDDLEBOXES, "middlebox", name)?;
-    Ok(build(&CheckedOptions::check(entry, options)?))
+/// Constructor of a middlebox.
+pub type Build = fn(&CheckedOptions<'_>, &Context<'_>) -> Result<Box<dyn Middlebox>, String>;
+/// Middleboxes by name.
+pub type Middleboxes = Table<Build>;
+
+/// The middleboxes of this crate.
+pub fn builtin() -> Middleboxes {
+    Table::<Build>::new(
+        "middlebox",
+        &[
+            (&ack_reconstruction::ENTRY, ack_reconstruction::build),
+            (&loss_notification::ENTRY, loss_notification::build),
+            (&link_layer::LL, link_layer::build::<false, false>),
+            (&link_layer::LL_SMART, link_layer::build::<true, false>),
+            (&link_layer::LL_TCP_AWARE, link_layer::build::<false, true>),
+            (&link_layer::LL_SMART_TCP_AWARE, link_layer::build::<true, true>),
+            (&split_connection::SPLIT, split_connection::build),
+            (&split_connection::SPLIT_SMART, split_connection::build),
+        ],
+    )
 }
 
 #[cfg(test)]
@@ -50,6 +54,8 @@ mod tests {
     use backchannel_core::ip::IpVersion;
     use backchannel_core::packet::build::Segment;
     use backchannel_core::packet::{Packet, Tcp, TcpFlags};
+    use backchannel_core::registry::Entry;
+    use backchannel_core::scenario::Options;
     use backchannel_core::time::Time;
     use backchannel_core::traits::Side;
     use proptest::prelude::*;
@@ -86,7 +92,7 @@ mod tests {
     type Left = Vec<(Time, Side, u64, Option<Tcp>, bool)>;
 
     fn treatment(name: &str, ip: IpVersion, steps: &[Step]) -> (Left, Vec<(u64, EventKind)>) {
-        let mut middlebox = build(name, &Options::new()).unwrap();
+        let mut middlebox = crate::testing::build(name, &Options::new());
         let (mut now, mut left, mut events) = (Time::ZERO, Vec::new(), Events::default());
         // A block of 1000 bytes behind a gap of as many at the start of the connection.
         const SACK: &[u8] = &[1, 1, 5, 10, 0, 0, 3, 232, 0, 0, 7, 208];
@@ -124,11 +130,11 @@ mod tests {
     }
 
     proptest! {
-        /// Boxes treat the packets of IPv6 as those of IPv4, whatever they look at in headers. Split connections have their own
-        /// test, because their segments differ in length.
+        /// Boxes treat the packets of IPv6 as those of IPv4, whatever they look at in headers. Split connections have
+        /// their own test, because their segments differ in length.
         #[test]
         fn every_middlebox_treats_both_versions_of_ip_alike(steps in proptest::collection::vec(step(), 1..120)) {
-            for entry in entries().iter().filter(|entry| !entry.name.starts_with("split")) {
+            for entry in builtin().entries().filter(|entry| !entry.name.starts_with("split")) {
                 let over = |ip| treatment(entry.name, ip, &steps);
                 prop_assert_eq!(over(IpVersion::V6), over(IpVersion::V4), "{}", entry.name);
             }
@@ -137,9 +143,8 @@ mod tests {
 
     #[test]
     fn every_middlebox_has_a_name_and_a_summary_of_its_own() {
-        let entries = super::entries();
-        let texts =
-            |of: fn(&super::Entry) -> &'static str| entries.iter().map(|entry| of(entry)).collect::<HashSet<_>>();
+        let entries: Vec<_> = builtin().entries().collect();
+        let texts = |of: fn(&Entry) -> &'static str| entries.iter().map(|entry| of(entry)).collect::<HashSet<_>>();
         assert_eq!(
             (texts(|entry| entry.name).len(), texts(|entry| entry.summary).len()),
             (entries.len(), entries.len())

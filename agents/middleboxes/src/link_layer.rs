@@ -1,57 +1,48 @@
 //! The link-layer family at the base station (ton III-B): LL, LL-SMART, LL-TCP-AWARE (snoop), LL-SMART-TCP-AWARE.
 //!
-//! The base station caches data sent towards the mobile host until a TCP ack covers it, and retransmits what the wireless hop lost.
-//! It detects losses as TCP does, by duplicate acks or by a timer.
+//! The base station caches data sent towards the mobile host until a TCP ack covers it, and retransmits what the
+//! wireless hop lost. It detects losses as TCP does, by duplicate acks or by a timer.
 //!
-//! - All schemes: the second duplicate ack triggers one retransmission of the segment that it asks for. So does the timer, for the
-//!   oldest segment, after srtt + 4 rttvar of the wireless hop and at least 200 ms without an ack. An ack that covers a retransmitted
-//!   segment gives no sample (Karn, the paper's reference 16). Retransmissions arrive out of order, because no scheme holds later
-//!   segments back. The timer does not back off ("several times before a typical TCP Reno transmitter would time out"), and
-//!   continues for segments that the source retransmitted.
-//! - TCP-AWARE: duplicate acks for cached segments are suppressed. Their expected number is one per segment sent after the lost one.
-//!   If that many arrive and the ack has not advanced, the retransmission was lost too. A new ack below the recovery point shows a
-//!   further loss of the same burst, which is retransmitted at once.
-//! - SMART: the first SACK block of an ack names the segment that caused it. Unacknowledged segments sent before that one are lost,
-//!   at the first duplicate ack. They are retransmitted unless that was done within the last round trip.
+//! - All schemes: the second duplicate ack triggers one retransmission of the segment that it asks for. So does the
+//!   timer, for the oldest segment, after srtt + 4 rttvar of the wireless hop and at least 200 ms without an ack. An
+//!   ack that covers a retransmitted segment gives no sample (Karn, the paper's reference 16). Retransmissions arrive
+//!   out of order, because no scheme holds later segments back. The timer does not back off ("several times before a
+//!   typical TCP Reno transmitter would time out"), and continues for segments that the source retransmitted.
+//! - TCP-AWARE: duplicate acks for cached segments are suppressed. Their expected number is one per segment sent after
+//!   the lost one. If that many arrive and the ack has not advanced, the retransmission was lost too. A new ack below
+//!   the recovery point shows a further loss of the same burst, which is retransmitted at once.
+//! - SMART: the first SACK block of an ack names the segment that caused it. Unacknowledged segments sent before that
+//!   one are lost, at the first duplicate ack. They are retransmitted unless that was done within the last round trip.
 //!
-//! All state is soft. Duplicate acks for segments outside the cache, and for those that the source retransmitted, pass. Where the
-//! paper is silent, values are those of ns-2's snoop.cc: 100 packets, 10 retransmissions of one, gain 1/8, the first duplicate ack
-//! passes.
+//! All state is soft. Duplicate acks for segments outside the cache, and for those that the source retransmitted, pass.
+//! Where the paper is silent, values are those of ns-2's snoop.cc: 100 packets, 10 retransmissions of one, gain 1/8,
+//! the first duplicate ack passes.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
+use backchannel_core::options;
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::{FlowKey, Packet, Tcp, TcpFlags};
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::registry::Entry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
 
-const CACHE: Param = Param::new(
-    "cache_packets",
-    Unit::Packets,
-    Preset::Number(100.0),
-    "capacity of the cache in packets per connection",
-)
-.range(1.0, 1e5);
-const LEAST_TIMEOUT: Param = Param::new(
-    "timeout_min_s",
-    Unit::Time,
-    Preset::Number(0.2),
-    "lower bound of the local retransmission timeout (ton III-B: 200 ms)",
-)
-.range(0.001, 10.0);
-const RETRIES: Param = Param::new(
-    "retries",
-    Unit::Count,
-    Preset::Number(10.0),
-    "local retransmissions of a packet before it is left to the source",
-)
-.range(1.0, 1000.0);
-const PARAMS: &[Param] = &[CACHE, LEAST_TIMEOUT, RETRIES];
+use crate::Context;
+
+options! {
+    /// Options of all four.
+    struct Options {
+        cache_packets: usize = 100, [Packets 1 to 1e5] "capacity of the cache in packets per connection";
+        timeout_min_s: Duration = 0.2, [Time 0.001 to 10]
+            "lower bound of the local retransmission timeout (ton III-B: 200 ms)";
+        retries: u32 = 10, [Count 1 to 1000] "local retransmissions of a packet before it is left to the source";
+    }
+}
 
 const fn entry(name: &'static str, summary: &'static str) -> Entry {
-    Entry { kind: "middlebox", name, summary, source: "ton III-B", random: Random::Never, params: PARAMS }
+    Entry::middlebox(name, summary).source("ton III-B").options(Options::PARAMS)
 }
 
 pub(crate) static LL: Entry = entry("ll", "local retransmission at the base station; duplicate acks reach the sender");
@@ -62,32 +53,23 @@ pub(crate) static LL_TCP_AWARE: Entry =
 pub(crate) static LL_SMART_TCP_AWARE: Entry =
     entry("ll-smart-tcp-aware", "local retransmission triggered by SACK blocks that suppresses duplicate acks");
 
-pub(crate) fn ll(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
-    LinkLayer::boxed(checked, false, false)
-}
-
-pub(crate) fn ll_smart(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
-    LinkLayer::boxed(checked, true, false)
-}
-
-pub(crate) fn ll_tcp_aware(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
-    LinkLayer::boxed(checked, false, true)
-}
-
-pub(crate) fn ll_smart_tcp_aware(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
-    LinkLayer::boxed(checked, true, true)
+/// Builds the scheme that reads SACK blocks if `SMART` and suppresses duplicate acks if `AWARE`.
+pub(crate) fn build<const SMART: bool, const AWARE: bool>(
+    checked: &CheckedOptions<'_>,
+    _: &Context<'_>,
+) -> Result<Box<dyn Middlebox>, String> {
+    let parameters = Parameters { smart: SMART, aware: AWARE, options: Options::read(checked) };
+    Ok(Box::new(LinkLayer { parameters, flows: HashMap::new() }))
 }
 
 /// Duplicate acks that indicate a loss; one may be reordering.
 const DUPLICATE_THRESHOLD: u32 = 2;
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Parameters {
     smart: bool,
     aware: bool,
-    cache: usize,
-    least: Duration,
-    retries: u32,
+    options: Options,
 }
 
 struct LinkLayer {
@@ -132,20 +114,6 @@ fn before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-impl LinkLayer {
-    fn boxed(checked: &CheckedOptions<'_>, smart: bool, aware: bool) -> Box<dyn Middlebox> {
-        let seconds = checked.number("timeout_min_s").expect("it has a default");
-        let parameters = Parameters {
-            smart,
-            aware,
-            cache: checked.count("cache_packets").expect("it has a default") as usize,
-            least: Duration::from_secs_f64(seconds),
-            retries: checked.count("retries").expect("it has a default") as u32,
-        };
-        Box::new(LinkLayer { parameters, flows: HashMap::new() })
-    }
-}
-
 impl Middlebox for LinkLayer {
     fn process(&mut self, now: Time, from: Side, packet: Packet, out: &mut Vec<(Side, Packet)>, events: &mut Events) {
         // A damaged ack is unreliable, and the sender's TCP drops it.
@@ -157,9 +125,8 @@ impl Middlebox for LinkLayer {
         match from {
             Side::A => {
                 if tcp.payload > 0 {
-                    let parameters = self.parameters;
                     let state = self.flows.entry(flow).or_insert_with(Flow::new);
-                    state.sent(now, &parameters, tcp, &packet, events);
+                    state.sent(now, &self.parameters, tcp, &packet, events);
                 }
                 out.push((Side::B, packet));
             }
@@ -217,7 +184,7 @@ impl Flow {
 
     fn timeout(&self, parameters: &Parameters) -> Duration {
         let estimate = Duration::from_secs_f64(if self.sampled { self.srtt_s + 4.0 * self.rttvar_s } else { 0.25 });
-        estimate.max(parameters.least)
+        estimate.max(parameters.options.timeout_min_s)
     }
 
     /// Data on the way to the mobile host.
@@ -237,7 +204,7 @@ impl Flow {
             self.deadline = Some(now + self.timeout(parameters));
             return;
         }
-        if self.cache.len() >= parameters.cache {
+        if self.cache.len() >= parameters.options.cache_packets {
             return;
         }
         let place = self.cache.iter().position(|cached| before(tcp.seq, cached.seq)).unwrap_or(self.cache.len());
@@ -370,7 +337,7 @@ impl Flow {
         events: &mut Events,
     ) {
         let cached = &mut self.cache[number];
-        if cached.tries >= parameters.retries {
+        if cached.tries >= parameters.options.retries {
             // Left to the source's own recovery.
             cached.by_source = true;
             return;
@@ -378,7 +345,7 @@ impl Flow {
         cached.tries += 1;
         cached.sent = now;
         if cached.tries == 1 {
-            if self.repaired.len() == parameters.cache {
+            if self.repaired.len() == parameters.options.cache_packets {
                 self.repaired.pop_front();
             }
             self.repaired.push_back(cached.seq);

@@ -1,40 +1,41 @@
-//! Explicit loss notification (ELN) at the base station (ton V-B), for receivers that cannot distinguish corruption from congestion.
+//! Explicit loss notification (ELN) at the base station (ton V-B), for receivers that cannot distinguish corruption
+//! from congestion.
 //!
-//! The base station remembers which segments it sent to the wireless link. A duplicate ack for one of them means a wireless loss. It
-//! gets the ELN mark, and a sender with `eln` retransmits without reducing its window. A segment that never reached the base station
-//! was lost by congestion, and its duplicate acks are not marked. Drops in the link's own queue count as wireless losses, so that
-//! queue must be long enough.
+//! The base station remembers which segments it sent to the wireless link. A duplicate ack for one of them means a
+//! wireless loss. It gets the ELN mark, and a sender with `eln` retransmits without reducing its window. A segment that
+//! never reached the base station was lost by congestion, and its duplicate acks are not marked. Drops in the link's
+//! own queue count as wireless losses, so that queue must be long enough.
 
 use std::collections::{HashMap, VecDeque};
 
 use backchannel_core::event::{EventKind, Events};
+use backchannel_core::options;
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::{mark, FlowKey, Packet, TcpFlags};
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::registry::Entry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
 
-pub(crate) static ENTRY: Entry = Entry {
-    kind: "middlebox",
-    name: "loss-notification",
-    summary: "explicit loss notification: marks duplicate acks for wireless losses (ELN)",
-    source: "ton V-B",
-    random: Random::Never,
-    params: &[Param::new(
-        "remembered_packets",
-        Unit::Packets,
-        Preset::Number(1000.0),
-        "number of sent segments remembered per connection",
-    )
-    .range(1.0, 1e6)],
-};
+use crate::Context;
 
-pub(crate) fn build(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
-    let remembered = checked.count("remembered_packets").expect("it has a default") as usize;
-    Box::new(LossNotification { remembered, flows: HashMap::new() })
+options! {
+    /// Options of the middlebox.
+    struct Parameters {
+        remembered_packets: usize = 1000, [Packets 1 to 1e6] "number of sent segments remembered per connection";
+    }
+}
+
+pub(crate) static ENTRY: Entry =
+    Entry::middlebox("loss-notification", "explicit loss notification: marks duplicate acks for wireless losses (ELN)")
+        .source("ton V-B")
+        .options(Parameters::PARAMS);
+
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context<'_>) -> Result<Box<dyn Middlebox>, String> {
+    Ok(Box::new(LossNotification { parameters: Parameters::read(checked), flows: HashMap::new() }))
 }
 
 struct LossNotification {
-    remembered: usize,
+    parameters: Parameters,
     /// By the direction of the data.
     flows: HashMap<FlowKey, Flow>,
 }
@@ -67,7 +68,7 @@ impl Middlebox for LossNotification {
             Side::A if tcp.payload > 0 => {
                 let flow = self.flows.entry(key).or_default();
                 flow.passed.push_back(tcp.seq);
-                if flow.passed.len() > self.remembered {
+                if flow.passed.len() > self.parameters.remembered_packets {
                     flow.passed.pop_front();
                 }
             }
@@ -107,7 +108,7 @@ mod tests {
     impl Bench {
         fn new(remembered: u64) -> Bench {
             let options = [("remembered_packets".to_owned(), remembered.into())].into();
-            Bench(build(&CheckedOptions::check(&ENTRY, &options).unwrap()), Events::default())
+            Bench(crate::testing::build(ENTRY.name, &options), Events::default())
         }
 
         /// Whether the packet leaves with the mark.

@@ -1,17 +1,18 @@
 //! Split connections at the base station (ton III-C): SPLIT and SPLIT-SMART, after I-TCP.
 //!
-//! A connection becomes two, each with its own TCP: the wired part between the host on side A and the base station, and the wireless
-//! part between the base station and the host on side B. Towards each host the base station uses the other host's address, port and
-//! initial sequence number, and offers no more options than the other host did.
+//! A connection becomes two, each with its own TCP: the wired part between the host on side A and the base station, and
+//! the wireless part between the base station and the host on side B. Towards each host the base station uses the other
+//! host's address, port and initial sequence number, and offers no more options than the other host did.
 //!
-//! Data that arrives on one part is sent on the other from the same buffer ("passing the pointers to the same buffer between the two
-//! TCP connections"). It occupies the buffer until the second host has acknowledged it. The free space is the window offered to the
-//! first host. If the wireless part stalls, the buffer fills and the wired part's window closes (ton IV-D). The paper's bound is
-//! 64 kbytes; here each direction has its own buffer.
+//! Data that arrives on one part is sent on the other from the same buffer ("passing the pointers to the same buffer
+//! between the two TCP connections"). It occupies the buffer until the second host has acknowledged it. The free space
+//! is the window offered to the first host. If the wireless part stalls, the buffer fills and the wired part's window
+//! closes (ton IV-D). The paper's bound is 64 kbytes; here each direction has its own buffer.
 //!
-//! - A SYN opens the other part first and is answered when that part is established. A refusal is forwarded. (The paper is silent.)
-//! - A FIN follows the last byte of the buffer. The first host's FIN is acknowledged on arrival, like its data: acks mean "reached the
-//!   base station".
+//! - A SYN opens the other part first and is answered when that part is established. A refusal is forwarded. (The paper
+//!   is silent.)
+//! - A FIN follows the last byte of the buffer. The first host's FIN is acknowledged on arrival, like its data: acks
+//!   mean "reached the base station".
 //! - A reset, or a part that gives up retransmitting, resets the other part.
 //!
 //! Only TCP is split. Other packets pass, and so do segments of connections whose SYN was not seen.
@@ -21,88 +22,50 @@ use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events, SenderState};
 use backchannel_core::ip::IpVersion;
+use backchannel_core::options;
+use backchannel_core::options::{with_defaults, CheckedOptions, Param, Preset};
 use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::registry::Entry;
 use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Endpoint, Middlebox, Side};
-use backchannel_stacks::config::{stack_config, Config};
+use backchannel_stacks::config::{Config, StackName, Stacks};
+use backchannel_stacks::controllers::Counting;
 use backchannel_stacks::wire::{Segment, TCP_HEADER};
 use backchannel_stacks::{reset_for, Connection, End, Sample, Source, State};
 
-/// The research stacks, one of which each part has (a test holds this against their registry).
-const STACKS: &[&str] = &[
-    "tahoe",
-    "reno-bsd",
-    "reno-ns",
-    "newreno",
-    "sack",
-    "sack-1996",
-    "smart",
-    "eln",
-    "eln-rxmt",
-    "sa",
-    "sa-bsd",
-    "acc",
-    "acc-sa",
-    "acc-bsd",
-    "pulsed-ack",
-    "modern",
-];
+use crate::Context;
 
-const BUFFER: Param = Param::new(
-    "buffer_bytes",
-    Unit::Bytes,
-    Preset::Number(65_536.0),
-    "capacity of the buffer between the parts, per direction (ton IV-D: 64 kbytes)",
-)
-.range(4096.0, 1e8);
-const WIRED: Param =
-    Param::new("wired", Unit::Choice, Preset::Text("reno-bsd"), "research stack of the wired part, on the node's side")
-        .of(STACKS);
-const WIRELESS: Param =
-    Param::new("wireless", Unit::Choice, Preset::Text("reno-bsd"), "research stack of the wireless part, on the link")
-        .of(STACKS);
-const PREDICTION: Param = Param::new(
-    "header_prediction",
-    Unit::Flag,
-    Preset::Flag(false),
-    "4.4BSD's header prediction in both parts: new acks do not end fast recovery while the congestion window exceeds the \
-     peer's window (RFC 2525, 2.8)",
-);
+options! {
+    /// Options of the middlebox.
+    struct Parameters {
+        buffer_bytes: u64 = 65_536, [Bytes 4096 to 1e8]
+            "capacity of the buffer between the parts, per direction (ton IV-D: 64 kbytes)";
+        wired: StackName = "reno-bsd", [Choice] "research stack of the wired part, on the node's side";
+        wireless: StackName = "reno-bsd", [Choice] "research stack of the wireless part, on the link";
+        counting: Counting = "acks", [Choice] "how acks open the windows of both parts, as the option of stacks";
+        acks_by_space: bool = false, [Flag]
+            "both parts acknowledge what has been passed on, as 4.4BSD what has been read, and as the option of stacks";
+        header_prediction: bool = false, [Flag]
+            "4.4BSD's header prediction in both parts: new acks do not end fast recovery while the congestion window \
+             exceeds the peer's window (RFC 2525, 2.8)";
+    }
+}
 
-const COUNTING: Param = Param::new(
-    "counting",
-    Unit::Choice,
-    Preset::Text("acks"),
-    "how acks open the windows of both parts, as the option of stacks",
-)
-.of(&["acks", "bsd", "bytes", "segments", "half-segments"]);
-const SPACE: Param = Param::new(
-    "acks_by_space",
-    Unit::Flag,
-    Preset::Flag(false),
-    "both parts acknowledge what has been passed on, as 4.4BSD what has been read, and as the option of stacks",
-);
+pub(crate) static SPLIT: Entry =
+    Entry::middlebox("split", "split connection: two TCP connections joined at the base station")
+        .source("ton III-C")
+        .options(Parameters::PARAMS);
 
-pub(crate) static SPLIT: Entry = Entry {
-    kind: "middlebox",
-    name: "split",
-    summary: "split connection: two TCP connections joined at the base station",
-    source: "ton III-C",
-    random: Random::Never,
-    params: &[BUFFER, WIRED, WIRELESS, COUNTING, SPACE, PREDICTION],
-};
+pub(crate) static SPLIT_SMART: Entry =
+    Entry::middlebox("split-smart", "split connection with SMART on the wireless part").source("ton III-C").options({
+        const PARAMS: &[Param] =
+            &with_defaults::<{ Parameters::PARAMS.len() }>(Parameters::PARAMS, &[("wireless", Preset::Text("smart"))]);
+        PARAMS
+    });
 
-pub(crate) static SPLIT_SMART: Entry = Entry {
-    name: "split-smart",
-    summary: "split connection with SMART on the wireless part",
-    params: &[BUFFER, WIRED, Param { default: Preset::Text("smart"), ..WIRELESS }, COUNTING, SPACE, PREDICTION],
-    ..SPLIT
-};
-
-pub(crate) fn build(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
-    Box::new(SplitConnection::new(checked))
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context<'_>) -> Result<Box<dyn Middlebox>, String> {
+    Ok(Box::new(SplitConnection::new(&Parameters::read(checked), context.stacks)?))
 }
 
 /// How long a closed pair still answers its hosts, like TIME-WAIT.
@@ -121,14 +84,14 @@ struct Pair {
     /// Side of the host that opened it.
     opener: Side,
     /// The base station's ends towards the hosts on side A and B.
-    faces: [Face; 2],
+    hosts: [HostSide; 2],
     /// When both parts had closed.
     over: Option<Time>,
 }
 
 /// The end towards one host, with the address of the other.
 #[derive(Default)]
-struct Face {
+struct HostSide {
     /// The part to this host. The opener's is made when the other one is established.
     part: Option<Connection>,
     /// The host's own SYN.
@@ -147,20 +110,18 @@ fn number(side: Side) -> usize {
 }
 
 impl SplitConnection {
-    fn new(checked: &CheckedOptions<'_>) -> SplitConnection {
-        let buffer = checked.count("buffer_bytes").expect("it has a default");
-        let part = |name: &str| {
-            let stack = checked.text(name).expect("it has a default");
-            let options = Options::from([
-                ("receive_buffer_bytes".into(), buffer.into()),
-                ("counting".into(), checked.text("counting").expect("it has a default").into()),
-                ("acks_by_space".into(), checked.flag("acks_by_space").into()),
-                ("header_prediction".into(), checked.flag("header_prediction").into()),
-            ]);
-            stack_config(stack, &options)
-                .expect("a named stack takes any buffer of the allowed range, and any way of taking acks")
+    fn new(parameters: &Parameters, stacks: &Stacks) -> Result<SplitConnection, String> {
+        let part = |stack: StackName| {
+            stacks.config(stack.0, &Options::new()).map(|config| Config {
+                receive_buffer_bytes: parameters.buffer_bytes,
+                counting: parameters.counting,
+                acks_by_space: parameters.acks_by_space,
+                header_prediction: parameters.header_prediction,
+                ..config
+            })
         };
-        SplitConnection { configs: [part("wired"), part("wireless")], pairs: BTreeMap::new(), made: 0 }
+        let configs = [part(parameters.wired)?, part(parameters.wireless)?];
+        Ok(SplitConnection { configs, pairs: BTreeMap::new(), made: 0 })
     }
 
     /// A SYN of a new connection: opens the part to the other host.
@@ -169,10 +130,10 @@ impl SplitConnection {
         let Some(segment) = Segment::read(syn) else { return };
         let flow = if opener == Side::A { key } else { key.reversed() };
         let config = bounded(&self.configs[number(opener.other())], &segment, IpVersion::of(key.src));
-        let mut faces = [Face::default(), Face::default()];
-        faces[number(opener.other())].part = Some(Connection::connect(config, flow, segment.seq, Source::relay()));
-        faces[number(opener)].syn = Some(syn.clone());
-        self.pairs.insert(key, Pair { opener, faces, over: None });
+        let mut hosts = [HostSide::default(), HostSide::default()];
+        hosts[number(opener.other())].part = Some(Connection::connect(config, flow, segment.seq, Source::relay()));
+        hosts[number(opener)].syn = Some(syn.clone());
+        self.pairs.insert(key, Pair { opener, hosts, over: None });
     }
 }
 
@@ -190,21 +151,21 @@ fn bounded(config: &Config, syn: &Segment, ip: IpVersion) -> Config {
 
 impl Pair {
     fn ended(&self) -> bool {
-        self.faces.iter().all(|face| face.part.as_ref().is_none_or(|part| part.end().is_some()))
+        self.hosts.iter().all(|host| host.part.as_ref().is_none_or(|part| part.end().is_some()))
     }
 
     /// A segment of the host on side `from`. Returns a reset for a closed part.
     fn take(&mut self, now: Time, from: Side, packet: &Packet) -> Option<Packet> {
         if let Some(header) = packet.link_header() {
-            self.faces[number(from.other())].link_header = Some(header);
+            self.hosts[number(from.other())].link_header = Some(header);
         }
-        let face = &mut self.faces[number(from)];
+        let host = &mut self.hosts[number(from)];
         // A host that waits for the answer to its SYN sends nothing else.
-        let part = face.part.as_mut()?;
+        let part = host.part.as_mut()?;
         match part.state() {
             State::Closed => return reset_for(0, packet),
             State::SynSent if packet.tcp().is_some_and(|tcp| tcp.flags.has(TcpFlags::SYN)) => {
-                face.syn = Some(packet.clone());
+                host.syn = Some(packet.clone());
             }
             _ => {}
         }
@@ -215,19 +176,19 @@ impl Pair {
     /// Answers the opener's SYN once the part to the other host is established or refused.
     fn answer(&mut self, configs: &[Config; 2]) -> Option<Packet> {
         let (opener, other) = (number(self.opener), number(self.opener.other()));
-        let state = self.faces[other].part.as_ref()?.state();
-        if self.faces[opener].part.is_some() || matches!(state, State::SynSent | State::SynReceived) {
+        let state = self.hosts[other].part.as_ref()?.state();
+        if self.hosts[opener].part.is_some() || matches!(state, State::SynSent | State::SynReceived) {
             return None;
         }
-        let syn = self.faces[opener].syn.take()?;
-        let answer = self.faces[other].syn.as_ref().and_then(Segment::read);
-        match (answer, self.faces[other].part.as_ref()?.end()) {
+        let syn = self.hosts[opener].syn.take()?;
+        let answer = self.hosts[other].syn.as_ref().and_then(Segment::read);
+        match (answer, self.hosts[other].part.as_ref()?.end()) {
             // Refused.
             (_, Some(End::Reset)) => reset_for(0, &syn),
             (Some(answer), _) => {
                 let flow = syn.flow()?.reversed();
                 let config = bounded(&configs[opener], &answer, IpVersion::of(flow.src));
-                self.faces[opener].part = Connection::accept(config, flow, answer.seq, Source::relay(), &syn);
+                self.hosts[opener].part = Connection::accept(config, flow, answer.seq, Source::relay(), &syn);
                 None
             }
             // The other host does not answer, so neither does the base station.
@@ -237,7 +198,7 @@ impl Pair {
 
     /// Moves data, FIN and resets between the parts.
     fn relay(&mut self) {
-        let [a, b] = &mut self.faces;
+        let [a, b] = &mut self.hosts;
         for (here, there) in [(0, 1), (1, 0)] {
             let (from, to) = if here < there { (&mut *a, &mut *b) } else { (&mut *b, &mut *a) };
             let (Some(part), Some(other)) = (&mut from.part, &mut to.part) else { continue };
@@ -268,7 +229,7 @@ impl Pair {
         out: &mut Vec<(Side, Packet)>,
         events: &mut Events,
     ) {
-        let Some(part) = &mut self.faces[number(to)].part else { return };
+        let Some(part) = &mut self.hosts[number(to)].part else { return };
         let mut again = part.counts().retransmitted;
         let first = out.len();
         while let Some(packet) = part.poll_transmit(now) {
@@ -291,7 +252,7 @@ impl Pair {
         *made += 1;
         packet.id = *made;
         // Packets to a host follow packets for it, so the header is known.
-        if let Some(header) = self.faces[number(to)].link_header {
+        if let Some(header) = self.hosts[number(to)].link_header {
             packet.set_link_header(header);
         }
     }
@@ -354,13 +315,13 @@ impl Middlebox for SplitConnection {
     }
 
     fn next_event(&self) -> Option<Time> {
-        let parts = self.pairs.values().flat_map(|pair| &pair.faces).filter_map(|face| face.part.as_ref());
+        let parts = self.pairs.values().flat_map(|pair| &pair.hosts).filter_map(|host| host.part.as_ref());
         parts.filter_map(Endpoint::next_timeout).min()
     }
 
     fn poll(&mut self, now: Time, out: &mut Vec<(Side, Packet)>, events: &mut Events) {
         for (&key, pair) in &mut self.pairs {
-            let parts = pair.faces.iter_mut().filter_map(|face| face.part.as_mut());
+            let parts = pair.hosts.iter_mut().filter_map(|host| host.part.as_mut());
             let mut fired = false;
             for part in parts.filter(|part| part.next_timeout().is_some_and(|due| due <= now)) {
                 part.on_timer(now);

@@ -1,6 +1,18 @@
 //! What the tests of several boxes share.
 
 use backchannel_core::packet::Packet;
+use backchannel_core::scenario::Options;
+use backchannel_core::traits::Middlebox;
+use backchannel_stacks::config::Stacks;
+
+use crate::{builtin, Context};
+
+/// A middlebox of this crate.
+pub(crate) fn build(name: &str, options: &Options) -> Box<dyn Middlebox> {
+    let (stacks, middleboxes) = (Stacks::builtin(), builtin());
+    let (checked, build) = middleboxes.checked(name, options).unwrap();
+    build(&checked, &Context { stacks: &stacks }).unwrap()
+}
 
 /// The same segment in the opposite direction: addresses and ports change places, and the checksums stay right.
 pub(crate) fn back(packet: &Packet) -> Packet {

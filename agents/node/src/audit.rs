@@ -3,6 +3,8 @@
 use std::io::Read;
 use std::path::PathBuf;
 
+use backchannel_links::Registry;
+
 use crate::reports;
 
 /// Arguments of `audit`. The scenario, its addresses, and start and length of the run are JSON on standard input.
@@ -17,10 +19,10 @@ pub struct Args {
 }
 
 /// Audits the run and prints what its links did.
-pub fn run(args: &Args) -> Result<(), String> {
+pub fn run(registry: &Registry, args: &Args) -> Result<(), String> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(|error| format!("cannot read the run: {error}"))?;
     let run = serde_json::from_str(&text).map_err(|error| format!("invalid run: {error}"))?;
-    let audit = backchannel_audit::audit(&run, &args.captures, &args.telemetry)?;
+    let audit = backchannel_audit::audit(&run, &args.captures, &args.telemetry, &registry.entries())?;
     reports::print(&audit)
 }

@@ -1,8 +1,8 @@
 //! `awake`: keeps a virtual machine's CPUs from halting, so that timers and packets are handled at once.
 //!
 //! An idle CPU of a virtual machine is returned to the host. On a host with other guests it may come back milliseconds
-//! late, once in a hundred times. A thread per CPU in the idle scheduling class, which runs only when nothing else does,
-//! keeps it. Its time counts as niced, that is, as free.
+//! late, once in a hundred times. A thread per CPU in the idle scheduling class, which runs only when nothing else
+//! does, keeps it. Its time counts as niced, that is, as free.
 
 use std::{io, thread};
 

@@ -1,8 +1,8 @@
 //! `cell`: a command in new PID, mount, network, IPC and UTS namespaces.
 //!
 //! Three processes: this one, which the runner's death kills; the first process of the PID namespace, which this one's
-//! death kills; and the command. When the first process of a PID namespace dies, the kernel kills every process inside and
-//! frees the namespaces with their interfaces and mounts. Nothing is cleaned up by name.
+//! death kills; and the command. When the first process of a PID namespace dies, the kernel kills every process inside
+//! and frees the namespaces with their interfaces and mounts. Nothing is cleaned up by name.
 
 use std::io;
 use std::os::fd::OwnedFd;

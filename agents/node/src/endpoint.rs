@@ -1,8 +1,8 @@
 //! `endpoint`: the research stack on a real interface.
 //!
 //! It sends and receives whole frames on an interface whose address the kernel has given up, so that the kernel neither
-//! answers nor resets its connections. tcpdump captures them on the interface as it captures the kernel's. One process is one
-//! end of one flow. Its options and reports are those of `send` and `receive`.
+//! answers nor resets its connections. tcpdump captures them on the interface as it captures the kernel's. One process
+//! is one end of one flow. Its options and reports are those of `send` and `receive`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,9 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::Endpoint;
 use backchannel_emulator::monotonic_ns;
 use backchannel_emulator::os::clock::{cpu_s, realtime_ns};
+use backchannel_links::Registry;
 use backchannel_simulator::write_samples;
-use backchannel_stacks::config::{stack_config, Config};
+use backchannel_stacks::config::Config;
 use backchannel_stacks::{Connection, Content, End, Source};
 
 use crate::host_interface::{Attachment, HostInterface};
@@ -62,7 +63,8 @@ pub struct SendArgs {
     from: SocketAddr,
     #[command(flatten)]
     transfer: Transfer,
-    /// Start of the run, to which timer ticks are aligned, in nanoseconds of CLOCK_MONOTONIC; without it, the time of connecting
+    /// Start of the run, to which timer ticks are aligned, in nanoseconds of CLOCK_MONOTONIC; without it, the time of
+    /// connecting
     #[arg(long, value_name = "NS")]
     run_begins_ns: Option<u64>,
     /// File for the sender's telemetry, as JSON lines
@@ -81,23 +83,23 @@ pub struct ReceiveArgs {
     /// Seed of the byte stream to expect
     #[arg(long)]
     seed: u64,
-    /// File with the start of the run, to which timer ticks are aligned, in nanoseconds of CLOCK_MONOTONIC. It must exist when
-    /// the first SYN arrives; without it, the time of listening
+    /// File with the start of the run, to which timer ticks are aligned, in nanoseconds of CLOCK_MONOTONIC. It must
+    /// exist when the first SYN arrives; without it, the time of listening
     #[arg(long, value_name = "FILE")]
     run_begins_file: Option<PathBuf>,
 }
 
 /// Runs either end and prints its report.
-pub fn run(command: &Command) -> Result<(), String> {
+pub fn run(registry: &Registry, command: &Command) -> Result<(), String> {
     stop_on_signals();
     match command {
-        Command::Send(args) => send(args),
-        Command::Receive(args) => receive(args),
+        Command::Send(args) => send(registry, args),
+        Command::Receive(args) => receive(registry, args),
     }
 }
 
-fn send(args: &SendArgs) -> Result<(), String> {
-    let config = args.host.config(args.from)?;
+fn send(registry: &Registry, args: &SendArgs) -> Result<(), String> {
+    let config = args.host.config(registry, args.from)?;
     let mut telemetry = args.telemetry.as_deref().map(FlowTelemetry::create).transpose()?;
     let mut interface = HostInterface::open(&args.host.attachment, args.from)?;
     if let Some(at) = args.transfer.start_at_ns {
@@ -144,8 +146,8 @@ fn send(args: &SendArgs) -> Result<(), String> {
     })
 }
 
-fn receive(args: &ReceiveArgs) -> Result<(), String> {
-    let config = args.host.config(args.listen)?;
+fn receive(registry: &Registry, args: &ReceiveArgs) -> Result<(), String> {
+    let config = args.host.config(registry, args.listen)?;
     let mut interface = HostInterface::open(&args.host.attachment, args.listen)?;
     eprintln!("ready on {}", args.listen);
     let listening_ns = monotonic_ns();
@@ -174,8 +176,8 @@ fn receive(args: &ReceiveArgs) -> Result<(), String> {
     reports::print(&EndpointReceiveReport { received: check.report(true), connection })
 }
 
-/// Waits for a SYN to the listening port. Returns the connection, and the start of the run in nanoseconds of CLOCK_MONOTONIC;
-/// `None` when the process is stopped first.
+/// Waits for a SYN to the listening port. Returns the connection, and the start of the run in nanoseconds of
+/// CLOCK_MONOTONIC; `None` when the process is stopped first.
 fn accept(
     interface: &mut HostInterface,
     config: &Config,
@@ -200,16 +202,16 @@ fn accept(
     Ok(None)
 }
 
-/// Reads the start of the run from a file. The conductor writes it when the start is settled, which is after receivers have to
-/// listen.
+/// Reads the start of the run from a file. The conductor writes it when the start is settled, which is after receivers
+/// have to listen.
 pub(crate) fn read_run_start(file: &Path) -> Result<u64, String> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| format!("a SYN arrived before the run's start was written to {}: {error}", file.display()))?;
     text.trim().parse().map_err(|_| format!("{}: '{}' is not a number of nanoseconds", file.display(), text.trim()))
 }
 
-/// Waits for the next frame, timer or `until_ns`, and passes frames and timers to the connection. Returns CLOCK_MONOTONIC.
-/// It reads clocks as rarely as it can, because in virtual time that is a system call of 15 us.
+/// Waits for the next frame, timer or `until_ns`, and passes frames and timers to the connection. Returns
+/// CLOCK_MONOTONIC. It reads clocks as rarely as it can, because in virtual time that is a system call of 15 us.
 fn step(
     interface: &mut HostInterface,
     connection: &mut Connection,
@@ -289,10 +291,10 @@ fn counts(connection: &Connection, lateness: &LatenessHistogram) -> ConnectionRe
 
 impl HostOptions {
     /// For a connection from this address.
-    fn config(&self, local: SocketAddr) -> Result<Config, String> {
+    fn config(&self, registry: &Registry, local: SocketAddr) -> Result<Config, String> {
         let options: Options = serde_json::from_str(&self.stack_options)
             .map_err(|error| format!("--stack-options is not a JSON object of options: {error}"))?;
-        let config = stack_config(&self.stack, &options)?;
+        let config = registry.stacks.config(&self.stack, &options)?;
         config.fits(IpVersion::of(local.ip()))?;
         Ok(config)
     }

@@ -70,7 +70,8 @@ pub struct HostInterface {
     pub lateness: LatenessHistogram,
 }
 
-/// Length of a packet, if it goes to this address. A short frame may be padded: the header states where the packet ends.
+/// Length of a packet, if it goes to this address. A short frame may be padded: the header states where the packet
+/// ends.
 fn length_of_packet_to(address: IpAddr, packet: &[u8]) -> Option<usize> {
     let header_bytes = IpVersion::of(address).header_bytes() as usize;
     let header = packet.get(..header_bytes)?;
@@ -158,8 +159,8 @@ impl HostInterface {
         Ok(false)
     }
 
-    /// Sends a packet to the next hop. While the interface is full, the packet waits, as in a kernel's TCP: send the next one when
-    /// [`HostInterface::has_room`].
+    /// Sends a packet to the next hop. While the interface is full, the packet waits, as in a kernel's TCP: send the
+    /// next one when [`HostInterface::has_room`].
     ///
     /// # Errors
     /// The interface is down or gone, or the packet is longer than its MTU.
@@ -200,7 +201,8 @@ impl HostInterface {
                 (_, Some(Errno::NOBUFS)) => Some(self.full_queue()?),
                 (_, Some(Errno::MSGSIZE)) => {
                     return Err(format!(
-                        "a packet of {} bytes is longer than the interface's MTU; set the stack's 'packet_bytes' to at most the MTU",
+                        "a packet of {} bytes is longer than the interface's MTU; set the stack's 'packet_bytes' to at \
+                         most the MTU",
                         self.frame.len() - ETHERNET_HEADER
                     ))
                 }
@@ -224,8 +226,8 @@ impl HostInterface {
         Ok(Obstacle::Others { retry_ns: monotonic_ns() + pause_ns, pause_ns })
     }
 
-    /// Waits for a frame, or for room for the one that waits, from one instant of CLOCK_MONOTONIC, which is now, at most until
-    /// another. Returns now. Does not wait while frames are left that were received with others.
+    /// Waits for a frame, or for room for the one that waits, from one instant of CLOCK_MONOTONIC, which is now, at
+    /// most until another. Returns now. Does not wait while frames are left that were received with others.
     pub fn wait(&mut self, from_ns: u64, until_ns: u64) -> u64 {
         let until_ns = if self.batch.is_empty() { until_ns } else { from_ns };
         let sockets = std::iter::once(&self.socket).chain(&self.receive_only);

@@ -12,6 +12,7 @@ use backchannel_core::exchange::{write_lines, ArrivalLine};
 use backchannel_core::scenario::Flow;
 use backchannel_core::time::Time;
 use backchannel_emulator::monotonic_ns;
+use backchannel_links::Registry;
 use backchannel_workloads::Application;
 
 use crate::endpoint::read_run_start;
@@ -85,11 +86,11 @@ pub struct ReceiveArgs {
 }
 
 /// Runs either end.
-pub fn run(command: &Command) -> Result<(), String> {
+pub fn run(registry: &Registry, command: &Command) -> Result<(), String> {
     stop_on_signals();
     match command {
         Command::Send(args) => {
-            let (flow, application) = args.workload.read()?;
+            let (flow, application) = args.workload.read(registry)?;
             if application.is_datagrams() {
                 datagrams::send(args, &flow, application)
             } else {
@@ -97,7 +98,7 @@ pub fn run(command: &Command) -> Result<(), String> {
             }
         }
         Command::Receive(args) => {
-            let (flow, application) = args.workload.read()?;
+            let (flow, application) = args.workload.read(registry)?;
             if application.is_datagrams() {
                 datagrams::receive(args, &application)
             } else {
@@ -108,9 +109,9 @@ pub fn run(command: &Command) -> Result<(), String> {
 }
 
 impl Workload {
-    fn read(&self) -> Result<(Flow, Application), String> {
+    fn read(&self, registry: &Registry) -> Result<(Flow, Application), String> {
         let flow: Flow = serde_json::from_str(&self.flow).map_err(|error| format!("--flow is no flow: {error}"))?;
-        let application = Application::new(&flow, self.seed)?;
+        let application = Application::new(&registry.workloads, &flow, self.seed)?;
         Ok((flow, application))
     }
 

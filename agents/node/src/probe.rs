@@ -1,5 +1,5 @@
-//! `probe`: measures a path with UDP packets: a burst, whose spacing at the far end gives the rate, then single packets,
-//! whose transit time gives the delay. The kernel stamps arrivals. Both ends must share a clock.
+//! `probe`: measures a path with UDP packets: a burst, whose spacing at the far end gives the rate, then single
+//! packets, whose transit time gives the delay. The kernel stamps arrivals. Both ends must share a clock.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};

@@ -1,8 +1,8 @@
-//! `program`: runs a program of a flow. It starts at an instant, its output is kept up to a limit, and everything that it
-//! started ends with it.
+//! `program`: runs a program of a flow. It starts at an instant, its output is kept up to a limit, and everything that
+//! it started ends with it.
 //!
-//! This process adopts what the program leaves in the background (PR_SET_CHILD_SUBREAPER), so that it finds all of it without
-//! rights of its own.
+//! This process adopts what the program leaves in the background (PR_SET_CHILD_SUBREAPER), so that it finds all of it
+//! without rights of its own.
 
 mod descendants;
 mod output;

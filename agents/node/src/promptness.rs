@@ -1,8 +1,8 @@
 //! How promptly a TCP outside the kernel handles segments and timers.
 //!
-//! A kernel answers a segment within its interrupt. A program is scheduled like any other, and where many run at once it
-//! answers late: acks arrive in bunches, and the senders' bursts overflow queues that they would not have filled. So it asks
-//! for the real-time class, below the links', and reports how late it was.
+//! A kernel answers a segment within its interrupt. A program is scheduled like any other, and where many run at once
+//! it answers late: acks arrive in bunches, and the senders' bursts overflow queues that they would not have filled. So
+//! it asks for the real-time class, below the links', and reports how late it was.
 
 use backchannel_core::report::Lateness;
 

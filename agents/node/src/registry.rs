@@ -8,6 +8,7 @@ use backchannel_core::report::DirectionStatus;
 use backchannel_core::scenario::Scenario;
 use backchannel_core::telemetry::{ClassLine, CountLine, EventLine, FlowLine, JitterLine, QueueLine, SenderLine};
 use backchannel_emulator::EmulationReport;
+use backchannel_links::Registry;
 use backchannel_simulator::{CountersFile, SimulationReport};
 use schemars::{schema_for, JsonSchema};
 use serde_json::{json, Value};
@@ -18,22 +19,20 @@ use crate::reports::{
 };
 
 /// Prints the document.
-pub fn print() -> Result<(), String> {
-    println!("{:#}", document());
+pub fn print(registry: &Registry) -> Result<(), String> {
+    println!("{:#}", document(registry));
     Ok(())
 }
 
-fn document() -> Value {
-    let links = backchannel_links::entries();
-    let of_kind = |kind: &str| links.iter().filter(|entry| entry.kind == kind).copied().collect::<Vec<_>>();
+fn document(registry: &Registry) -> Value {
     json!({
-        "policies": backchannel_policies::entries(),
-        "links": of_kind("link"),
-        "directions": of_kind("direction"),
-        "error_models": of_kind("error-model"),
-        "middleboxes": backchannel_middleboxes::entries(),
-        "stacks": backchannel_stacks::config::entries(),
-        "workloads": backchannel_workloads::entries(),
+        "policies": registry.policies.entries().collect::<Vec<_>>(),
+        "links": registry.links.entries().collect::<Vec<_>>(),
+        "directions": registry.directions,
+        "error_models": registry.error_models.entries().collect::<Vec<_>>(),
+        "middleboxes": registry.middleboxes.entries().collect::<Vec<_>>(),
+        "stacks": registry.stacks.entries(),
+        "workloads": registry.workloads.entries().collect::<Vec<_>>(),
         "profiles": backchannel_links::profiles(),
         "packet_limits": packet_limits(),
         "schema": schema_for!(Scenario),
@@ -106,7 +105,7 @@ mod tests {
 
     #[test]
     fn every_event_kind_is_listed_by_its_telemetry_name() {
-        let document = document();
+        let document = document(&Registry::builtin());
         let kinds = names(&document, "/event_kinds/packet");
         // A new variant fails to compile here until it is added, and then must be in the export.
         let all = [
@@ -137,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_schema_has_every_field_of_a_scenario_and_rejects_others() {
-        let document = document();
+        let document = document(&Registry::builtin());
         let schema = &document["schema"];
         let fields =
             ["capture", "duration_s", "links", "nodes", "seed", "variation", "version", "warm_up_s", "workload"];
@@ -156,7 +155,7 @@ mod tests {
 
     #[test]
     fn every_number_of_telemetry_has_a_unit() {
-        for (table, schema) in document()["telemetry"].as_object().unwrap() {
+        for (table, schema) in document(&Registry::builtin())["telemetry"].as_object().unwrap() {
             for (column, of_column) in schema["properties"].as_object().unwrap() {
                 let text = of_column["type"].to_string();
                 let is_number = text.contains("integer") || text.contains("number");
@@ -167,7 +166,7 @@ mod tests {
 
     #[test]
     fn segment_classes_have_one_bit_each() {
-        let bits: Vec<u64> = document()["segment_classes"]
+        let bits: Vec<u64> = document(&Registry::builtin())["segment_classes"]
             .as_array()
             .unwrap()
             .iter()

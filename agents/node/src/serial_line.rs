@@ -1,5 +1,5 @@
-//! `serial-line`: compresses the packets of a capture by RFC 1144, writes a capture of PPP that Wireshark reads, and reports
-//! sizes. Every packet passes compressor, framing and decompressor, and must come out unchanged.
+//! `serial-line`: compresses the packets of a capture by RFC 1144, writes a capture of PPP that Wireshark reads, and
+//! reports sizes. Every packet passes compressor, framing and decompressor, and must come out unchanged.
 
 use std::io::Write;
 use std::path::PathBuf;

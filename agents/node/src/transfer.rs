@@ -1,4 +1,5 @@
-//! Options of both programs that send a byte stream: `send` over the kernel's TCP and `endpoint send` over the research stack.
+//! Options of both programs that send a byte stream: `send` over the kernel's TCP and `endpoint send` over the research
+//! stack.
 
 use std::net::SocketAddr;
 

@@ -9,114 +9,91 @@
 //!
 //! The new ack joins the tail. All the state is in the queued packets (6.2).
 //!
-//! Never removed are segments with data and duplicates of the arriving ack (same number, same window), which count towards a fast
-//! retransmit (8.4). Differs from the source, which is silent, in: SYN, FIN, RST and, by default, acks with SACK blocks are never
-//! removed either.
+//! Never removed are segments with data and duplicates of the arriving ack (same number, same window), which count
+//! towards a fast retransmit (8.4). Differs from the source, which is silent, in: SYN, FIN, RST and, by default, acks
+//! with SACK blocks are never removed either.
 //!
-//! Options that the paper allows for: remove only a fraction of the redundant acks, fixed or equal to the fill level of the
-//! queue, the oldest or random ones (6.2). Filter duplicate acks too, and mark later ones for a fast retransmit once enough were
-//! filtered (6.3); this needs a count per connection. Put the new ack in the place of the first one removed (ns). Let several acks
-//! of a connection wait (static filtering, Barakat and Altman 2000, the filter that acq compares with): one is too few where acks
-//! come in bursts. Not of the paper, whose TCP has no SACK: remove an ack with SACK blocks once a later one tells all that it told.
+//! Options that the paper allows for: remove only a fraction of the redundant acks, fixed or equal to the fill level of
+//! the queue, the oldest or random ones (6.2). Filter duplicate acks too, and mark later ones for a fast retransmit
+//! once enough were filtered (6.3); this needs a count per connection. Put the new ack in the place of the first one
+//! removed (ns). Let several acks of a connection wait (static filtering, Barakat and Altman 2000, the filter that acq
+//! compares with): one is too few where acks come in bursts. Not of the paper, whose TCP has no SACK: remove an ack
+//! with SACK blocks once a later one tells all that it told.
 
 use backchannel_core::event::{EventKind, Events};
+use backchannel_core::options;
+use backchannel_core::options::{CheckedOptions, ABSENT};
 use backchannel_core::packet::{mark, FlowKey, Packet};
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::registry::{Entry, Queueing, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 use rustc_hash::FxHashMap;
 
 use crate::ack_queue::AckQueue;
-use crate::limit::{Limit, BUFFER, LIMIT};
+use crate::limit::Limit;
 use crate::Context;
 
-/// Options of policies that can filter their queue of acks.
-pub(crate) const FILTER: Param =
-    Param::new("filter", Unit::Flag, Preset::Flag(false), "apply ack filtering to the queue of acks (AF in acq 3.3)");
-pub(crate) const ALLOWED_ACKS: Param = Param::new(
-    "allowed_acks",
-    Unit::Count,
-    Preset::Absent,
-    "with filter: acks of a connection that may wait, as of ack-filtering; absent: one",
-)
-.at_least(1.0);
-
-/// Option of policies that filter acks.
-pub(crate) const FILTER_SACK: Param = Param::new(
-    "filter_sack",
-    Unit::Flag,
-    Preset::Absent,
-    "remove acks with SACK blocks too, once a later ack of the connection has a number as high and acknowledges, by its number or its blocks, \
-     all that theirs do (RFC 2018)",
-);
-
-/// Acks of a connection that may wait, by these options; `None`: acks are not filtered.
-pub(crate) fn allowed_acks(checked: &CheckedOptions<'_>, policy: &str) -> Result<Option<u64>, String> {
-    match (checked.flag(FILTER.name), checked.count(ALLOWED_ACKS.name)) {
-        (true, allowed) => Ok(Some(allowed.unwrap_or(1))),
-        (false, None) => Ok(None),
-        (false, Some(_)) => Err(format!("policy {policy}: allowed_acks needs filter: true")),
+options! {
+    /// Option of policies that filter acks.
+    pub(crate) struct SackFilter {
+        filter_sack: bool = ABSENT, [Flag]
+            "remove acks with SACK blocks too, once a later ack of the connection has a number as high and \
+             acknowledges, by its number or its blocks, all that theirs do (RFC 2018)";
     }
 }
 
-pub(crate) static ENTRY: Entry = Entry {
-    kind: "policy",
-    name: "ack-filtering",
-    summary: "ack filtering: a newer cumulative ack removes the older acks of its connection from the queue",
-    source: "asym 6.2, 8.4, 6.3",
-    random: Random::With("random"),
-    params: &[
-        LIMIT,
-        BUFFER,
-        Param::new(
-            "fraction",
-            Unit::Fraction,
-            Preset::Absent,
-            "fraction of the redundant acks to remove; absent: all (asym 6.2)",
-        ),
-        Param::new("by_fullness", Unit::Flag, Preset::Absent, "remove a fraction equal to the fill level of the queue, in packets (asym 6.2); not together with fraction"),
-        Param::new(
-            ALLOWED_ACKS.name,
-            Unit::Count,
-            Preset::Absent,
-            "acks of a connection that may wait; only redundant ones in excess of them are removed, the oldest first (static filtering, \
-             Barakat and Altman 2000); not together with fraction or by_fullness",
-        )
-        .at_least(1.0),
-        Param::new("random", Unit::Flag, Preset::Absent, "remove random redundant acks instead of the oldest; needs fraction or by_fullness (asym 6.2)"),
-        Param::new("replace_head", Unit::Flag, Preset::Absent, "put the new ack in the place of the first one removed instead of at the tail (ns)"),
-        Param::new(
-            "mark_dupacks_after",
-            Unit::Count,
-            Preset::Absent,
-            "filter duplicate acks too, and after this many filtered duplicates of one number mark the later ones for a fast \
-             retransmit (asym 6.3); absent: duplicate acks are never removed (asym 8.4)",
-        )
-        .at_least(1.0),
-        FILTER_SACK,
-    ],
-};
+options! {
+    /// Options of the policy.
+    struct Options {
+        .. limit: Limit;
+        fraction: Option<f64> = ABSENT, [Fraction]
+            "fraction of the redundant acks to remove; absent: all (asym 6.2)";
+        by_fullness: bool = ABSENT, [Flag]
+            "remove a fraction equal to the fill level of the queue, in packets (asym 6.2); not together with fraction";
+        allowed_acks: Option<u64> = ABSENT, [Count 1]
+            "acks of a connection that may wait; only redundant ones in excess of them are removed, the oldest first \
+             (static filtering, Barakat and Altman 2000); not together with fraction or by_fullness";
+        random: bool = ABSENT, [Flag]
+            "remove random redundant acks instead of the oldest; needs fraction or by_fullness (asym 6.2)";
+        replace_head: bool = ABSENT, [Flag]
+            "put the new ack in the place of the first one removed instead of at the tail (ns)";
+        mark_dupacks_after: Option<u64> = ABSENT, [Count 1]
+            "filter duplicate acks too, and after this many filtered duplicates of one number mark the later ones for \
+             a fast retransmit (asym 6.3); absent: duplicate acks are never removed (asym 8.4)";
+        ... sack: SackFilter;
+    }
+}
+
+pub(crate) static ENTRY: Entry = Entry::policy(
+    "ack-filtering",
+    "ack filtering: a newer cumulative ack removes the older acks of its connection from the queue",
+    Queueing::CLASSES,
+)
+.source("asym 6.2, 8.4, 6.3")
+.random(When::With("random"))
+.options(Options::PARAMS);
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let share = match (checked.number("fraction"), checked.flag("by_fullness"), checked.count(ALLOWED_ACKS.name)) {
+    let options = Options::read(checked);
+    let share = match (options.fraction, options.by_fullness, options.allowed_acks) {
         (Some(fraction), false, None) => Share::Fraction(fraction),
         (None, true, None) => Share::Fullness,
         (None, false, Some(allowed)) => Share::Beyond(allowed),
         (None, false, None) => Share::All,
         _ => return Err("policy ack-filtering: set only one of fraction, by_fullness and allowed_acks".into()),
     };
-    if matches!(share, Share::All | Share::Beyond(_)) && checked.flag("random") {
+    if matches!(share, Share::All | Share::Beyond(_)) && options.random {
         return Err("policy ack-filtering: random needs fraction or by_fullness, because otherwise the filter says which acks go".into());
     }
     let variant = Variant {
         share,
-        random: checked.flag("random").then(|| rng::stream(context.seed, &format!("{}/ack-filtering", context.label))),
-        replace_head: checked.flag("replace_head"),
-        mark_dupacks_after: checked.count("mark_dupacks_after"),
-        filter_sack: checked.flag(FILTER_SACK.name),
+        random: options.random.then(|| rng::stream(context.seed, &format!("{}/ack-filtering", context.label))),
+        replace_head: options.replace_head,
+        mark_dupacks_after: options.mark_dupacks_after,
+        filter_sack: options.sack.filter_sack,
     };
-    Ok(Box::new(AckFiltering::with(Limit::of(checked), variant)))
+    Ok(Box::new(AckFiltering::with(options.limit, variant)))
 }
 
 /// The fraction of the redundant acks that is removed.
@@ -248,7 +225,7 @@ impl AckFiltering {
         let count = match self.variant.share {
             Share::All => places.len(),
             Share::Fraction(fraction) => of_redundant(fraction),
-            Share::Fullness => of_redundant(self.queue.len() as f64 / self.limit.packets as f64),
+            Share::Fullness => of_redundant(self.queue.len() as f64 / self.limit.limit_packets as f64),
             Share::Beyond(allowed) => beyond(places.len(), allowed),
         };
         if let Some(rng) = &mut self.variant.random {

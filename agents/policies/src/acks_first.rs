@@ -1,45 +1,51 @@
 //! Acks-first scheduling (asym 6.5): pure acks have strict, non-preemptive priority over all other packets.
 //!
-//! All packets share one buffer, and there is no state per flow. Without ack filtering, acks that arrive faster than the line
-//! carries them starve the data of the reverse transfer (asym 7.1.3, table 3).
+//! All packets share one buffer, and there is no state per flow. Without ack filtering, acks that arrive faster than
+//! the line carries them starve the data of the reverse transfer (asym 7.1.3, table 3).
 
 use backchannel_core::event::{EventKind, Events};
+use backchannel_core::options;
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry, Random};
+use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
-use crate::ack_filter::{self, FILTER_SACK};
+use crate::ack_filter::{self, SackFilter};
 use crate::ack_queue::AckQueue;
 use crate::fifo::Fifo;
-use crate::limit::{Limit, BUFFER, LIMIT};
+use crate::limit::Limit;
 use crate::Context;
 
-pub(crate) static ENTRY: Entry = Entry {
-    kind: "policy",
-    name: "acks-first",
-    summary: "pure acks are sent before all other packets; one shared buffer",
-    source: "asym 6.5",
-    random: Random::Never,
-    params: &[LIMIT, BUFFER],
-};
+pub(crate) static ENTRY: Entry =
+    Entry::policy("acks-first", "pure acks are sent before all other packets; one shared buffer", Queueing::CLASSES)
+        .source("asym 6.5")
+        .options(Limit::PARAMS);
 
-pub(crate) static ENTRY_WITH_FILTER: Entry = Entry {
-    kind: "policy",
-    name: "ack-filtering-acks-first",
-    summary: "pure acks are sent before all other packets, and a newer ack removes the older ones of its connection",
-    source: "asym 6.2, 6.5, 7.1.3",
-    random: Random::Never,
-    params: &[LIMIT, BUFFER, FILTER_SACK],
-};
+options! {
+    /// Options with the filter.
+    struct FilterOptions {
+        .. limit: Limit;
+        ... sack: SackFilter;
+    }
+}
+
+pub(crate) static ENTRY_WITH_FILTER: Entry = Entry::policy(
+    "ack-filtering-acks-first",
+    "pure acks are sent before all other packets, and a newer ack removes the older ones of its connection",
+    Queueing::CLASSES,
+)
+.source("asym 6.2, 6.5, 7.1.3")
+.options(FilterOptions::PARAMS);
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(AcksFirst::new(Limit::of(checked), false)))
+    Ok(Box::new(AcksFirst::new(Limit::read(checked), false)))
 }
 
 pub(crate) fn build_with_filter(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    let acks = AckQueue::with_sack(checked.flag(FILTER_SACK.name));
-    Ok(Box::new(AcksFirst { acks, ..AcksFirst::new(Limit::of(checked), true) }))
+    let FilterOptions { limit, sack } = FilterOptions::read(checked);
+    let acks = AckQueue::with_sack(sack.filter_sack);
+    Ok(Box::new(AcksFirst { acks, ..AcksFirst::new(limit, true) }))
 }
 
 /// A queue with priority for pure acks.
@@ -85,6 +91,7 @@ impl Policy for AcksFirst {
 mod tests {
     use super::*;
     use backchannel_core::packet::build::{ack, data, udp, Segment};
+    use backchannel_core::scenario::Named;
 
     fn left(limit: usize, filtering: bool, packets: Vec<Packet>) -> Vec<u64> {
         let (mut queue, mut events) = (AcksFirst::new(limit, filtering), Events::default());
@@ -114,8 +121,15 @@ mod tests {
         for (filter_sack, expected) in [(false, vec![1, 2, 7]), (true, vec![2, 7])] {
             let options = serde_json::json!({"limit_packets": 9, "filter_sack": filter_sack});
             let options = serde_json::from_value(options).expect("an object");
-            let context = Context { seed: 1, label: "x".into(), rate_bps: None, opposite_rate_bps: None };
-            let mut queue = crate::build("ack-filtering-acks-first", &options, &context).expect("valid options");
+            let context = Context {
+                seed: 1,
+                label: "x".into(),
+                rate_bps: None,
+                opposite_rate_bps: None,
+                policies: crate::builtin(),
+            };
+            let mut queue =
+                context.build(&Named { name: "ack-filtering-acks-first".into(), options }).expect("valid options");
             let mut events = Events::default();
             arrivals().into_iter().for_each(|packet| queue.enqueue(Time::ZERO, packet, &mut events));
             let left: Vec<_> =

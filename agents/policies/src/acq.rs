@@ -1,9 +1,9 @@
-//! ACQ, adaptive class-based queueing: data and acks have a queue each, and the weights follow the gradient of the use of both
-//! directions.
+//! ACQ, adaptive class-based queueing: data and acks have a queue each, and the weights follow the gradient of the use
+//! of both directions.
 //!
-//! Source: acq 2, 3, equation 5. The utility is U = x_r/C_r + x_f/C_f, with the data rates x and the capacities C of the
-//! reverse (r) and the forward (f) direction. Each interval T, the data rates of the last two intervals give the rate of the
-//! data class:
+//! Source: acq 2, 3, equation 5. The utility is U = x_r/C_r + x_f/C_f, with the data rates x and the capacities C of
+//! the reverse (r) and the forward (f) direction. Each interval T, the data rates of the last two intervals give the
+//! rate of the data class:
 //!
 //! ```text
 //! (5)  r(n+1) = x_r(n) + gamma (1/C_r + (1/C_f) (x_f(n) - x_f(n-1))/(x_r(n) - x_r(n-1)))    in kbit/s
@@ -19,107 +19,54 @@
 //! - Forward data counts when it reaches the opposite interface of the router, reverse data when it leaves this queue.
 
 use backchannel_core::event::Events;
+use backchannel_core::options;
+use backchannel_core::options::{CheckedOptions, ABSENT};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::registry::Entry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
-use crate::ack_filter::{self, ALLOWED_ACKS, FILTER};
-use crate::cbq5050::{BOUNDED, CLASS_LIMIT};
-use crate::classes::{Class, Classes};
-use crate::limit::{Limit, BUFFER};
+use crate::classes::{Class, ClassOptions, Classes, BOUNDED_CLASSES};
 use crate::meter::Intervals;
-use crate::{Context, LineRate};
+use crate::{rate_bps, Context};
 
-pub(crate) static ENTRY: Entry = Entry {
-    kind: "policy",
-    name: "acq",
-    summary: "adaptive class-based queueing: the weights of acks and data follow the gradient of both directions' use",
-    source: "acq 2, 3 (equation 5)",
-    random: Random::Never,
-    params: &[
-        CLASS_LIMIT,
-        BUFFER,
-        FILTER,
-        ALLOWED_ACKS,
-        Param::new(
-            "period_s",
-            Unit::Time,
-            Preset::Number(10.0),
-            "T, the interval between updates of the weights; at least twice the longest round-trip time (acq 2)",
-        )
-        .range(0.01, 100_000.0),
-        Param::new(
-            "gamma",
-            Unit::Number,
-            Preset::Number(50.0),
-            "step size of the gradient, in (kbit/s)^2; larger adapts faster and swings more (acq 3.1)",
-        )
-        .at_least(0.0),
-        Param::new(
-            "initial_weight",
-            Unit::Number,
-            Preset::Number(0.5),
-            "weight of the data class until the first update, after two periods",
-        )
-        .range(0.0, 1.0),
-        Param::new("least_weight", Unit::Number, Preset::Number(0.01), "lower bound of the weight of either class")
-            .range(0.0, 0.5),
-        Param::new(
-            "reverse_bps",
-            Unit::Rate,
-            Preset::Absent,
-            "C_r, the capacity of this direction; if absent, the line's rate, also when it changes",
-        )
-        .at_least(1.0),
-        Param::new(
-            "forward_bps",
-            Unit::Rate,
-            Preset::Absent,
-            "C_f, the capacity of the opposite direction; if absent, that line's rate, also when it changes",
-        )
-        .at_least(1.0),
-        BOUNDED,
-    ],
-};
-
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let number = |name| checked.number(name).expect("it has a default");
-    let parameters = Parameters {
-        limit: Limit::of(checked),
-        allowed_acks: ack_filter::allowed_acks(checked, "acq")?,
-        bounded: checked.flag(BOUNDED.name),
-        period_s: number("period_s"),
-        gamma_kbps2: number("gamma"),
-        initial_weight: number("initial_weight"),
-        least_weight: number("least_weight"),
-        reverse: LineRate::own(checked, "acq", "reverse_bps", context)?,
-        forward: LineRate::opposite(checked, "acq", "forward_bps", context)?,
-    };
-    Ok(Box::new(Acq::new(parameters)))
+options! {
+    /// What the campaign sets; fixed for the run.
+    #[derive(Copy)]
+    pub(crate) struct Parameters {
+        .. classes: ClassOptions;
+        period_s: f64 = 10, [Time 0.01 to 100_000]
+            "T, the interval between updates of the weights; at least twice the longest round-trip time (acq 2)";
+        gamma: f64 = 50, [Number 0]
+            "step size of the gradient, in (kbit/s)^2; larger adapts faster and swings more (acq 3.1)";
+        initial_weight: f64 = 0.5, [Number 0 to 1]
+            "weight of the data class until the first update, after two periods";
+        least_weight: f64 = 0.01, [Number 0 to 0.5] "lower bound of the weight of either class";
+        reverse_bps: Option<f64> = ABSENT, [Rate 1]
+            "C_r, the capacity of this direction; if absent, the line's rate, also when it changes";
+        forward_bps: Option<f64> = ABSENT, [Rate 1]
+            "C_f, the capacity of the opposite direction; if absent, that line's rate, also when it changes";
+        bounded: bool = false, [Flag]
+            "do not let a class use more than its share of the line, even while the other class is empty (Floyd and \
+             Jacobson 1995, 2)";
+    }
 }
 
-/// What the campaign sets; fixed for the run.
-#[derive(Clone, Copy, Debug)]
-pub struct Parameters {
-    /// Capacity of each class's buffer.
-    pub limit: Limit,
-    /// Acks of a connection that may wait; `None`: they are not filtered.
-    pub allowed_acks: Option<u64>,
-    /// Classes do not borrow from each other.
-    pub bounded: bool,
-    /// T, seconds.
-    pub period_s: f64,
-    /// gamma, (kbit/s)^2.
-    pub gamma_kbps2: f64,
-    /// X, the weight of data, at first.
-    pub initial_weight: f64,
-    /// Lower bound of X and of 1 - X.
-    pub least_weight: f64,
-    /// C_r.
-    pub reverse: LineRate,
-    /// C_f.
-    pub forward: LineRate,
+pub(crate) static ENTRY: Entry = Entry::policy(
+    "acq",
+    "adaptive class-based queueing: the weights of acks and data follow the gradient of both directions' use",
+    BOUNDED_CLASSES,
+)
+.source("acq 2, 3 (equation 5)")
+.options(Parameters::PARAMS);
+
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+    let parameters = Parameters::read(checked);
+    parameters.classes.check("acq")?;
+    let reverse_bps = rate_bps(parameters.reverse_bps, context.rate_bps, "reverse_bps", "acq", "the direction")?;
+    let opposite_bps = context.opposite_rate_bps;
+    let forward_bps = rate_bps(parameters.forward_bps, opposite_bps, "forward_bps", "acq", "the opposite direction")?;
+    Ok(Box::new(Acq::new(parameters, reverse_bps, forward_bps)))
 }
 
 /// What changes at run time, beside the queues.
@@ -144,17 +91,16 @@ pub struct Acq {
 }
 
 impl Acq {
-    /// Empty queues that share the line by the initial weight.
-    pub fn new(parameters: Parameters) -> Acq {
+    /// Empty queues that share the line by the initial weight. C_r and C_f are those at the start.
+    pub(crate) fn new(parameters: Parameters, reverse_bps: f64, forward_bps: f64) -> Acq {
         let least = parameters.least_weight;
         let share_of_acks = 1.0 - parameters.initial_weight.clamp(least, 1.0 - least);
-        let classes = Classes::new(parameters.limit, parameters.limit, share_of_acks);
-        let reverse_bps = parameters.reverse.initial_bps;
+        let classes = parameters.classes.queues(share_of_acks);
         Acq {
             parameters,
             variables: Variables {
                 reverse_bps,
-                forward_bps: parameters.forward.initial_bps,
+                forward_bps,
                 intervals: Intervals::of(parameters.period_s),
                 data_bytes: [0, 0],
                 previous_kbps: None,
@@ -186,7 +132,7 @@ impl Acq {
                 0.0 => 0.0,
                 change => (x_f - x_f_before) / change,
             };
-            let r = x_r + self.parameters.gamma_kbps2 * (1.0 / c_r + quotient / c_f);
+            let r = x_r + self.parameters.gamma * (1.0 / c_r + quotient / c_f);
             let least = self.parameters.least_weight;
             self.classes.set_share_of_acks(now, 1.0 - (r / c_r).clamp(least, 1.0 - least));
         }
@@ -198,7 +144,7 @@ impl Policy for Acq {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
         self.update(now);
         let class = if packet.is_pure_ack() { Class::Acks } else { Class::Data };
-        self.classes.push(class, self.parameters.allowed_acks, now, packet, events);
+        self.classes.push(class, self.parameters.classes.allowed(), now, packet, events);
     }
 
     fn dequeue(&mut self, now: Time, _: &mut Events) -> Option<Packet> {
@@ -216,12 +162,13 @@ impl Policy for Acq {
 
     fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
         self.update(now);
-        if let Some(bps) = self.parameters.reverse.follow(own_bps) {
+        if let (None, Some(bps)) = (self.parameters.reverse_bps, own_bps) {
+            let bps = bps as f64;
             self.variables.reverse_bps = bps;
             self.classes.set_line(now, bps);
         }
-        if let Some(bps) = self.parameters.forward.follow(opposite_bps) {
-            self.variables.forward_bps = bps;
+        if let (None, Some(bps)) = (self.parameters.forward_bps, opposite_bps) {
+            self.variables.forward_bps = bps as f64;
         }
     }
 
@@ -247,18 +194,22 @@ mod tests {
 
     /// The setting of acq 3.2, with the rates that the catalogue infers.
     const PAPER: Parameters = Parameters {
-        limit: Limit { packets: 40, bytes: None },
-        allowed_acks: None,
-        bounded: false,
+        classes: ClassOptions { limit_packets: 40, buffer_bytes: None, filter: false, allowed_acks: None },
         period_s: 10.0,
-        gamma_kbps2: 50.0,
+        gamma: 50.0,
         initial_weight: 0.5,
         least_weight: 0.01,
-        reverse: LineRate { initial_bps: 100e3, follows_line: true },
-        forward: LineRate { initial_bps: 1e6, follows_line: true },
+        reverse_bps: None,
+        forward_bps: None,
+        bounded: false,
     };
 
-    /// An interval in which `up` and `down` kilobytes of data passed, starting at `start`. The acks beside them do not count.
+    fn queue(parameters: Parameters) -> Acq {
+        Acq::new(parameters, 100e3, 1e6)
+    }
+
+    /// An interval in which `up` and `down` kilobytes of data passed, starting at `start`. The acks beside them do not
+    /// count.
     fn interval(acq: &mut dyn Policy, start: f64, up: u32, down: u32) {
         let mut events = Events::default();
         for n in 0..500 {
@@ -281,8 +232,11 @@ mod tests {
             options.insert("bounded".into(), true.into());
             let checked = CheckedOptions::check(&ENTRY, &options).expect("allowed");
             let (rate_bps, opposite_rate_bps) = (Some(100_000), Some(1_000_000));
-            let mut acq =
-                build(&checked, &Context { seed: 1, label: "acq".into(), rate_bps, opposite_rate_bps }).expect("acq");
+            let mut acq = build(
+                &checked,
+                &Context { seed: 1, label: "acq".into(), rate_bps, opposite_rate_bps, policies: crate::builtin() },
+            )
+            .expect("acq");
             if let Some([own, opposite]) = rates {
                 acq.on_rates(Time::ZERO, Some(own), Some(opposite));
             }
@@ -311,25 +265,24 @@ mod tests {
     #[test]
     fn the_initial_weight_stays_within_the_bounds() {
         for (initial, expected) in [(0.5, 0.5), (0.2, 0.2), (0.0, 0.01), (1.0, 0.99)] {
-            let acq = Acq::new(Parameters { initial_weight: initial, ..PAPER });
+            let acq = queue(Parameters { initial_weight: initial, ..PAPER });
             assert!((acq.share_of_data() - expected).abs() < 1e-12);
         }
     }
 
     #[test]
     fn a_change_of_the_lines_rate_changes_the_equation_unless_the_rate_was_given() {
-        let mut acq = Acq::new(PAPER);
+        let mut acq = queue(PAPER);
         acq.on_rates(Time::ZERO, Some(50_000), Some(2_000_000));
         assert_eq!((acq.variables.reverse_bps, acq.variables.forward_bps), (50_000.0, 2_000_000.0));
-        let reverse = LineRate { follows_line: false, ..PAPER.reverse };
-        let mut configured = Acq::new(Parameters { reverse, ..PAPER });
+        let mut configured = queue(Parameters { reverse_bps: Some(100e3), ..PAPER });
         configured.on_rates(Time::ZERO, Some(50_000), Some(2_000_000));
-        assert_eq!(configured.variables.reverse_bps, PAPER.reverse.initial_bps);
+        assert_eq!(configured.variables.reverse_bps, 100e3);
     }
 
     #[test]
     fn the_first_update_comes_after_two_intervals_and_follows_equation_5() {
-        let mut acq = Acq::new(PAPER);
+        let mut acq = queue(PAPER);
         interval(&mut acq, 0.0, 50, 500);
         interval(&mut acq, 10.0, 55, 490);
         assert_eq!(acq.share_of_data(), 0.5);
@@ -340,7 +293,7 @@ mod tests {
 
     #[test]
     fn without_a_change_up_only_the_first_term_counts() {
-        let mut acq = Acq::new(PAPER);
+        let mut acq = queue(PAPER);
         interval(&mut acq, 0.0, 50, 500);
         interval(&mut acq, 10.0, 50, 100);
         acq.dequeue(at(20.0), &mut Events::default());
@@ -350,13 +303,13 @@ mod tests {
 
     #[test]
     fn the_weight_is_bounded_and_the_quotient_is_not() {
-        let mut acq = Acq::new(Parameters { gamma_kbps2: 5000.0, ..PAPER });
+        let mut acq = queue(Parameters { gamma: 5000.0, ..PAPER });
         acq.adapt(Time::ZERO, 40.0, 400.0);
         acq.adapt(Time::ZERO, 40.1, 900.0);
         assert!((acq.share_of_data() - 0.99).abs() < 1e-12);
         acq.adapt(Time::ZERO, 40.2, 100.0);
         assert!((acq.share_of_data() - 0.01).abs() < 1e-12);
-        let mut acq = Acq::new(PAPER);
+        let mut acq = queue(PAPER);
         acq.adapt(Time::ZERO, 40.0, 400.0);
         acq.adapt(Time::ZERO, 40.5, 500.0);
         // 40.5 + 50·(0.01 + (100/0.5)/1000) = 51, although an ack saved makes room for 37.5 times its bytes at most.
@@ -366,7 +319,7 @@ mod tests {
     #[test]
     fn a_long_silence_gives_the_same_weights_as_many_updates() {
         let after = |times: &[f64]| {
-            let mut acq = Acq::new(PAPER);
+            let mut acq = queue(PAPER);
             interval(&mut acq, 0.0, 50, 500);
             interval(&mut acq, 10.0, 40, 500);
             for time in times {
@@ -379,7 +332,8 @@ mod tests {
 
     #[test]
     fn with_the_filter_one_ack_waits() {
-        let (mut acq, mut events) = (Acq::new(Parameters { allowed_acks: Some(1), ..PAPER }), Events::default());
+        let classes = ClassOptions { filter: true, ..PAPER.classes };
+        let (mut acq, mut events) = (queue(Parameters { classes, ..PAPER }), Events::default());
         for packet in [data(1, 960), ack(11), ack(12)] {
             acq.enqueue(Time::ZERO, packet, &mut events);
         }

@@ -1,8 +1,8 @@
-//! AQ, asymmetric queueing: data and acks of the uplink have a queue each, and share the line so that both directions can be
-//! full.
+//! AQ, asymmetric queueing: data and acks of the uplink have a queue each, and share the line so that both directions
+//! can be full.
 //!
-//! Source: aq 2, 3, equations 7 to 11. C_u and C_d are the rates of uplink and downlink, S_A and S_D the sizes of acks and data,
-//! R_u and R_d the rates of traffic other than TCP, measured over the last interval T:
+//! Source: aq 2, 3, equations 7 to 11. C_u and C_d are the rates of uplink and downlink, S_A and S_D the sizes of acks
+//! and data, R_u and R_d the rates of traffic other than TCP, measured over the last interval T:
 //!
 //! ```text
 //! (8), (10)  r_c = (C_u - R_u)/(C_d - R_d)              r_s = S_A/S_D
@@ -12,8 +12,8 @@
 //!
 //! Parameters: C_u `uplink_bps`, C_d `downlink_bps`, S_A `ack_bytes`, S_D `data_bytes`, T `period_s`.
 //!
-//! A packet of at most S_A bytes counts as an ack. With timestamps an ack has 52 bytes, so set S_A to 52 or classify by kind
-//! (`classify: pure-ack`). To configure AQ wrongly on purpose (aq 5), set other rates than the line's.
+//! A packet of at most S_A bytes counts as an ack. With timestamps an ack has 52 bytes, so set S_A to 52 or classify by
+//! kind (`classify: pure-ack`). To configure AQ wrongly on purpose (aq 5), set other rates than the line's.
 //!
 //! Differs from the source, which is silent, in:
 //! - The scheduler is weighted fair queueing (module `classes`).
@@ -21,99 +21,80 @@
 //! - Traffic other than TCP is served with the data.
 
 use backchannel_core::event::Events;
+use backchannel_core::options::{CheckedOptions, ABSENT};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::{choice, options};
 
 use crate::classes::{Class, Classes};
 use crate::meter::Intervals;
-use crate::{Context, LineRate};
+use crate::{rate_bps, Context};
 
-pub(crate) static ENTRY: Entry = Entry {
-    kind: "policy",
-    name: "aq",
-    summary: "asymmetric queueing: acks get the share of the uplink that lets both directions fill",
-    source: "aq 2, 3, 5 (equations 7 to 11)",
-    random: Random::Never,
-    params: &[
-        Param::new(
-            "limit_packets",
-            Unit::Packets,
-            Preset::Number(50.0),
-            "capacity in packets, split between data and acks in the same ratio as the line (aq 3, 4)",
-        )
-        .at_least(2.0),
-        Param::new(
-            "uplink_bps",
-            Unit::Rate,
-            Preset::Absent,
-            "C_u, the rate of this direction; if absent, the line's rate, also when it changes; set it to configure AQ \
-             wrongly on purpose (aq 5)",
-        )
-        .at_least(1.0),
-        Param::new(
-            "downlink_bps",
-            Unit::Rate,
-            Preset::Absent,
-            "C_d, the rate of the opposite direction; if absent, that line's rate, also when it changes",
-        )
-        .at_least(1.0),
-        Param::new(
-            "ack_bytes",
-            Unit::Bytes,
-            Preset::Number(40.0),
-            "S_A, the IP length of an ack; 52 with timestamps",
-        )
-        .range(20.0, 1500.0),
-        Param::new("data_bytes", Unit::Bytes, Preset::Number(1500.0), "S_D, the IP length of a data packet")
-            .range(41.0, 65_535.0),
-        Param::new(
-            "classify",
-            Unit::Choice,
-            Preset::Text("size"),
-            "which packets are served as acks: size, any packet of at most ack_bytes (aq 3); pure-ack, any TCP ack \
-             without data",
-        )
-        .of(&["size", "pure-ack"]),
-        Param::new(
-            "measure_other",
-            Unit::Flag,
-            Preset::Flag(true),
-            "measure traffic other than TCP and subtract it from both rates (equations 9, 10)",
-        ),
-        Param::new(
-            "period_s",
-            Unit::Time,
-            Preset::Number(0.2),
-            "T, the interval over which other traffic is measured and after which the weights are updated",
-        )
-        .range(0.001, 3600.0),
-        Param::new(
-            "infeasible",
-            Unit::Choice,
-            Preset::Text("refuse"),
-            "what happens where equation 11 does not hold: refuse reports an error at the start and keeps the last weights \
-             later; no-acks gives acks neither weight nor buffer, as the paper's runs suggest (aq 4.3); only-acks sends them \
-             first",
-        )
-        .of(&["refuse", "no-acks", "only-acks"]),
-    ],
-};
-
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(AsymmetricQueueing::new(Parameters::of(checked, context)?)?))
+choice! {
+    /// Which packets are served as acks.
+    pub(crate) enum Classify {
+        /// Any packet of at most S_A bytes.
+        Size = "size",
+        /// Any TCP ack without data.
+        PureAck = "pure-ack",
+    }
 }
 
-/// What to do where equation 11 does not hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Infeasible {
-    /// Refuse to start; keep the last weights later.
-    Refuse,
-    /// Acks get neither weight nor buffer.
-    NoAcks,
-    /// Acks get the whole line while any waits.
-    OnlyAcks,
+choice! {
+    /// What to do where equation 11 does not hold.
+    pub enum Infeasible {
+        /// Refuse to start; keep the last weights later.
+        Refuse = "refuse",
+        /// Acks get neither weight nor buffer.
+        NoAcks = "no-acks",
+        /// Acks get the whole line while any waits.
+        OnlyAcks = "only-acks",
+    }
+}
+
+options! {
+    /// What the campaign sets; fixed for the run.
+    #[derive(Copy, PartialEq)]
+    pub(crate) struct Parameters {
+        limit_packets: usize = 50, [Packets 2]
+            "capacity in packets, split between data and acks in the same ratio as the line (aq 3, 4)";
+        uplink_bps: Option<f64> = ABSENT, [Rate 1]
+            "C_u, the rate of this direction; if absent, the line's rate, also when it changes; set it to configure AQ \
+             wrongly on purpose (aq 5)";
+        downlink_bps: Option<f64> = ABSENT, [Rate 1]
+            "C_d, the rate of the opposite direction; if absent, that line's rate, also when it changes";
+        ack_bytes: f64 = 40, [Bytes 20 to 1500] "S_A, the IP length of an ack; 52 with timestamps";
+        data_bytes: f64 = 1500, [Bytes 41 to 65_535] "S_D, the IP length of a data packet";
+        classify: Classify = "size", [Choice]
+            "which packets are served as acks: size, any packet of at most ack_bytes (aq 3); pure-ack, any TCP ack \
+             without data";
+        measure_other: bool = true, [Flag]
+            "measure traffic other than TCP and subtract it from both rates (equations 9, 10)";
+        period_s: f64 = 0.2, [Time 0.001 to 3600]
+            "T, the interval over which other traffic is measured and after which the weights are updated";
+        infeasible: Infeasible = "refuse", [Choice]
+            "what happens where equation 11 does not hold: refuse reports an error at the start and keeps the last \
+             weights later; no-acks gives acks neither weight nor buffer, as the paper's runs suggest (aq 4.3); \
+             only-acks sends them first";
+    }
+}
+
+pub(crate) static ENTRY: Entry = Entry::policy(
+    "aq",
+    "asymmetric queueing: acks get the share of the uplink that lets both directions fill",
+    Queueing::CLASSES,
+)
+.source("aq 2, 3, 5 (equations 7 to 11)")
+.options(Parameters::PARAMS);
+
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+    let parameters = Parameters::read(checked);
+    let uplink_bps = rate_bps(parameters.uplink_bps, context.rate_bps, "uplink_bps", "aq", "the direction")?;
+    let opposite_bps = context.opposite_rate_bps;
+    let downlink_bps = rate_bps(parameters.downlink_bps, opposite_bps, "downlink_bps", "aq", "the opposite direction")?;
+    Ok(Box::new(AsymmetricQueueing::new(parameters, uplink_bps, downlink_bps)?))
 }
 
 impl Infeasible {
@@ -124,50 +105,6 @@ impl Infeasible {
             Infeasible::NoAcks => Some(0.0),
             Infeasible::OnlyAcks => Some(1.0),
         }
-    }
-}
-
-/// What the campaign sets; fixed for the run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Parameters {
-    /// Capacity in packets.
-    pub limit: usize,
-    /// C_u.
-    pub uplink: LineRate,
-    /// C_d.
-    pub downlink: LineRate,
-    /// S_A, bytes.
-    pub ack_bytes: f64,
-    /// S_D, bytes.
-    pub data_bytes: f64,
-    /// Classify packets by size instead of by kind.
-    pub by_size: bool,
-    /// Measure traffic other than TCP.
-    pub measure_other: bool,
-    /// T, seconds.
-    pub period_s: f64,
-    /// What to do where equation 11 does not hold.
-    pub infeasible: Infeasible,
-}
-
-impl Parameters {
-    fn of(checked: &CheckedOptions<'_>, context: &Context) -> Result<Parameters, String> {
-        let number = |name| checked.number(name).expect("it has a default");
-        Ok(Parameters {
-            limit: number("limit_packets") as usize,
-            uplink: LineRate::own(checked, "aq", "uplink_bps", context)?,
-            downlink: LineRate::opposite(checked, "aq", "downlink_bps", context)?,
-            ack_bytes: number("ack_bytes"),
-            data_bytes: number("data_bytes"),
-            by_size: checked.text("classify") == Some("size"),
-            measure_other: checked.flag("measure_other"),
-            period_s: number("period_s"),
-            infeasible: match checked.text("infeasible") {
-                Some("no-acks") => Infeasible::NoAcks,
-                Some("only-acks") => Infeasible::OnlyAcks,
-                _ => Infeasible::Refuse,
-            },
-        })
     }
 }
 
@@ -207,13 +144,16 @@ pub struct AsymmetricQueueing {
 }
 
 impl AsymmetricQueueing {
-    /// Empty queues.
+    /// Empty queues. C_u and C_d are those at the start.
     ///
     /// # Errors
     /// Acks are no smaller than data, or equation 11 does not hold and `infeasible` is `Refuse`.
-    pub fn new(parameters: Parameters) -> Result<AsymmetricQueueing, String> {
-        let Parameters { limit, ack_bytes, data_bytes, infeasible, .. } = parameters;
-        let (uplink_bps, downlink_bps) = (parameters.uplink.initial_bps, parameters.downlink.initial_bps);
+    pub(crate) fn new(
+        parameters: Parameters,
+        uplink_bps: f64,
+        downlink_bps: f64,
+    ) -> Result<AsymmetricQueueing, String> {
+        let Parameters { limit_packets: limit, ack_bytes, data_bytes, infeasible, .. } = parameters;
         if ack_bytes >= data_bytes {
             return Err(format!("policy aq: ack_bytes ({ack_bytes}) must be below data_bytes ({data_bytes})"));
         }
@@ -276,7 +216,7 @@ impl Policy for AsymmetricQueueing {
         if packet.tcp().is_none() {
             self.variables.other_bytes[0] += u64::from(packet.len());
         }
-        let is_ack = if self.parameters.by_size {
+        let is_ack = if self.parameters.classify == Classify::Size {
             f64::from(packet.len()) <= self.parameters.ack_bytes
         } else {
             packet.is_pure_ack()
@@ -292,11 +232,11 @@ impl Policy for AsymmetricQueueing {
 
     fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
         self.update(now);
-        if let Some(bps) = self.parameters.uplink.follow(own_bps) {
-            self.variables.uplink_bps = bps;
+        if let (None, Some(bps)) = (self.parameters.uplink_bps, own_bps) {
+            self.variables.uplink_bps = bps as f64;
         }
-        if let Some(bps) = self.parameters.downlink.follow(opposite_bps) {
-            self.variables.downlink_bps = bps;
+        if let (None, Some(bps)) = (self.parameters.downlink_bps, opposite_bps) {
+            self.variables.downlink_bps = bps as f64;
         }
         // The next interval's measurement is subtracted again.
         self.set_share(now, [0, 0]);
@@ -324,50 +264,34 @@ mod tests {
 
     /// The paper's own setting (aq 4).
     const PAPER: Parameters = Parameters {
-        limit: 50,
-        uplink: LineRate { initial_bps: 1e6, follows_line: true },
-        downlink: LineRate { initial_bps: 10e6, follows_line: true },
+        limit_packets: 50,
+        uplink_bps: None,
+        downlink_bps: None,
         ack_bytes: 40.0,
         data_bytes: 1500.0,
-        by_size: true,
+        classify: Classify::Size,
         measure_other: true,
         period_s: 0.2,
         infeasible: Infeasible::Refuse,
     };
 
+    /// A queue on the paper's line.
     fn aq(parameters: Parameters) -> AsymmetricQueueing {
-        AsymmetricQueueing::new(parameters).expect("feasible")
+        AsymmetricQueueing::new(parameters, 1e6, 10e6).expect("feasible")
     }
 
     #[test]
-    fn options_and_the_lines_rates_become_parameters() {
-        let context =
-            |own, opposite| Context { seed: 1, label: "aq".into(), rate_bps: own, opposite_rate_bps: opposite };
-        let parameters = |options: serde_json::Value, context: &Context| {
+    fn rates_are_the_lines_or_the_ones_given_and_one_that_is_missing_is_named() {
+        let build_on = |options: serde_json::Value, rate_bps, opposite_rate_bps| {
             let options = serde_json::from_value(options).expect("an object");
-            Parameters::of(&CheckedOptions::check(&ENTRY, &options)?, context)
+            let policies = crate::builtin();
+            let context = Context { seed: 1, label: "aq".into(), rate_bps, opposite_rate_bps, policies };
+            build(&CheckedOptions::check(&ENTRY, &options)?, &context)
         };
-        assert_eq!(parameters(json!({}), &context(Some(1_000_000), Some(10_000_000))), Ok(PAPER));
-        let options = json!({
-            "limit_packets": 20, "uplink_bps": 2e6, "downlink_bps": 4e6, "ack_bytes": 52, "data_bytes": 1000,
-            "classify": "pure-ack", "measure_other": false, "period_s": 0.5, "infeasible": "no-acks",
-        });
-        let expected = Parameters {
-            limit: 20,
-            uplink: LineRate { initial_bps: 2e6, follows_line: false },
-            downlink: LineRate { initial_bps: 4e6, follows_line: false },
-            ack_bytes: 52.0,
-            data_bytes: 1000.0,
-            by_size: false,
-            measure_other: false,
-            period_s: 0.5,
-            infeasible: Infeasible::NoAcks,
-        };
-        assert_eq!(parameters(options, &context(None, None)), Ok(expected));
-        let only_acks = parameters(json!({"infeasible": "only-acks"}), &context(Some(1), Some(2))).expect("allowed");
-        assert_eq!(only_acks.infeasible, Infeasible::OnlyAcks);
+        assert!(build_on(json!({}), Some(1_000_000), Some(10_000_000)).is_ok());
+        assert!(build_on(json!({"uplink_bps": 2e6, "downlink_bps": 4e6}), None, None).is_ok());
         for (own, opposite, missing) in [(None, Some(1), "uplink_bps"), (Some(1), None, "downlink_bps")] {
-            let why = parameters(json!({}), &context(own, opposite)).expect_err("a rate is missing");
+            let why = build_on(json!({}), own, opposite).err().expect("a rate is missing");
             assert!(why.contains(missing), "{why}");
         }
     }
@@ -380,8 +304,7 @@ mod tests {
         assert_eq!(queue.share_of_acks(), ack_share(4e6, 8e6, 40.0, 1500.0).expect("feasible"));
         queue.on_rates(Time::ZERO, None, Some(16_000_000));
         assert_eq!(queue.share_of_acks(), ack_share(4e6, 16e6, 40.0, 1500.0).expect("feasible"));
-        let downlink = LineRate { follows_line: false, ..PAPER.downlink };
-        let mut queue = aq(Parameters { downlink, ..PAPER });
+        let mut queue = aq(Parameters { downlink_bps: Some(10e6), ..PAPER });
         queue.on_rates(Time::ZERO, Some(4_000_000), Some(8_000_000));
         assert_eq!(queue.share_of_acks(), ack_share(4e6, 10e6, 40.0, 1500.0).expect("feasible"));
     }
@@ -398,16 +321,13 @@ mod tests {
     #[test]
     fn a_change_of_the_lines_rate_changes_the_ratio_unless_the_rate_was_given() {
         let share = |parameters: Parameters| {
-            let mut aq = AsymmetricQueueing::new(parameters).unwrap();
+            let mut aq = aq(parameters);
             aq.on_rates(Time::ZERO, Some(2_000_000), Some(10_000_000));
             aq.share_of_acks()
         };
         // aq 5: 13.27 % for 2 and 10 Mbit/s, 26.6 % for 1 and 10.
         assert!((share(PAPER) - 0.1327).abs() < 1e-4, "{}", share(PAPER));
-        assert!(
-            (share(Parameters { uplink: LineRate { follows_line: false, ..PAPER.uplink }, ..PAPER }) - 0.2662).abs()
-                < 1e-4
-        );
+        assert!((share(Parameters { uplink_bps: Some(1e6), ..PAPER }) - 0.2662).abs() < 1e-4);
     }
 
     #[test]
@@ -431,12 +351,8 @@ mod tests {
 
     #[test]
     fn a_router_that_believes_in_2_mbit_gives_acks_13_27_percent() {
-        assert!(
-            (aq(Parameters { uplink: LineRate { initial_bps: 2e6, follows_line: true }, ..PAPER }).share_of_acks()
-                - 0.1327)
-                .abs()
-                < 0.0001
-        );
+        let queue = AsymmetricQueueing::new(PAPER, 2e6, 10e6).expect("feasible");
+        assert!((queue.share_of_acks() - 0.1327).abs() < 0.0001);
     }
 
     #[test]
@@ -454,14 +370,14 @@ mod tests {
 
     #[test]
     fn equation_11_is_refused_with_the_reason_or_gone_on_with() {
-        let narrow = Parameters { uplink: LineRate { initial_bps: 0.256e6, follows_line: true }, ..PAPER };
-        let said = AsymmetricQueueing::new(narrow).expect_err("0.0256 is below 0.0267");
+        let narrow = |parameters| AsymmetricQueueing::new(parameters, 0.256e6, 10e6);
+        let said = narrow(PAPER).expect_err("0.0256 is below 0.0267");
         assert!(said.contains("equation 11") && said.contains("0.0256") && said.contains("0.0267"), "{said}");
-        let said =
-            AsymmetricQueueing::new(Parameters { ack_bytes: 1500.0, ..PAPER }).expect_err("acks as large as data");
+        let said = narrow(Parameters { ack_bytes: 1500.0, ..PAPER }).expect_err("acks as large as data");
         assert!(said.contains("must be below data_bytes (1500)"), "{said}");
         let order = |infeasible| {
-            let (mut queue, mut events) = (aq(Parameters { infeasible, ..narrow }), Events::default());
+            let mut queue = narrow(Parameters { infeasible, ..PAPER }).expect("allowed");
+            let mut events = Events::default();
             for packet in [data(1, 1460), data(2, 1460), ack(11), ack(12)] {
                 queue.enqueue(Time::ZERO, packet, &mut events);
             }
@@ -506,8 +422,8 @@ mod tests {
         // A pure ack never has more than 40 bytes in these tests, so a tiny datagram stands for what size mistakes.
         let tiny = || udp(1, 12);
         let big = || Segment { id: 2, payload: 960, ..Segment::default() }.packet();
-        for (by_size, expected) in [(true, [1, 2]), (false, [2, 1])] {
-            let (mut queue, mut events) = (aq(Parameters { by_size, limit: 9, ..PAPER }), Events::default());
+        for (classify, expected) in [(Classify::Size, [1, 2]), (Classify::PureAck, [2, 1])] {
+            let (mut queue, mut events) = (aq(Parameters { classify, limit_packets: 9, ..PAPER }), Events::default());
             queue.enqueue(Time::ZERO, big(), &mut events);
             queue.enqueue(Time::ZERO, tiny(), &mut events);
             assert_eq!(drain(&mut queue, &mut events), expected);

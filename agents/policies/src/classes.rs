@@ -1,25 +1,67 @@
 //! Two classes, acks and data, that share a line by weight. CBQ 50:50, ACQ (acq 2) and AQ (aq 3) use them.
 //!
-//! Without bounds the scheduler is self-clocked weighted fair queueing (Golestani 1994). It is work-conserving: the weights matter
-//! only while both classes wait.
+//! Without bounds the scheduler is self-clocked weighted fair queueing (Golestani 1994). It is work-conserving: the
+//! weights matter only while both classes wait.
 //!
 //! 1. F = max(F of the class's last packet, v) + length/weight, for the packet at a class's head.
 //! 2. The head with the smaller F is sent next.
 //! 3. v is the F of the packet that was sent last.
 //!
-//! A class of weight 0 is served only while the other is empty. A head keeps its tag when an ack filter replaces it; otherwise a
-//! class whose acks are replaced again and again would never be served.
+//! A class of weight 0 is served only while the other is empty. A head keeps its tag when an ack filter replaces it;
+//! otherwise a class whose acks are replaced again and again would never be served.
 //!
 //! [`Bounded`] classes never use more than their share.
 
 use backchannel_core::event::{EventKind, Events};
+use backchannel_core::options;
+use backchannel_core::options::ABSENT;
 use backchannel_core::packet::Packet;
+use backchannel_core::registry::{Queueing, When};
 use backchannel_core::time::Time;
 use backchannel_core::traits::Backlog;
 
 use crate::ack_filter;
 use crate::ack_queue::AckQueue;
 use crate::limit::Limit;
+
+/// Policies whose classes can be bounded, with a queue each.
+pub(crate) const BOUNDED_CLASSES: Queueing =
+    Queueing { queues: 2, holds_back: When::With("bounded"), ..Queueing::CLASSES };
+
+options! {
+    /// Options of policies with a buffer for each class.
+    #[derive(Copy)]
+    pub(crate) struct ClassOptions {
+        limit_packets: usize = 40, [Packets 1] "capacity of each class's queue in packets (acq 3)";
+        buffer_bytes: Option<u64> = ABSENT, [Bytes 1]
+            "capacity in bytes of the network layer, in addition to limit_packets; absent: unlimited";
+        filter: bool = false, [Flag] "apply ack filtering to the queue of acks (AF in acq 3.3)";
+        allowed_acks: Option<u64> = ABSENT, [Count 1]
+            "with filter: acks of a connection that may wait, as of ack-filtering; absent: one";
+    }
+}
+
+impl ClassOptions {
+    /// Empty queues that share the line by this weight of acks.
+    pub(crate) fn queues(&self, ack_share: f64) -> Classes {
+        let limit = Limit { limit_packets: self.limit_packets, buffer_bytes: self.buffer_bytes };
+        Classes::new(limit, limit, ack_share)
+    }
+
+    /// Acks of a connection that may wait; `None`: acks are not filtered.
+    pub(crate) fn allowed(&self) -> Option<u64> {
+        self.filter.then(|| self.allowed_acks.unwrap_or(1))
+    }
+
+    /// # Errors
+    /// Acks may wait, but are not filtered.
+    pub(crate) fn check(&self, policy: &str) -> Result<(), String> {
+        match (self.filter, self.allowed_acks) {
+            (false, Some(_)) => Err(format!("policy {policy}: allowed_acks needs filter: true")),
+            _ => Ok(()),
+        }
+    }
+}
 
 /// A class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +86,16 @@ pub(crate) struct Classes {
     bounded: Option<Bounded>,
 }
 
-/// Classes that may not borrow: "bounded" in class-based queueing (Floyd and Jacobson 1995, section 2), without its averaging.
+/// Classes that may not borrow: "bounded" in class-based queueing (Floyd and Jacobson 1995, section 2), without its
+/// averaging.
 ///
 /// The start times of a class are those on a line of its own, at its share of the rate:
 ///
-/// 1. A head is eligible from E on: when its predecessor would have ended at the class's rate, or when it arrived at an empty
-///    class, whichever is later.
+/// 1. A head is eligible from E on: when its predecessor would have ended at the class's rate, or when it arrived at an
+///    empty class, whichever is later.
 /// 2. Of the eligible heads, the one with the smaller E + length/rate is sent next.
-/// 3. E + length/rate is the E of the next packet, however late the line was free. Waiting for the other class's packet does not
-///    reduce a class's share.
+/// 3. E + length/rate is the E of the next packet, however late the line was free. Waiting for the other class's packet
+///    does not reduce a class's share.
 ///
 /// So a class that is never empty from t on sends at most rate * (now - t) and one packet.
 #[derive(Debug)]
@@ -124,8 +167,8 @@ impl Classes {
         }
     }
 
-    /// Enqueues a packet. With `allowed_acks`, acks that it makes redundant are removed until only so many of its connection
-    /// wait.
+    /// Enqueues a packet. With `allowed_acks`, acks that it makes redundant are removed until only so many of its
+    /// connection wait.
     pub(crate) fn push(
         &mut self,
         class: Class,
@@ -168,7 +211,8 @@ impl Classes {
         Some((class, packet))
     }
 
-    /// Earliest time at which [`Classes::pop`] returns a packet, as for [`backchannel_core::traits::Policy::next_time`].
+    /// Earliest time at which [`Classes::pop`] returns a packet, as for
+    /// [`backchannel_core::traits::Policy::next_time`].
     pub(crate) fn next_time(&self) -> Option<Time> {
         match &self.bounded {
             Some(bounded) => self.heads().map(|i| bounded.from[i]).min(),
@@ -304,8 +348,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any arrivals: while a bounded class is not empty it sends at most its share of the line and one packet, and all
-        /// packets are sent in the end.
+        /// For any arrivals: while a bounded class is not empty it sends at most its share of the line and one packet,
+        /// and all packets are sent in the end.
         #[test]
         fn a_bounded_class_is_never_above_its_share(
             arrivals in proptest::collection::vec((0u64..400, any::<bool>(), 1u32..1460), 1..150),

@@ -1,7 +1,8 @@
 //! CoDel, controlled delay (RFC 8289 section 5; names are those of its pseudocode).
 //!
-//! When packets have waited longer than TARGET for at least INTERVAL, CoDel drops at the head, and again after INTERVAL/sqrt(count),
-//! until the wait falls below TARGET. With `ecn` it marks ECN-capable packets instead. A full buffer drops the arriving packet.
+//! When packets have waited longer than TARGET for at least INTERVAL, CoDel drops at the head, and again after
+//! INTERVAL/sqrt(count), until the wait falls below TARGET. With `ecn` it marks ECN-capable packets instead. A full
+//! buffer drops the arriving packet.
 //!
 //! On a slow line TARGET must exceed the transmission time of a packet (RFC 8289 section 4.2): 278 ms for 1000 bytes at
 //! 28.8 kbit/s.
@@ -10,75 +11,50 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
+use backchannel_core::options;
+use backchannel_core::options::{CheckedOptions, ABSENT};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
 use crate::fifo::Fifo;
-use crate::limit::{Limit, BUFFER};
+use crate::limit::Limit;
 use crate::Context;
 
-pub(crate) static ENTRY: Entry = Entry {
-    kind: "policy",
-    name: "codel",
-    summary: "controlled delay: drops or marks at the head while the waiting time stays above a target",
-    source: "RFC 8289",
-    random: Random::Never,
-    params: &[
-        Param::new("limit_packets", Unit::Packets, Preset::Number(1000.0), "capacity in packets").at_least(1.0),
-        BUFFER,
-        Param::new(
-            "target_s",
-            Unit::Time,
-            Preset::Number(0.005),
-            "TARGET, the acceptable waiting time; must exceed a packet's transmission time (RFC 8289, 4.2)",
-        )
-        .range(1e-6, 100.0),
-        Param::new("interval_s", Unit::Time, Preset::Number(0.1), "INTERVAL, about the longest usual round-trip time")
-            .range(1e-6, 1000.0),
-        Param::new(
-            "max_packet_bytes",
-            Unit::Bytes,
-            Preset::Number(1500.0),
-            "MAXPACKET, the largest packet; with no more bytes than this waiting, nothing is dropped",
-        )
-        .at_least(1.0),
-        Param::new("ecn", Unit::Flag, Preset::Flag(false), "mark ECN-capable packets instead of dropping them"),
-    ],
-};
-
-pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    let seconds = |name| Duration::from_secs_f64(checked.number(name).expect("it has a default"));
-    let parameters = Parameters {
-        limit: Limit::of(checked),
-        target: seconds("target_s"),
-        interval: seconds("interval_s"),
-        max_packet: checked.count("max_packet_bytes").expect("it has a default"),
-        ecn: checked.flag("ecn"),
-    };
-    Ok(Box::new(CoDel::new(parameters)))
+options! {
+    /// What the campaign sets; fixed for the run.
+    #[derive(Copy)]
+    pub struct Parameters {
+        limit_packets: usize = 1000, [Packets 1] "capacity in packets";
+        buffer_bytes: Option<u64> = ABSENT, [Bytes 1]
+            "capacity in bytes of the network layer, in addition to limit_packets; absent: unlimited";
+        target_s: Duration = 0.005, [Time 1e-6 to 100]
+            "TARGET, the acceptable waiting time; must exceed a packet's transmission time (RFC 8289, 4.2)";
+        interval_s: Duration = 0.1, [Time 1e-6 to 1000] "INTERVAL, about the longest usual round-trip time";
+        max_packet_bytes: u64 = 1500, [Bytes 1]
+            "MAXPACKET, the largest packet; with no more bytes than this waiting, nothing is dropped";
+        ecn: bool = false, [Flag] "mark ECN-capable packets instead of dropping them";
+    }
 }
 
-/// What the campaign sets; fixed for the run.
-#[derive(Clone, Copy, Debug)]
-pub struct Parameters {
-    /// Capacity of the buffer.
-    pub limit: Limit,
-    /// TARGET.
-    pub target: Duration,
-    /// INTERVAL.
-    pub interval: Duration,
-    /// MAXPACKET, bytes.
-    pub max_packet: u64,
-    /// Mark instead of dropping.
-    pub ecn: bool,
+pub(crate) static ENTRY: Entry = Entry::policy(
+    "codel",
+    "controlled delay: drops or marks at the head while the waiting time stays above a target",
+    Queueing::FIFO,
+)
+.source("RFC 8289")
+.options(Parameters::PARAMS);
+
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+    Ok(Box::new(CoDel::new(Parameters::read(checked))))
 }
 
 /// A queue with controlled delay.
 #[derive(Debug)]
 pub struct CoDel {
     parameters: Parameters,
+    limit: Limit,
     variables: Variables,
     queue: Fifo,
     /// When each packet of the queue arrived.
@@ -100,12 +76,14 @@ struct Variables {
 impl CoDel {
     /// An empty queue.
     pub fn new(parameters: Parameters) -> CoDel {
-        CoDel { parameters, queue: Fifo::default(), arrivals: VecDeque::new(), variables: Variables::default() }
+        let limit = Limit { limit_packets: parameters.limit_packets, buffer_bytes: parameters.buffer_bytes };
+        let (variables, queue, arrivals) = (Variables::default(), Fifo::default(), VecDeque::new());
+        CoDel { parameters, limit, variables, queue, arrivals }
     }
 
     /// RFC 8289, 5.5, control_law.
     fn control_law(&self, t: Time) -> Time {
-        t + self.parameters.interval.div_f64(f64::from(self.variables.count.max(1)).sqrt())
+        t + self.parameters.interval_s.div_f64(f64::from(self.variables.count.max(1)).sqrt())
     }
 
     /// RFC 8289, 5.6, dodequeue: the head, and ok_to_drop.
@@ -115,13 +93,13 @@ impl CoDel {
             return None;
         };
         let arrival = self.arrivals.pop_front().expect("each packet has an arrival time");
-        if now.since(arrival) < self.parameters.target || self.queue.bytes() <= self.parameters.max_packet {
+        if now.since(arrival) < self.parameters.target_s || self.queue.bytes() <= self.parameters.max_packet_bytes {
             self.variables.first_above_time = None;
             return Some((packet, false));
         }
         match self.variables.first_above_time {
             None => {
-                self.variables.first_above_time = Some(now + self.parameters.interval);
+                self.variables.first_above_time = Some(now + self.parameters.interval_s);
                 Some((packet, false))
             }
             Some(above) => Some((packet, now >= above)),
@@ -141,7 +119,7 @@ impl CoDel {
 
 impl Policy for CoDel {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
-        if self.parameters.limit.admits(self.queue.len(), self.queue.bytes(), &packet) {
+        if self.limit.admits(self.queue.len(), self.queue.bytes(), &packet) {
             self.queue.push(packet);
             self.arrivals.push_back(now);
         } else {
@@ -182,7 +160,7 @@ impl Policy for CoDel {
         self.variables.dropping = true;
         // Resume the drop rate of the last dropping state if that ended recently.
         let delta = self.variables.count - self.variables.lastcount;
-        let recent = now.since(self.variables.drop_next) < 16 * self.parameters.interval;
+        let recent = now.since(self.variables.drop_next) < 16 * self.parameters.interval_s;
         self.variables.count = if delta > 1 && recent { delta } else { 1 };
         self.variables.drop_next = self.control_law(now);
         self.variables.lastcount = self.variables.count;
@@ -204,10 +182,11 @@ mod tests {
     use backchannel_core::packet::build::{data, Segment};
 
     const RFC: Parameters = Parameters {
-        limit: Limit { packets: 1000, bytes: None },
-        target: Duration::from_millis(5),
-        interval: Duration::from_millis(100),
-        max_packet: 1500,
+        limit_packets: 1000,
+        buffer_bytes: None,
+        target_s: Duration::from_millis(5),
+        interval_s: Duration::from_millis(100),
+        max_packet_bytes: 1500,
         ecn: false,
     };
 
@@ -229,8 +208,8 @@ mod tests {
         assert_eq!(drops(1000, 390), [105, 205, 276, 334, 384]);
     }
 
-    /// Fills the queue at each of these instants (ms), serves it every millisecond for as long and then empties it at once.
-    /// Returns when packets were dropped.
+    /// Fills the queue at each of these instants (ms), serves it every millisecond for as long and then empties it at
+    /// once. Returns when packets were dropped.
     fn drops_of_overloads(overloads: &[(u64, u64)]) -> Vec<u64> {
         let (mut queue, mut events) = (CoDel::new(RFC), Events::default());
         let ms = |ms: u64| Time(ms * 1_000_000);
@@ -260,7 +239,8 @@ mod tests {
         assert_eq!(drops_of_overloads(&[(0, 190), (200, 210)]), [105, 305, 405]);
     }
 
-    /// The first state would have dropped next at 384 + 100/sqrt(5) = 428.7 ms. 16 INTERVALs later its rate is forgotten.
+    /// The first state would have dropped next at 384 + 100/sqrt(5) = 428.7 ms. 16 INTERVALs later its rate is
+    /// forgotten.
     #[test]
     fn a_dropping_state_16_intervals_later_starts_anew() {
         assert_eq!(drops_of_overloads(&[(0, 390), (1923, 160)])[5..], [2028, 2078]);

@@ -1,28 +1,28 @@
-//! Drop from front (Lakshman, Madhow and Suter 1997, cited in asym 2): a full queue drops packets from its head to make room for
-//! the arriving one. The oldest of several cumulative acks carries the least information, and the sender notices a loss of data
-//! one queueing delay earlier.
+//! Drop from front (Lakshman, Madhow and Suter 1997, cited in asym 2): a full queue drops packets from its head to make
+//! room for the arriving one. The oldest of several cumulative acks carries the least information, and the sender
+//! notices a loss of data one queueing delay earlier.
 
 use backchannel_core::event::{EventKind, Events};
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry, Random};
+use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
 use crate::fifo::Fifo;
-use crate::limit::{Limit, BUFFER, LIMIT};
+use crate::limit::Limit;
 use crate::Context;
 
-pub(crate) static ENTRY: Entry = Entry {
-    kind: "policy",
-    name: "drop-from-front",
-    summary: "first in, first out; a full queue drops its oldest packets to make room for the arriving one",
-    source: "asym 2; Lakshman, Madhow, Suter 1997",
-    random: Random::Never,
-    params: &[LIMIT, BUFFER],
-};
+pub(crate) static ENTRY: Entry = Entry::policy(
+    "drop-from-front",
+    "first in, first out; a full queue drops its oldest packets to make room for the arriving one",
+    Queueing::FIFO,
+)
+.source("asym 2; Lakshman, Madhow, Suter 1997")
+.options(Limit::PARAMS);
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(DropFront::new(Limit::of(checked))))
+    Ok(Box::new(DropFront::new(Limit::read(checked))))
 }
 
 /// A first-in, first-out queue that drops at its head.
@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn with_a_limit_in_bytes_as_many_are_dropped_as_needed() {
-        let (mut queue, mut events) = (DropFront::new(Limit { packets: 9, bytes: Some(1040) }), Events::default());
+        let (mut queue, mut events) =
+            (DropFront::new(Limit { limit_packets: 9, buffer_bytes: Some(1040) }), Events::default());
         for number in [10, 20] {
             queue.enqueue(Time::ZERO, ack(number), &mut events);
         }

@@ -1,27 +1,24 @@
 //! Drop tail (asym 4.1): first in, first out. A packet that arrives at a full queue is dropped.
 
 use backchannel_core::event::{EventKind, Events};
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry, Random};
+use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
 use crate::fifo::Fifo;
-use crate::limit::{Limit, BUFFER, LIMIT};
+use crate::limit::Limit;
 use crate::Context;
 
-pub(crate) static ENTRY: Entry = Entry {
-    kind: "policy",
-    name: "droptail",
-    summary: "first in, first out; a full queue drops the arriving packet",
-    source: "asym 4.1",
-    random: Random::Never,
-    params: &[LIMIT, BUFFER],
-};
+pub(crate) static ENTRY: Entry =
+    Entry::policy("droptail", "first in, first out; a full queue drops the arriving packet", Queueing::FIFO)
+        .source("asym 4.1")
+        .options(Limit::PARAMS);
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(DropTail::new(Limit::of(checked))))
+    Ok(Box::new(DropTail::new(Limit::read(checked))))
 }
 
 /// A first-in, first-out queue.
@@ -37,7 +34,7 @@ impl DropTail {
     /// # Errors
     /// An option is unknown or invalid.
     pub fn from_options(options: &Options) -> Result<DropTail, String> {
-        Ok(DropTail::new(Limit::of(&CheckedOptions::check(&ENTRY, options)?)))
+        Ok(DropTail::new(Limit::read(&CheckedOptions::check(&ENTRY, options)?)))
     }
 
     /// A queue of at most `limit`.
@@ -83,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_packet_passes_an_empty_queue_if_it_fits_and_waits_behind_others() {
-        let limit = Limit { packets: 2, bytes: Some(1500) };
+        let limit = Limit { limit_packets: 2, buffer_bytes: Some(1500) };
         let (mut queue, mut events) = (DropTail::new(limit), Events::default());
         let mut pass = |queue: &mut DropTail, packet| queue.pass(Time::ZERO, packet, &mut events).map(|out| out.id);
         assert_eq!(pass(&mut queue, data(1, 960)), Some(1));

@@ -1,47 +1,49 @@
-//! Fair queueing by deficit round robin (Shreedhar and Varghese 1995; RFC 3449 section 5.4.2 for the uplink, cited in aq 6).
+//! Fair queueing by deficit round robin (Shreedhar and Varghese 1995; RFC 3449 section 5.4.2 for the uplink, cited in
+//! aq 6).
 //!
-//! Flows (5-tuples; packets without one share a queue) are served in turn. At its turn, a flow's deficit grows by one quantum, and
-//! its packets leave while they fit the deficit. The rest of the deficit is kept while the flow waits and lost when it becomes
-//! empty.
+//! Flows (5-tuples; packets without one share a queue) are served in turn. At its turn, a flow's deficit grows by one
+//! quantum, and its packets leave while they fit the deficit. The rest of the deficit is kept while the flow waits and
+//! lost when it becomes empty.
 //!
-//! All flows share one buffer. A packet that arrives at a full buffer replaces the newest packet of the longest flow (the paper's
-//! buffer stealing), possibly its own. Length is measured in what is exhausted, packets or bytes: in packets, nine acks are
-//! longer than one packet of 1500 bytes.
+//! All flows share one buffer. A packet that arrives at a full buffer replaces the newest packet of the longest flow
+//! (the paper's buffer stealing), possibly its own. Length is measured in what is exhausted, packets or bytes: in
+//! packets, nine acks are longer than one packet of 1500 bytes.
 
 use std::collections::VecDeque;
 
 use backchannel_core::event::{EventKind, Events};
+use backchannel_core::options;
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::{FlowKey, Packet};
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 use rustc_hash::FxHashMap;
 
 use crate::fifo::Fifo;
-use crate::limit::{Limit, BUFFER, LIMIT};
+use crate::limit::Limit;
 use crate::Context;
 
-pub(crate) static ENTRY: Entry = Entry {
-    kind: "policy",
-    name: "fq-drr",
-    summary: "fair queueing by deficit round robin; a full buffer drops from the longest flow",
-    source: "Shreedhar and Varghese 1995; aq 6; RFC 3449, 5.4",
-    random: Random::Never,
-    params: &[
-        LIMIT,
-        BUFFER,
-        Param::new(
-            "quantum_bytes",
-            Unit::Bytes,
-            Preset::Number(1500.0),
-            "bytes added to a flow's deficit at each turn; the size of the largest packet is usual",
-        )
-        .range(40.0, 65_535.0),
-    ],
-};
+options! {
+    /// Options of the policy.
+    struct Parameters {
+        .. limit: Limit;
+        quantum_bytes: u64 = 1500, [Bytes 40 to 65_535]
+            "bytes added to a flow's deficit at each turn; the size of the largest packet is usual";
+    }
+}
+
+pub(crate) static ENTRY: Entry = Entry::policy(
+    "fq-drr",
+    "fair queueing by deficit round robin; a full buffer drops from the longest flow",
+    Queueing::CLASSES,
+)
+.source("Shreedhar and Varghese 1995; aq 6; RFC 3449, 5.4")
+.options(Parameters::PARAMS);
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(FairQueueing::new(Limit::of(checked), checked.count("quantum_bytes").expect("it has a default"))))
+    let Parameters { limit, quantum_bytes } = Parameters::read(checked);
+    Ok(Box::new(FairQueueing::new(limit, quantum_bytes)))
 }
 
 type Key = Option<FlowKey>;
@@ -81,7 +83,8 @@ impl FairQueueing {
         }
     }
 
-    /// Drops the newest packet of the longest flow, by bytes or by packets. Ties are broken by the other measure, then by order.
+    /// Drops the newest packet of the longest flow, by bytes or by packets. Ties are broken by the other measure, then
+    /// by order.
     fn drop_from_longest(&mut self, too_many_bytes: bool, now: Time, events: &mut Events) {
         let held = |key: &Key| {
             let queue = &self.flows[key].queue;
@@ -130,8 +133,8 @@ impl Policy for FairQueueing {
         }
         flow.queue.push(packet);
         loop {
-            let too_many_bytes = self.limit.bytes.is_some_and(|most| self.bytes > most);
-            if !too_many_bytes && self.packets <= self.limit.packets {
+            let too_many_bytes = self.limit.buffer_bytes.is_some_and(|most| self.bytes > most);
+            if !too_many_bytes && self.packets <= self.limit.limit_packets {
                 return;
             }
             self.drop_from_longest(too_many_bytes, now, events);
@@ -251,7 +254,7 @@ mod tests {
     /// Buffer stealing may empty the flow that has its turn. The next flow's turn begins with a quantum.
     #[test]
     fn a_flow_that_loses_its_only_packet_loses_its_turn() {
-        let mut queue = FairQueueing::new(Limit { packets: 99, bytes: Some(2200) }, 1000);
+        let mut queue = FairQueueing::new(Limit { limit_packets: 99, buffer_bytes: Some(2200) }, 1000);
         let mut events = Events::default();
         for (flow, id, payload) in [(0, 1, 60), (0, 2, 1460), (1, 11, 460)] {
             queue.enqueue(Time::ZERO, of(flow, id, payload), &mut events);
@@ -274,7 +277,7 @@ mod tests {
 
     #[test]
     fn where_bytes_are_counted_the_flow_with_most_of_them_loses() {
-        let mut queue = FairQueueing::new(Limit { packets: 99, bytes: Some(1600) }, 1500);
+        let mut queue = FairQueueing::new(Limit { limit_packets: 99, buffer_bytes: Some(1600) }, 1500);
         let mut events = Events::default();
         for (flow, id, payload) in [(1, 11, 0), (1, 12, 0), (1, 13, 0), (0, 1, 1460)] {
             queue.enqueue(Time::ZERO, of(flow, id, payload), &mut events);

@@ -1,8 +1,9 @@
-//! Queue policies: the queueing disciplines in front of a link. A policy decides which packet waits, is sent next, is marked,
-//! dropped or purged.
+//! Queue policies: the queueing disciplines in front of a link. A policy decides which packet waits, is sent next, is
+//! marked, dropped or purged.
 //!
-//! A policy is one file and one line in [`POLICIES`]; drivers, the validator, `./backchannel list` and docs/policies.md use that
-//! table. Every policy keeps the invariant of [`Policy`]: in = out + dropped + purged + queued.
+//! A policy is one file and one line in [`builtin`]; drivers, the validator, `./backchannel list` and docs/policies.md
+//! use that table, to which other crates add theirs. Every policy keeps the invariant of [`Policy`]: in = out + dropped
+//! + purged + queued.
 
 pub mod ack_filter;
 mod ack_queue;
@@ -22,15 +23,16 @@ pub mod red;
 #[cfg(test)]
 mod testing;
 
-use backchannel_core::registry::{self, CheckedOptions, Entry};
-use backchannel_core::scenario::Options;
+use backchannel_core::options::CheckedOptions;
+use backchannel_core::registry::Table;
+use backchannel_core::scenario::Named;
 use backchannel_core::traits::Policy;
 
 pub use ack_filter::AckFiltering;
 pub use acks_first::AcksFirst;
 pub use acq::Acq;
 pub use aq::AsymmetricQueueing;
-pub use cbq5050::Halves;
+pub use cbq5050::Cbq5050;
 pub use codel::CoDel;
 pub use drop_front::DropFront;
 pub use droptail::DropTail;
@@ -49,87 +51,58 @@ pub struct Context {
     pub rate_bps: Option<u64>,
     /// Rate of the opposite direction, in bit/s.
     pub opposite_rate_bps: Option<u64>,
+    /// The policies that exist, for one that has another within.
+    pub policies: Policies,
 }
 
-/// A rate that the campaign gives, or else the line's.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LineRate {
-    /// At the start of the run, bit/s.
-    pub initial_bps: f64,
-    /// It is the line's rate and changes with it. A given rate stays, right or wrong.
-    pub follows_line: bool,
+/// The rate that option `name` gives, or else the line's, in bit/s. A given rate stays, right or wrong; the line's may
+/// change.
+pub(crate) fn rate_bps(
+    given: Option<f64>,
+    line: Option<u64>,
+    name: &str,
+    policy: &str,
+    direction: &str,
+) -> Result<f64, String> {
+    given
+        .or(line.map(|bps| bps as f64))
+        .ok_or_else(|| format!("policy {policy}: {direction} has no rate: set {name}, or give the link a rate"))
 }
 
-impl LineRate {
-    /// The option `name`, or else the rate of this direction.
-    pub(crate) fn own(
-        checked: &CheckedOptions<'_>,
-        policy: &str,
-        name: &str,
-        context: &Context,
-    ) -> Result<LineRate, String> {
-        LineRate::of(checked, policy, name, context.rate_bps, "the direction")
-    }
+/// Constructor of a policy.
+pub type Build = fn(&CheckedOptions<'_>, &Context) -> Result<Box<dyn Policy>, String>;
+/// Policies by name.
+pub type Policies = Table<Build>;
 
-    /// The option `name`, or else the rate of the opposite direction.
-    pub(crate) fn opposite(
-        checked: &CheckedOptions<'_>,
-        policy: &str,
-        name: &str,
-        context: &Context,
-    ) -> Result<LineRate, String> {
-        LineRate::of(checked, policy, name, context.opposite_rate_bps, "the opposite direction")
-    }
-
-    fn of(
-        checked: &CheckedOptions<'_>,
-        policy: &str,
-        name: &str,
-        line: Option<u64>,
-        direction: &str,
-    ) -> Result<LineRate, String> {
-        let value = checked.number(name);
-        let initial_bps = value
-            .or(line.map(|bps| bps as f64))
-            .ok_or_else(|| format!("policy {policy}: {direction} has no rate: set {name}, or give the link a rate"))?;
-        Ok(LineRate { initial_bps, follows_line: value.is_none() })
-    }
-
-    /// The new rate after a change of the line's, unless this rate was given.
-    pub(crate) fn follow(self, line_bps: Option<u64>) -> Option<f64> {
-        line_bps.filter(|_| self.follows_line).map(|bps| bps as f64)
-    }
+/// The policies of this crate.
+pub fn builtin() -> Policies {
+    Table::<Build>::new(
+        "queue policy",
+        &[
+            (&droptail::ENTRY, droptail::build),
+            (&ack_filter::ENTRY, ack_filter::build),
+            (&acks_first::ENTRY, acks_first::build),
+            (&acks_first::ENTRY_WITH_FILTER, acks_first::build_with_filter),
+            (&drop_front::ENTRY, drop_front::build),
+            (&red::ENTRY, red::build),
+            (&cbq5050::ENTRY, cbq5050::build),
+            (&fq_drr::ENTRY, fq_drr::build),
+            (&aq::ENTRY, aq::build),
+            (&acq::ENTRY, acq::build),
+            (&codel::ENTRY, codel::build),
+        ],
+    )
 }
 
-type Build = fn(&CheckedOptions<'_>, &Context) -> Result<Box<dyn Policy>, String>;
-
-/// Every policy: its registry entry and its constructor.
-static POLICIES: &[(&Entry, Build)] = &[
-    (&droptail::ENTRY, droptail::build),
-    (&ack_filter::ENTRY, ack_filter::build),
-    (&acks_first::ENTRY, acks_first::build),
-    (&acks_first::ENTRY_WITH_FILTER, acks_first::build_with_filter),
-    (&drop_front::ENTRY, drop_front::build),
-    (&red::ENTRY, red::build),
-    (&cbq5050::ENTRY, cbq5050::build),
-    (&fq_drr::ENTRY, fq_drr::build),
-    (&aq::ENTRY, aq::build),
-    (&acq::ENTRY, acq::build),
-    (&codel::ENTRY, codel::build),
-];
-
-/// The registry entries of all policies.
-pub fn entries() -> Vec<&'static Entry> {
-    POLICIES.iter().map(|(entry, _)| *entry).collect()
-}
-
-/// Builds a policy by name.
-///
-/// # Errors
-/// A message that names the unknown policy or the invalid option and lists what is allowed.
-pub fn build(name: &str, options: &Options, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let (entry, build) = registry::find(POLICIES, "queue policy", name)?;
-    build(&CheckedOptions::check(entry, options)?, context)
+impl Context {
+    /// Builds a policy.
+    ///
+    /// # Errors
+    /// A message that names the unknown policy or the invalid option and lists what is allowed.
+    pub fn build(&self, policy: &Named) -> Result<Box<dyn Policy>, String> {
+        let (checked, build) = self.policies.checked(&policy.name, &policy.options)?;
+        build(&checked, self)
+    }
 }
 
 #[cfg(test)]
@@ -137,16 +110,23 @@ mod tests {
     use super::*;
     use backchannel_core::event::{EventKind, Events};
     use backchannel_core::ip::IpVersion;
+    use backchannel_core::options::{Preset, Unit};
     use backchannel_core::packet::build::{udp, udp_over, Segment};
     use backchannel_core::packet::{Ecn, Packet};
-    use backchannel_core::registry::{Preset, Unit};
+    use backchannel_core::registry::{Entry, Kind, Queueing, When};
+    use backchannel_core::scenario::Options;
     use backchannel_core::time::Time;
     use proptest::prelude::*;
     use serde_json::json;
     use std::collections::BTreeSet;
 
     fn context() -> Context {
-        Context { seed: 1, label: "test".into(), rate_bps: Some(28_800), opposite_rate_bps: Some(10_000_000) }
+        let (rate_bps, opposite_rate_bps) = (Some(28_800), Some(10_000_000));
+        Context { seed: 1, label: "test".into(), rate_bps, opposite_rate_bps, policies: builtin() }
+    }
+
+    fn build(name: &str, options: &Options, context: &Context) -> Result<Box<dyn Policy>, String> {
+        context.build(&Named { name: name.into(), options: options.clone() })
     }
 
     #[test]
@@ -158,15 +138,8 @@ mod tests {
         assert!(error.contains("no option 'limit'") && error.contains("limit_packets"), "{error}");
     }
 
-    #[test]
-    fn the_registry_lists_every_policy_that_can_be_built() {
-        let listed: Vec<_> = entries().into_iter().map(|entry| entry.name).collect();
-        let built: Vec<_> = POLICIES.iter().map(|(entry, _)| entry.name).collect();
-        assert_eq!(listed, built);
-    }
-
     /// The rows of one policy in the table of options of docs/policies.md.
-    fn rows(entry: &Entry) -> impl Iterator<Item = String> + '_ {
+    fn rows(entry: &'static Entry) -> impl Iterator<Item = String> {
         entry.params.iter().map(|param| {
             let text = |value: serde_json::Value| value.as_str().map_or(value.to_string(), str::to_owned);
             let unit = text(serde_json::to_value(param.unit).expect("a unit is a word"));
@@ -198,14 +171,14 @@ mod tests {
         let end = docs.find("<!-- end of options").expect("a mark");
         let mut table =
             "| policy | option | unit | default | allowed | meaning |\n|---|---|---|---|---|---|\n".to_owned();
-        table.extend(POLICIES.iter().flat_map(|(entry, _)| rows(entry)));
+        table.extend(builtin().entries().flat_map(rows));
         if std::env::var_os("UPDATE_DOCS").is_some() {
             let updated = format!("{}{table}{}", &docs[..begin], &docs[end..]);
             std::fs::write(path, updated).expect("docs/policies.md can be written");
         } else {
             assert!(docs[begin..end] == table, "docs/policies.md is out of step: UPDATE_DOCS=1 writes\n{table}");
         }
-        for (entry, _) in POLICIES {
+        for entry in builtin().entries() {
             assert!(
                 docs.contains(&format!("| `{}` | {} |", entry.name, entry.source.split(" (").next().unwrap_or(""))),
                 "docs/policies.md: the first table has no row for {} with its source {}",
@@ -217,7 +190,8 @@ mod tests {
 
     /// Every policy with its defaults, and every option that changes what happens to a packet.
     fn variants() -> Vec<(&'static str, Options)> {
-        let defaults = POLICIES.iter().map(|(entry, _)| (entry.name, json!({})));
+        let policies = builtin();
+        let defaults = policies.entries().map(|entry| (entry.name, json!({})));
         let others = [
             ("droptail", json!({"buffer_bytes": 3000})),
             ("drop-from-front", json!({"buffer_bytes": 3000})),
@@ -248,11 +222,11 @@ mod tests {
         defaults.chain(others).map(read).collect()
     }
 
-    /// Capacity in packets of all queues together for this limit.
-    fn most(name: &str, limit: u64) -> u64 {
-        match name {
-            "cbq-5050" | "acq" => 2 * limit,
-            _ => limit,
+    /// What the entry of a policy says of its queue.
+    fn queueing(name: &str) -> Queueing {
+        match builtin().entries().find(|entry| entry.name == name).map(|entry| entry.kind) {
+            Some(Kind::Policy(queueing)) => queueing,
+            other => panic!("{name} is not a policy: {other:?}"),
         }
     }
 
@@ -369,8 +343,8 @@ mod tests {
             }
         }
 
-        /// Every policy of the table: each packet leaves once or is reported once, the limits hold, only pure acks are purged, and
-        /// each flow's data keeps its order.
+        /// Every policy of the table: each packet leaves once or is reported once, the limits hold, only pure acks are
+        /// purged, and each flow's data keeps its order.
         #[test]
         fn every_policy_accounts_for_every_packet(steps in proptest::collection::vec(step(), 1..200), limit in 2u64..12) {
             for (name, mut options) in variants() {
@@ -391,7 +365,8 @@ mod tests {
                             let (waiting, next) = (policy.len_packets(), policy.next_time());
                             let out = policy.dequeue(now, &mut events);
                             prop_assert_eq!(out.is_some(), next.is_some_and(|at| at <= now), "{}'s next time", name);
-                            let lends = options.get("bounded") != Some(&json!(true));
+                            let holds_back = queueing(name).holds_back;
+                            let lends = !matches!(holds_back, When::With(option) if options.contains_key(option));
                             prop_assert!(!lends || out.is_some() == (waiting > 0), "{} is work-conserving", name);
                             if let Some(packet) = out {
                                 prop_assert!(left.insert(packet.id), "{} returned a packet twice", name);
@@ -406,7 +381,7 @@ mod tests {
                             policy.enqueue(now, packet, &mut events);
                         }
                     }
-                    prop_assert!(policy.len_packets() as u64 <= most(name, limit), "{}", name);
+                    prop_assert!(policy.len_packets() as u64 <= queueing(name).queues * limit, "{}", name);
                     prop_assert!(policy.len_bytes() <= bytes, "{}", name);
                     prop_assert_eq!(policy.len_packets() == 0, policy.len_bytes() == 0, "{}", name);
                 }
@@ -432,8 +407,8 @@ mod tests {
             }
         }
 
-        /// What a filter may never do, whatever comes: the greatest acknowledgment number of each connection that has come
-        /// is never purged, and in the default filter no number disappears altogether but for a greater one.
+        /// What a filter may never do, whatever comes: the greatest acknowledgment number of each connection that has
+        /// come is never purged, and in the default filter no number disappears altogether but for a greater one.
         #[test]
         fn no_filter_purges_the_newest_ack(steps in proptest::collection::vec(step(), 1..200)) {
             for (name, mut options) in variants() {

@@ -1,7 +1,7 @@
 //! RED, random early detection: the gateway of ack congestion control.
 //!
-//! Source: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993), figure 2; asym 6.1 for acks
-//! as candidates and random victims; Floyd 2000 for the gentle variant; RFC 3168 section 7 for ECN.
+//! Source: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993), figure 2; asym 6.1
+//! for acks as candidates and random victims; Floyd 2000 for the gentle variant; RFC 3168 section 7 for ECN.
 //!
 //! The average queue length decides whether an arriving packet is marked (ECN) or dropped early.
 //!
@@ -17,177 +17,115 @@
 //! p_a spaces the marks uniformly on 1 to 1/p_b - 1 packets, as figure 2 counts them.
 //!
 //! Differs from the source in:
-//! - Where the average has reached its upper end, the paper marks every packet and only a full queue drops. `above_max: drop`
-//!   treats the queue as full from there on, as ns and RFC 3168 section 7 do.
+//! - Where the average has reached its upper end, the paper marks every packet and only a full queue drops. `above_max:
+//!   drop` treats the queue as full from there on, as ns and RFC 3168 section 7 do.
 //! - A packet chosen for a mark that is not ECN-capable passes (asym 6.1). `not_capable: drop` drops it (RFC 3168).
 //! - A full queue drops a random packet (ACC-R, asym 7.1.1 B). `victim: tail` drops the arriving one (ACC-D).
 //! - Thresholds are fractions of the limit. The defaults are those of the simulator of asym.
 
 use backchannel_core::event::{EventKind, Events};
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::registry::{Entry, Queueing, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::{service_time, Time};
 use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::{choice, options};
 
 use crate::fifo::Fifo;
-use crate::limit::{Limit, BUFFER, LIMIT};
+use crate::limit::Limit;
 use crate::Context;
 
-pub(crate) static ENTRY: Entry = Entry {
-    kind: "policy",
-    name: "red",
-    summary: "random early detection: marks (ECN) or drops packets by the average queue length, acks included",
-    source: "asym 6.1, 7.1.1, 7.1.3; Floyd and Jacobson 1993",
-    random: Random::Always,
-    params: &[
-        LIMIT,
-        BUFFER,
-        Param::new(
-            "min_fraction",
-            Unit::Fraction,
-            Preset::Number(0.15),
-            "average queue length below which nothing is marked, as a fraction of limit_packets (asym, ns)",
-        ),
-        Param::new(
-            "max_fraction",
-            Unit::Fraction,
-            Preset::Number(0.6),
-            "average queue length at which the mark probability reaches max_p, as a fraction of limit_packets (asym, ns)",
-        ),
-        Param::new(
-            "weight",
-            Unit::Fraction,
-            Preset::Number(0.01),
-            "weight of the newest sample in the average queue length; 1 follows the queue at once (asym, ns)",
-        ),
-        Param::new(
-            "max_p",
-            Unit::Fraction,
-            Preset::Number(0.1),
-            "mark probability when the average reaches max_fraction (asym, ns)",
-        ),
-        Param::new(
-            "gentle",
-            Unit::Flag,
-            Preset::Flag(false),
-            "raise the mark probability from max_p to 1 between max and twice max, instead of at max (Floyd 2000)",
-        ),
-        Param::new(
-            "action",
-            Unit::Choice,
-            Preset::Text("mark"),
-            "what happens to a chosen packet: mark sets Congestion Experienced, drop drops it early",
-        )
-        .of(&["mark", "drop"]),
-        Param::new(
-            "not_capable",
-            Unit::Choice,
-            Preset::Text("pass"),
+choice! {
+    /// What happens to a chosen packet, or to all above the ramp.
+    pub enum Action {
+        /// It gets Congestion Experienced.
+        Mark = "mark",
+        /// It is dropped.
+        Drop = "drop",
+    }
+}
+
+choice! {
+    /// What happens to a chosen packet that is not ECN-capable.
+    pub enum NotCapable {
+        /// It is enqueued.
+        Pass = "pass",
+        /// It is dropped.
+        Drop = "drop",
+    }
+}
+
+choice! {
+    /// Which packet a full queue drops.
+    pub enum Victim {
+        /// The arriving one.
+        Tail = "tail",
+        /// One of those waiting.
+        Random = "random",
+    }
+}
+
+choice! {
+    /// Which packets are marked or dropped early.
+    pub enum Candidates {
+        /// All.
+        All = "all",
+        /// All but pure acks.
+        Data = "data",
+    }
+}
+
+options! {
+    /// What the campaign sets; fixed for the run.
+    #[derive(Copy)]
+    pub struct Parameters {
+        .. limit: Limit;
+        min_fraction: f64 = 0.15, [Fraction]
+            "average queue length below which nothing is marked, as a fraction of limit_packets (asym, ns)";
+        max_fraction: f64 = 0.6, [Fraction]
+            "average queue length at which the mark probability reaches max_p, as a fraction of limit_packets (asym, \
+             ns)";
+        weight: f64 = 0.01, [Fraction]
+            "weight of the newest sample in the average queue length; 1 follows the queue at once (asym, ns)";
+        max_p: f64 = 0.1, [Fraction] "mark probability when the average reaches max_fraction (asym, ns)";
+        gentle: bool = false, [Flag]
+            "raise the mark probability from max_p to 1 between max and twice max, instead of at max (Floyd 2000)";
+        action: Action = "mark", [Choice]
+            "what happens to a chosen packet: mark sets Congestion Experienced, drop drops it early";
+        not_capable: NotCapable = "pass", [Choice]
             "what happens to a chosen packet that is not ECN-capable: pass enqueues it, so only a full queue drops it \
-             (asym 6.1); drop drops it (RFC 3168, 7)",
-        )
-        .of(&["pass", "drop"]),
-        Param::new(
-            "above_max",
-            Unit::Choice,
-            Preset::Text("mark"),
+             (asym 6.1); drop drops it (RFC 3168, 7)";
+        above_max: Action = "mark", [Choice]
             "what happens once the average has reached max (twice max if gentle): mark marks every packet (Floyd and \
-             Jacobson 1993); drop treats the queue as full unless it is empty (ns; RFC 3168, 7)",
-        )
-        .of(&["mark", "drop"]),
-        Param::new(
-            "victim",
-            Unit::Choice,
-            Preset::Text("random"),
-            "which packet a full queue drops: tail, the arriving one (ACC-D); random, one of those waiting (ACC-R)",
-        )
-        .of(&["tail", "random"]),
-        Param::new(
-            "candidates",
-            Unit::Choice,
-            Preset::Text("all"),
+             Jacobson 1993); drop treats the queue as full unless it is empty (ns; RFC 3168, 7)";
+        victim: Victim = "random", [Choice]
+            "which packet a full queue drops: tail, the arriving one (ACC-D); random, one of those waiting (ACC-R)";
+        candidates: Candidates = "all", [Choice]
             "which packets are marked or dropped early: all, or data, which spares pure acks and so disables ack \
-             congestion control (asym 7.1.3)",
-        )
-        .of(&["all", "data"]),
-        Param::new(
-            "acks_first",
-            Unit::Flag,
-            Preset::Flag(false),
-            "send pure acks before all other packets (asym 6.5)",
-        ),
-        Param::new(
-            "typical_packet_bytes",
-            Unit::Bytes,
-            Preset::Number(500.0),
-            "packet size whose transmission time measures how long the queue was idle",
-        )
-        .at_least(1.0),
-    ],
-};
+             congestion control (asym 7.1.3)";
+        acks_first: bool = false, [Flag] "send pure acks before all other packets (asym 6.5)";
+        typical_packet_bytes: u64 = 500, [Bytes 1]
+            "packet size whose transmission time measures how long the queue was idle";
+    }
+}
+
+pub(crate) static ENTRY: Entry = Entry::policy(
+    "red",
+    "random early detection: marks (ECN) or drops packets by the average queue length, acks included",
+    Queueing::FIFO,
+)
+.source("asym 6.1, 7.1.1, 7.1.3; Floyd and Jacobson 1993")
+.random(When::Always)
+.options(Parameters::PARAMS);
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let parameters = Parameters::of(checked)?;
+    let parameters = Parameters::read(checked);
+    if parameters.min_fraction >= parameters.max_fraction {
+        return Err("policy red: min_fraction must be below max_fraction".into());
+    }
     let rng = rng::stream(context.seed, &format!("{}/red", context.label));
     Ok(Box::new(Red::new(parameters, context.rate_bps, rng)))
-}
-
-/// What the campaign sets; fixed for the run. Thresholds in packets.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Parameters {
-    /// Capacity of the buffer.
-    pub limit: Limit,
-    /// min: below this average nothing is marked.
-    pub min: f64,
-    /// max: at this average the mark probability is `max_p`.
-    pub max: f64,
-    /// w, the weight of the newest sample.
-    pub weight: f64,
-    /// p_b at `max`.
-    pub max_p: f64,
-    /// p_b rises further up to twice `max`.
-    pub gentle: bool,
-    /// Mark instead of dropping early.
-    pub mark: bool,
-    /// Enqueue a chosen packet that is not ECN-capable instead of dropping it.
-    pub pass_incapable: bool,
-    /// The queue counts as full when the average has reached the end of the ramp.
-    pub drop_above_max: bool,
-    /// A full queue drops a random waiting packet instead of the arriving one.
-    pub random_victim: bool,
-    /// Neither mark nor drop pure acks early.
-    pub spare_acks: bool,
-    /// Pure acks go first.
-    pub acks_first: bool,
-    /// Size of the packet whose transmission time is the unit of idle time.
-    pub typical_packet_bytes: u64,
-}
-
-impl Parameters {
-    fn of(checked: &CheckedOptions<'_>) -> Result<Parameters, String> {
-        let number = |name| checked.number(name).expect("it has a default");
-        let limit = Limit::of(checked);
-        let parameters = Parameters {
-            limit,
-            min: number("min_fraction") * limit.packets as f64,
-            max: number("max_fraction") * limit.packets as f64,
-            weight: number("weight"),
-            max_p: number("max_p"),
-            gentle: checked.flag("gentle"),
-            mark: checked.text("action") == Some("mark"),
-            pass_incapable: checked.text("not_capable") == Some("pass"),
-            drop_above_max: checked.text("above_max") == Some("drop"),
-            random_victim: checked.text("victim") == Some("random"),
-            spare_acks: checked.text("candidates") == Some("data"),
-            acks_first: checked.flag("acks_first"),
-            typical_packet_bytes: number("typical_packet_bytes") as u64,
-        };
-        if parameters.min >= parameters.max {
-            return Err("policy red: min_fraction must be below max_fraction".into());
-        }
-        Ok(parameters)
-    }
 }
 
 /// What changes at run time. Statistics are not kept: each mark and drop is an event, which the driver counts.
@@ -207,6 +145,8 @@ struct Variables {
 #[derive(Debug)]
 pub struct Red {
     parameters: Parameters,
+    /// In packets: below min nothing is marked, at max the mark probability is max_p.
+    thresholds: [f64; 2],
     variables: Variables,
     rng: RunRng,
     /// Pure acks, if they go first.
@@ -217,8 +157,10 @@ pub struct Red {
 impl Red {
     /// An empty queue in front of a line of this rate, which draws from `rng`.
     pub fn new(parameters: Parameters, rate_bps: Option<u64>, rng: RunRng) -> Red {
+        let Parameters { limit, min_fraction, max_fraction, .. } = parameters;
         let mut red = Red {
             parameters,
+            thresholds: [min_fraction, max_fraction].map(|fraction| fraction * limit.limit_packets as f64),
             variables: Variables { average: 0.0, count: None, idle_since: Some(Time::ZERO), typical_packet_s: None },
             rng,
             acks: Fifo::default(),
@@ -252,7 +194,7 @@ impl Red {
 
     /// p_b of the present average; `None` below min.
     fn p_b(&self) -> Option<f64> {
-        let Parameters { min, max, max_p, gentle, .. } = self.parameters;
+        let (Parameters { max_p, gentle, .. }, [min, max]) = (self.parameters, self.thresholds);
         let average = self.variables.average;
         if average < min {
             None
@@ -283,11 +225,12 @@ impl Red {
         chosen
     }
 
-    /// Whether the average makes the queue count as full. An empty queue has no packet to drop and never counts as full.
+    /// Whether the average makes the queue count as full. An empty queue has no packet to drop and never counts as
+    /// full.
     fn full_by_average(&self) -> bool {
-        let Parameters { max, gentle, drop_above_max, .. } = self.parameters;
+        let (Parameters { gentle, above_max, .. }, [_, max]) = (self.parameters, self.thresholds);
         let end = if gentle { 2.0 * max } else { max };
-        drop_above_max && self.len_packets() > 0 && self.variables.average >= end
+        above_max == Action::Drop && self.len_packets() > 0 && self.variables.average >= end
     }
 
     /// Drops a random waiting packet.
@@ -309,20 +252,21 @@ impl Red {
 impl Policy for Red {
     fn enqueue(&mut self, now: Time, mut packet: Packet, events: &mut Events) {
         self.update_average(now);
-        let candidate = !(self.parameters.spare_acks && packet.is_pure_ack());
+        let candidate = !(self.parameters.candidates == Candidates::Data && packet.is_pure_ack());
         let full = candidate && self.full_by_average();
         let chosen = candidate && self.choose();
         let too_long = !self.parameters.limit.admits(0, 0, &packet);
-        if too_long || (!self.parameters.random_victim && (full || !self.admits(&packet))) {
+        if too_long || (self.parameters.victim == Victim::Tail && (full || !self.admits(&packet))) {
             events.record(now, EventKind::DroppedFull, &packet);
             return;
         }
         if full {
             self.drop_random(now, events);
         } else if chosen {
-            if self.parameters.mark && packet.set_congestion_experienced() {
+            let Parameters { action, not_capable, .. } = self.parameters;
+            if action == Action::Mark && packet.set_congestion_experienced() {
                 events.record(now, EventKind::Marked, &packet);
-            } else if !self.parameters.mark || !self.parameters.pass_incapable {
+            } else if action == Action::Drop || not_capable == NotCapable::Drop {
                 events.record(now, EventKind::DroppedEarly, &packet);
                 return;
             }

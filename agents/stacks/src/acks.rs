@@ -71,7 +71,8 @@ impl Sender {
         let &IncomingAck { segment, ack, .. } = incoming;
         let predicted = self.is_predicted(segment, cx);
         let window_limited = self.is_window_limited(cx);
-        // ns of 1997 stops the timer only where the ack passes what was sent since the timeout, even if all is acknowledged.
+        // ns of 1997 stops the timer only where the ack passes what was sent since the timeout, even if all is
+        // acknowledged.
         let early = self.rtt.early_deadline(cx.now).filter(|_| ack <= self.nxt);
         self.sample_rtt(cx.now, incoming);
         let acked = ack.since(self.una);
@@ -132,10 +133,10 @@ impl Sender {
         self.congestion.on_recovery_end(event);
     }
 
-    /// Whether 4.4BSD's header prediction takes a new ack (RFC 2525 2.8): it checks that nothing is being sent again, that
-    /// the window offered stands, and that the congestion window would hold nothing back, but not whether that window is
-    /// inflated. Fast recovery then does not end: the window stays inflated, and duplicates are counted on from where they
-    /// were. The repair of a corrupted segment ends all the same: loss notification looks at every ack.
+    /// Whether 4.4BSD's header prediction takes a new ack (RFC 2525 2.8): it checks that nothing is being sent again,
+    /// that the window offered stands, and that the congestion window would hold nothing back, but not whether that
+    /// window is inflated. Fast recovery then does not end: the window stays inflated, and duplicates are counted on
+    /// from where they were. The repair of a corrupted segment ends all the same: loss notification looks at every ack.
     fn is_predicted(&self, segment: &Segment, cx: &Context) -> bool {
         self.config.header_prediction
             && segment.payload == 0
@@ -145,8 +146,8 @@ impl Sender {
             && !cx.extensions.is_repairing()
     }
 
-    /// Whether the congestion window, or the limit on bursts, keeps the sender from sending more: less than a full segment
-    /// fits. Otherwise the application or the peer's window limits it (RFC 9438 5.8).
+    /// Whether the congestion window, or the limit on bursts, keeps the sender from sending more: less than a full
+    /// segment fits. Otherwise the application or the peer's window limits it (RFC 9438 5.8).
     fn is_window_limited(&self, cx: &Context) -> bool {
         self.flight() + u64::from(self.mss) > self.congestion.window.cwnd as u64 || cx.timers.is_set(Timer::Burst)
     }
@@ -195,9 +196,9 @@ impl Sender {
     }
 
     /// Whether duplicates concern what was outstanding at the last loss, which has been dealt with. RFC 6675 5.1: until
-    /// everything sent before it is acknowledged. RFC 6582 3.2 step 2: until more than that is, because what a timeout sends
-    /// again brings duplicates of the very ack that covers all of it. 4.4BSD does not check. ns-2's Tahoe does, and its Reno
-    /// does unless the last loss was a fast retransmit.
+    /// everything sent before it is acknowledged. RFC 6582 3.2 step 2: until more than that is, because what a timeout
+    /// sends again brings duplicates of the very ack that covers all of it. 4.4BSD does not check. ns-2's Tahoe does,
+    /// and its Reno does unless the last loss was a fast retransmit.
     fn is_old_loss(&self) -> bool {
         if self.uses_sack {
             return self.una < self.recovery.recover;

@@ -1,11 +1,12 @@
-//! The sender's limit on bursts (asym 6.3, 8.3 and figure 19): at most `maxburst` segments back to back; the rest later, at
-//! the rate cwnd/srtt. While the burst timer runs nothing new is sent, however many acks arrive.
+//! The sender's limit on bursts (asym 6.3, 8.3 and figure 19): at most `maxburst` segments back to back; the rest
+//! later, at the rate cwnd/srtt. While the burst timer runs nothing new is sent, however many acks arrive.
 //!
 //! ```text
 //! wait = maxburst / (cwnd / srtt_exact)        cwnd in segments
 //! ```
 //!
-//! With a timer of 10 ms granularity (BSDI) the wait is rounded up to it, which caps the rate at maxburst segments per 10 ms.
+//! With a timer of 10 ms granularity (BSDI) the wait is rounded up to it, which caps the rate at maxburst segments per
+//! 10 ms.
 
 use std::time::Duration;
 
@@ -35,8 +36,8 @@ impl Burst {
         Burst { most: config.maxburst_segments, tick: config.burst_tick_s, ..Burst::default() }
     }
 
-    /// Whether a new segment may go now; if not, sets the burst timer. `cwnd` in segments; `srtt_exact` is `None` before the
-    /// first sample, when no rate is known: then the wait is one step of the timer's granularity.
+    /// Whether a new segment may go now; if not, sets the burst timer. `cwnd` in segments; `srtt_exact` is `None`
+    /// before the first sample, when no rate is known: then the wait is one step of the timer's granularity.
     pub fn may_send(&self, now: Time, cwnd: f64, srtt_exact: Option<Duration>, timers: &mut TimerTable) -> bool {
         if timers.deadline(Timer::Burst).is_some_and(|until| now < until) {
             return false;

@@ -1,5 +1,5 @@
-//! The limit on challenge acks (RFC 5961 section 7): somebody who forges resets, SYNs or acks must not make a connection send
-//! more than a few segments.
+//! The limit on challenge acks (RFC 5961 section 7): somebody who forges resets, SYNs or acks must not make a
+//! connection send more than a few segments.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ const MOST: u32 = 10;
 /// The interval.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// The challenge acks of one connection. The limit is per connection: one that all connections share would tell an attacker
-/// whether another connection exists.
+/// The challenge acks of one connection. The limit is per connection: one that all connections share would tell an
+/// attacker whether another connection exists.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChallengeAcks {
     /// When the current interval began.

@@ -1,15 +1,16 @@
-//! The options of a stack. Each is declared once, with `options!`: field, type, default, unit, range and help. Registry,
-//! validation and parser follow from that line. The named stacks (`config/stacks.rs`) are presets over the same options.
+//! The options of a stack. The named stacks (`config/stacks.rs`) are presets over the same options.
 
 mod stacks;
 
 use std::time::Duration;
 
 use backchannel_core::ip::IpVersion;
-use backchannel_core::registry::{unknown, CheckedOptions, Param, Preset, Unit};
+use backchannel_core::options;
+use backchannel_core::options::{CheckedOptions, Param, ABSENT};
+use backchannel_core::registry::{unknown, Entry};
 use backchannel_core::scenario::Options;
 
-use crate::controllers::{Algorithm, Counting, FullAck};
+use crate::controllers::{Algorithm, BuildController, Counting, FullAck};
 use crate::ecn::EcnMode;
 use crate::extensions::{AckRule, LossNotificationMode};
 use crate::recovery::TimeoutDecrease;
@@ -17,194 +18,109 @@ use crate::rtt::TimerKind;
 use crate::scoreboard::SackSender;
 use crate::wire::{MOST_OPTIONS, TCP_HEADER};
 
-pub use stacks::entries;
-
-/// A type that an option can have.
-pub(crate) trait OptionValue: Sized {
-    /// The names of a choice.
-    const CHOICES: &'static [&'static str] = &[];
-
-    /// Reads a validated option.
-    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> Self;
-}
-
-impl OptionValue for bool {
-    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> bool {
-        checked.flag(name)
-    }
-}
-
-impl OptionValue for Option<u64> {
-    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> Option<u64> {
-        checked.count(name)
-    }
-}
-
-impl OptionValue for Option<u32> {
-    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> Option<u32> {
-        checked.count(name).map(|count| count as u32)
-    }
-}
-
-impl OptionValue for Option<Duration> {
-    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> Option<Duration> {
-        checked.number(name).map(Duration::from_secs_f64)
-    }
-}
-
-/// An option that is never absent.
-macro_rules! with_default {
-    ($($type:ty)*) => {
-        $(impl OptionValue for $type {
-            fn read(checked: &CheckedOptions<'_>, name: &'static str) -> $type {
-                Option::<$type>::read(checked, name).expect("the option has a default")
-            }
-        })*
-    };
-}
-with_default!(u32 u64 Duration);
-
-/// An enum that is an option: each variant with the name that campaign files use.
-macro_rules! choice {
-    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name { $($(#[$doc])* $variant),* }
-
-        impl $crate::config::OptionValue for $name {
-            const CHOICES: &'static [&'static str] = &[$($text),*];
-
-            fn read(checked: &backchannel_core::registry::CheckedOptions<'_>, name: &'static str) -> $name {
-                match checked.text(name) {
-                    $(Some($text) => $name::$variant,)*
-                    other => unreachable!("{name} was validated: {other:?}"),
-                }
-            }
-        }
-    };
-}
-pub(crate) use choice;
-
-/// Declares the options: `field: type = default [unit least to greatest] "help"`. A unit may lack its bounds.
-macro_rules! options {
-    ($($name:ident: $type:ty = $default:expr, [$unit:ident $($min:literal $(to $max:literal)?)?] $help:literal;)*) => {
-        /// The settings of a connection: every option, by its name.
-        #[derive(Clone, Debug)]
-        pub struct Config { $(#[doc = $help] pub $name: $type),* }
-
-        impl Config {
-            fn read(checked: &CheckedOptions<'_>) -> Config {
-                Config { $($name: <$type as OptionValue>::read(checked, stringify!($name))),* }
-            }
-        }
-
-        /// Every option, before a stack's presets, in the order in which people read them.
-        const OPTIONS: &[Param] = &[$(
-            Param::new(stringify!($name), Unit::$unit, $default, $help)
-                .of(<$type as OptionValue>::CHOICES) $($(.range($min, $max))? )? $(.at_least($min))?
-        ),*];
-    };
-}
-
-const ON: Preset = Preset::Flag(true);
-const OFF: Preset = Preset::Flag(false);
-const ABSENT: Preset = Preset::Absent;
-const fn text(choice: &'static str) -> Preset {
-    Preset::Text(choice)
-}
-const fn number(n: f64) -> Preset {
-    Preset::Number(n)
-}
+pub use stacks::{entries, StackName};
 
 options! {
-    congestion: Algorithm = text("reno"), [Choice] "congestion control and recovery";
-    packet_bytes: u32 = number(1500.0), [Bytes 88.0 to 65_535.0] "largest packet, headers and options included";
-    counting: Counting = text("acks"), [Choice]
-        "what the window grows by: acks; bsd: acks, as in 4.4BSD (RFC 2525 2.6); bytes (RFC 3465); segments (asym 6.3); \
-         half-segments (asym fig 19)";
-    initial_window_segments: u32 = number(1.0), [Segments 1.0 to 1000.0] "initial congestion window";
-    initial_ssthresh_segments: Option<u32> = ABSENT, [Segments 2.0]
-        "initial slow-start threshold; absent: max_window_segments";
-    max_window_segments: u32 = number(1e6), [Segments 1.0] "greatest congestion window";
-    limited_transmit: bool = OFF, [Flag] "send new data on the first two duplicate acks (RFC 3042)";
-    successive_fast_retransmits: bool = ON, [Flag]
-        "tahoe, reno: duplicates of what was outstanding at the last loss count as a new loss, as in 4.4BSD; false: they do \
-         not, as in ns-2's Tahoe (bugFix_; RFC 2582 5)";
-    successive_after_recovery: bool = ABSENT, [Flag]
-        "with successive_fast_retransmits: false, reno: duplicates of what was outstanding at the last loss count as a new loss \
-         if a fast retransmit dealt with it, and do not after a timeout, as in ns-2's Reno (bugFix_)";
-    reno_of_1997: bool = ABSENT, [Flag]
-        "reno: the ack that ends recovery opens the window as any does, and three duplicates that count as no loss let three \
-         segments go, and each further one another, as in ns of 1997 (tcp-reno.cc)";
-    timeout_halves: TimeoutDecrease = text("outstanding"), [Choice]
-        "what a timeout in fast recovery halves: the bytes outstanding (RFC 5681 equation 4), or the window without what \
-         duplicate acks have added, as in ns-2 (RenoTcpAgent::timeout)";
-    whole_threshold: bool = ABSENT, [Flag]
-        "the slow-start threshold after a loss is rounded down to whole segments, as in ns-2 (ssthresh_)";
-    full_ack: FullAck = text("outstanding"), [Choice]
-        "newreno's window after recovery: the bytes outstanding plus a segment, at most the threshold; or the threshold, as in \
-         ns-2 (RFC 6582 3.2 step 3, options 1 and 2)";
-    timing_in_recovery: bool = ABSENT, [Flag]
-        "a segment first sent in fast recovery is timed although partial acks send earlier ones again, as in ns-2";
-    quench: bool = ABSENT, [Flag]
-        "in simulation: a packet that the full queue of the host's own interface drops sets the window to one segment, as 4.4BSD's \
-         tcp_quench on ENOBUFS";
-    header_prediction: bool = OFF, [Flag]
-        "new acks do not end fast recovery while the window exceeds the peer's, as in 4.4BSD (RFC 2525 2.8)";
-    sack: bool = OFF, [Flag] "selective acknowledgments (RFC 2018, 6675)";
-    sack_sender: SackSender = text("rfc6675"), [Choice]
-        "how the sender uses selective acks: RFC 6675; Fall and Floyd's sender of 1996; SMART (ton III-A); ignored, when they \
-         are for a base station";
-    eln: LossNotificationMode = text("off"), [Choice]
-        "explicit loss notification: retransmit without shrinking the window at the third duplicate ack, or the first (ton III-A)";
-    marked_duplicates: bool = OFF, [Flag] "one duplicate ack with the fast-retransmit mark is enough (asym 6.3)";
-    maxburst_segments: Option<u32> = ABSENT, [Segments 1.0 to 1000.0]
-        "most segments sent back to back; absent: no limit";
-    burst_tick_s: Duration = number(0.0), [Time 0.0 to 1.0] "granularity of the burst timer (10 ms on BSDI); 0: exact";
-    burst_by_first_rtt: bool = ABSENT, [Flag]
-        "bursts are spaced by the first round trip instead of the mean, as in the authors' simulator, where the gain of 1/8 is an \
-         integer division (tcp-asym.cc from August 1997 on)";
-    peerwin: bool = OFF, [Flag] "data carry the sender's window, the peerwin option (asym 8.2)";
-    pulsed: bool = OFF, [Flag] "data carry the pulsed flag and window (pulsed 3.2.2)";
-    pulse_in_header: bool = ABSENT, [Flag]
-        "the fields of Pulsed ACK are in the header and take no bytes (pulsed 3.2.1; acks of 40 bytes, 4.1); absent: an option";
-    asks_acks_per_win: Option<u32> = ABSENT, [Count 1.0 to 255.0]
-        "data request the ack rate that gives so many acks a window (draft-ietf-tcpm-ack-rate-request); absent: no request";
-    ecn: EcnMode = text("off"), [Choice] "congestion marks: on data (RFC 3168), or on acks as well (asym 6.1)";
-    timestamps: bool = ON, [Flag] "timestamp option (RFC 7323)";
-    timestamp_tick_s: Duration = number(0.001), [Time 1e-6 to 1.0]
-        "tick of the timestamp option (RFC 7323: 1 ms to 1 s; asym 8.3: 1 us)";
-    window_scaling: bool = ON, [Flag] "window scale option (RFC 7323)";
-    receive_buffer_bytes: u64 = number(1_048_576.0), [Bytes 536.0 to 1e9] "receive buffer, which bounds the window offered";
-    ack_rule: AckRule = text("every"), [Choice]
-        "when to acknowledge: every d segments; acc-ecn (asym 6.1); acc-peerwin (asym 8.2); pulsed (pulsed 3.2.3); requested: as \
-         the sender requests (draft-ietf-tcpm-ack-rate-request)";
-    ack_every_segments: u32 = number(2.0), [Segments 1.0 to 1000.0] "every: segments an ack stands for (d)";
-    acks_by_space: bool = ABSENT, [Flag]
-        "4.4BSD's receiver: an ack goes when the application has read d segments with their options, or half of the buffer (asym \
-         8.2; tcp_output), so that with timestamps a d of 2 makes every third segment; what fills a gap is acknowledged before it \
-         is read; absent: when d segments have arrived";
-    max_delack_segments: u32 = number(8.0), [Segments 1.0 to 1000.0] "acc: most segments an ack stands for";
-    min_acks_per_win: u32 = number(5.0), [Count 1.0 to 1000.0]
-        "acc: fewest acks a window brings (asym 8.2; acc-ecn: 3 in the ns of 1997, 2 in ns-2.35)";
-    pulses_per_window: u32 = number(5.0), [Count 1.0 to 255.0] "pulsed: acks a round trip (a)";
-    mark_after_segments: u32 = number(0.0), [Segments 0.0 to 1000.0]
-        "after so many segments out of order, duplicate acks request a retransmission at once (asym 6.1); 0: never";
-    ack_delay_s: Duration = number(0.2), [Time 0.0 to 0.5] "longest delay of an ack (RFC 1122: at most 500 ms)";
-    ack_heartbeat: bool = ON, [Flag] "delays end at multiples of ack_delay, as in 4.4BSD";
-    timer: TimerKind = text("bsd"), [Choice]
-        "retransmission timer: bsd: 500 ms ticks; bsd-exact: the same from exact round trips (asym 8.3); ns: 100 ms ticks; \
-         ns-1997: those of ns in July 1997 (tcp.cc); modern: RFC 6298";
-    timer_tick_s: Option<Duration> = ABSENT, [Time 0.0001 to 1.0]
-        "granularity of the timer; absent: the timer's default (bsd, bsd-exact 500 ms; ns, ns-1997 100 ms; modern 1 ms); ns-2 has \
-         10 ms since 2.27";
-    rto_min_s: Option<Duration> = ABSENT, [Time 0.0 to 60.0]
-        "least retransmission timeout; absent: the timer's default (bsd, bsd-exact 1 s; ns, ns-1997 200 ms; modern 1 s)";
-    handshake_sample: bool = ON, [Flag]
-        "the handshake gives the first round-trip sample; false: the first data wait for the initial timeout, as in ns-2's \
-         one-way TCP, which has no handshake";
-    time_wait_s: Duration = number(60.0), [Time 0.0 to 240.0] "length of TIME-WAIT (twice the segment lifetime)";
+    /// The settings of a connection: every option, by its name.
+    pub struct Config {
+        congestion: Algorithm = "reno", [Choice] "congestion control and recovery";
+        packet_bytes: u32 = 1500, [Bytes 88 to 65_535] "largest packet, headers and options included";
+        counting: Counting = "acks", [Choice]
+            "what the window grows by: acks; bsd: acks, as in 4.4BSD (RFC 2525 2.6); bytes (RFC 3465); segments (asym \
+             6.3); half-segments (asym fig 19)";
+        initial_window_segments: u32 = 1, [Segments 1 to 1000] "initial congestion window";
+        initial_ssthresh_segments: Option<u32> = ABSENT, [Segments 2]
+            "initial slow-start threshold; absent: max_window_segments";
+        max_window_segments: u32 = 1e6, [Segments 1] "greatest congestion window";
+        limited_transmit: bool = false, [Flag] "send new data on the first two duplicate acks (RFC 3042)";
+        successive_fast_retransmits: bool = true, [Flag]
+            "tahoe, reno: duplicates of what was outstanding at the last loss count as a new loss, as in 4.4BSD; \
+             false: they do not, as in ns-2's Tahoe (bugFix_; RFC 2582 5)";
+        successive_after_recovery: bool = ABSENT, [Flag]
+            "with successive_fast_retransmits: false, reno: duplicates of what was outstanding at the last loss count \
+             as a new loss if a fast retransmit dealt with it, and do not after a timeout, as in ns-2's Reno (bugFix_)";
+        reno_of_1997: bool = ABSENT, [Flag]
+            "reno: the ack that ends recovery opens the window as any does, and three duplicates that count as no loss \
+             let three segments go, and each further one another, as in ns of 1997 (tcp-reno.cc)";
+        timeout_halves: TimeoutDecrease = "outstanding", [Choice]
+            "what a timeout in fast recovery halves: the bytes outstanding (RFC 5681 equation 4), or the window \
+             without what duplicate acks have added, as in ns-2 (RenoTcpAgent::timeout)";
+        whole_threshold: bool = ABSENT, [Flag]
+            "the slow-start threshold after a loss is rounded down to whole segments, as in ns-2 (ssthresh_)";
+        full_ack: FullAck = "outstanding", [Choice]
+            "newreno's window after recovery: the bytes outstanding plus a segment, at most the threshold; or the \
+             threshold, as in ns-2 (RFC 6582 3.2 step 3, options 1 and 2)";
+        timing_in_recovery: bool = ABSENT, [Flag]
+            "a segment first sent in fast recovery is timed although partial acks send earlier ones again, as in ns-2";
+        quench: bool = ABSENT, [Flag]
+            "in simulation: a packet that the full queue of the host's own interface drops sets the window to one \
+             segment, as 4.4BSD's tcp_quench on ENOBUFS";
+        header_prediction: bool = false, [Flag]
+            "new acks do not end fast recovery while the window exceeds the peer's, as in 4.4BSD (RFC 2525 2.8)";
+        sack: bool = false, [Flag] "selective acknowledgments (RFC 2018, 6675)";
+        sack_sender: SackSender = "rfc6675", [Choice]
+            "how the sender uses selective acks: RFC 6675; Fall and Floyd's sender of 1996; SMART (ton III-A); \
+             ignored, when they are for a base station";
+        eln: LossNotificationMode = "off", [Choice]
+            "explicit loss notification: retransmit without shrinking the window at the third duplicate ack, or the \
+             first (ton III-A)";
+        marked_duplicates: bool = false, [Flag] "one duplicate ack with the fast-retransmit mark is enough (asym 6.3)";
+        maxburst_segments: Option<u32> = ABSENT, [Segments 1 to 1000]
+            "most segments sent back to back; absent: no limit";
+        burst_tick_s: Duration = 0, [Time 0 to 1] "granularity of the burst timer (10 ms on BSDI); 0: exact";
+        burst_by_first_rtt: bool = ABSENT, [Flag]
+            "bursts are spaced by the first round trip instead of the mean, as in the authors' simulator, where the \
+             gain of 1/8 is an integer division (tcp-asym.cc from August 1997 on)";
+        peerwin: bool = false, [Flag] "data carry the sender's window, the peerwin option (asym 8.2)";
+        pulsed: bool = false, [Flag] "data carry the pulsed flag and window (pulsed 3.2.2)";
+        pulse_in_header: bool = ABSENT, [Flag]
+            "the fields of Pulsed ACK are in the header and take no bytes (pulsed 3.2.1; acks of 40 bytes, 4.1); \
+             absent: an option";
+        asks_acks_per_win: Option<u32> = ABSENT, [Count 1 to 255]
+            "data request the ack rate that gives so many acks a window (draft-ietf-tcpm-ack-rate-request); absent: no \
+             request";
+        ecn: EcnMode = "off", [Choice] "congestion marks: on data (RFC 3168), or on acks as well (asym 6.1)";
+        timestamps: bool = true, [Flag] "timestamp option (RFC 7323)";
+        timestamp_tick_s: Duration = 0.001, [Time 1e-6 to 1]
+            "tick of the timestamp option (RFC 7323: 1 ms to 1 s; asym 8.3: 1 us)";
+        window_scaling: bool = true, [Flag] "window scale option (RFC 7323)";
+        receive_buffer_bytes: u64 = 1_048_576, [Bytes 536 to 1e9] "receive buffer, which bounds the window offered";
+        ack_rule: AckRule = "every", [Choice]
+            "when to acknowledge: every d segments; acc-ecn (asym 6.1); acc-peerwin (asym 8.2); pulsed (pulsed 3.2.3); \
+             requested: as the sender requests (draft-ietf-tcpm-ack-rate-request)";
+        ack_every_segments: u32 = 2, [Segments 1 to 1000] "every: segments an ack stands for (d)";
+        acks_by_space: bool = ABSENT, [Flag]
+            "4.4BSD's receiver: an ack goes when the application has read d segments with their options, or half of \
+             the buffer (asym 8.2; tcp_output), so that with timestamps a d of 2 makes every third segment; what fills \
+             a gap is acknowledged before it is read; absent: when d segments have arrived";
+        max_delack_segments: u32 = 8, [Segments 1 to 1000] "acc: most segments an ack stands for";
+        min_acks_per_win: u32 = 5, [Count 1 to 1000]
+            "acc: fewest acks a window brings (asym 8.2; acc-ecn: 3 in the ns of 1997, 2 in ns-2.35)";
+        pulses_per_window: u32 = 5, [Count 1 to 255] "pulsed: acks a round trip (a)";
+        mark_after_segments: u32 = 0, [Segments 0 to 1000]
+            "after so many segments out of order, duplicate acks request a retransmission at once (asym 6.1); 0: never";
+        ack_delay_s: Duration = 0.2, [Time 0 to 0.5] "longest delay of an ack (RFC 1122: at most 500 ms)";
+        ack_heartbeat: bool = true, [Flag] "delays end at multiples of ack_delay, as in 4.4BSD";
+        timer: TimerKind = "bsd", [Choice]
+            "retransmission timer: bsd: 500 ms ticks; bsd-exact: the same from exact round trips (asym 8.3); ns: 100 \
+             ms ticks; ns-1997: those of ns in July 1997 (tcp.cc); modern: RFC 6298";
+        timer_tick_s: Option<Duration> = ABSENT, [Time 0.0001 to 1]
+            "granularity of the timer; absent: the timer's default (bsd, bsd-exact 500 ms; ns, ns-1997 100 ms; modern \
+             1 ms); ns-2 has 10 ms since 2.27";
+        rto_min_s: Option<Duration> = ABSENT, [Time 0 to 60]
+            "least retransmission timeout; absent: the timer's default (bsd, bsd-exact 1 s; ns, ns-1997 200 ms; modern \
+             1 s)";
+        handshake_sample: bool = true, [Flag]
+            "the handshake gives the first round-trip sample; false: the first data wait for the initial timeout, as \
+             in ns-2's one-way TCP, which has no handshake";
+        time_wait_s: Duration = 60, [Time 0 to 240] "length of TIME-WAIT (twice the segment lifetime)";
+        + /// The controller that `congestion` names, if another crate added it.
+          added_controller: Option<BuildController> = None;
+    }
 }
+
+/// Every option, before a stack's presets.
+const OPTIONS: &[Param] = Config::PARAMS;
 
 /// Bytes of data that a packet has room for, whatever its options.
 const LEAST_DATA: u32 = 8;
@@ -214,7 +130,8 @@ pub fn options() -> &'static [Param] {
     OPTIONS
 }
 
-/// Least `packet_bytes` with which a stack can send data over this version: both headers, the longest options and some data.
+/// Least `packet_bytes` with which a stack can send data over this version: both headers, the longest options and some
+/// data.
 pub const fn least_packet_bytes(ip: IpVersion) -> u32 {
     ip.header_bytes() + TCP_HEADER + MOST_OPTIONS + LEAST_DATA
 }
@@ -239,20 +156,71 @@ impl Config {
     }
 }
 
-/// The settings of a named stack with a campaign's options.
+/// The named stacks, and the congestion controllers that their option `congestion` can name beside this crate's.
+#[derive(Clone, Debug)]
+pub struct Stacks {
+    entries: &'static [Entry],
+    added: Vec<(&'static str, BuildController)>,
+}
+
+impl Stacks {
+    /// The stacks of the papers with the controllers of this crate.
+    pub fn builtin() -> Stacks {
+        Stacks { entries: entries(), added: Vec::new() }
+    }
+
+    /// Adds a congestion controller. Entries live as long as the program, so those with one choice more do too.
+    ///
+    /// # Panics
+    /// There is one of that name.
+    pub fn add_controller(&mut self, name: &'static str, build: BuildController) {
+        let with_choice = |param: &Param| match param.name {
+            CONGESTION => {
+                assert!(!param.choices.contains(&name), "there are two congestion controllers {name}");
+                param.of([param.choices, &[name]].concat().leak())
+            }
+            _ => *param,
+        };
+        let with_controller = |entry: &Entry| {
+            let params: Vec<_> = entry.params.iter().map(with_choice).collect();
+            Entry { params: params.leak(), ..*entry }
+        };
+        self.entries = self.entries.iter().map(with_controller).collect::<Vec<_>>().leak();
+        self.added.push((name, build));
+    }
+
+    /// The registry entries.
+    pub fn entries(&self) -> &'static [Entry] {
+        self.entries
+    }
+
+    /// The settings of a named stack with a campaign's options.
+    ///
+    /// # Errors
+    /// There is no such stack, an option is unknown or out of range, or two options exclude each other.
+    pub fn config(&self, name: &str, options: &Options) -> Result<Config, String> {
+        let entry = self.entries.iter().find(|entry| entry.name == name);
+        let names = || self.entries.iter().map(|entry| entry.name);
+        let entry = entry.ok_or_else(|| unknown("research stack", name, names()))?;
+        let checked = CheckedOptions::check(entry, options)?;
+        let added = self.added.iter().find(|(name, _)| checked.text(CONGESTION) == Some(name));
+        let config = Config { added_controller: added.map(|(_, build)| *build), ..Config::read(&checked) };
+        match contradiction(&config) {
+            Some(reason) => Err(format!("stack {name}: {reason}")),
+            None => Ok(config),
+        }
+    }
+}
+
+/// Name of the option for the congestion controller.
+const CONGESTION: &str = "congestion";
+
+/// The settings of a stack with the controllers of this crate. See [`Stacks::config`].
 ///
 /// # Errors
-/// There is no such stack, an option is unknown or out of range, or two options exclude each other.
+/// Those of [`Stacks::config`].
 pub fn stack_config(name: &str, options: &Options) -> Result<Config, String> {
-    let entry = entries()
-        .iter()
-        .find(|entry| entry.name == name)
-        .ok_or_else(|| unknown("research stack", name, entries().iter().map(|entry| entry.name)))?;
-    let config = Config::read(&CheckedOptions::check(entry, options)?);
-    match contradiction(&config) {
-        Some(reason) => Err(format!("stack {name}: {reason}")),
-        None => Ok(config),
-    }
+    Stacks::builtin().config(name, options)
 }
 
 /// The reason why a combination of options has no meaning.
@@ -270,11 +238,13 @@ fn contradiction(config: &Config) -> Option<&'static str> {
         ),
         (
             config.successive_after_recovery && config.successive_fast_retransmits,
-            "successive_after_recovery needs successive_fast_retransmits: false, without which duplicates count after every loss",
+            "successive_after_recovery needs successive_fast_retransmits: false, without which duplicates count after \
+             every loss",
         ),
         (
             config.successive_after_recovery && (config.sack || config.congestion != Algorithm::Reno),
-            "successive_after_recovery is a rule of congestion reno without sack: others ignore duplicates after every loss",
+            "successive_after_recovery is a rule of congestion reno without sack: others ignore duplicates after every \
+             loss",
         ),
         (
             config.reno_of_1997 && (config.sack || config.congestion != Algorithm::Reno),
@@ -286,7 +256,8 @@ fn contradiction(config: &Config) -> Option<&'static str> {
         ),
         (
             eln && (config.sack || config.congestion != Algorithm::Reno),
-            "eln is an addition to congestion reno without sack (ton III-A): what others do with the mark is not defined",
+            "eln is an addition to congestion reno without sack (ton III-A): what others do with the mark is not \
+             defined",
         ),
         (
             acc_ecn && config.ecn != EcnMode::DataAndAcks,
@@ -308,6 +279,7 @@ fn contradiction(config: &Config) -> Option<&'static str> {
 mod tests {
     use super::*;
     use crate::rtt::{Clock, RtoConfig};
+    use backchannel_core::options::Unit;
     use serde_json::json;
 
     #[test]

@@ -1,8 +1,8 @@
-//! One TCP connection: the state machine of RFC 9293 over a sender and a receiver. It has no clock, socket or randomness of
-//! its own.
+//! One TCP connection: the state machine of RFC 9293 over a sender and a receiver. It has no clock, socket or
+//! randomness of its own.
 //!
-//! `handshake.rs` opens it, `input.rs` takes segments, `output.rs` builds them; `sender.rs` and `receiver.rs` hold the two
-//! halves, `timers.rs` the timers, `controllers/` congestion control, `extensions/` what single papers add.
+//! `handshake.rs` opens it, `input.rs` takes segments, `output.rs` builds them; `sender.rs` and `receiver.rs` hold the
+//! two halves, `timers.rs` the timers, `controllers/` congestion control, `extensions/` what single papers add.
 
 use std::sync::Arc;
 
@@ -190,8 +190,8 @@ impl Connection {
         }
     }
 
-    /// Passes what is in order to the application, if it reads. In 4.4BSD it reads after an ack that is due at once has gone, and
-    /// another one then offers the room.
+    /// Passes what is in order to the application, if it reads. In 4.4BSD it reads after an ack that is due at once has
+    /// gone, and another one then offers the room.
     pub(crate) fn deliver(&mut self) {
         if self.reading {
             if self.config.acks_by_space && self.receiver.ack_now {
@@ -207,8 +207,8 @@ impl Connection {
         self.receiver.ack_now |= self.config.acks_by_space && self.window_update_is_due();
     }
 
-    /// Whether the window would move by as much as an ack stands for (two segments, or d: asym 8.2), or by half of the buffer
-    /// (RFC 9293 3.8.6.2.2).
+    /// Whether the window would move by as much as an ack stands for (two segments, or d: asym 8.2), or by half of the
+    /// buffer (RFC 9293 3.8.6.2.2).
     fn window_update_is_due(&self) -> bool {
         let options = if self.config.acks_by_space { self.data_option_bytes() } else { 0 };
         let worth =
@@ -231,8 +231,8 @@ impl Connection {
         self.sender.source.extend(bytes);
     }
 
-    /// For an application that relays ([`Source::relay`]): data that have arrived in order since the last call. They keep
-    /// their room in the receive buffer, and so in the window offered, until [`Connection::release`].
+    /// For an application that relays ([`Source::relay`]): data that have arrived in order since the last call. They
+    /// keep their room in the receive buffer, and so in the window offered, until [`Connection::release`].
     pub fn read_and_hold(&mut self) -> Vec<Chunk> {
         self.receiver.read_and_hold()
     }

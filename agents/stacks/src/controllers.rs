@@ -1,7 +1,8 @@
-//! Congestion control. A controller is one file below `controllers/` and one line of the registry in this file.
+//! Congestion control. A controller is one file below `controllers/` and one line of the registry in this file, or one
+//! that another crate adds to [`crate::config::Stacks`].
 //!
 //! [`CongestionControl`] holds the [`Window`], does what all controllers share (slow start, bounds) and calls the
-//! [`CongestionController`] for the rest. Controllers are dispatched statically: they run once an ack.
+//! [`CongestionController`] for the rest. This crate's controllers are dispatched statically: they run once an ack.
 
 mod cubic;
 mod newreno;
@@ -9,9 +10,12 @@ mod reno;
 mod tahoe;
 mod window;
 
+use backchannel_core::choice;
+use std::fmt::Debug;
+
 use backchannel_core::time::Time;
 
-use crate::config::{choice, Config};
+use crate::config::Config;
 pub use newreno::FullAck;
 pub use window::{Counting, Window};
 
@@ -24,7 +28,8 @@ pub struct AckEvent {
     pub now: Time,
     /// Smoothed round-trip time in seconds; 0 before the first sample.
     pub srtt_s: f64,
-    /// Whether the congestion window, not the application or the peer's window, limited the sender when the ack arrived.
+    /// Whether the congestion window, not the application or the peer's window, limited the sender when the ack
+    /// arrived.
     pub window_limited: bool,
 }
 
@@ -57,9 +62,9 @@ pub struct RecoveryAck {
     pub outstanding: u64,
 }
 
-/// A congestion-control algorithm. Callbacks may change `window.cwnd`; only [`CongestionController::decrease`] decides on
-/// `window.ssthresh`. All sizes are in bytes. After each callback the caller bounds the window by its greatest size.
-pub trait CongestionController {
+/// A congestion-control algorithm. Callbacks may change `window.cwnd`; only [`CongestionController::decrease`] decides
+/// on `window.ssthresh`. All sizes are in bytes. After each callback the caller bounds the window by its greatest size.
+pub trait CongestionController: Debug + Send {
     /// Fires first on each ack of new data outside fast recovery. On `false` the window stays as it is.
     fn may_grow(&mut self, ack: &AckEvent) -> bool {
         let _ = ack;
@@ -109,28 +114,43 @@ pub trait CongestionController {
     }
 }
 
+/// Constructor of a controller of another crate.
+pub type BuildController = fn(&Config) -> Box<dyn CongestionController>;
+
 /// The registry: option value, file, type, one line a controller.
 macro_rules! controllers {
     ($($(#[$doc:meta])* $text:literal => $file:ident::$name:ident,)*) => {
         choice! {
             /// Congestion control and recovery.
-            pub enum Algorithm { $($(#[$doc])* $name = $text),* }
+            pub enum Algorithm {
+                $($(#[$doc])* $name = $text,)*
+                .. Added
+            }
         }
 
         /// The controller of one connection.
-        #[derive(Clone, Debug)]
-        enum Controller { $($name($file::$name)),* }
+        #[derive(Debug)]
+        enum Controller {
+            $($name($file::$name),)*
+            Added(Box<dyn CongestionController>),
+        }
 
         impl Controller {
             fn new(config: &Config) -> Controller {
-                match config.congestion { $(Algorithm::$name => Controller::$name($file::$name::new(config))),* }
+                match config.congestion {
+                    $(Algorithm::$name => Controller::$name($file::$name::new(config)),)*
+                    Algorithm::Added => {
+                        let build = config.added_controller.expect("Stacks::config has found it");
+                        Controller::Added(build(config))
+                    }
+                }
             }
         }
 
         /// Calls a method of whichever controller it is.
         macro_rules! each {
             ($controller:expr, $inner:ident => $call:expr) => {
-                match $controller { $(Controller::$name($inner) => $call),* }
+                match $controller { $(Controller::$name($inner) => $call,)* Controller::Added($inner) => $call }
             };
         }
     };
@@ -148,7 +168,7 @@ controllers! {
 }
 
 /// The congestion window of one connection and the algorithm that controls it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct CongestionControl {
     /// The window.
     pub window: Window,
@@ -176,10 +196,10 @@ impl CongestionControl {
         self.window.bound();
     }
 
-    /// The ack that ended recovery. A sender that counts segments grows the window as if one ack had arrived for each of
-    /// them (asym 6.3, and figure 19, where the increase does not depend on what came before): the first ends recovery, the
-    /// others open the window. A sender that counts acks has had its one; 4.4BSD's and that of ns in 1997 open the window all the
-    /// same.
+    /// The ack that ended recovery. A sender that counts segments grows the window as if one ack had arrived for each
+    /// of them (asym 6.3, and figure 19, where the increase does not depend on what came before): the first ends
+    /// recovery, the others open the window. A sender that counts acks has had its one; 4.4BSD's and that of ns in 1997
+    /// open the window all the same.
     pub fn on_recovery_end(&mut self, ack: &AckEvent) {
         if self.window.opens_after_recovery {
             self.on_ack(ack);
@@ -192,9 +212,9 @@ impl CongestionControl {
         }
     }
 
-    /// An echoed congestion mark (RFC 3168 6.1.2) shrinks the window; nothing is retransmitted. The window counts, not what
-    /// is outstanding: the ack that carries the echo has just reduced that. The least window is one segment, the least
-    /// threshold two.
+    /// An echoed congestion mark (RFC 3168 6.1.2) shrinks the window; nothing is retransmitted. The window counts, not
+    /// what is outstanding: the ack that carries the echo has just reduced that. The least window is one segment, the
+    /// least threshold two.
     pub fn on_mark(&mut self) {
         let reduced = each!(&mut self.controller, controller => controller.decrease(&self.window, self.window.cwnd));
         self.window.ssthresh = reduced.max(2.0 * self.window.mss);
@@ -220,8 +240,8 @@ impl CongestionControl {
         each!(&mut self.controller, controller => controller.on_fast_retransmit(&mut self.window))
     }
 
-    /// One more duplicate ack in fast recovery: a segment has left the network. The bound holds here too, because it stands
-    /// for a socket buffer.
+    /// One more duplicate ack in fast recovery: a segment has left the network. The bound holds here too, because it
+    /// stands for a socket buffer.
     pub fn on_duplicate_ack(&mut self) {
         each!(&mut self.controller, controller => controller.on_duplicate_ack(&mut self.window));
         self.window.bound();
@@ -349,6 +369,17 @@ pub(crate) mod tests {
             control.on_duplicate_ack();
         }
         assert_eq!(control.window.cwnd, 20_000.0);
+    }
+
+    /// 10 Gbit/s over 80 ms have thresholds above 100 MB.
+    #[test]
+    fn only_the_initial_threshold_of_an_unbounded_window_stands_for_none() {
+        let mut unbounded = control(10, &[]);
+        assert_eq!(unbounded.window.threshold(), None);
+        unbounded.on_fast_retransmit(300_000_000);
+        assert_eq!(unbounded.window.threshold(), Some(150e6));
+        assert_eq!(control(1, &[("max_window_segments", json!(20))]).window.threshold(), Some(20_000.0));
+        assert_eq!(control(1, &[("initial_ssthresh_segments", json!(200_000))]).window.threshold(), Some(200e6));
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Explicit congestion notification on one connection (RFC 3168 6.1), and what ack congestion control adds (asym 6.1): acks
-//! are ECN-capable too, and the sender of data reports to the receiver when one of them was marked.
+//! Explicit congestion notification on one connection (RFC 3168 6.1), and what ack congestion control adds (asym 6.1):
+//! acks are ECN-capable too, and the sender of data reports to the receiver when one of them was marked.
 
+use backchannel_core::choice;
 use backchannel_core::packet::{mark, Ecn as Field, TcpFlags};
 
-use crate::config::choice;
 use crate::seq::Offset;
 use crate::wire::Segment;
 
@@ -71,8 +71,8 @@ impl Ecn {
         }
     }
 
-    /// Whether an ack of everything before `una` requests a smaller window, at most once for what was outstanding then. `max`
-    /// is one beyond what was sent.
+    /// Whether an ack of everything before `una` requests a smaller window, at most once for what was outstanding then.
+    /// `max` is one beyond what was sent.
     pub fn requests_reduction(&mut self, segment: &Segment, una: Offset, max: Offset) -> bool {
         let requested = self.agreed && segment.has(TcpFlags::ECE) && una >= self.until;
         if requested {

@@ -1,7 +1,7 @@
 //! What single papers add to a connection: new header fields, rules for acks, answers to losses.
 //!
-//! An extension is one file below `extensions/` and one line of the registry in this file. Extensions hold their own state;
-//! the connection calls them at the points that [`Extension`] lists.
+//! An extension is one file below `extensions/` and one line of the registry in this file. Extensions hold their own
+//! state; the connection calls them at the points that [`Extension`] lists.
 
 mod ack_congestion;
 mod loss_notification;
@@ -10,11 +10,12 @@ mod pulsed_ack;
 mod rate_request;
 mod retransmit_request;
 
+use backchannel_core::choice;
 use std::time::Duration;
 
 use backchannel_core::time::Time;
 
-use crate::config::{choice, Config};
+use crate::config::Config;
 use crate::controllers::Window;
 use crate::seq::Offset;
 use crate::wire::Segment;
@@ -75,13 +76,14 @@ pub(crate) trait Extension {
         let _ = (segment, outgoing);
     }
 
-    /// Fires on each acceptable segment with data, before its data are taken. `rtt`: the time since the ack was sent whose
-    /// timestamp the segment echoes.
+    /// Fires on each acceptable segment with data, before its data are taken. `rtt`: the time since the ack was sent
+    /// whose timestamp the segment echoes.
     fn on_data(&mut self, now: Time, segment: &Segment, rtt: Option<Duration>) {
         let _ = (now, segment, rtt);
     }
 
-    /// Fires on each segment with a wrong checksum and a readable header. It covers `start` to `end`; `next` is expected.
+    /// Fires on each segment with a wrong checksum and a readable header. It covers `start` to `end`; `next` is
+    /// expected.
     fn on_damaged(&mut self, start: Offset, end: Offset, next: Offset) {
         let _ = (start, end, next);
     }
@@ -96,8 +98,8 @@ pub(crate) trait Extension {
         let _ = (segment, hints);
     }
 
-    /// Fires when the segment at the cumulative ack is retransmitted because it was corrupted, at this many duplicate acks.
-    /// May change the window of the recovery that begins.
+    /// Fires when the segment at the cumulative ack is retransmitted because it was corrupted, at this many duplicate
+    /// acks. May change the window of the recovery that begins.
     fn on_corruption(&mut self, window: &mut Window, duplicates: u32) {
         let _ = (window, duplicates);
     }
@@ -107,13 +109,15 @@ pub(crate) trait Extension {
         false
     }
 
-    /// Fires on the first new ack in fast recovery. `true`: it ends a recovery from corruption, and the window is restored.
+    /// Fires on the first new ack in fast recovery. `true`: it ends a recovery from corruption, and the window is
+    /// restored.
     fn on_recovery_ack(&mut self, window: &mut Window) -> bool {
         let _ = window;
         false
     }
 
-    /// Fires on each new ack outside fast recovery. `true`: the extension has grown the window, and the controller does not.
+    /// Fires on each new ack outside fast recovery. `true`: the extension has grown the window, and the controller does
+    /// not.
     fn on_growth(&mut self, window: &mut Window, segment: &Segment) -> bool {
         let _ = (window, segment);
         false

@@ -90,8 +90,8 @@ impl Connection {
         }
     }
 
-    /// The checks of 3.10.7.4 in order: old duplicate, window, RST, SYN, ACK. A segment that fails is dropped; where the RFCs
-    /// ask for it, an ack answers.
+    /// The checks of 3.10.7.4 in order: old duplicate, window, RST, SYN, ACK. A segment that fails is dropped; where
+    /// the RFCs ask for it, an ack answers.
     fn passes_checks(&mut self, now: Time, segment: &Segment, seq: Offset) -> bool {
         let reset = segment.has(TcpFlags::RST);
         if (self.timestamps.is_old(segment) && !reset) || !self.is_acceptable(seq, segment) {

@@ -1,9 +1,9 @@
 //! The research TCP stack: pure endpoints, made of small parts that read like their sources.
 //!
 //! A driver makes a [`Connection`] from a [`config::Config`] (by [`config::stack_config`], from a named stack and a
-//! campaign's options) and a [`Source`]. It runs it through [`backchannel_core::traits::Endpoint`]: `on_segment`, `on_timer`
-//! at `next_timeout`, and after each of them `poll_transmit` until it returns `None`. `read` returns what has arrived,
-//! `samples` the sender's telemetry.
+//! campaign's options) and a [`Source`]. It runs it through [`backchannel_core::traits::Endpoint`]: `on_segment`,
+//! `on_timer` at `next_timeout`, and after each of them `poll_transmit` until it returns `None`. `read` returns what
+//! has arrived, `samples` the sender's telemetry.
 //!
 //! ```
 //! use backchannel_core::{packet::FlowKey, scenario::Options, traits::Endpoint, Time};
@@ -39,7 +39,7 @@ mod burst;
 mod challenge;
 pub mod config;
 mod connection;
-mod controllers;
+pub mod controllers;
 pub mod ecn;
 mod extensions;
 mod handshake;

@@ -108,14 +108,15 @@ impl Connection {
         self.packet(&segment, &data)
     }
 
-    /// Fills an empty segment with the current ack, window and options; `data`: of a segment with data. What it acknowledges
-    /// counts as acknowledged. The segment stays where it is, because a copy of fields that were just written is slow.
+    /// Fills an empty segment with the current ack, window and options; `data`: of a segment with data. What it
+    /// acknowledges counts as acknowledged. The segment stays where it is, because a copy of fields that were just
+    /// written is slow.
     #[inline(always)]
     fn fill_header(&mut self, segment: &mut Segment, now: Time, data: bool) {
         let window = self.window_to_offer();
         let initial = self.receiver.initial;
-        // Behind everything sent: after a timeout, nxt is back at data that the peer may well have, and it would refuse an ack
-        // that began there as old.
+        // Behind everything sent: after a timeout, nxt is back at data that the peer may well have, and it would refuse
+        // an ack that began there as old.
         segment.seq = self.sender.initial.at(self.sender.max.max(self.sender.nxt));
         segment.ack = initial.at(self.receiver.ack_offset());
         segment.flags = TcpFlags::ACK;

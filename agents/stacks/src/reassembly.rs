@@ -65,8 +65,8 @@ impl Reassembly {
         self.recent.truncate(RECENT);
     }
 
-    /// The next stored chunk in order, from `next` on, without what lies before it. Called until it returns `None`, then
-    /// [`Reassembly::settle`].
+    /// The next stored chunk in order, from `next` on, without what lies before it. Called until it returns `None`,
+    /// then [`Reassembly::settle`].
     pub fn take_in_order(&mut self, next: Offset) -> Option<Chunk> {
         while self.chunks.first_key_value().is_some_and(|(&at, _)| at <= next) {
             let (at, mut chunk) = self.chunks.pop_first().expect("it is there");

@@ -4,8 +4,8 @@ use crate::seq::Offset;
 
 /// The receive buffer and the right edge offered to the peer.
 ///
-/// `unread + held <= buffer`, but for data that arrived under an edge that was offered before the application held bytes
-/// back: an edge is never taken back.
+/// `unread + held <= buffer`, but for data that arrived under an edge that was offered before the application held
+/// bytes back: an edge is never taken back.
 #[derive(Clone, Debug)]
 pub struct ReceiveWindow {
     /// Size of the buffer in bytes.

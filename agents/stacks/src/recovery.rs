@@ -1,8 +1,8 @@
 //! Loss recovery of the sender: duplicate acks, fast recovery, and what was outstanding at the last loss.
 
-use crate::config::choice;
 use crate::scoreboard::Scoreboard;
 use crate::seq::Offset;
+use backchannel_core::choice;
 
 choice! {
     /// What a timeout in fast recovery halves, where duplicate acks have inflated the window.
@@ -22,8 +22,8 @@ pub const DUPLICATE_THRESHOLD: u32 = 3;
 pub struct Recovery {
     /// In fast recovery: where it ends, one beyond what was outstanding when it began. `None` outside.
     end: Option<Offset>,
-    /// recover of RFC 6582: one beyond what was outstanding at the last loss, detected by duplicates or by the timer. It
-    /// never falls.
+    /// recover of RFC 6582: one beyond what was outstanding at the last loss, detected by duplicates or by the timer.
+    /// It never falls.
     pub recover: Offset,
     /// The last loss was detected by the timer.
     pub timed_out: bool,
@@ -67,15 +67,16 @@ impl Recovery {
         self.partial_acks = 0;
     }
 
-    /// A partial ack: the next hole goes next. Returns whether the retransmission timer restarts: at the first partial ack
-    /// only (RFC 6582 3.2, the impatient variant).
+    /// A partial ack: the next hole goes next. Returns whether the retransmission timer restarts: at the first partial
+    /// ack only (RFC 6582 3.2, the impatient variant).
     pub fn on_partial_ack(&mut self) -> bool {
         self.resend = true;
         self.partial_acks += 1;
         self.partial_acks == 1
     }
 
-    /// The retransmission timer has expired, with everything before `max` sent. What the peer held may be gone (RFC 2018 8).
+    /// The retransmission timer has expired, with everything before `max` sent. What the peer held may be gone (RFC
+    /// 2018 8).
     pub fn on_timeout(&mut self, max: Offset) {
         self.leave();
         self.recover = max;

@@ -1,5 +1,5 @@
-//! The answer to a segment that belongs to no connection (RFC 9293 3.10.7.1), and to an unacceptable ack while one is being
-//! opened (3.10.7.3, 3.10.7.4).
+//! The answer to a segment that belongs to no connection (RFC 9293 3.10.7.1), and to an unacceptable ack while one is
+//! being opened (3.10.7.3, 3.10.7.4).
 
 use backchannel_core::packet::{Packet, TcpFlags};
 

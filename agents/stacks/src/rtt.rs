@@ -1,13 +1,14 @@
 //! Round-trip times and the retransmission timeout.
 //!
-//! Two families. The coarse clocks of the papers' stacks (4.4BSD's 500 ms, ns-2's 100 ms) work in scaled integers as there;
-//! the wireless results depend on this more than on anything else. The other is RFC 6298.
+//! Two families. The coarse clocks of the papers' stacks (4.4BSD's 500 ms, ns-2's 100 ms) work in scaled integers as
+//! there; the wireless results depend on this more than on anything else. The other is RFC 6298.
 
+use backchannel_core::choice;
 use std::time::Duration;
 
 use backchannel_core::time::Time;
 
-use crate::config::{choice, Config};
+use crate::config::Config;
 use crate::seq::Offset;
 
 choice! {
@@ -50,9 +51,9 @@ pub struct RtoConfig {
     pub min: Duration,
     /// Greatest timeout, backed off or not.
     pub max: Duration,
-    /// As in ns of July 1997 (`tcp.cc`). An ack sets the timer before its sample counts, and a timeout before the backoff. Only an
-    /// ack for a segment that was sent since ends the backoff (Karn), although others are sampled by their echoes. A backoff
-    /// beyond eight times clears the mean.
+    /// As in ns of July 1997 (`tcp.cc`). An ack sets the timer before its sample counts, and a timeout before the
+    /// backoff. Only an ack for a segment that was sent since ends the backoff (Karn), although others are sampled by
+    /// their echoes. A backoff beyond eight times clears the mean.
     pub of_1997: bool,
 }
 
@@ -89,10 +90,12 @@ pub struct RttEstimator {
     /// Mean deviation: ticks scaled by 4, or seconds. Meaningless before the first sample.
     rttvar: f64,
     sampled: bool,
-    /// The smoothed round-trip time, and the timeout without backoff and within its least value: what follows from the three.
+    /// The smoothed round-trip time, and the timeout without backoff and within its least value: what follows from the
+    /// three.
     smoothed: Option<Duration>,
     base: Duration,
-    /// Doublings of the timeout since the last sample, or in ns of 1997 since the last ack for a segment that was timed.
+    /// Doublings of the timeout since the last sample, or in ns of 1997 since the last ack for a segment that was
+    /// timed.
     pub backoff: u32,
     /// The segment that is timed: one beyond its last byte, and when it was sent. It was sent once only.
     timed: Option<(Offset, Time)>,
@@ -127,8 +130,8 @@ impl RttEstimator {
         self.timed.get_or_insert((end, now));
     }
 
-    /// Karn's algorithm (RFC 6298 3): the segment at `at` is sent again, so a timed segment that ends behind it gives no
-    /// sample.
+    /// Karn's algorithm (RFC 6298 3): the segment at `at` is sent again, so a timed segment that ends behind it gives
+    /// no sample.
     pub fn on_retransmission(&mut self, at: Offset) {
         self.timed = self.timed.filter(|&(end, _)| end <= at);
     }
@@ -138,8 +141,8 @@ impl RttEstimator {
         self.timed = None;
     }
 
-    /// An ack of everything before `ack`. `echo_sent`: when the segment was sent whose timestamp it echoes. The sample is by that,
-    /// or by the timed segment, if the ack covers it.
+    /// An ack of everything before `ack`. `echo_sent`: when the segment was sent whose timestamp it echoes. The sample
+    /// is by that, or by the timed segment, if the ack covers it.
     pub fn on_ack(&mut self, ack: Offset, echo_sent: Option<Time>, now: Time) {
         let timed = self.timed.take_if(|&mut (end, _)| end <= ack).map(|(_, sent)| sent);
         if let Some(sent) = echo_sent.or(timed) {
@@ -169,7 +172,8 @@ impl RttEstimator {
         self.sets_timers_early().then(|| self.deadline(now))
     }
 
-    /// A segment sent at `sent` was acknowledged at `now`, and was sent once only (Karn) or identified by its timestamp.
+    /// A segment sent at `sent` was acknowledged at `now`, and was sent once only (Karn) or identified by its
+    /// timestamp.
     pub fn on_sample(&mut self, sent: Time, now: Time) {
         if !self.config.of_1997 {
             self.backoff = 0;
@@ -333,8 +337,8 @@ mod tests {
         for i in 0..50 {
             rto.on_sample(ms(i * 100), ms(i * 100 + 10));
         }
-        // srtt decays to a fraction of a tick; the deviation, scaled by four, sticks at three: a shift by two takes nothing
-        // off it any more. Three ticks, of which the first is cut short.
+        // srtt decays to a fraction of a tick; the deviation, scaled by four, sticks at three: a shift by two takes
+        // nothing off it any more. Three ticks, of which the first is cut short.
         assert_eq!(rto.rto(), Duration::from_millis(1500));
         assert_eq!(rto.deadline(ms(5_250)), ms(6_500));
         assert_eq!(rto.deadline(ms(5_499)), ms(6_500));

@@ -1,12 +1,12 @@
-//! The sender's record of selective acknowledgments (RFC 2018), and what follows from it: which bytes are lost, and how many
-//! are in the network (RFC 6675).
+//! The sender's record of selective acknowledgments (RFC 2018), and what follows from it: which bytes are lost, and how
+//! many are in the network (RFC 6675).
 
+use backchannel_core::choice;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use backchannel_core::time::Time;
 
-use crate::config::choice;
 use crate::seq::Offset;
 
 choice! {
@@ -14,11 +14,11 @@ choice! {
     pub enum SackSender {
         /// RFC 6675: three segments' worth above a hole make it lost; the pipe follows from the scoreboard.
         Rfc6675 = "rfc6675",
-        /// The sender of 1996 (Fall and Floyd's sack1, which ton cites): after the third duplicate ack every hole below the
-        /// highest block is missing; what is sent raises the pipe, what duplicates report as gone lowers it.
+        /// The sender of 1996 (Fall and Floyd's sack1, which ton cites): after the third duplicate ack every hole below
+        /// the highest block is missing; what is sent raises the pipe, what duplicates report as gone lowers it.
         Sack1996 = "1996",
-        /// SMART as in ton III-A: a hole is lost at once; a segment is retransmitted unless that happened within the last
-        /// round trip.
+        /// SMART as in ton III-A: a hole is lost at once; a segment is retransmitted unless that happened within the
+        /// last round trip.
         Smart = "smart",
         /// Not at all: the blocks are for a base station on the path (ton III-B).
         Ignored = "ignored",
@@ -41,8 +41,8 @@ pub struct Scoreboard {
 }
 
 impl Scoreboard {
-    /// Takes an ack: everything below `una` is settled, `blocks` (start, end) are held. Returns whether it reported anything
-    /// new.
+    /// Takes an ack: everything below `una` is settled, `blocks` (start, end) are held. Returns whether it reported
+    /// anything new.
     pub fn update(&mut self, una: Offset, blocks: impl Iterator<Item = (Offset, Offset)>) -> bool {
         let before = self.bytes;
         for (start, end) in blocks {
@@ -143,8 +143,8 @@ impl Scoreboard {
             .map(|(start, end)| (start, end.since(start).min(mss)))
     }
 
-    /// The next segment below the highest block that was not retransmitted in this recovery: rule 3 of RFC 6675's NextSeg,
-    /// and the whole choice of the 1996 sender.
+    /// The next segment below the highest block that was not retransmitted in this recovery: rule 3 of RFC 6675's
+    /// NextSeg, and the whole choice of the 1996 sender.
     pub fn next_missing(&self, una: Offset, mss: u64) -> Option<(Offset, u64)> {
         self.holes(una, una)
             .map(|(start, end)| (start.max(self.high_rxt), end))

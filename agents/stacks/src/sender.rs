@@ -1,5 +1,5 @@
-//! The sending half: which segment goes next, and what a transmission or a timeout changes. `acks.rs` has the other half of
-//! its work, what an ack changes.
+//! The sending half: which segment goes next, and what a transmission or a timeout changes. `acks.rs` has the other
+//! half of its work, what an ack changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,8 @@ pub(crate) struct WindowProbe {
     pub sent: u32,
     /// The persist timer has expired: a probe goes next.
     pub due: bool,
-    /// One beyond the last probe's byte, which lies beyond `max`: a probe is not retransmitted, but may be acknowledged.
+    /// One beyond the last probe's byte, which lies beyond `max`: a probe is not retransmitted, but may be
+    /// acknowledged.
     pub end: Offset,
 }
 
@@ -149,8 +150,8 @@ impl Sender {
         self.burst.may_send(now, cwnd, self.burst_rtt(), timers).then_some(next)
     }
 
-    /// RFC 5681 4.1. It counts from the last data sent; 4.4BSD's t_idle from the last segment that arrived, so that one which
-    /// opens a closed window finds no idle sender (ton figure 11).
+    /// RFC 5681 4.1. It counts from the last data sent; 4.4BSD's t_idle from the last segment that arrived, so that one
+    /// which opens a closed window finds no idle sender (ton figure 11).
     #[inline]
     fn restart_after_idle(&mut self, now: Time) {
         let since = if self.rtt.is_bsd() { self.received_at } else { self.sent_at };
@@ -179,7 +180,8 @@ impl Sender {
             return self.rest(self.nxt);
         }
         let duplicates = self.recovery.duplicates;
-        // Outside recovery, three duplicates were of an old loss: ns of 1997 counts them as segments that have left all the same.
+        // Outside recovery, three duplicates were of an old loss: ns of 1997 counts them as segments that have left all
+        // the same.
         let ignored = self.config.reno_of_1997 && !self.recovery.is_active() && duplicates >= DUPLICATE_THRESHOLD;
         let mut cwnd = self.congestion.window.inflated(if ignored { duplicates } else { 0 });
         if self.config.limited_transmit && !self.recovery.is_active() {
@@ -208,8 +210,8 @@ impl Sender {
                 scoreboard.next_missing(self.una, mss).or_else(|| self.fresh(self.nxt, Offset::MAX))
             }
             SackSender::Smart => {
-                // A missing segment goes when an ack reports it, whatever the window, because it has left the network. The
-                // round trip is the stack's own estimate: 4.4BSD knows it in ticks alone.
+                // A missing segment goes when an ack reports it, whatever the window, because it has left the network.
+                // The round trip is the stack's own estimate: 4.4BSD knows it in ticks alone.
                 let rtt = self.rtt.srtt().unwrap_or_else(|| self.rtt.rto()).max(Duration::from_millis(1));
                 let missing = self.recovery.smart_ack.then(|| scoreboard.next_smart(self.una, mss, now, rtt));
                 missing.flatten().or_else(|| {
@@ -233,9 +235,9 @@ impl Sender {
         let window = limit.min(self.window.edge).since(at);
         let hole = self.recovery.scoreboard.room(at);
         let length = left.min(mss).min(window).min(hole);
-        // The sender's side of silly window avoidance (RFC 9293 3.8.6.2.1): a full segment, the last of the data, the rest
-        // of a hole, or half of the greatest window the peer ever offered. What is left of a relay's data is not the last: it
-        // waits for more while something is outstanding (3.7.4, Nagle), unless it is sent again.
+        // The sender's side of silly window avoidance (RFC 9293 3.8.6.2.1): a full segment, the last of the data, the
+        // rest of a hole, or half of the greatest window the peer ever offered. What is left of a relay's data is not
+        // the last: it waits for more while something is outstanding (3.7.4, Nagle), unless it is sent again.
         let waits = self.source.relays() && !self.source.finished() && self.una < self.max && at >= self.max;
         let last = length == left && !waits;
         let is_complete = length == mss || last || length == hole;
@@ -283,8 +285,8 @@ impl Sender {
 
     /// The retransmission timer has expired with data outstanding: everything goes again, from slow start.
     pub fn on_retransmission_timeout(&mut self, cx: &mut Context) {
-        // RFC 5681 3.1 keeps the threshold when a segment times out again; 4.4BSD and ns-2 halve the one segment that the
-        // window then is.
+        // RFC 5681 3.1 keeps the threshold when a segment times out again; 4.4BSD and ns-2 halve the one segment that
+        // the window then is.
         let decrease = self.rtt.backoff == 0 || !self.rtt.is_modern();
         // What duplicate acks added to the window lies above the threshold that recovery began with.
         let window = &self.congestion.window;
@@ -304,8 +306,8 @@ impl Sender {
         self.record(cx.now, SenderEvent::Timeout);
     }
 
-    /// Sets the persist timer when the peer's window, closed or too small for a full segment, is all that holds data back
-    /// (RFC 9293 3.8.6.1; the override timeout of 3.8.6.2.1).
+    /// Sets the persist timer when the peer's window, closed or too small for a full segment, is all that holds data
+    /// back (RFC 9293 3.8.6.1; the override timeout of 3.8.6.2.1).
     #[inline]
     pub fn watch_closed_window(&mut self, now: Time, timers: &mut TimerTable) {
         let waiting = self.data_end() > self.nxt
@@ -332,7 +334,7 @@ impl Sender {
             at,
             event,
             cwnd: self.congestion.window.cwnd,
-            ssthresh: self.congestion.window.ssthresh,
+            ssthresh: self.congestion.window.threshold(),
             outstanding,
             rtt: self.rtt.latest,
             srtt: self.rtt.srtt(),

@@ -1,8 +1,8 @@
 //! Sequence numbers (RFC 9293 3.4).
 //!
 //! On the wire a number has 32 bits and wraps: [`SeqNumber`]. A connection expands each number once, when its segment
-//! arrives, to a distance from the initial number that never wraps: [`Offset`]. QUIC expands packet numbers in the same way.
-//! Offsets have a total order, so they can be compared, subtracted and used as keys of a map.
+//! arrives, to a distance from the initial number that never wraps: [`Offset`]. QUIC expands packet numbers in the same
+//! way. Offsets have a total order, so they can be compared, subtracted and used as keys of a map.
 
 use std::cmp::Ordering;
 use std::ops::{Add, AddAssign, Sub};

@@ -1,5 +1,5 @@
-//! What an application sends: a number of bytes or an endless stream, of zeros, of a pattern that a receiver can check, or of
-//! what another connection has received.
+//! What an application sends: a number of bytes or an endless stream, of zeros, of a pattern that a receiver can check,
+//! or of what another connection has received.
 
 use std::collections::VecDeque;
 
@@ -57,8 +57,8 @@ pub struct Source {
     total: Option<u64>,
     /// Whether `total` is final.
     finished: bool,
-    /// Of relayed bytes, those that the peer has not acknowledged, with their place in the stream. Without gaps, and up to
-    /// `total`.
+    /// Of relayed bytes, those that the peer has not acknowledged, with their place in the stream. Without gaps, and up
+    /// to `total`.
     kept: VecDeque<(u64, Chunk)>,
 }
 

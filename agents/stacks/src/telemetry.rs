@@ -16,8 +16,8 @@ pub struct Sample {
     pub event: SenderEvent,
     /// Congestion window in bytes.
     pub cwnd: f64,
-    /// Slow-start threshold in bytes.
-    pub ssthresh: f64,
+    /// Slow-start threshold in bytes; `None` until it is set.
+    pub ssthresh: Option<f64>,
     /// Bytes outstanding.
     pub outstanding: u64,
     /// The last round-trip time measured, exactly, not in the timer's ticks.
@@ -38,8 +38,7 @@ impl Sample {
         SenderSample {
             event: self.event,
             cwnd_segments: self.cwnd / mss,
-            // The initial "infinite" threshold is not one.
-            ssthresh_segments: (self.ssthresh < 1e8).then_some(self.ssthresh / mss),
+            ssthresh_segments: self.ssthresh.map(|ssthresh| ssthresh / mss),
             outstanding_bytes: self.outstanding,
             rtt_s: self.srtt.map(|srtt| srtt.as_secs_f64()),
             rto_s: self.rto.as_secs_f64(),
@@ -73,12 +72,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_initial_threshold_is_none_and_others_are_told_in_segments() {
+    fn sizes_are_reported_in_segments() {
         let sample = Sample {
             at: Time::ZERO,
             event: SenderEvent::FastRetransmit,
             cwnd: 3000.0,
-            ssthresh: 2000.0,
+            ssthresh: Some(2000.0),
             outstanding: 5000,
             rtt: None,
             srtt: Some(Duration::from_millis(20)),
@@ -88,6 +87,5 @@ mod tests {
         };
         let told = sample.in_segments(1000.0);
         assert_eq!((told.cwnd_segments, told.ssthresh_segments, told.rtt_s), (3.0, Some(2.0), Some(0.02)));
-        assert_eq!(Sample { ssthresh: 1e8, ..sample }.in_segments(1000.0).ssthresh_segments, None);
     }
 }

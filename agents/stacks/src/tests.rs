@@ -273,8 +273,8 @@ fn by_the_printed_rule_pulsed_acks_come_once_less_than_a_times_a_round_trip() {
     pair.run(5);
     let from = pair.now - 2_000_000_000;
     let acks = pair.log.iter().filter(|(at, from_, _)| *from_ == 1 && *at >= from).count() as f64;
-    // 20 round trips of 100 ms. The printed rule acks every d = ceil(w/5) + 1 segments, so that a window holds 4 whole groups
-    // and a rest that waits: 4 acks a round trip, not 5, and not the 4.76 of w/d.
+    // 20 round trips of 100 ms. The printed rule acks every d = ceil(w/5) + 1 segments, so that a window holds 4 whole
+    // groups and a rest that waits: 4 acks a round trip, not 5, and not the 4.76 of w/d.
     assert!((76.0..=84.0).contains(&acks), "{acks}");
     let samples = pair.ends[0].as_ref().unwrap().samples().to_vec();
     let at =
@@ -402,7 +402,8 @@ proptest! {
     }
 }
 
-/// What a relay has left over waits for more while something is outstanding (RFC 9293 3.7.4), but not when it goes again.
+/// What a relay has left over waits for more while something is outstanding (RFC 9293 3.7.4), but not when it goes
+/// again.
 #[test]
 fn a_relays_rest_waits_for_more_or_for_the_ack_and_is_sent_again_in_time() {
     use crate::Chunk;

@@ -5,7 +5,8 @@ use backchannel_core::time::Time;
 /// The rows of the table, in the order in which timers that expire together fire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
-    /// When to retransmit the SYN or the first unacknowledged segment (RFC 6298 5). Runs while something is outstanding.
+    /// When to retransmit the SYN or the first unacknowledged segment (RFC 6298 5). Runs while something is
+    /// outstanding.
     Retransmission,
     /// When to probe a closed window, or fill one that is too small for a full segment (RFC 9293 3.8.6.1).
     Persist,

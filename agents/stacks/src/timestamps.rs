@@ -28,7 +28,8 @@ impl Timestamps {
         self.recent = syn.timestamps.map_or(0, |(value, _)| value);
     }
 
-    /// The option of a segment that is sent now: value and echo. The value is never 0, because an echoed 0 means "none".
+    /// The option of a segment that is sent now: value and echo. The value is never 0, because an echoed 0 means
+    /// "none".
     pub fn option(&self, now: Time) -> (u32, u32) {
         (self.value(now), self.recent)
     }
@@ -50,8 +51,8 @@ impl Timestamps {
         value.is_some_and(|value| (value.wrapping_sub(self.recent) as i32) < 0)
     }
 
-    /// Takes the value of an acceptable segment to echo (RFC 7323 4.3). The caller passes those that begin at or before the
-    /// last ack sent: of several segments that one ack stands for, the first is echoed.
+    /// Takes the value of an acceptable segment to echo (RFC 7323 4.3). The caller passes those that begin at or before
+    /// the last ack sent: of several segments that one ack stands for, the first is echoed.
     pub fn on_segment(&mut self, segment: &Segment) {
         if let (true, Some((value, _))) = (self.agreed, segment.timestamps) {
             self.recent = value;

@@ -28,12 +28,12 @@ const PULSE_EXPERIMENT: u16 = 0x5041;
 /// The same for the ack-rate request. R is the draft's, the layout is ours.
 const REQUEST_EXPERIMENT: u16 = 0x4152;
 
-/// The flag of Pulsed ACK where its fields are in the header: the first bit of the urgent pointer, whose other bits are w on data
-/// and a on acks alone. Hosts without Pulsed ACK ignore the pointer, because URG is not set.
+/// The flag of Pulsed ACK where its fields are in the header: the first bit of the urgent pointer, whose other bits are
+/// w on data and a on acks alone. Hosts without Pulsed ACK ignore the pointer, because URG is not set.
 const PULSED: u16 = 0x8000;
 
-/// The fields of Pulsed ACK (pulsed 3.2): "1 bit and 2 fields in the TCP packet header", whose place and width the paper does not
-/// give. They are an option, or with `pulse_in_header` in the urgent pointer.
+/// The fields of Pulsed ACK (pulsed 3.2): "1 bit and 2 fields in the TCP packet header", whose place and width the
+/// paper does not give. They are an option, or with `pulse_in_header` in the urgent pointer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pulse {
     /// The pulsed flag: the sender is in congestion avoidance.
@@ -71,7 +71,8 @@ pub struct Segment {
     pub peer_window: Option<u16>,
     /// The fields of Pulsed ACK.
     pub pulse: Option<Pulse>,
-    /// Whether they are in the urgent pointer instead of an option: w then is at most 32,767, and data carry no a, acks no w.
+    /// Whether they are in the urgent pointer instead of an option: w then is at most 32,767, and data carry no a, acks
+    /// no w.
     pub pulse_in_header: bool,
     /// The ack-rate request: an ack every so many segments, at most 127.
     pub request: Option<u8>,
@@ -124,8 +125,8 @@ impl Segment {
         Some(segment)
     }
 
-    /// Fills an empty segment from a packet with this TCP header, whatever the checksum. The segment stays where it is, because a
-    /// copy of fields that were just written is slow.
+    /// Fills an empty segment from a packet with this TCP header, whatever the checksum. The segment stays where it is,
+    /// because a copy of fields that were just written is slow.
     #[inline(always)]
     pub(crate) fn fill(&mut self, tcp: &Tcp, packet: &Packet) {
         self.seq = SeqNumber(tcp.seq);

@@ -1,10 +1,10 @@
-//! The tables of docs/stacks.md: those of stacks and options are generated from the declarations, and every part exists.
-//! `BLESS=1 cargo test -p backchannel-stacks --test docs` writes the generated ones.
+//! The tables of docs/stacks.md: those of stacks and options are generated from the declarations, and every part
+//! exists. `BLESS=1 cargo test -p backchannel-stacks --test docs` writes the generated ones.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use backchannel_core::registry::{Param, Preset};
+use backchannel_core::options::{Param, Preset};
 use backchannel_stacks::config::{entries, options};
 
 fn crate_folder() -> PathBuf {

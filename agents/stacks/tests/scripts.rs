@@ -1,9 +1,9 @@
 //! Conformance scripts: one connection, a peer that does what a readable file says, and everything that the connection
 //! sends, in virtual time. `scripts/*.txt` hold the cases; docs/stacks.md explains the language.
 //!
-//! A case is run from its inputs; the transcript that results (inputs, segments sent, answers to queries) must be the case,
-//! line by line. `BLESS=1 cargo test -p backchannel-stacks --test scripts` writes transcripts into the files, to be read
-//! against the rule that each case names before they are committed.
+//! A case is run from its inputs; the transcript that results (inputs, segments sent, answers to queries) must be the
+//! case, line by line. `BLESS=1 cargo test -p backchannel-stacks --test scripts` writes transcripts into the files, to
+//! be read against the rule that each case names before they are committed.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -301,8 +301,7 @@ impl Run {
                 "burst" => ours.longest_burst().to_string(),
                 // The sender as its last sample shows it: windows in bytes, times in seconds.
                 "last" => sample.last().map_or("none".to_owned(), |last| {
-                    let ssthresh =
-                        if last.ssthresh < 1e8 { format!("{:.0}", last.ssthresh) } else { "none".to_owned() };
+                    let ssthresh = last.ssthresh.map_or("none".to_owned(), |ssthresh| format!("{ssthresh:.0}"));
                     format!(
                         "{}/cwnd:{:.0}/ssthresh:{ssthresh}/rto:{}",
                         last.event.name(),

@@ -1,14 +1,54 @@
-//! Frames of a coded video: which packets carry them, and when.
+//! One direction of a video call: frames of a coded video, which packets carry them, and when.
 
 use std::time::Duration;
 
-use backchannel_core::registry::CheckedOptions;
+use backchannel_core::options;
+use backchannel_core::options::CheckedOptions;
+use backchannel_core::registry::{Entry, ExchangeKind, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
-/// A coded video. Every frame is split into packets of nearly equal length, as RTP payload formats recommend (RFC 7741 4).
+use crate::datagrams::{check_room, datagram_header_bytes, RTP_HEADER};
+use crate::{Action, Context, Workload};
+
+options! {
+    /// Options of the workload. The jitter buffer is the metrics' (analysis/metrics/video.py).
+    struct Options {
+        rate_bps: f64 = 1_500_000, [Rate 1000 to 1e9] "mean rate of the coded video, without headers";
+        frames_per_s: f64 = 30, [Number 1 to 240] "frames a second";
+        key_frame_every: u64 = 60, [Count 1 to 100_000]
+            "frames from one key frame to the next; the others need all frames since the last key frame";
+        key_frame_ratio: f64 = 5, [Number 1 to 100] "mean size of a key frame over that of another";
+        variation: f64 = 0.25, [Number 0 to 1] "sizes are uniform within this share of their mean";
+        packet_bytes: u32 = 1200, [Bytes 100 to 65_535] "longest packet, headers of IP, UDP and RTP included";
+        spread: f64 = 0.5, [Number 0 to 1]
+            "share of the time between two frames over which a frame's packets are sent; 0: at once";
+        buffer_s: f64 = 0.1, [Time 0 to 10]
+            "jitter buffer: each frame is shown this long after the fastest frame's transit; a later one is lost";
+    }
+}
+
+pub(crate) static ENTRY: Entry = Entry::workload(
+    "video",
+    "one direction of a video call: frames at a rate, each in RTP packets over UDP, shown from a jitter buffer",
+    ExchangeKind::Packets,
+)
+.source("RFC 3550 5.1; RFC 7741 4")
+.random(When::With("variation"))
+.options(Options::PARAMS);
+
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, String> {
+    let options = Options::read(checked);
+    let ip = context.flow.ip;
+    let headers = datagram_header_bytes(ip) + RTP_HEADER;
+    check_room(options.packet_bytes, headers, ip)?;
+    Ok(Box::new(Video::new(&options, headers, context.rng)))
+}
+
+/// A coded video. Every frame is split into packets of nearly equal length, as RTP payload formats recommend (RFC 7741
+/// 4).
 #[derive(Debug)]
-pub(crate) struct Video {
+struct Video {
     every: Duration,
     /// Share of that time over which the packets of a frame are sent.
     spread: f64,
@@ -31,34 +71,37 @@ pub(crate) struct Video {
     left: (u32, u32),
 }
 
+impl Workload for Video {
+    fn act(&mut self, now: Time) -> (Action, Option<Time>) {
+        let (length, frame, next) = self.next_packet(now);
+        (Action::Datagram { length, frame: Some(frame) }, Some(next))
+    }
+}
+
 impl Video {
-    /// `None` if the packets have no room for anything but `headers`.
-    pub(crate) fn new(options: &CheckedOptions<'_>, headers: u32, rng: RunRng) -> Option<Video> {
-        let number = |name| options.number(name).expect("validated: it has a default");
-        let room = (number("packet_bytes") as u32).checked_sub(headers).filter(|room| *room > 0)?;
-        let frames_per_s = number("frames_per_s");
-        let (between, ratio) = (number("key_frame_every").round(), number("key_frame_ratio"));
-        let mean = number("rate_bps") / 8.0 / frames_per_s;
+    fn new(options: &Options, headers: u32, rng: RunRng) -> Video {
+        let (between, ratio) = (options.key_frame_every as f64, options.key_frame_ratio);
+        let mean = options.rate_bps / 8.0 / options.frames_per_s;
         // `between` frames, one of them `ratio` times as long, have the mean of the rate.
         let other = mean * between / (ratio + between - 1.0);
-        Some(Video {
-            every: Duration::from_secs_f64(1.0 / frames_per_s),
-            spread: number("spread"),
-            key_frame_every: between as u64,
+        Video {
+            every: Duration::from_secs_f64(1.0 / options.frames_per_s),
+            spread: options.spread,
+            key_frame_every: options.key_frame_every,
             mean_bytes: [other * ratio, other],
-            variation: number("variation"),
+            variation: options.variation,
             headers,
-            room,
+            room: options.packet_bytes - headers,
             rng,
             frame: 0,
             begun: Time::ZERO,
             packets: 0,
             left: (0, 0),
-        })
+        }
     }
 
     /// Length of the packet that is sent now, headers included; its frame; and when the next packet is due.
-    pub(crate) fn next_packet(&mut self, now: Time) -> (u32, u64, Time) {
+    fn next_packet(&mut self, now: Time) -> (u32, u64, Time) {
         if self.left.1 == 0 {
             let bytes = self.draw_frame_bytes();
             (self.begun, self.packets) = (now, bytes.div_ceil(self.room));
@@ -85,7 +128,7 @@ impl Video {
 
 #[cfg(test)]
 mod tests {
-    use backchannel_core::rng;
+    use backchannel_core::ip::IpVersion;
     use backchannel_core::scenario::Flow;
 
     use crate::{Action, Application};
@@ -95,7 +138,7 @@ mod tests {
     fn packets(options: &str, until: f64) -> Vec<(f64, u32, u64)> {
         let json = format!(r#"{{"name":"v","kind":"video","from":"a","to":"b","port":9,"options":{options}}}"#);
         let flow: Flow = serde_json::from_str(&json).unwrap();
-        let mut application = Application::new(&flow, 1).unwrap();
+        let mut application = Application::new(&crate::builtin(), &flow, 1).unwrap();
         let (mut now, mut sent) = (Time::ZERO, Vec::new());
         while now < Time::from_seconds(until) {
             let (Action::Datagram { length, frame: Some(frame) }, Some(next)) = application.act(now) else { panic!() };
@@ -138,13 +181,13 @@ mod tests {
 
     #[test]
     fn packets_without_room_are_rejected() {
-        let json = r#"{"name":"v","kind":"video","from":"a","to":"b","port":9,"options":{"packet_bytes":100}}"#;
-        let flow: Flow = serde_json::from_str(json).unwrap();
-        assert!(Application::new(&flow, 1).is_ok());
-        let options = super::CheckedOptions::check(
-            crate::entries::entries().iter().find(|e| e.name == "video").unwrap(),
-            &flow.options,
-        );
-        assert!(super::Video::new(&options.unwrap(), 100, rng::stream(1, "x")).is_none());
+        let reject = |ip: u8| {
+            let json = format!(
+                r#"{{"name":"v","kind":"video","from":"a","to":"b","port":9,"ip":{ip},"options":{{"packet_bytes":100}}}}"#
+            );
+            Application::new(&crate::builtin(), &serde_json::from_str(&json).unwrap(), 1).is_err()
+        };
+        assert!(!reject(4) && !reject(6));
+        assert!(super::check_room(60, 60, IpVersion::V6).unwrap_err().contains("more than 60 over IPv6"));
     }
 }

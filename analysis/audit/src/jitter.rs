@@ -1,7 +1,8 @@
-//! Jitter: what a line reports to have drawn for each packet, and with it the times at which packets would have left without.
+//! Jitter: what a line reports to have drawn for each packet, and with it the times at which packets would have left
+//! without.
 //!
-//! The line reports the deviation from its delay only. The delay itself, the rate and the order are still measured by the
-//! captures, so a line with another delay than declared shows, whatever it reports.
+//! The line reports the deviation from its delay only. The delay itself, the rate and the order are still measured by
+//! the captures, so a line with another delay than declared shows, whatever it reports.
 
 use std::collections::VecDeque;
 
@@ -31,8 +32,8 @@ pub(crate) fn settled_ns(direction: &Direction<'_>) -> i64 {
 pub(crate) struct Steadied {
     /// Times without jitter, by the number of the packet.
     pub(crate) left_ns: Vec<i64>,
-    /// By the number of the packet: the time by which it has its place in the order of a line without jitter. It is exact where
-    /// the line reports a packet, because a driver's lateness must not exchange packets.
+    /// By the number of the packet: the time by which it has its place in the order of a line without jitter. It is
+    /// exact where the line reports a packet, because a driver's lateness must not exchange packets.
     pub(crate) place_ns: Vec<i64>,
     /// Packets that left after one whose arrival the line reports as later.
     pub(crate) reordered: u64,

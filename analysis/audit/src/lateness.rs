@@ -1,5 +1,5 @@
-//! Adds the lateness of a real-time driver to the stamps of an exact run, for tests: packets are read and written late by
-//! some tens of microseconds, and now and then written late by milliseconds, within the limits of a valid run.
+//! Adds the lateness of a real-time driver to the stamps of an exact run, for tests: packets are read and written late
+//! by some tens of microseconds, and now and then written late by milliseconds, within the limits of a valid run.
 
 use backchannel_core::rng::{self, RunRng};
 
@@ -10,8 +10,8 @@ const TYPICAL_NS: f64 = 40_000.0;
 const RARE_NS: f64 = 1_500_000.0;
 const RARE_SHARE: f64 = 0.005;
 
-/// Adds lateness to a link's captures. A packet that is read late is stamped early at its sender; one that is written late
-/// delays those after it.
+/// Adds lateness to a link's captures. A packet that is read late is stamped early at its sender; one that is written
+/// late delays those after it.
 pub(crate) fn add(ends: &mut [Ends; 2], seed: u64) {
     let mut rng = rng::stream(seed, "audit/lateness");
     for end in ends {

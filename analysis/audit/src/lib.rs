@@ -10,6 +10,7 @@
 mod jitter;
 pub mod lateness;
 mod line;
+mod mechanisms;
 mod pairs;
 mod queue;
 mod records;
@@ -20,12 +21,14 @@ use std::fs;
 use std::path::Path;
 
 use backchannel_core::plan::NodePlan;
+use backchannel_core::registry::Entry;
 use backchannel_core::report::{direction_name, Lateness};
 use backchannel_core::scenario::{DirectionSpec, LinkSpec, Scenario};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use line::Line;
+use mechanisms::Mechanisms;
 use records::{Ends, Record};
 
 /// A run whose captures are audited.
@@ -147,18 +150,19 @@ pub(crate) struct Window {
     pub(crate) end_ns: i64,
 }
 
-/// Audits every link of a run.
+/// Audits every link of a run. `entries` are those of the mechanisms that its scenario may name.
 ///
 /// # Errors
 /// A capture or the telemetry cannot be read, or the run's parts do not fit together.
-pub fn audit(run: &Run, captures: &Path, telemetry: &Path) -> Result<Audit, String> {
+pub fn audit(run: &Run, captures: &Path, telemetry: &Path, entries: &[&'static Entry]) -> Result<Audit, String> {
+    let mechanisms = Mechanisms(entries);
     let window =
         Window { begin_ns: run.t0_epoch_ns, end_ns: run.t0_epoch_ns.saturating_add((run.duration_s * 1e9) as i64) };
     let telemetry = read_telemetry(telemetry, window.begin_ns)?;
     run.scenario
         .links
         .iter()
-        .map(|link| Ok((link.name.clone(), audit_link(run, link, window, &telemetry, captures)?)))
+        .map(|link| Ok((link.name.clone(), audit_link(run, link, window, &telemetry, captures, mechanisms)?)))
         .collect()
 }
 
@@ -194,6 +198,7 @@ fn audit_link(
     window: Window,
     telemetry: &Telemetry,
     captures: &Path,
+    mechanisms: Mechanisms<'_>,
 ) -> Result<BTreeMap<String, DirectionAudit>, String> {
     let directions = [(0, &link.forward), (1, &link.reverse)];
     let ends = line::why_not_audited(link).map_or_else(|| both_ends(run, link, captures), |why| Ok(Err(why)))?;
@@ -221,7 +226,7 @@ fn audit_link(
             let events: Vec<_> = events.iter().filter(|event| of_this(&event.link, &event.direction)).collect();
             let jitter: Vec<_> = jitter.iter().filter(|event| of_this(&event.link, &event.direction)).collect();
             let (events, jitter, writes_ns) = (&events, &jitter, &writes_ns);
-            let direction = Direction { link, spec, window, entered, left, events, jitter, writes_ns };
+            let direction = Direction { link, spec, mechanisms, window, entered, left, events, jitter, writes_ns };
             (name, direction.audit())
         })
         .into())
@@ -251,6 +256,7 @@ fn both_ends(run: &Run, link: &LinkSpec, captures: &Path) -> Result<Result<[Ends
 pub(crate) struct Direction<'a> {
     pub(crate) link: &'a LinkSpec,
     pub(crate) spec: &'a DirectionSpec,
+    pub(crate) mechanisms: Mechanisms<'a>,
     pub(crate) window: Window,
     /// In the capture at the near end, in order.
     pub(crate) entered: &'a [Record],
@@ -264,8 +270,13 @@ pub(crate) struct Direction<'a> {
 }
 
 impl Direction<'_> {
+    /// Whether the policy keeps the order of all packets. Others keep that of a flow's data and of its acks.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.mechanisms.queueing(&self.spec.queue).keeps_order
+    }
+
     fn audit(&self) -> DirectionAudit {
-        let line = Line::declared(self.link, self.spec);
+        let line = Line::declared(self.link, self.spec, self.mechanisms);
         let pairs = pairs::pair(self, line.as_ref().ok());
         let mut audit = pairs.counts(self);
         match line {

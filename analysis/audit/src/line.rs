@@ -3,7 +3,9 @@
 use backchannel_core::scenario::{DirectionSpec, LinkSpec, Options};
 
 use backchannel_core::ip::IpVersion;
+use backchannel_core::registry::{Disorder, When};
 
+use crate::mechanisms::Mechanisms;
 use crate::records::Record;
 
 /// Bytes that header compression saves per TCP header (asym 4.2.1): 40 become 6.
@@ -75,21 +77,16 @@ fn flag(options: &Options, name: &str) -> bool {
     options.get(name).and_then(|value| value.as_bool()).unwrap_or(false)
 }
 
-/// Whether a policy keeps the order of all packets. Others keep that of a flow's data and of its acks.
-pub(crate) fn keeps_order(policy: &str) -> bool {
-    matches!(policy, "droptail" | "drop-from-front" | "red" | "codel")
-}
-
 impl Line {
     /// The direction as declared. The error says why its service times cannot be computed.
-    pub(crate) fn declared(link: &LinkSpec, spec: &DirectionSpec) -> Result<Line, String> {
+    pub(crate) fn declared(link: &LinkSpec, spec: &DirectionSpec, mechanisms: Mechanisms<'_>) -> Result<Line, String> {
         if link.kind != "point-to-point" {
             return Err(format!("the service time of a link of kind {} is not computed", link.kind));
         }
         if !spec.schedule.is_empty() {
             return Err("a schedule changes the line".into());
         }
-        if let Some(model) = spec.errors.iter().find(|model| model.name == "reorder" || model.name == "duplicate") {
+        if let Some(model) = spec.errors.iter().find(|model| mechanisms.disorder(model) != Disorder::None) {
             return Err(format!("the error model {} changes the order of packets", model.name));
         }
         let framing = text(&spec.options, "framing");
@@ -106,7 +103,13 @@ impl Line {
         if !spec.errors.is_empty() && (free_options || compression == Compression::Sizes) {
             return Err("the size on the line of a packet that an error model lost is unknown".into());
         }
-        if flag(&spec.queue.options, "bounded") {
+        let queueing = mechanisms.queueing(&spec.queue);
+        let holds_back = match queueing.holds_back {
+            When::Never => false,
+            When::Always => true,
+            When::With(option) => flag(&spec.queue.options, option),
+        };
+        if holds_back {
             return Err("the queue holds packets back while the line is idle".into());
         }
         Ok(Line {
@@ -116,7 +119,7 @@ impl Line {
             compression,
             bits_per_byte: number(&spec.options, "bits_per_byte", 8.0) as u64,
             free_options,
-            is_fifo: keeps_order(&spec.queue.name),
+            is_fifo: queueing.keeps_order,
         })
     }
 

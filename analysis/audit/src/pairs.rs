@@ -5,8 +5,10 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
+use backchannel_core::registry::Disorder;
+
 use crate::jitter::{self, Steadied};
-use crate::line::{keeps_order, Line, Size};
+use crate::line::{Line, Size};
 use crate::records::{Key, Record};
 use crate::{Direction, DirectionAudit, Event};
 
@@ -81,15 +83,15 @@ pub(crate) fn pair(direction: &Direction<'_>, line: Option<&Line>) -> Pairs {
 }
 
 /// Takes the packet that left from those that entered with its key: the first with its checksum too, or else the first.
-/// Linux sends acks of connections that it is opening or has closed without an identification, so only their time stamps,
-/// and with them the checksums, differ.
+/// Linux sends acks of connections that it is opening or has closed without an identification, so only their time
+/// stamps, and with them the checksums, differ.
 fn take(alike: &mut VecDeque<usize>, checksum: impl Fn(usize) -> u16, left: &Record) -> Option<usize> {
     let same = alike.iter().position(|&origin| checksum(origin) == left.checksum);
     alike.remove(same.unwrap_or(0))
 }
 
-/// Assigns drops and losses, given by the numbers of their events, to packets of their size that did not leave. Returns the
-/// events without such a packet among those that `includes` selects.
+/// Assigns drops and losses, given by the numbers of their events, to packets of their size that did not leave. Returns
+/// the events without such a packet among those that `includes` selects.
 fn explain(
     direction: &Direction<'_>,
     events: Vec<usize>,
@@ -122,18 +124,18 @@ fn explain(
     unused
 }
 
-/// Packets that keep their order behind a policy with several queues: a flow's data, its acks, and its SYN, FIN and RST without
-/// data. A policy that classifies by size enqueues the last with the acks, others with the data.
+/// Packets that keep their order behind a policy with several queues: a flow's data, its acks, and its SYN, FIN and RST
+/// without data. A policy that classifies by size enqueues the last with the acks, others with the data.
 fn class(record: &Record) -> impl Eq + Hash {
     let kind = record.tcp.map(|tcp| (tcp.has_data, tcp.pure_ack));
     (record.key.flow(), kind)
 }
 
-/// Whether a packet that did not leave was overtaken by one that did: behind a policy that keeps the order, by any packet;
-/// otherwise by one of its class. Over a line with jitter, long before the end of the run.
+/// Whether a packet that did not leave was overtaken by one that did: behind a policy that keeps the order, by any
+/// packet; otherwise by one of its class. Over a line with jitter, long before the end of the run.
 fn overtaken(direction: &Direction<'_>, fates: &[Fate], left_ns: &[i64]) -> Vec<bool> {
-    let Direction { entered, spec, .. } = direction;
-    let one_class = keeps_order(&spec.queue.name);
+    let Direction { entered, .. } = direction;
+    let one_class = direction.keeps_order();
     let class = |number: usize| (!one_class).then(|| class(&entered[number]));
     let mut last_left = FxHashMap::default();
     let settled_ns = jitter::settled_ns(direction);
@@ -145,20 +147,21 @@ fn overtaken(direction: &Direction<'_>, fates: &[Fate], left_ns: &[i64]) -> Vec<
     (0..entered.len()).map(|number| fates[number] == Fate::Open && is_overtaken(number)).collect()
 }
 
-/// Packets without an explanation that the line had time for: one that entered later has left, or all that may have been
-/// served first took less than the run. Behind a policy that keeps the order these entered before; otherwise they are all
-/// packets of the run, for a policy may let a packet wait for ever.
+/// Packets without an explanation that the line had time for: one that entered later has left, or all that may have
+/// been served first took less than the run. Behind a policy that keeps the order these entered before; otherwise they
+/// are all packets of the run, for a policy may let a packet wait for ever.
 fn find_swallowed(direction: &Direction<'_>, line: Option<&Line>, overtaken: &[bool], fates: &mut [Fate]) {
     let Direction { entered, window, spec, .. } = direction;
     let free_ns: Vec<i64> = entered
         .iter()
         .scan(window.begin_ns, |free_ns, record| {
-            // Dropped packets did not use the line. Those lost at its end did, and the two may be confused, so all count.
+            // Dropped packets did not use the line. Those lost at its end did, and the two may be confused, so all
+            // count.
             *free_ns = (*free_ns).max(record.time_ns) + line.map_or(0, |line| line.service_ns(Size::from(record)));
             Some(*free_ns)
         })
         .collect();
-    let one_class = keeps_order(&spec.queue.name);
+    let one_class = direction.keeps_order();
     for (number, record) in entered.iter().enumerate() {
         let served_ns = if one_class { free_ns[number] } else { *free_ns.last().expect("it has this packet") };
         let longest_ns = |line: &Line| line.delay_ns + jitter::most_ns(spec) + GRACE_NS;
@@ -176,7 +179,7 @@ impl Pairs {
         let reported = |kind: &str| direction.events.iter().filter(|event| event.event == kind).count() as u64;
         let during = |number: usize| (window.begin_ns..window.end_ns).contains(&entered[number].time_ns);
         let changed = self.pairs.iter().filter(|(out, origin)| left[*out].checksum != entered[*origin].checksum);
-        let reorders = spec.errors.iter().any(|model| model.name == "reorder");
+        let reorders = spec.errors.iter().any(|model| direction.mechanisms.disorder(model) == Disorder::Reorders);
         DirectionAudit {
             entered_packets: (0..entered.len()).filter(|&number| during(number)).count() as u64,
             left_packets: self.pairs.len() as u64,
@@ -190,7 +193,7 @@ impl Pairs {
     }
 
     fn reordered(&self, direction: &Direction<'_>) -> u64 {
-        let one_class = keeps_order(&direction.spec.queue.name);
+        let one_class = direction.keeps_order();
         let mut latest = FxHashMap::default();
         let mut count = self.steadied.reordered;
         // Without its delay, the order in which packets with jitter left their queue is unknown.
@@ -214,11 +217,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::mechanisms::Mechanisms;
     use crate::records::Tcp;
     use crate::Window;
 
-    /// Pairs packets of these kinds ("data", "ack", "rst"). `left` lists those that left, in order, by number. Returns the fates
-    /// and the number of reordered packets.
+    /// Pairs packets of these kinds ("data", "ack", "rst"). `left` lists those that left, in order, by number. Returns
+    /// the fates and the number of reordered packets.
     fn fates(policy: &str, kinds: &[&str], left: &[u16]) -> (Vec<Fate>, u64) {
         let line = json!({"rate_bps": 1_000_000, "queue": {"name": policy}});
         let link =
@@ -235,6 +239,7 @@ mod tests {
         let direction = Direction {
             link: &link,
             spec: &link.forward,
+            mechanisms: Mechanisms(&backchannel_links::Registry::builtin().entries()),
             window: Window { begin_ns: 0, end_ns: 1000 },
             entered: &entered,
             left: &left,

@@ -148,8 +148,8 @@ fn mapped(bytes: &[u8]) -> Option<u128> {
     bytes.first_chunk::<4>().map(|octets| Ipv4Addr::from(*octets).to_ipv6_mapped().into())
 }
 
-/// The address of IPv4 to which the same routes lead as to this one. Routes over IPv6 are those over IPv4, and an address
-/// that no interface of the testbed has is one of its subnet's, or outside.
+/// The address of IPv4 to which the same routes lead as to this one. Routes over IPv6 are those over IPv4, and an
+/// address that no interface of the testbed has is one of its subnet's, or outside.
 fn place_of(address: Ipv6Addr) -> Ipv4Addr {
     let in_subnet = || {
         let [first, second, third, fourth, ..] = address.segments();

@@ -114,8 +114,8 @@ impl Timeline {
         earliest_ns
     }
 
-    /// Whether a slot's packet was in the queue when the slot before it ended, at the earliest at `ends_ns`. The driver must
-    /// have read the packet: it has written another one since.
+    /// Whether a slot's packet was in the queue when the slot before it ended, at the earliest at `ends_ns`. The driver
+    /// must have read the packet: it has written another one since.
     fn surely_waits(&self, slot: usize, ends_ns: i64, writes_ns: &[i64]) -> bool {
         let written = writes_ns.partition_point(|&at| at <= ends_ns);
         let last_write_ns = written.checked_sub(1).map(|last| writes_ns[last]);

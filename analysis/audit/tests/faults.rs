@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use backchannel_audit::{audit, DirectionAudit, Run};
-use backchannel_links::{Fault, FaultKind};
+use backchannel_links::{Fault, FaultKind, Registry};
 use backchannel_simulator::{simulate, Input};
 use serde_json::{json, Value};
 
@@ -73,14 +73,16 @@ fn audited_as(
     let out: PathBuf = std::env::temp_dir().join(format!("backchannel-audit-{}-{name}", std::process::id()));
     let fault = fault.map(|kind| Fault { link: "line".into(), kind });
     let input = json!({"scenario": built, "nodes": nodes(), "fault": fault});
+    let registry = Registry::builtin();
     let input: Input = serde_json::from_value(input).expect("an input");
-    simulate(&input, &out).expect("a simulation");
+    simulate(&registry, &input, &out).expect("a simulation");
     let run = json!({
         "scenario": declared, "nodes": nodes(), "t0_epoch_ns": 1_000_000_000_000_000_000i64,
         "duration_s": declared["duration_s"], "lateness_seed": lateness_seed,
     });
     let run: Run = serde_json::from_value(run).expect("a run");
-    let all = audit(&run, &out.join("captures"), &out.join("telemetry/links.jsonl")).expect("an audit");
+    let all =
+        audit(&run, &out.join("captures"), &out.join("telemetry/links.jsonl"), &registry.entries()).expect("an audit");
     std::fs::remove_dir_all(out).expect("the folder is there");
     all["line"]["forward"].clone()
 }

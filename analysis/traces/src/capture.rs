@@ -1,8 +1,8 @@
 //! Capture files as a stream of frames: pcap (microseconds or nanoseconds, either byte order) and pcapng (any number of
 //! sections and interfaces, options, name resolution), plain or compressed by gzip or zstd.
 //!
-//! A frame is borrowed from the read buffer, so memory does not grow with the file. After damage, reading continues at the
-//! next place that looks like a record and is followed by another. [`Capture::damage`] returns offset and reason.
+//! A frame is borrowed from the read buffer, so memory does not grow with the file. After damage, reading continues at
+//! the next place that looks like a record and is followed by another. [`Capture::damage`] returns offset and reason.
 
 mod pcap;
 mod pcapng;

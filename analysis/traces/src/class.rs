@@ -1,7 +1,7 @@
 //! Segment classes: the bits of column `class` in `segments.parquet`, in one table.
 //!
-//! `backchannel-node registry` exports [`SEGMENT_CLASSES`], so Python, the site and docs/traces.md use the same names and
-//! bits. Where Wireshark has a field with the same rule, `wireshark` gives its name.
+//! `backchannel-node registry` exports [`SEGMENT_CLASSES`], so Python, the site and docs/traces.md use the same names
+//! and bits. Where Wireshark has a field with the same rule, `wireshark` gives its name.
 
 use serde::Serialize;
 
@@ -41,11 +41,14 @@ segment_classes! {
     1 RETRANSMISSION "retransmission" Some("tcp.analysis.retransmission"),
         "Repeats sequence numbers that were sent before.";
     2 FAST_RETRANSMISSION "fast retransmission" Some("tcp.analysis.fast_retransmission"),
-        "A retransmission that duplicate acks triggered: two or more in the last 20 ms, or three at any time before. Also the later retransmissions of the same recovery.";
+        "A retransmission that duplicate acks triggered: two or more in the last 20 ms, or three at any time before. \
+         Also the later retransmissions of the same recovery.";
     3 SPURIOUS "spurious" Some("tcp.analysis.spurious_retransmission"),
-        "A retransmission of bytes that the receiver already had, as an earlier ack, a later timestamp (RFC 3522) or a later D-SACK (RFC 2883) proves.";
+        "A retransmission of bytes that the receiver already had, as an earlier ack, a later timestamp (RFC 3522) or a \
+         later D-SACK (RFC 2883) proves.";
     4 OUT_OF_ORDER "out of order" Some("tcp.analysis.out_of_order"),
-        "Fills a hole within the round-trip time of the handshake (3 ms if the handshake was not captured): reordered, not retransmitted.";
+        "Fills a hole within the round-trip time of the handshake (3 ms if the handshake was not captured): reordered, \
+         not retransmitted.";
     5 GAP_BEFORE "gap before" Some("tcp.analysis.lost_segment"),
         "Bytes before this segment were not captured so far.";
     6 DUPLICATE_ACK "duplicate ack" Some("tcp.analysis.duplicate_ack"),
@@ -63,7 +66,8 @@ segment_classes! {
     12 DATA "data" None,
         "Carries data.";
     13 TIMEOUT "after a timeout" None,
-        "A retransmission after a retransmission timeout (RFC 6298): the oldest outstanding data, after a silence as long as the timer. Also later retransmissions until all data outstanding at the timeout is acknowledged.";
+        "A retransmission after a retransmission timeout (RFC 6298): the oldest outstanding data, after a silence as \
+         long as the timer. Also later retransmissions until all data outstanding at the timeout is acknowledged.";
     14 PROBE "window probe" Some("tcp.analysis.zero_window_probe"),
         "One byte of new data sent into a window of zero (RFC 9293 3.8.6.1).";
     15 PROBE_ACK "answers a probe" Some("tcp.analysis.zero_window_probe_ack"),

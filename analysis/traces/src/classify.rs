@@ -1,9 +1,9 @@
-//! The rules that classify a segment. docs/traces.md lists each class and the differences from Wireshark's `tcp.analysis`
-//! (packet-tcp.c, `tcp_analyze_sequence_number`), whose names `fwd` and `rev` stand for the two directions: the segment's own
-//! and the opposite one.
+//! The rules that classify a segment. docs/traces.md lists each class and the differences from Wireshark's
+//! `tcp.analysis` (packet-tcp.c, `tcp_analyze_sequence_number`), whose names `fwd` and `rev` stand for the two
+//! directions: the segment's own and the opposite one.
 //!
-//! A classification holds at the place of the capture. Next to the sender, a hole that is filled later is a retransmission.
-//! Next to the receiver it may be reordering, which its short delay tells apart.
+//! A classification holds at the place of the capture. Next to the sender, a hole that is filled later is a
+//! retransmission. Next to the receiver it may be reordering, which its short delay tells apart.
 
 use crate::budget::Budget;
 use crate::class;
@@ -158,8 +158,8 @@ impl Connection {
         class
     }
 
-    /// What the SACK blocks say to data sender `sender`: a first block below the ack, or within the second block, is a D-SACK
-    /// (RFC 2883 4) and may prove a retransmission spurious.
+    /// What the SACK blocks say to data sender `sender`: a first block below the ack, or within the second block, is a
+    /// D-SACK (RFC 2883 4) and may prove a retransmission spurious.
     #[cold]
     pub(crate) fn classify_sack(&mut self, sender: usize, packet: &TcpPacket, ack: i64, proved: &mut Vec<u64>) -> u32 {
         let stream = &mut self.streams[sender];
@@ -178,8 +178,8 @@ impl Connection {
         class::DSACK | class::PROVES_SPURIOUS
     }
 
-    /// The Eifel detection algorithm (RFC 3522 3.2, step 5): if the first ack of a retransmission echoes a timestamp older than
-    /// the retransmission's, it acknowledges the original segment.
+    /// The Eifel detection algorithm (RFC 3522 3.2, step 5): if the first ack of a retransmission echoes a timestamp
+    /// older than the retransmission's, it acknowledges the original segment.
     #[cold]
     pub(crate) fn classify_echo(&mut self, sender: usize, packet: &TcpPacket, ack: i64, proved: &mut Vec<u64>) -> u32 {
         let stream = &mut self.streams[sender];
@@ -213,8 +213,8 @@ fn classify_recovery(
 ) -> u32 {
     let Arrival { time_ns, seq, .. } = arrival;
     let requested_before = rev.duplicate_acks >= 3 && rev.last_ack == Some(seq);
-    // A timeout: the oldest outstanding data after an RTO without a new ack, and the sender silent for half of it (duplicate
-    // acks let it send a little), or for all of it if three duplicate acks asked for this segment.
+    // A timeout: the oldest outstanding data after an RTO without a new ack, and the sender silent for half of it
+    // (duplicate acks let it send a little), or for all of it if three duplicate acks asked for this segment.
     let oldest_outstanding = rev.last_ack.is_none_or(|ack| seq <= ack);
     let rto_ns = timeout_ns(fwd, rev);
     let least_silence_ns = if requested_before { rto_ns } else { rto_ns / 2 };
@@ -248,8 +248,8 @@ fn reordering_ns(fwd: &Stream, rev: &Stream) -> i64 {
         .map_or(REORDERING_NS, |(one_side, other_side)| one_side.saturating_add(other_side))
 }
 
-/// RTO of the sender (RFC 6298 2). The round trip is the sum of those from the capture to both ends. Half of Linux's minimum is
-/// the lower bound.
+/// RTO of the sender (RFC 6298 2). The round trip is the sum of those from the capture to both ends. Half of Linux's
+/// minimum is the lower bound.
 fn timeout_ns(fwd: &Stream, rev: &Stream) -> i64 {
     let to_sender_ns = rev.rtt.smoothed.map_or(0, |(srtt, _)| srtt);
     fwd.rtt.smoothed.map_or(TIMEOUT_NS, |(srtt, rttvar)| {

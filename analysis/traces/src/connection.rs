@@ -91,8 +91,8 @@ impl Connection {
         self.closing || self.streams[usize::from(direction)].base.is_some_and(|base| base != syn.seq)
     }
 
-    /// Takes the next segment, which has row `row` in the table. Appends to `proved` the rows of retransmissions that it proves
-    /// spurious.
+    /// Takes the next segment, which has row `row` in the table. Appends to `proved` the rows of retransmissions that
+    /// it proves spurious.
     #[inline(always)]
     pub(crate) fn process(
         &mut self,

@@ -1,5 +1,5 @@
-//! From a captured frame to its TCP header. Lengths come from the IP header, so a snap length that cuts the payload off does
-//! not matter.
+//! From a captured frame to its TCP header. Lengths come from the IP header, so a snap length that cuts the payload off
+//! does not matter.
 //!
 //! IPv4 with options, IPv6 with extension headers, fragments of both. [`crate::link_layer`] has the link types.
 
@@ -35,8 +35,8 @@ pub enum Checksum {
     Good,
     /// At least one is wrong, so the receiver discards the packet.
     Bad,
-    /// Not computed yet by the sender (checksum offload leaves the pseudo header's sum or zero), or not verifiable because the
-    /// packet was cut.
+    /// Not computed yet by the sender (checksum offload leaves the pseudo header's sum or zero), or not verifiable
+    /// because the packet was cut.
     Unknown,
 }
 

@@ -127,7 +127,8 @@ fn after_erf(data: &[u8]) -> Result<&[u8], NoTcp> {
     }
 }
 
-/// PPP (RFC 1661, RFC 1662). Address and control may be omitted, and so may the first byte of the protocol if it is zero.
+/// PPP (RFC 1661, RFC 1662). Address and control may be omitted, and so may the first byte of the protocol if it is
+/// zero.
 fn after_ppp(data: &[u8]) -> Result<&[u8], NoTcp> {
     let data = data.strip_prefix(&[0xff, 3]).unwrap_or(data);
     let (protocol, rest) = match data {

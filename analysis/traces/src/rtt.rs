@@ -1,7 +1,7 @@
 //! Round-trip times of one direction's data, as seen at the capture: from a segment to the ack that covers exactly it.
 //!
-//! Karn's rule (RFC 6298 3): a segment that was retransmitted gives no sample, and neither does one whose ack the receiver held
-//! back until a retransmission had arrived.
+//! Karn's rule (RFC 6298 3): a segment that was retransmitted gives no sample, and neither does one whose ack the
+//! receiver held back until a retransmission had arrived.
 
 use std::collections::VecDeque;
 
@@ -49,8 +49,8 @@ impl RttEstimator {
         budget.push(&mut self.in_flight, InFlight { start, end, time_ns });
     }
 
-    /// `start..end` was retransmitted or overtaken when `acked` was the highest ack and `next` the next sequence number: from
-    /// here up to `next`, acks are ambiguous or late.
+    /// `start..end` was retransmitted or overtaken when `acked` was the highest ack and `next` the next sequence
+    /// number: from here up to `next`, acks are ambiguous or late.
     pub(crate) fn exclude(&mut self, start: i64, end: i64, acked: Option<i64>, next: i64) {
         if acked.is_none_or(|acked| end > acked) {
             let from = if self.excluded.1 > acked.unwrap_or(start) { self.excluded.0.min(start) } else { start };

@@ -1,4 +1,5 @@
-//! One direction of a connection: the sequence numbers that were captured, the acks that it sent, and its retransmissions.
+//! One direction of a connection: the sequence numbers that were captured, the acks that it sent, and its
+//! retransmissions.
 
 use std::collections::VecDeque;
 

@@ -48,13 +48,13 @@ pub struct Options {
     pub segments: bool,
     /// Write the table of packets of UDP and echoes of ICMP as well.
     pub datagrams: bool,
-    /// Threads. As many files are read at a time; where there are twice as many threads as files, those left over encode
-    /// tables.
+    /// Threads. As many files are read at a time; where there are twice as many threads as files, those left over
+    /// encode tables.
     pub jobs: usize,
 }
 
-/// Reads captures and writes `segments.parquet`, `sacks.parquet`, `connections.parquet` and `summary.json` into `out`, which is
-/// created if needed. A damaged capture is read as far as possible, and the summary lists the damage.
+/// Reads captures and writes `segments.parquet`, `sacks.parquet`, `connections.parquet` and `summary.json` into `out`,
+/// which is created if needed. A damaged capture is read as far as possible, and the summary lists the damage.
 ///
 /// # Errors
 /// A capture cannot be opened, or the tables cannot be written.
@@ -78,8 +78,8 @@ pub fn write_tables(inputs: &[Input], out: &Path, options: &Options) -> Result<(
 struct Way {
     segments: bool,
     datagrams: bool,
-    /// Threads that encode tables. Without any, the thread that reads does. A thread that reads the file ahead was tried: it
-    /// gains nothing, because handing frames over costs as much as finding them.
+    /// Threads that encode tables. Without any, the thread that reads does. A thread that reads the file ahead was
+    /// tried: it gains nothing, because handing frames over costs as much as finding them.
     encoders: usize,
 }
 

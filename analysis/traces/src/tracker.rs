@@ -1,7 +1,7 @@
 //! Finds the connection of each packet of a capture.
 //!
-//! Memory is bounded by the live connections. A connection that ended is released some time later, and the idlest of a few is
-//! released when there are too many. Queues within connections draw on one [`Budget`].
+//! Memory is bounded by the live connections. A connection that ended is released some time later, and the idlest of a
+//! few is released when there are too many. Queues within connections draw on one [`Budget`].
 
 use std::collections::{HashMap, VecDeque};
 
@@ -42,8 +42,8 @@ impl Key {
         self.min(self.swapped())
     }
 
-    /// Index of the cache entry. Ports are shifted as 64-bit values: with 32 bits, compilers load more than the half word that
-    /// was just stored, and the processor stalls on the store.
+    /// Index of the cache entry. Ports are shifted as 64-bit values: with 32 bits, compilers load more than the half
+    /// word that was just stored, and the processor stalls on the store.
     #[inline]
     fn slot(self) -> usize {
         let ports = u64::from(self.src_port) << 40 ^ u64::from(self.dst_port) << 17;

@@ -9,6 +9,7 @@ pub mod event;
 pub mod exchange;
 pub mod icmp;
 pub mod ip;
+pub mod options;
 pub mod packet;
 pub mod pcap;
 pub mod plan;

@@ -1,8 +1,8 @@
 //! A network-layer packet: its bytes, and its headers parsed once.
 //!
-//! Simulated bulk data are zeros. [`Packet::zeros`] is the number of zero bytes that follow the stored ones, so a million
-//! segments of 1000 bytes cost only their headers. Checksums and captures are those of the whole packet, because zeros add
-//! nothing to a one's complement sum.
+//! Simulated bulk data are zeros. [`Packet::zeros`] is the number of zero bytes that follow the stored ones, so a
+//! million segments of 1000 bytes cost only their headers. Checksums and captures are those of the whole packet,
+//! because zeros add nothing to a one's complement sum.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -48,8 +48,8 @@ impl PcapWriter {
         Ok(PcapWriter { file, buffer, failed: None, snaplen, packets: 0 })
     }
 
-    /// Adds a frame of `bytes` and then `zeros` bytes of value 0, captured at `epoch_ns`. [`PcapWriter::finish`] reports
-    /// errors of the file.
+    /// Adds a frame of `bytes` and then `zeros` bytes of value 0, captured at `epoch_ns`. [`PcapWriter::finish`]
+    /// reports errors of the file.
     pub fn write(&mut self, epoch_ns: i64, bytes: &[u8], zeros: u32) {
         self.packets += 1;
         let length = bytes.len() as u32 + zeros;

@@ -1,5 +1,5 @@
-//! Seeded randomness. A run has one seed. Each component draws from its own stream, selected by a label, so an additional
-//! draw in one component changes nothing in another.
+//! Seeded randomness. A run has one seed. Each component draws from its own stream, selected by a label, so an
+//! additional draw in one component changes nothing in another.
 
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

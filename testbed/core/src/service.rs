@@ -1,5 +1,5 @@
-//! The path of a packet through one link, the same in virtual and in real time: submit, count, write telemetry, deliver.
-//! A driver adds the clock and the interfaces.
+//! The path of a packet through one link, the same in virtual and in real time: submit, count, write telemetry,
+//! deliver. A driver adds the clock and the interfaces.
 
 use std::collections::BTreeMap;
 
@@ -91,8 +91,8 @@ impl<L: Link> LinkService<L> {
         refused
     }
 
-    /// Advances the link to `now` and appends what has come out. [`LinkService::record`] must follow: in real time after
-    /// the deliveries are handed over, because a slow disk must not delay packets.
+    /// Advances the link to `now` and appends what has come out. [`LinkService::record`] must follow: in real time
+    /// after the deliveries are handed over, because a slow disk must not delay packets.
     #[inline]
     pub fn poll(&mut self, now: Time, out: &mut Vec<Delivery>) {
         self.link.poll(now, out, &mut self.events);

@@ -1,10 +1,11 @@
 //! The rate at which a line served its busy periods, from when packets should have left and when they did.
 //!
-//! Every packet counts, late ones too. A driver that is not scheduled for a moment writes packets late and then catches up,
-//! so the least lateness of each block of packets is compared with that of later blocks. It is constant on a line that keeps
-//! its rate, and it grows or falls on a line that does not.
+//! Every packet counts, late ones too. A driver that is not scheduled for a moment writes packets late and then catches
+//! up, so the least lateness of each block of packets is compared with that of later blocks. It is constant on a line
+//! that keeps its rate, and it grows or falls on a line that does not.
 
-/// Least length of a block of packets. It exceeds the longest stall of a valid run, so a block holds a packet that is not late.
+/// Least length of a block of packets. It exceeds the longest stall of a valid run, so a block holds a packet that is
+/// not late.
 const BLOCK_NS: i64 = 100_000_000;
 /// Least number of packets in a block.
 const BLOCK_PACKETS: u32 = 4;
@@ -60,8 +61,8 @@ fn error((scheduled_ns, observed_ns): (i64, i64)) -> Option<f64> {
 }
 
 impl ServiceRate {
-    /// The next packet of a busy period. `scheduled_ns`: departure at the declared rate, from any zero that is common to the
-    /// period; `observed_ns`: departure as seen.
+    /// The next packet of a busy period. `scheduled_ns`: departure at the declared rate, from any zero that is common
+    /// to the period; `observed_ns`: departure as seen.
     pub fn on_departure(&mut self, scheduled_ns: i64, observed_ns: i64) {
         let late_ns = observed_ns - scheduled_ns;
         let packet = Block { begins_ns: scheduled_ns, packets: 1, scheduled_ns, late_ns };
@@ -103,8 +104,8 @@ impl ServiceRate {
         self.scheduled_ns
     }
 
-    /// Achieved over declared rate, minus 1: of the window of 1 s that deviates most. Of all periods together, if none holds
-    /// such a window. `None` if they are shorter than 0.25 s.
+    /// Achieved over declared rate, minus 1: of the window of 1 s that deviates most. Of all periods together, if none
+    /// holds such a window. `None` if they are shorter than 0.25 s.
     pub fn error(&self) -> Option<f64> {
         let total = (self.scheduled_ns, self.observed_ns);
         self.worst_window.or_else(|| error(total).filter(|_| total.0 >= LEAST_TOTAL_NS))

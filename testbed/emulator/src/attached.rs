@@ -21,8 +21,8 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Takes over the interface in this network namespace: reads every frame that arrives, whatever its destination. The
-    /// node's kernel should have no address on it.
+    /// Takes over the interface in this network namespace: reads every frame that arrives, whatever its destination.
+    /// The node's kernel should have no address on it.
     pub(crate) fn open(namespace: &NetworkNamespace, name: &str, mac: Option<[u8; 6]>) -> Result<Attached, String> {
         let socket = namespace.inside(|| {
             PacketSocket::open(name, Receive::Everything).map_err(|error| match Errno::from_io_error(&error) {

@@ -9,7 +9,7 @@ use backchannel_core::service::LinkService;
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
-use backchannel_links::{build_with_fault, simulated_only, Fault};
+use backchannel_links::{build_with_fault, simulated_only, Context, Fault};
 
 use crate::interface::Interface;
 use crate::os::clock::monotonic_ns;
@@ -24,7 +24,7 @@ const MAX_FRAME: usize = 65_536 + ETHERNET_HEADER;
 pub(crate) struct EmulatedLink {
     pub(crate) spec: LinkSpec,
     pub(crate) interfaces: Vec<Interface>,
-    seed: u64,
+    context: Context,
     fault: Option<Fault>,
     service: LinkService,
     /// CLOCK_MONOTONIC at the link's time zero.
@@ -43,11 +43,11 @@ pub(crate) struct EmulatedLink {
 ///
 /// # Errors
 /// The specification is invalid, or of a link that only simulations have.
-pub(crate) fn service(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Result<LinkService, String> {
+pub(crate) fn service(spec: &LinkSpec, context: &Context, fault: Option<&Fault>) -> Result<LinkService, String> {
     if let Some(why) = simulated_only(spec) {
         return Err(why);
     }
-    let link = build_with_fault(spec, seed, fault)?;
+    let link = build_with_fault(spec, context, fault)?;
     // The rate error is measured against one rate, so a schedule leaves none to measure against.
     let rates_bps = if spec.has_schedule() { [None; 2] } else { spec.rates_bps() };
     Ok(LinkService::new(&spec.name, link, spec.ends.len(), rates_bps))
@@ -61,17 +61,17 @@ impl EmulatedLink {
     /// A link between these interfaces. Its time zero is now.
     pub(crate) fn new(
         spec: LinkSpec,
-        seed: u64,
+        context: Context,
         interfaces: Vec<Interface>,
         fault: Option<Fault>,
     ) -> Result<EmulatedLink, String> {
         Ok(EmulatedLink {
-            service: service(&spec, seed, fault.as_ref())?,
+            service: service(&spec, &context, fault.as_ref())?,
             fault,
             overflowed_before: overflowed(&interfaces),
             spec,
             interfaces,
-            seed,
+            context,
             zero_ns: monotonic_ns(),
             silent: false,
             next_id: 0,
@@ -87,9 +87,10 @@ impl EmulatedLink {
         if spec.ends.len() != ends {
             return Err(format!("link '{}' has {ends} ends, not {}", spec.name, spec.ends.len()));
         }
-        self.service = service(&spec, seed, self.fault.as_ref())?;
+        let context = Context { seed, ..self.context.clone() };
+        self.service = service(&spec, &context, self.fault.as_ref())?;
         self.spec = spec;
-        self.seed = seed;
+        self.context = context;
         self.silent = false;
         self.overflowed_before = overflowed(&self.interfaces);
         self.zero_ns = monotonic_ns();
@@ -98,7 +99,7 @@ impl EmulatedLink {
 
     /// Restarts the link as configured, with its time zero at this instant of CLOCK_MONOTONIC.
     pub(crate) fn start_at(&mut self, zero_ns: u64) -> Result<(), String> {
-        self.configure(self.spec.clone(), self.seed)?;
+        self.configure(self.spec.clone(), self.context.seed)?;
         self.zero_ns = zero_ns;
         Ok(())
     }
@@ -137,7 +138,7 @@ impl EmulatedLink {
     /// Ends a run: discards what the link holds and stays silent until the next configuration. Otherwise a slow queue
     /// would go on for seconds, into captures that are being closed.
     pub(crate) fn silence(&mut self) -> Result<(), String> {
-        self.service = service(&self.spec, self.seed, self.fault.as_ref())?;
+        self.service = service(&self.spec, &self.context, self.fault.as_ref())?;
         self.silent = true;
         Ok(())
     }

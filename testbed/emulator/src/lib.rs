@@ -1,8 +1,9 @@
 //! The real-time driver: carries packets between interfaces and gives links a clock.
 //!
-//! One thread runs one event loop. A frame that a node sends is read from its TAP, or from an existing interface through a
-//! packet socket, and enters its link at that instant. It is written to the other end when the link delivers it. The report
-//! states how late that write was against the link's ideal timeline. docs/emulator-protocol.md describes the requests.
+//! One thread runs one event loop. A frame that a node sends is read from its TAP, or from an existing interface
+//! through a packet socket, and enters its link at that instant. It is written to the other end when the link delivers
+//! it. The report states how late that write was against the link's ideal timeline. docs/emulator-protocol.md describes
+//! the requests.
 
 mod attached;
 mod emulated_link;

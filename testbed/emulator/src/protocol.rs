@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use backchannel_core::report::DirectionStatus;
 use backchannel_core::scenario::{Change, LinkSpec};
+use backchannel_links::{Context, Registry};
 use serde::{Deserialize, Serialize};
 
 use crate::emulated_link::service;
@@ -56,10 +57,10 @@ pub(crate) enum Direction {
 ///
 /// # Errors
 /// What the emulator would answer.
-pub fn check_request(line: &[u8]) -> Result<(), String> {
+pub fn check_request(registry: &Registry, line: &[u8]) -> Result<(), String> {
     match read_request(line)? {
         Request::AddLink { spec, seed, .. } | Request::Configure { spec, seed, .. } => {
-            service(&spec, seed, None).map(drop)
+            service(&spec, &Context { seed, registry: registry.clone() }, None).map(drop)
         }
         Request::RemoveLink { .. }
         | Request::Start(_)

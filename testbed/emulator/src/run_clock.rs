@@ -2,8 +2,8 @@
 
 use crate::os::clock::monotonic_ns;
 
-/// A machine takes about this long to wake a sleeper. Before a long sleep the timer is set this much earlier, and the rest
-/// is waited for busily.
+/// A machine takes about this long to wake a sleeper. Before a long sleep the timer is set this much earlier, and the
+/// rest is waited for busily.
 pub(crate) const EARLY_NS: u64 = 40_000;
 /// A sleep is long from here on, so that busy waiting takes at most 4 % of a CPU.
 const LONG_SLEEP_NS: u64 = 1_000_000;

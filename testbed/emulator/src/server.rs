@@ -8,7 +8,7 @@ use backchannel_core::report::LinkReport;
 use backchannel_core::scenario::{Change, LinkSpec};
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::traits::Port;
-use backchannel_links::Fault;
+use backchannel_links::{Context, Fault, Registry};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -80,13 +80,14 @@ fn fault() -> Result<Option<Fault>, String> {
     Ok(Some(fault))
 }
 
-/// Serves links until standard input ends.
+/// Serves links of a registry's mechanisms until standard input ends.
 ///
 /// # Errors
 /// The kernel refuses what the event loop needs. An invalid request is answered and ends nothing.
-pub fn serve(time: RunTime) -> Result<(), String> {
+pub fn serve(registry: &Registry, time: RunTime) -> Result<(), String> {
     let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     let mut server = Server {
+        registry: registry.clone(),
         links: Vec::new(),
         agenda: BTreeSet::new(),
         scheduled: Vec::new(),
@@ -131,6 +132,7 @@ pub fn serve(time: RunTime) -> Result<(), String> {
 }
 
 struct Server {
+    registry: Registry,
     /// Slots; that of a removed link stays empty, because tokens refer to slots.
     links: Vec<Option<EmulatedLink>>,
     /// When the link in which slot is due. An idle link costs nothing.
@@ -262,7 +264,8 @@ impl Server {
             ));
         }
         // Reject the link before any interface exists.
-        service(&spec, seed, None)?;
+        let context = Context { seed, registry: self.registry.clone() };
+        service(&spec, &context, None)?;
         let interfaces = ends.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         if let Some(why) = mixed(name, &interfaces) {
             return Err(why);
@@ -274,7 +277,7 @@ impl Server {
                 .add(interface, token)
                 .map_err(|error| format!("cannot watch interface {}: {error}", interface.name()))?;
         }
-        let link = Some(EmulatedLink::new(spec, seed, interfaces, self.fault.clone())?);
+        let link = Some(EmulatedLink::new(spec, context, interfaces, self.fault.clone())?);
         if slot == self.links.len() {
             self.links.push(link);
         } else {

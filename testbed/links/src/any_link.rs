@@ -1,15 +1,15 @@
 //! A link as the simulator holds it: point-to-point links, which carry most packets, are called statically.
 
 use backchannel_core::event::Events;
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::CheckedOptions;
 use backchannel_core::scenario::{Change, LinkSpec};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Delivery, Link, Policy, Port, Usage};
 use backchannel_policies::DropTail;
 
 use crate::point_to_point::{self, PointToPoint};
-use crate::{build_with_fault, Fault};
+use crate::{build_with_fault, Context, Fault};
 
 /// A link of any kind. With a tag of its own, because a match on one within a variant costs more.
 #[repr(u8)]
@@ -27,20 +27,20 @@ impl AnyLink {
     ///
     /// # Errors
     /// Those of [`crate::build`].
-    pub fn new(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Result<AnyLink, String> {
+    pub fn new(spec: &LinkSpec, context: &Context, fault: Option<&Fault>) -> Result<AnyLink, String> {
         let is_faulty = fault.is_some_and(|fault| fault.link == spec.name);
         if spec.kind != point_to_point::ENTRY.name || is_faulty || !spec.middleboxes.is_empty() {
-            return build_with_fault(spec, seed, fault).map(AnyLink::Boxed);
+            return build_with_fault(spec, context, fault).map(AnyLink::Boxed);
         }
-        AnyLink::point_to_point(spec, seed).map_err(|why| format!("link '{}': {why}", spec.name))
+        AnyLink::point_to_point(spec, context).map_err(|why| format!("link '{}': {why}", spec.name))
     }
 
-    fn point_to_point(spec: &LinkSpec, seed: u64) -> Result<AnyLink, String> {
+    fn point_to_point(spec: &LinkSpec, context: &Context) -> Result<AnyLink, String> {
         let checked = CheckedOptions::check(&point_to_point::ENTRY, &spec.options)?;
         if point_to_point::has_droptail_alone(spec) {
-            point_to_point::with_droptail(&checked, spec, seed).map(AnyLink::DropTail)
+            point_to_point::with_droptail(&checked, spec, context).map(AnyLink::DropTail)
         } else {
-            point_to_point::with_any_policy(&checked, spec, seed).map(AnyLink::PointToPoint)
+            point_to_point::with_any_policy(&checked, spec, context).map(AnyLink::PointToPoint)
         }
     }
 }
@@ -139,10 +139,10 @@ mod tests {
             let spec: LinkSpec = serde_json::from_value(json!({
                 "name": "line", "kind": "point-to-point", "ends": ["a", "b"], "forward": forward, "reverse": reverse,
             })).expect("a link");
-            let mut built = AnyLink::new(&spec, 1, None).expect("a good link");
+            let mut built = AnyLink::new(&spec, &crate::testing::context(1), None).expect("a good link");
             prop_assert_eq!(matches!(built, AnyLink::DropTail(_)), policy == "droptail");
             prop_assert!(!matches!(built, AnyLink::Boxed(_)));
-            let mut boxed = crate::build(&spec, 1).expect("a good link");
+            let mut boxed = crate::testing::build(&spec, 1).expect("a good link");
             prop_assert_eq!(carried(&mut built, &offered), carried(&mut boxed, &offered));
         }
     }

@@ -1,9 +1,10 @@
-//! The clock of a link that a host emulates in software (asym 8.1): timers expire at its interrupts only, every 10 ms under BSDI.
+//! The clock of a link that a host emulates in software (asym 8.1): timers expire at its interrupts only, every 10 ms
+//! under BSDI.
 //!
-//! A timer is set to the whole number of ticks that is nearest to its time, at least one, and the interrupts that follow are counted.
-//! So a packet may leave too early or too late, and the next one the other way round, as the text says. A timer that is set at an
-//! interrupt, for the packet that has waited behind another, is off by the rounding alone; one that is set between two interrupts
-//! is up to a tick shorter too.
+//! A timer is set to the whole number of ticks that is nearest to its time, at least one, and the interrupts that
+//! follow are counted. So a packet may leave too early or too late, and the next one the other way round, as the text
+//! says. A timer that is set at an interrupt, for the packet that has waited behind another, is off by the rounding
+//! alone; one that is set between two interrupts is up to a tick shorter too.
 
 use backchannel_core::time::Time;
 

@@ -1,17 +1,17 @@
-//! A modem's transmit buffer, between the queue of a policy and the line. Packets in it are out of reach of ack filters and
-//! priorities (asym 8).
+//! A modem's transmit buffer, between the queue of a policy and the line. Packets in it are out of reach of ack filters
+//! and priorities (asym 8).
 //!
-//! The host hands over one packet at a time, byte by byte, and far faster than the line. The modem stops the host when the buffer is
-//! nine tenths full and resumes it when the buffer is half empty, as the manual of the U.S. Robotics Courier V.34 says of its 3.25 KB
-//! ("Transmit Data Flow Control"). The rest of a packet stays in the host's output. The next packet leaves the policy when the host
-//! has none.
+//! The host hands over one packet at a time, byte by byte, and far faster than the line. The modem stops the host when
+//! the buffer is nine tenths full and resumes it when the buffer is half empty, as the manual of the U.S. Robotics
+//! Courier V.34 says of its 3.25 KB ("Transmit Data Flow Control"). The rest of a packet stays in the host's output.
+//! The next packet leaves the policy when the host has none.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use backchannel_core::time::{service_time, Time};
 
-use crate::far_end::Flying;
+use crate::far_end::InFlightPacket;
 
 /// Fill levels at which the modem stops and resumes the host, in percent.
 const STOP: u64 = 90;
@@ -22,7 +22,7 @@ pub(crate) struct Taken {
     /// Its time on the line, at the rate when it entered.
     pub(crate) time_ns: u64,
     pub(crate) bits: u64,
-    pub(crate) flying: Flying,
+    pub(crate) flying: InFlightPacket,
 }
 
 /// The buffer. Its fill level is counted as time on the line: the time until it is empty.
@@ -60,7 +60,7 @@ impl Device {
     }
 
     /// Takes a packet of `bits` bits on the line from the policy.
-    pub(crate) fn take(&mut self, now: Time, bits: u64, flying: Flying, rate_bps: u64) {
+    pub(crate) fn take(&mut self, now: Time, bits: u64, flying: InFlightPacket, rate_bps: u64) {
         let time = service_time(bits, rate_bps);
         self.waiting.push_back(Taken { time_ns: time.as_nanos() as u64, bits, flying });
         self.empty_at = self.empty_at.max(now) + time;

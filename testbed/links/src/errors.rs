@@ -9,11 +9,12 @@ mod uniform;
 
 use std::time::Duration;
 
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{self, CheckedOptions, Entry, Param, Preset, Unit};
+use backchannel_core::registry::Table;
 use backchannel_core::rng::{self, RunRng};
-use backchannel_core::scenario::Named;
 use backchannel_core::time::Time;
+use backchannel_core::{choice, options};
 
 /// An error model's decision about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,51 +45,54 @@ impl Fate {
 /// Decides about one packet after another.
 pub trait ErrorModel: Send {
     /// Decides about a packet whose last bit arrives at `at`.
-    fn judge(&mut self, at: Time, packet: &Packet) -> Fate;
+    fn apply(&mut self, at: Time, packet: &Packet) -> Fate;
 }
 
-type Build = fn(&CheckedOptions<'_>, RunRng) -> Result<Box<dyn ErrorModel>, String>;
+/// Constructor of an error model, which draws from a random stream.
+pub type Build = fn(&CheckedOptions<'_>, RunRng) -> Result<Box<dyn ErrorModel>, String>;
+/// Error models by name.
+pub type ErrorModels = Table<Build>;
 
-/// Every error model: its registry entry and its constructor.
-static MODELS: &[(&Entry, Build)] = &[
-    (&uniform::ENTRY, uniform::build),
-    (&exponential::ENTRY, exponential::build),
-    (&gilbert_elliott::ENTRY, gilbert_elliott::build),
-    (&recorded::ENTRY, recorded::build),
-    (&reorder::ENTRY, reorder::build),
-    (&duplicate::ENTRY, duplicate::build),
-];
+/// The error models of this crate.
+pub fn builtin() -> ErrorModels {
+    Table::<Build>::new(
+        "error model",
+        &[
+            (&uniform::ENTRY, uniform::build),
+            (&exponential::ENTRY, exponential::build),
+            (&gilbert_elliott::ENTRY, gilbert_elliott::build),
+            (&recorded::ENTRY, recorded::build),
+            (&reorder::ENTRY, reorder::build),
+            (&duplicate::ENTRY, duplicate::build),
+        ],
+    )
+}
 
-/// Option of models whose hits are losses unless it says otherwise.
-const EFFECT: Param = Param::new(
-    "effect",
-    Unit::Choice,
-    Preset::Text("lose"),
-    "what happens to a packet that is hit: lose it, or damage its checksum",
-)
-.of(&["lose", "damage"]);
-
-/// What happens to a packet that is hit, by the option `effect`.
-fn effect(checked: &CheckedOptions<'_>) -> Fate {
-    if checked.text("effect") == Some("damage") {
-        Fate::Damaged
-    } else {
-        Fate::Lost
+choice! {
+    /// What happens to a packet that is hit.
+    pub(crate) enum Effect {
+        /// It is lost.
+        Lose = "lose",
+        /// It is delivered with a wrong checksum.
+        Damage = "damage",
     }
 }
 
-/// The registry entries of all error models.
-pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
-    MODELS.iter().map(|(entry, _)| *entry)
+impl From<Effect> for Fate {
+    fn from(effect: Effect) -> Fate {
+        match effect {
+            Effect::Lose => Fate::Lost,
+            Effect::Damage => Fate::Damaged,
+        }
+    }
 }
 
-/// Builds an error model that draws from `rng`.
-///
-/// # Errors
-/// A message that names the unknown model or the invalid option and lists what is allowed.
-pub fn build(named: &Named, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
-    let (entry, build) = registry::find(MODELS, "error model", &named.name)?;
-    build(&CheckedOptions::check(entry, &named.options)?, rng)
+options! {
+    /// Option of models whose hits are losses unless it says otherwise.
+    pub(crate) struct Hit {
+        effect: Effect = "lose", [Choice]
+            "what happens to a packet that is hit: lose it, or damage its checksum";
+    }
 }
 
 #[cfg(test)]
@@ -97,14 +101,17 @@ mod tests {
 
     use super::*;
     use backchannel_core::packet::build::data;
+    use backchannel_core::scenario::Named;
     use serde_json::{json, Value};
 
     /// What a model does to 2000 packets of 1040 bytes, in order.
     fn fates(name: &str, options: Value) -> Result<Vec<Fate>, String> {
         let named: Named =
             serde_json::from_value(json!({"name": name, "options": options})).expect("a name and options");
-        let mut model = build(&named, rng::stream(1, "test"))?;
-        Ok((0..2000).map(|n| model.judge(Time(n), &data(n, 1000))).collect())
+        let models = builtin();
+        let (checked, build) = models.checked(&named.name, &named.options)?;
+        let mut model = build(&checked, rng::stream(1, "test"))?;
+        Ok((0..2000).map(|n| model.apply(Time(n), &data(n, 1000))).collect())
     }
 
     fn kinds(fates: &[Fate]) -> BTreeSet<&'static str> {
@@ -137,8 +144,7 @@ mod tests {
             assert_eq!(kinds(&drawn_fates), BTreeSet::from(["intact", effect]), "{name} {options}");
         }
         let tried: BTreeSet<_> = table.iter().map(|(name, ..)| *name).collect();
-        let listed: BTreeSet<_> =
-            crate::entries().into_iter().filter(|entry| entry.kind == "error-model").map(|entry| entry.name).collect();
+        let listed: BTreeSet<_> = builtin().entries().map(|entry| entry.name).collect();
         assert_eq!(listed, tried);
         let why = fates("gremlins", json!({})).expect_err("there is no such model");
         assert!(listed.iter().all(|name| why.contains(name)), "{why}");

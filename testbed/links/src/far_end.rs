@@ -10,11 +10,12 @@ use backchannel_core::scenario::{Change, DirectionSpec, Named};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
 
-use crate::errors::{self, ErrorModel, Fate};
+use crate::errors::{ErrorModel, ErrorModels, Fate};
 use crate::jitter::{self, Jitter};
 use crate::point_to_point::delay;
 use crate::rfc1144::Compressed;
 use crate::serial::Receiver;
+use crate::Context;
 
 /// Packets in flight to one end of a link.
 pub(crate) struct FarEnd {
@@ -26,46 +27,50 @@ pub(crate) struct FarEnd {
     replacements: VecDeque<(Time, Vec<Box<dyn ErrorModel>>)>,
     /// Jitter does not let packets overtake each other.
     keeps_order: bool,
+    /// The error models that exist, for changes.
+    models: ErrorModels,
     /// Seed and label of its random streams.
     seed: u64,
     label: String,
     /// Number of replacements of the error models. Each set draws from streams of its own.
     changes: u64,
     /// Packets in flight or in transmission, and the arrival of their last bits, in order.
-    flying: VecDeque<(Time, Flying)>,
+    flying: VecDeque<(Time, InFlightPacket)>,
     /// Arrival of the first of them; [`Time::MAX`]: there is none.
     first_arrival: Time,
     /// Arrival of the last one. A line without jitter keeps order, even if its delay becomes shorter.
     last_arrival: Time,
     /// Packets that an error model holds back, by time of delivery.
-    held: BTreeMap<(Time, u64), Flying>,
+    held: BTreeMap<(Time, u64), InFlightPacket>,
     /// The far end of a serial line; `None` if packets are neither framed nor compressed.
     receiver: Option<Box<Receiver>>,
 }
 
 /// A packet as it was sent.
 #[derive(Clone)]
-pub(crate) struct Flying {
+pub(crate) struct InFlightPacket {
     pub(crate) packet: Packet,
     /// What most packets do not have, so that they take less room.
-    extra: Option<Box<Extra>>,
+    extra: Option<Box<InFlightState>>,
 }
 
 /// What compression and jitter know of a packet in flight.
 #[derive(Clone, Default)]
-struct Extra {
+struct InFlightState {
     /// Its form on the line, if its header is compressed.
     compressed: Option<Compressed>,
-    /// How much longer than the declared delay it takes, in nanoseconds; `None` if the line had no jitter when it was sent.
+    /// How much longer than the declared delay it takes, in nanoseconds; `None` if the line had no jitter when it was
+    /// sent.
     jitter_ns: Option<i64>,
 }
 
-impl Flying {
+impl InFlightPacket {
     /// A packet that takes the declared delay.
     #[inline(always)]
-    pub(crate) fn new(packet: Packet, compressed: Option<Compressed>) -> Flying {
-        let extra = compressed.map(|compressed| Box::new(Extra { compressed: Some(compressed), jitter_ns: None }));
-        Flying { packet, extra }
+    pub(crate) fn new(packet: Packet, compressed: Option<Compressed>) -> InFlightPacket {
+        let extra =
+            compressed.map(|compressed| Box::new(InFlightState { compressed: Some(compressed), jitter_ns: None }));
+        InFlightPacket { packet, extra }
     }
 
     /// The packet and, if its header is compressed, its form on the line.
@@ -81,14 +86,15 @@ impl Flying {
 
 impl FarEnd {
     /// No packet is in flight. `label` names the direction's random streams.
-    pub(crate) fn new(delay: Duration, errors: &[Named], seed: u64, label: &str) -> Result<FarEnd, String> {
+    pub(crate) fn new(delay: Duration, errors: &[Named], context: &Context, label: &str) -> Result<FarEnd, String> {
         let mut end = FarEnd {
             delay_ns: delay.as_nanos() as u64,
             jitter: None,
             errors: Vec::new(),
             replacements: VecDeque::new(),
             keeps_order: false,
-            seed,
+            models: context.registry.error_models.clone(),
+            seed: context.seed,
             label: label.to_owned(),
             changes: 0,
             flying: VecDeque::new(),
@@ -105,9 +111,9 @@ impl FarEnd {
     ///
     /// # Errors
     /// The delay, the jitter or an error model is invalid.
-    pub(crate) fn of_direction(spec: &DirectionSpec, seed: u64, label: &str) -> Result<FarEnd, String> {
+    pub(crate) fn of_direction(spec: &DirectionSpec, context: &Context, label: &str) -> Result<FarEnd, String> {
         jitter::check_schedule(spec.delay_s, spec.jitter_s, &spec.schedule)?;
-        let mut end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, seed, label)?;
+        let mut end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, context, label)?;
         end.keeps_order = spec.keep_order;
         if spec.jitter_s > 0.0 {
             end.set_jitter(delay(spec.jitter_s)?);
@@ -121,8 +127,8 @@ impl FarEnd {
         jitter.set_most(most);
     }
 
-    /// Changes delay and jitter, if they are given. A packet whose last bit leaves at `sending_until` is the newest in flight;
-    /// it has the new delay.
+    /// Changes delay and jitter, if they are given. A packet whose last bit leaves at `sending_until` is the newest in
+    /// flight; it has the new delay.
     pub(crate) fn set_delay(&mut self, delay: Option<Duration>, jitter: Option<Duration>, sending_until: Option<Time>) {
         let sending = sending_until.and_then(|end| Some((end, self.take_newest()?)));
         self.delay_ns = delay.map_or(self.delay_ns, |delay| delay.as_nanos() as u64);
@@ -147,7 +153,7 @@ impl FarEnd {
     }
 
     /// The packet that was sent last. With jitter, others may arrive after it.
-    fn take_newest(&mut self) -> Option<Flying> {
+    fn take_newest(&mut self) -> Option<InFlightPacket> {
         let Some(jitter) = &self.jitter else { return self.flying.pop_back().map(|(_, flying)| flying) };
         let newest = self.flying.iter().rposition(|(at, _)| *at == jitter.newest_arrival)?;
         self.flying.remove(newest).map(|(_, flying)| flying)
@@ -168,8 +174,8 @@ impl FarEnd {
         self.receiver.as_deref()
     }
 
-    /// Other error models judge packets that arrive from `from` on. Those before are judged by the present ones, however late
-    /// they are polled.
+    /// Other error models judge packets that arrive from `from` on. Those before are judged by the present ones,
+    /// however late they are polled.
     pub(crate) fn set_errors(&mut self, from: Time, named: &[Named]) -> Result<(), String> {
         self.replacements.push_back((from, self.error_models(named)?));
         self.changes += 1;
@@ -180,17 +186,21 @@ impl FarEnd {
     pub(crate) fn error_models(&self, named: &[Named]) -> Result<Vec<Box<dyn ErrorModel>>, String> {
         let set = if self.changes == 0 { "errors".to_owned() } else { format!("errors-{}", self.changes) };
         let stream = |number: usize| rng::stream(self.seed, &format!("{}/{set}/{number}", self.label));
-        named.iter().enumerate().map(|(number, model)| errors::build(model, stream(number))).collect()
+        let build = |(number, model): (usize, &Named)| {
+            let (checked, build) = self.models.checked(&model.name, &model.options)?;
+            build(&checked, stream(number))
+        };
+        named.iter().enumerate().map(build).collect()
     }
 
     /// A packet's last bit leaves the near end at `from`.
     pub(crate) fn fly(&mut self, from: Time, packet: Packet) {
-        self.fly_compressed(from, Flying::new(packet, None));
+        self.fly_compressed(from, InFlightPacket::new(packet, None));
     }
 
     /// The same for a packet in its form on the line.
     #[inline(always)]
-    pub(crate) fn fly_compressed(&mut self, from: Time, flying: Flying) {
+    pub(crate) fn fly_compressed(&mut self, from: Time, flying: InFlightPacket) {
         if self.jitter.is_some() {
             return self.fly_with_jitter(from, flying);
         }
@@ -201,7 +211,7 @@ impl FarEnd {
     }
 
     #[cold]
-    fn fly_with_jitter(&mut self, from: Time, mut flying: Flying) {
+    fn fly_with_jitter(&mut self, from: Time, mut flying: InFlightPacket) {
         let Some(jitter) = &mut self.jitter else { return };
         let nominal = Time(from.nanos().saturating_add(self.delay_ns));
         let arrives = jitter.arrival(nominal, self.last_arrival);
@@ -238,7 +248,7 @@ impl FarEnd {
             if self.errors.is_empty() && self.receiver.is_none() {
                 out.push(Delivery { port: to, at, packet: flying.packet });
             } else {
-                self.judge(at, to, flying, out, events);
+                self.apply_errors(at, to, flying, out, events);
             }
         }
         if !self.held.is_empty() {
@@ -263,13 +273,20 @@ impl FarEnd {
     }
 
     /// The error models decide about a packet whose last bit arrives at `at`.
-    fn judge(&mut self, at: Time, to: Port, flying: Flying, out: &mut Vec<Delivery>, events: &mut Events) {
+    fn apply_errors(
+        &mut self,
+        at: Time,
+        to: Port,
+        flying: InFlightPacket,
+        out: &mut Vec<Delivery>,
+        events: &mut Events,
+    ) {
         let packet = &flying.packet;
-        let fate = self.errors.iter_mut().map(|model| model.judge(at, packet)).find(|fate| *fate != Fate::Intact);
+        let fate = self.errors.iter_mut().map(|model| model.apply(at, packet)).find(|fate| *fate != Fate::Intact);
         match fate.unwrap_or(Fate::Intact) {
             Fate::Intact => self.deliver(at, to, flying, false, out, events),
             // The framing discards a frame that fails its check.
-            Fate::Damaged if self.receiver.as_ref().is_some_and(|receiver| receiver.notices_damage()) => {
+            Fate::Damaged if self.receiver.as_ref().is_some_and(|receiver| receiver.detects_corruption()) => {
                 self.lose(at, &flying, events);
             }
             Fate::Lost => self.lose(at, &flying, events),
@@ -289,7 +306,7 @@ impl FarEnd {
         }
     }
 
-    fn lose(&mut self, at: Time, flying: &Flying, events: &mut Events) {
+    fn lose(&mut self, at: Time, flying: &InFlightPacket, events: &mut Events) {
         events.record(at, EventKind::Lost, &flying.packet);
         if let (Some(sample), Some(_)) = (events.jitter.last_mut(), flying.jitter_ns()) {
             sample.lost = true;
@@ -304,7 +321,7 @@ impl FarEnd {
         &mut self,
         at: Time,
         port: Port,
-        flying: Flying,
+        flying: InFlightPacket,
         damaged: bool,
         out: &mut Vec<Delivery>,
         events: &mut Events,

@@ -14,6 +14,8 @@ use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Context;
+
 /// A fault of both directions of a link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -60,8 +62,8 @@ const REORDER_AT_MOST: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Those of [`crate::build`].
-pub fn build_with_fault(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Result<Box<dyn Link>, String> {
-    let Some(fault) = fault.filter(|fault| fault.link == spec.name) else { return crate::build(spec, seed) };
+pub fn build_with_fault(spec: &LinkSpec, context: &Context, fault: Option<&Fault>) -> Result<Box<dyn Link>, String> {
+    let Some(fault) = fault.filter(|fault| fault.link == spec.name) else { return crate::build(spec, context) };
     let mut faulty = spec.clone();
     for direction in [&mut faulty.forward, &mut faulty.reverse] {
         apply(&fault.kind, direction);
@@ -69,7 +71,7 @@ pub fn build_with_fault(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Re
     if let FaultKind::FramingBytes(more) = fault.kind {
         add(&mut faulty.options, "framing_bytes", more, 0);
     }
-    let link = crate::build(&faulty, seed)?;
+    let link = crate::build(&faulty, context)?;
     Ok(Box::new(Faulty {
         link,
         kind: fault.kind.clone(),
@@ -207,7 +209,7 @@ impl Link for Faulty {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::drain;
+    use crate::testing::{context, drain};
     use backchannel_core::packet::build::data;
     use serde_json::json;
 
@@ -221,7 +223,7 @@ mod tests {
             "forward": way(8_000_000), "reverse": way(4_000_000),
         });
         let fault = Fault { link: name.into(), kind };
-        let mut link = build_with_fault(&serde_json::from_value(spec).unwrap(), 1, Some(&fault)).unwrap();
+        let mut link = build_with_fault(&serde_json::from_value(spec).unwrap(), &context(1), Some(&fault)).unwrap();
         let mut events = Events::default();
         (1..=4).for_each(|id| link.submit(Time::ZERO, port, data(id, 960), &mut events));
         let out = drain(&mut *link, &mut events);

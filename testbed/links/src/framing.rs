@@ -1,8 +1,8 @@
-//! Framing on a serial line, to the byte: SLIP (RFC 1055; with the packet types of RFC 1144, that is CSLIP) and PPP in HDLC-like
-//! framing (RFC 1661, 1662, 1332).
+//! Framing on a serial line, to the byte: SLIP (RFC 1055; with the packet types of RFC 1144, that is CSLIP) and PPP in
+//! HDLC-like framing (RFC 1661, 1662, 1332).
 //!
-//! Both end a frame with a delimiter. They also start one with it if the line was idle, so that noise ends as a frame of its own
-//! (RFC 1055 page 3, RFC 1662 section 4.4.1). On a busy line the delimiter of the frame before suffices.
+//! Both end a frame with a delimiter. They also start one with it if the line was idle, so that noise ends as a frame
+//! of its own (RFC 1055 page 3, RFC 1662 section 4.4.1). On a busy line the delimiter of the frame before suffices.
 
 use crate::rfc1144::{Compressed, Kind};
 
@@ -50,7 +50,7 @@ impl Framing {
     }
 
     /// The far end detects damaged frames: PPP has a check sequence, SLIP has not.
-    pub fn notices_damage(self) -> bool {
+    pub fn detects_corruption(self) -> bool {
         matches!(self, Framing::Ppp { .. })
     }
 }
@@ -68,8 +68,8 @@ pub mod slip {
     /// ESC, escaped.
     pub const ESC_ESC: u8 = 0o335;
 
-    /// A packet with its type in the first byte (RFC 1144 3.2.1 and B.1): 4 or 6 for IP, the top bit for a compressed packet,
-    /// 7 for an uncompressed one.
+    /// A packet with its type in the first byte (RFC 1144 3.2.1 and B.1): 4 or 6 for IP, the top bit for a compressed
+    /// packet, 7 for an uncompressed one.
     pub fn typed(packet: &Compressed) -> Vec<u8> {
         let mut bytes = packet.bytes.clone();
         if let Some(first) = bytes.first_mut() {
@@ -148,7 +148,8 @@ pub mod slip {
     }
 }
 
-/// RFC 1661 and 1662 without negotiated header compression: address, control and both bytes of the protocol are present.
+/// RFC 1661 and 1662 without negotiated header compression: address, control and both bytes of the protocol are
+/// present.
 pub mod ppp {
     use super::{BadFrame, Compressed, Kind};
 
@@ -222,8 +223,8 @@ pub mod ppp {
         byte == FLAG || byte == ESCAPE || (byte < 0x20 && accm >> byte & 1 == 1)
     }
 
-    /// The protocol and the information between two flags. Unescaped control characters of the map are dropped, because the line
-    /// inserted them (RFC 1662 section 4.2).
+    /// The protocol and the information between two flags. Unescaped control characters of the map are dropped, because
+    /// the line inserted them (RFC 1662 section 4.2).
     ///
     /// # Errors
     /// The check sequence is wrong, or the frame is malformed.

@@ -1,8 +1,9 @@
 //! Jitter: each packet's propagation delay is drawn uniformly around the declared one.
 //!
-//! This is netem's distribution without a table (tc-netem(8)): from delay - jitter to delay + jitter. As there, a packet may
-//! overtake those sent up to twice the jitter before it. With `keep_order` it does not: it arrives with the packet before it if
-//! its own delay would bring it earlier. The delays of a busy line then lie above the declared one on average.
+//! This is netem's distribution without a table (tc-netem(8)): from delay - jitter to delay + jitter. As there, a
+//! packet may overtake those sent up to twice the jitter before it. With `keep_order` it does not: it arrives with the
+//! packet before it if its own delay would bring it earlier. The delays of a busy line then lie above the declared one
+//! on average.
 
 use std::time::Duration;
 
@@ -39,7 +40,8 @@ impl Jitter {
         self.most_ns
     }
 
-    /// Arrival of a packet that would arrive at `nominal` without jitter; no packet sent before it arrives after `latest`.
+    /// Arrival of a packet that would arrive at `nominal` without jitter; no packet sent before it arrives after
+    /// `latest`.
     pub(crate) fn arrival(&mut self, nominal: Time, latest: Time) -> Time {
         let drawn = rng::below(&mut self.rng, 2 * self.most_ns as usize + 1) as u64;
         let arrival = Time(nominal.nanos().saturating_add(drawn).saturating_sub(self.most_ns));
@@ -59,8 +61,8 @@ pub(crate) fn check(delay_s: f64, jitter_s: f64) -> Result<(), String> {
     delay(jitter_s).map_err(|_| format!("a jitter of {jitter_s} s is not possible"))?;
     if jitter_s > delay_s {
         return Err(format!(
-            "a jitter of {jitter_s} s exceeds the delay of {delay_s} s: a packet cannot arrive before it was sent; lower \
-             the jitter or raise the delay"
+            "a jitter of {jitter_s} s exceeds the delay of {delay_s} s: a packet cannot arrive before it was sent; \
+             lower the jitter or raise the delay"
         ));
     }
     Ok(())

@@ -1,8 +1,9 @@
 //! Links: rate, delay, framing, MAC and error models between nodes, with the queue policies (`agents/policies`) and the
 //! middleboxes (`agents/middleboxes`) at their ends.
 //!
-//! [`build`] makes a link from its specification. A link kind is one file and one line in [`KINDS`]; an error model is one file
-//! and one line in [`errors::MODELS`]. docs/links.md describes each.
+//! [`build`] makes a link from its specification. A link kind is one file and one line in [`Registry::builtin`]; an
+//! error model is one file and one line in [`errors::builtin`]. Other crates add theirs to a [`Registry`].
+//! docs/links.md describes each.
 
 mod any_link;
 mod clock;
@@ -15,6 +16,7 @@ mod jitter;
 mod mahimahi;
 mod point_to_point;
 mod profiles;
+mod registry;
 pub mod rfc1144;
 mod ricochet;
 mod serial;
@@ -23,7 +25,7 @@ mod testing;
 mod wavelan;
 mod with_middlebox;
 
-use backchannel_core::registry::{self, CheckedOptions, Entry};
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::traits::Link;
 
@@ -31,47 +33,59 @@ pub use any_link::AnyLink;
 pub use fault::{build_with_fault, Fault, FaultKind};
 pub use point_to_point::PointToPoint;
 pub use profiles::{profiles, Profile};
+pub use registry::{Links, Registry};
 pub use serial::simulated_only;
 use with_middlebox::WithMiddlebox;
 
-type Build = fn(&CheckedOptions<'_>, &LinkSpec, u64) -> Result<Box<dyn Link>, String>;
+/// Constructor of a link.
+pub type Build = fn(&CheckedOptions<'_>, &LinkSpec, &Context) -> Result<Box<dyn Link>, String>;
 
-/// Every link kind: its registry entry and its constructor.
-static KINDS: &[(&Entry, Build)] = &[
-    (&mahimahi::ENTRY, mahimahi::build),
-    (&point_to_point::ENTRY, point_to_point::build),
-    (&ricochet::ENTRY, ricochet::build),
-    (&wavelan::ENTRY, wavelan::build),
-];
-
-/// The registry entries of link kinds, of the options of a direction, and of error models.
-pub fn entries() -> Vec<&'static Entry> {
-    let directions = [&serial::DIRECTION, &mahimahi::DIRECTION];
-    KINDS.iter().map(|(entry, _)| *entry).chain(directions).chain(errors::entries()).collect()
+/// What a link knows of its surroundings, in addition to its specification.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Seed of the run. The random streams of a link derive from it and the link's name.
+    pub seed: u64,
+    /// The mechanisms that exist.
+    pub registry: Registry,
 }
 
-/// Builds a link with its queue policies, error models and middleboxes. Its random streams derive from `seed` and its name.
+impl Context {
+    /// That of the queue in front of a direction; `label` names its random streams, the rates are its own and the
+    /// opposite one.
+    pub fn of_queue(
+        &self,
+        label: &str,
+        [rate_bps, opposite_rate_bps]: [Option<u64>; 2],
+    ) -> backchannel_policies::Context {
+        let (seed, label, policies) = (self.seed, label.to_owned(), self.registry.policies.clone());
+        backchannel_policies::Context { seed, label, rate_bps, opposite_rate_bps, policies }
+    }
+}
+
+/// Builds a link with its queue policies, error models and middleboxes.
 ///
 /// # Errors
 /// A message that names the link, the direction and what is allowed.
-pub fn build(spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    build_kind(spec, seed)
-        .and_then(|link| attach_middleboxes(link, spec))
+pub fn build(spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
+    build_kind(spec, context)
+        .and_then(|link| attach_middleboxes(link, spec, context))
         .map_err(|why| format!("link '{}': {why}", spec.name))
 }
 
-fn build_kind(spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    let (entry, build) = registry::find(KINDS, "link kind", &spec.kind)?;
-    build(&CheckedOptions::check(entry, &spec.options)?, spec, seed)
+fn build_kind(spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
+    let (checked, build) = context.registry.links.checked(&spec.kind, &spec.options)?;
+    build(&checked, spec, context)
 }
 
-fn attach_middleboxes(mut link: Box<dyn Link>, spec: &LinkSpec) -> Result<Box<dyn Link>, String> {
+fn attach_middleboxes(mut link: Box<dyn Link>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
+    let Registry { middleboxes, stacks, .. } = &context.registry;
+    let of_middlebox = backchannel_middleboxes::Context { stacks };
     for middlebox in &spec.middleboxes {
         if spec.ends.len() != 2 || middlebox.end > 1 {
             return Err(format!("a middlebox must be at end 0 or 1 of a link with two ends, not at {}", middlebox.end));
         }
-        let built = backchannel_middleboxes::build(&middlebox.name, &middlebox.options)?;
-        link = Box::new(WithMiddlebox::new(link, middlebox.end, built));
+        let (checked, build) = middleboxes.checked(&middlebox.name, &middlebox.options)?;
+        link = Box::new(WithMiddlebox::new(link, middlebox.end, build(&checked, &of_middlebox)?));
     }
     Ok(link)
 }
@@ -101,7 +115,7 @@ mod tests {
             ("wavelan", 2e6, json!({})),
             ("mahimahi", 0.0, trace),
         ];
-        assert!(KINDS.iter().all(|(entry, _)| kinds.iter().any(|(kind, _, _)| *kind == entry.name)));
+        assert!(Registry::builtin().links.entries().all(|entry| kinds.iter().any(|(kind, _, _)| *kind == entry.name)));
         kinds
             .map(|(kind, rate, options)| {
                 let spec = json!({
@@ -109,7 +123,7 @@ mod tests {
                     "forward": way(rate, &queue, options.clone()), "reverse": way(rate, &tail, options),
                 });
                 let spec = serde_json::from_value(spec).expect("a link");
-                (build(&spec, 1).expect("a good link"), if rate > 0.0 { rate } else { 1.2e6 })
+                (crate::testing::build(&spec, 1).expect("a good link"), if rate > 0.0 { rate } else { 1.2e6 })
             })
             .into()
     }

@@ -1,61 +1,51 @@
-//! A link that follows a recorded trace of delivery opportunities (Netravali et al., "Mahimahi: Accurate Record-and-Replay
-//! for HTTP", 2015; mm-link(1)).
+//! A link that follows a recorded trace of delivery opportunities (Netravali et al., "Mahimahi: Accurate
+//! Record-and-Replay for HTTP", 2015; mm-link(1)).
 //!
-//! Each line of a trace is a millisecond at which the link can deliver 1504 bytes. Equal lines are separate opportunities. A packet
-//! leaves with the opportunity that carries its last byte. The rest of an opportunity goes to the next packet, or is wasted if
-//! none waits. After its last line the trace repeats. Each packet counts 4 bytes more, the header of mm-link's tunnel.
+//! Each line of a trace is a millisecond at which the link can deliver 1504 bytes. Equal lines are separate
+//! opportunities. A packet leaves with the opportunity that carries its last byte. The rest of an opportunity goes to
+//! the next packet, or is wasted if none waits. After its last line the trace repeats. Each packet counts 4 bytes more,
+//! the header of mm-link's tunnel.
 
 use std::time::Duration;
 
 use backchannel_core::event::Events;
+use backchannel_core::options;
+use backchannel_core::options::{CheckedOptions, ABSENT, REQUIRED};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit, MUST};
+use backchannel_core::registry::{Entry, Medium};
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
-use backchannel_policies::Context;
 
 use crate::far_end::FarEnd;
+use crate::Context;
 
-pub(crate) static ENTRY: Entry = Entry {
-    kind: "link",
-    name: "mahimahi",
-    summary:
-        "a link that replays a recorded trace of delivery opportunities per direction, with delay and error models",
-    source: "mm-link(1)",
-    random: Random::Never,
-    params: &[],
-};
+pub(crate) static ENTRY: Entry = Entry::link(
+    "mahimahi",
+    "a link that replays a recorded trace of delivery opportunities per direction, with delay and error models",
+    Medium { radio: false, probing: None },
+)
+.source("mm-link(1)");
 
-/// Options of one direction.
-pub(crate) static DIRECTION: Entry = Entry {
-    kind: "direction",
-    name: "mahimahi",
-    summary: "options of one direction of a mahimahi link",
-    source: "mm-link(1)",
-    random: Random::Never,
-    params: &[
-        Param::new(
-            "trace",
-            Unit::File,
-            Preset::Required(MUST),
-            "file of delivery opportunities: one millisecond per line, in order, each good for 1504 bytes",
-        ),
-        Param::new(
-            "offset_s",
-            Unit::Time,
-            Preset::Absent,
-            "instant of the trace at which the run starts, in whole milliseconds; absent: at its start",
-        )
-        .at_least(0.0),
-    ],
-};
+options! {
+    /// Options of one direction.
+    struct Parameters {
+        trace: String = REQUIRED, [File]
+            "file of delivery opportunities: one millisecond per line, in order, each good for 1504 bytes";
+        offset_s: Option<f64> = ABSENT, [Time 0]
+            "instant of the trace at which the run starts, in whole milliseconds; absent: at its start";
+    }
+}
+
+pub(crate) static DIRECTION: Entry = Entry::direction("mahimahi", "options of one direction of a mahimahi link")
+    .source("mm-link(1)")
+    .options(Parameters::PARAMS);
 
 /// Capacity of an opportunity, and overhead of a packet.
 const OPPORTUNITY_BYTES: u64 = 1504;
 const TUNNEL_HEADER_BYTES: u64 = 4;
 
-pub(crate) fn build(_: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
+pub(crate) fn build(_: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
     if spec.ends.len() != 2 {
         return Err(format!("a mahimahi link has two ends, not {}", spec.ends.len()));
     }
@@ -63,7 +53,7 @@ pub(crate) fn build(_: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Resul
     let means = [traces[0].mean_bps(), traces[1].mean_bps()];
     let [forward, reverse] = traces;
     let direction = |name: &str, here: &DirectionSpec, trace: Trace, rates: [u64; 2]| {
-        Direction::new(&format!("{}/{name}", spec.name), here, trace, rates, seed)
+        Direction::new(&format!("{}/{name}", spec.name), here, trace, rates, context)
             .map_err(|why| format!("{name}: {why}"))
     };
     Ok(Box::new(Mahimahi {
@@ -83,8 +73,9 @@ fn trace(name: &str, spec: &DirectionSpec) -> Result<Trace, String> {
         return Err(in_direction("a mahimahi link changes with its trace; remove 'changes'".into()));
     }
     let checked = CheckedOptions::check(&DIRECTION, &spec.options).map_err(in_direction)?;
-    let offset_ms = checked.number("offset_s").map_or(0, |seconds| (seconds * 1e3).round() as u64);
-    let trace = Trace::parse(checked.text("trace").unwrap_or_default()).map_err(in_direction)?;
+    let parameters = Parameters::read(&checked);
+    let offset_ms = parameters.offset_s.map_or(0, |seconds| (seconds * 1e3).round() as u64);
+    let trace = Trace::parse(&parameters.trace).map_err(in_direction)?;
     Ok(trace.starting_at(offset_ms))
 }
 
@@ -170,14 +161,19 @@ struct Direction {
 }
 
 impl Direction {
-    fn new(label: &str, spec: &DirectionSpec, trace: Trace, rates: [u64; 2], seed: u64) -> Result<Direction, String> {
-        let [own, opposite] = rates.map(Some);
-        let context = Context { seed, label: label.to_owned(), rate_bps: own, opposite_rate_bps: opposite };
+    fn new(
+        label: &str,
+        spec: &DirectionSpec,
+        trace: Trace,
+        rates: [u64; 2],
+        context: &Context,
+    ) -> Result<Direction, String> {
+        let of_queue = context.of_queue(label, rates.map(Some));
         let spacing = Duration::from_millis(trace.period_ms) / trace.opportunities.len() as u32;
         Ok(Direction {
             trace,
-            policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
-            far_end: FarEnd::of_direction(spec, seed, label)?,
+            policy: of_queue.build(&spec.queue)?,
+            far_end: FarEnd::of_direction(spec, context, label)?,
             next: 0,
             partial: None,
             usage: Usage::default(),
@@ -286,7 +282,7 @@ mod tests {
         let queue = json!({"name": "droptail", "options": {"limit_packets": 1000}});
         let way = json!({"delay_s": 0.0, "queue": queue, "options": options});
         let spec = json!({"name": "lte", "kind": "mahimahi", "ends": ["a", "b"], "forward": way, "reverse": way});
-        crate::build(&serde_json::from_value(spec).unwrap(), 1)
+        crate::testing::build(&serde_json::from_value(spec).unwrap(), 1)
     }
 
     /// Microseconds and id of everything that comes out.
@@ -321,7 +317,8 @@ mod tests {
         assert_eq!(drain(&mut *link), [(20_000, 7)]);
     }
 
-    /// A policy's own rate is its direction's mean, the opposite rate that of the other trace: 12.032 and 0.24064 Mbit/s.
+    /// A policy's own rate is its direction's mean, the opposite rate that of the other trace: 12.032 and 0.24064
+    /// Mbit/s.
     #[test]
     fn each_direction_has_its_own_traces_mean_rate() {
         let (fast, slow) = ("1\n", "50\n");
@@ -333,7 +330,7 @@ mod tests {
             let (forward, reverse) = (way("forward", forward), way("reverse", reverse));
             let spec =
                 json!({"name": "lte", "kind": "mahimahi", "ends": ["a", "b"], "forward": forward, "reverse": reverse});
-            crate::build(&serde_json::from_value(spec).unwrap(), 1)
+            crate::testing::build(&serde_json::from_value(spec).unwrap(), 1)
         };
         // Equation 11 does not hold on a direction 50 times slower than the other. The message has both rates.
         let rates = "the uplink's 240640 bit/s over the downlink's 12032000 bit/s";
@@ -368,7 +365,7 @@ mod tests {
         let way = json!({"delay_s": 0.0, "queue": {"name": "droptail"}});
         let way: DirectionSpec = serde_json::from_value(way).unwrap();
         let trace = Trace::parse("1\n3\n3\n5\n").unwrap();
-        let mut direction = Direction::new("lte", &way, trace, [1, 1], 1).unwrap();
+        let mut direction = Direction::new("lte", &way, trace, [1, 1], &crate::testing::context(1)).unwrap();
         // Each fills an opportunity.
         let packets = (1..=3).rev().map(|id| data(id, 1460)).collect();
         direction.policy = Box::new(Held(Time(3_000_000), packets));

@@ -1,49 +1,48 @@
-//! A point-to-point link. Each direction has a queue policy, serialisation at the line's rate, propagation delay (the two stages of
-//! asym 8.1) and error models at the far end.
+//! A point-to-point link. Each direction has a queue policy, serialisation at the line's rate, propagation delay (the
+//! two stages of asym 8.1) and error models at the far end.
 //!
-//! Departures are computed on an ideal timeline: a packet that waited starts when its predecessor ended, however late the driver
-//! polls. So the lateness of a real-time driver never accumulates.
+//! Departures are computed on an ideal timeline: a packet that waited starts when its predecessor ended, however late
+//! the driver polls. So the lateness of a real-time driver never accumulates.
 
 use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
+use backchannel_core::options;
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::registry::{Entry, Medium, Probing};
 use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec, Named};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Delivery, Link, Policy, Port, Usage};
-use backchannel_policies::{Context, DropTail};
+use backchannel_policies::{Context as QueueContext, DropTail};
 
+use crate::Context;
 use line::Line;
 
 mod line;
 
-pub(crate) static ENTRY: Entry = Entry {
-    kind: "link",
-    name: "point-to-point",
-    summary: "a line with a rate, a propagation delay, a queue policy and error models per direction",
-    source: "asym 8.1",
-    random: Random::Never,
-    params: &[
-        Param::new(
-            "framing_bytes",
-            Unit::Bytes,
-            Preset::Number(0.0),
-            "framing overhead in bytes per packet on the line",
-        )
-        .range(0.0, 1000.0),
-        Param::new(
-            "one_way",
-            Unit::Flag,
-            Preset::Flag(false),
-            "carry packets forward only, as wireless cable does; packets back take another link (asym 3.1)",
-        ),
-    ],
-};
+options! {
+    /// Options of the link.
+    struct Parameters {
+        framing_bytes: u64 = 0, [Bytes 0 to 1000] "framing overhead in bytes per packet on the line";
+        one_way: bool = false, [Flag]
+            "carry packets forward only, as wireless cable does; packets back take another link (asym 3.1)";
+    }
+}
+
+const MEDIUM: Medium = Medium { radio: false, probing: Some(Probing { slack: 1.0, shared: false }) };
+
+pub(crate) static ENTRY: Entry = Entry::link(
+    "point-to-point",
+    "a line with a rate, a propagation delay, a queue policy and error models per direction",
+    MEDIUM,
+)
+.source("asym 8.1")
+.options(Parameters::PARAMS);
 
 /// A link whose policies can be replaced by any other.
-pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    Ok(Box::new(with_any_policy(checked, spec, seed)?))
+pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
+    Ok(Box::new(with_any_policy(checked, spec, context)?))
 }
 
 /// Whether all queues of a link are droptail, as those of most links of a network.
@@ -55,24 +54,22 @@ pub(crate) fn has_droptail_alone(spec: &LinkSpec) -> bool {
 pub(crate) fn with_droptail(
     checked: &CheckedOptions<'_>,
     spec: &LinkSpec,
-    seed: u64,
+    context: &Context,
 ) -> Result<PointToPoint<DropTail>, String> {
-    PointToPoint::new(checked, spec, seed, |queue, _| DropTail::from_options(&queue.options))
+    PointToPoint::new(checked, spec, context, |queue, _| DropTail::from_options(&queue.options))
 }
 
 /// A link with queues of any policy.
 pub(crate) fn with_any_policy(
     checked: &CheckedOptions<'_>,
     spec: &LinkSpec,
-    seed: u64,
+    context: &Context,
 ) -> Result<PointToPoint<Box<dyn Policy>>, String> {
-    PointToPoint::new(checked, spec, seed, |queue, context| {
-        backchannel_policies::build(&queue.name, &queue.options, context)
-    })
+    PointToPoint::new(checked, spec, context, |queue, of_queue| of_queue.build(queue))
 }
 
 /// Builds a policy.
-type Build<P> = fn(&Named, &Context) -> Result<P, String>;
+type Build<P> = fn(&Named, &QueueContext) -> Result<P, String>;
 
 /// A link of two independent directions with policies of type `P`.
 pub struct PointToPoint<P> {
@@ -143,21 +140,20 @@ impl<P: Policy> PointToPoint<P> {
     fn new(
         checked: &CheckedOptions<'_>,
         spec: &LinkSpec,
-        seed: u64,
+        context: &Context,
         policy: Build<P>,
     ) -> Result<PointToPoint<P>, String> {
         if spec.ends.len() != 2 {
             return Err(format!("a point-to-point link has two ends, not {}", spec.ends.len()));
         }
-        let framing = checked.count("framing_bytes").unwrap_or(0);
+        let Parameters { framing_bytes, one_way } = Parameters::read(checked);
         let line = |name: &str, here: &DirectionSpec, opposite: &DirectionSpec| {
             let label = format!("{}/{name}", spec.name);
-            let (rate_bps, opposite_rate_bps) = (here.rate_bps, opposite.rate_bps);
-            let context = Context { seed, label, rate_bps, opposite_rate_bps };
-            Line::new(context, here, framing, policy).map_err(|why| format!("{name}: {why}"))
+            Line::new(&label, here, opposite.rate_bps, framing_bytes, context, policy)
+                .map_err(|why| format!("{name}: {why}"))
         };
         Ok(PointToPoint {
-            one_way: checked.flag("one_way"),
+            one_way,
             lines: [line("forward", &spec.forward, &spec.reverse)?, line("reverse", &spec.reverse, &spec.forward)?],
         })
     }

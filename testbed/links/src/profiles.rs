@@ -173,7 +173,7 @@ mod tests {
         for profile in super::profiles() {
             let mut spec = profile.spec;
             spec.ends = vec!["a".into(), "b".into()];
-            crate::build(&spec, 1).unwrap_or_else(|why| panic!("{}: {why}", profile.name));
+            crate::testing::build(&spec, 1).unwrap_or_else(|why| panic!("{}: {why}", profile.name));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Van Jacobson's TCP/IP header compression (RFC 1144), both ends of a line, as pure state machines.
 //!
-//! Both ends keep the last header of each connection in a numbered slot (3.1). A packet carries only the differences from it: a
-//! mask of changes, the unchanged TCP checksum, and a delta for each changed field.
+//! Both ends keep the last header of each connection in a numbered slot (3.1). A packet carries only the differences
+//! from it: a mask of changes, the unchanged TCP checksum, and a delta for each changed field.
 //!
 //! ```text
 //!   mask     0 C I P  S A W U     (3.2.2)
@@ -10,14 +10,15 @@
 //!   [U][W][A][S][I]               urgent pointer; deltas of window, ack, sequence number, IP identification
 //! ```
 //!
-//! A delta of 1..=255 takes one byte. Other deltas take three: 0 and 16 bits. Without I, the IP identification rose by one. Two
-//! masks that cannot otherwise occur stand for the most frequent packets: S+W+U for an echo, where ack and sequence number both
-//! rise by the data of the packet before, and S+A+W+U for data in one direction, where only the sequence number does.
+//! A delta of 1..=255 takes one byte. Other deltas take three: 0 and 16 bits. Without I, the IP identification rose by
+//! one. Two masks that cannot otherwise occur stand for the most frequent packets: S+W+U for an echo, where ack and
+//! sequence number both rise by the data of the packet before, and S+A+W+U for data in one direction, where only the
+//! sequence number does.
 //!
-//! A packet that cannot be compressed is sent as UNCOMPRESSED_TCP: whole, with its slot in place of the protocol, which sets both
-//! ends (3.2.3). That is a new connection, a changed option (so every packet of a connection with timestamps), time to live or
-//! type of service, a delta beyond 16 bits, or what looks like a retransmission. SYN, FIN, RST, fragments and other protocols are
-//! sent unchanged.
+//! A packet that cannot be compressed is sent as UNCOMPRESSED_TCP: whole, with its slot in place of the protocol, which
+//! sets both ends (3.2.3). That is a new connection, a changed option (so every packet of a connection with
+//! timestamps), time to live or type of service, a delta beyond 16 bits, or what looks like a retransmission. SYN, FIN,
+//! RST, fragments and other protocols are sent unchanged.
 //!
 //! Differs from the RFC's code in four places, where that code would not restore what was sent:
 //! - A change of the bits that RFC 3168 and the papers' marks use makes a packet UNCOMPRESSED_TCP.

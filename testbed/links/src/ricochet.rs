@@ -1,23 +1,26 @@
-//! Metricom's packet radio: half-duplex radios in a chain, RTS/CTS polling and a window-1 link protocol (asym 5.1, 7.2).
+//! Metricom's packet radio: half-duplex radios in a chain, RTS/CTS polling and a window-1 link protocol (asym 5.1,
+//! 7.2).
 //!
 //! ```text
 //! gateway radio --- poletop --- poletop --- mobile      three hops; further mobiles attach to the last radio before them
 //!   (end 0)         (inside)    (inside)    (end 1, 2, ...)
 //! ```
 //!
-//! - A radio with a frame for a neighbour polls it with an RTS. An idle neighbour turns around and answers with a CTS, and the
-//!   frame follows. Both are idle when the frame has ended. Its sender, which already transmits, polls for the next frame at once.
-//! - A poll of a busy neighbour has no answer, and a busy radio cannot poll. Either way the attempt fails and is repeated after a
-//!   random backoff that doubles with each failure. So a radio that has the air keeps it while its queue lasts, and packets in
-//!   the other direction accumulate.
-//! - Window 1: a frame is sent when the one before it to the same neighbour is known to have arrived. Link acks are piggybacked
-//!   (7.2.1): each RTS and CTS carries the number of the last frame heard from its addressee. An RTS for a frame that arrived
-//!   before is answered by a link ack instead of a CTS. Without piggybacking a link ack follows each frame, and both radios are
-//!   busy until then.
+//! - A radio with a frame for a neighbour polls it with an RTS. An idle neighbour turns around and answers with a CTS,
+//!   and the frame follows. Both are idle when the frame has ended. Its sender, which already transmits, polls for the
+//!   next frame at once.
+//! - A poll of a busy neighbour has no answer, and a busy radio cannot poll. Either way the attempt fails and is
+//!   repeated after a random backoff that doubles with each failure. So a radio that has the air keeps it while its
+//!   queue lasts, and packets in the other direction accumulate.
+//! - Window 1: a frame is sent when the one before it to the same neighbour is known to have arrived. Link acks are
+//!   piggybacked
+//!   (7.2.1): each RTS and CTS carries the number of the last frame heard from its addressee. An RTS for a frame that
+//!   arrived before is answered by a link ack instead of a CTS. Without piggybacking a link ack follows each frame, and
+//!   both radios are busy until then.
 //! - The fixed latency passes between the end of a frame and the delivery of its packet.
 //!
-//! The paper gives no sizes, timeouts or backoff. The defaults, and when a radio is idle, are those of its authors' simulator (ns,
-//! `mac-multihop`). Differs from it in: a radio that transmits is busy.
+//! The paper gives no sizes, timeouts or backoff. The defaults, and when a radio is idle, are those of its authors'
+//! simulator (ns, `mac-multihop`). Differs from it in: a radio that transmits is busy.
 
 mod mac;
 mod radio;
@@ -27,72 +30,66 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
+use backchannel_core::options::{CheckedOptions, ABSENT};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::registry::{Entry, Medium, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
 use backchannel_core::time::{service_time, Time};
 use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
-use backchannel_policies::Context;
+use backchannel_core::{choice, options};
 
 use crate::far_end::FarEnd;
 use crate::jitter;
 use crate::point_to_point::{check_rate, delay};
+use crate::Context;
 use radio::{Mode, Neighbour, OutputQueue, Radio, Step};
 
-const fn milliseconds(name: &'static str, preset_ms: f64, help: &'static str) -> Param {
-    Param::new(name, Unit::Time, Preset::Number(preset_ms / 1000.0), help).range(0.0, 10.0)
+choice! {
+    /// When turnaround times are charged.
+    enum Turnarounds {
+        /// Once per exchange, before the CTS, as in ns.
+        Handshake = "handshake",
+        /// At each change of direction.
+        EveryFrame = "every-frame",
+    }
 }
 
-pub(crate) static ENTRY: Entry = Entry {
-    kind: "link",
-    name: "ricochet",
-    summary: "packet radio: half-duplex hops with RTS/CTS polling and link acks; end 0 is the gateway, the others are mobiles",
-    source: "asym 5.1, 7.2, table 4",
-    random: Random::Always,
-    params: &[
-        Param::new("hops", Unit::Count, Preset::Number(1.0), "number of radio hops between gateway and mobile").range(1.0, 10.0),
-        milliseconds("transmit_receive_s", 11.125, "T_TR, the turnaround time from transmitting to receiving"),
-        milliseconds("receive_transmit_s", 13.25, "T_RT, the turnaround time from receiving to transmitting"),
-        Param::new("poll_bytes", Unit::Bytes, Preset::Number(40.0), "size of an RTS and of a CTS").range(1.0, 1500.0),
-        Param::new("header_bytes", Unit::Bytes, Preset::Number(16.0), "size of a frame's header and of a link ack")
-            .range(1.0, 1500.0),
-        milliseconds("backoff_s", 20.0, "base of the random backoff, which doubles with each failed poll and is reset by a CTS"),
-        Param::new(
-            "piggyback",
-            Unit::Flag,
-            Preset::Flag(true),
-            "carry link acks in the next RTS or CTS (asym 7.2.1); without it, a link ack follows each frame",
-        ),
-        milliseconds(
-            "ack_timeout_s",
-            1000.0,
-            "time after which a sender with no further frame for a neighbour polls it for a missing piggybacked link ack",
-        ),
-        Param::new(
-            "turnarounds",
-            Unit::Choice,
-            Preset::Text("handshake"),
-            "when turnaround times are charged: handshake, once per exchange, before the CTS, as in ns; every-frame, at each change \
-             of direction",
-        )
-        .of(&["handshake", "every-frame"]),
-        Param::new(
-            "frame_loss",
-            Unit::Fraction,
-            Preset::Number(0.0),
-            "fraction of RTS, CTS, data frames and link acks that the air loses",
-        )
-        .range(0.0, 0.9),
-        Param::new(
-            "retries",
-            Unit::Count,
-            Preset::Absent,
-            "retransmissions of a frame before it is dropped; absent: unlimited",
-        )
-        .range(0.0, 1000.0),
-    ],
-};
+options! {
+    /// Options of the link.
+    struct Options {
+        hops: usize = 1, [Count 1 to 10] "number of radio hops between gateway and mobile";
+        transmit_receive_s: Duration = 0.011_125, [Time 0 to 10]
+            "T_TR, the turnaround time from transmitting to receiving";
+        receive_transmit_s: Duration = 0.013_25, [Time 0 to 10]
+            "T_RT, the turnaround time from receiving to transmitting";
+        poll_bytes: u64 = 40, [Bytes 1 to 1500] "size of an RTS and of a CTS";
+        header_bytes: u64 = 16, [Bytes 1 to 1500] "size of a frame's header and of a link ack";
+        backoff_s: Duration = 0.02, [Time 0 to 10]
+            "base of the random backoff, which doubles with each failed poll and is reset by a CTS";
+        piggyback: bool = true, [Flag]
+            "carry link acks in the next RTS or CTS (asym 7.2.1); without it, a link ack follows each frame";
+        ack_timeout_s: Duration = 1, [Time 0 to 10]
+            "time after which a sender with no further frame for a neighbour polls it for a missing piggybacked link \
+             ack";
+        turnarounds: Turnarounds = "handshake", [Choice]
+            "when turnaround times are charged: handshake, once per exchange, before the CTS, as in ns; every-frame, \
+             at each change of direction";
+        frame_loss: f64 = 0, [Fraction 0 to 0.9]
+            "fraction of RTS, CTS, data frames and link acks that the air loses";
+        retries: Option<u64> = ABSENT, [Count 0 to 1000]
+            "retransmissions of a frame before it is dropped; absent: unlimited";
+    }
+}
+
+pub(crate) static ENTRY: Entry = Entry::link(
+    "ricochet",
+    "packet radio: half-duplex hops with RTS/CTS polling and link acks; end 0 is the gateway, the others are mobiles",
+    Medium { radio: true, probing: None },
+)
+.source("asym 5.1, 7.2, table 4")
+.random(When::Always)
+.options(Options::PARAMS);
 
 /// Margin beyond the duration of a link ack before it counts as missing.
 const ACK_MARGIN: Duration = Duration::from_millis(5);
@@ -100,8 +97,8 @@ const ACK_MARGIN: Duration = Duration::from_millis(5);
 const TO_MOBILE: usize = 0;
 const TO_GATEWAY: usize = 1;
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    Ok(Box::new(Ricochet::new(checked, spec, seed)?))
+pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
+    Ok(Box::new(Ricochet::new(checked, spec, context)?))
 }
 
 struct Ricochet {
@@ -123,46 +120,39 @@ struct Ricochet {
     on_air: Vec<(usize, bool, Time, Time)>,
 }
 
+/// The options, and what follows from them and the rate.
 struct Parameters {
+    options: Options,
     rate_bps: u64,
     latency: Duration,
     poll: Duration,
     link_ack: Duration,
-    header_bytes: u64,
-    t_tr: Duration,
-    t_rt: Duration,
-    backoff: Duration,
-    piggyback: bool,
-    ack_timeout: Duration,
-    turn_every_frame: bool,
-    frame_loss: f64,
-    retries: Option<u64>,
 }
 
 impl Parameters {
     /// Turnaround before an answer: the longer of the two.
     fn turnaround(&self) -> Duration {
-        self.t_tr.max(self.t_rt)
+        self.options.transmit_receive_s.max(self.options.receive_transmit_s)
     }
 
     /// Turnaround at other changes of direction.
     fn frame_turnaround(&self) -> Duration {
-        if self.turn_every_frame {
+        if self.options.turnarounds == Turnarounds::EveryFrame {
             self.turnaround()
         } else {
             Duration::ZERO
         }
     }
 
-    /// From the start of an RTS until it counts as unanswered: as in ns the turnaround and four times an RTS, or longer if a
-    /// link ack is longer.
+    /// From the start of an RTS until it counts as unanswered: as in ns the turnaround and four times an RTS, or longer
+    /// if a link ack is longer.
     fn answer_timeout(&self) -> Duration {
         self.turnaround() + 2 * self.poll + 2 * self.poll.max(self.link_ack)
     }
 }
 
 impl Ricochet {
-    fn new(checked: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Result<Ricochet, String> {
+    fn new(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Ricochet, String> {
         if spec.ends.len() < 2 {
             return Err("a ricochet link needs a gateway and at least one mobile".into());
         }
@@ -183,44 +173,34 @@ impl Ricochet {
                 return Err(format!("{name}: a ricochet link has no option '{option}'"));
             }
         }
-        let time = |name: &str| Duration::from_secs_f64(checked.number(name).expect("it has a default"));
-        let bytes = |name: &str| checked.count(name).expect("it has a default");
-        let on_air = |bytes: u64| service_time(bytes * 8, rate_bps);
-        let parameters = Parameters {
-            rate_bps,
-            latency: delay(spec.forward.delay_s)?,
-            poll: on_air(bytes("poll_bytes")),
-            link_ack: on_air(bytes("header_bytes")),
-            header_bytes: bytes("header_bytes"),
-            t_tr: time("transmit_receive_s"),
-            t_rt: time("receive_transmit_s"),
-            backoff: time("backoff_s"),
-            piggyback: checked.flag("piggyback"),
-            ack_timeout: time("ack_timeout_s"),
-            turn_every_frame: checked.text("turnarounds") == Some("every-frame"),
-            frame_loss: checked.number("frame_loss").expect("it has a default"),
-            retries: checked.count("retries"),
-        };
-        if parameters.backoff.is_zero() {
+        let options = Options::read(checked);
+        if options.backoff_s.is_zero() {
             return Err(
                 "backoff_s must be above 0, because two radios that never back off poll each other forever".into()
             );
         }
-        if parameters.ack_timeout.is_zero() {
+        if options.ack_timeout_s.is_zero() {
             return Err("ack_timeout_s must be above 0, because a link ack needs time to be piggybacked".into());
         }
-        let relays = bytes("hops") as usize;
+        let relays = options.hops;
+        let on_air = |bytes: u64| service_time(bytes * 8, rate_bps);
+        let parameters = Parameters {
+            rate_bps,
+            latency: delay(spec.forward.delay_s)?,
+            poll: on_air(options.poll_bytes),
+            link_ack: on_air(options.header_bytes),
+            options,
+        };
         let mobiles = spec.ends.len() - 1;
         let output_queue = |direction: &DirectionSpec, way: &str, radio: usize| {
             let label = format!("{}/{way}/radio-{radio}", spec.name);
-            let context = Context { seed, label, rate_bps: Some(rate_bps), opposite_rate_bps: Some(rate_bps) };
-            let policy = backchannel_policies::build(&direction.queue.name, &direction.queue.options, &context)
-                .map_err(|why| format!("{way}: {why}"))?;
+            let of_queue = context.of_queue(&label, [Some(rate_bps); 2]);
+            let policy = of_queue.build(&direction.queue).map_err(|why| format!("{way}: {why}"))?;
             Ok::<_, String>(Some(OutputQueue {
                 policy,
                 frames: Vec::new(),
                 polled: None,
-                backoff: parameters.backoff,
+                backoff: parameters.options.backoff_s,
                 retry_at: None,
             }))
         };
@@ -251,7 +231,7 @@ impl Ricochet {
             } else {
                 (format!("forward-{port}"), &spec.forward)
             };
-            FarEnd::new(Duration::ZERO, &direction.errors, seed, &format!("{}/{way}", spec.name))
+            FarEnd::new(Duration::ZERO, &direction.errors, context, &format!("{}/{way}", spec.name))
                 .map_err(|why| format!("{}: {why}", if port == 0 { "reverse" } else { "forward" }))
         };
         Ok(Ricochet {
@@ -263,7 +243,7 @@ impl Ricochet {
             usage: vec![Usage::default(); spec.ends.len()],
             event_queue: BinaryHeap::new(),
             steps: 0,
-            rng: rng::stream(seed, &format!("{}/radios", spec.name)),
+            rng: rng::stream(context.seed, &format!("{}/radios", spec.name)),
             #[cfg(test)]
             on_air: Vec::new(),
         })

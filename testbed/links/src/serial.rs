@@ -1,90 +1,83 @@
 //! The two ends of a serial line: framing and header compression of one direction.
 //!
-//! PPP detects lost and damaged frames by its check sequence, and the decompressor then tosses packets that do not name a slot
-//! (RFC 1144 4.1). SLIP detects nothing: the decompressor continues with a state that has missed a delta, and headers are wrong (which
-//! the TCP checksum shows) until a packet is sent whole.
+//! PPP detects lost and damaged frames by its check sequence, and the decompressor then tosses packets that do not name
+//! a slot (RFC 1144 4.1). SLIP detects nothing: the decompressor continues with a state that has missed a delta, and
+//! headers are wrong (which the TCP checksum shows) until a packet is sent whole.
 
 use backchannel_core::packet::{Packet, TcpFlags};
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::registry::{Entry, When};
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::traits::Headers;
+use backchannel_core::{choice, options};
 
-use crate::far_end::Flying;
+use crate::far_end::InFlightPacket;
 use crate::framing::{ppp, Framing};
 use crate::rfc1144::{Compressed, Compressor, Decompressor, Kind, MOST_SLOTS};
 
-/// Name of the option for the clock of a host that emulates the line.
-pub(crate) const CLOCK_TICK: &str = "clock_tick_s";
+choice! {
+    /// How TCP/IP headers are compressed.
+    pub(crate) enum HeaderCompression {
+        /// Not at all.
+        None = "none",
+        /// The papers' sizes.
+        Sizes = "cslip",
+        /// The same for pure acks only, as in the papers' simulator.
+        AckSizes = "cslip-acks",
+        /// The compressor of RFC 1144.
+        Rfc1144 = "rfc1144",
+    }
+}
 
-/// Options of one direction.
-pub(crate) static DIRECTION: Entry = Entry {
-    kind: "direction",
-    name: "point-to-point",
-    summary: "options of one direction of a point-to-point link",
-    source: "asym 4.2.1, 7.1; RFC 1144, 1055, 1332, 1662",
-    random: Random::With("framing"),
-    params: &[
-        Param::new(
-            "header_compression",
-            Unit::Choice,
-            Preset::Text("none"),
-            "TCP/IP header compression: rfc1144, real compressor and decompressor; cslip, only the papers' sizes, 34 bytes less \
-             per TCP packet (headers of 40 bytes become 6, of 52 become 18); cslip-acks, the same for pure acks only, as in \
-             the simulator of asym (1 KB takes 280 ms, 7.1.3)",
-        )
-        .of(&["none", "cslip", "cslip-acks", "rfc1144"]),
-        Param::new("slots", Unit::Count, Preset::Number(16.0), "rfc1144: number of connections whose last header both ends remember")
-            .range(1.0, MOST_SLOTS as f64),
-        Param::new(
-            "name_every_slot",
-            Unit::Flag,
-            Preset::Flag(false),
-            "rfc1144: send the slot in every packet, one byte more, so that no packet is tossed after an error (RFC 1332, 4)",
-        ),
-        Param::new(
-            "framing",
-            Unit::Choice,
-            Preset::Text("none"),
-            "framing on the line, escapes included; ppp detects and drops damaged frames, slip does not",
-        )
-        .of(&["none", "slip", "ppp"]),
-        Param::new(
-            "accm",
-            Unit::Count,
-            Preset::Number(ppp::DEFAULT_ACCM as f64),
-            "ppp: bit n escapes byte n, which then takes two bytes; most peers negotiate 0 (RFC 1662, 7.1)",
-        )
-        .range(0.0, ppp::DEFAULT_ACCM as f64),
-        Param::new(
-            "bits_per_byte",
-            Unit::Count,
-            Preset::Number(8.0),
-            "bits per byte on the line: 8, or 10 on an asynchronous line with a start and a stop bit",
-        )
-        .range(8.0, 10.0),
-        Param::new(
-            "free_options",
-            Unit::Flag,
-            Preset::Flag(false),
-            "do not count TCP options in the time on the line, as in the papers' simulator; not with rfc1144",
-        ),
-        Param::new(
-            "device_buffer_bytes",
-            Unit::Bytes,
-            Preset::Number(0.0),
-            "size of the modem's transmit buffer between queue and line, 0 for none; policies cannot reach packets in it; a \
-             Courier V.34 has 3.25 KiB (asym 8)",
-        )
-        .range(0.0, 1e9),
-        Param::new(
-            CLOCK_TICK,
-            Unit::Time,
-            Preset::Number(0.0),
-            "time between two interrupts of the clock of a host that emulates the line, 0 for a clock of any resolution:              transmissions and delays are whole numbers of ticks, 10 ms under BSDI (asym 8.1); in simulation",
-        )
-        .range(0.0, 1.0),
-    ],
-};
+choice! {
+    /// How packets are framed.
+    pub(crate) enum FramingKind {
+        /// Not at all.
+        None = "none",
+        /// RFC 1055.
+        Slip = "slip",
+        /// RFC 1662.
+        Ppp = "ppp",
+    }
+}
+
+options! {
+    /// Options of one direction.
+    pub(crate) struct Parameters {
+        header_compression: HeaderCompression = "none", [Choice]
+            "TCP/IP header compression: rfc1144, real compressor and decompressor; cslip, only the papers' sizes, 34 \
+             bytes less per TCP packet (headers of 40 bytes become 6, of 52 become 18); cslip-acks, the same for pure \
+             acks only, as in the simulator of asym (1 KB takes 280 ms, 7.1.3)";
+        slots: usize = 16, [Count 1 to MOST_SLOTS]
+            "rfc1144: number of connections whose last header both ends remember";
+        name_every_slot: bool = false, [Flag]
+            "rfc1144: send the slot in every packet, one byte more, so that no packet is tossed after an error (RFC \
+             1332, 4)";
+        framing: FramingKind = "none", [Choice]
+            "framing on the line, escapes included; ppp detects and drops damaged frames, slip does not";
+        accm: u32 = ppp::DEFAULT_ACCM as f64, [Count 0 to (ppp::DEFAULT_ACCM)]
+            "ppp: bit n escapes byte n, which then takes two bytes; most peers negotiate 0 (RFC 1662, 7.1)";
+        bits_per_byte: u64 = 8, [Count 8 to 10]
+            "bits per byte on the line: 8, or 10 on an asynchronous line with a start and a stop bit";
+        free_options: bool = false, [Flag]
+            "do not count TCP options in the time on the line, as in the papers' simulator; not with rfc1144";
+        device_buffer_bytes: u64 = 0, [Bytes 0 to 1e9]
+            "size of the modem's transmit buffer between queue and line, 0 for none; policies cannot reach packets in \
+             it; a Courier V.34 has 3.25 KiB (asym 8)";
+        clock_tick_s: f64 = 0, [Time 0 to 1]
+            "time between two interrupts of the clock of a host that emulates the line, 0 for a clock of any \
+             resolution: transmissions and delays are whole numbers of ticks, 10 ms under BSDI (asym 8.1); in \
+             simulation";
+    }
+}
+
+pub(crate) static DIRECTION: Entry =
+    Entry::direction("point-to-point", "options of one direction of a point-to-point link")
+        .source("asym 4.2.1, 7.1; RFC 1144, 1055, 1332, 1662")
+        .random(When::With("framing"))
+        .options(Parameters::PARAMS);
+
+/// Name of the option for the clock of a host that emulates the line.
+const CLOCK_TICK: &str = "clock_tick_s";
 
 /// What a line cannot do on real packets; `None` if it can do all.
 ///
@@ -124,36 +117,34 @@ pub(crate) struct Transmitter {
 pub(crate) type Ends = (Option<Box<Transmitter>>, Option<Box<Receiver>>);
 
 /// Both ends of a direction with `extra_bytes` per packet. `None` for an end that leaves packets unchanged.
-pub(crate) fn ends(checked: &CheckedOptions<'_>, extra_bytes: u64) -> Result<Ends, String> {
-    let count = |name| checked.count(name).expect("it has a default");
-    let bits_per_byte = count("bits_per_byte");
+pub(crate) fn ends(parameters: &Parameters, extra_bytes: u64) -> Result<Ends, String> {
+    let Parameters { slots, bits_per_byte, free_options, .. } = *parameters;
     if bits_per_byte == 9 {
         return Err("bits_per_byte must be 8 (synchronous line) or 10 (start and stop bit), not 9".into());
     }
-    let framing = match checked.text("framing") {
-        Some("slip") => Framing::Slip,
-        Some("ppp") => Framing::Ppp { accm: count("accm") as u32 },
-        _ => Framing::None,
+    let framing = match parameters.framing {
+        FramingKind::Slip => Framing::Slip,
+        FramingKind::Ppp => Framing::Ppp { accm: parameters.accm },
+        FramingKind::None => Framing::None,
     };
-    let slots = count("slots") as usize;
-    let rfc1144 = checked.text("header_compression") == Some("rfc1144");
-    let free_options = checked.flag("free_options");
+    let rfc1144 = parameters.header_compression == HeaderCompression::Rfc1144;
     if free_options && rfc1144 {
         return Err("free_options and rfc1144 exclude each other, because rfc1144 counts a packet's true bytes".into());
     }
-    let compression = match checked.text("header_compression") {
-        Some("cslip") => Compression::Sizes,
-        Some("cslip-acks") => Compression::AckSizes,
-        Some("rfc1144") => {
+    let compression = match parameters.header_compression {
+        HeaderCompression::None => Compression::None,
+        HeaderCompression::Sizes => Compression::Sizes,
+        HeaderCompression::AckSizes => Compression::AckSizes,
+        HeaderCompression::Rfc1144 => {
             let compressor = Compressor::new(slots);
-            let named = checked.flag("name_every_slot");
+            let named = parameters.name_every_slot;
             Compression::Rfc1144(Box::new(if named { compressor.name_every_slot() } else { compressor }))
         }
-        _ => Compression::None,
     };
     let decompressor = rfc1144.then(|| Decompressor::new(slots));
-    let receives = decompressor.is_some() || framing.notices_damage();
-    let receiver = Box::new(Receiver { decompressor, notices_damage: framing.notices_damage(), tossed: 0, wrong: 0 });
+    let detects_corruption = framing.detects_corruption();
+    let receives = decompressor.is_some() || detects_corruption;
+    let receiver = Box::new(Receiver { decompressor, detects_corruption, tossed: 0, wrong: 0 });
     let plain =
         matches!(compression, Compression::None) && framing == Framing::None && bits_per_byte == 8 && !free_options;
     let headers = Headers::default();
@@ -163,7 +154,7 @@ pub(crate) fn ends(checked: &CheckedOptions<'_>, extra_bytes: u64) -> Result<End
 
 impl Transmitter {
     /// The bits of a packet on the line, and its form in flight; `idle` if the line was idle until now.
-    pub(crate) fn put(&mut self, packet: Packet, idle: bool) -> (u64, Flying) {
+    pub(crate) fn put(&mut self, packet: Packet, idle: bool) -> (u64, InFlightPacket) {
         let (bytes, compressed) = match &mut self.compression {
             Compression::Rfc1144(compressor) => {
                 let compressed = compressor.compress_with_zeros(packet.bytes(), packet.zeros());
@@ -190,7 +181,7 @@ impl Transmitter {
         let is_compressed = packet.is_pure_ack() && is_ipv4(&packet);
         let is_uncompressed = matches!(self.compression, Compression::AckSizes) && !is_compressed;
         let free = if self.free_options && !is_uncompressed { packet.tcp_options().len() as u64 } else { 0 };
-        ((bytes + self.extra_bytes - free) * self.bits_per_byte, Flying::new(packet, compressed))
+        ((bytes + self.extra_bytes - free) * self.bits_per_byte, InFlightPacket::new(packet, compressed))
     }
 
     /// Header counts of both ends; `None` without a compressor.
@@ -222,27 +213,27 @@ fn framed(framing: Framing, packet: &Packet, idle: bool) -> u64 {
 /// The far end of a direction.
 pub(crate) struct Receiver {
     decompressor: Option<Decompressor>,
-    notices_damage: bool,
+    detects_corruption: bool,
     tossed: u64,
     wrong: u64,
 }
 
 impl Receiver {
     /// Damaged frames are detected and dropped.
-    pub(crate) fn notices_damage(&self) -> bool {
-        self.notices_damage
+    pub(crate) fn detects_corruption(&self) -> bool {
+        self.detects_corruption
     }
 
     /// A frame was lost or damaged.
     pub(crate) fn miss(&mut self) {
         match &mut self.decompressor {
-            Some(decompressor) if self.notices_damage => decompressor.line_error(),
+            Some(decompressor) if self.detects_corruption => decompressor.line_error(),
             _ => {}
         }
     }
 
     /// The packet of a frame, possibly with a wrong header. `Err` with the packet as sent if it is tossed.
-    pub(crate) fn receive(&mut self, flying: Flying) -> Result<Packet, Packet> {
+    pub(crate) fn receive(&mut self, flying: InFlightPacket) -> Result<Packet, Packet> {
         let (packet, compressed) = flying.apart();
         let (Some(decompressor), Some(compressed)) = (&mut self.decompressor, compressed) else { return Ok(packet) };
         match decompressor.decompress_with_zeros(compressed.kind, &compressed.bytes, packet.zeros()) {

@@ -1,7 +1,20 @@
 //! Helpers of the tests.
 
 use backchannel_core::event::Events;
+use backchannel_core::scenario::LinkSpec;
 use backchannel_core::traits::{Link, Port};
+
+use crate::{Context, Registry};
+
+/// The surroundings of a link of this software.
+pub(crate) fn context(seed: u64) -> Context {
+    Context { seed, registry: Registry::builtin() }
+}
+
+/// Builds a link of this software.
+pub(crate) fn build(spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
+    crate::build(spec, &context(seed))
+}
 
 /// Polls a link until nothing is left: port, time in nanoseconds and packet id of each delivery.
 pub(crate) fn drain(link: &mut dyn Link, events: &mut Events) -> Vec<(Port, u64, u64)> {

@@ -1,42 +1,49 @@
 //! A wireless LAN of two stations that share one half-duplex medium (ton IV-A: 915 MHz WaveLAN, 2 Mbit/s).
 //!
-//! One packet is on the air at a time. When the medium becomes idle and both stations have a packet, each is next with probability
-//! 1/2, which is the effect of CSMA/CA between two stations that hear each other. A packet takes its bits at the raw rate and a
-//! fixed overhead for spacing, backoff, preamble and link header.
+//! One packet is on the air at a time. When the medium becomes idle and both stations have a packet, each is next with
+//! probability 1/2, which is the effect of CSMA/CA between two stations that hear each other. A packet takes its bits
+//! at the raw rate and a fixed overhead for spacing, backoff, preamble and link header.
 //!
-//! The default overhead follows from the paper's TCP throughput of at most 1.5 Mbit/s between two neighbours. With segments of 1400
-//! bytes, timestamps and an ack for every third one (4.4BSD with timestamps), three segments and an ack have 17.63 ms of bits. 33 600
-//! bits at 1.5 Mbit/s take 22.4 ms, which leaves 1.192 ms per packet.
+//! The default overhead follows from the paper's TCP throughput of at most 1.5 Mbit/s between two neighbours. With
+//! segments of 1400 bytes, timestamps and an ack for every third one (4.4BSD with timestamps), three segments and an
+//! ack have 17.63 ms of bits. 33 600 bits at 1.5 Mbit/s take 22.4 ms, which leaves 1.192 ms per packet.
 
 use backchannel_core::event::Events;
+use backchannel_core::options;
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::registry::{Entry, Medium, Probing, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
 use backchannel_core::time::{service_time, Time};
 use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
-use backchannel_policies::Context;
 use std::time::Duration;
 
 use crate::far_end::FarEnd;
 use crate::point_to_point::check_rate;
+use crate::Context;
 
-pub(crate) static ENTRY: Entry = Entry {
-    kind: "link",
-    name: "wavelan",
-    summary: "wireless LAN: a half-duplex medium that two stations share; both directions have its rate",
-    source: "ton IV-A",
-    random: Random::Always,
-    params: &[Param::new(
-        "overhead_s",
-        Unit::Time,
-        Preset::Number(0.001_192),
-        "airtime per packet in addition to its bits: spacing, backoff, preamble, link header",
-    )
-    .range(0.0, 0.1)],
-};
+options! {
+    /// Options of the link.
+    struct Parameters {
+        overhead_s: Duration = 0.001_192, [Time 0 to 0.1]
+            "airtime per packet in addition to its bits: spacing, backoff, preamble, link header";
+    }
+}
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
+/// Spacing, backoff and preamble add up to half of a packet's time.
+const MEDIUM: Medium = Medium { radio: true, probing: Some(Probing { slack: 1.5, shared: true }) };
+
+pub(crate) static ENTRY: Entry = Entry::link(
+    "wavelan",
+    "wireless LAN: a half-duplex medium that two stations share; both directions have its rate",
+    MEDIUM,
+)
+.source("ton IV-A")
+.random(When::Always)
+.options(Parameters::PARAMS);
+
+pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
     if spec.ends.len() != 2 {
         return Err(format!("a wavelan link has two ends, not {}", spec.ends.len()));
     }
@@ -46,15 +53,15 @@ pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) ->
         return Err("both directions share one medium: set forward and reverse to the same rate".into());
     }
     let station = |name: &str, here: &DirectionSpec| {
-        Station::new(&format!("{}/{name}", spec.name), here, rate_bps, seed).map_err(|why| format!("{name}: {why}"))
+        Station::new(&format!("{}/{name}", spec.name), here, rate_bps, context).map_err(|why| format!("{name}: {why}"))
     };
     Ok(Box::new(Wavelan {
         rate_bps,
-        overhead: Duration::from_secs_f64(checked.number("overhead_s").expect("it has a default")),
+        overhead: Parameters::read(checked).overhead_s,
         stations: [station("forward", &spec.forward)?, station("reverse", &spec.reverse)?],
         on_air: None,
         idle_since: Time::ZERO,
-        rng: rng::stream(seed, &format!("{}/contention", spec.name)),
+        rng: rng::stream(context.seed, &format!("{}/contention", spec.name)),
     }))
 }
 
@@ -77,18 +84,17 @@ struct Station {
 }
 
 impl Station {
-    fn new(label: &str, spec: &DirectionSpec, rate_bps: u64, seed: u64) -> Result<Station, String> {
+    fn new(label: &str, spec: &DirectionSpec, rate_bps: u64, context: &Context) -> Result<Station, String> {
         if !spec.schedule.is_empty() {
             return Err("a wavelan link has no changes over time".into());
         }
         if let Some(option) = spec.options.keys().next() {
             return Err(format!("a wavelan link has no option '{option}'"));
         }
-        let rate = Some(rate_bps);
-        let context = Context { seed, label: label.to_owned(), rate_bps: rate, opposite_rate_bps: rate };
+        let of_queue = context.of_queue(label, [Some(rate_bps); 2]);
         Ok(Station {
-            policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
-            far_end: FarEnd::of_direction(spec, seed, label)?,
+            policy: of_queue.build(&spec.queue)?,
+            far_end: FarEnd::of_direction(spec, context, label)?,
             usage: Usage::default(),
         })
     }
@@ -199,7 +205,7 @@ mod tests {
             "name": "air", "kind": "wavelan", "ends": ["base", "mobile"], "options": {"overhead_s": overhead_s},
             "forward": direction, "reverse": direction,
         }));
-        crate::build(&spec.expect("a link"), seed).expect("a good link")
+        crate::testing::build(&spec.expect("a link"), seed).expect("a good link")
     }
 
     /// (port, microseconds, id) of everything that comes out.
@@ -239,7 +245,7 @@ mod tests {
         let with = |reverse: serde_json::Value| {
             let spec =
                 json!({"name": "air", "kind": "wavelan", "ends": ["a", "b"], "forward": base, "reverse": reverse});
-            crate::build(&serde_json::from_value(spec).unwrap(), 1).err().unwrap()
+            crate::testing::build(&serde_json::from_value(spec).unwrap(), 1).err().unwrap()
         };
         assert!(with(json!({"rate_bps": 1_000_000, "queue": {"name": "droptail"}})).contains("the same rate"));
         let changing =

@@ -125,7 +125,7 @@ mod tests {
         let way = json!({"delay_s": 0.005, "queue": {"name": "droptail"}});
         let spec =
             json!({"name": "line", "kind": "point-to-point", "ends": ["a", "b"], "forward": way, "reverse": way});
-        let plain = crate::build(&serde_json::from_value(spec).expect("a link"), 1).expect("a good link");
+        let plain = crate::testing::build(&serde_json::from_value(spec).expect("a link"), 1).expect("a good link");
         let mut link = WithMiddlebox::new(plain, end, Box::new(Answering::default()));
         let mut events = Events::default();
         link.submit(Time::ZERO, 0, data(1, 960), &mut events);

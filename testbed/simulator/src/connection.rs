@@ -3,7 +3,7 @@
 use backchannel_core::scenario::{Flow, Named, Options};
 use backchannel_core::telemetry::{FlowLine, FlowTelemetry};
 use backchannel_core::time::Time;
-use backchannel_stacks::config::{stack_config, Config};
+use backchannel_stacks::config::{Config, Stacks};
 use backchannel_stacks::{Connection, Sample};
 
 /// What a connection does for its flow.
@@ -73,7 +73,7 @@ impl HostConnection {
 ///
 /// # Errors
 /// The node has no stack, or the options do not fit it.
-pub(crate) fn flow_config(stack: Option<&Named>, flow: &Flow) -> Result<Config, String> {
+pub(crate) fn flow_config(stacks: &Stacks, stack: Option<&Named>, flow: &Flow) -> Result<Config, String> {
     let stack = stack.ok_or_else(|| format!("flow '{}' ends at a node without a stack", flow.name))?;
     let mut options: Options = stack.options.clone();
     let mut name = stack.name.as_str();
@@ -90,7 +90,8 @@ pub(crate) fn flow_config(stack: Option<&Named>, flow: &Flow) -> Result<Config, 
             options.insert(key.clone(), value.clone());
         }
     }
-    stack_config(name, &options)
+    stacks
+        .config(name, &options)
         .and_then(|config| config.fits(flow.ip).map(|()| config))
         .map_err(|why| format!("flow '{}': {why}", flow.name))
 }

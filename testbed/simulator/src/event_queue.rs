@@ -25,8 +25,8 @@ pub(crate) enum Event {
 /// The most events in the sorted list. Half of them move to or from the heap at a time.
 const SOON: usize = 32;
 
-/// Events to come. Most events that are scheduled are among the next few ones: a short sorted list takes them with fewer steps than
-/// a heap.
+/// Events to come. Most events that are scheduled are among the next few ones: a short sorted list takes them with
+/// fewer steps than a heap.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     /// The next events, the earliest last.

@@ -1,5 +1,5 @@
-//! The virtual-time driver: the links, policies and stacks of real networks under an event queue. The same input gives the
-//! same bytes in every output file.
+//! The virtual-time driver: the links, policies and stacks of real networks under an event queue. The same input gives
+//! the same bytes in every output file.
 
 mod connection;
 mod counters;

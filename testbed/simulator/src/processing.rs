@@ -1,6 +1,6 @@
-//! Processing time of a host. Each segment that it sends or receives takes it a random time, which breaks the phase locks of
-//! deterministic simulations (Floyd and Jacobson, "On Traffic Phase Effects in Packet-Switched Gateways", 1992, section 3;
-//! ns-2's `overhead_`).
+//! Processing time of a host. Each segment that it sends or receives takes it a random time, which breaks the phase
+//! locks of deterministic simulations (Floyd and Jacobson, "On Traffic Phase Effects in Packet-Switched Gateways",
+//! 1992, section 3; ns-2's `overhead_`).
 
 use std::collections::VecDeque;
 use std::time::Duration;

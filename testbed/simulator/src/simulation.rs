@@ -14,7 +14,7 @@ use backchannel_core::service::LinkService;
 use backchannel_core::telemetry::{FlowTelemetry, Telemetry};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Endpoint, Port};
-use backchannel_links::AnyLink;
+use backchannel_links::{AnyLink, Context, Registry};
 use backchannel_workloads::Application;
 use rustc_hash::FxHashMap;
 
@@ -27,13 +27,14 @@ use crate::node::{self, Attachment, Egress, NextHop, Node};
 use crate::processing::{Processing, Stage};
 use crate::report::{CaptureReport, DriverReport, FlowReport, FlowSideReport, SimulationReport};
 
-/// Runs a scenario and writes `captures/INTERFACE.pcap`, `telemetry/links.jsonl`, `telemetry/FLOW.jsonl`,
-/// `applications/FLOW.jsonl` and `counters.json` into a folder, as far as the scenario asks for them.
+/// Runs a scenario with the mechanisms of a registry, and writes `captures/INTERFACE.pcap`, `telemetry/links.jsonl`,
+/// `telemetry/FLOW.jsonl`, `applications/FLOW.jsonl` and `counters.json` into a folder, as far as the scenario asks for
+/// them.
 ///
 /// # Errors
 /// The input does not fit together, or a file cannot be written.
-pub fn simulate(input: &Input, out: &Path) -> Result<SimulationReport, String> {
-    let mut simulation = Simulation::new(input, out)?;
+pub fn simulate(registry: &Registry, input: &Input, out: &Path) -> Result<SimulationReport, String> {
+    let mut simulation = Simulation::new(registry, input, out)?;
     simulation.run()?;
     simulation.report()
 }
@@ -62,6 +63,7 @@ impl SimulatedLink {
 }
 
 struct Simulation<'a> {
+    registry: &'a Registry,
     input: &'a Input,
     out: &'a Path,
     now: Time,
@@ -92,15 +94,16 @@ struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(input: &'a Input, out: &'a Path) -> Result<Simulation<'a>, String> {
+    fn new(registry: &'a Registry, input: &'a Input, out: &'a Path) -> Result<Simulation<'a>, String> {
         for folder in ["captures", "telemetry"] {
             fs::create_dir_all(out.join(folder))
                 .map_err(|error| format!("cannot write into {}: {error}", out.display()))?;
         }
         let scenario = &input.scenario;
+        let context = Context { seed: scenario.seed, registry: registry.clone() };
         let mut services = Vec::new();
         for spec in &scenario.links {
-            let link = AnyLink::new(spec, scenario.seed, input.fault.as_ref())?;
+            let link = AnyLink::new(spec, &context, input.fault.as_ref())?;
             services.push(LinkService::new(&spec.name, link, spec.ends.len(), spec.rates_bps()));
         }
         let (nodes, attached) = node::build(input, out, &services)?;
@@ -110,6 +113,7 @@ impl<'a> Simulation<'a> {
         let is_captured = nodes.iter().flat_map(|node| &node.interfaces).any(|interface| interface.capture.is_some());
         let telemetry = out.join("telemetry/links.jsonl").display().to_string();
         let mut simulation = Simulation {
+            registry,
             input,
             out,
             now: Time::ZERO,
@@ -145,14 +149,14 @@ impl<'a> Simulation<'a> {
     fn add_flow(&mut self, number: usize, flow: &Flow, nodes: &FxHashMap<&str, usize>) -> Result<(), String> {
         let node = |name: &str| nodes.get(name).copied().ok_or_else(|| format!("there is no node '{name}'"));
         let (from, to) = (node(&flow.from)?, node(&flow.to)?);
-        let application = Application::new(flow, self.input.scenario.seed)?;
+        let application = Application::new(&self.registry.workloads, flow, self.input.scenario.seed)?;
         let first = application.first(flow.start());
         let is_requested = application.request_bytes().is_some();
         let is_echoed = application.is_echoed();
         let recorded = self.input.scenario.capture.telemetry;
         self.flows.push(FlowState::new(application, from, to, recorded));
         for node in [from, to] {
-            flow_config(self.nodes[node].stack.as_ref(), flow)?;
+            flow_config(&self.registry.stacks, self.nodes[node].stack.as_ref(), flow)?;
         }
         // The sender of a requested flow accepts the request.
         for (node, name) in [(to, &flow.to), (from, &flow.from)].into_iter().take(1 + usize::from(is_requested)) {

@@ -6,6 +6,7 @@ use backchannel_core::packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags, TcpOverIpv4}
 use backchannel_core::traits::Endpoint;
 use backchannel_core::Time;
 use backchannel_links::rfc1144::{Decompressor, Kind};
+use backchannel_links::Registry;
 use backchannel_stacks::config::{entries, stack_config};
 use backchannel_stacks::{Connection, Content, Source};
 use backchannel_traces::{Capture, Decoder, Frame, TcpPacket, Tracker};
@@ -91,8 +92,8 @@ const MOST_PACKETS: usize = 100_000;
 /// Bytes of one step.
 const STEP: usize = 16;
 
-/// The first byte chooses a stack. Each 16 further bytes are a step: a segment whose numbers lie about what the endpoint
-/// expects, or time that passes.
+/// The first byte chooses a stack. Each 16 further bytes are a step: a segment whose numbers lie about what the
+/// endpoint expects, or time that passes.
 fn endpoint(bytes: &[u8]) {
     let Some((&choice, steps)) = bytes.split_first() else { return };
     let stacks = entries();
@@ -146,6 +147,6 @@ fn endpoint(bytes: &[u8]) {
 
 fn emulator(bytes: &[u8]) {
     for line in bytes.split(|&byte| byte == b'\n') {
-        let _ = backchannel_emulator::check_request(line);
+        let _ = backchannel_emulator::check_request(&Registry::builtin(), line);
     }
 }

@@ -57,10 +57,10 @@ def bare(folder: Path, kind: str, warm_up_s: float = 0.0, **options: Any) -> Flo
 
 def test_every_workload_is_of_one_sort() -> None:
     kinds = {entry.name for entry in registry.of_kind("workload")}
-    recorded = exchanges.DATAGRAMS | exchanges.ANSWERED | exchanges.TRANSFERS
+    recorded = exchanges.datagrams() | exchanges.answered() | exchanges.transfers()
     assert kinds - recorded == {"bulk", "command", "established", "on-off"}
     assert recorded - kinds == {exchanges.FOUND_DATAGRAMS}
-    assert not exchanges.TRANSFERS & (exchanges.DATAGRAMS | exchanges.ANSWERED)
+    assert not exchanges.transfers() & (exchanges.datagrams() | exchanges.answered())
 
 
 def test_latency_is_of_the_probes_that_returned(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ LAYERS = [
     ["simulator", "emulator"],
     ["audit"],
     ["node"],
-    ["fuzz"],
+    ["fuzz", "outside"],
 ]
 LAYER = {f"backchannel-{name}": number for number, names in enumerate(LAYERS) for name in names}
 SECTIONS = ("dependencies", "dev-dependencies", "build-dependencies")

@@ -11,17 +11,17 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(entry: &Entry, build: fn(&CheckedOptions<'_>) -> Box<dyn Middlebox>) -> Bench {
-        Bench::with(entry, build, &Options::new())
+    fn new(entry: &Entry) -> Bench {
+        Bench::with(entry, &Options::new())
     }
 
-    fn with(entry: &Entry, build: fn(&CheckedOptions<'_>) -> Box<dyn Middlebox>, options: &Options) -> Bench {
-        Bench { box_: build(&CheckedOptions::check(entry, options).unwrap()), events: Events::default() }
+    fn with(entry: &Entry, options: &Options) -> Bench {
+        Bench { box_: crate::testing::build(entry.name, options), events: Events::default() }
     }
 
     /// As [`Bench::new`], after `segments` segments at 0 ms and `acks` acks of segment 0 at 20, 21, ... ms.
-    fn after(entry: &Entry, build: fn(&CheckedOptions<'_>) -> Box<dyn Middlebox>, segments: u32, acks: u64) -> Bench {
-        let mut bench = Bench::new(entry, build);
+    fn after(entry: &Entry, segments: u32, acks: u64) -> Bench {
+        let mut bench = Bench::new(entry);
         for number in 0..segments {
             bench.data(0, number);
         }
@@ -61,7 +61,7 @@ impl Bench {
 
 #[test]
 fn snoop_sends_again_on_the_second_duplicate_and_keeps_the_later_ones() {
-    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
+    let mut bench = Bench::new(&LL_TCP_AWARE);
     for number in 0..6 {
         assert_eq!(bench.data(u64::from(number), number), [(Side::B, number.into())]);
     }
@@ -77,7 +77,7 @@ fn snoop_sends_again_on_the_second_duplicate_and_keeps_the_later_ones() {
 
 #[test]
 fn plain_ll_sends_again_but_lets_every_duplicate_pass() {
-    let mut bench = Bench::after(&LL, ll, 6, 1);
+    let mut bench = Bench::after(&LL, 6, 1);
     assert_eq!(bench.ack(21, 1), [(Side::A, 1001)]);
     assert_eq!(bench.ack(22, 1), [(Side::B, 1), (Side::A, 1001)]);
     assert_eq!(bench.ack(23, 1), [(Side::A, 1001)]);
@@ -85,7 +85,7 @@ fn plain_ll_sends_again_but_lets_every_duplicate_pass() {
 
 #[test]
 fn a_new_ack_that_stops_short_sends_the_next_of_the_burst_at_once() {
-    let mut bench = Bench::after(&LL_TCP_AWARE, ll_tcp_aware, 8, 3);
+    let mut bench = Bench::after(&LL_TCP_AWARE, 8, 3);
     // 1 was sent again and arrived; 2 is lost as well.
     assert_eq!(bench.ack(40, 2), [(Side::B, 2), (Side::A, 1002)]);
     assert_eq!(bench.ack(50, 8), [(Side::A, 1008)]);
@@ -94,7 +94,7 @@ fn a_new_ack_that_stops_short_sends_the_next_of_the_burst_at_once() {
 /// The rule is of the TCP-aware variants: plain LL waits for two duplicates of each loss (ton III-B).
 #[test]
 fn plain_ll_waits_for_two_duplicates_of_the_next_loss() {
-    let mut bench = Bench::after(&LL, ll, 8, 3);
+    let mut bench = Bench::after(&LL, 8, 3);
     assert_eq!(bench.ack(40, 2), [(Side::A, 1002)], "2 is lost as well");
     assert_eq!(bench.ack(41, 2), [(Side::A, 1002)]);
     assert_eq!(bench.ack(42, 2), [(Side::B, 2), (Side::A, 1002)]);
@@ -103,7 +103,7 @@ fn plain_ll_waits_for_two_duplicates_of_the_next_loss() {
 /// ton IV-B counts the losses that base station and source both repaired.
 #[test]
 fn what_base_station_and_source_both_sent_again_is_counted_once() {
-    let mut bench = Bench::after(&LL, ll, 6, 3);
+    let mut bench = Bench::after(&LL, 6, 3);
     assert_eq!(bench.events.count(EventKind::SourceRetransmit), 0);
     bench.ack(30, 6);
     bench.data(31, 1);
@@ -115,14 +115,14 @@ fn what_base_station_and_source_both_sent_again_is_counted_once() {
 /// Until then a new ack that stops short shows the next of the burst. Afterwards the segment was sent later.
 #[test]
 fn recovery_ends_with_what_was_sent_before_it() {
-    let mut bench = Bench::after(&LL_TCP_AWARE, ll_tcp_aware, 4, 3);
+    let mut bench = Bench::after(&LL_TCP_AWARE, 4, 3);
     assert_eq!(bench.data(30, 4), [(Side::B, 4)]);
     assert_eq!(bench.ack(40, 4), [(Side::A, 1004)]);
 }
 
 #[test]
 fn the_timeout_is_three_times_the_first_round_trip() {
-    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
+    let mut bench = Bench::new(&LL_TCP_AWARE);
     bench.data(0, 0);
     bench.ack(100, 1);
     bench.data(200, 1);
@@ -131,9 +131,10 @@ fn the_timeout_is_three_times_the_first_round_trip() {
 
 #[test]
 fn a_lost_retransmission_is_seen_when_the_expected_duplicates_have_come() {
-    let mut bench = Bench::after(&LL_TCP_AWARE, ll_tcp_aware, 6, 2);
+    let mut bench = Bench::after(&LL_TCP_AWARE, 6, 2);
     assert_eq!(bench.ack(22, 1), [(Side::B, 1)]);
-    // Cached: 1 to 5. Two duplicates have come; of 2 to 5 two are to come, and the third is of the retransmission's time.
+    // Cached: 1 to 5. Two duplicates have come; of 2 to 5 two are to come, and the third is of the retransmission's
+    // time.
     assert_eq!(bench.ack(23, 1), []);
     assert_eq!(bench.ack(24, 1), []);
     assert_eq!(bench.ack(25, 1), [(Side::B, 1)]);
@@ -155,11 +156,11 @@ impl Bench {
     }
 }
 
-/// The first SACK block names the segment that caused the ack: those before it are lost, unless they were sent again within
-/// the last round trip, here 20 ms.
+/// The first SACK block names the segment that caused the ack: those before it are lost, unless they were sent again
+/// within the last round trip, here 20 ms.
 #[test]
 fn with_smart_every_hole_before_the_block_is_sent_again_once_a_round_trip() {
-    let mut bench = Bench::after(&LL_SMART, ll_smart, 8, 1);
+    let mut bench = Bench::after(&LL_SMART, 8, 1);
     assert_eq!(bench.sack(21, 1, 3), [(Side::B, 1), (Side::B, 2), (Side::A, 1001)]);
     assert_eq!(bench.sack(22, 1, 4), [(Side::A, 1001)], "both are on their way, and 3 has arrived");
     assert_eq!(bench.sack(40, 1, 6), [(Side::B, 5), (Side::A, 1001)], "5 is a hole of its own");
@@ -168,13 +169,13 @@ fn with_smart_every_hole_before_the_block_is_sent_again_once_a_round_trip() {
 
 #[test]
 fn with_smart_and_awareness_the_acks_of_holes_stay_here() {
-    let mut bench = Bench::after(&LL_SMART_TCP_AWARE, ll_smart_tcp_aware, 4, 1);
+    let mut bench = Bench::after(&LL_SMART_TCP_AWARE, 4, 1);
     assert_eq!(bench.sack(21, 1, 3), [(Side::B, 1), (Side::B, 2)]);
 }
 
 #[test]
 fn with_smart_a_segment_that_was_just_sent_for_the_first_time_can_be_lost_too() {
-    let mut bench = Bench::after(&LL_SMART, ll_smart, 6, 1);
+    let mut bench = Bench::after(&LL_SMART, 6, 1);
     bench.ack(25, 6);
     (6..8).for_each(|number| _ = bench.data(30, number));
     bench.ack(31, 6);
@@ -183,7 +184,7 @@ fn with_smart_a_segment_that_was_just_sent_for_the_first_time_can_be_lost_too() 
 
 #[test]
 fn with_smart_a_hole_that_the_source_fills_is_left_to_it() {
-    let mut bench = Bench::after(&LL_SMART, ll_smart, 6, 1);
+    let mut bench = Bench::after(&LL_SMART, 6, 1);
     bench.data(23, 2);
     assert_eq!(bench.sack(60, 1, 5), [(Side::B, 1), (Side::B, 3), (Side::B, 4), (Side::A, 1001)]);
 }
@@ -191,7 +192,7 @@ fn with_smart_a_hole_that_the_source_fills_is_left_to_it() {
 #[test]
 fn a_reset_of_the_mobile_host_ends_what_is_known_of_the_connection() {
     for flags in [TcpFlags::RST, TcpFlags::SYN] {
-        let mut bench = Bench::after(&LL, ll, 3, 0);
+        let mut bench = Bench::after(&LL, 3, 0);
         let forward = Segment { id: 7, ack: START, flags, ..Segment::default() }.packet();
         assert_eq!(bench.go(5, Side::B, back(&forward)), [(Side::A, 7)]);
         assert_eq!(bench.box_.next_event(), None, "nothing is waited for");
@@ -201,7 +202,7 @@ fn a_reset_of_the_mobile_host_ends_what_is_known_of_the_connection() {
 /// Gains 1/8 and 1/4: after 100 and 180 ms the estimate is 110 ms and 57.5 ms of deviation.
 #[test]
 fn the_timeout_follows_the_round_trips() {
-    let mut bench = Bench::new(&LL, ll);
+    let mut bench = Bench::new(&LL);
     for (at_ms, rtt_ms, number) in [(0, 100, 0), (200, 180, 1)] {
         bench.data(at_ms, number);
         bench.ack(at_ms + rtt_ms, number + 1);
@@ -213,7 +214,7 @@ fn the_timeout_follows_the_round_trips() {
 #[test]
 fn what_waited_behind_a_retransmission_is_no_round_trip() {
     // The ack at 500 ms covers segment 1, sent again at 22 ms, and 2 to 5, which had arrived long before.
-    let mut bench = Bench::after(&LL_TCP_AWARE, ll_tcp_aware, 6, 3);
+    let mut bench = Bench::after(&LL_TCP_AWARE, 6, 3);
     bench.ack(500, 6);
     bench.data(600, 6);
     assert_eq!(bench.box_.next_event(), Some(Time(800_000_000)), "200 ms: the round trip is still the first, 20 ms");
@@ -221,7 +222,7 @@ fn what_waited_behind_a_retransmission_is_no_round_trip() {
 
 #[test]
 fn silence_for_a_timeout_sends_the_oldest_again_not_before_200_ms() {
-    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
+    let mut bench = Bench::new(&LL_TCP_AWARE);
     bench.data(0, 0);
     assert_eq!(bench.box_.next_event(), Some(Time(250_000_000)), "before the first sample");
     bench.ack(10, 1);
@@ -235,7 +236,7 @@ fn silence_for_a_timeout_sends_the_oldest_again_not_before_200_ms() {
 #[test]
 fn a_packet_is_sent_again_as_often_as_retries_allow() {
     for (options, retries) in [(Options::new(), 10), (Options::from([("retries".into(), 3.into())]), 3)] {
-        let mut bench = Bench::with(&LL_TCP_AWARE, ll_tcp_aware, &options);
+        let mut bench = Bench::with(&LL_TCP_AWARE, &options);
         bench.data(0, 0);
         let mut out = Vec::new();
         for _ in 0..100 {
@@ -255,14 +256,14 @@ fn a_packet_is_sent_again_as_often_as_retries_allow() {
 
 #[test]
 fn what_the_source_sent_again_is_the_sources_affair() {
-    let mut bench = Bench::after(&LL_TCP_AWARE, ll_tcp_aware, 4, 3);
+    let mut bench = Bench::after(&LL_TCP_AWARE, 4, 3);
     assert_eq!(bench.data(30, 1), [(Side::B, 1)]);
     assert_eq!(bench.ack(40, 1), [(Side::A, 1001)], "its duplicates pass again");
 }
 
 #[test]
 fn the_timer_goes_on_for_what_the_source_sent_again_and_the_rest_of_the_burst_follows() {
-    let mut bench = Bench::after(&LL_TCP_AWARE, ll_tcp_aware, 6, 3);
+    let mut bench = Bench::after(&LL_TCP_AWARE, 6, 3);
     bench.data(30, 1);
     assert_eq!(bench.on_timer(), [(Side::B, 1)]);
     assert_eq!(bench.ack(400, 2), [(Side::B, 2), (Side::A, 1002)], "the next of the burst");
@@ -270,7 +271,7 @@ fn the_timer_goes_on_for_what_the_source_sent_again_and_the_rest_of_the_burst_fo
 
 #[test]
 fn a_damaged_ack_is_passed_on_and_not_believed() {
-    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
+    let mut bench = Bench::new(&LL_TCP_AWARE);
     bench.data(0, 0);
     let mut ack = back(&Segment { id: 7, ack: START.wrapping_add(1000), ..Segment::default() }.packet());
     ack.damage_checksum();

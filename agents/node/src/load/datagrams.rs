@@ -176,8 +176,8 @@ impl Channel {
         Ok(Channel { socket, icmp: None, lead: RealtimeLead::default() })
     }
 
-    /// A raw socket for ICMP echoes, whose identifier is the port of `address`; `replies`: it receives replies, not requests.
-    /// The kernel answers requests whether or not one is open.
+    /// A raw socket for ICMP echoes, whose identifier is the port of `address`; `replies`: it receives replies, not
+    /// requests. The kernel answers requests whether or not one is open.
     fn icmp(address: SocketAddr, replies: bool) -> Result<Channel, String> {
         let ip = IpVersion::of(address.ip());
         let protocol = if ip.is_v4() { Protocol::ICMPV4 } else { Protocol::ICMPV6 };

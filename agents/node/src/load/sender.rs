@@ -111,7 +111,9 @@ impl Sender<'_> {
                     self.keys.push(number as u64);
                 }
                 stream.left += bytes;
-                stream.finishes = self.flow.kind == "established" && self.flow.bytes.is_some();
+                // With a size, the last write ends the connection. A transaction's next one follows its response.
+                let is_last = next.is_none() && self.application.transaction().is_none();
+                stream.finishes = is_last && self.flow.bytes.is_some();
                 stream.write().map_err(|error| format!("sending failed: {error}"))
             }
             // The receiving program sends the request.

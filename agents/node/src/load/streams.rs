@@ -112,8 +112,8 @@ impl Stream {
     }
 }
 
-/// Waits until the listener or a stream is ready, at most until an instant of CLOCK_MONOTONIC. Returns whether there is a
-/// connection to accept, and for each stream whether it is to be served.
+/// Waits until the listener or a stream is ready, at most until an instant of CLOCK_MONOTONIC. Returns whether there is
+/// a connection to accept, and for each stream whether it is to be served.
 pub(super) fn wait(listener: Option<&TcpSocket>, streams: &[Stream], until_ns: u64) -> (bool, Vec<bool>) {
     let mut fds: Vec<PollFd<'_>> =
         streams.iter().map(|stream| PollFd::new(&stream.socket, stream.interest())).collect();

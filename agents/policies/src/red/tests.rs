@@ -9,17 +9,17 @@ const RATE_BPS: u64 = 80_000;
 
 /// Thresholds of the queue of 10 packets in asym, case B. The average follows the queue at once.
 const CASE_B: Parameters = Parameters {
-    limit: Limit { packets: 10, bytes: None },
-    min: 1.5,
-    max: 6.0,
+    limit: Limit { limit_packets: 10, buffer_bytes: None },
+    min_fraction: 0.15,
+    max_fraction: 0.6,
     weight: 1.0,
     max_p: 0.1,
     gentle: false,
-    mark: true,
-    pass_incapable: false,
-    drop_above_max: false,
-    random_victim: false,
-    spare_acks: false,
+    action: Action::Mark,
+    not_capable: NotCapable::Drop,
+    above_max: Action::Mark,
+    victim: Victim::Tail,
+    candidates: Candidates::All,
     acks_first: false,
     typical_packet_bytes: 1000,
 };
@@ -45,53 +45,17 @@ fn the_average_follows_the_equation_and_decays_when_idle() {
     assert!((queue.average() - 1.25 / 4.0).abs() < 1e-12, "two typical packets passed: {}", queue.average());
 }
 
-/// The parameters that these options give.
-fn parameters(options: Value) -> Result<Parameters, String> {
-    let options = serde_json::from_value(options).expect("an object");
-    Parameters::of(&CheckedOptions::check(&ENTRY, &options)?)
-}
-
 #[test]
-fn options_become_parameters() {
-    let defaults = Parameters {
-        limit: Limit { packets: 20, bytes: None },
-        min: 3.0,
-        max: 12.0,
-        weight: 0.01,
-        max_p: 0.1,
-        gentle: false,
-        mark: true,
-        pass_incapable: true,
-        drop_above_max: false,
-        random_victim: true,
-        spare_acks: false,
-        acks_first: false,
-        typical_packet_bytes: 500,
+fn the_least_threshold_is_below_the_greatest() {
+    let built = |options: Value| {
+        let options = serde_json::from_value(options).expect("an object");
+        let context =
+            Context { seed: 1, label: "x".into(), rate_bps: None, opposite_rate_bps: None, policies: crate::builtin() };
+        build(&CheckedOptions::check(&ENTRY, &options)?, &context)
     };
-    assert_eq!(parameters(json!({})), Ok(defaults));
-    let options = json!({
-        "limit_packets": 10, "buffer_bytes": 9000, "min_fraction": 0.2, "max_fraction": 0.5, "weight": 0.5, "max_p": 0.25,
-        "gentle": true, "action": "drop", "not_capable": "drop", "above_max": "drop", "victim": "tail",
-        "candidates": "data", "acks_first": true, "typical_packet_bytes": 1000,
-    });
-    let opposite = Parameters {
-        limit: Limit { packets: 10, bytes: Some(9000) },
-        min: 2.0,
-        max: 5.0,
-        weight: 0.5,
-        max_p: 0.25,
-        gentle: true,
-        mark: false,
-        pass_incapable: false,
-        drop_above_max: true,
-        random_victim: false,
-        spare_acks: true,
-        acks_first: true,
-        typical_packet_bytes: 1000,
-    };
-    assert_eq!(parameters(options), Ok(opposite));
+    assert!(built(json!({"min_fraction": 0.2, "max_fraction": 0.3})).is_ok());
     for max in [0.1, 0.2] {
-        let why = parameters(json!({"min_fraction": 0.2, "max_fraction": max})).expect_err("min is not below max");
+        let why = built(json!({"min_fraction": 0.2, "max_fraction": max})).err().expect("min is not below max");
         assert_eq!(why, "policy red: min_fraction must be below max_fraction");
     }
 }
@@ -101,7 +65,8 @@ fn queues_draw_from_the_stream_of_their_run_and_label() {
     let survivors = |seed, label: &str| {
         let options = serde_json::from_value(json!({"limit_packets": 3, "min_fraction": 0.98, "max_fraction": 0.99}));
         let options = options.expect("an object");
-        let context = Context { seed, label: label.into(), rate_bps: None, opposite_rate_bps: None };
+        let context =
+            Context { seed, label: label.into(), rate_bps: None, opposite_rate_bps: None, policies: crate::builtin() };
         let mut queue = build(&CheckedOptions::check(&ENTRY, &options).expect("allowed"), &context).expect("red");
         let mut events = Events::default();
         for id in 1..=100 {
@@ -152,15 +117,15 @@ fn every_packet_is_marked_from_max_on_and_none_below_min() {
 
 #[test]
 fn with_above_max_drop_the_queue_counts_as_full_from_max_on() {
-    for (random_victim, waiting) in [(false, vec![1, 2, 3, 4, 5, 6]), (true, vec![])] {
-        let (mut queue, mut events) = red(Parameters { max_p: 0.0, drop_above_max: true, random_victim, ..CASE_B });
+    for (victim, waiting) in [(Victim::Tail, vec![1, 2, 3, 4, 5, 6]), (Victim::Random, vec![])] {
+        let (mut queue, mut events) = red(Parameters { max_p: 0.0, above_max: Action::Drop, victim, ..CASE_B });
         for id in 1..=9 {
             queue.enqueue(Time::ZERO, capable(id, 960), &mut events);
         }
         // Six wait when the seventh arrives. From then on each arrival costs one packet.
         assert!(events.list.iter().all(|event| event.kind == EventKind::DroppedFull));
         assert_eq!((events.count(EventKind::DroppedFull), queue.len_packets()), (3, 6));
-        if random_victim {
+        if victim == Victim::Random {
             assert!(drain(&mut queue, &mut events).contains(&9), "the newest comes in, another goes");
         } else {
             assert_eq!(drain(&mut queue, &mut events), waiting);
@@ -177,7 +142,7 @@ fn with_above_max_drop_the_queue_counts_as_full_from_max_on() {
 #[test]
 fn with_gentle_the_queue_counts_as_full_from_twice_max_on() {
     for (average, full) in [(6.0, false), (11.9, false), (12.0, true)] {
-        let (mut queue, mut events) = red(Parameters { gentle: true, drop_above_max: true, ..CASE_B });
+        let (mut queue, mut events) = red(Parameters { gentle: true, above_max: Action::Drop, ..CASE_B });
         queue.enqueue(Time::ZERO, capable(1, 960), &mut events);
         queue.variables.average = average;
         assert_eq!(queue.full_by_average(), full, "{average}");
@@ -228,8 +193,9 @@ fn gentle_rises_from_max_p_to_one() {
 #[test]
 fn packets_that_are_not_ecn_capable_pass_or_are_dropped() {
     let plain = || Segment { id: 9, payload: 960, ..Segment::default() }.packet();
-    for (pass_incapable, expected) in [(false, vec![(9, EventKind::DroppedEarly)]), (true, vec![])] {
-        let (mut queue, mut events) = red(Parameters { pass_incapable, max_p: 0.0, ..CASE_B });
+    for (not_capable, expected) in [(NotCapable::Drop, vec![(9, EventKind::DroppedEarly)]), (NotCapable::Pass, vec![])]
+    {
+        let (mut queue, mut events) = red(Parameters { not_capable, max_p: 0.0, ..CASE_B });
         for id in 1..=6 {
             queue.enqueue(Time::ZERO, capable(id, 960), &mut events);
         }
@@ -240,7 +206,8 @@ fn packets_that_are_not_ecn_capable_pass_or_are_dropped() {
 
 #[test]
 fn with_candidates_data_acks_are_never_marked_or_dropped_early() {
-    let (mut queue, mut events) = red(Parameters { spare_acks: true, mark: false, max_p: 0.0, ..CASE_B });
+    let (mut queue, mut events) =
+        red(Parameters { candidates: Candidates::Data, action: Action::Drop, max_p: 0.0, ..CASE_B });
     for id in 1..=8 {
         queue.enqueue(Time::ZERO, capable(id, 0), &mut events);
     }
@@ -250,14 +217,14 @@ fn with_candidates_data_acks_are_never_marked_or_dropped_early() {
 
 #[test]
 fn a_full_queue_drops_the_tail_or_a_random_packet() {
-    let never = Parameters { min: 100.0, max: 200.0, limit: 3.into(), ..CASE_B };
+    let never = Parameters { min_fraction: 40.0, max_fraction: 80.0, limit: 3.into(), ..CASE_B };
     let (mut queue, mut events) = red(never);
     for id in 1..=4 {
         queue.enqueue(Time::ZERO, capable(id, 0), &mut events);
     }
     assert_eq!(kinds(&events), [(4, EventKind::DroppedFull)]);
 
-    let (mut queue, mut events) = red(Parameters { random_victim: true, ..never });
+    let (mut queue, mut events) = red(Parameters { victim: Victim::Random, ..never });
     for id in 1..=303 {
         queue.enqueue(Time::ZERO, capable(id, 0), &mut events);
     }

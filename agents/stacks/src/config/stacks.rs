@@ -1,61 +1,39 @@
 //! The named stacks of the papers: presets over the options.
 
-use backchannel_core::registry::{Entry, Param, Preset, Random};
+use backchannel_core::options::{with_defaults, CheckedOptions, DefaultOf, OptionValue, Param};
+use backchannel_core::registry::Entry;
 
-use super::{number, text, OFF, ON, OPTIONS};
-
-/// The options with some defaults replaced, by name. A name that does not exist is an error of compilation.
-const fn with<const N: usize>(changed: [(&str, Preset); N]) -> [Param; OPTIONS.len()] {
-    let mut all = [OPTIONS[0]; OPTIONS.len()];
-    let mut i = 0;
-    while i < OPTIONS.len() {
-        all[i] = OPTIONS[i];
-        i += 1;
-    }
-    let mut n = 0;
-    while n < N {
-        let mut at = 0;
-        while !same(all[at].name, changed[n].0) {
-            at += 1;
-        }
-        all[at] = Param { default: changed[n].1, ..all[at] };
-        n += 1;
-    }
-    all
-}
-
-const fn same(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    if a.len() != b.len() {
-        return false;
-    }
-    let mut i = 0;
-    while i < a.len() {
-        if a[i] != b[i] {
-            return false;
-        }
-        i += 1;
-    }
-    true
-}
+use super::OPTIONS;
 
 /// Declares the stacks: `name: summary, source { option: default, ... }`.
 macro_rules! stacks {
     ($($name:literal: $summary:literal, $source:literal { $($option:ident: $default:expr),* $(,)? })*) => {
+        /// Their names.
+        const NAMES: &[&str] = &[$($name),*];
+
         static STACKS: &[Entry] = &[$(
-            Entry {
-                kind: "stack",
-                name: $name,
-                summary: $summary,
-                source: $source,
-    random: Random::Never,
-                params: {
-                    const PARAMS: [Param; OPTIONS.len()] = with([$((stringify!($option), $default)),*]);
-                    &PARAMS
-                },
-            }
+            Entry::stack($name, $summary).source($source).options({
+                const PARAMS: &[Param] = &with_defaults::<{ OPTIONS.len() }>(
+                    OPTIONS,
+                    &[$((stringify!($option), DefaultOf($default).preset())),*],
+                );
+                PARAMS
+            })
         ),*];
     };
+}
+
+/// The name of a stack, as an option of another mechanism.
+#[derive(Clone, Copy, Debug)]
+pub struct StackName(pub &'static str);
+
+impl OptionValue for StackName {
+    const CHOICES: &'static [&'static str] = NAMES;
+
+    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> StackName {
+        let found = NAMES.iter().find(|stack| checked.text(name) == Some(stack));
+        StackName(found.expect("it was validated"))
+    }
 }
 
 /// Every named stack.
@@ -65,96 +43,96 @@ pub fn entries() -> &'static [Entry] {
 
 stacks! {
     "tahoe": "fast retransmit, then slow start; BSD timers", "Jacobson 1988" {
-        congestion: text("tahoe"),
+        congestion: "tahoe",
     }
     "reno-bsd": "4.4BSD's Reno: 500 ms ticks, 200 ms delayed-ack heartbeat", "ton IV; asym 9" {}
     "reno-ns": "ns-2's Reno: 100 ms ticks", "asym 7" {
-        timer: text("ns"),
+        timer: "ns",
     }
     "newreno": "recovery that continues after partial acks; BSD timers", "RFC 6582; ton III-A" {
-        congestion: text("newreno"),
+        congestion: "newreno",
     }
     "sack": "selective acknowledgments with the pipe algorithm; BSD timers", "RFC 2018, 6675; ton III-A" {
-        congestion: text("newreno"),
-        sack: ON,
+        congestion: "newreno",
+        sack: true,
     }
     "sack-1996": "selective acknowledgments with the sender of 1996; BSD timers", "RFC 2018; ton III-A" {
-        congestion: text("reno"),
-        sack: ON,
-        sack_sender: text("1996"),
+        congestion: "reno",
+        sack: true,
+        sack_sender: "1996",
     }
     "smart": "an ack names the segment that caused it; a gap is a loss at once; BSD timers", "ton III-A" {
-        congestion: text("reno"),
-        sack: ON,
-        sack_sender: text("smart"),
+        congestion: "reno",
+        sack: true,
+        sack_sender: "smart",
     }
     "eln": "explicit loss notification, used at the third duplicate ack; BSD timers", "ton III-A" {
-        eln: text("third-duplicate"),
+        eln: "third-duplicate",
     }
     "eln-rxmt": "explicit loss notification, used at the first duplicate ack; BSD timers", "ton III-A" {
-        eln: text("first-duplicate"),
+        eln: "first-duplicate",
     }
     "sa": "sender adaptation: growth by segments, bursts of four, marked duplicates; ns-2 timers", "asym 6.3, 7" {
-        counting: text("segments"),
-        maxburst_segments: number(4.0),
-        marked_duplicates: ON,
-        ack_every_segments: number(1.0),
-        timer: text("ns"),
+        counting: "segments",
+        maxburst_segments: 4,
+        marked_duplicates: true,
+        ack_every_segments: 1,
+        timer: "ns",
     }
     "sa-bsd": "sender adaptation as implemented: figure 19, a 10 ms burst timer; BSD timers", "asym 8.3" {
-        counting: text("half-segments"),
-        maxburst_segments: number(4.0),
-        burst_tick_s: number(0.01),
-        timestamp_tick_s: number(1e-6),
-        timer: text("bsd-exact"),
+        counting: "half-segments",
+        maxburst_segments: 4,
+        burst_tick_s: 0.01,
+        timestamp_tick_s: 1e-6,
+        timer: "bsd-exact",
     }
     "acc": "ack congestion control by marked acks; ns-2 timers", "asym 6.1, 7" {
-        ack_rule: text("acc-ecn"),
-        max_delack_segments: number(25.0),
-        min_acks_per_win: number(3.0),
-        mark_after_segments: number(3.0),
-        peerwin: ON,
-        ecn: text("data-and-acks"),
-        ack_heartbeat: OFF,
-        timer: text("ns"),
+        ack_rule: "acc-ecn",
+        max_delack_segments: 25,
+        min_acks_per_win: 3,
+        mark_after_segments: 3,
+        peerwin: true,
+        ecn: "data-and-acks",
+        ack_heartbeat: false,
+        timer: "ns",
     }
     "acc-sa": "ack congestion control by marked acks, with sender adaptation; ns-2 timers", "asym 6.1, 6.3, 7" {
-        ack_rule: text("acc-ecn"),
-        max_delack_segments: number(25.0),
-        min_acks_per_win: number(3.0),
-        mark_after_segments: number(3.0),
-        peerwin: ON,
-        ecn: text("data-and-acks"),
-        ack_heartbeat: OFF,
-        counting: text("segments"),
-        maxburst_segments: number(4.0),
-        marked_duplicates: ON,
-        timer: text("ns"),
+        ack_rule: "acc-ecn",
+        max_delack_segments: 25,
+        min_acks_per_win: 3,
+        mark_after_segments: 3,
+        peerwin: true,
+        ecn: "data-and-acks",
+        ack_heartbeat: false,
+        counting: "segments",
+        maxburst_segments: 4,
+        marked_duplicates: true,
+        timer: "ns",
     }
     "acc-bsd": "ack congestion control by the sender's window, with sender adaptation; BSD timers", "asym 8, 9" {
-        ack_rule: text("acc-peerwin"),
-        peerwin: ON,
-        counting: text("half-segments"),
-        maxburst_segments: number(4.0),
-        burst_tick_s: number(0.01),
-        timestamp_tick_s: number(1e-6),
-        timer: text("bsd-exact"),
+        ack_rule: "acc-peerwin",
+        peerwin: true,
+        counting: "half-segments",
+        maxburst_segments: 4,
+        burst_tick_s: 0.01,
+        timestamp_tick_s: 1e-6,
+        timer: "bsd-exact",
     }
     "pulsed-ack": "a acks a round trip in congestion avoidance; ns-2 timers", "pulsed 3.2" {
-        pulsed: ON,
-        ack_rule: text("pulsed"),
-        ack_heartbeat: OFF,
-        timestamps: OFF,
-        timer: text("ns"),
+        pulsed: true,
+        ack_rule: "pulsed",
+        ack_heartbeat: false,
+        timestamps: false,
+        timer: "ns",
     }
     "modern": "CUBIC with SACK, limited transmit, byte counting, ten segments at the start, RFC 6298 timers",
     "RFC 9438, 6675, 3042, 6928, 6298" {
-        congestion: text("cubic"),
-        sack: ON,
-        limited_transmit: ON,
-        counting: text("bytes"),
-        initial_window_segments: number(10.0),
-        timer: text("modern"),
-        ack_heartbeat: OFF,
+        congestion: "cubic",
+        sack: true,
+        limited_transmit: true,
+        counting: "bytes",
+        initial_window_segments: 10,
+        timer: "modern",
+        ack_heartbeat: false,
     }
 }

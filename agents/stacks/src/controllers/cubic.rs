@@ -1,4 +1,5 @@
-//! CUBIC (RFC 9438): after a decrease the window follows a cubic function of time back to where it was, and probes beyond.
+//! CUBIC (RFC 9438): after a decrease the window follows a cubic function of time back to where it was, and probes
+//! beyond.
 //!
 //! ```text
 //! Figure 1   W_cubic(t) = C (t - K)^3 + W_max
@@ -9,11 +10,12 @@
 //!
 //! Windows are in segments and times in seconds, as in the RFC. Fast recovery is NewReno's.
 //!
-//! Differs from the source: an increase by (target - cwnd) / cwnd (4.4, 4.5) counts once a segment acknowledged, not once an
-//! ack, as in Linux, so that delayed acks do not slow the window down. The new threshold is beta of the window, not of the
-//! flight size: 4.6 allows it where the window does not grow while the application limits the sender. A window that equals its threshold is in avoidance
-//! (4.10 has slow start there; RFC 5681 3.1 allows both), or each recovery would end with a step of slow start. Spurious
-//! congestion events (4.9) are not detected, and HyStart++ is not built.
+//! Differs from the source: an increase by (target - cwnd) / cwnd (4.4, 4.5) counts once a segment acknowledged, not
+//! once an ack, as in Linux, so that delayed acks do not slow the window down. The new threshold is beta of the window,
+//! not of the flight size: 4.6 allows it where the window does not grow while the application limits the sender. A
+//! window that equals its threshold is in avoidance
+//! (4.10 has slow start there; RFC 5681 3.1 allows both), or each recovery would end with a step of slow start.
+//! Spurious congestion events (4.9) are not detected, and HyStart++ is not built.
 
 use backchannel_core::time::Time;
 
@@ -67,8 +69,8 @@ impl Cubic {
         }
     }
 
-    /// Begins a stage with a window of `cwnd`. After a timeout (4.8), and where slow start ended without a loss (4.10), the
-    /// curve begins at its plateau.
+    /// Begins a stage with a window of `cwnd`. After a timeout (4.8), and where slow start ended without a loss (4.10),
+    /// the curve begins at its plateau.
     fn begin_stage(&mut self, now: Time, cwnd: f64) -> Stage {
         if self.w_max == 0.0 {
             self.cwnd_prior = cwnd;
@@ -109,7 +111,8 @@ fn w_est_increase(alpha: f64, segments_acked: f64, cwnd: f64) -> f64 {
     alpha * segments_acked / cwnd
 }
 
-/// W_max after a decrease at `cwnd`, with fast convergence (4.7): a flow that did not get back to where it was makes room.
+/// W_max after a decrease at `cwnd`, with fast convergence (4.7): a flow that did not get back to where it was makes
+/// room.
 fn w_max_after(cwnd: f64, w_max: f64) -> f64 {
     if cwnd < w_max {
         cwnd * (1.0 + BETA) / 2.0
@@ -305,7 +308,8 @@ mod tests {
         control.on_fast_retransmit(70_000);
         control.window.cwnd = control.window.ssthresh;
         // W_max = 70 * 0.85 = 59.5 is reached K = cbrt(10.5 / 0.4) = 2.97 s later.
-        // After half of it 7/8 of the way there are gone. A curve from a plateau at 49 would have done 1/8, and meets at K.
+        // After half of it 7/8 of the way there are gone. A curve from a plateau at 49 would have done 1/8, and meets
+        // at K.
         run(&mut control, 0, 1_486);
         assert!((segments(&control) - 58.2).abs() < 2.0, "{}", segments(&control));
         run(&mut control, 1_486, 2_972);

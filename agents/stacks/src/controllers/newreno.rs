@@ -1,8 +1,9 @@
-//! NewReno (RFC 6582): a partial ack shows the next hole, which is retransmitted at once. Fast recovery ends when everything
-//! is acknowledged that was outstanding when it began.
+//! NewReno (RFC 6582): a partial ack shows the next hole, which is retransmitted at once. Fast recovery ends when
+//! everything is acknowledged that was outstanding when it began.
 
 use super::{reno, CongestionController, LossResponse, RecoveryAck, RecoveryStep, Window};
-use crate::config::{choice, Config};
+use crate::config::Config;
+use backchannel_core::choice;
 
 choice! {
     /// The window after a full ack (RFC 6582 3.2 step 3).

@@ -1,5 +1,5 @@
-//! Reno as in 4.4BSD (RFC 5681 3.2): duplicate acks inflate the window by what has left the network, and the first new ack
-//! ends fast recovery, whatever else was lost.
+//! Reno as in 4.4BSD (RFC 5681 3.2): duplicate acks inflate the window by what has left the network, and the first new
+//! ack ends fast recovery, whatever else was lost.
 
 use super::{CongestionController, LossResponse, Window};
 use crate::config::Config;

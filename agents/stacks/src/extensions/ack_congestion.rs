@@ -1,10 +1,10 @@
 //! Ack congestion control with explicit congestion notification (asym 6.1).
 //!
 //! A router with RED in front of the slow reverse link marks acks. The sender echoes a mark on its next data segment
-//! (`ecn.rs`). The receiver then doubles d, the number of segments an ack stands for, at most once a round trip; each round
-//! trip without a mark takes one off. A mark that does not double d, because d was doubled within the same round trip, does not
-//! restart that round trip. The paper gives no constants: doubling, the greatest d and the fewest acks a window brings (3 in
-//! 1997, 2 in ns-2.35) are those of the authors' ns-2 code (`tcp-asym-sink.cc`).
+//! (`ecn.rs`). The receiver then doubles d, the number of segments an ack stands for, at most once a round trip; each
+//! round trip without a mark takes one off. A mark that does not double d, because d was doubled within the same round
+//! trip, does not restart that round trip. The paper gives no constants: doubling, the greatest d and the fewest acks a
+//! window brings (3 in 1997, 2 in ns-2.35) are those of the authors' ns-2 code (`tcp-asym-sink.cc`).
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use super::{AckRule, Extension};
 use crate::config::Config;
 use crate::wire::Segment;
 
-/// The receiver's half. Round trips are measured by timestamps, as in the paper: one has passed since an event when the peer
-/// echoes an ack that was sent after it. Marks on acks that were under way when d was doubled therefore do not double it
-/// again, however long the queue has become meanwhile.
+/// The receiver's half. Round trips are measured by timestamps, as in the paper: one has passed since an event when the
+/// peer echoes an ack that was sent after it. Marks on acks that were under way when d was doubled therefore do not
+/// double it again, however long the queue has become meanwhile.
 #[derive(Clone, Debug)]
 pub(super) struct AckCongestion {
     enabled: bool,

@@ -1,17 +1,18 @@
-//! Explicit loss notification (ton III-A): duplicate acks that are due to a segment corrupted on the wireless hop carry a
-//! mark, and the sender retransmits it without shrinking its window.
+//! Explicit loss notification (ton III-A): duplicate acks that are due to a segment corrupted on the wireless hop carry
+//! a mark, and the sender retransmits it without shrinking its window.
 //!
 //! The receiver learns of corruption from a segment with a wrong checksum and a readable header (the paper assumes such
-//! knowledge). It remembers which ranges arrived corrupted and are still missing; a duplicate ack carries the mark if the next
-//! byte expected lies in one of them. An ack therefore reports one loss at a time ("does not convey information about multiple
-//! wireless-related losses to the sender", IV-C).
+//! knowledge). It remembers which ranges arrived corrupted and are still missing; a duplicate ack carries the mark if
+//! the next byte expected lies in one of them. An ack therefore reports one loss at a time ("does not convey
+//! information about multiple wireless-related losses to the sender", IV-C).
 
+use backchannel_core::choice;
 use std::collections::VecDeque;
 
 use backchannel_core::packet::mark;
 
 use super::{DuplicateHints, Extension, Outgoing};
-use crate::config::{choice, Config};
+use crate::config::Config;
 use crate::controllers::Window;
 use crate::seq::Offset;
 use crate::wire::Segment;
@@ -80,8 +81,8 @@ impl Extension for LossNotification {
         }
     }
 
-    /// The threshold stays, and the window is as before once the loss is repaired. Until then each duplicate, of those that
-    /// have come and those that follow, lets one segment go.
+    /// The threshold stays, and the window is as before once the loss is repaired. Until then each duplicate, of those
+    /// that have come and those that follow, lets one segment go.
     fn on_corruption(&mut self, window: &mut Window, duplicates: u32) {
         self.intact = Some(window.cwnd);
         window.cwnd += f64::from(duplicates) * window.mss;

@@ -1,7 +1,8 @@
 //! The peerwin option and the acks that go by it (asym 8.2, figure 18).
 //!
-//! The sender reports its window in segments on each data segment, and the receiver acknowledges so that a window brings at
-//! least a preset number of acks. This is what the paper implemented for the measurements of section 9: no marks.
+//! The sender reports its window in segments on each data segment, and the receiver acknowledges so that a window
+//! brings at least a preset number of acks. This is what the paper implemented for the measurements of section 9: no
+//! marks.
 //!
 //! ```text
 //! w      = min(peerwin, rcvbuf / mss)

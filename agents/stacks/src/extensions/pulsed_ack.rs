@@ -7,8 +7,9 @@
 //!            else:                                ack, receivecount = 0
 //! ```
 //!
-//! As printed, with w / a in reals, the receiver acknowledges every ceil(w / a) + 1 segments: one more than the paper's prose
-//! says, and every second segment below w = a. Outside congestion avoidance the flag is off and each segment is acknowledged.
+//! As printed, with w / a in reals, the receiver acknowledges every ceil(w / a) + 1 segments: one more than the paper's
+//! prose says, and every second segment below w = a. Outside congestion avoidance the flag is off and each segment is
+//! acknowledged.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The fast-retransmit mark (asym 6.1, 6.3): a receiver that sends few acks asks for a retransmission at once, and a sender
-//! with sender adaptation retransmits at the first duplicate ack that carries the mark.
+//! The fast-retransmit mark (asym 6.1, 6.3): a receiver that sends few acks asks for a retransmission at once, and a
+//! sender with sender adaptation retransmits at the first duplicate ack that carries the mark.
 
 use backchannel_core::packet::mark;
 

@@ -107,8 +107,8 @@ impl Pcap {
             && near_s.is_none_or(|near_s| (record.seconds - near_s).abs() <= tolerance_s)
     }
 
-    /// A record that is cut off or implausible by itself. What follows decides whether it is accepted, because a clock may
-    /// jump and the time of one record may be damaged. Otherwise the source is at the next record, or has ended.
+    /// A record that is cut off or implausible by itself. What follows decides whether it is accepted, because a clock
+    /// may jump and the time of one record may be damaged. Otherwise the source is at the next record, or has ended.
     #[cold]
     fn irregular_record(&mut self, source: &mut Source) -> Option<Record> {
         if !source.fill(self.header_len) {

@@ -289,7 +289,8 @@ impl Pcapng {
         Ok(Packet { time_ns, link_type: interface.link_type, wire_len, data: 20..20 + length })
     }
 
-    /// A simple packet block. It belongs to the first interface and has no time, so it gets that of the packet before it.
+    /// A simple packet block. It belongs to the first interface and has no time, so it gets that of the packet before
+    /// it.
     fn simple_packet(&self, body: &[u8]) -> Result<Packet, String> {
         let (Some(interface), true) = (self.interfaces.first(), body.len() >= 4) else {
             return Err("a simple packet block without interface or length".into());

@@ -193,8 +193,8 @@ impl Source {
         }
     }
 
-    /// Logs damage and searches for the next place where `plausible` holds. If there is none, the file ends, and `if_none`
-    /// replaces the reason.
+    /// Logs damage and searches for the next place where `plausible` holds. If there is none, the file ends, and
+    /// `if_none` replaces the reason.
     #[cold]
     pub(super) fn resynchronise(
         &mut self,

@@ -40,8 +40,8 @@ const SACKS: &str = "message sacks {
 
 /// The two files, and the row groups that are not written yet.
 ///
-/// There are two groups: the one that grows and the one before it, because a later segment may prove that a retransmission
-/// was spurious.
+/// There are two groups: the one that grows and the one before it, because a later segment may prove that a
+/// retransmission was spurious.
 pub(super) struct SegmentTables {
     segments: Table,
     sacks: Table,

@@ -7,7 +7,8 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// A capture of one connection: times in ms, whether the client sends, sequence and acknowledgment number, bytes of data.
+/// A capture of one connection: times in ms, whether the client sends, sequence and acknowledgment number, bytes of
+/// data.
 fn capture(segments: &[(u64, bool, u32, u32, usize)]) -> Vec<u8> {
     let word = |value: u32| value.to_le_bytes();
     let mut file = [0xa1b2_3c4d, 0x0004_0002, 0, 0, 65_535, 101].map(word).concat();

@@ -255,8 +255,8 @@ fn a_d_sack_proves_the_retransmission_that_it_reports() {
     assert_eq!((counts[0].counts[0].spurious_by_dsack, counts[0].counts[1].dsacks), (1, 2));
 }
 
-/// RFC 2883 4: above the ack, a first block within the second one. What a packet without a second block has in that place does
-/// not count.
+/// RFC 2883 4: above the ack, a first block within the second one. What a packet without a second block has in that
+/// place does not count.
 #[test]
 fn a_first_block_within_the_second_one_is_a_d_sack() {
     for (blocks, class) in [(2, class::DSACK), (1, 0)] {
@@ -471,7 +471,8 @@ fn the_segments_of_each_class_are_counted() {
     assert_eq!(repeated, 300);
 }
 
-/// The retransmission timer starts again with an ack of new data, or with the first data in flight (RFC 6298 5.1 and 5.3).
+/// The retransmission timer starts again with an ack of new data, or with the first data in flight (RFC 6298 5.1 and
+/// 5.3).
 #[test]
 fn data_sent_while_others_are_in_flight_does_not_start_the_retransmission_timer_again() {
     let mut tracker = established();
@@ -573,8 +574,8 @@ fn a_closed_connection_is_released_after_a_while() {
 }
 
 proptest! {
-    /// With any loss, repetition and reordering, and wherever the numbers wrap: `in_order` is what was captured, and every
-    /// data segment is exactly one of NEW, RETRANSMISSION and OUT_OF_ORDER.
+    /// With any loss, repetition and reordering, and wherever the numbers wrap: `in_order` is what was captured, and
+    /// every data segment is exactly one of NEW, RETRANSMISSION and OUT_OF_ORDER.
     #[test]
     fn every_byte_is_accounted_for(isn: u32, order in proptest::collection::vec(0u32..40, 1..150)) {
         let mut tracker = Tracker::default();

@@ -1,4 +1,5 @@
-//! Changes of a packet in flight: ECN and other marks, acknowledgment number, time to live, damage. Checksums are updated.
+//! Changes of a packet in flight: ECN and other marks, acknowledgment number, time to live, damage. Checksums are
+//! updated.
 
 use std::net::IpAddr;
 
@@ -21,8 +22,8 @@ impl Packet {
         true
     }
 
-    /// Sets bits of byte 12 of the TCP header (see [`mark`](super::mark)) and updates the checksum. Returns whether the packet is
-    /// TCP.
+    /// Sets bits of byte 12 of the TCP header (see [`mark`](super::mark)) and updates the checksum. Returns whether the
+    /// packet is TCP.
     pub fn set_mark(&mut self, bits: u8) -> bool {
         let at = self.body.transport_at as usize + 12;
         let Transport::Tcp(tcp) = &mut self.body.transport else { return false };
@@ -47,8 +48,8 @@ impl Packet {
         true
     }
 
-    /// Sets the echo of the timestamp option to 0, which RFC 7323 3.2 leaves without meaning, and updates the checksum. Returns
-    /// whether the packet has the option.
+    /// Sets the echo of the timestamp option to 0, which RFC 7323 3.2 leaves without meaning, and updates the checksum.
+    /// Returns whether the packet has the option.
     pub fn clear_timestamp_echo(&mut self) -> bool {
         let options = self.tcp_options();
         let mut at = 0;
@@ -74,8 +75,8 @@ impl Packet {
         false
     }
 
-    /// Damages the TCP or UDP checksum, as the error model of ton IV-A does: the packet crosses the link, uses airtime, and the
-    /// receiver's transport drops it. Returns false if there is no such checksum.
+    /// Damages the TCP or UDP checksum, as the error model of ton IV-A does: the packet crosses the link, uses airtime,
+    /// and the receiver's transport drops it. Returns false if there is no such checksum.
     pub fn damage_checksum(&mut self) -> bool {
         let at = self.body.transport_at as usize
             + match self.body.transport {
@@ -119,8 +120,8 @@ impl Packet {
         fold(sum) == 0xffff
     }
 
-    /// Decrements the time to live (IPv4) or hop limit (IPv6), as a router does when it forwards. Returns false if it has
-    /// expired and the packet must be discarded (RFC 1812 5.3.1).
+    /// Decrements the time to live (IPv4) or hop limit (IPv6), as a router does when it forwards. Returns false if it
+    /// has expired and the packet must be discarded (RFC 1812 5.3.1).
     #[inline]
     pub fn lower_hop_limit(&mut self) -> bool {
         if self.body.transport_at == 0 {
@@ -153,8 +154,8 @@ impl Packet {
     }
 }
 
-/// Sum of big-endian 16-bit words, an odd byte padded with zero; not folded. Words are added in pairs, as 32-bit numbers, which
-/// folds to the same.
+/// Sum of big-endian 16-bit words, an odd byte padded with zero; not folded. Words are added in pairs, as 32-bit
+/// numbers, which folds to the same.
 pub fn ones_sum(bytes: &[u8]) -> u64 {
     let (pairs, rest) = bytes.as_chunks::<4>();
     let mut last = [0; 4];

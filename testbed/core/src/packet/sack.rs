@@ -21,7 +21,8 @@ pub(super) fn blocks(mut options: &[u8]) -> &[[u8; 8]] {
 }
 
 impl Packet {
-    /// The SACK blocks of a TCP segment, the most recent first: the first sequence number of each, and the one behind its last.
+    /// The SACK blocks of a TCP segment, the most recent first: the first sequence number of each, and the one behind
+    /// its last.
     pub fn sack_blocks(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         blocks(self.tcp_options()).iter().map(|[a, b, c, d, e, f, g, h]| {
             (u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h]))

@@ -39,7 +39,8 @@ impl TcpOverIpv4<'_> {
             FlowKey { src: self.src.0.into(), dst: self.dst.0.into(), src_port: self.src.1, dst_port: self.dst.1 };
         let headers = Bytes::headers(IP_HEADER + TCP_HEADER + self.options.len());
         let body = Box::new_uninit();
-        // The body is written where it stays, and then the headers in it: a copy of words that were just written one by one is slow.
+        // The body is written where it stays, and then the headers in it: a copy of words that were just written one by
+        // one is slow.
         let mut body = Box::write(body, body_of(flow, IP_HEADER, &self.tcp, self.data.len(), headers));
         self.write(&mut body.bytes);
         if !self.data.is_empty() {
@@ -91,8 +92,8 @@ impl TcpOverIpv4<'_> {
     }
 }
 
-/// The body of a TCP packet with sound checksums. `ip_header` and `data` are lengths, of the header and of the stored part of the
-/// payload; `bytes` is all that is stored.
+/// The body of a TCP packet with sound checksums. `ip_header` and `data` are lengths, of the header and of the stored
+/// part of the payload; `bytes` is all that is stored.
 ///
 /// # Panics
 /// There are more data than the payload has: a defect of the caller.

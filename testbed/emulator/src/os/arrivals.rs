@@ -63,8 +63,8 @@ impl Batch {
         self.left.is_empty()
     }
 
-    /// Receives as many frames of an interface as there are, at most [`BATCH`], and returns how many. Fewer than that have emptied
-    /// the socket. Those that were not taken before are lost.
+    /// Receives as many frames of an interface as there are, at most [`BATCH`], and returns how many. Fewer than that
+    /// have emptied the socket. Those that were not taken before are lost.
     ///
     /// # Errors
     /// Those of recvmmsg(2) on a socket that does not block, `WouldBlock` and `Interrupted` included.
@@ -80,7 +80,8 @@ impl Batch {
             msg_hdr: header(&raw mut parts[number], &mut controls[number]),
             msg_len: 0,
         });
-        // SAFETY: each header points to a part, which lies in `bytes`, and to a place of `controls`. All of them outlive the call.
+        // SAFETY: each header points to a part, which lies in `bytes`, and to a place of `controls`. All of them
+        // outlive the call.
         let count = unsafe {
             let fd = fd.as_fd().as_raw_fd();
             libc::recvmmsg(fd, messages.as_mut_ptr(), BATCH as u32, libc::MSG_DONTWAIT, std::ptr::null_mut())

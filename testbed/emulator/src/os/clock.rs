@@ -29,8 +29,8 @@ pub fn realtime_ns() -> u64 {
 
 /// Lead of CLOCK_REALTIME over CLOCK_MONOTONIC, which changes only when somebody sets the clock.
 ///
-/// A thread may lose its CPU between the readings of two clocks, so a single pair of readings is wrong by any amount. Each
-/// reading of one between two of the other gives bounds, and those of all readings hold together.
+/// A thread may lose its CPU between the readings of two clocks, so a single pair of readings is wrong by any amount.
+/// Each reading of one between two of the other gives bounds, and those of all readings hold together.
 #[derive(Debug, Default)]
 pub struct RealtimeLead {
     /// Least and greatest lead that no reading contradicts, in nanoseconds.
@@ -71,8 +71,8 @@ pub fn sleep_until_or_signal(at_ns: u64) {
     }
 }
 
-/// A timer on CLOCK_MONOTONIC whose descriptor becomes readable when it fires. It is watched for changes, so that it need
-/// not be read.
+/// A timer on CLOCK_MONOTONIC whose descriptor becomes readable when it fires. It is watched for changes, so that it
+/// need not be read.
 pub(crate) struct Timer {
     fd: OwnedFd,
     /// What it is set to; `None`: it has fired or is disarmed.

@@ -1,5 +1,5 @@
-//! Link-layer headers of interfaces. Inside the programs every frame has an Ethernet header. Interfaces without one (PPP,
-//! SLIP, TUN) get a frame's packet only, and what they deliver gets a header of zeros with the EtherType.
+//! Link-layer headers of interfaces. Inside the programs every frame has an Ethernet header. Interfaces without one
+//! (PPP, SLIP, TUN) get a frame's packet only, and what they deliver gets a header of zeros with the EtherType.
 
 use std::io;
 

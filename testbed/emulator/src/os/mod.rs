@@ -1,5 +1,5 @@
-//! The operating system: clocks, scheduling, waiting, namespaces, interfaces and packet sockets, for every program of the
-//! node binary.
+//! The operating system: clocks, scheduling, waiting, namespaces, interfaces and packet sockets, for every program of
+//! the node binary.
 
 pub mod arrivals;
 pub mod clock;

@@ -1,5 +1,5 @@
-//! Packet sockets (packet(7)): whole frames of an existing interface. Frames of interfaces without a link-layer header get one
-//! (`link_layer`).
+//! Packet sockets (packet(7)): whole frames of an existing interface. Frames of interfaces without a link-layer header
+//! get one (`link_layer`).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,7 +15,8 @@ use super::interface::queued_bytes;
 use super::link_layer::LinkLayer;
 use super::socket_option;
 
-/// Room in the kernel for frames that arrive while the program does not run, and that the interface does not accept yet.
+/// Room in the kernel for frames that arrive while the program does not run, and that the interface does not accept
+/// yet.
 const LINK_BUFFER_BYTES: usize = 1 << 25;
 /// The same of a host, which keeps the default send buffer: it waits for a full interface as a kernel's TCP does.
 const HOST_BUFFER_BYTES: usize = 1 << 24;
@@ -25,8 +26,8 @@ const HOST_BUFFER_BYTES: usize = 1 << 24;
 pub enum Receive {
     /// Every frame, whatever its destination: the interface is promiscuous.
     Everything,
-    /// TCP segments to this port over one version of IP, with the time of arrival ([`PacketSocket::receive_batch`]). Over IPv6
-    /// those behind extension headers are not received.
+    /// TCP segments to this port over one version of IP, with the time of arrival ([`PacketSocket::receive_batch`]).
+    /// Over IPv6 those behind extension headers are not received.
     TcpTo(IpVersion, u16),
 }
 
@@ -44,7 +45,8 @@ impl PacketSocket {
     /// `ENODEV`: there is no such interface. `EPERM`: CAP_NET_RAW is needed. `Unsupported`: see [`LinkLayer::of`].
     pub fn open(interface: &str, receive: Receive) -> io::Result<PacketSocket> {
         let layer = LinkLayer::of(interface)?;
-        // Some drivers have room for a header that their packets do not have. A datagram socket sees the packets of all alike.
+        // Some drivers have room for a header that their packets do not have. A datagram socket sees the packets of all
+        // alike.
         let kind = match layer {
             LinkLayer::Ethernet => Type::RAW,
             LinkLayer::Bare => Type::DGRAM,
@@ -111,8 +113,8 @@ impl PacketSocket {
     /// Sends a frame.
     ///
     /// # Errors
-    /// `WouldBlock` and `ENOBUFS`: the interface has no room. `InvalidInput`: it carries no such packets. `EMSGSIZE`: longer than
-    /// the interface's MTU.
+    /// `WouldBlock` and `ENOBUFS`: the interface has no room. `InvalidInput`: it carries no such packets. `EMSGSIZE`:
+    /// longer than the interface's MTU.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         let part = self.layer.part_sent(frame).ok_or(io::ErrorKind::InvalidInput)?;
         let sent = match self.layer {
@@ -130,8 +132,8 @@ impl PacketSocket {
         }
     }
 
-    /// After `ENOBUFS`: limits the socket's share of the interface's queue to what of it waits there now, so that the socket is full
-    /// (`WouldBlock`) before the queue is. False if nothing waits: others fill the queue.
+    /// After `ENOBUFS`: limits the socket's share of the interface's queue to what of it waits there now, so that the
+    /// socket is full (`WouldBlock`) before the queue is. False if nothing waits: others fill the queue.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -191,8 +193,8 @@ fn step(code: u32, k: u32, jf: u8) -> SockFilter {
     SockFilter::new(code as u16, 0, jf, k)
 }
 
-/// A filter that accepts TCP segments to one port over IPv4. On a host with many endpoints each would otherwise wake up for
-/// the frames of all. The socket's protocol is IPv4's, so other packets do not come here.
+/// A filter that accepts TCP segments to one port over IPv4. On a host with many endpoints each would otherwise wake up
+/// for the frames of all. The socket's protocol is IPv4's, so other packets do not come here.
 fn tcp_port_filter(layer: LinkLayer, port: u16) -> [SockFilter; 7] {
     use bpf::{EQUALS, LOAD_BYTE, LOAD_HALF_AFTER_IP_HEADER, LOAD_IP_HEADER_LENGTH, RETURN};
     let ip = layer.header_len() as u32;

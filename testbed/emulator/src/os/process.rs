@@ -55,8 +55,8 @@ pub fn set_class(class: Class) -> bool {
     unsafe { libc::sched_setscheduler(0, policy, &param) == 0 }
 }
 
-/// Asks for the real-time class, precise timers and memory that is never paged out. Returns whether the kernel granted the
-/// class; without the others a program is only later.
+/// Asks for the real-time class, precise timers and memory that is never paged out. Returns whether the kernel granted
+/// the class; without the others a program is only later.
 pub fn become_realtime(priority: Priority) -> bool {
     let _ = mlockall(MlockAllFlags::CURRENT);
     let _ = set_current_timer_slack(NonZeroU64::new(1));

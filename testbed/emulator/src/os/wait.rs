@@ -17,8 +17,8 @@ pub enum Readiness {
     Writable,
 }
 
-/// Waits until one of the descriptors is ready, at most for a time in nanoseconds. False after that time, or when a signal
-/// arrives.
+/// Waits until one of the descriptors is ready, at most for a time in nanoseconds. False after that time, or when a
+/// signal arrives.
 pub fn wait_for<'a>(
     fds: impl IntoIterator<Item = &'a (impl AsFd + 'a)>,
     readiness: Readiness,

@@ -1,66 +1,59 @@
 //! Exponentially distributed errors (ton IV-A), and bursts of them (ton IV-E).
 //!
-//! The distance to the next error is drawn in bytes from an exponential distribution. Each packet's length is subtracted from it.
-//! The packet that brings it to zero is hit, and the next distance is drawn. By default, as in the paper, a packet that is hit
-//! crosses the link with a wrong checksum: it uses airtime, and the receiver's TCP drops it. In a burst, each error hits several
-//! packets in a row.
+//! The distance to the next error is drawn in bytes from an exponential distribution. Each packet's length is
+//! subtracted from it. The packet that brings it to zero is hit, and the next distance is drawn. By default, as in the
+//! paper, a packet that is hit crosses the link with a wrong checksum: it uses airtime, and the receiver's TCP drops
+//! it. In a burst, each error hits several packets in a row.
 //!
-//! Where the paper is silent: the length is that of the IP datagram (1440 bytes at a mean of 65 536 hit 2.17 % of packets), and
-//! the further packets of a burst do not shorten the next distance.
+//! Where the paper is silent: the length is that of the IP datagram (1440 bytes at a mean of 65 536 hit 2.17 % of
+//! packets), and the further packets of a burst do not shorten the next distance.
 
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
+use backchannel_core::registry::{Disorder, Entry, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
+use backchannel_core::{choice, options};
 
-use super::{effect, ErrorModel, Fate};
+use super::{ErrorModel, Fate};
 
-pub(super) static ENTRY: Entry = Entry {
-    kind: "error-model",
-    name: "exponential",
-    summary: "errors at exponentially distributed distances in bytes; each error hits one packet or a burst of packets",
-    source: "ton IV-A, IV-E",
-    random: Random::Always,
-    params: &[
-        Param::new(
-            "mean_bytes",
-            Unit::Bytes,
-            Preset::Number(65_536.0),
-            "mean distance between errors, in bytes of IP packets",
-        )
-        .at_least(1.0),
-        Param::new(
-            "burst_packets",
-            Unit::Packets,
-            Preset::Number(1.0),
-            "number of consecutive packets that each error hits",
-        )
-        .range(1.0, 1000.0),
-        Param::new(
-            "effect",
-            Unit::Choice,
-            Preset::Text("damage"),
-            "what happens to a packet that is hit: damage its checksum, or lose it",
-        )
-        .of(&["damage", "lose"]),
-    ],
-};
+options! {
+    /// Options of the model.
+    struct Parameters {
+        mean_bytes: f64 = 65_536, [Bytes 1] "mean distance between errors, in bytes of IP packets";
+        burst_packets: u64 = 1, [Packets 1 to 1000] "number of consecutive packets that each error hits";
+        effect: Effect = "damage", [Choice] "what happens to a packet that is hit: damage its checksum, or lose it";
+    }
+}
+
+choice! {
+    /// What happens to a packet that is hit: here damage comes first.
+    enum Effect {
+        /// It is delivered with a wrong checksum.
+        Damage = "damage",
+        /// It is lost.
+        Lose = "lose",
+    }
+}
+
+pub(super) static ENTRY: Entry = Entry::error_model(
+    "exponential",
+    "errors at exponentially distributed distances in bytes; each error hits one packet or a burst of packets",
+    Disorder::None,
+)
+.source("ton IV-A, IV-E")
+.random(When::Always)
+.options(Parameters::PARAMS);
 
 pub(super) fn build(checked: &CheckedOptions<'_>, mut rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
-    let mean_bytes = checked.number("mean_bytes").expect("it has a default");
-    Ok(Box::new(Exponential {
-        mean_bytes,
-        burst: checked.count("burst_packets").expect("it has a default"),
-        effect: effect(checked),
-        left_bytes: rng::exponential(&mut rng, mean_bytes),
-        burst_left: 0,
-        rng,
-    }))
+    let parameters = Parameters::read(checked);
+    let left_bytes = rng::exponential(&mut rng, parameters.mean_bytes);
+    let effect = if parameters.effect == Effect::Damage { Fate::Damaged } else { Fate::Lost };
+    Ok(Box::new(Exponential { parameters, effect, left_bytes, burst_left: 0, rng }))
 }
 
 struct Exponential {
-    mean_bytes: f64,
-    burst: u64,
+    parameters: Parameters,
     effect: Fate,
     /// Bytes to the next error.
     left_bytes: f64,
@@ -70,7 +63,7 @@ struct Exponential {
 }
 
 impl ErrorModel for Exponential {
-    fn judge(&mut self, _: Time, packet: &Packet) -> Fate {
+    fn apply(&mut self, _: Time, packet: &Packet) -> Fate {
         if self.burst_left > 0 {
             self.burst_left -= 1;
             return self.effect;
@@ -79,8 +72,8 @@ impl ErrorModel for Exponential {
         if self.left_bytes > 0.0 {
             return Fate::Intact;
         }
-        self.left_bytes = rng::exponential(&mut self.rng, self.mean_bytes);
-        self.burst_left = self.burst - 1;
+        self.left_bytes = rng::exponential(&mut self.rng, self.parameters.mean_bytes);
+        self.burst_left = self.parameters.burst_packets - 1;
         self.effect
     }
 }
@@ -93,10 +86,10 @@ mod tests {
     fn fates(burst: u64, packets: usize) -> Vec<Fate> {
         let mut rng = rng::stream(1, "test");
         let left_bytes = rng::exponential(&mut rng, 65_536.0);
-        let mut model =
-            Exponential { mean_bytes: 65_536.0, burst, effect: Fate::Damaged, left_bytes, burst_left: 0, rng };
+        let parameters = Parameters { mean_bytes: 65_536.0, burst_packets: burst, effect: Effect::Damage };
+        let mut model = Exponential { parameters, effect: Fate::Damaged, left_bytes, burst_left: 0, rng };
         let packet = data(1, 1400);
-        (0..packets).map(|_| model.judge(Time::ZERO, &packet)).collect()
+        (0..packets).map(|_| model.apply(Time::ZERO, &packet)).collect()
     }
 
     #[test]

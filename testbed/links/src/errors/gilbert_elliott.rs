@@ -1,100 +1,75 @@
 //! The Gilbert-Elliott channel: a good and a bad state, each with its own loss probability (Gilbert, "Capacity of a
 //! burst-noise channel", 1960; Elliott, 1963).
 //!
-//! Before each packet the state changes from good to bad with probability `p`, and from bad to good with `r`. In the long run the
-//! state is bad for p/(p + r) of the packets, and a bad period lasts 1/r packets on average.
+//! Before each packet the state changes from good to bad with probability `p`, and from bad to good with `r`. In the
+//! long run the state is bad for p/(p + r) of the packets, and a bad period lasts 1/r packets on average.
 
+use backchannel_core::options;
+use backchannel_core::options::{CheckedOptions, REQUIRED};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit, MUST};
+use backchannel_core::registry::{Disorder, Entry, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
-use super::{effect, ErrorModel, Fate, EFFECT};
+use super::{ErrorModel, Fate, Hit};
 
-pub(super) static ENTRY: Entry = Entry {
-    kind: "error-model",
-    name: "gilbert-elliott",
-    summary: "bursty losses: a channel with a good and a bad state, each with its own loss probability",
-    source: "Gilbert 1960, Elliott 1963",
-    random: Random::Always,
-    params: &[
-        Param::new(
-            "p",
-            Unit::Fraction,
-            Preset::Required(MUST),
-            "probability per packet of a change from the good to the bad state",
-        )
-        .range(0.0, 1.0),
-        Param::new(
-            "r",
-            Unit::Fraction,
-            Preset::Required(MUST),
-            "probability per packet of a change from the bad to the good state; 1/r packets is the mean burst length",
-        )
-        .range(0.0, 1.0),
-        Param::new(
-            "good_loss",
-            Unit::Fraction,
-            Preset::Number(0.0),
-            "probability that a packet is hit in the good state",
-        )
-        .range(0.0, 1.0),
-        Param::new(
-            "bad_loss",
-            Unit::Fraction,
-            Preset::Number(1.0),
-            "probability that a packet is hit in the bad state",
-        )
-        .range(0.0, 1.0),
-        EFFECT,
-    ],
-};
+options! {
+    /// Options of the model.
+    struct Parameters {
+        p: f64 = REQUIRED, [Fraction 0 to 1] "probability per packet of a change from the good to the bad state";
+        r: f64 = REQUIRED, [Fraction 0 to 1]
+            "probability per packet of a change from the bad to the good state; 1/r packets is the mean burst length";
+        good_loss: f64 = 0, [Fraction 0 to 1] "probability that a packet is hit in the good state";
+        bad_loss: f64 = 1, [Fraction 0 to 1] "probability that a packet is hit in the bad state";
+        ... hit: Hit;
+    }
+}
+
+pub(super) static ENTRY: Entry = Entry::error_model(
+    "gilbert-elliott",
+    "bursty losses: a channel with a good and a bad state, each with its own loss probability",
+    Disorder::None,
+)
+.source("Gilbert 1960, Elliott 1963")
+.random(When::Always)
+.options(Parameters::PARAMS);
 
 pub(super) fn build(checked: &CheckedOptions<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
-    let number = |name: &str| checked.number(name).expect("it is required or has a default");
-    Ok(Box::new(GilbertElliott {
-        to_bad: number("p"),
-        to_good: number("r"),
-        loss: [number("good_loss"), number("bad_loss")],
-        effect: effect(checked),
-        bad: false,
-        rng,
-    }))
+    Ok(Box::new(GilbertElliott { parameters: Parameters::read(checked), bad: false, rng }))
 }
 
 struct GilbertElliott {
-    to_bad: f64,
-    to_good: f64,
-    /// In the good state, in the bad state.
-    loss: [f64; 2],
-    effect: Fate,
+    parameters: Parameters,
     bad: bool,
     rng: RunRng,
 }
 
 impl ErrorModel for GilbertElliott {
-    fn judge(&mut self, _: Time, _: &Packet) -> Fate {
-        let turn = if self.bad { self.to_good } else { self.to_bad };
-        self.bad ^= rng::uniform(&mut self.rng) < turn;
-        self.effect.at(self.loss[usize::from(self.bad)], &mut self.rng)
+    fn apply(&mut self, _: Time, _: &Packet) -> Fate {
+        let Parameters { p, r, good_loss, bad_loss, ref hit } = self.parameters;
+        self.bad ^= rng::uniform(&mut self.rng) < if self.bad { r } else { p };
+        let loss = if self.bad { bad_loss } else { good_loss };
+        Fate::from(hit.effect).at(loss, &mut self.rng)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Effect;
     use super::*;
     use backchannel_core::packet::build::data;
 
     #[test]
     fn losses_have_the_share_and_the_length_of_the_chain() {
-        let (to_bad, to_good) = (0.02, 0.25);
+        let hit = Hit { effect: Effect::Lose };
+        let parameters = Parameters { p: 0.02, r: 0.25, good_loss: 0.0, bad_loss: 1.0, hit };
         let rng = rng::stream(1, "test");
-        let mut model = GilbertElliott { to_bad, to_good, loss: [0.0, 1.0], effect: Fate::Lost, bad: false, rng };
-        let lost: Vec<bool> = (0..200_000).map(|_| model.judge(Time::ZERO, &data(1, 10)) == Fate::Lost).collect();
+        let mut model = GilbertElliott { parameters, bad: false, rng };
+        let lost: Vec<bool> = (0..200_000).map(|_| model.apply(Time::ZERO, &data(1, 10)) == Fate::Lost).collect();
         let share = lost.iter().filter(|&&hit| hit).count() as f64 / lost.len() as f64;
-        assert!((share - to_bad / (to_bad + to_good)).abs() < 0.005, "{share}");
+        assert!((share - 0.02 / (0.02 + 0.25)).abs() < 0.005, "{share}");
         let bursts = lost.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
         let length = share * lost.len() as f64 / bursts;
-        assert!((length - 1.0 / to_good).abs() < 0.15, "{length}");
+        assert!((length - 1.0 / 0.25).abs() < 0.15, "{length}");
     }
 }

@@ -1,47 +1,38 @@
-//! A recorded loss trace: one digit per packet, 0 for an arrival and 1 for a loss. Blanks, line ends and comments (from `#` to the
-//! end of the line) are ignored. After its end the trace starts again, unless `repeat` is off.
+//! A recorded loss trace: one digit per packet, 0 for an arrival and 1 for a loss. Blanks, line ends and comments (from
+//! `#` to the end of the line) are ignored. After its end the trace starts again, unless `repeat` is off.
 
+use backchannel_core::options;
+use backchannel_core::options::{CheckedOptions, ABSENT, REQUIRED};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit, MUST};
+use backchannel_core::registry::{Disorder, Entry};
 use backchannel_core::rng::RunRng;
 use backchannel_core::time::Time;
 
-use super::{effect, ErrorModel, Fate, EFFECT};
+use super::{ErrorModel, Fate, Hit};
 
-pub(super) static ENTRY: Entry = Entry {
-    kind: "error-model",
-    name: "recorded",
-    summary: "losses from a recorded trace: one digit per packet, 1 for a loss",
-    source: "docs/links.md",
-    random: Random::Never,
-    params: &[
-        Param::new(
-            "trace",
-            Unit::File,
-            Preset::Required(MUST),
-            "file with a digit per packet, 0 for an arrival and 1 for a loss; # starts a comment",
-        ),
-        Param::new(
-            "repeat",
-            Unit::Flag,
-            Preset::Flag(true),
-            "start the trace again after its end; otherwise nothing is lost from there on",
-        ),
-        Param::new(
-            "offset_packets",
-            Unit::Packets,
-            Preset::Absent,
-            "packet of the trace with which the run starts; absent: at its start",
-        )
-        .at_least(0.0),
-        EFFECT,
-    ],
-};
+options! {
+    /// Options of the model.
+    struct Parameters {
+        trace: String = REQUIRED, [File]
+            "file with a digit per packet, 0 for an arrival and 1 for a loss; # starts a comment";
+        repeat: bool = true, [Flag]
+            "start the trace again after its end; otherwise nothing is lost from there on";
+        offset_packets: Option<usize> = ABSENT, [Packets 0]
+            "packet of the trace with which the run starts; absent: at its start";
+        ... hit: Hit;
+    }
+}
+
+pub(super) static ENTRY: Entry =
+    Entry::error_model("recorded", "losses from a recorded trace: one digit per packet, 1 for a loss", Disorder::None)
+        .source("docs/links.md")
+        .options(Parameters::PARAMS);
 
 pub(super) fn build(checked: &CheckedOptions<'_>, _: RunRng) -> Result<Box<dyn ErrorModel>, String> {
-    let lost = parse(checked.text("trace").unwrap_or_default())?;
-    let next = checked.count("offset_packets").map_or(0, |packets| packets as usize % lost.len());
-    Ok(Box::new(Recorded { lost, repeats: checked.flag("repeat"), effect: effect(checked), next }))
+    let Parameters { trace, repeat, offset_packets, hit } = Parameters::read(checked);
+    let lost = parse(&trace)?;
+    let next = offset_packets.unwrap_or(0) % lost.len();
+    Ok(Box::new(Recorded { lost, repeats: repeat, effect: hit.effect.into(), next }))
 }
 
 fn parse(text: &str) -> Result<Vec<bool>, String> {
@@ -69,7 +60,7 @@ struct Recorded {
 }
 
 impl ErrorModel for Recorded {
-    fn judge(&mut self, _: Time, _: &Packet) -> Fate {
+    fn apply(&mut self, _: Time, _: &Packet) -> Fate {
         if self.next == self.lost.len() {
             if !self.repeats {
                 return Fate::Intact;
@@ -89,13 +80,12 @@ impl ErrorModel for Recorded {
 mod tests {
     use super::*;
     use backchannel_core::packet::build::data;
-    use backchannel_core::scenario::Named;
     use serde_json::json;
 
     fn fates(options: serde_json::Value, packets: usize) -> Result<Vec<Fate>, String> {
-        let named: Named = serde_json::from_value(json!({"name": "recorded", "options": options})).unwrap();
-        let mut model = super::super::build(&named, backchannel_core::rng::stream(1, "x"))?;
-        Ok((0..packets).map(|_| model.judge(Time::ZERO, &data(1, 10))).collect())
+        let options = serde_json::from_value(options).unwrap();
+        let mut model = build(&CheckedOptions::check(&ENTRY, &options)?, backchannel_core::rng::stream(1, "x"))?;
+        Ok((0..packets).map(|_| model.apply(Time::ZERO, &data(1, 10))).collect())
     }
 
     #[test]

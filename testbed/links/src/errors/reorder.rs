@@ -1,51 +1,48 @@
 //! Reordering: some packets are held back for a while, and later packets overtake them.
 //!
-//! Differs from netem's `reorder`, where the chosen packets skip the delay of the others. Here the chosen packets are delayed, so the
-//! line keeps its declared delay.
+//! Differs from netem's `reorder`, where the chosen packets skip the delay of the others. Here the chosen packets are
+//! delayed, so the line keeps its declared delay.
 
 use std::time::Duration;
 
+use backchannel_core::options;
+use backchannel_core::options::{CheckedOptions, REQUIRED};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit, MUST};
+use backchannel_core::registry::{Disorder, Entry, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
 use super::{ErrorModel, Fate};
 
-pub(super) static ENTRY: Entry = Entry {
-    kind: "error-model",
-    name: "reorder",
-    summary: "holds some packets back, so that later packets overtake them",
-    source: "tc-netem(8)",
-    random: Random::With("probability"),
-    params: &[
-        Param::new("probability", Unit::Fraction, Preset::Required(MUST), "probability that a packet is held back")
-            .range(0.0, 1.0),
-        Param::new("delay_s", Unit::Time, Preset::Number(0.005), "longest extra delay; drawn uniformly from 0 to this")
-            .range(0.0, 60.0),
-    ],
-};
+options! {
+    /// Options of the model.
+    struct Parameters {
+        probability: f64 = REQUIRED, [Fraction 0 to 1] "probability that a packet is held back";
+        delay_s: f64 = 0.005, [Time 0 to 60] "longest extra delay; drawn uniformly from 0 to this";
+    }
+}
+
+pub(super) static ENTRY: Entry =
+    Entry::error_model("reorder", "holds some packets back, so that later packets overtake them", Disorder::Reorders)
+        .source("tc-netem(8)")
+        .random(When::With("probability"))
+        .options(Parameters::PARAMS);
 
 pub(super) fn build(checked: &CheckedOptions<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
-    Ok(Box::new(Reorder {
-        probability: checked.number("probability").expect("it is required"),
-        most_s: checked.number("delay_s").expect("it has a default"),
-        rng,
-    }))
+    Ok(Box::new(Reorder { parameters: Parameters::read(checked), rng }))
 }
 
 struct Reorder {
-    probability: f64,
-    most_s: f64,
+    parameters: Parameters,
     rng: RunRng,
 }
 
 impl ErrorModel for Reorder {
-    fn judge(&mut self, _: Time, _: &Packet) -> Fate {
+    fn apply(&mut self, _: Time, _: &Packet) -> Fate {
         // Both numbers are drawn for every packet, so that the choice for one packet does not shift the next draws.
         let (chosen, share) = (rng::uniform(&mut self.rng), rng::uniform(&mut self.rng));
-        if chosen < self.probability {
-            Fate::Late(Duration::from_secs_f64(share * self.most_s))
+        if chosen < self.parameters.probability {
+            Fate::Late(Duration::from_secs_f64(share * self.parameters.delay_s))
         } else {
             Fate::Intact
         }
@@ -59,8 +56,9 @@ mod tests {
 
     #[test]
     fn the_chosen_are_late_by_no_more_than_was_said() {
-        let mut model = Reorder { probability: 0.25, most_s: 0.01, rng: rng::stream(1, "test") };
-        let fates: Vec<_> = (0..20_000).map(|_| model.judge(Time::ZERO, &data(1, 10))).collect();
+        let mut model =
+            Reorder { parameters: Parameters { probability: 0.25, delay_s: 0.01 }, rng: rng::stream(1, "test") };
+        let fates: Vec<_> = (0..20_000).map(|_| model.apply(Time::ZERO, &data(1, 10))).collect();
         let late: Vec<_> =
             fates.iter().filter_map(|fate| if let Fate::Late(by) = fate { Some(*by) } else { None }).collect();
         // Five standard deviations of Binomial(20 000, 0.25).

@@ -7,18 +7,19 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use backchannel_core::event::Events;
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::CheckedOptions;
 use backchannel_core::scenario::{Change, DirectionSpec, Named};
 use backchannel_core::time::{service_time_ns, Time};
 use backchannel_core::traits::{Delivery, Policy, Port, Usage};
-use backchannel_policies::Context;
+use backchannel_policies::Context as QueueContext;
 
 use super::{check_rate, delay, Build};
 use crate::clock::Clock;
 use crate::device::{Device, Taken};
-use crate::far_end::{FarEnd, Flying};
-use crate::serial::{self, Transmitter, CLOCK_TICK, DIRECTION};
+use crate::far_end::{FarEnd, InFlightPacket};
+use crate::serial::{self, Transmitter, DIRECTION};
+use crate::Context;
 
 /// What [`Line::advance`] has done.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub(super) struct Line<P> {
     pub(super) policy: P,
     /// Builds the policies of changes.
     build: Build<P>,
-    context: Context,
+    context: QueueContext,
     /// Policies that replaced another one.
     replaced: u32,
     /// The modem's buffer behind the policy, if any.
@@ -51,13 +52,13 @@ pub(super) struct Line<P> {
     change_at: Time,
     /// The rate has changed since the policies were informed.
     pub(super) changed: bool,
-    /// When the last bit of the packet in transmission leaves; [`Time::MAX`]: the line is idle. The packet itself is the last
-    /// one in flight.
+    /// When the last bit of the packet in transmission leaves; [`Time::MAX`]: the line is idle. The packet itself is
+    /// the last one in flight.
     sending_until: Time,
     /// Its network-layer length.
     sending_bytes: u32,
-    /// Bits of the packet sent last and the time that they took at the present rate: most packets of a direction have one
-    /// length.
+    /// Bits of the packet sent last and the time that they took at the present rate: most packets of a direction have
+    /// one length.
     last_service: (u64, u64),
     /// When the policy last had no packet to send. Packets that it held back are not sent before.
     idle_since: Time,
@@ -73,9 +74,11 @@ pub(super) struct Line<P> {
 
 impl<P: Policy> Line<P> {
     pub(super) fn new(
-        context: Context,
+        label: &str,
         spec: &DirectionSpec,
+        opposite_rate_bps: Option<u64>,
         framing: u64,
+        context: &Context,
         build: Build<P>,
     ) -> Result<Line<P>, String> {
         check_rate(spec.rate_bps)?;
@@ -88,14 +91,16 @@ impl<P: Policy> Line<P> {
                 ));
             }
         }
-        let mut far_end = FarEnd::of_direction(spec, context.seed, &context.label)?;
-        let (transmitter, receiver) = serial::ends(&checked, framing)?;
-        let device =
-            checked.count("device_buffer_bytes").filter(|bytes| *bytes > 0).map(|bytes| Box::new(Device::new(bytes)));
+        let mut far_end = FarEnd::of_direction(spec, context, label)?;
+        let context = context.of_queue(label, [spec.rate_bps, opposite_rate_bps]);
+        let parameters = serial::Parameters::read(&checked);
+        let (transmitter, receiver) = serial::ends(&parameters, framing)?;
+        let buffer_bytes = parameters.device_buffer_bytes;
+        let device = (buffer_bytes > 0).then(|| Box::new(Device::new(buffer_bytes)));
         if device.is_some() && spec.rate_bps.is_none() {
             return Err("device_buffer_bytes needs a line with a rate".into());
         }
-        let clock = checked.number(CLOCK_TICK).and_then(Clock::new);
+        let clock = Clock::new(parameters.clock_tick_s);
         if let Some(clock) = clock {
             check_clock(spec, device.is_some())?;
             far_end.set_delay(Some(rounded(clock, delay(spec.delay_s)?)), None, None);
@@ -153,8 +158,8 @@ impl<P: Policy> Line<P> {
     }
 
     pub(super) fn on_opposite(&mut self, now: Time, packet: &Packet, events: &mut Events) {
-        // Events of this direction before `now` come first. The end of a transmission behind which nothing waits changes
-        // neither time.
+        // Events of this direction before `now` come first. The end of a transmission behind which nothing waits
+        // changes neither time.
         let may_send = self.advance(now, events) == Advanced::BySteps;
         self.policy.on_opposite(now, packet);
         // It may have changed when the policy releases what it holds back.
@@ -165,8 +170,8 @@ impl<P: Policy> Line<P> {
 
     /// Updates `advance_at` and `wake_at`. Called after every change of state.
     ///
-    /// The end of a transmission is an event only if another packet waits. Otherwise the next call, at the latest its arrival,
-    /// finds that it has ended. That saves every second event of a line without a queue.
+    /// The end of a transmission is an event only if another packet waits. Otherwise the next call, at the latest its
+    /// arrival, finds that it has ended. That saves every second event of a line without a queue.
     #[inline(always)]
     pub(super) fn update_times(&mut self) {
         let mut advance_at = self.change_at.min(self.sending_until);
@@ -191,7 +196,8 @@ impl<P: Policy> Line<P> {
         self.sending_until == Time::MAX
     }
 
-    /// When to poll the policy next, other than at the end of a transmission; [`Time::MAX`]: not before a packet arrives.
+    /// When to poll the policy next, other than at the end of a transmission; [`Time::MAX`]: not before a packet
+    /// arrives.
     fn policy_poll_at(&self) -> Time {
         let held = || {
             let ready = self.rate_bps.and_then(|_| self.policy.next_time());
@@ -221,7 +227,8 @@ impl<P: Policy> Line<P> {
             return Advanced::Nothing;
         }
         if self.change_at > now && self.device.is_none() && self.policy.len_packets() == 0 {
-            // A transmission has ended, and nothing waits: the only step. The policy may record that its queue is empty.
+            // A transmission has ended, and nothing waits: the only step. The policy may record that its queue is
+            // empty.
             self.end_transmission();
             let next = self.policy.dequeue(self.advance_at, events);
             debug_assert!(next.is_none());
@@ -280,9 +287,9 @@ impl<P: Policy> Line<P> {
 
     /// The bits of a packet on the line, and its form in flight; `idle` if the line was idle until now.
     #[inline(always)]
-    fn put(&mut self, packet: Packet, idle: bool) -> (u64, Flying) {
+    fn put(&mut self, packet: Packet, idle: bool) -> (u64, InFlightPacket) {
         match &mut self.transmitter {
-            None => ((u64::from(packet.len()) + self.framing) * 8, Flying::new(packet, None)),
+            None => ((u64::from(packet.len()) + self.framing) * 8, InFlightPacket::new(packet, None)),
             Some(transmitter) => transmitter.put(packet, idle),
         }
     }
@@ -320,7 +327,7 @@ impl<P: Policy> Line<P> {
     }
 
     #[inline(always)]
-    fn send(&mut self, now: Time, time_ns: u64, bits: u64, flying: Flying) {
+    fn send(&mut self, now: Time, time_ns: u64, bits: u64, flying: InFlightPacket) {
         self.usage.line_bits += bits;
         self.sending_until = match self.clock {
             None => Time(now.nanos().saturating_add(time_ns)),
@@ -371,7 +378,7 @@ impl<P: Policy> Line<P> {
     fn replace_policy(&mut self, now: Time, queue: &Named, events: &mut Events) {
         self.replaced += 1;
         let label = format!("{}/queue-{}", self.context.label, self.replaced);
-        let context = Context { label, rate_bps: self.rate_bps, ..self.context.clone() };
+        let context = QueueContext { label, rate_bps: self.rate_bps, ..self.context.clone() };
         let mut policy = (self.build)(queue, &context).expect("it was built once, when the change was made");
         std::mem::swap(&mut self.policy, &mut policy);
         let mut at = now;

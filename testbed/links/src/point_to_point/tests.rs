@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::testing::context;
 use crate::testing::drain;
 use backchannel_core::packet::build::{ack, data, Segment};
 use backchannel_core::packet::TcpFlags;
@@ -32,7 +33,7 @@ fn ten_megabit(extra: serde_json::Value) -> LinkSpec {
 fn a_packet_that_is_held_back_is_overtaken_and_a_duplicate_follows_at_once() {
     let errors = |name, options| json!({"errors": [{"name": name, "options": options}]});
     let orders = |extra: serde_json::Value| {
-        let mut link = crate::build(&ten_megabit(extra), 3).unwrap();
+        let mut link = crate::testing::build(&ten_megabit(extra), 3).unwrap();
         let mut events = Events::default();
         for id in 0..200 {
             link.submit(Time(id * 1_000_000), 0, data(id, 960), &mut events);
@@ -54,7 +55,7 @@ fn a_packet_that_is_held_back_is_overtaken_and_a_duplicate_follows_at_once() {
 
 #[test]
 fn packets_come_out_after_their_bits_and_the_delay() {
-    let mut link = crate::build(&ten_megabit(json!({})), 1).unwrap();
+    let mut link = crate::testing::build(&ten_megabit(json!({})), 1).unwrap();
     let mut events = Events::default();
     link.submit(Time::ZERO, 0, data(1, 960), &mut events);
     link.submit(Time::ZERO, 0, data(2, 960), &mut events);
@@ -71,7 +72,7 @@ fn packets_come_out_after_their_bits_and_the_delay() {
 fn golden_trace_of_bounded_classes() {
     let bounded = json!({"queue": {"name": "cbq-5050", "options": {"bounded": true}}});
     let run = |late: bool| {
-        let mut link = crate::build(&ten_megabit(bounded.clone()), 1).unwrap();
+        let mut link = crate::testing::build(&ten_megabit(bounded.clone()), 1).unwrap();
         let (mut events, mut out) = (Events::default(), Vec::new());
         for id in 1..=3 {
             link.submit(Time::ZERO, 0, data(id, 960), &mut events);
@@ -102,7 +103,7 @@ fn golden_trace_of_bounded_classes() {
 
 #[test]
 fn a_late_look_does_not_shift_what_follows() {
-    let mut link = crate::build(&ten_megabit(json!({})), 1).unwrap();
+    let mut link = crate::testing::build(&ten_megabit(json!({})), 1).unwrap();
     let (mut events, mut out) = (Events::default(), Vec::new());
     for id in 0..10 {
         link.submit(Time::ZERO, 0, data(id, 960), &mut events);
@@ -117,12 +118,12 @@ fn a_late_look_does_not_shift_what_follows() {
 fn framing_takes_time_and_a_line_without_rate_only_delays() {
     let mut framed = ten_megabit(json!({}));
     framed.options.insert("framing_bytes".into(), json!(250));
-    let mut link = crate::build(&framed, 1).unwrap();
+    let mut link = crate::testing::build(&framed, 1).unwrap();
     let mut events = Events::default();
     link.submit(Time::ZERO, 0, data(1, 960), &mut events);
     assert_eq!(drain(&mut *link, &mut events), [(1, 6_000_000, 1)]);
 
-    let mut link = crate::build(&spec(json!({"delay_s": 0.02, "queue": {"name": "droptail"}})), 1).unwrap();
+    let mut link = crate::testing::build(&spec(json!({"delay_s": 0.02, "queue": {"name": "droptail"}})), 1).unwrap();
     link.submit(Time::ZERO, 0, data(1, 960), &mut events);
     link.submit(Time(5), 0, data(2, 960), &mut events);
     assert_eq!(drain(&mut *link, &mut events), [(1, 20_000_000, 1), (1, 20_000_005, 2)]);
@@ -136,7 +137,7 @@ fn framing_takes_time_and_a_line_without_rate_only_delays() {
 fn a_one_way_line_takes_nothing_at_its_far_end() {
     let mut one_way = ten_megabit(json!({}));
     one_way.options.insert("one_way".into(), json!(true));
-    let mut link = crate::build(&one_way, 1).unwrap();
+    let mut link = crate::testing::build(&one_way, 1).unwrap();
     let mut events = Events::default();
     link.submit(Time::ZERO, 1, ack(1), &mut events);
     assert_eq!(events.count(EventKind::Lost), 1);
@@ -147,7 +148,7 @@ fn a_one_way_line_takes_nothing_at_its_far_end() {
 #[test]
 fn a_change_acts_from_the_next_packet_on_and_keeps_order() {
     let schedule = json!({"schedule": [{"at_s": 0.0004, "rate_bps": 1_000_000, "delay_s": 0.001}]});
-    let mut link = crate::build(&ten_megabit(schedule), 1).unwrap();
+    let mut link = crate::testing::build(&ten_megabit(schedule), 1).unwrap();
     let mut events = Events::default();
     link.submit(Time::ZERO, 0, data(1, 960), &mut events);
     link.submit(Time::ZERO, 0, data(2, 85), &mut events);
@@ -158,7 +159,7 @@ fn a_change_acts_from_the_next_packet_on_and_keeps_order() {
 /// Ids of the packets that arrive of 20, the last bit of packet n at 100 n ms; polled on time, or once at the end.
 fn arrived(schedule: &serde_json::Value, on_time: bool) -> (Vec<u64>, Events) {
     let extra = json!({"delay_s": 0.0992, "schedule": schedule});
-    let mut link = crate::build(&ten_megabit(extra), 1).unwrap();
+    let mut link = crate::testing::build(&ten_megabit(extra), 1).unwrap();
     let (mut events, mut out) = (Events::default(), Vec::new());
     for id in 0..20 {
         let now = Time(id * 100_000_000);
@@ -228,8 +229,9 @@ impl Policy for Gate {
 #[test]
 fn a_packet_of_the_opposite_direction_releases_what_a_policy_holds_back_for_it() {
     let spec = ten_megabit(json!({}));
-    let gate = |_: &Named, _: &Context| Ok(Gate::default());
-    let mut link = PointToPoint::new(&CheckedOptions::check(&ENTRY, &spec.options).unwrap(), &spec, 1, gate).unwrap();
+    let gate = |_: &Named, _: &QueueContext| Ok(Gate::default());
+    let mut link =
+        PointToPoint::new(&CheckedOptions::check(&ENTRY, &spec.options).unwrap(), &spec, &context(1), gate).unwrap();
     let mut events = Events::default();
     link.submit(Time::ZERO, 0, data(1, 960), &mut events);
     assert_eq!(link.next_event(), None, "nothing is due before a packet passes at the other end");
@@ -263,10 +265,11 @@ fn a_change_of_a_rate_informs_both_policies_of_their_own_and_the_opposite_rate()
         static INFORMED: [Rates; 2] = [(); 2].map(|()| Arc::default());
     }
     let informed = INFORMED.with(Clone::clone);
-    let spy = |_: &Named, context: &Context| {
+    let spy = |_: &Named, context: &QueueContext| {
         Ok(RateSpy(INFORMED.with(|lists| Arc::clone(&lists[usize::from(context.label == "line/reverse")]))))
     };
-    let mut link = PointToPoint::new(&CheckedOptions::check(&ENTRY, &spec.options).unwrap(), &spec, 1, spy).unwrap();
+    let mut link =
+        PointToPoint::new(&CheckedOptions::check(&ENTRY, &spec.options).unwrap(), &spec, &context(1), spy).unwrap();
     let (mut events, mut out) = (Events::default(), Vec::new());
     let rates = |port: usize| informed[port].lock().expect("one thread").clone();
     link.poll(Time::from_seconds(0.5), &mut out, &mut events);
@@ -280,7 +283,7 @@ fn a_change_of_a_rate_informs_both_policies_of_their_own_and_the_opposite_rate()
 
 #[test]
 fn what_cannot_be_is_refused_with_its_place() {
-    let refused = |spec: &LinkSpec| crate::build(spec, 1).err().expect("refused");
+    let refused = |spec: &LinkSpec| crate::testing::build(spec, 1).err().expect("refused");
     assert_eq!(
         refused(&ten_megabit(json!({"rate_bps": 0}))),
         "link 'line': forward: a rate of 0 bit/s carries nothing; leave it out for a line without a rate"
@@ -296,7 +299,7 @@ proptest! {
     #[test]
     fn a_line_conserves_orders_and_paces(gaps in proptest::collection::vec((0u64..2_000_000, 1u32..1460), 1..120), loss in 0.0f64..0.5) {
         let extra = json!({"errors": [{"name": "uniform", "options": {"probability": loss}}]});
-        let mut link = crate::build(&ten_megabit(extra), 7).unwrap();
+        let mut link = crate::testing::build(&ten_megabit(extra), 7).unwrap();
         let (mut events, mut out, mut now) = (Events::default(), Vec::new(), 0);
         for (id, (gap, payload)) in gaps.iter().enumerate() {
             now += gap;
@@ -318,8 +321,9 @@ proptest! {
 #[test]
 fn a_new_policy_takes_over_what_waits_and_drops_what_has_no_room() {
     let queue = json!({"name": "drop-from-front", "options": {"limit_packets": 4}});
-    let mut scheduled = crate::build(&ten_megabit(json!({"schedule": [{"at_s": 0.0001, "queue": queue}]})), 1).unwrap();
-    let mut live = crate::build(&ten_megabit(json!({})), 1).unwrap();
+    let mut scheduled =
+        crate::testing::build(&ten_megabit(json!({"schedule": [{"at_s": 0.0001, "queue": queue}]})), 1).unwrap();
+    let mut live = crate::testing::build(&ten_megabit(json!({})), 1).unwrap();
     let mut results = Vec::new();
     for (link, is_live) in [(&mut scheduled, false), (&mut live, true)] {
         let mut events = Events::default();
@@ -351,11 +355,12 @@ fn a_new_policy_has_the_rate_of_the_line_and_random_numbers_of_its_own() {
         static BUILT: Contexts = Arc::default();
     }
     let built = BUILT.with(Arc::clone);
-    let note = |_: &Named, context: &Context| {
+    let note = |_: &Named, context: &QueueContext| {
         BUILT.with(|list| list.lock().expect("one thread").push((context.label.clone(), context.rate_bps)));
         Ok(Gate::default())
     };
-    let mut link = PointToPoint::new(&CheckedOptions::check(&ENTRY, &spec.options).unwrap(), &spec, 1, note).unwrap();
+    let mut link =
+        PointToPoint::new(&CheckedOptions::check(&ENTRY, &spec.options).unwrap(), &spec, &context(1), note).unwrap();
     built.lock().expect("one thread").clear();
     link.poll(Time::from_seconds(4.0), &mut Vec::new(), &mut Events::default());
     let expected = ["line/forward/queue-1", "line/forward/queue-2"].map(|label| (label.to_owned(), Some(1_000_000)));
@@ -364,7 +369,7 @@ fn a_new_policy_has_the_rate_of_the_line_and_random_numbers_of_its_own() {
 
 #[test]
 fn a_look_at_the_end_of_time_finds_everything_and_ends() {
-    let mut link = crate::build(&ten_megabit(json!({})), 1).unwrap();
+    let mut link = crate::testing::build(&ten_megabit(json!({})), 1).unwrap();
     let (mut events, mut out) = (Events::default(), Vec::new());
     for id in 0..3 {
         link.submit(Time::ZERO, 0, data(id, 960), &mut events);
@@ -375,7 +380,7 @@ fn a_look_at_the_end_of_time_finds_everything_and_ends() {
 
 #[test]
 fn an_invalid_change_of_a_running_line_changes_nothing() {
-    let mut link = crate::build(&ten_megabit(json!({})), 1).unwrap();
+    let mut link = crate::testing::build(&ten_megabit(json!({})), 1).unwrap();
     let change = |fields: serde_json::Value| serde_json::from_value(fields).unwrap();
     for (fields, reason) in [
         (json!({"at_s": 0.0, "rate_bps": 0}), "a rate of 0 bit/s"),

@@ -74,7 +74,8 @@ impl Compressor {
     }
 }
 
-/// The header of a packet that can be compressed or set a slot (3.2.3): an unfragmented TCP segment of an open connection.
+/// The header of a packet that can be compressed or set a slot (3.2.3): an unfragmented TCP segment of an open
+/// connection.
 fn compressible(bytes: &[u8], zeros: u32) -> Option<Header> {
     const MORE_FRAGMENTS_AND_OFFSET: u16 = 0x3fff;
     let header = Header::read(bytes)?;
@@ -114,8 +115,8 @@ fn pack(now: &Header, before: &Header) -> Option<(u8, Vec<u8>)> {
     }
     let data_before = before.data();
     match mask {
-        // Data after an ack is new. Otherwise this is a retransmission, a repeated ack or a probe, perhaps sent because the
-        // far end is out of step. Sent whole, it resynchronises the far end (4.2).
+        // Data after an ack is new. Otherwise this is a retransmission, a repeated ack or a probe, perhaps sent because
+        // the far end is out of step. Sent whole, it resynchronises the far end (4.2).
         0 if data_before == 0 && now.data() > 0 => {}
         0 | bit::ECHO | bit::DATA_ONE_WAY => return None,
         both if both == bit::S | bit::A && seq == ack && u32::from(seq) == data_before => {

@@ -22,8 +22,8 @@ impl Decompressor {
         Decompressor { slots: vec![None; slots], last: None }
     }
 
-    /// The framing detected a lost or damaged frame. Packets that do not name a slot are tossed from now on, because they may
-    /// belong to another connection (4.1).
+    /// The framing detected a lost or damaged frame. Packets that do not name a slot are tossed from now on, because
+    /// they may belong to another connection (4.1).
     pub fn line_error(&mut self) {
         self.last = None;
     }

@@ -51,7 +51,7 @@ impl Ricochet {
     }
 
     fn is_lost(&mut self) -> bool {
-        self.parameters.frame_loss > 0.0 && rng::uniform(&mut self.rng) < self.parameters.frame_loss
+        self.parameters.options.frame_loss > 0.0 && rng::uniform(&mut self.rng) < self.parameters.options.frame_loss
     }
 
     /// Marks a radio as transmitting.
@@ -84,8 +84,8 @@ impl Ricochet {
         self.start_exchange(now, radio, queue, events);
     }
 
-    /// Starts the next exchange of a queue that polls nobody: for a frame to retransmit or a link ack that is due, otherwise for
-    /// the next packet of its policy.
+    /// Starts the next exchange of a queue that polls nobody: for a frame to retransmit or a link ack that is due,
+    /// otherwise for the next packet of its policy.
     fn start_exchange(&mut self, now: Time, radio: usize, queue: usize, events: &mut Events) {
         let Some(output) = &self.radios[radio].queues[queue] else { return };
         if output.polled.is_some() {
@@ -146,7 +146,7 @@ impl Ricochet {
 
     fn back_off(&mut self, from: Time, radio: usize, queue: usize) {
         let draw = rng::uniform(&mut self.rng);
-        let base = self.parameters.backoff;
+        let base = self.parameters.options.backoff_s;
         let output = self.queue_mut(radio, queue);
         output.backoff *= 2;
         let until = from + output.backoff.mul_f64(1.0 + draw) + 2 * base;
@@ -182,8 +182,8 @@ impl Ricochet {
         }
     }
 
-    /// The end of an RTS. An idle radio answers: with a link ack if it already has the frames that the RTS is for, else with a
-    /// CTS.
+    /// The end of an RTS. An idle radio answers: with a link ack if it already has the frames that the RTS is for, else
+    /// with a CTS.
     fn on_rts(&mut self, now: Time, (from, to): (usize, usize), number: u64, epoch: u64, since: Time) {
         let (lost, radio) = (self.is_lost(), &self.radios[to]);
         if lost || self.radios[from].epoch != epoch || radio.mode != Mode::Idle || radio.hears_from > since {
@@ -223,7 +223,7 @@ impl Ricochet {
         }
         self.record_reception(to, self.parameters.poll, now);
         self.on_piggybacked_ack(to, from);
-        let (backoff, retries) = (self.parameters.backoff, self.parameters.retries);
+        let (backoff, retries) = (self.parameters.options.backoff_s, self.parameters.options.retries);
         let output = self.queue_mut(to, queue);
         output.backoff = backoff;
         output.frames.retain(|frame| {
@@ -249,7 +249,7 @@ impl Ricochet {
         if self.radios[from].epoch != epoch {
             return;
         }
-        let (header_bytes, rate_bps) = (self.parameters.header_bytes, self.parameters.rate_bps);
+        let (header_bytes, rate_bps) = (self.parameters.options.header_bytes, self.parameters.rate_bps);
         let frame = self.queue_mut(from, queue).frames.iter_mut().find(|frame| frame.to == peer);
         let frame = frame.expect("the CTS requests a frame");
         frame.transmissions += 1;
@@ -287,7 +287,7 @@ impl Ricochet {
         }
         let output = self.radios[from].queues[queue].as_ref().expect("the radio sends from this queue");
         let frame = output.first_for(peer).expect("the frame was sent");
-        let (number, length) = (frame.number, u64::from(frame.packet.len()) + self.parameters.header_bytes);
+        let (number, length) = (frame.number, u64::from(frame.packet.len()) + self.parameters.options.header_bytes);
         if heard {
             let is_new = self.radios[to].heard(from) < number;
             let packet = is_new.then(|| frame.packet.clone());
@@ -299,12 +299,12 @@ impl Ricochet {
                 self.schedule(now + self.parameters.latency, Step::Delivery);
             }
         }
-        if self.parameters.piggyback {
+        if self.parameters.options.piggyback {
             if heard {
                 self.set_mode(to, Mode::Idle);
             }
             self.set_mode(from, Mode::Idle);
-            self.finish_exchange(now + self.parameters.ack_timeout, now, from, queue, events);
+            self.finish_exchange(now + self.parameters.options.ack_timeout_s, now, from, queue, events);
         } else {
             let sender = self.set_mode(from, Mode::AwaitingAck { queue, peer });
             let patience = self.parameters.frame_turnaround() + self.parameters.link_ack + ACK_MARGIN;
@@ -341,7 +341,7 @@ impl Ricochet {
         self.record_reception(to, self.parameters.link_ack, now);
         self.on_piggybacked_ack(to, from);
         self.set_mode(to, Mode::Idle);
-        let backoff = self.parameters.backoff;
+        let backoff = self.parameters.options.backoff_s;
         let output = self.queue_mut(to, queue);
         output.backoff = backoff;
         output.polled = None;

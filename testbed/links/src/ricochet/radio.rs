@@ -20,8 +20,8 @@ pub(super) struct Radio {
 
 pub(super) struct Neighbour {
     pub(super) radio: usize,
-    /// Number of the last frame sent to it, and of the last one heard from it. The protocol has one bit; with a limit of
-    /// retries, a bit would mistake a new frame for the dropped one.
+    /// Number of the last frame sent to it, and of the last one heard from it. The protocol has one bit; with a limit
+    /// of retries, a bit would mistake a new frame for the dropped one.
     pub(super) sent: u64,
     pub(super) heard: u64,
 }
@@ -36,8 +36,8 @@ impl Radio {
     }
 }
 
-/// A queue of a radio, and the frames that have left it and are not known to have arrived: per neighbour the one that was sent
-/// and the next one.
+/// A queue of a radio, and the frames that have left it and are not known to have arrived: per neighbour the one that
+/// was sent and the next one.
 pub(super) struct OutputQueue {
     pub(super) policy: Box<dyn Policy>,
     pub(super) frames: Vec<Frame>,

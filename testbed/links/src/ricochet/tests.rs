@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::context;
 use crate::testing::drain_us;
 use backchannel_core::packet::build::{ack, data};
 use proptest::prelude::*;
@@ -14,7 +15,7 @@ pub(super) fn radios(mobiles: usize, options: Value, seed: u64) -> Ricochet {
         "forward": direction, "reverse": direction,
     });
     let spec: LinkSpec = serde_json::from_value(spec).expect("a link");
-    Ricochet::new(&CheckedOptions::check(&ENTRY, &spec.options).expect("good options"), &spec, seed)
+    Ricochet::new(&CheckedOptions::check(&ENTRY, &spec.options).expect("good options"), &spec, &context(seed))
         .expect("a good link")
 }
 
@@ -81,7 +82,8 @@ fn golden_exchange_of_data_frames_and_of_acks() {
     assert_eq!(drain(&mut link).0, [(0, 34_130, 1), (0, 34_130 + 24_130, 2)]);
 }
 
-/// A policy that holds its packets back is asked again when it releases the next one: here half of the rate, 160 ms a packet.
+/// A policy that holds its packets back is asked again when it releases the next one: here half of the rate, 160 ms a
+/// packet.
 #[test]
 fn a_packet_that_a_policy_holds_back_is_sent_when_it_is_released() {
     let queue = json!({"name": "cbq-5050", "options": {"bounded": true}});
@@ -90,7 +92,7 @@ fn a_packet_that_a_policy_holds_back_is_sent_when_it_is_released() {
         json!({"name": "air", "kind": "ricochet", "ends": ["a", "b"], "forward": direction, "reverse": direction});
     let spec: LinkSpec = serde_json::from_value(spec).expect("a link");
     let checked = CheckedOptions::check(&ENTRY, &spec.options).expect("good options");
-    let mut link = Ricochet::new(&checked, &spec, 1).expect("a good link");
+    let mut link = Ricochet::new(&checked, &spec, &context(1)).expect("a good link");
     submit_data(&mut link, 3);
     assert_eq!(drain(&mut link).0, [(1, 110_930, 0), (1, 160_000 + 110_930, 1), (1, 320_000 + 110_930, 2)]);
 }
@@ -255,7 +257,7 @@ fn impossible_options_are_rejected_with_the_reason() {
         let mut spec =
             json!({"name": "air", "kind": "ricochet", "ends": ["a", "b"], "forward": direction, "reverse": direction});
         change(&mut spec);
-        crate::build(&serde_json::from_value(spec).unwrap(), 1).err().unwrap()
+        crate::testing::build(&serde_json::from_value(spec).unwrap(), 1).err().unwrap()
     };
     assert!(refuse(|spec| spec["reverse"]["rate_bps"] = json!(5)).contains("one rate"));
     assert!(refuse(|spec| spec["reverse"]["delay_s"] = json!(5.0)).contains("the same delay"));
@@ -317,8 +319,8 @@ proptest! {
                 let ((_, end, sent), (begin, _, sends)) = (pair[0], pair[1]);
                 prop_assert!(begin >= end, "radio {} {:?}", radio, pair);
                 let needs = match (sent, sends) {
-                    (true, false) if every => link.parameters.t_tr,
-                    (false, true) if every => link.parameters.t_rt,
+                    (true, false) if every => link.parameters.options.transmit_receive_s,
+                    (false, true) if every => link.parameters.options.receive_transmit_s,
                     _ => Duration::ZERO,
                 };
                 prop_assert!(begin.since(end) >= needs, "radio {} {:?}", radio, pair);

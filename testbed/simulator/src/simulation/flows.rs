@@ -160,7 +160,7 @@ impl Simulation<'_> {
     ) {
         let flow = &self.input.scenario.workload[number];
         let key = self.key(number, (from, src_port), to);
-        let config = match flow_config(self.nodes[from].stack.as_ref(), flow) {
+        let config = match flow_config(&self.registry.stacks, self.nodes[from].stack.as_ref(), flow) {
             Ok(config) => config,
             Err(why) => return self.fail(why),
         };
@@ -188,7 +188,11 @@ impl Simulation<'_> {
 
     /// Accepts a connection at the port of a flow.
     pub(super) fn accept(&mut self, number: usize, node: usize, flow: FlowKey, packet: &Packet) {
-        let config = match flow_config(self.nodes[node].stack.as_ref(), &self.input.scenario.workload[number]) {
+        let config = match flow_config(
+            &self.registry.stacks,
+            self.nodes[node].stack.as_ref(),
+            &self.input.scenario.workload[number],
+        ) {
             Ok(config) => config,
             Err(why) => return self.fail(why),
         };
@@ -226,8 +230,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// The receiver has read something, `before` bytes after what it had: its transfer may be whole, or requests, which it
-    /// answers.
+    /// The receiver has read something, `before` bytes after what it had: its transfer may be whole, or requests, which
+    /// it answers.
     fn on_received(&mut self, number: usize, before: u64) {
         let host = &mut self.connections[number];
         let flow = &mut self.flows[host.flow];

@@ -124,14 +124,14 @@ impl World {
             let who = if side == Side::A { "box-a" } else { "box-b" };
             self.fly(who, number(side), Destination::Host(number(side)), packet);
         }
-        for face in self.split.pairs.values().flat_map(|pair| &pair.faces) {
-            if let Some(part) = &face.part {
+        for host in self.split.pairs.values().flat_map(|pair| &pair.hosts) {
+            if let Some(part) = &host.part {
                 self.most_in_use = self.most_in_use.max(part.in_use().0);
             }
         }
         // What a part keeps for its host is what the other one was lent and has not got back.
         for pair in self.split.pairs.values().filter(|pair| !pair.ended()) {
-            if let [Face { part: Some(a), .. }, Face { part: Some(b), .. }] = &pair.faces {
+            if let [HostSide { part: Some(a), .. }, HostSide { part: Some(b), .. }] = &pair.hosts {
                 assert!(b.in_use().1 <= a.in_use().0 && a.in_use().1 <= b.in_use().0);
             }
         }

@@ -3,10 +3,10 @@
 use super::*;
 use backchannel_core::event::JitterSample;
 
-/// Packets of 1000 bytes, one a millisecond, over a line with a delay of 5 ms. Deliveries as (ns, id), and what the line
-/// reported.
+/// Packets of 1000 bytes, one a millisecond, over a line with a delay of 5 ms. Deliveries as (ns, id), and what the
+/// line reported.
 fn carried(extra: serde_json::Value, packets: u64, on_time: bool) -> (Vec<(u64, u64)>, Vec<JitterSample>) {
-    let mut link = crate::build(&ten_megabit(extra), 11).unwrap();
+    let mut link = crate::testing::build(&ten_megabit(extra), 11).unwrap();
     let (mut events, mut out) = (Events::default(), Vec::new());
     for id in 0..packets {
         let now = Time(id * 1_000_000);
@@ -24,7 +24,8 @@ fn carried(extra: serde_json::Value, packets: u64, on_time: bool) -> (Vec<(u64, 
     (out.into_iter().map(|delivery| (delivery.at.nanos(), delivery.packet.id)).collect(), events.jitter)
 }
 
-/// Deviation of each packet from its arrival without jitter, in nanoseconds, by id. Its last bit leaves 0.8 ms after it came.
+/// Deviation of each packet from its arrival without jitter, in nanoseconds, by id. Its last bit leaves 0.8 ms after it
+/// came.
 fn deviations(deliveries: &[(u64, u64)]) -> BTreeMap<u64, i64> {
     deliveries.iter().map(|&(at, id)| (id, at as i64 - (id * 1_000_000 + 5_800_000) as i64)).collect()
 }
@@ -58,8 +59,8 @@ fn packets_overtake_each_other_unless_the_line_keeps_their_order() {
 #[test]
 fn a_line_without_jitter_reports_none_and_each_direction_draws_its_own() {
     assert_eq!(carried(json!({}), 10, true).1, []);
-    let mut link = crate::build(&ten_megabit(json!({"jitter_s": 0.004})), 11).unwrap();
-    let mut other = crate::build(&ten_megabit(json!({"jitter_s": 0.004})), 12).unwrap();
+    let mut link = crate::testing::build(&ten_megabit(json!({"jitter_s": 0.004})), 11).unwrap();
+    let mut other = crate::testing::build(&ten_megabit(json!({"jitter_s": 0.004})), 12).unwrap();
     let mut events = Events::default();
     let mut arrival = |link: &mut dyn Link| {
         link.submit(Time::ZERO, 0, data(1, 960), &mut events);
@@ -95,7 +96,7 @@ fn a_change_of_the_delay_concerns_the_packet_that_is_being_sent_and_none_before_
 
 #[test]
 fn a_live_change_that_would_exceed_the_delay_is_refused_and_changes_nothing() {
-    let mut link = crate::build(&ten_megabit(json!({"jitter_s": 0.004})), 1).unwrap();
+    let mut link = crate::testing::build(&ten_megabit(json!({"jitter_s": 0.004})), 1).unwrap();
     let change = |json: serde_json::Value| serde_json::from_value::<Change>(json).unwrap();
     let why = link.change(Time::from_seconds(2.0), 0, &change(json!({"at_s": 0.0, "delay_s": 0.003}))).unwrap_err();
     assert!(why.contains("a jitter of 0.004 s exceeds the delay of 0.003 s"), "{why}");
@@ -114,7 +115,7 @@ fn every_kind_with_a_far_end_has_it_and_radios_refuse_it() {
     };
     let made = |kind: &str, way: serde_json::Value| {
         let spec = json!({"name": "line", "kind": kind, "ends": ["a", "b"], "forward": way, "reverse": way});
-        crate::build(&serde_json::from_value(spec).unwrap(), 5)
+        crate::testing::build(&serde_json::from_value(spec).unwrap(), 5)
     };
     for (kind, way) in [
         ("wavelan", direction(2_000_000, json!({}))),
@@ -144,7 +145,7 @@ proptest! {
             "errors": [{"name": "uniform", "options": {"probability": loss}}],
         });
         let run = |late: bool| {
-            let mut link = crate::build(&ten_megabit(extra.clone()), 9).unwrap();
+            let mut link = crate::testing::build(&ten_megabit(extra.clone()), 9).unwrap();
             let (mut events, mut out, mut now) = (Events::default(), Vec::new(), 0);
             for (id, (gap, polled_after)) in offered.iter().enumerate() {
                 now += gap;

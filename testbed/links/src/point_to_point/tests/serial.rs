@@ -7,7 +7,7 @@ use backchannel_core::ip::IpVersion;
 fn compressed_headers_take_six_bytes_and_those_of_syn_fin_and_rst_forty() {
     let reverse =
         json!({"rate_bps": 28_800, "queue": {"name": "droptail"}, "options": {"header_compression": "cslip"}});
-    let mut link = crate::build(&spec(reverse), 1).unwrap();
+    let mut link = crate::testing::build(&spec(reverse), 1).unwrap();
     let mut events = Events::default();
     let plain =
         [TcpFlags::SYN, TcpFlags::FIN, TcpFlags::RST].map(|flags| Segment { flags, ..Segment::default() }.packet());
@@ -17,7 +17,7 @@ fn compressed_headers_take_six_bytes_and_those_of_syn_fin_and_rst_forty() {
     drain(&mut *link, &mut events);
     assert_eq!(link.usage(0).line_bits, (6 + 966 + 3 * 40) * 8);
     let bad = json!({"queue": {"name": "droptail"}, "options": {"header_compression": "vj"}});
-    assert!(crate::build(&spec(bad), 1).err().expect("refused").contains("header_compression"));
+    assert!(crate::testing::build(&spec(bad), 1).err().expect("refused").contains("header_compression"));
 }
 
 /// RFC 1144 has no form for IPv6, so such packets cross every line whole.
@@ -26,7 +26,7 @@ fn no_header_of_ipv6_is_compressed() {
     for compression in ["cslip", "cslip-acks", "rfc1144"] {
         let free = compression != "rfc1144";
         let options = json!({"header_compression": compression, "free_options": free});
-        let mut link = crate::build(&modem(options, json!({})), 1).unwrap();
+        let mut link = crate::testing::build(&modem(options, json!({})), 1).unwrap();
         let mut events = Events::default();
         for payload in [0, 500, 0, 500] {
             let segment = Segment { ip: IpVersion::V6, payload, ..Segment::default() };
@@ -53,7 +53,7 @@ fn modem(options: serde_json::Value, more: serde_json::Value) -> LinkSpec {
 fn buffered(policy: &str) -> Box<dyn Link> {
     let queue = json!({"name": policy, "options": {"limit_packets": 100}});
     let forward = json!({"rate_bps": 8000, "queue": queue, "options": {"device_buffer_bytes": 1000}});
-    crate::build(&spec(forward), 1).unwrap()
+    crate::testing::build(&spec(forward), 1).unwrap()
 }
 
 /// The same line, to which packets with so many bytes of data come at once.
@@ -80,7 +80,7 @@ fn the_end_of_a_transmission_is_an_event_if_the_device_has_another_packet() {
     let second = |ms: u64| Some(Time(ms * 1_000_000));
     let options = json!({"device_buffer_bytes": 1000});
     let forward = json!({"rate_bps": 8000, "delay_s": 5.0, "queue": {"name": "droptail"}, "options": options});
-    let mut link = crate::build(&spec(forward), 1).unwrap();
+    let mut link = crate::testing::build(&spec(forward), 1).unwrap();
     let mut events = Events::default();
     link.submit(Time::ZERO, 0, data(1, 260), &mut events);
     // The device is empty, so the next event is the arrival.
@@ -128,7 +128,7 @@ fn a_device_with_room_takes_a_packet_at_once_and_needs_a_rate() {
     }
     assert_eq!(drain(&mut *link, &mut events), [(1, 300_000_000, 0), (1, 1_300_000_000, 1), (1, 2_300_000_000, 2)]);
     let without = json!({"queue": {"name": "droptail"}, "options": {"device_buffer_bytes": 1000}});
-    assert!(crate::build(&spec(without), 1).err().expect("refused").contains("needs a line with a rate"));
+    assert!(crate::testing::build(&spec(without), 1).err().expect("refused").contains("needs a line with a rate"));
 }
 
 /// Acks of 100 bytes each, with the identification at rest.
@@ -139,7 +139,7 @@ fn acks(count: u32) -> Vec<Packet> {
 #[test]
 fn rfc1144_takes_the_time_of_the_true_bytes_on_the_line() {
     let bits = |options: serde_json::Value, packets: Vec<Packet>| {
-        let mut link = crate::build(&modem(options, json!({})), 1).unwrap();
+        let mut link = crate::testing::build(&modem(options, json!({})), 1).unwrap();
         let mut events = Events::default();
         let count = packets.len();
         for packet in packets {
@@ -168,7 +168,7 @@ fn rfc1144_takes_the_time_of_the_true_bytes_on_the_line() {
 #[test]
 fn cslip_is_the_papers_sizes_in_any_frame() {
     let mut link =
-        crate::build(&modem(json!({"header_compression": "cslip", "framing": "slip"}), json!({})), 1).unwrap();
+        crate::testing::build(&modem(json!({"header_compression": "cslip", "framing": "slip"}), json!({})), 1).unwrap();
     let mut events = Events::default();
     for packet in acks(2) {
         link.submit(Time::ZERO, 0, packet, &mut events);
@@ -180,7 +180,7 @@ fn cslip_is_the_papers_sizes_in_any_frame() {
 #[test]
 fn cslip_acks_leaves_data_as_long_as_they_are() {
     let options = json!({"header_compression": "cslip-acks", "free_options": true});
-    let mut link = crate::build(&modem(options, json!({})), 1).unwrap();
+    let mut link = crate::testing::build(&modem(options, json!({})), 1).unwrap();
     let mut events = Events::default();
     for packet in [ack(1), data(2, 960)] {
         link.submit(Time::ZERO, 0, packet, &mut events);
@@ -195,7 +195,7 @@ fn lossy(framing: &str, named: bool, error: &str, effect: serde_json::Value) -> 
     let mut with = json!({"probability": 0.1});
     with.as_object_mut().unwrap().extend(effect.as_object().unwrap().clone());
     let errors = json!({"errors": [{"name": error, "options": with}]});
-    let mut link = crate::build(&modem(options, errors), 5).unwrap();
+    let mut link = crate::testing::build(&modem(options, errors), 5).unwrap();
     let (mut events, mut out) = (Events::default(), Vec::new());
     // Each ack comes three times: so the line falls out of step and back into it.
     for (n, packet) in acks(100).into_iter().flat_map(|ack| [ack.clone(), ack.clone(), ack]).enumerate() {
@@ -258,7 +258,7 @@ fn options_of_a_serial_line_are_checked() {
         (json!({"bits_per_byte": 9}), "bits_per_byte must be 8 (synchronous line) or 10"),
         (json!({"framing": "hdlc"}), "none of none, slip, ppp"),
     ] {
-        let why = crate::build(&modem(options, json!({})), 1).err().expect("refused");
+        let why = crate::testing::build(&modem(options, json!({})), 1).err().expect("refused");
         assert!(why.contains(said), "{why}");
     }
 }
@@ -301,7 +301,7 @@ fn any_segments() -> impl Strategy<Value = Vec<(u64, Packet)>> {
 fn free_options_take_no_time_and_do_not_go_with_true_bytes() {
     let of = |options: serde_json::Value| {
         let one = json!({"rate_bps": 28_800, "queue": {"name": "droptail"}, "options": options});
-        crate::build(&spec(one), 1)
+        crate::testing::build(&spec(one), 1)
     };
     assert!(of(json!({"free_options": true, "header_compression": "cslip"})).is_ok());
     let refused = of(json!({"free_options": true, "header_compression": "rfc1144"}));
@@ -315,7 +315,7 @@ proptest! {
     fn a_serial_line_conserves_and_orders(options in any_serial(), segments in any_segments(), loss in 0.0f64..0.3, damage: bool) {
         let effect = if damage { "damage" } else { "lose" };
         let errors = json!({"errors": [{"name": "uniform", "options": {"probability": loss, "effect": effect}}]});
-        let mut link = crate::build(&modem(options.clone(), errors), 7).unwrap();
+        let mut link = crate::testing::build(&modem(options.clone(), errors), 7).unwrap();
         let (mut events, mut out) = (Events::default(), Vec::new());
         for (at, packet) in &segments {
             link.poll(Time(*at), &mut out, &mut events);
@@ -359,7 +359,7 @@ fn ticking(more: serde_json::Value) -> LinkSpec {
 /// asym 8.1: both timers of the emulation expire at interrupts.
 #[test]
 fn a_line_with_a_clock_sends_and_delivers_at_interrupts() {
-    let mut link = crate::build(&ticking(json!({})), 1).unwrap();
+    let mut link = crate::testing::build(&ticking(json!({})), 1).unwrap();
     let mut events = Events::default();
     // Alone: 11.4 ms are one tick, counted from the interrupt at 20 ms.
     link.submit(Time(23_000_000), 0, ack(1), &mut events);
@@ -376,7 +376,7 @@ fn a_line_with_a_clock_sends_and_delivers_at_interrupts() {
 
 #[test]
 fn a_change_of_the_delay_of_a_line_with_a_clock_is_whole_ticks_too() {
-    let mut link = crate::build(&ticking(json!({"schedule": [{"at_s": 1.0, "delay_s": 0.034}]})), 1).unwrap();
+    let mut link = crate::testing::build(&ticking(json!({"schedule": [{"at_s": 1.0, "delay_s": 0.034}]})), 1).unwrap();
     let mut events = Events::default();
     link.submit(Time::from_seconds(2.0), 0, ack(1), &mut events);
     assert_eq!(drain(&mut *link, &mut events)[0].1, 2_040_000_000);
@@ -384,7 +384,7 @@ fn a_change_of_the_delay_of_a_line_with_a_clock_is_whole_ticks_too() {
 
 #[test]
 fn what_a_line_with_a_clock_does_not_have_is_refused() {
-    let refused = |more| crate::build(&ticking(more), 1).err().expect("refused");
+    let refused = |more| crate::testing::build(&ticking(more), 1).err().expect("refused");
     assert!(refused(json!({"rate_bps": null})).contains("clock_tick_s needs a line with a rate"));
     assert!(refused(json!({"jitter_s": 0.01})).contains("has no jitter"));
     assert!(refused(json!({"schedule": [{"at_s": 1.0, "jitter_s": 0.01}]})).contains("has no jitter"));

@@ -1,0 +1,140 @@
+//! What Backchannel runs on a node, as one program: links, traffic, traces. The binary `backchannel-node` has the
+//! mechanisms of this software. A crate elsewhere makes a node with its own, in a `main` of its own:
+//!
+//! ```no_run
+//! use backchannel_node::Registry;
+//!
+//! fn main() -> std::process::ExitCode {
+//!     backchannel_node::main(Registry::builtin())
+//! }
+//! ```
+//!
+//! It needs no other crate, because those that it adds to are here under short names ([`core`], [`policies`], ...).
+//! `tests/outside` is such a crate, with a mechanism of each kind. `BACKCHANNEL_NODE` names the program that
+//! `./backchannel` uses.
+
+mod audit;
+mod awake;
+mod cell;
+mod check;
+mod confined;
+mod endpoint;
+mod host_interface;
+mod load;
+mod payload;
+mod probe;
+mod program;
+mod promptness;
+mod receive;
+mod registry;
+mod reports;
+mod send;
+mod serial_line;
+mod signals;
+mod simulate;
+mod socket;
+mod trace;
+mod transfer;
+
+pub use backchannel_core as core;
+pub use backchannel_links as links;
+pub use backchannel_middleboxes as middleboxes;
+pub use backchannel_policies as policies;
+pub use backchannel_simulator as simulator;
+pub use backchannel_stacks as stacks;
+pub use backchannel_workloads as workloads;
+
+use std::process::ExitCode;
+
+use backchannel_emulator::RunTime;
+pub use backchannel_links::Registry;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "backchannel-node", version, about = "What Backchannel runs on a node: links, traffic, traces.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print everything that other programs must agree on as JSON: mechanisms with parameters, scenario schema, tables
+    Registry,
+    /// Validate stacks and links, given as JSON on standard input
+    Check,
+    /// Run a command in new PID, mount and network namespaces that vanish with it
+    Cell(cell::Args),
+    /// Run a program that reads foreign bytes without privileges, network or other files
+    Confined(confined::Args),
+    /// Serve emulated links between interfaces; requests are JSON lines on standard input
+    Emulate {
+        /// Die when process PID dies; it must be the parent of this one
+        #[arg(long, value_name = "PID")]
+        parent: Option<u32>,
+        /// The machine's clock is virtual: wake exactly when something is due, and expect no stalls
+        #[arg(long)]
+        virtual_time: bool,
+    },
+    /// Keep this machine's CPUs from halting until standard input ends
+    Awake {
+        /// Die when process PID dies; it must be the parent of this one
+        #[arg(long, value_name = "PID")]
+        parent: Option<u32>,
+    },
+    /// Send a seeded byte stream over TCP and report as JSON
+    Send(send::Args),
+    /// Receive a seeded byte stream over TCP, check every byte and report as JSON
+    Receive(receive::Args),
+    /// Send or receive with the research stack on a real interface
+    #[command(subcommand)]
+    Endpoint(endpoint::Command),
+    /// Send or receive what a workload of a scenario sends, through the kernel
+    #[command(subcommand)]
+    Load(load::Command),
+    /// Run a program of a flow, with bounds on its time and output, and end all that it started
+    Program(program::Args),
+    /// Measure a path with UDP packets
+    #[command(subcommand)]
+    Probe(probe::Command),
+    /// Run a scenario, given as JSON on standard input, in virtual time
+    Simulate(simulate::Args),
+    /// Compare a run's captures with the links that its scenario declares; the run is JSON on standard input
+    Audit(audit::Args),
+    /// Compress a capture's packets by RFC 1144 and write a capture of PPP
+    SerialLine(serial_line::Args),
+    /// Classify every TCP segment of captures and write them as Parquet
+    Trace(trace::Args),
+}
+
+/// Runs the command that the program's arguments name, with these mechanisms.
+pub fn main(registry: Registry) -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Registry => registry::print(&registry),
+        Command::Check => check::run(&registry),
+        Command::Cell(args) => return cell::run(&args),
+        Command::Confined(args) => return confined::run(&args),
+        Command::Emulate { parent, virtual_time } => {
+            let time = if virtual_time { RunTime::Virtual } else { RunTime::Real };
+            backchannel_emulator::die_with(parent).and_then(|()| backchannel_emulator::serve(&registry, time))
+        }
+        Command::Awake { parent } => awake::run(parent),
+        Command::Send(args) => send::run(&args),
+        Command::Receive(args) => receive::run(&args),
+        Command::Endpoint(command) => endpoint::run(&registry, &command),
+        Command::Load(command) => load::run(&registry, &command),
+        Command::Program(args) => program::run(&args),
+        Command::Probe(command) => probe::run(&command),
+        Command::Simulate(args) => simulate::run(&registry, &args),
+        Command::Audit(args) => audit::run(&registry, &args),
+        Command::SerialLine(args) => serial_line::run(&args),
+        Command::Trace(args) => trace::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

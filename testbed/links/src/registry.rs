@@ -1,0 +1,117 @@
+//! The mechanisms of a program, by name: those of this software and what others add.
+
+use backchannel_core::registry::{Entry, Table};
+use backchannel_middleboxes::Middleboxes;
+use backchannel_policies::Policies;
+use backchannel_stacks::config::Stacks;
+use backchannel_stacks::controllers::BuildController;
+use backchannel_workloads::Workloads;
+
+use crate::errors::{self, ErrorModels};
+use crate::{mahimahi, point_to_point, ricochet, serial, wavelan, Build};
+
+/// Link kinds by name.
+pub type Links = Table<Build>;
+
+/// Every mechanism that a scenario can name. A value, which drivers hand down to what they build:
+///
+/// ```
+/// use backchannel_links::Registry;
+///
+/// let registry = Registry::builtin();
+/// assert!(registry.entries().iter().any(|entry| entry.name == "ack-filtering"));
+/// ```
+///
+/// `tests/outside` adds a mechanism of each kind.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    /// Queue policies.
+    pub policies: Policies,
+    /// Link kinds.
+    pub links: Links,
+    /// Options of one direction of a link kind.
+    pub directions: Vec<&'static Entry>,
+    /// Error models.
+    pub error_models: ErrorModels,
+    /// Middleboxes.
+    pub middleboxes: Middleboxes,
+    /// Named stacks, and their congestion controllers.
+    pub stacks: Stacks,
+    /// Workloads.
+    pub workloads: Workloads,
+}
+
+impl Registry {
+    /// The mechanisms of this software.
+    pub fn builtin() -> Registry {
+        Registry {
+            policies: backchannel_policies::builtin(),
+            links: Table::<Build>::new(
+                "link kind",
+                &[
+                    (&mahimahi::ENTRY, mahimahi::build),
+                    (&point_to_point::ENTRY, point_to_point::build),
+                    (&ricochet::ENTRY, ricochet::build),
+                    (&wavelan::ENTRY, wavelan::build),
+                ],
+            ),
+            directions: vec![&serial::DIRECTION, &mahimahi::DIRECTION],
+            error_models: errors::builtin(),
+            middleboxes: backchannel_middleboxes::builtin(),
+            stacks: Stacks::builtin(),
+            workloads: backchannel_workloads::builtin(),
+        }
+    }
+
+    /// Adds a queue policy.
+    ///
+    /// # Panics
+    /// There is one of that name, here and below.
+    pub fn policy(mut self, entry: &'static Entry, build: backchannel_policies::Build) -> Registry {
+        self.policies.add(entry, build);
+        self
+    }
+
+    /// Adds a congestion controller, as a choice of the option `congestion` of every stack.
+    pub fn controller(mut self, name: &'static str, build: BuildController) -> Registry {
+        self.stacks.add_controller(name, build);
+        self
+    }
+
+    /// Adds a link kind.
+    pub fn link(mut self, entry: &'static Entry, build: Build) -> Registry {
+        self.links.add(entry, build);
+        self
+    }
+
+    /// Adds the options that a link kind has in each direction.
+    pub fn direction(mut self, entry: &'static Entry) -> Registry {
+        self.directions.push(entry);
+        self
+    }
+
+    /// Adds an error model.
+    pub fn error_model(mut self, entry: &'static Entry, build: errors::Build) -> Registry {
+        self.error_models.add(entry, build);
+        self
+    }
+
+    /// Adds a middlebox.
+    pub fn middlebox(mut self, entry: &'static Entry, build: backchannel_middleboxes::Build) -> Registry {
+        self.middleboxes.add(entry, build);
+        self
+    }
+
+    /// Adds a workload.
+    pub fn workload(mut self, entry: &'static Entry, build: backchannel_workloads::Build) -> Registry {
+        self.workloads.add(entry, build);
+        self
+    }
+
+    /// The entries of all kinds.
+    pub fn entries(&self) -> Vec<&'static Entry> {
+        let links = self.links.entries().chain(self.directions.iter().copied()).chain(self.error_models.entries());
+        let hosts = self.stacks.entries().iter().chain(self.workloads.entries());
+        self.policies.entries().chain(links).chain(self.middleboxes.entries()).chain(hosts).collect()
+    }
+}

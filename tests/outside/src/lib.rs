@@ -1,0 +1,25 @@
+//! A crate that stands for one outside the repository: a mechanism of each kind, and a node that has them beside those
+//! of Backchannel. It depends on `backchannel-node` alone and patches nothing. Its tests run simulations with each.
+
+mod drop_nth;
+mod fixed_window;
+mod pigeon;
+mod steps;
+mod sunset;
+mod thin_acks;
+
+use backchannel_node::Registry;
+
+/// Backchannel's mechanisms and this crate's.
+pub fn registry() -> Registry {
+    Registry::builtin()
+        .policy(&drop_nth::ENTRY, drop_nth::build)
+        .controller("fixed-window", fixed_window::build)
+        .link(&pigeon::ENTRY, pigeon::build)
+        .error_model(&sunset::ENTRY, sunset::build)
+        .middlebox(&thin_acks::ENTRY, thin_acks::build)
+        .workload(&steps::ENTRY, steps::build)
+}
+
+#[cfg(test)]
+mod tests;

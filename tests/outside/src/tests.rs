@@ -1,0 +1,130 @@
+//! Simulations with the mechanisms of this crate.
+
+use backchannel_node::core::scenario::Named;
+use backchannel_node::simulator::{simulate, Input};
+use serde_json::{json, Value};
+
+use crate::registry;
+
+/// A transfer of 200 kB from a to b within 60 s over a line of 2 Mbit/s and 20 ms.
+fn scenario() -> Value {
+    let direction = json!({"rate_bps": 2_000_000, "delay_s": 0.02, "queue": {"name": "droptail"}});
+    let host = |name: &str| json!({"name": name, "kind": "host", "stack": {"name": "newreno"}});
+    json!({
+        "version": 1, "seed": 1, "duration_s": 60.0, "nodes": [host("a"), host("b")],
+        "links": [{
+            "name": "line", "kind": "point-to-point", "ends": ["a", "b"], "forward": direction, "reverse": direction,
+        }],
+        "workload": [{"name": "down", "kind": "bulk", "from": "a", "to": "b", "port": 5001, "bytes": 200_000}],
+        "capture": {"snaplen": 96, "at": ["none"]},
+    })
+}
+
+/// The report of a scenario.
+fn report(name: &str, scenario: Value) -> Value {
+    let interface = |node: &str, end: u8| {
+        json!({"interfaces": [{"name": node, "link": "line", "end": end, "address": format!("10.1.0.{}", end + 1)}],
+               "routes": []})
+    };
+    let input = json!({"scenario": scenario, "nodes": {"a": interface("a", 0), "b": interface("b", 1)}});
+    let input: Input = serde_json::from_value(input).expect("an input");
+    let out = std::env::temp_dir().join(format!("backchannel-outside-{}-{name}", std::process::id()));
+    let report = simulate(&registry(), &input, &out).expect("a simulation");
+    std::fs::remove_dir_all(out).expect("the folder is there");
+    serde_json::to_value(report).expect("a report")
+}
+
+/// What the receiver of the flow has read in bytes.
+fn received(report: &Value) -> u64 {
+    report["flows"]["down"]["receive"]["bytes"].as_u64().unwrap_or_else(|| panic!("{report:#}"))
+}
+
+/// Events of the direction that enters at a or at b.
+fn events(report: &Value, direction: &str, kind: &str) -> u64 {
+    report["driver"]["links"]["line"][direction]["events"][kind].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn a_policy_drops_what_it_says_and_holds_another_policy() {
+    let mut scenario = scenario();
+    scenario["links"][0]["forward"]["queue"] = json!({"name": "drop-nth", "options": {"every_packets": 20}});
+    let report = report("policy", scenario);
+    assert_eq!(received(&report), 200_000);
+    assert!(events(&report, "forward", "dropped_early") >= 6, "{report:#}");
+}
+
+#[test]
+fn a_controller_is_a_choice_of_every_stack() {
+    let config = registry().stacks.config("modern", &[("congestion".into(), "fixed-window".into())].into());
+    assert!(config.expect("allowed").added_controller.is_some());
+    let mut fixed = scenario();
+    for node in [0, 1] {
+        fixed["nodes"][node]["stack"]["options"] =
+            json!({"congestion": "fixed-window", "initial_ssthresh_segments": 2});
+    }
+    // 20 segments and their acks fit the queue of 20, so nothing is lost, as it is in slow start of 200 kB.
+    let (fixed, newreno) = (report("controller", fixed), report("newreno", scenario()));
+    assert_eq!((received(&fixed), received(&newreno)), (200_000, 200_000));
+    assert_eq!(events(&fixed, "forward", "dropped_full"), 0);
+    assert!(events(&newreno, "forward", "dropped_full") > 0);
+}
+
+#[test]
+fn a_link_carries_in_its_own_way() {
+    let mut scenario = scenario();
+    let direction = json!({"delay_s": 0.1, "queue": {"name": "drop-nth", "options": {"every_packets": 1000}}});
+    scenario["links"][0] = json!({
+        "name": "line", "kind": "pigeon", "ends": ["a", "b"], "forward": direction, "reverse": direction,
+        "options": {"interval_s": 1.0, "load_packets": 15},
+    });
+    let read = received(&report("link", scenario));
+    // 60 pigeons carry 15 packets each at most.
+    assert!(read > 20_000 && read <= 60 * 15 * 1500, "{read}");
+}
+
+#[test]
+fn an_error_model_loses_what_it_says() {
+    let mut scenario = scenario();
+    scenario["links"][0]["forward"]["errors"] = json!([{"name": "sunset", "options": {"at_s": 0.5}}]);
+    let report = report("errors", scenario);
+    assert!(received(&report) < 200_000 && events(&report, "forward", "lost") > 0, "{report:#}");
+}
+
+#[test]
+fn a_middlebox_treats_every_packet() {
+    let mut scenario = scenario();
+    // A window of one segment would wait for an ack that does not pass.
+    for node in [0, 1] {
+        scenario["nodes"][node]["stack"]["name"] = "modern".into();
+    }
+    scenario["links"][0]["middleboxes"] = json!([{"name": "thin-acks", "end": 1}]);
+    let report = report("middlebox", scenario);
+    assert_eq!(received(&report), 200_000);
+    assert!(events(&report, "reverse", "purged") > 30, "{report:#}");
+}
+
+#[test]
+fn a_workload_sends_when_it_says() {
+    let mut scenario = scenario();
+    scenario["duration_s"] = 3.5.into();
+    scenario["workload"][0] = json!({"name": "down", "kind": "steps", "from": "a", "to": "b", "port": 5001});
+    // At 0, 1, 2 and 3 s.
+    assert_eq!(received(&report("workload", scenario)), 10_000 + 20_000 + 30_000 + 40_000);
+}
+
+#[test]
+fn a_name_that_nothing_has_is_reported_with_those_that_exist() {
+    let named = |name: &str| Named { name: name.into(), options: Default::default() };
+    let registry = registry();
+    let policy = |name: &str| registry.policies.checked(&named(name).name, &Default::default()).err();
+    assert_eq!(policy("drop-nth"), None);
+    assert!(policy("drop-mth").is_some_and(|why| why.contains("drop-nth") && why.contains("droptail")));
+}
+
+#[test]
+#[should_panic(expected = "there are two: queue policy droptail")]
+fn a_name_that_exists_is_not_taken_twice() {
+    use backchannel_node::core::registry::{Entry, Queueing};
+    static SECOND: Entry = Entry::policy("droptail", "another", Queueing::FIFO);
+    let _ = registry().policy(&SECOND, crate::drop_nth::build);
+}
