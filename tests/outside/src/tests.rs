@@ -106,9 +106,11 @@ fn a_middlebox_treats_every_packet() {
 #[test]
 fn a_workload_sends_when_it_says() {
     let mut scenario = scenario();
-    scenario["duration_s"] = 3.5.into();
-    scenario["workload"][0] = json!({"name": "down", "kind": "steps", "from": "a", "to": "b", "port": 5001});
-    // At 0, 1, 2 and 3 s.
+    scenario["duration_s"] = 19.9.into();
+    let options = json!({"interval_s": 5.0});
+    scenario["workload"][0] =
+        json!({"name": "down", "kind": "steps", "from": "a", "to": "b", "port": 5001, "options": options});
+    // At 0, 5, 10 and 15 s.
     assert_eq!(received(&report("workload", scenario)), 10_000 + 20_000 + 30_000 + 40_000);
 }
 
