@@ -26,7 +26,7 @@ from testbed.virtual_kernel.machine import Interception, VirtualMachine
 from tests.conftest import two_hosts
 from tests.support.waiting import wait_until
 
-STACKS = (*sorted(kernel_tcp.NAMES), "newreno")
+STACKS = (*sorted(kernel_tcp.NAMES - kernels.SERIES[0].lacks), "newreno")
 
 
 def scenario(stack: str = "cubic", **values: Any) -> Scenario:
