@@ -224,9 +224,8 @@ def test_an_interface_that_was_down_is_down_again() -> None:
             "ip route add 198.18.7.0/24 via 192.0.2.1 dev eth1\n"
             "export SSH_CONNECTION='198.18.7.1 5000 203.0.113.9 22'\n"
             # A shell that stays, as sshd starts it, with the variable; below it a program without, as sudo starts it.
-            'network() { bash -c \'env --ignore-environment PATH="$PATH" "$0" -c "$MODULE"; true\' '
-            + shlex.quote(sys.executable)
-            + "; }",
+            'network() { bash -c \'env --ignore-environment PATH="$PATH" PYTHONPATH="$PYTHONPATH" '
+            '"$0" -c "$MODULE"; true\' ' + shlex.quote(sys.executable) + "; }",
             "interface eth1 carries the SSH connection to the controller (198.18.7.1)",
         ),
         (
