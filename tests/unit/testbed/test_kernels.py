@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 from pathlib import Path
 
@@ -210,3 +212,38 @@ def test_a_build_that_is_left_ends_with_all_that_it_started(tmp_path: Path) -> N
     output.close()
     wait_until(lambda: not Path(f"/proc/{sleeping}").exists() or "Z" in Path(f"/proc/{sleeping}/stat").read_text())
     assert (tmp_path / "log").read_text() == f"{sleeping}\n"
+
+
+def test_a_release_that_the_archive_has_replaced_is_said_and_the_newest_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "apt-cache"
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    series = kernels.Series("7.3", "suite", ("7.3.4-1", hashlib.sha256(b"pinned").hexdigest()))
+
+    def package(*offered: str) -> str:
+        """What is downloaded from an archive with these versions of packages: "7.3 7.3.4-1"."""
+        rows = "\n".join(f"linux-source-{row.split()[0]} | {row.split()[1]} | archive" for row in offered)
+        archive.write_text(
+            f'#!/bin/sh\nfor package; do :; done\ncase "$*" in *madison*) grep "^$package " <<X\n{rows}\nX\n;;'
+            f"*) cut -d\" \" -f1 <<X | sed 's/$/ - Linux/'\n{rows}\nX\n;;esac\n"
+        )
+        archive.chmod(0o755)
+        return build._newest(series, ("apt-get", "-q"))
+
+    assert package("7.2 7.2.9-1", "7.3 7.3.4-1", "7.3 7.3.6-1") == "linux-source-7.3=7.3.4-1"
+    assert package("7.3 7.3.6-1", "7.4 7.4.1-1") == "linux-source-7.3"
+    assert package("7.2 7.2.9-1", "7.4 7.4.1-1", "7.10 7.10.2-1") == "linux-source-7.10"
+    with pytest.raises(TestbedError, match="the suite suite of this machine's Debian archive has no linux-source-7.3"):
+        package("7.2 7.2.9-1")
+
+    said: list[str] = []
+    deb = tmp_path / "linux-source-7.3.deb"
+    deb.write_bytes(b"pinned")
+    build._check_pin(series, deb, "7.3.4-1", said.append)
+    assert said == []
+    build._check_pin(series, deb, "7.3.6-1", said.append)
+    assert said == ["Debian's archive has replaced Linux 7.3.4-1; taking 7.3.6-1"]
+    deb.write_bytes(b"other")
+    with pytest.raises(TestbedError, match="does not have the SHA-256"):
+        build._check_pin(series, deb, "7.3.4-1", said.append)
