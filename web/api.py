@@ -8,6 +8,8 @@ from typing import Any
 
 from flask import Blueprint, Response, current_app, jsonify
 
+from web import run_figures
+
 blueprint = Blueprint("api", __name__)
 
 _CONVERTER = re.compile(r"<(?:\w+:)?(\w+)>")
@@ -20,13 +22,7 @@ PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "import_id": ("Of an upload, as it was answered.", _TEXT),
     "file": ("A campaign file's name, as /api/files gives it.", _TEXT),
     "number": ("A request's number.", {"type": "integer"}),
-    "kind": (
-        "Which plot.",
-        {
-            "type": "string",
-            "enum": ["sequence", "received", "throughput", "rtt", "queue", "cwnd", "queue-delay", "mark-probability"],
-        },
-    ),
+    "kind": ("Which plot.", {"type": "string", "enum": list(run_figures.KINDS)}),
     "action": ("What to do.", {"type": "string", "enum": ["rerun", "resume", "cancel"]}),
     "flow": ("A flow's name; of a queue, LINK/DIRECTION.", _TEXT),
     "from": ("Beginning of the period, in s.", _NUMBER),

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption, SetOption
-from experiments.commands.shared import console, store_location
+from experiments.commands.shared import console, show_note, store_location
 from experiments.commands.shell import (
     MEGABYTE,
     NetworkOption,
     ProfileOption,
     RecordLimitOption,
     report,
-    show_note,
 )
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from experiments import exits
 from experiments.commands.options import JsonOption
+from experiments.commands.shared import show_note
 from testbed.virtual_kernel import build as kernel_build
 from testbed.virtual_kernel import kernels
 from testbed.virtual_kernel.kernels import SERIES
@@ -43,14 +43,10 @@ def build(
             "it names the kernel of a source tree: use it with --source FOLDER", param_hint="--name"
         )
     if source is None:
-        kernel = kernel_build.build(version, _say)
+        kernel = kernel_build.build(version, show_note)
     else:
-        kernel = kernel_build.build_tree(source, name or source.resolve().name.lower(), _say)
+        kernel = kernel_build.build_tree(source, name or source.resolve().name.lower(), show_note)
     typer.echo(f"kernel {kernel.name} is in {kernel.folder} ({kernel.release})")
-
-
-def _say(line: str) -> None:
-    typer.echo(f"{exits.MESSAGE_PREFIX}{line}", err=True)
 
 
 @app.command("list", short_help="List kernels")

@@ -32,6 +32,11 @@ def fail(message: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
+def show_note(text: str) -> None:
+    """Shows a sentence on standard error."""
+    typer.echo(f"{exits.MESSAGE_PREFIX}{text}", err=True)
+
+
 #: How long `run` looks at the CPUs before it chooses a backend, in s.
 LOOK_S = 1.0
 #: If set, it does not look: for scripts whose backend must not depend on the machine's load.
@@ -87,13 +92,12 @@ def load_runnable_plan(
     used = {scenario.kernel or "" for _, scenario in virtual.first_scenarios()}
     series = [series for series in kernels.SERIES if kernels.full_name(series.name) in used]
     names = " and ".join(series.name for series in series) or "of yours"
-    typer.echo(
-        f"{exits.MESSAGE_PREFIX}{reason}; the campaign runs on Linux {names} in virtual time: real TCP over the same "
-        "emulated network, exact on any machine (docs/virtual-kernel.md). --backend emulated runs it in real time.",
-        err=True,
+    show_note(
+        f"{reason}; the campaign runs on Linux {names} in virtual time: real TCP over the same emulated network, exact "
+        "on any machine (docs/virtual-kernel.md). --backend emulated runs it in real time."
     )
     for missing in series:
-        build(missing.name, lambda line: typer.echo(f"{exits.MESSAGE_PREFIX}{line}", err=True))
+        build(missing.name, show_note)
     return virtual
 
 

@@ -15,7 +15,7 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption, SetOption
-from experiments.commands.shared import console, fail, store_location
+from experiments.commands.shared import console, fail, show_note, store_location
 
 if TYPE_CHECKING:
     from experiments.sessions.session import Ended
@@ -170,11 +170,6 @@ def report(ended: Ended, results: str, as_json: bool) -> None:
     verdict = "kept its timing" if not landing.problems else f"did not keep its timing: {landing.problems[0]}"
     shown = "" if results == RESULTS else f" --results {results}"
     show_note(f"the line {verdict}. The session is run {landing.run_id[:8]}: ./backchannel serve{shown} shows it.")
-
-
-def show_note(text: str) -> None:
-    """Shows a sentence."""
-    typer.echo(f"{exits.MESSAGE_PREFIX}{text}", err=True)
 
 
 def _on_running(verb: str, words: Sequence[str], command: Sequence[str], session: str | None, as_json: bool) -> None:

@@ -73,7 +73,8 @@ def _compile(new: Path, final: Path, environment: Mapping[str, str]) -> None:
         env={**environment, "PYTHONPYCACHEPREFIX": str(final)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode != 0:
-        raise TestbedError(f"the guest's Python modules cannot be compiled: {done.stderr.strip().splitlines()[-1:]}")
+        last = "".join(done.stderr.strip().splitlines()[-1:])
+        raise TestbedError(f"the guest's Python modules cannot be compiled: {last}")
 
 
 def _sources() -> Iterator[Path]:

@@ -25,10 +25,10 @@ except OSError as error:
 EPERM, EACCES = 1, 13
 
 
-def attempt(code: str, folder: Path) -> int:
+def attempt(code: str, folder: Path, *, traces: bool = False) -> int:
     """The errno of Python code in a confined process that may write below `folder`; 0 if it succeeded."""
     command = [sys.executable, "-I", "-c", ATTEMPT.format(code)]
-    words = confined.words(command, read=[sys.prefix, sys.base_prefix], write=[folder])
+    words = confined.words(command, read=[sys.prefix, sys.base_prefix], write=[folder], traces=traces)
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert "error: " not in done.stderr
     assert "Traceback" not in done.stderr
@@ -73,6 +73,16 @@ def test_it_has_no_network(tmp_path: Path) -> None:
         )
         done = subprocess.run(words, capture_output=True, text=True, pass_fds=[theirs.fileno()], check=False)
         assert "Operation not permitted" in done.stderr
+
+
+def test_only_a_tracer_passes_descriptors_and_only_where_a_message_has_no_address(tmp_path: Path) -> None:
+    """User-Mode Linux passes them to its processes. A datagram could go to any socket that has a name."""
+    passed = "a, b = socket.socketpair(type=socket.{}); socket.send_fds(a, [b'x'], [0])"
+    stream, datagram = passed.format("SOCK_STREAM"), passed.format("SOCK_DGRAM")
+    assert (attempt(stream, tmp_path), attempt(datagram, tmp_path)) == (EPERM, EPERM)
+    assert (attempt(stream, tmp_path, traces=True), attempt(datagram, tmp_path, traces=True)) == (0, EPERM)
+    assert attempt("socket.socketpair(type=socket.SOCK_DGRAM)", tmp_path) == 0
+    assert attempt("socket.socketpair(type=socket.SOCK_DGRAM)", tmp_path, traces=True) == EPERM
 
 
 def test_it_cannot_reach_other_processes_or_the_kernel(tmp_path: Path) -> None:
