@@ -22,8 +22,9 @@ async function requestJson(address, options) {
   return body;
 }
 
+// A page of which a script takes parts. It says so, and the messages for the page that comes next wait for that page.
 async function requestPage(address) {
-  const answer = await answerOf(address, { headers: { Accept: "text/html" } });
+  const answer = await answerOf(address, { headers: { Accept: "text/html", "X-Requested-With": "fetch" } });
   if (!answer.ok) throw new Error(`The site answered with status ${answer.status}.`);
   return new DOMParser().parseFromString(await answer.text(), "text/html");
 }

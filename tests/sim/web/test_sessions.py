@@ -42,6 +42,16 @@ def test_a_change_reaches_the_session_and_a_wrong_one_is_explained(session: Fake
     assert "use loss=100%" in answer
 
 
+def test_a_message_waits_for_the_page_that_a_person_sees(session: FakeSession, site: FlaskClient) -> None:
+    # The page that is being left may ask for itself once more between the answer to its form and the next page.
+    form = {"csrf": csrf(site), "link": "line", "direction": "reverse", "rate": "1 Mbit/s"}
+    site.post(f"/sessions/test{os.getpid()}", data=form)
+    message = "at 2.000 s, line reverse: rate 1 Mbit/s"
+    assert message not in site.get("/sessions", headers={"X-Requested-With": "fetch"}).text
+    assert message in site.get("/sessions").text
+    assert message not in site.get("/sessions").text
+
+
 def test_a_change_from_another_site_is_refused(session: FakeSession, site: FlaskClient) -> None:
     form = {"link": "line", "direction": "reverse", "rate": "1 Mbit/s"}
     assert site.post(f"/sessions/test{os.getpid()}", data=form).status_code == 403
