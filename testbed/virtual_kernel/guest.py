@@ -1,33 +1,15 @@
 """The first program inside the virtual kernel: mounts what programs expect, runs one scenario, and ends the machine.
 
-    python -m testbed.virtual_kernel.guest FOLDER
-
-FOLDER is a folder of the host, the only one that can be written. Reads its scenario.json. Prints progress as JSON
+Its folder is a folder of the host, the only one that can be written. Reads its scenario.json. Prints progress as JSON
 lines. Writes captures and telemetry to it, and report.json last: {"report": {...}}, or {"error": sentence}.
 """
 
 from __future__ import annotations
 
 import ctypes
-import gc
+import json
 import os
 import sys
-
-MCL_FUTURE = 2
-_libc = ctypes.CDLL(None, use_errno=True)
-if __name__ == "__main__":
-    # In User-Mode Linux a page that is touched for the first time is a page fault, which costs as much as some tens of
-    # microseconds of computing. The collector touches every object: it stays off.
-    gc.disable()
-    # Programs that this one starts have bytecode of their own.
-    os.environ.pop("PYTHONPYCACHEPREFIX", None)
-    # Until all modules are imported, memory has its pages when it is mapped.
-    _libc.mlockall(MCL_FUTURE)
-    # Mapping OpenSSL takes an eighth of a start. Python does without where there is none, and nothing here needs it.
-    sys.modules.update({"ssl": None, "_hashlib": None})  # type: ignore[dict-item]
-
-# ruff: noqa: E402
-import json
 import traceback
 from pathlib import Path
 
@@ -38,6 +20,7 @@ from testbed.local_network import LocalNetwork
 from testbed.report import Progress, Report
 from testbed.scenario import Scenario
 
+_libc = ctypes.CDLL(None, use_errno=True)
 #: File systems and where they are mounted.
 MOUNTS = (
     ("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("devpts", "/dev/pts"), ("tmpfs", "/dev/shm"),
@@ -95,17 +78,11 @@ def answer() -> dict[str, object]:
         return {"error": f"the run failed inside the virtual kernel: {type(error).__name__}: {error}"}
 
 
-def main() -> None:
+def main(folder: str) -> None:
     """Ends the machine."""
-    # Stacks of threads are mapped as a whole and hardly used.
-    _libc.munlockall()
-    boot(sys.argv[1])
+    boot(folder)
     part = HOST / "report.json.part"
     part.write_text(json.dumps(answer()))
     part.rename(HOST / "report.json")
     sys.stdout.flush()
     _libc.reboot(POWER_OFF)
-
-
-if __name__ == "__main__":
-    main()

@@ -23,7 +23,7 @@ from testbed.local_folders import ScratchFolder
 from testbed.report import Progress, Report
 from testbed.scenario import Scenario
 from testbed.slots import Slots
-from testbed.virtual_kernel import bytecode, exposed, kernels
+from testbed.virtual_kernel import bundled, bytecode, exposed, kernels
 
 #: The virtual clock at boot, 2000-01-01 UTC, in ns: the same for every run, so that equal runs have equal captures.
 BOOT_NS = 946_684_800_000_000_000
@@ -102,22 +102,32 @@ class VirtualMachine:
         on_progress: Callable[[Progress], None],
     ) -> None:
         init = scratch / "init"
-        words = [sys.executable, "-m", "testbed.virtual_kernel.guest", str(folder)]
         environment = {
             "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin",
             # What this process can import, the programs inside can too.
             "PYTHONPATH": os.pathsep.join(filter(None, [str(node_binary.ROOT), os.environ.get("PYTHONPATH")])),
             "PYTHONDONTWRITEBYTECODE": "1",
-            # Else each import looks into the working directory first.
             "PYTHONSAFEPATH": "1",
             "PYTHONHASHSEED": "0",
+            # Neither setuptools nor metadata of packages is looked at.
             "SETUPTOOLS_USE_DISTUTILS": "stdlib",
+            "PYDANTIC_DISABLE_PLUGINS": "__all__",
             "BACKCHANNEL_NODE": node_binary.path(),
             "HOME": "/run",
             **{name: os.environ[name] for name in FOR_TESTS if name in os.environ},
         }
-        compiled = bytecode.folder(environment)
-        environment["PYTHONPYCACHEPREFIX"] = str(compiled)
+        modules = bytecode.file(environment)
+        # Else warnings about Mininet's imports would be taken for warnings about the first program.
+        words = [
+            sys.executable,
+            "-S",
+            "-P",
+            "-W",
+            "ignore::DeprecationWarning",
+            bundled.__file__,
+            str(modules),
+            str(folder),
+        ]
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
         init.write_text(f"#!/bin/sh\n{exports}exec {shlex.join(words)}\n")
         init.chmod(0o755)
@@ -131,7 +141,7 @@ class VirtualMachine:
         if kernels.SECCOMP not in self._kernel.lacks:
             # User-Mode Linux takes this word off the command line before Linux sees it.
             machine.append(f"seccomp={'on' if self.interception == 'seccomp' else 'off'}")
-        readable = [*exposed.readable(self._kernel.folder), compiled]
+        readable = [*exposed.readable(self._kernel.folder), modules]
         command = [
             # Ends with the thread that runs it, so also with a killed runner.
             "setpriv", "--pdeathsig", "KILL", *([] if cpu is None else ["taskset", "--cpu-list", str(cpu)]),
@@ -186,7 +196,7 @@ class VirtualMachine:
     def _keep(self, folder: Path, log: Path, out: Path) -> None:
         """Moves what the run left to its folder."""
         out.mkdir(parents=True, exist_ok=True)
-        for part in (*folder.iterdir(), log):
+        for part in (*folder.iterdir(), *([log] if log.exists() else [])):
             if part.name not in ("scenario.json", "report.json") and not (out / part.name).exists():
                 shutil.move(part, out / part.name)
 
