@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from testbed import node_binary
+from testbed.collection import link_collection
 from tests.support.ansible_lab import HOSTS, write_yaml
 from tests.support.labs import changed
 from tests.unit.physical.test_sets import pair
@@ -23,6 +24,7 @@ BIN = Path(sys.executable).parent
 
 
 def ansible(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    link_collection()
     return subprocess.run(
         [str(BIN / words[0]), *map(str, words[1:])], capture_output=True, text=True, check=False, cwd=ANSIBLE,
         env={**os.environ, "ANSIBLE_CONFIG": "ansible.cfg", "PATH": f"{BIN}:{os.environ['PATH']}"},
