@@ -234,13 +234,15 @@ def mechanisms(kind: str | None = None) -> list[Mechanism]:
 # Importing captures ------------------------------------------------------------------------------------------
 
 
-def import_command(
-    files: Sequence[Path], results: str, label: str, memory_gb: float, time_s: float, note: str = ""
-) -> list[str]:
-    """The command that imports captures, for `subprocess`, with limits of memory and elapsed time."""
+def import_command(files: Sequence[Path], label: str, memory_gb: float, time_s: float, note: str = "") -> list[str]:
+    """The command that imports captures, for `subprocess`, with limits of memory and elapsed time.
+
+    The environment names the store, in BACKCHANNEL_RESULTS: everybody on a machine sees arguments of its programs, and
+    a store's URL may have a password.
+    """
     command = [sys.executable, "-m", "experiments", "import", *map(str, files)]
     limits = ["--memory-limit", f"{memory_gb:g}", "--time-limit", f"{time_s:g}"]
-    return [*command, *limits, "--results", results, f"--label={label}", f"--note={note}", "--json"]
+    return [*command, *limits, f"--label={label}", f"--note={note}", "--json"]
 
 
 def import_error(status: int, stderr: str) -> str | None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from flask import Flask, g, render_template, request
-from sqlalchemy.engine import make_url
+from flask import Flask, Response, g, render_template, request
+from flask.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import IntegerConverter
 
@@ -23,7 +23,7 @@ from analysis.errors import AnalysisError
 from analysis.estimates import ESTIMATES_NOTE, MOST_ENUMERATED, bootstrap_interval
 from analysis.figures.page import SCRIPTS, STATIC
 from analysis.metrics import METRICS
-from analysis.store import Store, StoreError, is_url
+from analysis.store import Store, StoreError, shown
 from analysis.thinning import View, thin
 from experiments.api import (
     TestbedError,
@@ -132,6 +132,9 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
         message = error.description or error.name
         if request.path.startswith("/api/"):
             return {"error": message}, error.code or 500
+        if request_ctx.url_adapter is None:
+            # The host name cannot be one, so a page has no addresses.
+            return Response(f"{message}\n", error.code or 500, mimetype="text/plain")
         return render_template("error.html", code=error.code, name=error.name, message=message), error.code or 500
 
     @app.errorhandler(pl.exceptions.PolarsError)
@@ -156,9 +159,8 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
 
 def runner_command(results: str) -> str:
     """The command that executes what is launched here, with this site's results; a password is left out."""
-    if is_url(results):
-        results = make_url(results).render_as_string(hide_password=True)
-    return "./backchannel runner" if results == "results" else f"./backchannel runner --results {shlex.quote(results)}"
+    place = shlex.quote(shown(results))
+    return "./backchannel runner" if results == "results" else f"./backchannel runner --results {place}"
 
 
 class _Number(IntegerConverter):

@@ -237,7 +237,8 @@ def _read(results: str, files: list[Path], upload: Import) -> str:
     """
     try:
         child = subprocess.Popen(
-            import_command(files, results, upload.label, LIMIT_MEMORY_GB, LIMIT_S, upload.note),
+            import_command(files, upload.label, LIMIT_MEMORY_GB, LIMIT_S, upload.note),
+            env={**os.environ, "BACKCHANNEL_RESULTS": results},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
     except OSError as error:

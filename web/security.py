@@ -7,6 +7,7 @@ site under a name of its own. On any other address each visitor gives the token 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import hmac
 import ipaddress
@@ -48,6 +49,8 @@ LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 LEAST_TOKEN = 16
 #: Wrong tokens a minute, from all visitors together.
 GUESSES = 20
+#: A session that its visitor does not end ends after this.
+SESSION_S = 30 * 24 * 3600
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Endpoints that need no token.
 OPEN = frozenset({"door.sign_in", "static", "figures.static", "monitoring.health"})
@@ -58,8 +61,9 @@ UPLOADS = frozenset({"imports.act", "imports.submit"})
 class Door:
     """The site's token, if it has one, and the wrong attempts."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, ended: EndedSessions) -> None:
         self._token = token.encode()
+        self._ended = ended
         self._wrong: deque[float] = deque(maxlen=GUESSES)
         self._lock = threading.Lock()
 
@@ -68,24 +72,79 @@ class Door:
         """Whether the site needs a token."""
         return bool(self._token)
 
-    def session_proof(self) -> str:
-        """The proof in a visitor's session that this token was given; another token invalidates it."""
-        return hmac.digest(current_app.secret_key, self._token, "sha256").hex()  # type: ignore[arg-type]
+    def begin_session(self) -> None:
+        """The visitor has given the token."""
+        session["in"], session["name"] = self._proof(), secrets.token_hex(8)
+        session.permanent = True
+
+    def end_session(self) -> None:
+        """The visitor leaves. A copy of the cookie opens nothing any more."""
+        if "name" in session:
+            self._ended.add(str(session["name"]))
+        session.clear()
 
     def knows(self) -> bool:
-        """Whether this visitor has given the token."""
-        return hmac.compare_digest(str(session.get("in", "")).encode(), self.session_proof().encode())
+        """Whether this visitor has given the token, and has not left."""
+        given = hmac.compare_digest(str(session.get("in", "")).encode(), self._proof().encode())
+        return given and str(session.get("name")) not in self._ended
+
+    def _proof(self) -> str:
+        """Of a session in which this token was given; another token invalidates it."""
+        return hmac.digest(current_app.secret_key, self._token, "sha256").hex()  # type: ignore[arg-type]
+
+    def is_token(self, token: str) -> bool:
+        """Whether it is the token."""
+        return hmac.compare_digest(token.encode(), self._token)
 
     def opens(self, token: str) -> bool:
-        """Whether a token is right. After too many wrong ones, none is accepted for a while."""
+        """Whether a token is right. Wrong ones that come too fast are refused as such.
+
+        A right one always opens: strangers must not be able to keep others out, and no rate of guessing finds a token
+        of LEAST_TOKEN characters.
+        """
+        if self.is_token(token):
+            return True
         now = time.monotonic()
         with self._lock:
-            if len(self._wrong) == GUESSES and now - self._wrong[0] < 60:
-                abort(429, "Too many wrong tokens; try again in a minute.")
-            good = hmac.compare_digest(token.encode(), self._token)
-            if not good:
-                self._wrong.append(now)
-            return good
+            fast = len(self._wrong) == GUESSES and now - self._wrong[0] < 60
+            self._wrong.append(now)
+        if fast:
+            abort(429, "Too many wrong tokens; try again in a minute.")
+        return False
+
+
+class EndedSessions:
+    """The sessions that their visitors ended, by name: a file that all sites of a results folder share.
+
+    A session's cookie is valid by its signature until it expires, so the server remembers those that no longer are.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._read_ns = -1
+        self._names: frozenset[str] = frozenset()
+
+    def add(self, name: str) -> None:
+        """Ends a session."""
+        now = time.time()
+        with self._file.open("a+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            kept = [line for line in file if float(line.split()[1]) > now - SESSION_S]
+            file.truncate(0)
+            file.writelines([*kept, f"{name} {now:.0f}\n"])
+
+    def __contains__(self, name: str) -> bool:
+        try:
+            changed_ns = self._file.stat().st_mtime_ns
+        except FileNotFoundError:
+            return False
+        if changed_ns != self._read_ns:
+            with self._file.open(encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_SH)
+                self._names = frozenset(line.split()[0] for line in file)
+            self._read_ns = changed_ns
+        return name in self._names
 
 
 def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
@@ -97,7 +156,7 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
         token: empty: no token is needed.
         names: host names beside those of this machine.
     """
-    door = Door(token)
+    door = Door(token, EndedSessions(results / "site.ended-sessions"))
     app.extensions["door"] = door
     app.secret_key = _key(results)
     app.config.update(
@@ -105,7 +164,7 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
         SESSION_COOKIE_NAME=f"backchannel-{hashlib.sha256(app.secret_key).hexdigest()[:8]}",
         SESSION_COOKIE_HTTPONLY=True,
         SESSION_COOKIE_SAMESITE="Strict",
-        PERMANENT_SESSION_LIFETIME=30 * 24 * 3600,
+        PERMANENT_SESSION_LIFETIME=SESSION_S,
     )
     allowed = {*LOCAL_NAMES, *names}
     app.register_blueprint(blueprint)
@@ -148,6 +207,14 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
         return response
 
 
+def may_upload() -> bool:
+    """Whether the current request is an upload of somebody who may send one. Looks at no body."""
+    door: Door = current_app.extensions["door"]
+    bearer = request.authorization
+    by_token = bearer is not None and bearer.type == "bearer" and door.is_token(bearer.token or "")
+    return request.endpoint in UPLOADS and (not door.locked or by_token or door.knows())
+
+
 def csrf() -> str:
     """The token against forgery in every form of this visitor."""
     if "csrf" not in session:
@@ -159,7 +226,11 @@ def csrf() -> str:
 def _not_forged() -> None:
     """Rejects requests that another site made a browser send."""
     origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc != request.host:
+    try:
+        foreign = origin is not None and urlsplit(origin).netloc != request.host
+    except ValueError:
+        abort(400, "The header Origin is no address.")
+    if foreign:
         abort(403, "This request came from another site and was rejected.")
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
         abort(403, "This request came from another site and was rejected.")
@@ -184,8 +255,7 @@ def sign_in() -> Any:
         if not door.locked:
             return redirect(to)
         if door.opens(request.form.get("token", "")):
-            session["in"] = door.session_proof()
-            session.permanent = True
+            door.begin_session()
             return redirect(to)
         wrong = True
     return render_template("enter.html", to=to, wrong=wrong), 401 if wrong else 200
@@ -194,7 +264,8 @@ def sign_in() -> Any:
 @blueprint.post("/leave")
 def leave() -> Any:
     """Ends the visitor's session."""
-    session.clear()
+    door: Door = current_app.extensions["door"]
+    door.end_session()
     return redirect(url_for("door.sign_in"))
 
 

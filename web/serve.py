@@ -10,14 +10,17 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import typer
 import waitress
+from flask import Flask
 
 from analysis.store import Store, StoreError, requests
+from analysis.store import shown as store_name
 from testbed.errors import TestbedError
 from web.app import create_app, warm
-from web.import_queue import MOST_BODY
+from web.bodies import MOST_CONNECTIONS, Bodies, channels
 from web.live import Watcher
 from web.security import LEAST_TOKEN, is_local
 
@@ -65,18 +68,26 @@ def serve(
         raise TestbedError(f"cannot listen on {host} port {port}: {error.strerror}; --port takes another") from None
     listener.listen(64)
     shown = f"[{host}]" if ":" in host else host
-    typer.echo(f"http://{shown}:{listener.getsockname()[1]}/ shows the results in {results} (Ctrl-C ends it)")
+    address = f"http://{shown}:{listener.getsockname()[1]}/"
+    typer.echo(f"{address} shows the results in {store_name(results)} (Ctrl-C ends it)")
     if host in ("0.0.0.0", "::") and not names:
         typer.echo("Reached under another name than localhost, it asks for --name NAME", err=True)
     _end_streams_on_signals(app.extensions["watcher"])
-    waitress.serve(
-        app,
-        sockets=[listener],
-        threads=THREADS,
-        ident="",
-        max_request_body_size=MOST_BODY,
-        clear_untrusted_proxy_headers=True,
+    server(app, sockets=[listener]).run()
+
+
+def server(app: Flask, **options: Any) -> Any:
+    """A server of waitress for the site, with bounds on what arrives.
+
+    Args:
+        app: the site.
+        options: of waitress: what it listens on.
+    """
+    made = waitress.create_server(
+        app, threads=THREADS, ident="", clear_untrusted_proxy_headers=True, connection_limit=MOST_CONNECTIONS, **options
     )
+    made.channel_class = channels(Bodies(app))
+    return made
 
 
 def _release_lost(store: Store) -> None:

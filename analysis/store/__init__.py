@@ -1,8 +1,8 @@
 """The results store: SQLite or PostgreSQL through SQLAlchemy, and artefacts named by run id."""
 
-from analysis.store.database import StoreDamaged, StoreError, StoreFailed
+from analysis.store.database import StoreDamaged, StoreError, StoreFailed, StorePlaceError
 from analysis.store.landing import Landing
-from analysis.store.location import is_url
+from analysis.store.location import is_url, shown
 from analysis.store.store import Store
 
-__all__ = ["Landing", "Store", "StoreDamaged", "StoreError", "StoreFailed", "is_url"]
+__all__ = ["Landing", "Store", "StoreDamaged", "StoreError", "StoreFailed", "StorePlaceError", "is_url", "shown"]

@@ -33,6 +33,10 @@ class StoreError(Exception):
     """The store cannot be used; the message is a sentence."""
 
 
+class StorePlaceError(StoreError):
+    """What names the store does not name one that can be used."""
+
+
 class StoreFailed(StoreError):
     """The database of an open store failed: its disk is full or damaged, say, or its server is away."""
 
@@ -63,7 +67,7 @@ class Database:
             StoreError: it cannot be opened, or a newer version made it.
         """
         file = folder / "results.sqlite"
-        engine = sa.create_engine(f"sqlite:///{file}", connect_args={"timeout": BUSY_S})
+        engine = sa.create_engine(sa.URL.create("sqlite", database=str(file)), connect_args={"timeout": BUSY_S})
         sa.event.listen(engine, "connect", _on_connect)
         database = cls(engine, str(folder))
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from analysis.store.artefacts import ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
-from analysis.store.database import POSTGRESQL, Database, StoreError
+from analysis.store.database import POSTGRESQL, Database, StorePlaceError
 from testbed.errors import TestbedError
 from testbed.local_folders import shared_parent_folder
 
@@ -30,17 +30,28 @@ def is_url(where: Path | str) -> bool:
     return isinstance(where, str) and "://" in where
 
 
+def shown(where: Path | str) -> str:
+    """A store's name for people, without a password."""
+    if not is_url(where):
+        return str(where)
+    try:
+        return sa.make_url(str(where)).render_as_string(hide_password=True)
+    except (sa.exc.ArgumentError, ValueError):
+        return str(where)
+
+
 def open_folder(folder: Path) -> Location:
     """Opens a results folder, creating and migrating it as needed.
 
     Raises:
-        StoreError: it cannot be used, or a newer version made it.
+        StorePlaceError: the place cannot be used.
+        StoreError: its database cannot be opened, or a newer version made it.
     """
     try:
         (folder / "runs").mkdir(parents=True, exist_ok=True)
         (folder / "incoming").mkdir(exist_ok=True)
     except OSError as error:
-        raise StoreError(f"the results folder {folder} cannot be used: {error.strerror}") from None
+        raise StorePlaceError(f"the results folder {folder} cannot be used: {error.strerror}") from None
     return Location(Database.open_sqlite(folder), folder, LocalArtefacts(folder))
 
 
@@ -52,32 +63,33 @@ def open_postgresql(where: str, artefacts: str) -> Location:
         artefacts: fsspec URL of the runs' files.
 
     Raises:
-        StoreError: it cannot be used, or a newer version made it.
+        StorePlaceError: the place cannot be used.
+        StoreError: its database cannot be opened, or a newer version made it.
     """
     try:
         url = sa.make_url(where)
-    except sa.exc.ArgumentError:
-        raise StoreError("a PostgreSQL store is named like postgresql://user@host/database") from None
+    except (sa.exc.ArgumentError, ValueError):
+        raise StorePlaceError("a PostgreSQL store is named like postgresql://user@host/database") from None
     shown = url.render_as_string(hide_password=True)
     if url.get_backend_name() != POSTGRESQL:
-        raise StoreError(f"{shown} is no store: there are results folders, and postgresql://user@host/database")
+        raise StorePlaceError(f"{shown} is no store: there are results folders, and postgresql://user@host/database")
     if not artefacts:
-        raise StoreError(
+        raise StorePlaceError(
             f"the store {shown} needs a place for captures and tables: --artefacts URL, or $BACKCHANNEL_ARTEFACTS "
             "(a folder that every machine sees, s3://bucket/path, sftp://host/path, ...)"
         )
     try:
         local = Path(os.environ.get("BACKCHANNEL_LOCAL") or shared_parent_folder())
     except TestbedError as error:
-        raise StoreError(str(error)) from None
+        raise StorePlaceError(str(error)) from None
     # One for each store.
     folder = local / hashlib.sha256(f"{shown} {artefacts}".encode()).hexdigest()[:16]
     try:
         (folder / "incoming").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"the folder {folder} of this machine cannot be used: {error.strerror}") from None
+        raise StorePlaceError(f"the folder {folder} of this machine cannot be used: {error.strerror}") from None
     try:
         files = RemoteArtefacts(artefacts, folder / "cache")
     except ArtefactError as error:
-        raise StoreError(str(error)) from None
+        raise StorePlaceError(str(error)) from None
     return Location(Database.open_postgresql(url), folder, files)

@@ -24,7 +24,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from analysis.results import ValueRow
 from analysis.store.artefacts import REASON, ArtefactError
-from analysis.store.database import Row, StoreError, Value, batched
+from analysis.store.database import Row, StoreError, StorePlaceError, Value, batched
 from analysis.store.documents import Batch, Documents
 from analysis.store.incoming import Incoming
 from analysis.store.landing import Landing, land, note_attempt
@@ -78,7 +78,9 @@ class Store:
         if is_url(where):
             return cls(open_postgresql(str(where), artefacts or os.environ.get("BACKCHANNEL_ARTEFACTS", "")))
         if artefacts:
-            raise StoreError("an artefact URL belongs to a PostgreSQL store; a results folder keeps its files itself")
+            raise StorePlaceError(
+                "an artefact URL belongs to a PostgreSQL store; a results folder keeps its files itself"
+            )
         return cls(open_folder(Path(where)))
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption
+from experiments.commands.shared import results_option
 
 
 def import_(
@@ -66,5 +67,5 @@ def import_(
             return
         for line in import_report.lines(imported, run):
             typer.echo(line)
-    shown = "" if results == RESULTS else f" --results {results}"
+    shown = results_option(results)
     typer.echo(f"\nNext: ./backchannel serve{shown} shows it with its plots; results {campaign} compares imports.")

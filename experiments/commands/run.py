@@ -35,6 +35,7 @@ from experiments.commands.shared import (
     load_runnable_plan,
     open_existing,
     print_results,
+    results_option,
     store_location,
 )
 from experiments.engine.options import TRIES
@@ -187,6 +188,7 @@ def _plan_document(plan: Plan, missing: Sequence[Run], done: set[str], expected:
 
 
 def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Forecast, results: str) -> None:
+    from analysis.store import shown
     from experiments.labels import duration_text, exact_note, point_label
     from testbed.units import show
 
@@ -211,11 +213,11 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
     )
     durations_s = {run.id: run.duration_s for run in missing}
     typer.echo(
-        f"{results} has {sum(run.id in done for run in plan.members)} of them; "
+        f"{shown(results)} has {sum(run.id in done for run in plan.members)} of them; "
         f"to be run: {len(durations_s)}, {show(sum(durations_s.values()), 'time')} {passing}"
     )
     if expected.runs:
-        basis = f"{expected.based_on} runs in {results}" if expected.based_on else "what the links can carry"
+        basis = f"{expected.based_on} runs in {shown(results)}" if expected.based_on else "what the links can carry"
         typer.echo(
             f"expected: about {duration_text(expected.time_s)} with {expected.cells} at a time, "
             f"{show(expected.disk_bytes, 'bytes')} of disk (from {basis}){_disk_warning(results, expected.disk_bytes)}"
@@ -271,8 +273,8 @@ def _print_outcome(terminal: Console, plan: Plan, outcome: Outcome, store: Store
         print_line("Stopped at the first run without a valid result; the same command continues.")
     if outcome.interrupted:
         print_line("Interrupted; the same command continues.")
-    shown = "" if results == RESULTS else f" --results {results}"
+    place = results_option(results)
     print_line(
-        f"Next: ./backchannel serve{shown} shows every run with its plots; "
-        f"./backchannel results {plan.name}{shown} --json is for scripts."
+        f"Next: ./backchannel serve{place} shows every run with its plots; "
+        f"./backchannel results {plan.name}{place} --json is for scripts."
     )

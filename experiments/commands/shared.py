@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from experiments import exits
+from experiments.commands.options import RESULTS
 from experiments.language.backends import in_virtual_time
 
 if TYPE_CHECKING:
@@ -133,7 +135,25 @@ def store_location(results: str) -> Path | str:
     """The value of `--results`: a folder as a path, a URL as text."""
     from analysis.store import is_url
 
-    return results if is_url(results) else Path(results)
+    if is_url(results):
+        return results
+    folder = Path(results)
+    try:
+        results.encode()
+        if folder.exists() and not folder.is_dir():
+            fail(f"--results names a folder, and {results} is a file", exits.BAD_INPUT)
+    except UnicodeEncodeError:
+        fail(f"--results names a folder by a UTF-8 text, which {results!r} is not", exits.BAD_INPUT)
+    except OSError as error:
+        fail(f"the results folder {results} cannot be used: {error.strerror}", exits.BAD_INPUT)
+    return folder
+
+
+def results_option(results: str) -> str:
+    """` --results PLACE` for a command that a message names; empty where it is the default."""
+    from analysis.store import shown
+
+    return "" if results == RESULTS else f" --results {shlex.quote(shown(results))}"
 
 
 def open_existing(results: str, artefacts: str | None) -> Store | None:

@@ -15,7 +15,7 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption, SetOption
-from experiments.commands.shared import console, fail, show_note, store_location
+from experiments.commands.shared import console, fail, results_option, show_note, store_location
 
 if TYPE_CHECKING:
     from experiments.sessions.session import Ended
@@ -168,7 +168,7 @@ def report(ended: Ended, results: str, as_json: bool) -> None:
         typer.echo(json.dumps(document, indent=2), err=True)
         return
     verdict = "kept its timing" if not landing.problems else f"did not keep its timing: {landing.problems[0]}"
-    shown = "" if results == RESULTS else f" --results {results}"
+    shown = results_option(results)
     show_note(f"the line {verdict}. The session is run {landing.run_id[:8]}: ./backchannel serve{shown} shows it.")
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import waitress
 from flask import Flask
 from flask.testing import FlaskClient
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
@@ -22,7 +21,7 @@ from experiments.sessions.control import ControlServer
 from tests.support.campaign_texts import TWO_WAYS, asymmetric_path
 from tests.support.simulated import Simulated, ran
 from web.app import create_app
-from web.serve import THREADS
+from web.serve import server as make_server
 
 # The bound of a wait that ends by itself: on a busy machine five seconds, the default, were too short.
 expect.set_options(timeout=60_000)
@@ -130,7 +129,7 @@ def session() -> Iterator[FakeSession]:
 def served(app: Flask) -> Iterator[str]:
     """The site as `serve` serves it, on a free port; gives its address."""
     sockets: dict[int, Any] = {}
-    server = waitress.create_server(app, map=sockets, host="127.0.0.1", port=0, threads=THREADS)
+    server = make_server(app, map=sockets, host="127.0.0.1", port=0)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

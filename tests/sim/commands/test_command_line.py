@@ -83,6 +83,24 @@ def test_what_reads_results_makes_no_folder(command: str, tmp_path: Path) -> Non
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("file", "is a file"),
+        ("x" * 300, "File name too long"),
+        ("r\udcff", "is not"),
+        ("none://host/lab", "is no store"),
+    ],
+)
+def test_results_that_cannot_be_are_bad_input(name: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    place = name if "://" in name else str(tmp_path / name)
+    for command in (["run", QUICKSTART, "--backend", "sim", "--set", "stack=reno-bsd"], ["results"]):
+        done = backchannel(*command, "--results", place)
+        assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
 def test_plan_knows_the_runs_that_the_store_has(tmp_path: Path) -> None:
     results = tmp_path / "results"
     first = load(Path(QUICKSTART)).runs[0]

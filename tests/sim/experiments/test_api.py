@@ -1,6 +1,7 @@
 """The facade that the site and notebooks use."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,8 +42,8 @@ def test_the_import_command_reports_an_error_that_can_be_read(tmp_path: Path) ->
     empty = tmp_path / "empty.pcap"
     empty.write_bytes(b"")
     done = subprocess.run(
-        api.import_command([empty], str(tmp_path / "results"), "empty", 8.0, 60.0), capture_output=True, text=True,
-        check=False,
+        api.import_command([empty], "empty", 8.0, 60.0), capture_output=True, text=True, check=False,
+        env={**os.environ, "BACKCHANNEL_RESULTS": str(tmp_path / "results")},
     )  # fmt: skip
     assert done.returncode == exits.BAD_INPUT
     message = api.import_error(done.returncode, done.stderr)

@@ -218,6 +218,18 @@ def test_a_run_shows_its_parts(client: FlaskClient, simulated: Simulated) -> Non
     assert client.get(f"/runs?q={simulated.run_id()[:8]}").status_code == 302
 
 
+def test_a_link_in_a_run_is_not_followed(simulated: Simulated, tmp_path: Path) -> None:
+    results = shutil.copytree(simulated.results, tmp_path / "results")
+    visitor = create_app(results).test_client()
+    name = f"/runs/{simulated.run_id()}/files/captures/client-eth0.pcap.gz"
+    assert visitor.get(name).status_code == 200
+    (tmp_path / "secret").write_text("of another user")
+    (capture,) = results.glob(f"runs/*/{simulated.run_id()}/captures/client-eth0.pcap.gz")
+    capture.unlink()
+    capture.symlink_to(tmp_path / "secret")
+    assert visitor.get(name).status_code == 404
+
+
 @pytest.mark.parametrize("path", ["../../../../etc/passwd", "..%2f..%2fresults.sqlite", "captures", "nothing"])
 def test_no_other_file_can_be_had(client: FlaskClient, simulated: Simulated, path: str) -> None:
     assert client.get(f"/runs/{simulated.run_id()}/files/{path}").status_code == 404

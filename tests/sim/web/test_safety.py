@@ -286,32 +286,55 @@ def test_how_far_a_reader_is(tmp_path: Path) -> None:
     assert told["elapsed_s"] >= 3
 
 
-def test_guessing_is_slowed_down(locked: FlaskClient) -> None:
+def test_guessing_is_refused_and_keeps_nobody_out(locked: FlaskClient) -> None:
     token = csrf(locked, "/enter")
     codes = [
         locked.post("/enter", data={"token": f"{n}", "csrf": token}).status_code for n in range(security.GUESSES + 2)
     ]
     assert codes[0] == 401
     assert codes[-1] == 429
-    assert locked.post("/enter", data={"token": TOKEN, "csrf": token}).status_code == 429
+    assert locked.post("/enter", data={"token": TOKEN, "csrf": token}).status_code == 302
 
 
-def test_a_minute_after_the_oldest_of_20_wrong_tokens_a_right_one_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_tokens_are_counted_over_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1000.0
     monkeypatch.setattr(security, "time", SimpleNamespace(monotonic=lambda: now_s))
-    door = security.Door(TOKEN)
-    assert not door.opens("wrong")
-    now_s += 1
-    for _ in range(18):
+    door = security.Door(TOKEN, security.EndedSessions(tmp_path / "ended"))
+    for _ in range(security.GUESSES):
         assert not door.opens("wrong")
-    now_s += 29
-    assert door.opens(TOKEN), "19 wrong tokens"
-    assert not door.opens("wrong")
     now_s = 1059.9
     with pytest.raises(TooManyRequests):
-        door.opens(TOKEN)
-    now_s = 1060.0
-    assert door.opens(TOKEN)
+        door.opens("wrong")
+    now_s = 1120.0
+    assert not door.opens("wrong")
+
+
+def test_a_cookie_that_was_copied_opens_nothing_after_its_visitor_left(locked: FlaskClient, tmp_path: Path) -> None:
+    locked.post("/enter", data={"token": TOKEN, "csrf": csrf(locked, "/enter")})
+    name = locked.application.config["SESSION_COOKIE_NAME"]
+    kept = locked.get_cookie(name)
+    assert kept is not None
+    assert locked.get("/campaigns").status_code == 200
+    other = locked.application.test_client()
+    other.post("/enter", data={"token": TOKEN, "csrf": csrf(other, "/enter")})
+    locked.post("/leave", data={"csrf": csrf(locked)})
+    locked.set_cookie(name, kept.value)
+    assert locked.get("/campaigns").status_code == 302
+    assert other.get("/campaigns").status_code == 200, "somebody else's session"
+    again = create_app(locked.application.config["RESULTS"], token=TOKEN).test_client()
+    again.set_cookie(name, kept.value)
+    assert again.get("/campaigns").status_code == 302, "the site was started again"
+
+
+def test_sessions_that_ended_long_ago_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(security, "time", SimpleNamespace(time=lambda: now_s))
+    ended = security.EndedSessions(tmp_path / "ended")
+    assert "old" not in ended
+    ended.add("old")
+    now_s += security.SESSION_S + 1
+    ended.add("new")
+    assert [name in ended for name in ("old", "new", "other")] == [False, True, False]
 
 
 def test_a_session_lasts_30_days(locked: FlaskClient) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.store import Store, StoreError
+from analysis.store import Store, StorePlaceError, shown
 
 
 def test_a_store_whose_folder_was_deleted_meanwhile_can_be_closed(store: Store) -> None:
@@ -20,6 +20,7 @@ def test_a_store_whose_folder_was_deleted_meanwhile_can_be_closed(store: Store) 
     ("where", "artefacts", "message"),
     [
         ("postgresql://user@host/lab", None, "needs a place for captures and tables"),
+        ("a://b://", "file:///tmp/x", "is named like postgresql://"),
         ("mysql://user@host/lab", "file:///tmp/x", "is no store"),
         ("results", "file:///tmp/x", "a results folder keeps its files itself"),
     ],
@@ -29,5 +30,25 @@ def test_a_store_of_another_kind_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("BACKCHANNEL_ARTEFACTS", raising=False)
-    with pytest.raises(StoreError, match=message):
+    with pytest.raises(StorePlaceError, match=message):
         Store.open(where, artefacts)
+
+
+@pytest.mark.parametrize("name", ["r?1", "r%20x", "r[1]*", "r#a;b", "r 'a\"", "r:é"])
+def test_a_folder_of_any_name_has_its_own_database(name: str, tmp_path: Path) -> None:
+    Store.open(tmp_path / name).close()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name / "results.sqlite").is_file()
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("r?1", "r?1"),
+        (Path("results"), "results"),
+        ("postgresql://me:secret@host:5/lab", "postgresql://me:***@host:5/lab"),
+        ("a://b://", "a://b://"),
+    ],
+)
+def test_a_store_is_shown_without_a_password(where: str | Path, expected: str) -> None:
+    assert shown(where) == expected
