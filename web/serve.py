@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -18,7 +19,7 @@ from flask import Flask
 
 from analysis.store import Store, StoreError, requests
 from analysis.store import shown as store_name
-from testbed.errors import TestbedError
+from testbed.errors import BadRequest, TestbedError
 from web.app import create_app, warm
 from web.bodies import MOST_CONNECTIONS, Bodies, channels
 from web.live import Watcher
@@ -36,21 +37,22 @@ def serve(
 
     Raises:
         StoreError: the results folder cannot be used.
-        TestbedError: the port is taken, or others could reach the site without a token.
+        BadRequest: others could reach the site without a token, or there is no such address.
+        TestbedError: the port is taken.
     """
     token = read_token(token_file)
     names = names or []
     if not token and not is_local(host):
-        raise TestbedError(
+        raise BadRequest(
             f"others can reach {host}, so the site needs a token there: write one of at least {LEAST_TOKEN} characters "
             "into a file and name it with --token-file, or set BACKCHANNEL_TOKEN (openssl rand -hex 16 makes one)"
         )
     if not token and names:
-        raise TestbedError(
+        raise BadRequest(
             "--name makes the site known to others, so it needs a token: --token-file, or BACKCHANNEL_TOKEN"
         )
     if allow_commands and not token:
-        raise TestbedError(
+        raise BadRequest(
             "--allow-commands lets visitors run any program, so the site needs a token, on this machine too: "
             "--token-file, or BACKCHANNEL_TOKEN"
         )
@@ -65,6 +67,8 @@ def serve(
     try:
         listener.bind((host, port))
     except OSError as error:
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise BadRequest(f"this machine has no address {host}; --host takes one of its own") from None
         raise TestbedError(f"cannot listen on {host} port {port}: {error.strerror}; --port takes another") from None
     listener.listen(64)
     shown = f"[{host}]" if ":" in host else host
@@ -114,7 +118,7 @@ def read_token(file: Path | None) -> str:
     """The token that visitors must give; empty if there is none.
 
     Raises:
-        TestbedError: the file cannot be read, or the token is too short.
+        BadRequest: the file cannot be read, or the token is too short.
     """
     token, source = os.environ.get("BACKCHANNEL_TOKEN", ""), "$BACKCHANNEL_TOKEN"
     if file is not None:
@@ -122,7 +126,7 @@ def read_token(file: Path | None) -> str:
         try:
             token = file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise TestbedError(f"the token file {file} cannot be read: {error}") from None
+            raise BadRequest(f"the token file {file} cannot be read: {error}") from None
     if (token or file is not None) and len(token) < LEAST_TOKEN:
-        raise TestbedError(f"the token in {source} has {len(token)} characters; it needs at least {LEAST_TOKEN}")
+        raise BadRequest(f"the token in {source} has {len(token)} characters; it needs at least {LEAST_TOKEN}")
     return token

@@ -37,6 +37,8 @@ QUICKSTART = str(node_binary.ROOT / "experiments/quickstart.yaml")
         (["plan", "."], 2),
         (["validate", QUICKSTART, "no-such.yaml"], 2),
         (["no-such-command"], 2),
+        (["serve", "--host", "0.0.0.0"], 2),
+        (["serve", "--token-file", "no-such-file"], 2),
     ],
 )
 def test_status(words: list[str], status: int) -> None:
