@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import sys
 from dataclasses import dataclass
@@ -115,6 +116,10 @@ def before_any_command(
 
 def main() -> NoReturn:
     """Runs a command. Every error that a user can cause ends in a message and an exit status."""
+    # A character that the terminal does not have, or a file name that is no text, is a question mark and no error.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         _run()
     finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -80,7 +81,9 @@ def read(path: Path) -> Source:
     Raises:
         CampaignError: a file cannot be read, is invalid YAML, or is not a mapping.
     """
-    source = _with_includes(str(path), _text(path), _from_files(path), (str(path.resolve()),))
+    # A store keeps the name, and takes texts only.
+    name = os.fsencode(path).decode(errors="replace")
+    source = _with_includes(name, _text(path), _from_files(path), (str(path.resolve()),))
     return _with_defaults(_with_traces(replace(source, folder=path.parent)))
 
 

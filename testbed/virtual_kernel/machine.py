@@ -109,9 +109,7 @@ class VirtualMachine:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONSAFEPATH": "1",
             "PYTHONHASHSEED": "0",
-            # Neither setuptools nor metadata of packages is looked at.
             "SETUPTOOLS_USE_DISTUTILS": "stdlib",
-            "PYDANTIC_DISABLE_PLUGINS": "__all__",
             "BACKCHANNEL_NODE": node_binary.path(),
             "HOME": "/run",
             **{name: os.environ[name] for name in FOR_TESTS if name in os.environ},
