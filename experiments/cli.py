@@ -7,9 +7,10 @@ import importlib
 import os
 import sys
 from dataclasses import dataclass
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from experiments import exits
 from experiments.commands.shared import fail
@@ -67,6 +68,25 @@ _COMMANDS = {
 }
 
 
+class _WithKinds(TyperCommand):
+    """A command whose help lists kinds from a registry: "{figures}" in the help of an argument.
+
+    They are filled in when help is printed, because importing the registries takes longer than most commands.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Prints the help."""
+        for parameter in self.params:
+            text = getattr(parameter, "help", None) or ""
+            for word in ("figures", "exports"):
+                if f"{{{word}}}" in text:
+                    from analysis import kinds
+
+                    text = text.replace(f"{{{word}}}", kinds.sentence(word))
+                    parameter.help = text  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
 def application(first_word: str = "") -> typer.Typer:
     """The command line. If the first word is a command, its module alone is imported: all of them take longer than
     `validate` takes for a small file.
@@ -89,7 +109,7 @@ def application(first_word: str = "") -> typer.Typer:
             app.add_typer(target, name=name, short_help=command.summary)
         else:
             settings = {"ignore_unknown_options": True} if command.passes_on else None
-            app.command(name, context_settings=settings, short_help=command.summary)(target)
+            app.command(name, cls=_WithKinds, context_settings=settings, short_help=command.summary)(target)
     return app
 
 

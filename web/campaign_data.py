@@ -20,7 +20,6 @@ from analysis.results import is_output
 from analysis.store import browse
 from analysis.store import notes as written
 from analysis.store.rows import MISSING, CampaignRow, ListedRunRow, MemberRow, NoteRow, PointRow, TableRow
-from experiments import api
 from testbed import units
 from testbed.scenario import Scenario
 from web import scorecard
@@ -294,7 +293,7 @@ def file_figure(campaign: CampaignRow) -> CampaignFigure | None:
     """The figure that the campaign's file asks for."""
     return cached(
         ("file figure", campaign.id),
-        lambda: published.of_campaign(g.store, campaign.id, campaign.text, api.targets_folder()),
+        lambda: published.of_campaign(g.store, campaign.id, campaign.text),
     )
 
 

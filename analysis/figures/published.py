@@ -23,7 +23,7 @@ from analysis.measures import Cell, Table
 from analysis.runs import KINDS, Kind
 from analysis.scorecard import results_table
 from analysis.store import Store, browse
-from analysis.targets import Expected, expected_of
+from analysis.targets import PAPERS, Expected, expected_of
 
 #: Published values: what the legend calls them, and their marker.
 PUBLISHED: dict[str, tuple[str, Marker]] = {
@@ -336,7 +336,7 @@ def _binned(values: Sequence[float], every_s: float, step: int, *, mean: bool) -
     return binned
 
 
-def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path) -> CampaignFigure | None:
+def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path = PAPERS) -> CampaignFigure | None:
     """The figure of a stored campaign, with the published values of its artefact; None if its file has none.
 
     Args:

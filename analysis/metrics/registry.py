@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+import polars as pl
+
 from analysis.estimates import AT_LEAST_0, SHARE, Bounds, Estimate
+from analysis.registry import Registry, plugin_of
 from analysis.results import MetricValue, is_output
 from analysis.runs import RunView, Unmeasured
 
@@ -44,6 +48,16 @@ class Metric:
         """What it is of: "flow", "run", "line" (a direction of a link) or "link"."""
         return str(self.subject.kind)
 
+    @property
+    def module(self) -> str:
+        """Of its function."""
+        return self.function.__module__
+
+    @property
+    def definition(self) -> str:
+        """What its docstring states."""
+        return inspect.getdoc(self.function) or ""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -64,7 +78,8 @@ class Measured:
         return [f"{', '.join(names)}: {reason}" for reason, names in self.refused.items()]
 
 
-METRICS: dict[str, Metric] = {}
+#: Every metric, in the order in which metrics are shown.
+METRICS: Registry[Metric] = Registry("metric", "backchannel.metrics", ["analysis.metrics"])
 
 
 def metric(
@@ -75,10 +90,8 @@ def metric(
 
     def declare(function: Function) -> Function:
         name = function.__name__
-        if name in METRICS:
-            raise ValueError(f"there are two metrics '{name}'")
         within = bounds_of(unit) if bounds is None else bounds
-        METRICS[name] = Metric(name, unit, title, subject, source, function, better, within, detail, summed)
+        METRICS.add(Metric(name, unit, title, subject, source, function, better, within, detail, summed))
         return function
 
     return declare
@@ -87,6 +100,22 @@ def metric(
 def bounds_of(unit: str) -> Bounds:
     """The values that metrics of a unit can take unless they declare others: shares 0 to 1, all else at least 0."""
     return SHARE if unit == "fraction" else AT_LEAST_0
+
+
+def catalogue() -> pl.DataFrame:
+    """Every metric: name, title, unit, of (flow, line, link or run), better (more, less or null), source, definition,
+    and the package that adds it (null: Backchannel).
+    """
+    rows = [
+        {
+            "name": metric.name, "title": metric.title, "unit": metric.unit, "of": metric.per, "better": metric.better,
+            "source": metric.source, "definition": metric.definition,
+            "package": plugin.name if (plugin := plugin_of(metric.module)) else None,
+        }
+        for metric in METRICS.values()
+    ]  # fmt: skip
+    columns = ("name", "title", "unit", "of", "better", "source", "definition", "package")
+    return pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))
 
 
 def estimate(name: str, unit: str, values: Sequence[float]) -> Estimate:

@@ -10,7 +10,7 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption, SetOption
-from experiments.commands.shared import console, fail, print_results, require_existing, wider_limits
+from experiments.commands.shared import console, fail, print_results, wider_limits
 
 
 def validate(
@@ -123,29 +123,26 @@ def results(
     as_json: JsonOption = False,
 ) -> None:
     """Show the results of a campaign, or list the campaigns of a results folder."""
+    import analysis
     from analysis.attempts import attempts_of
     from experiments.labels import results_json
-    from experiments.language import registry
     from experiments.tables import campaigns_table
 
-    store = require_existing(folder, artefacts)
-    known = store.campaigns()
-    if not name:
+    with analysis.open(folder, artefacts) as opened:
+        store = opened.store
+        if not name:
+            known = store.campaigns()
+            if as_json:
+                fields = ("id", "name", "title", "state", "runs", "valid")
+                typer.echo(json.dumps([{key: getattr(row, key) for key in fields} for row in known], indent=2))
+            elif known:
+                console().print(campaigns_table(known))
+            return
+        campaign = opened[name].row
+        rows, attempts = store.table(campaign.id), attempts_of(store, campaign.id)
         if as_json:
-            fields = ("id", "name", "title", "state", "runs", "valid")
-            typer.echo(json.dumps([{key: getattr(row, key) for key in fields} for row in known], indent=2))
-        elif known:
-            console().print(campaigns_table(known))
-        return
-    matches = [row for row in known if name in (row.id, row.name)]
-    if not matches:
-        fail(registry.unknown("campaign", name, dict.fromkeys(row.name for row in known)), exits.BAD_INPUT)
-    campaign = store.campaign(matches[0].id)
-    assert campaign is not None
-    rows, attempts = store.table(campaign.id), attempts_of(store, campaign.id)
-    if as_json:
-        typer.echo(results_json(campaign, rows, attempts))
-    else:
-        print_results(console(), campaign, rows, attempts)
-        for sentence in wider_limits(store, campaign.id, campaign.backend):
-            console().print(sentence, highlight=False, soft_wrap=True)
+            typer.echo(results_json(campaign, rows, attempts))
+        else:
+            print_results(console(), campaign, rows, attempts)
+            for sentence in wider_limits(store, campaign.id, campaign.backend):
+                console().print(sentence, highlight=False, soft_wrap=True)
