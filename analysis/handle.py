@@ -19,7 +19,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 import sqlalchemy as sa
 
-from analysis import comparison
+from analysis import comparison, versions
 from analysis.attempts import attempts_of
 from analysis.captures import MissingCapture, RunData
 from analysis.captures.segments import FLOW_TELEMETRY, LINK_TELEMETRY
@@ -37,7 +37,8 @@ from analysis.errors import AnalysisError, no_results, unknown
 from analysis.figures import registry as figures
 from analysis.figures.model import Figure
 from analysis.figures.run import TIME
-from analysis.metrics.registry import catalogue, estimate
+from analysis.measuring import Changes, measure_again, new_names
+from analysis.metrics.registry import METRICS, catalogue, estimate
 from analysis.results import Results
 from analysis.runs import RunView
 from analysis.statistics import LEVEL, MARGIN
@@ -321,6 +322,35 @@ class StoredCampaign:
             AnalysisError: there is no such figure, metric, subject or field.
         """
         return figures.CAMPAIGN_FIGURES.find(kind).function(self, asked or figures.AskedOfCampaign())
+
+    def measure(
+        self,
+        metrics: Collection[str] | None = None,
+        *,
+        new: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Changes:
+        """Computes metrics of its stored runs again, valid or not, as `./backchannel measure` does. Nothing runs.
+
+        Args:
+            metrics: their names; None: all.
+            new: only those of them of which no run has a value or a reason for none.
+            progress: is told how many runs are done.
+
+        Raises:
+            AnalysisError: there is no such metric, or a run's files cannot be read.
+        """
+        rows = [row for run_id in self._run_ids if (row := self.store.run(run_id)) is not None]
+        names = None if metrics is None else [METRICS.find(name).name for name in dict.fromkeys(metrics)]
+        if new:
+            unknown_yet = new_names(rows)
+            names = unknown_yet if names is None else [name for name in names if name in unknown_yet]
+        changes = Changes()
+        for number, row in enumerate(rows if names != [] else [], 1):
+            measure_again(self.store, row, names, versions.versions(), changes)
+            if progress is not None:
+                progress(number)
+        return changes
 
     @property
     def _run_ids(self) -> list[str]:

@@ -11,9 +11,6 @@ from analysis.figures.registry import CAMPAIGN_FIGURES, FIGURES
 from analysis.metrics import METRICS
 from analysis.registry import plugin_of
 
-#: Words of `./backchannel list`.
-WORDS = ("metrics", "figures", "exports")
-
 
 @dataclass(frozen=True)
 class Listed:
@@ -24,7 +21,7 @@ class Listed:
     #: What it is of: "flow", "line", "link" or "run"; "run" or "campaign"; or "Flent file".
     of: str
     unit: str
-    #: Paper, RFC, or the package that adds it.
+    #: Paper or RFC of a metric; the package that adds the entry, if it is not Backchannel.
     source: str
 
     def as_json(self) -> dict[str, Any]:
@@ -33,7 +30,7 @@ class Listed:
 
 
 def listed(word: str) -> list[Listed]:
-    """The entries of one of WORDS, in their order."""
+    """The entries of a word of `./backchannel list`, in their order."""
     return list({"metrics": _metrics, "figures": _figures, "exports": _exports}[word]())
 
 

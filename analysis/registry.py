@@ -21,19 +21,10 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from analysis.errors import AnalysisError, unknown
-from testbed.report import Part
+from analysis.store.documents import Plugin
 
 #: The packages of this checkout.
 OURS = frozenset(("agents", "analysis", "experiments", "testbed", "web"))
-
-
-class Plugin(Part):
-    """A package outside the checkout that adds to a registry."""
-
-    name: str
-    version: str
-    #: Of its Python files, by their paths.
-    sha256: str
 
 
 class Declared(Protocol):

@@ -47,6 +47,7 @@ _COMMANDS = {
     "results": _Command("inspect:results", "Show results of campaigns"),
     "serve": _Command("services:serve", "Show results in a browser"),
     "runner": _Command("services:runner", "Run campaigns that are requested on the site"),
+    "measure": _Command("measure:measure", "Compute metrics of stored runs again"),
     "plot": _Command("plot:plot", "Draw a figure"),
     "contrast": _Command("contrast:contrast", "Compare the values of a swept field"),
     "compare": _Command("compare:compare", "Compare one campaign with another"),
@@ -115,9 +116,9 @@ def application(first_word: str = "") -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from experiments.engine import machine
+        from analysis import versions
 
-        typer.echo(f"backchannel {machine.version()}")
+        typer.echo(f"backchannel {versions.version()}")
         raise typer.Exit
 
 

@@ -16,6 +16,7 @@ from analysis.figures.explorer import KINDS, SLOTS, ordered
 from analysis.figures.means import Means
 from analysis.figures.published import CampaignFigure
 from analysis.metrics import METRICS
+from analysis.registry import plugin_of
 from analysis.results import is_output
 from analysis.store import browse
 from analysis.store import notes as written
@@ -103,7 +104,7 @@ def columns(campaign_id: str) -> list[Kind]:
     known = kinds(campaign_id)
     outputs = [kind for kind in known if is_output(kind.name)]
     room = max(MOST_COLUMNS - len(axes_of(campaign_id)), LEAST_COLUMNS)
-    return chosen or [*outputs, *(kind for kind in known if kind.name in COLUMNS)][:room]
+    return chosen or [*outputs, *(kind for kind in known if _is_usual(kind.name))][:room]
 
 
 def scenario(campaign_id: str) -> Scenario | None:
@@ -255,7 +256,7 @@ def tabled(campaign_id: str) -> list[tuple[str, str]]:
     return [
         (kind.name, kind.subject)
         for kind in kinds(campaign_id)
-        if (kind.name not in METRICS or METRICS[kind.name].per in ("flow", "run") or kind.name in COLUMNS)
+        if (kind.name not in METRICS or METRICS[kind.name].per in ("flow", "run") or _is_usual(kind.name))
         and ":" not in kind.subject
         and kind.subject.rpartition("-")[0] not in groups
     ]
@@ -333,6 +334,12 @@ def metric_figure(campaign: CampaignRow) -> Means | None:
 def is_detail(name: str) -> bool:
     """Whether a metric is shown on its run's page alone."""
     return bool(getattr(METRICS.get(name), "detail", False))
+
+
+def _is_usual(name: str) -> bool:
+    """Whether the tables of a campaign show a metric unasked: those of COLUMNS, and of other packages."""
+    metric = METRICS.get(name)
+    return name in COLUMNS or (metric is not None and bool(metric.column and plugin_of(metric.module)))
 
 
 def order(name: str) -> int:

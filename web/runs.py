@@ -24,10 +24,12 @@ from flask import (
 from analysis.captures import DATA, class_labels, is_a
 from analysis.captures.conversations import ORDERS, Conversation, conversations
 from analysis.figures.model import Figure
-from analysis.figures.registry import FIGURES, side_of
+from analysis.figures.registry import FIGURES, RunKind, side_of
 from analysis.handle import StoredRun
 from analysis.metrics import pace
-from analysis.runs import Unmeasured
+from analysis.registry import plugin_of
+from analysis.runs import Flow, Unmeasured
+from analysis.runs import Line as RunLine
 from analysis.store import browse, notes
 from analysis.store.rows import RunRow
 from testbed import commands, fidelity, kernel_links
@@ -159,6 +161,7 @@ def show(run_id: str) -> str:
         drawn_sides=("sequence", "received") if asked == "both" else (side,),
         counted=counted,
         counted_every_s=scenario.capture.counters.every_s if scenario.capture.counters else 0.0,
+        added=_added(counted),
         first=""
         if flow is None
         else _first_plot(run, "throughput", sides[0])
@@ -171,6 +174,12 @@ def show(run_id: str) -> str:
         range=(request.args.get("from", ""), request.args.get("to", "")),
         shown=sorted(run.metrics, key=lambda row: (is_detail(row.name), order(row.name), row.subject))[:400],
     )
+
+
+def _added(counted: bool) -> list[RunKind]:
+    """The figures of other packages that this run can have."""
+    added = (kind for kind in FIGURES.values() if plugin_of(kind.module))
+    return [kind for kind in added if kind.subject in (Flow, RunLine) or not counted]
 
 
 @blueprint.get("/api/runs/<run_id>/conversations")

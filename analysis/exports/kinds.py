@@ -26,13 +26,21 @@ def values(campaign: StoredCampaign, target: Target) -> pl.DataFrame:
     return campaign.values()
 
 
-@export("means", "the means of each point with their confidence intervals", of="campaign", file="{name}-means.csv")
+@export(
+    "means",
+    "`n`, `mean`, `sd`, `low`, `high`, `level` and `method` of the confidence interval, `groups`, `values`, "
+    "`attempts`, and `marked` where the valid runs may be a selection",
+    of="campaign",
+    file="{name}-means.csv",
+)
 def means(campaign: StoredCampaign, target: Target) -> pl.DataFrame:
     """The means."""
     return campaign.means()
 
 
-@export("bundle", "an RO-Crate with captures, manifests, tables and figures", of="campaign", file="{name}.crate.zip")
+@export(
+    "bundle", "an RO-Crate with captures, manifests, tables and figures (below)", of="campaign", file="{name}.crate.zip"
+)
 def bundle(campaign: StoredCampaign, target: Target) -> Sequence[str]:
     """The campaign with everything that it has."""
     digest = crate.write(campaign, target.path, target.author, target.licence or crate.LICENCE)

@@ -21,7 +21,8 @@ from testbed.units import show
 
 
 @figure(
-    "sequence", "sequence numbers of a flow at its sender: data, retransmissions, losses, acks, SACK, window",
+    "sequence", "sequence numbers of a flow at its sender: data from first to last byte, acks, receive window, SACK "
+    "blocks, retransmissions, and segments that never arrived",
     of=CapturedFlow, single=True, overlay="Acknowledged", represents="acknowledged",
 )  # fmt: skip
 def sequence(flow: CapturedFlow, asked: Asked) -> Figure:
@@ -29,7 +30,7 @@ def sequence(flow: CapturedFlow, asked: Asked) -> Figure:
     return _sequence(flow, receiver=False)
 
 
-@figure("received", "the same at its receiver", of=CapturedFlow, single=True)
+@figure("received", "sequence numbers of a flow at its receiver", of=CapturedFlow, single=True)
 def received(flow: CapturedFlow, asked: Asked) -> Figure:
     """Data, acks, window and retransmissions at the receiver."""
     return _sequence(flow, receiver=True)
@@ -50,7 +51,13 @@ def _sequence(flow: CapturedFlow, *, receiver: bool) -> Figure:
     return run.sequence(title, segments, blocks if blocks.height else None, arrived)
 
 
-@figure("throughput", "throughput of flows at their receivers, by slices", of=Flow, sliced=True, overlay="Throughput")
+@figure(
+    "throughput",
+    "bytes in order at the receivers of flows, by intervals (`--slice`) or the counters' bins",
+    of=Flow,
+    sliced=True,
+    overlay="Throughput",
+)
 def throughput(flows: Sequence[Flow], asked: Asked) -> Figure:
     """Bytes that arrived in order, by slices, or by the counters' bins."""
     series = _measured(flows, lambda flow: flow.throughput_over_time(asked.slice_s, asked.from_s, asked.to_s))
@@ -58,20 +65,25 @@ def throughput(flows: Sequence[Flow], asked: Asked) -> Figure:
     return replace(drawn, notes=(f"bins of {show(flows[0].run.bin_s or asked.slice_s, 'time')}",))
 
 
-@figure("rtt", "round-trip samples of flows", of=CapturedFlow, overlay="Round-trip time")
+@figure("rtt", "round-trip samples of flows over the whole run", of=CapturedFlow, overlay="Round-trip time")
 def rtt(flows: Sequence[CapturedFlow], asked: Asked) -> Figure:
     """Round-trip samples of the senders, by Karn's rule: none of retransmitted data. Of a probe, each packet's."""
     return run.round_trips("round-trip time at the sender", _measured(flows, CapturedFlow.round_trips))
 
 
-@figure("outstanding", "bytes sent and not acknowledged, of flows", of=CapturedFlow)
+@figure("outstanding", "bytes sent and not acknowledged, at the senders of flows", of=CapturedFlow)
 def outstanding(flows: Sequence[CapturedFlow], asked: Asked) -> Figure:
     """Bytes sent and not acknowledged, at the senders."""
     return run.outstanding("outstanding data at the sender", _measured(flows, metrics.outstanding))
 
 
 @figure(
-    "cwnd", "a sender's congestion window and slow-start threshold", of=Flow, single=True, overlay="Congestion window"
+    "cwnd",
+    "congestion window and slow-start threshold of a flow, as the sender's stack reports them, with the windows of "
+    "further senders of a split connection",
+    of=Flow,
+    single=True,
+    overlay="Congestion window",
 )
 def cwnd(flow: Flow, asked: Asked) -> Figure:
     """As the sender's stack reports them, with the windows of further senders of a split connection; of counters, the
@@ -81,7 +93,11 @@ def cwnd(flow: Flow, asked: Asked) -> Figure:
 
 
 @figure(
-    "queue", "a line's queue, with the packets dropped, purged or marked there", of=Line, single=True, overlay="Queue"
+    "queue",
+    "length of a line's queue, peaks between two samples, and packets dropped, purged or marked there",
+    of=Line,
+    single=True,
+    overlay="Queue",
 )
 def queue(line: Line, asked: Asked) -> Figure:
     """Packets that wait, and what happened to packets there."""
@@ -113,7 +129,7 @@ def _classes(line: CapturedLine, column: str, what: str) -> dict[str, pl.DataFra
     return classes
 
 
-@figure("utilisation", "utilisation of lines over time, by slices", of=CapturedLine, sliced=True)
+@figure("utilisation", "utilisation of lines, by intervals (`--slice`)", of=CapturedLine, sliced=True)
 def utilisation(lines: Sequence[CapturedLine], asked: Asked) -> Figure:
     """Utilisation of lines, from the warm-up on and before."""
     limited = [line for line in lines if line.rate_bps is not None]
@@ -123,7 +139,7 @@ def utilisation(lines: Sequence[CapturedLine], asked: Asked) -> Figure:
     return run.utilisation(f"utilisation, per {asked.slice_s:g} s", shares, limited[0].run.window_s[0])
 
 
-@figure("rtt-cdf", "distribution of round-trip samples of flows", of=CapturedFlow)
+@figure("rtt-cdf", "distribution of the round-trip samples of flows after the warm-up", of=CapturedFlow)
 def rtt_cdf(flows: Sequence[CapturedFlow], asked: Asked) -> Figure:
     """The distribution of the samples of the measured time."""
     samples = _measured(flows, lambda flow: flow.rtt_samples)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -42,6 +42,8 @@ class Metric:
     detail: bool = False
     #: Whether a group's value is the sum over its flows. Other metrics have no value for groups.
     summed: bool = False
+    #: Head of its column in the table of `./backchannel results`; "": it has none.
+    column: str = ""
 
     @property
     def per(self) -> str:
@@ -84,14 +86,14 @@ METRICS: Registry[Metric] = Registry("metric", "backchannel.metrics", ["analysis
 
 def metric(
     unit: str, title: str, subject: type[Any], source: str, *, better: Better | None, bounds: Bounds | None = None,
-    detail: bool = False, summed: bool = False,
+    detail: bool = False, summed: bool = False, column: str = "",
 ) -> Callable[[Function], Function]:  # fmt: skip
     """Declares the function as a metric with the function's name. Without `bounds`, those of its unit hold."""
 
     def declare(function: Function) -> Function:
         name = function.__name__
         within = bounds_of(unit) if bounds is None else bounds
-        METRICS.add(Metric(name, unit, title, subject, source, function, better, within, detail, summed))
+        METRICS.add(Metric(name, unit, title, subject, source, function, better, within, detail, summed, column))
         return function
 
     return declare
@@ -124,13 +126,17 @@ def estimate(name: str, unit: str, values: Sequence[float]) -> Estimate:
     return Estimate(tuple(values), within, resolution=1.0 if unit == "count" else 0.0)
 
 
-def measure(*views: RunView) -> Measured:
-    """Every metric of a run, from the first of its views that has a value.
+def measure(*views: RunView, names: Collection[str] | None = None) -> Measured:
+    """The metrics of a run, from the first of its views that has a value.
 
     A metric without a value for a subject (nothing happened, nothing to divide by) has no row.
+
+    Args:
+        views: of the run.
+        names: of the metrics; None: every one.
     """
     measured = Measured()
-    for metric in METRICS.values():
+    for metric in METRICS.values() if names is None else (METRICS.find(name) for name in names):
         values: dict[str, float | None] = {}
         reasons: dict[str, str] = {}
         for view in views:

@@ -22,7 +22,9 @@ def throughput_over_time(flow: Flow, width_s: float, from_s: float = 0.0, to_s: 
     return flow.throughput_over_time(width_s, from_s, to_s)
 
 
-@metric("rate", "Throughput", Flow, "asym 4.1: measured at the receiver", summed=True, better="more")
+@metric(
+    "rate", "Throughput", Flow, "asym 4.1: measured at the receiver", summed=True, better="more", column="throughput"
+)
 def throughput(flow: Flow) -> float:
     """Bytes delivered to the receiver over the flow's time: 8 bytes / time, in bit/s.
 

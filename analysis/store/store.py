@@ -318,7 +318,7 @@ class Store:
         """
         return not self._database.is_postgresql and not self._incoming.is_alive(owner)
 
-    def land(self, landing: Landing, replaces: bool = False) -> None:
+    def land(self, landing: Landing, replaces: bool = False) -> bool:
         """Stores a run. It is visible only once it is complete; a crash leaves nothing visible.
 
         An invalid run is kept until a valid one with the same id replaces it; it never replaces a valid one.
@@ -327,10 +327,13 @@ class Store:
             landing: the run; its folder moves into the store.
             replaces: a valid run replaces a valid one.
 
+        Returns:
+            Whether the run is in the store now.
+
         Raises:
             StoreError: the files cannot be stored.
         """
-        land(self._database, self._artefacts, landing, replaces)
+        return land(self._database, self._artefacts, landing, replaces)
 
     def note_failure(self, run_id: str, number: int, problem: str, folder: Path | None = None) -> None:
         """Notes a try that gave no result, and keeps what it left in `folder` until the run has a valid one.

@@ -12,6 +12,9 @@ from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption, SetOption
 from experiments.commands.shared import console, fail, print_results, wider_limits
 
+#: What `list` shows beside mechanisms (analysis/kinds.py).
+MEASURED = ("metrics", "figures", "exports")
+
 
 def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Campaign files.", show_default=False)],
@@ -48,20 +51,23 @@ def list_(
         str,
         typer.Argument(
             metavar="KIND",
-            help="stacks, policies, links, profiles, error-models, middleboxes, workloads, backends or topologies. "
-            "Default: all.",
+            help="stacks, policies, links, profiles, error-models, middleboxes, workloads, backends or topologies; or "
+            "metrics, figures or exports. Default: all mechanisms.",
         ),
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """List mechanisms with their options and source."""
+    """List mechanisms with their options and source, or metrics, figures and exports."""
     from rich.table import Table
 
     from experiments.language import registry
 
     kinds = {word: kind for kind, word in registry.KINDS.items()}
+    if what in MEASURED:
+        _list_measured(what, as_json)
+        return
     if what and what not in kinds:
-        fail(registry.unknown("kind", what, kinds), exits.BAD_INPUT)
+        fail(registry.unknown("kind", what, [*kinds, *MEASURED]), exits.BAD_INPUT)
     selected = [kinds[what]] if what else list(registry.KINDS)
     if as_json:
         entries = [entry.as_json() for kind in selected for entry in registry.of_kind(kind)]
@@ -80,6 +86,24 @@ def list_(
         terminal.print(table)
         terminal.print()
     terminal.print("asym, ton, pulsed, acq and aq are the five papers: docs/papers.md", style="dim", highlight=False)
+
+
+def _list_measured(what: str, as_json: bool) -> None:
+    from rich.table import Table
+
+    from analysis import kinds
+
+    entries = kinds.listed(what)
+    if as_json:
+        typer.echo(json.dumps([entry.as_json() for entry in entries], indent=2))
+        return
+    table = Table(show_edge=False, pad_edge=False, box=None)
+    columns = ["name", "description", "of", *(["unit"] if what == "metrics" else []), "source"]
+    for column in columns:
+        table.add_column(column, header_style="dim", overflow="fold")
+    for entry in entries:
+        table.add_row(entry.name, entry.summary, entry.of, *([entry.unit] if what == "metrics" else []), entry.source)
+    console().print(table)
 
 
 def show_(
