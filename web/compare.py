@@ -13,7 +13,6 @@ from analysis.figures.model import COLOURS, Figure, Series
 from analysis.figures.registry import FIGURES, RunKind
 from analysis.runs import Flow, Line
 from analysis.statistics import RunKey
-from analysis.store import browse
 from experiments.api import point_label
 from web import run_view, runs
 from web.cache import cached
@@ -32,7 +31,7 @@ def show() -> str:
     """`run` and `point` (CAMPAIGN:NUMBER), repeatable, name the subjects; the first is the reference."""
     subjects = _subjects()
     rows = _shown(subjects)
-    scenario = browse.scenario(g.store, subjects[0].run_id) if subjects else None
+    scenario = g.store.scenario(subjects[0].run_id) if subjects else None
     flows = [flow.name for flow in scenario.workload] if scenario else []
     links = (
         [
@@ -58,8 +57,8 @@ def show() -> str:
         flow=flow,
         links=links,
         queue=queue,
-        duration=max((browse.duration(g.store, subject.run_id) for subject in subjects), default=1.0),
-        campaigns=browse.campaigns(g.store, limit=12) if not subjects else [],
+        duration=max((g.store.duration(subject.run_id) for subject in subjects), default=1.0),
+        campaigns=g.store.campaigns(limit=12) if not subjects else [],
         most=MOST,
         without=_without,
         comparisons=note_on(rows),
@@ -106,7 +105,7 @@ def _laid_over(kind: str) -> tuple[Figure, tuple[float, float]]:
         abort(404, "There is nothing to compare: the address names runs as run=ID and points as point=CAMPAIGN:NUMBER.")
     if kind not in overlaid():
         abort(404, f"There is no such plot {kind}; there are: {', '.join(overlaid())}.")
-    period = runs.period_asked(max(browse.duration(g.store, subject.run_id) for subject in subjects))
+    period = runs.period_asked(max(g.store.duration(subject.run_id) for subject in subjects))
     series: list[Series] = []
     figures = []
     for subject in subjects:
@@ -186,11 +185,11 @@ def _run(run_id: str, colour: str) -> Subject:
 
 def _point(name: str, colour: str) -> Subject:
     campaign_id, _, number = name.partition(":")
-    campaign = browse.campaign_head(g.store, campaign_id)
-    point = next((point for point in browse.points(g.store, campaign_id) if str(point.number) == number), None)
+    campaign = g.store.campaign_head(campaign_id)
+    point = next((point for point in g.store.points(campaign_id) if str(point.number) == number), None)
     if campaign is None or point is None:
         abort(404, f"There is no point {number or '?'} of a campaign {campaign_id} here.")
-    rows = browse.point_metrics(g.store, campaign_id, point.number)
+    rows = g.store.values(campaign_id, [point.number])
     if not rows:
         abort(404, f"Point {number} of {campaign.title} has no valid run yet.")
     values: dict[tuple[str, str], dict[RunKey, float]] = {}

@@ -30,7 +30,7 @@ from analysis.metrics import pace
 from analysis.registry import plugin_of
 from analysis.runs import Flow, Unmeasured
 from analysis.runs import Line as RunLine
-from analysis.store import browse, notes
+from analysis.store import notes
 from analysis.store.rows import RunRow
 from testbed import commands, fidelity, kernel_links
 from testbed.report import DirectionReport, Measurement, Report
@@ -131,7 +131,7 @@ def show(run_id: str) -> str:
     ]
     quiet = [direction for direction in queued if direction not in busy]
     link = None if counted else crossing.link_under_study(scenario)
-    beside = browse.siblings(g.store, run.campaigns[0].id, run.campaigns[0].point) if run.campaigns else []
+    beside = g.store.siblings(run.campaigns[0].id, run.campaigns[0].point) if run.campaigns else []
     flows = scenario.workload
     # Throughput is drawn for each direction, because one may have a hundredth of the other's.
     sides = list(dict.fromkeys(side_of(flow.to) for flow in flows))

@@ -22,7 +22,7 @@ from analysis.figures.spec import MEASURES, FigureSpec, size_of
 from analysis.measures import Cell, Table
 from analysis.runs import KINDS, Kind
 from analysis.scorecard import results_table
-from analysis.store import Store, browse
+from analysis.store import Store
 from analysis.targets import PAPERS, Expected, expected_of
 
 #: Published values: what the legend calls them, and their marker.
@@ -345,7 +345,7 @@ def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path = P
         text: its file.
         experiments: the folder with each paper's targets.
     """
-    head = browse.campaign_head(store, campaign_id)
+    head = store.campaign_head(campaign_id)
     assert head is not None
     file = campaign_file.read(text)
     figure = file.figure(head.backend)

@@ -163,11 +163,10 @@ def print_results(
 
 def wider_limits(store: Store, campaign_id: str, backend: str) -> list[str]:
     """A sentence if a campaign accepts runs by wider limits than the default; to be shown with its results."""
-    from analysis.store import browse
     from testbed import fidelity
 
     if in_virtual_time(backend):
         return []
-    scenario = browse.first_scenario(store, campaign_id)
+    scenario = store.first_scenario(campaign_id)
     wider = fidelity.wider(scenario.fidelity) if scenario else []
     return [f"This campaign accepts runs by wider limits than the default: {'; '.join(wider)}"] if wider else []
