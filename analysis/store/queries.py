@@ -495,7 +495,7 @@ class Queries:
 
     def _counted(self, chosen: sa.Select[Any]) -> list[CampaignRow]:
         """The chosen campaigns with the numbers of their runs."""
-        listed = self.read(chosen, partial(CampaignRow, runs=0, valid=0, invalid=0))
+        listed = self.read(chosen, partial(CampaignRow, text="", overrides={}, runs=0, valid=0, invalid=0))
         query = (
             sa.select(membership.c.campaign_id, _STATE.label("state"), sa.func.count().label("n"))
             .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
