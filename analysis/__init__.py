@@ -3,30 +3,58 @@
 For scripts and notebooks::
 
     import analysis
-    analysis.campaigns("results")
-    analysis.values("quickstart", "results")  # a polars frame, a row per run, metric and flow
-    analysis.means("quickstart", "results")
-    analysis.contrast("quickstart", "results", first="droptail")  # differences with effect sizes
-    analysis.to_pandas(analysis.values("quickstart", "results"))  # as a pandas frame
-    run = analysis.run_data("3f9a", "results")
-    analysis.metrics.rtt_samples(run.flows[0])
+
+    with analysis.open("results") as s:
+        s.campaigns()  # a polars frame
+        s["quickstart"].values()  # a row per run, metric and flow
+        s["quickstart"].contrast(first="droptail")  # differences with effect sizes
+        run = s.run("3f9a")
+        run.segments, run.telemetry  # lazy frames
+        analysis.metrics.rtt_samples(run.data.flows[0])
+
+`dir(analysis)` lists the interface, and analysis/handle.py describes the handle.
 """
 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.frames import campaigns, contrast, means, run_data, to_pandas, values
+    from analysis.errors import AnalysisError
+    from analysis.handle import OpenResults, to_pandas
 
-__all__ = ["campaigns", "contrast", "means", "run_data", "to_pandas", "values"]
+#: Modules of the interface, imported on first use because each takes a tenth of a second or more.
+_MODULES = ("exports", "figures", "metrics", "statistics")
+_NAMES = {"AnalysisError": "analysis.errors", "OpenResults": "analysis.handle", "to_pandas": "analysis.handle"}
+
+__all__ = ["AnalysisError", "OpenResults", "exports", "figures", "metrics", "open", "statistics", "to_pandas"]
+
+
+def open(where: Path | str = "results", artefacts: str | None = None) -> OpenResults:
+    """Opens the results of a folder or a PostgreSQL URL; `with analysis.open("results") as s:` closes them again.
+
+    Args:
+        where: the folder or the URL.
+        artefacts: fsspec URL of the files beside a PostgreSQL store; None: $BACKCHANNEL_ARTEFACTS.
+
+    Raises:
+        AnalysisError: the folder has no store. None is created.
+        StoreError: the store cannot be used.
+    """
+    from analysis.handle import OpenResults
+
+    return OpenResults.open(where, artefacts)
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:
-    # Slow imports happen on first use.
-    if name in __all__:
-        return getattr(importlib.import_module("analysis.frames"), name)
-    if name in ("metrics", "statistics", "plots", "exports", "frames", "store"):
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
+    if name in _MODULES:
         return importlib.import_module(f"analysis.{name}")
     raise AttributeError(f"module 'analysis' has no attribute '{name}'")

@@ -195,8 +195,7 @@ def load(text: str, results: str, artefacts: str | None = None) -> Results:
         folder, _, name = what.rpartition(":")
     if not is_url(folder) and not (Path(folder) / "results.sqlite").is_file():
         raise CompareError(f"{folder} is no results folder")
-    store = Store.open(folder if is_url(folder) else Path(folder), artefacts if is_url(folder) else None)
-    try:
+    with Store.open(folder, artefacts if is_url(folder) else None) as store:
         moment = _moment(date) if at else math.inf
         known = store.campaigns()
         names = list(dict.fromkeys(str(campaign.name) for campaign in known))
@@ -213,8 +212,6 @@ def load(text: str, results: str, artefacts: str | None = None) -> Results:
             raise CompareError(f"of campaign {campaigns[0].name} in {folder}, nothing had landed by {date}")
         campaign = store.campaign(campaign_id)
         assert campaign is not None
-    finally:
-        store.close()
     return Results.of_rows(text, [dict(point.parameters) for point in campaign.points], rows)
 
 

@@ -15,6 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NotRequired, TypedDict
 
+import polars as pl
+
 from analysis.runs import Flow, Kind, Line, Link, RunView, Slices, active_window_s
 from analysis.statistics import variation
 from testbed.report import Report
@@ -51,7 +53,7 @@ class FlowBins(TypedDict):
     payload_bytes: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CountedRun(RunView):
     """A run's counters."""
 
@@ -75,6 +77,15 @@ class CountedRun(RunView):
             return None
         raw = json.loads(path.read_text())
         return cls(scenario, raw["every_s"], raw["end_s"], raw["links"], raw["flows"], report, folder)
+
+    def __repr__(self) -> str:
+        where = "" if self.folder is None else f" in {self.folder}"
+        return f"<counted run{where}: {len(self.flow_bins)} flows, {len(self.link_bins)} links, {self.end_s:g} s>"
+
+    @property
+    def bin_s(self) -> float:
+        """Length of a bin."""
+        return self.every_s
 
     @cached_property
     def flows(self) -> list[CountedFlow]:
@@ -126,6 +137,10 @@ class CountedRun(RunView):
         first = math.ceil(from_s / self.every_s - 1e-9)
         last = math.floor(to_s / self.every_s + 1e-9)
         return list(bins[first:last])
+
+    def levels(self, bins: Sequence[float], name: str) -> pl.DataFrame:
+        """The mean of each bin, from the bin's start on: `t_s` and a column of this name."""
+        return pl.DataFrame({"t_s": [at * self.every_s for at in range(len(bins))], name: list(map(float, bins))})
 
     def _length(self, number: int) -> float:
         return min((number + 1) * self.every_s, self.end_s) - number * self.every_s
@@ -212,6 +227,17 @@ class CountedFlow(Flow):
         levels = self._whole(self.bins["cwnd_segments"])
         return (levels[-1] - levels[0]) / ((len(levels) - 1) * self.run.every_s) if len(levels) > 1 else None
 
+    def throughput_over_time(self, width_s: float, from_s: float = 0.0, to_s: float | None = None) -> pl.DataFrame:
+        """In the bins of the counters, whatever slices are asked for."""
+        bins, every_s = self.bins["delivered_bytes"], self.run.every_s
+        times_s = [min((number + 1) * every_s, self.run.end_s) for number in range(len(bins))]
+        return pl.DataFrame({"t_s": times_s, "bps": [float(value) * 8 / every_s for value in bins]})
+
+    def window_samples(self) -> pl.DataFrame:
+        """The means of the bins; counters have no slow-start threshold."""
+        levels = self.run.levels(self.bins["cwnd_segments"], "cwnd_segments")
+        return levels.with_columns(pl.lit(None, pl.Float64).alias("ssthresh_segments"))
+
     def _whole(self, bins: Sequence[float]) -> list[float]:
         return self.run.complete_bins(bins, self.start_s, self.ended_s())
 
@@ -227,6 +253,7 @@ class CountedLine(Line):
         self.way = way
         self.name = f"{link}/{way}"
         self.rate_bps = run.scenario.direction(link, way).rate_bps
+        self.policy = run.scenario.direction(link, way).queue.name
         self.bins = bins
         self.counters = run.report.driver.links.get(link, {}).get(way)
 
@@ -262,6 +289,11 @@ class CountedLine(Line):
         begin_s, end_s = self.run.window_s
         started_s = max(flow.start_s for flow in self.run.flows)
         return self.run.mean(self.bins["queue_packets"], max(begin_s, started_s), end_s)
+
+    def queue_steps(self) -> pl.DataFrame:
+        """The means of the bins."""
+        levels = self.run.levels(self.bins["queue_packets"], "y")
+        return levels.with_columns(pl.col("y").alias("most"))
 
     def gaps_s(self, kind: Kind) -> list[float]:
         """Times without packets of a kind while every flow is active, to the length of a bin; without the edges."""

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 import polars as pl
 
 from analysis import exchanges
+from analysis.errors import AnalysisError
 from analysis.routes import bottlenecks
 from testbed.report import DirectionReport
 from testbed.scenario import Flow as FlowSpec
@@ -31,7 +32,7 @@ Kind = Literal["data", "ack", "other"]
 KINDS: tuple[Kind, ...] = ("data", "ack", "other")
 
 
-class Unmeasured(Exception):
+class Unmeasured(AnalysisError):
     """A run did not keep what a metric needs. The message says what, and what to set."""
 
 
@@ -64,6 +65,11 @@ class RunView(ABC):
     @abstractmethod
     def window_s(self) -> tuple[float, float]:
         """The part of the run that is measured: from the end of the warm-up to the end of the run."""
+
+    @property
+    def bin_s(self) -> float | None:
+        """Length of the bins in which everything was counted, in s; None: every packet has its time."""
+        return None
 
     @cached_property
     def bottlenecks(self) -> Mapping[str, Sequence[str]]:
@@ -171,6 +177,18 @@ class Flow(ABC):
     def cwnd_growth(self) -> float | None:
         """Growth of the sender's congestion window over the flow's time, in segments per second."""
 
+    @abstractmethod
+    def throughput_over_time(self, width_s: float, from_s: float = 0.0, to_s: float | None = None) -> pl.DataFrame:
+        """Throughput at the receiver in slices: `t_s` (the slice's end) and `bps`; a slice without bytes has 0."""
+
+    @abstractmethod
+    def window_samples(self) -> pl.DataFrame:
+        """The sender's congestion window: `t_s`, `cwnd_segments`, `ssthresh_segments` (null: none yet)."""
+
+    def relay_windows(self) -> Mapping[str, pl.DataFrame]:
+        """Windows of the senders in the network that carry the flow's data: `t_s`, `cwnd_segments`, by their names."""
+        return {}
+
 
 class Line(ABC):
     """One direction of a link."""
@@ -184,6 +202,8 @@ class Line(ABC):
     rate_bps: int | None
     #: Counters of the line in the run's report, over the whole run; None without a report.
     counters: DirectionReport | None
+    #: Name of its queue's policy.
+    policy: str
 
     @abstractmethod
     def share_of_capacity(self, *kinds: Kind) -> float | None:
@@ -200,6 +220,14 @@ class Line(ABC):
     @abstractmethod
     def queue_mean_packets(self) -> float | None:
         """Time average of the packets that wait; None for a line without a queue."""
+
+    @abstractmethod
+    def queue_steps(self) -> pl.DataFrame:
+        """Packets waiting in the queue: `t_s`, `y`, and `most`, the greatest number since the row before."""
+
+    def queue_events(self) -> Mapping[str, Sequence[float]]:
+        """When packets were dropped, purged or marked there, in s, by the event's name."""
+        return {}
 
 
 @dataclass(frozen=True)

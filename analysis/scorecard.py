@@ -30,7 +30,7 @@ from analysis.choices import OVERRIDE, with_defaults
 from analysis.measures import Cell, Table
 from analysis.results import CellLabel, by_point
 from analysis.statistics import Interval, difference, exact_interval
-from analysis.store import Store, browse
+from analysis.store import Store
 from analysis.store.rows import CampaignRow
 from analysis.targets import Expected, Ordering, Target, all_targets, expected_of
 
@@ -194,7 +194,7 @@ def scorecard(store: Store, experiments: Path, keep: Keep = lambda _, make: make
         keep: a cache of scores. A score's key names everything that it depends on, except the targets.
     """
     campaigns, defaults = _newest(store), _newest(store, defaults=True)
-    landed = browse.last_landed(store, [row.id for row in (*campaigns.values(), *defaults.values())])
+    landed = store.last_landed([row.id for row in (*campaigns.values(), *defaults.values())])
     free = with_defaults(experiments)
 
     def scores_of(target: Target, rows: Mapping[tuple[str, str], CampaignRow]) -> dict[str, Score]:
@@ -363,7 +363,7 @@ def _newest(store: Store, *, defaults: bool = False) -> dict[tuple[str, str], Ca
     that `reproduce --defaults` started.
     """
     newest: dict[tuple[str, str], CampaignRow] = {}
-    for row in store.campaigns():
+    for row in store.campaigns(texts=True):
         wanted = OVERRIDE in row.overrides if defaults else set(row.overrides) <= HARMLESS
         if not wanted or not row.valid:
             continue
@@ -379,7 +379,7 @@ def _score(target: Target, backend: str, store: Store, row: CampaignRow) -> Scor
 
 def results_table(store: Store, campaign_id: str, text: str) -> Table:
     """A campaign's results as the measures that its file defines."""
-    campaign = browse.campaign_head(store, campaign_id)
+    campaign = store.campaign_head(campaign_id)
     assert campaign is not None
     file = campaign_file.read(text)
     measures = file.measures(campaign.backend)
@@ -387,9 +387,9 @@ def results_table(store: Store, campaign_id: str, text: str) -> Table:
     return Table(
         measures,
         file.splits(),
-        {point.number: dict(point.parameters) for point in browse.points(store, campaign_id)},
+        {point.number: dict(point.parameters) for point in store.points(campaign_id)},
         by_point(store.values(campaign_id)),
-        browse.scenarios(store, campaign_id) if configured else {},
+        store.scenarios(campaign_id) if configured else {},
     )
 
 

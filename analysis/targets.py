@@ -14,7 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from ruamel.yaml import YAML
 
 from analysis.results import CellLabel
+from testbed import node_binary
 from testbed.scenario import Number
+
+#: The folder with a subfolder for each paper, which has its `targets.yaml`.
+PAPERS = node_binary.ROOT / "experiments"
 
 
 class _Part(BaseModel):

@@ -22,16 +22,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from analysis.exports.registry import EXPORTS
 from analysis.figures.printed import FORMATS
-from experiments.commands.export import KINDS
-from experiments.commands.plot import OF_RUN
+from analysis.figures.registry import FIGURES
 from experiments.exits import BAD_INPUT
 from testbed.local_folders import ScratchFolder, sweep
 from tests.support.starter import Starter
 from tests.support.waiting import interrupted_by_sigterm
 
 #: What plots and exports import, beside what the starter does.
-IMPORTED = ("analysis.figures.printed", "analysis.frames", "experiments.commands.plot", "experiments.commands.export")
+IMPORTED = ("analysis.figures.printed", "analysis.handle", "experiments.commands.plot", "experiments.commands.export")
 #: Limits of an import: 2 GB and a minute. Other commands have the same time.
 MEMORY_GB, LONGEST_S = 2.0, 60.0
 #: The last is what an import says of an error that it did not expect.
@@ -108,11 +108,11 @@ def captures(folders: list[Path]) -> list[Path]:
 
 def uses(run: str, formats: list[str], folder: Path) -> Iterator[tuple[str, ...]]:
     """The commands that use an imported run."""
-    for kind in OF_RUN:
+    for kind in FIGURES:
         yield ("plot", kind, run, *(word for form in formats for word in ("-o", str(folder / f"{kind}.{form}"))))
-    for kind, (subject, _, name) in KINDS.items():
-        if subject == "run":
-            yield ("export", kind, run, "-o", str(folder / name.format(name=kind)))
+    for export in EXPORTS.values():
+        if export.of == "run":
+            yield ("export", export.name, run, "-o", str(folder / export.file.format(name=export.name)))
 
 
 def judge(path: Path, commands: Commands, formats: list[str], folder: Path, outcome: Outcome) -> None:

@@ -175,16 +175,13 @@ def estimate(plan: Plan, results: str) -> Estimate:
     Raises:
         StoreError: the store cannot be opened.
     """
-    from analysis.store import Store, is_url
+    from analysis.store import Store
     from experiments.engine.forecast import forecast
     from experiments.engine.selection import unique
 
-    store = Store.open(results if is_url(results) else Path(results))
-    try:
+    with Store.open(results) as store:
         done = store.valid_runs(plan.run_ids)
         history = store.history(plan.backend)
-    finally:
-        store.close()
     forecast_ = forecast([run for run in unique(plan.runs) if run.id not in done], history, os.cpu_count() or 1)
     return Estimate(
         len(done), forecast_.runs, forecast_.time_s, forecast_.disk_bytes, forecast_.cells, forecast_.based_on

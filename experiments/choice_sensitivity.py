@@ -150,10 +150,7 @@ def _score(
     if variant.perturbation:
         plan = perturbed_plan(plan, variant.perturbation, BY)
     run_campaigns([plan], options, reporter)
-    store = Store.open(options.results)
-    try:
+    with Store.open(options.results) as store:
         valid = len(store.valid_runs(plan.run_ids))
         table = results_table(store, plan.id, plan.text)
-    finally:
-        store.close()
     return score_of(target, "sim", plan.id, len(set(plan.run_ids)), valid, table)

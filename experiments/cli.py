@@ -8,9 +8,10 @@ import io
 import os
 import sys
 from dataclasses import dataclass
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from experiments import exits
 from experiments.commands.shared import fail
@@ -47,6 +48,7 @@ _COMMANDS = {
     "results": _Command("inspect:results", "Show results of campaigns"),
     "serve": _Command("services:serve", "Show results in a browser"),
     "runner": _Command("services:runner", "Run campaigns that are requested on the site"),
+    "measure": _Command("measure:measure", "Compute metrics of stored runs again"),
     "plot": _Command("plot:plot", "Draw a figure"),
     "contrast": _Command("contrast:contrast", "Compare the values of a swept field"),
     "compare": _Command("compare:compare", "Compare one campaign with another"),
@@ -66,6 +68,25 @@ _COMMANDS = {
     "scheduler": _Command("services:scheduler", "Start the Dask scheduler of a lab"),
     "worker": _Command("services:worker", "Start a Dask worker on this machine"),
 }
+
+
+class _WithKinds(TyperCommand):
+    """A command whose help lists kinds from a registry: "{figures}" in the help of an argument.
+
+    They are filled in when help is printed, because importing the registries takes longer than most commands.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Prints the help."""
+        for parameter in self.params:
+            text = getattr(parameter, "help", None) or ""
+            for word in ("figures", "exports"):
+                if f"{{{word}}}" in text:
+                    from analysis import kinds
+
+                    text = text.replace(f"{{{word}}}", kinds.sentence(word))
+                    parameter.help = text  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
 
 
 def application(first_word: str = "") -> typer.Typer:
@@ -90,15 +111,15 @@ def application(first_word: str = "") -> typer.Typer:
             app.add_typer(target, name=name, short_help=command.summary)
         else:
             settings = {"ignore_unknown_options": True} if command.passes_on else None
-            app.command(name, context_settings=settings, short_help=command.summary)(target)
+            app.command(name, cls=_WithKinds, context_settings=settings, short_help=command.summary)(target)
     return app
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from experiments.engine import machine
+        from analysis import versions
 
-        typer.echo(f"backchannel {machine.version()}")
+        typer.echo(f"backchannel {versions.version()}")
         raise typer.Exit
 
 

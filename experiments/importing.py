@@ -18,13 +18,13 @@ from typing import Any
 
 import polars as pl
 
+from analysis import versions
 from analysis.alignment import ALONE, Aligned, align
 from analysis.captures import RunData
 from analysis.metrics import measure
 from analysis.store import Landing, Store
 from analysis.store.documents import Documents, ImportDescription, ImportedFile, Manifest
 from experiments import collections_of_runs, found_datagrams, found_flows, import_files
-from experiments.engine import machine
 from experiments.language.problems import ImportProblem
 from testbed import node_binary
 from testbed.errors import TestbedError, Unavailable
@@ -109,7 +109,7 @@ def import_captures(store: Store, request: Request) -> Imported:
             label=request.label, note=request.note, files=files, flows_left_out=left_out,
             packets_left_out=packets_left_out,
         )  # fmt: skip
-        manifest = Manifest(**dict(machine.versions()), report=report).replace(imported=description)
+        manifest = Manifest(**dict(versions.versions()), report=report).replace(imported=description)
         documents = Documents(scenario.as_json(), manifest.as_json())
         documents.write(folder)
         store.land(Landing(run_id, "import", documents, metrics, [], 1, folder))

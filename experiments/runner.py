@@ -56,10 +56,9 @@ class Runner:
         Raises:
             StoreError: the results folder cannot be used.
         """
-        store = Store.open(self._results)
         lacks = missing_for_emulation()
         failed = 0
-        with self._there(store, lacks), interruptible(self._stop):
+        with Store.open(self._results) as store, self._there(store, lacks), interruptible(self._stop):
             self._console.print(f"Taking requests from {self._results} (Ctrl-C ends it)", highlight=False)
             if lacks:
                 self._console.print(f"Only simulations can be run here: {'; '.join(lacks)}", highlight=False)
@@ -72,7 +71,6 @@ class Runner:
                     self._stop.wait(LOOK_S)
                     continue
                 failed += not self._do(store, request)
-        store.close()
         return failed
 
     def _do(self, store: Store, request: RequestRow) -> bool:

@@ -24,20 +24,6 @@ if TYPE_CHECKING:
     from experiments.reproduce import Expected
     from experiments.sensitivity import Sensitivity
 
-#: Metrics of a campaign's table, in this order.
-COLUMNS = (
-    "throughput", "goodput", "retransmissions", "latency_p50", "latency_p95", "latency_p99", "responsiveness",
-    "delay_forward", "delay_reverse", "jitter", "packet_loss", "call_quality", "video_frozen", "flow_completion_p50",
-    "flow_completion_p95", "completion_time", "direction_fairness",
-)  # fmt: skip
-#: Column titles that are shorter than the metric's.
-SHORT_TITLES = {
-    "retransmissions": "resent", "direction_fairness": "fairness", "latency_p50": "latency p50",
-    "latency_p95": "p95", "latency_p99": "p99", "responsiveness": "round trips/min", "delay_forward": "delay forward",
-    "delay_reverse": "delay back", "packet_loss": "loss", "flow_completion_p50": "completion p50",
-    "flow_completion_p95": "completion p95",
-}  # fmt: skip
-
 
 def _table(*columns: str, right: Sequence[str] = ()) -> Table:
     table = Table(box=None, pad_edge=False, show_edge=False)
@@ -69,15 +55,16 @@ def results_table(
         attempts: of analysis.attempts, by point.
     """
     cells = {(row.point, row.name, row.subject): row for row in rows}
-    known = dict.fromkeys((row.name, row.subject) for row in rows if row.name in COLUMNS or is_output(row.name))
+    columns = [name for name, metric in metrics.items() if metric.column]
+    known = dict.fromkeys((row.name, row.subject) for row in rows if row.name in columns or is_output(row.name))
     of_flow = [key for key in known if is_output(key[0]) or metrics[key[0]].per == "flow"]
     flows = list(dict.fromkeys(flow for _, flow in of_flow))
     outputs = [name for name in dict(of_flow) if is_output(name)]
-    flow_metrics = [*outputs, *(name for name in COLUMNS if name in dict(of_flow))]
-    others = [key for name in COLUMNS for key in known if key[0] == name and key not in of_flow]
+    flow_metrics = [*outputs, *(name for name in columns if name in dict(of_flow))]
+    others = [key for name in columns for key in known if key[0] == name and key not in of_flow]
 
     def title(name: str, subject: str = "") -> str:
-        short = name if is_output(name) else SHORT_TITLES.get(name) or metrics[name].title.lower()
+        short = name if is_output(name) else metrics[name].column
         return f"{short}, {subject}" if subject else short
 
     heads = [*map(title, flow_metrics), *(title(*key) for key in others)]

@@ -19,7 +19,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect, sync_playwright
 from rich.console import Console
 
-from analysis.store import Store, browse, requests
+from analysis.store import Store, requests
 from experiments.engine.options import Options
 from experiments.engine.scheduling import run_campaign
 from experiments.language.campaign import load
@@ -139,7 +139,7 @@ def write(picture: bytes, path: Path) -> None:
 def landed_of(store: Store, number: int) -> int:
     """Valid runs of a request's campaign."""
     asked = requests.find(store, number)
-    campaign = browse.campaign_head(store, asked.campaign_id) if asked and asked.campaign_id else None
+    campaign = store.campaign_head(asked.campaign_id) if asked and asked.campaign_id else None
     return campaign.valid if campaign else 0
 
 

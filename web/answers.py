@@ -12,6 +12,7 @@ from analysis import answer
 from analysis.figures import tradeoff
 from analysis.figures.means import Means, quantities
 from analysis.figures.model import Figure
+from analysis.figures.registry import side_of
 from analysis.results import Quantity, Results
 from analysis.store.rows import CampaignRow, PointRow
 from experiments.api import point_label
@@ -19,7 +20,6 @@ from testbed.scenario import Scenario
 from web import campaign_data
 from web.cache import cached
 from web.figures import embedded
-from web.run_figures import side_of
 
 OPPOSITE = {"forward": "reverse", "reverse": "forward"}
 #: Values of the x field that get a sentence each.

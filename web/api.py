@@ -8,7 +8,8 @@ from typing import Any
 
 from flask import Blueprint, Response, current_app, jsonify
 
-from web import run_figures
+from analysis.figures.registry import FIGURES
+from web.compare import overlaid
 
 blueprint = Blueprint("api", __name__)
 
@@ -22,7 +23,6 @@ PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "import_id": ("Of an upload, as it was answered.", _TEXT),
     "file": ("A campaign file's name, as /api/files gives it.", _TEXT),
     "number": ("A request's number.", {"type": "integer"}),
-    "kind": ("Which plot.", {"type": "string", "enum": list(run_figures.KINDS)}),
     "action": ("What to do.", {"type": "string", "enum": ["rerun", "resume", "cancel"]}),
     "flow": ("A flow's name; of a queue, LINK/DIRECTION.", _TEXT),
     "from": ("Beginning of the period, in s.", _NUMBER),
@@ -160,7 +160,7 @@ def describe() -> dict[str, Any]:
                 "operationId": rule.endpoint.replace(".", "_"),
                 "summary": text.split("\n\n")[0],
                 "parameters": [
-                    *(_parameter(name, "path") for name in _CONVERTER.findall(rule.rule)),
+                    *(_parameter(name, "path", rule.endpoint) for name in _CONVERTER.findall(rule.rule)),
                     *(_parameter(name, "query") for name in QUERIES.get(rule.endpoint, ())),
                 ],
                 "responses": {
@@ -208,6 +208,10 @@ def describe() -> dict[str, Any]:
     }
 
 
-def _parameter(name: str, place: str) -> dict[str, Any]:
-    text, schema = PARAMETERS[name]
+def _parameter(name: str, place: str, endpoint: str = "") -> dict[str, Any]:
+    if name == "kind":
+        kinds = list(overlaid() if endpoint == "compare.plot" else FIGURES)
+        text, schema = "Which plot.", {"type": "string", "enum": kinds}
+    else:
+        text, schema = PARAMETERS[name]
     return {"name": name, "in": place, "required": place == "path", "description": text, "schema": schema}

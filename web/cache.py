@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, TypeVar
 
 from cachetools import LRUCache
@@ -15,6 +17,12 @@ from analysis.store.pulse import Pulse
 T = TypeVar("T")
 #: Results of each cache.
 MOST_CACHED, MOST_PERMANENT = 256, 8192
+#: Bytes of what is made from runs' tables, over all runs. Each result counts for LEAST_BYTES at least.
+MOST_BYTES, LEAST_BYTES = 500_000_000, 10_000_000
+
+_derived: LRUCache[Hashable, tuple[Any, int]] = LRUCache(MOST_BYTES, getsizeof=lambda entry: entry[1])
+_making: dict[Hashable, Future[Any]] = {}
+_lock = threading.Lock()
 
 
 class StoreCache:
@@ -80,3 +88,37 @@ def permanent(
         cache.store(made)
         values |= made
     return values
+
+
+def derived(folder: Path, key: tuple[Any, ...], make: Callable[[], T], size: Callable[[T], int]) -> T:
+    """What was made from the tables of a run's folder, made if it is missing.
+
+    A landed run never changes; a run that was repeated has tables with another time. A request for something that is
+    being made waits for it.
+    """
+    tables = [folder / name for name in ("segments.parquet", "counters.json")]
+    dated = (str(folder), *key, *(path.stat().st_mtime_ns for path in tables if path.exists()))
+    with _lock:
+        if dated in _derived:
+            value: T = _derived[dated][0]
+            return value
+        theirs = _making.get(dated)
+        if theirs is None:
+            mine = _making[dated] = Future()
+    if theirs is not None:
+        waited: T = theirs.result()
+        return waited
+    try:
+        made = make()
+    except BaseException as error:
+        with _lock:
+            del _making[dated]
+        mine.set_exception(error)
+        raise
+    with _lock:
+        # A value larger than the whole cache is computed again each time.
+        if (bytes_ := max(size(made), LEAST_BYTES)) <= MOST_BYTES:
+            _derived[dated] = made, bytes_
+        del _making[dated]
+    mine.set_result(made)
+    return made

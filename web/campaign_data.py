@@ -16,11 +16,11 @@ from analysis.figures.explorer import KINDS, SLOTS, ordered
 from analysis.figures.means import Means
 from analysis.figures.published import CampaignFigure
 from analysis.metrics import METRICS
+from analysis.registry import plugin_of
 from analysis.results import is_output
-from analysis.store import browse
 from analysis.store import notes as written
+from analysis.store.queries import RunQuery
 from analysis.store.rows import MISSING, CampaignRow, ListedRunRow, MemberRow, NoteRow, PointRow, TableRow
-from experiments import api
 from testbed import units
 from testbed.scenario import Scenario
 from web import scorecard
@@ -74,7 +74,7 @@ class RunsPage:
 
 def head(campaign_id: str) -> CampaignRow:
     """The campaign; 404 if there is none."""
-    campaign = cached(("head", campaign_id), lambda: browse.campaign_head(g.store, campaign_id))
+    campaign: CampaignRow | None = cached(("head", campaign_id), lambda: g.store.campaign_head(campaign_id))
     if campaign is None:
         abort(404, f"There is no campaign {campaign_id} here.")
     return campaign
@@ -82,7 +82,7 @@ def head(campaign_id: str) -> CampaignRow:
 
 def points(campaign_id: str) -> Sequence[PointRow]:
     """Its points."""
-    return cached(("points", campaign_id), lambda: browse.points(g.store, campaign_id))
+    return cached(("points", campaign_id), lambda: g.store.points(campaign_id))
 
 
 def kinds(campaign_id: str) -> list[Kind]:
@@ -90,7 +90,7 @@ def kinds(campaign_id: str) -> list[Kind]:
 
     def compute() -> list[Kind]:
         # Details are on the run's page and in exports.
-        rows = [row for row in browse.kinds(g.store, campaign_id) if not is_detail(row.name)]
+        rows = [row for row in g.store.kinds(campaign_id) if not is_detail(row.name)]
         rows.sort(key=lambda row: (order(row.name), len(row.subject), row.subject))
         return [Kind(row.name, row.subject, row.unit) for row in rows]
 
@@ -104,15 +104,16 @@ def columns(campaign_id: str) -> list[Kind]:
     known = kinds(campaign_id)
     outputs = [kind for kind in known if is_output(kind.name)]
     room = max(MOST_COLUMNS - len(axes_of(campaign_id)), LEAST_COLUMNS)
-    return chosen or [*outputs, *(kind for kind in known if kind.name in COLUMNS)][:room]
+    return chosen or [*outputs, *(kind for kind in known if _is_usual(kind.name))][:room]
 
 
 def scenario(campaign_id: str) -> Scenario | None:
     """The scenario of the first run in the store."""
-    return cached(("scenario", campaign_id), lambda: browse.first_scenario(g.store, campaign_id))
+    first: Scenario | None = cached(("scenario", campaign_id), lambda: g.store.first_scenario(campaign_id))
+    return first
 
 
-def asked(campaign_id: str) -> browse.RunQuery:
+def asked(campaign_id: str) -> RunQuery:
     """Filter, order and page of the runs, from the address."""
     axes, sort = axes_of(campaign_id), request.args.get("sort", "point")
     chosen = filtered(axes)
@@ -121,7 +122,7 @@ def asked(campaign_id: str) -> browse.RunQuery:
         rank = {value: number for number, value in enumerate(ordered(axes[sort]))}
         by_value = sorted(points(campaign_id), key=lambda point: rank[dict(point.parameters)[sort]])
         ranking = tuple(point.number for point in by_value)
-    return browse.RunQuery(
+    return RunQuery(
         state=request.args.get("state", ""),
         words=tuple(request.args.get("q", "").lower().split()),
         points=chosen_points(campaign_id, chosen) if chosen != axes else None,
@@ -183,13 +184,13 @@ def page_number() -> int:
     return min(max(request.args.get("page", 1, int), 1), MOST_PAGES)
 
 
-def runs(campaign_id: str, query: browse.RunQuery) -> RunsPage:
+def runs(campaign_id: str, query: RunQuery) -> RunsPage:
     """A page of its runs."""
 
     def compute() -> RunsPage:
-        rows, total = browse.runs(g.store, campaign_id, query, _matching(points(campaign_id), query.words))
+        rows, total = g.store.runs(campaign_id, query, _matching(points(campaign_id), query.words))
         # Runs that failed without a result say why.
-        failed = browse.last_problems(g.store, [row.run_id for row in rows if row.state == MISSING])
+        failed = g.store.last_problems([row.run_id for row in rows if row.state == MISSING])
         return RunsPage([replace(row, problems=failed.get(row.run_id, row.problems)) for row in rows], total)
 
     return cached(("runs", campaign_id, query), compute)
@@ -256,7 +257,7 @@ def tabled(campaign_id: str) -> list[tuple[str, str]]:
     return [
         (kind.name, kind.subject)
         for kind in kinds(campaign_id)
-        if (kind.name not in METRICS or METRICS[kind.name].per in ("flow", "run") or kind.name in COLUMNS)
+        if (kind.name not in METRICS or METRICS[kind.name].per in ("flow", "run") or _is_usual(kind.name))
         and ":" not in kind.subject
         and kind.subject.rpartition("-")[0] not in groups
     ]
@@ -276,7 +277,7 @@ def means(
     def compute(missing: list[Hashable]) -> dict[Hashable, list[TableRow]]:
         rows: dict[Hashable, list[TableRow]] = {key: [] for key in missing}
         key_of = {keys[key]: key for key in missing}
-        for row in browse.summary(g.store, campaign_id, list(of), list(key_of)):
+        for row in g.store.table(campaign_id, list(key_of), list(of)):
             rows[key_of[row.point]].append(row)
         return rows
 
@@ -286,7 +287,7 @@ def means(
 def summary(campaign_id: str, metric: str, subject: str) -> Sequence[TableRow]:
     """Means of a metric at all points."""
     return cached(
-        ("figure", campaign_id, metric, subject), lambda: browse.summary(g.store, campaign_id, [(metric, subject)])
+        ("figure", campaign_id, metric, subject), lambda: g.store.table(campaign_id, only=[(metric, subject)])
     )
 
 
@@ -294,7 +295,7 @@ def file_figure(campaign: CampaignRow) -> CampaignFigure | None:
     """The figure that the campaign's file asks for."""
     return cached(
         ("file figure", campaign.id),
-        lambda: published.of_campaign(g.store, campaign.id, campaign.text, api.targets_folder()),
+        lambda: published.of_campaign(g.store, campaign.id, campaign.text),
     )
 
 
@@ -334,6 +335,12 @@ def metric_figure(campaign: CampaignRow) -> Means | None:
 def is_detail(name: str) -> bool:
     """Whether a metric is shown on its run's page alone."""
     return bool(getattr(METRICS.get(name), "detail", False))
+
+
+def _is_usual(name: str) -> bool:
+    """Whether the tables of a campaign show a metric unasked: those of COLUMNS, and of other packages."""
+    metric = METRICS.get(name)
+    return name in COLUMNS or (metric is not None and bool(metric.column and plugin_of(metric.module)))
 
 
 def order(name: str) -> int:

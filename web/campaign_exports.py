@@ -13,7 +13,6 @@ from analysis.figures.means import Means
 from analysis.figures.model import csv_text
 from analysis.figures.published import CampaignFigure
 from analysis.metrics.registry import estimate
-from analysis.store import browse
 from analysis.store.rows import CampaignRow, PointRow
 from experiments import api
 from testbed.scenario import Scenario
@@ -79,8 +78,8 @@ def all_as_json() -> Response:
     """Every campaign, as `./backchannel results --json` prints them, with its start time."""
     keys = ("id", "name", "title", "state", "runs", "valid", "invalid", "backend", "started")
     words = request.args.get("q", "").split()
-    campaigns_ = browse.campaigns(
-        g.store, words, limit=MOST_CAMPAIGNS, offset=(campaign_data.page_number() - 1) * MOST_CAMPAIGNS
+    campaigns_ = g.store.campaigns(
+        words, limit=MOST_CAMPAIGNS, offset=(campaign_data.page_number() - 1) * MOST_CAMPAIGNS
     )
     return jsonify([{key: getattr(campaign, key) for key in keys} for campaign in campaigns_])
 
@@ -95,7 +94,7 @@ def as_json(campaign_id: str) -> Response:
         about = json.dumps({"campaign": campaign.id, "name": campaign.name, "state": campaign.state})
         yield f'{about[:-1]}, "points": ['
         for count, point in enumerate(all_points):
-            with_members = replace(point, members=browse.members(store, campaign_id, [point.number]))
+            with_members = replace(point, members=store.members(campaign_id, [point.number]))
             document = api.point_document(with_members, store.table(campaign_id, [point.number]), attempts)
             yield f"{',' if count else ''}\n{json.dumps(document)}"
         yield "]}\n"
@@ -169,7 +168,7 @@ def runs_as_csv(campaign_id: str) -> Response:
             yield [
                 point.number, row.repetition, row.run_id, "valid", row.seed, row.name, row.subject, row.unit, row.value,
             ]  # fmt: skip
-        for member in browse.members(store, campaign_id, [point.number]):
+        for member in store.members(campaign_id, [point.number]):
             if member.state != "valid":
                 yield [point.number, member.repetition, member.run_id, member.state, "", "", "", "", ""]
 

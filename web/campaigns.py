@@ -17,7 +17,7 @@ from analysis.attempts import attempts_of
 from analysis.estimates import Estimate
 from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
-from analysis.store import browse, requests
+from analysis.store import requests
 from analysis.store.rows import CampaignRow, MemberRow, PointRow
 from testbed import fidelity
 from testbed.scenario import Scenario
@@ -50,10 +50,10 @@ def index() -> str:
     """All campaigns, filtered by `q`."""
     words = request.args.get("q", "").split()
     page, key = campaign_data.page_number(), tuple(words)
-    total = cached(("campaigns", key), lambda: browse.count_campaigns(g.store, words))
+    total = cached(("campaigns", key), lambda: g.store.count_campaigns(words))
     campaigns_ = cached(
         ("campaigns", key, page),
-        lambda: browse.campaigns(g.store, words, limit=CAMPAIGNS, offset=(page - 1) * CAMPAIGNS),
+        lambda: g.store.campaigns(words, limit=CAMPAIGNS, offset=(page - 1) * CAMPAIGNS),
     )
     pages = math.ceil(total / CAMPAIGNS)
     return render_template(
@@ -93,7 +93,7 @@ def show(campaign_id: str) -> str:
         file_figure=of_file.figure() if of_file else None,
         file_figure_data=embedded(of_file.figure()) if of_file else "",
         query=request.query_string.decode("latin1"),
-        causes=cached(("causes", campaign_id), lambda: browse.causes(g.store, campaign_id)),
+        causes=cached(("causes", campaign_id), lambda: g.store.causes(campaign_id)),
         table=points_table(campaign_id, some),
         again=lambda **changes: campaign_data.address("campaigns.show", campaign_id, changes),
         topology=cached(("topology", campaign_id), lambda: network_picture(scenario)),
@@ -124,7 +124,7 @@ def request_action(campaign: CampaignRow, action: str) -> tuple[int, str]:
     overrides = [f"{name}={value}" for name, value in campaign.overrides.items()]
     if requests.release_lost(g.store):
         # The campaign may have lost its runner.
-        campaign = browse.campaign_head(g.store, campaign.id) or campaign
+        campaign = g.store.campaign_head(campaign.id) or campaign
     if action == "cancel":
         if campaign.state != "running":
             abort(409, f"This campaign is {campaign.state}; there is nothing to cancel.")
@@ -162,7 +162,7 @@ def points_table(campaign_id: str, some: Sequence[PointRow]) -> Markup:
         of_flow = [key for key in tabled if key[1] and (key[0] not in METRICS or METRICS[key[0]].per == "flow")]
         numbers = [point.number for point in some]
         members: dict[int, list[MemberRow]] = {number: [] for number in numbers}
-        for member in browse.members(g.store, campaign_id, numbers):
+        for member in g.store.members(campaign_id, numbers):
             members[member.point].append(member)
         rows = campaign_data.means(campaign_id, tabled, members)
         flows = list(dict.fromkeys(subject for _, subject in of_flow)) or [""]

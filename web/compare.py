@@ -10,10 +10,11 @@ from flask import Blueprint, Response, abort, g, jsonify, render_template, reque
 
 from analysis.figures.means import Group, Mean, Means
 from analysis.figures.model import COLOURS, Figure, Series
+from analysis.figures.registry import FIGURES, RunKind
+from analysis.runs import Flow, Line
 from analysis.statistics import RunKey
-from analysis.store import browse
 from experiments.api import point_label
-from web import run_figures, runs
+from web import run_view, runs
 from web.cache import cached
 from web.campaign_data import title_of
 from web.compared import Row, Subject, difference_json, note_on, rows_of, verdicts
@@ -30,7 +31,7 @@ def show() -> str:
     """`run` and `point` (CAMPAIGN:NUMBER), repeatable, name the subjects; the first is the reference."""
     subjects = _subjects()
     rows = _shown(subjects)
-    scenario = browse.scenario(g.store, subjects[0].run_id) if subjects else None
+    scenario = g.store.scenario(subjects[0].run_id) if subjects else None
     flows = [flow.name for flow in scenario.workload] if scenario else []
     links = (
         [
@@ -56,8 +57,8 @@ def show() -> str:
         flow=flow,
         links=links,
         queue=queue,
-        duration=max((browse.duration(g.store, subject.run_id) for subject in subjects), default=1.0),
-        campaigns=browse.campaigns(g.store, limit=12) if not subjects else [],
+        duration=max((g.store.duration(subject.run_id) for subject in subjects), default=1.0),
+        campaigns=g.store.campaigns(limit=12) if not subjects else [],
         most=MOST,
         without=_without,
         comparisons=note_on(rows),
@@ -65,7 +66,7 @@ def show() -> str:
         means=means,
         figure=means.figure() if means else None,
         figure_data=embedded(means.figure()) if means else "",
-        overlays=_overlays(flow, queue, OF_CAPTURES if subjects and all(map(_is_counted, subjects)) else ()),
+        overlays=_overlays(flow, queue, bool(subjects) and all(map(_is_counted, subjects))),
         named=_named(),
     )
 
@@ -95,22 +96,22 @@ def plot_file(kind: str, form: str) -> Response:
 def plot(kind: str) -> Response:
     """Figures laid over each other: axes and series; `from` and `to` (s) choose a part."""
     complete, (low, high) = _laid_over(kind)
-    return jsonify(complete.within(low, high, run_figures.POINTS).as_json())
+    return jsonify(complete.within(low, high, run_view.POINTS).as_json())
 
 
 def _laid_over(kind: str) -> tuple[Figure, tuple[float, float]]:
     subjects = _subjects()
     if not subjects:
         abort(404, "There is nothing to compare: the address names runs as run=ID and points as point=CAMPAIGN:NUMBER.")
-    if kind not in OVERLAID:
-        abort(404, f"There is no such plot {kind}; there are: {', '.join(OVERLAID)}.")
-    period = runs.period_asked(max(browse.duration(g.store, subject.run_id) for subject in subjects))
+    if kind not in overlaid():
+        abort(404, f"There is no such plot {kind}; there are: {', '.join(overlaid())}.")
+    period = runs.period_asked(max(g.store.duration(subject.run_id) for subject in subjects))
     series: list[Series] = []
     figures = []
     for subject in subjects:
-        drawn = runs.figure(runs.load(subject.run_id), kind)
+        drawn = runs.figure(runs.stored(subject.run_id), kind)
         figures.append(drawn)
-        lines = [line for line in drawn.series if _represents(kind, line)]
+        lines = FIGURES[kind].overlaid(drawn)
         series += [
             replace(
                 line, name=f"{subject.label}: {line.name}" if len(lines) > 1 else subject.label, colour=subject.colour
@@ -184,11 +185,11 @@ def _run(run_id: str, colour: str) -> Subject:
 
 def _point(name: str, colour: str) -> Subject:
     campaign_id, _, number = name.partition(":")
-    campaign = browse.campaign_head(g.store, campaign_id)
-    point = next((point for point in browse.points(g.store, campaign_id) if str(point.number) == number), None)
+    campaign = g.store.campaign_head(campaign_id)
+    point = next((point for point in g.store.points(campaign_id) if str(point.number) == number), None)
     if campaign is None or point is None:
         abort(404, f"There is no point {number or '?'} of a campaign {campaign_id} here.")
-    rows = browse.point_metrics(g.store, campaign_id, point.number)
+    rows = g.store.values(campaign_id, [point.number])
     if not rows:
         abort(404, f"Point {number} of {campaign.title} has no valid run yet.")
     values: dict[tuple[str, str], dict[RunKey, float]] = {}
@@ -226,37 +227,24 @@ def _means(subjects: Sequence[Subject], rows: Sequence[Row]) -> Means | None:
     )  # fmt: skip
 
 
-#: Figures that are laid over each other, and their titles.
-OVERLAID = {
-    "sequence": "Acknowledged", "throughput": "Throughput", "rtt": "Round-trip time", "cwnd": "Congestion window",
-    "queue": "Queue",
-}  # fmt: skip
+def overlaid() -> dict[str, RunKind]:
+    """The figures of runs that are laid over each other."""
+    return {name: kind for name, kind in FIGURES.items() if kind.overlay}
 
 
-#: Those that counters do not have.
-OF_CAPTURES = ("sequence", "rtt")
-
-
-def _represents(kind: str, line: Series) -> bool:
-    """Whether a series of a run's figure stands for the run where several are laid over each other."""
-    if kind == "sequence":
-        return line.name == "acknowledged"
-    return not line.keep_all and line.name != "ssthresh" and line.kind != "segments"
-
-
-def _overlays(flow: str, queue: str, without: Sequence[str] = ()) -> list[tuple[str, str, str]]:
-    """Kind, title, and the flow or queue."""
+def _overlays(flow: str, queue: str, counted: bool = False) -> list[tuple[str, str, str]]:
+    """Kind, title, and the flow or queue; of runs with counters, what counters have."""
     return [
-        (kind, f"{word}, {of}", of)
-        for kind, word in OVERLAID.items()
-        if kind not in without
-        for of in [queue if kind == "queue" else flow]
+        (name, f"{kind.overlay}, {of}", of)
+        for name, kind in overlaid().items()
+        if not counted or kind.subject in (Flow, Line)
+        for of in [queue if kind.per == "line" else flow]
     ]
 
 
 def _is_counted(subject: Subject) -> bool:
     """Whether the run that represents it has counters instead of captures."""
-    return cached(("counted", subject.run_id), lambda: run_figures.is_counted(runs.load(subject.run_id)))
+    return cached(("counted", subject.run_id), lambda: runs.stored(subject.run_id).is_counted)
 
 
 def _named() -> dict[str, list[str]]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TypedDict
 
 import polars as pl
 
-from analysis.captures import DATA, RETRANSMISSION, MissingCapture, RunData, is_a
-from analysis.store.rows import RunRow
-from testbed.addressing import addresses_of
+from analysis.captures import DATA, RETRANSMISSION, RunData, is_a
+from analysis.handle import StoredRun
+from analysis.runs import Unmeasured
 from testbed.scenario import DIRECTIONS, LinkSpec, Scenario
-from web import tables
+from web.run_view import captured
 
 #: Packets of one answer.
 MOST = 4000
@@ -69,28 +68,29 @@ def link_under_study(scenario: Scenario) -> LinkSpec | None:
     return min(links, key=lambda link: min(side.rate_bps or 1e15 for _, side in link.directions()), default=None)
 
 
-def crossing(folder: Path, run: RunRow, from_s: float, to_s: float) -> Crossing | NotShown:
+def crossing(run: StoredRun, from_s: float, to_s: float) -> Crossing | NotShown:
     """Packets that were on the link, or in its queues, at any time of a period."""
-    link = link_under_study(run.documents.scenario)
+    scenario = run.row.documents.scenario
+    link = link_under_study(scenario)
     if link is None:
         return NotShown(note="this network has no link with two ends")
     slack_s = _longest_s(link)
     try:
+        tables = captured(run)
         near, far = (
-            tables.interface(folder, run, end, link.name, COLUMNS, from_s - slack_s, to_s + slack_s)
-            for end in link.ends
+            tables.at_interface(end, link.name, COLUMNS, from_s - slack_s, to_s + slack_s) for end in link.ends
         )
-    except MissingCapture as error:
+    except Unmeasured as error:
         return NotShown(note=f"{error}; both ends of {link.name} are needed")
-    left = _side(run.documents.scenario, link)
-    ends = _hosts(run)
-    workload = run.documents.scenario.workload
+    left = _side(scenario, link)
+    ends = {address: node for node, of_node in tables.addresses.items() for address in of_node}
+    workload = scenario.workload
     numbers = {(flow.from_, flow.port): number for number, flow in enumerate(workload)}
     packets: list[Packet] = []
     for direction, (entry, exit_) in enumerate(((near, far), (far, near))):
         side = link.direction(DIRECTIONS[direction])
-        going = _going(entry, left, ends, direction, from_s - slack_s, to_s + slack_s)
-        coming = _going(exit_, left, ends, direction, from_s - slack_s, to_s + slack_s)
+        going = _going(tables, entry, left, ends, direction, from_s - slack_s, to_s + slack_s)
+        coming = _going(tables, exit_, left, ends, direction, from_s - slack_s, to_s + slack_s)
         arrived = _arrivals(going, coming, slack_s)
         for number, (t_s, *key, ip_len, again, data, port) in enumerate(going.iter_rows()):
             out_s = arrived.get(number)
@@ -133,11 +133,11 @@ def _arrivals(going: pl.DataFrame, coming: pl.DataFrame, slack_s: float) -> dict
 
 
 def _going(
-    data: RunData, left: set[str], ends: Mapping[str, str], direction: int, from_s: float, to_s: float
-) -> pl.DataFrame:
+    data: RunData, seen: pl.DataFrame, left: set[str], ends: Mapping[str, str], direction: int, from_s: float,
+    to_s: float,
+) -> pl.DataFrame:  # fmt: skip
     """Segments in one direction of the link, with the columns that identify each at both ends."""
-    t_s = (pl.col("time_ns") - data.t0_epoch_ns) / 1e9
-    rows = data.segments.filter((t_s >= from_s) & (t_s <= to_s)).with_columns(t_s.alias("t_s"))
+    rows = seen.filter((pl.col("t_s") >= from_s) & (pl.col("t_s") <= to_s))
     named = rows.join(data.connections.select("conn", "file", *ENDS, "listening_port"), on=["conn", "file"])
     on_left = pl.col("client").replace_strict({address: node in left for address, node in ends.items()}, default=True)
     # The client's packets are `dir` 0; they go forward if the client is on the near side.
@@ -161,11 +161,6 @@ def _side(scenario: Scenario, link: LinkSpec) -> set[str]:
                         nodes.add(end)
                         todo.append(end)
     return nodes
-
-
-def _hosts(run: RunRow) -> dict[str, str]:
-    addresses = addresses_of(run.documents.report.interfaces)
-    return {address: node for node, of_node in addresses.items() for address in of_node}
 
 
 def _longest_s(link: LinkSpec) -> float:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import polars as pl
 
-from analysis.captures import FAST_RETRANSMISSION, RETRANSMISSION, TIMEOUT
+from analysis.captures import FAST_RETRANSMISSION, RETRANSMISSION, TIMEOUT, CapturedFlow, MissingCapture
 from analysis.captures.fate import Fate, Lost, Sent, fate
 from analysis.routes import Routes
-from analysis.store.rows import RunRow
 from testbed.addressing import make_plan
-from testbed.scenario import Direction, Scenario
-from web import tables
+from testbed.scenario import Direction
 
 #: Time between a packet's capture and what its line wrote down of it, at most, in s.
 BESIDE_S = 0.001
@@ -48,20 +45,19 @@ class Story:
     again_s: float | None
 
 
-def story(folder: Path, run: RunRow, flow: str, seq: int, payload: int, at: float) -> Story | None:
+def story(flow: CapturedFlow, seq: int, payload: int, at: float) -> Story | None:
     """What became of the transmission of a segment at a time; None if the sender's capture does not have it.
 
     Raises:
-        MissingCapture: the sender was not captured, or there is no such flow.
+        MissingCapture: the sender was not captured.
     """
-    scenario = run.documents.scenario
-    spec = next((flow_spec for flow_spec in scenario.workload if flow_spec.name == flow), None)
+    scenario, spec = flow.run.scenario, flow.spec
     columns = ("dir", "seq", "payload", "ack", "class")
     asks = (pl.col("dir") == 1) & (pl.col("ack") == seq) & (pl.col("payload") == 0)
     mine = (pl.col("dir") == 0) & (pl.col("seq") == seq) & (pl.col("payload") == payload)
-    rows = tables.flow(folder, run, flow, False, columns, mine | asks)
+    rows = flow.rows(columns, where=mine | asks)
     sent_rows = rows.filter((pl.col("dir") == 0) & ((pl.col("t_s") - at).abs() < 1e-6))
-    if spec is None or sent_rows.is_empty():
+    if sent_rows.is_empty():
         return None
     stream = sent_rows["stream"][0]
     rows = rows.filter(pl.col("stream") == stream)
@@ -69,10 +65,10 @@ def story(folder: Path, run: RunRow, flow: str, seq: int, payload: int, at: floa
     acks = rows.filter(pl.col("dir") == 1)["t_s"].to_list()
     # Nothing is known of an import's network.
     path = Routes(make_plan(scenario.nodes, scenario.links)).between(spec.from_, spec.to) if scenario.links else []
-    result = fate(sent, at, tables.sightings(folder, run, flow, stream, seq, payload), path, acks)
+    result = fate(sent, at, flow.sightings(stream, seq, payload), path, acks)
     if result is None:
         return None
-    place = _place(folder, scenario, result.lost) if result.lost else None
+    place = _place(flow, result.lost) if result.lost else None
     again_s = result.again.t_s if result.again else None
     return Story(_sentence(result, place), result.sent.t_s, result.arrived_s, place, again_s)
 
@@ -83,19 +79,23 @@ def _kind(bits: int) -> str:
     return "timeout" if bits & TIMEOUT else "fast retransmission" if bits & FAST_RETRANSMISSION else "retransmission"
 
 
-def _place(folder: Path, scenario: Scenario, lost: Lost) -> LossLocation:
+def _place(flow: CapturedFlow, lost: Lost) -> LossLocation:
     """Where it was lost, with the event that the line wrote down nearest to that instant, and its queue then."""
+    scenario = flow.run.scenario
     link = next(link for link in scenario.links if link.name == lost.link)
     direction: Direction = "reverse" if link.ends.index(lost.node) else "forward"
     event, nearest_s, queue = "", BESIDE_S, None
-    for row in tables.telemetry(folder, "links"):
-        if (row["link"], row["direction"]) != (lost.link, direction) or "part" in row:
-            continue
-        apart_s = row["t_ns"] / 1e9 - lost.t_s
-        if "packets" in row and apart_s <= 0:
-            queue = int(row["packets"])
-        elif row.get("event") in REASONS and not row.get("pure_ack") and abs(apart_s) < nearest_s:
-            event, nearest_s = row["event"], abs(apart_s)
+    here = (pl.col("link") == lost.link) & (pl.col("direction") == direction) & pl.col("part").is_null()
+    try:
+        told = flow.tables.telemetry.filter(here).select("t_s", "packets", "event", "pure_ack")
+    except MissingCapture:
+        told = pl.DataFrame(schema=("t_s", "packets", "event", "pure_ack"))
+    for t_s, packets, name, is_ack in told.iter_rows():
+        apart_s = t_s - lost.t_s
+        if packets is not None and apart_s <= 0:
+            queue = int(packets)
+        elif name in REASONS and not is_ack and abs(apart_s) < nearest_s:
+            event, nearest_s = name, abs(apart_s)
     limit = scenario.direction(lost.link, direction).queue.options.get("limit_packets")
     if event == "dropped_full" and limit:
         # Samples are rarer than packets; the reason says that the queue was full.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask import Blueprint, Response, g, jsonify, render_template
 
-from analysis.store import browse, requests
+from analysis.store import requests
 from experiments.api import campaign_text
 from web import scorecard
 from web.cache import cached
@@ -21,21 +21,21 @@ MOST_CAUSES = 8
 def index() -> str:
     """Home."""
     store = g.store
-    total = cached(("count",), lambda: browse.count_campaigns(store))
+    total = cached(("count",), lambda: store.count_campaigns())
     return render_template(
         "home.html",
-        running=browse.active(store),
+        running=store.campaigns(state="running"),
         asked=[
             request_ for request_ in requests.recent(store, 8) if request_.state in (requests.WAITING, requests.FAILED)
         ],
         runners=requests.runners(store),
-        campaigns=browse.campaigns(store, limit=6),
+        campaigns=store.campaigns(limit=6),
         total=total,
         first_campaign="" if total else campaign_text(FIRST),
-        newest=cached(("newest",), lambda: browse.newest(store)),
-        causes=cached(("causes",), lambda: browse.causes(store)[:MOST_CAUSES]),
-        unfinished=cached(("unfinished",), lambda: browse.unfinished(store, 5)),
-        counts=cached(("counts",), lambda: browse.counts(store)),
+        newest=cached(("newest",), lambda: store.newest()),
+        causes=cached(("causes",), lambda: store.causes()[:MOST_CAUSES]),
+        unfinished=cached(("unfinished",), lambda: store.campaigns(state="incomplete", limit=5)),
+        counts=cached(("counts",), lambda: store.counts()),
         card=scorecard.read(),
     )
 
@@ -44,5 +44,5 @@ def index() -> str:
 def attention_as_json() -> Response:
     """Invalid runs, failed runs and unfinished campaigns; the latest 100 of each."""
     store, most = g.store, 100
-    runs = {"invalid": browse.invalid(store, most), "failed": browse.failed(store, most)}
-    return jsonify(runs | {"unfinished": browse.unfinished(store, most)})
+    runs = {"invalid": store.invalid(most), "failed": store.failed(most)}
+    return jsonify(runs | {"unfinished": store.campaigns(state="incomplete", limit=most)})

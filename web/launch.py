@@ -27,7 +27,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from werkzeug.datastructures import MultiDict
 
-from analysis.store import browse, requests
+from analysis.store import requests
 from experiments.api import campaign_files, campaign_text, campaign_titles, mechanisms
 from web import campaign_data, guide
 from web.campaigns import POINTS, network_picture, points_table
@@ -92,7 +92,7 @@ def asked(number: int) -> str:
     if row is None:
         abort(404, f"There is no request {number} here.")
     # The store has the campaign once its first run has started.
-    campaign = browse.campaign_head(g.store, row.campaign_id) if row.campaign_id else None
+    campaign = g.store.campaign_head(row.campaign_id) if row.campaign_id else None
     means = campaign_data.metric_figure(campaign) if campaign else None
     return render_template(
         "request.html",

@@ -11,7 +11,7 @@ from typing import TypedDict
 
 from flask import Blueprint, Response, current_app, g, request
 
-from analysis.store import Store, browse, requests
+from analysis.store import Store, requests
 from analysis.store.pulse import Pulse
 from analysis.store.rows import CampaignRow, ProgressRow
 from experiments.api import duration_text, point_label
@@ -121,10 +121,10 @@ class Watcher:
 def snapshot(store: Store, campaign_id: str = "") -> Snapshot:
     """Running campaigns, recent requests, connected runners and the number of runs by state."""
     if campaign_id:
-        head = browse.campaign_head(store, campaign_id)
+        head = store.campaign_head(campaign_id)
         running = [head] if head is not None else []
     else:
-        running = browse.active(store)
+        running = store.campaigns(state="running")
     states = [
         CampaignState(
             id=campaign.id, state=campaign.state, runs=campaign.runs, valid=campaign.valid, invalid=campaign.invalid,
@@ -136,9 +136,7 @@ def snapshot(store: Store, campaign_id: str = "") -> Snapshot:
         RequestState(id=request.id, state=request.state, campaign_id=request.campaign_id, message=request.message)
         for request in requests.recent(store, 5, campaign_id or None)
     ]
-    return Snapshot(
-        campaigns=states, requests=asked, runners=len(requests.runners(store)), counts=dict(browse.counts(store))
-    )
+    return Snapshot(campaigns=states, requests=asked, runners=len(requests.runners(store)), counts=dict(store.counts()))
 
 
 def working(store: Store, campaign: CampaignRow) -> list[str]:
@@ -158,7 +156,7 @@ def working(store: Store, campaign: CampaignRow) -> list[str]:
 @lru_cache(32)
 def _labels(store: Store, campaign_id: str) -> dict[int, str]:
     """Points' labels by number; a campaign's points never change."""
-    return {point.number: point_label(dict(point.parameters)) for point in browse.points(store, campaign_id)}
+    return {point.number: point_label(dict(point.parameters)) for point in store.points(campaign_id)}
 
 
 def pace(progress: ProgressRow) -> str:

@@ -21,16 +21,22 @@ from flask import (
     url_for,
 )
 
-from analysis.captures import MissingCapture, class_labels
+from analysis.captures import DATA, class_labels, is_a
 from analysis.captures.conversations import ORDERS, Conversation, conversations
 from analysis.figures.model import Figure
-from analysis.metrics.pace import IDLE_S
-from analysis.store import browse, notes
+from analysis.figures.registry import FIGURES, RunKind, side_of
+from analysis.handle import StoredRun
+from analysis.metrics import pace
+from analysis.registry import plugin_of
+from analysis.runs import Flow, Unmeasured
+from analysis.runs import Line as RunLine
+from analysis.store import notes
 from analysis.store.rows import RunRow
 from testbed import commands, fidelity, kernel_links
 from testbed.report import DirectionReport, Measurement, Report
 from testbed.scenario import DIRECTIONS, Scenario
-from web import crossing, fates, run_figures, tables
+from web import crossing, fates, run_view
+from web.cache import derived
 from web.campaign_data import is_detail, order
 from web.campaign_exports import network_file
 from web.campaigns import network_picture
@@ -114,7 +120,7 @@ def show(run_id: str) -> str:
         Line(link, direction, counters, calibrated.get((link, direction)), _queue_figures(scenario, link, direction))
         for link, direction, counters in (report.directions() if report else ())
     ]
-    counted = run_figures.is_counted(run)
+    counted = StoredRun(g.store, run).is_counted
     counted_links = scenario.capture.counters.at if counted and scenario.capture.counters else ()
     queued = [line for line in lines if line.counters.rate_bps and (not counted_links or line.link in counted_links)]
     # Shown first: queues that dropped or purged packets, and those of lines that were busy for half of the run.
@@ -125,10 +131,10 @@ def show(run_id: str) -> str:
     ]
     quiet = [direction for direction in queued if direction not in busy]
     link = None if counted else crossing.link_under_study(scenario)
-    beside = browse.siblings(g.store, run.campaigns[0].id, run.campaigns[0].point) if run.campaigns else []
+    beside = g.store.siblings(run.campaigns[0].id, run.campaigns[0].point) if run.campaigns else []
     flows = scenario.workload
     # Throughput is drawn for each direction, because one may have a hundredth of the other's.
-    sides = list(dict.fromkeys(run_figures.side_of(flow.to) for flow in flows))
+    sides = list(dict.fromkeys(side_of(flow.to) for flow in flows))
     chosen = request.args.get("flow", "")
     flow = next((flow for flow in flows if flow.name == chosen), flows[0] if flows else None)
     asked = request.args.get("side", "")
@@ -138,7 +144,7 @@ def show(run_id: str) -> str:
     return render_template(
         "run.html",
         run=run,
-        conversations=_conversations(run, by) if manifest.imported else (),
+        conversations=_conversations(run_id, by) if manifest.imported else (),
         conversations_by=by,
         most_conversations=MOST_CONVERSATIONS,
         manifest=manifest,
@@ -155,6 +161,7 @@ def show(run_id: str) -> str:
         drawn_sides=("sequence", "received") if asked == "both" else (side,),
         counted=counted,
         counted_every_s=scenario.capture.counters.every_s if scenario.capture.counters else 0.0,
+        added=_added(counted),
         first=""
         if flow is None
         else _first_plot(run, "throughput", sides[0])
@@ -169,12 +176,18 @@ def show(run_id: str) -> str:
     )
 
 
+def _added(counted: bool) -> list[RunKind]:
+    """The figures of other packages that this run can have."""
+    added = (kind for kind in FIGURES.values() if plugin_of(kind.module))
+    return [kind for kind in added if kind.subject in (Flow, RunLine) or not counted]
+
+
 @blueprint.get("/api/runs/<run_id>/conversations")
 def conversations_as_json(run_id: str) -> Response:
     """Every connection of its captures, the largest first."""
     try:
-        return jsonify(_conversations(load(run_id), ORDERS[0]))
-    except MissingCapture as error:
+        return jsonify(_conversations(run_id, ORDERS[0]))
+    except Unmeasured as error:
         abort(404, f"{error}")
 
 
@@ -208,11 +221,13 @@ def _programs(run: RunRow, report: Report | None) -> list[_Program]:
     return rows
 
 
-def _conversations(run: RunRow, by: str) -> Sequence[Conversation]:
-    folder = g.store.run_folder(run.id)
-    key = (str(folder), "conversations", by)
-    return tables.derived(
-        key, lambda: conversations(tables.without_segments(folder, run), by), lambda made: 400 * len(made)
+def _conversations(run_id: str, by: str) -> Sequence[Conversation]:
+    run = stored(run_id)
+    return derived(
+        run.folder,
+        ("conversations", by),
+        lambda: conversations(run_view.captured(run), by),
+        lambda made: 400 * len(made),
     )
 
 
@@ -255,23 +270,17 @@ def write_note(run_id: str) -> Any:
 @blueprint.get("/api/runs/<run_id>/segments")
 def segments(run_id: str) -> Response:
     """Single segments of a flow with all fields; `side` is sender or receiver; the first (`tail`: last) 500."""
-    run = load(run_id)
-    folder = g.store.run_folder(run_id)
-    low, high = _range(run)
+    run = stored(run_id)
+    low, high = _range(run.row)
     try:
-        inside = tables.flow(
-            folder,
-            run,
-            request.args.get("flow", ""),
-            request.args.get("side") == "receiver",
-            FIELDS,
-            period=(low, high),
-        )
-    except MissingCapture as error:
-        abort(404, f"{str(error)[0].upper()}{str(error)[1:]}.")
+        seen = run_view.captured(run)
+        flow = seen.flow(request.args.get("flow", ""))
+        inside = flow.rows(FIELDS, receiver=request.args.get("side") == "receiver", period=(low, high))
+    except Unmeasured as error:
+        abort(404, run_view.sentence(error))
     inside = inside.filter((pl.col("t_s") >= low) & (pl.col("t_s") <= high))
     some = inside.tail(SEGMENTS) if request.args.get("tail") else inside.head(SEGMENTS)
-    blocks = tables.blocks_of(folder, some)
+    blocks = seen.sack_blocks(some)
     segments_ = [_segment(row, blocks.get((row["file"], row["frame"]), [])) for row in some.to_dicts()]
     return jsonify({"total": inside.height, "segments": segments_})
 
@@ -279,15 +288,15 @@ def segments(run_id: str) -> Response:
 @blueprint.get("/api/runs/<run_id>/fate")
 def fate(run_id: str) -> Response:
     """What became of the transmission at `at` of a flow's segment: lost where and why, retransmitted when and why."""
-    run = load(run_id)
+    run = stored(run_id)
     asked = {name: request.args.get(name, type=int) for name in ("seq", "payload")}
     seq, payload, at = asked["seq"], asked["payload"], request.args.get("at", type=float)
     if seq is None or payload is None or at is None or not (0 <= seq < 1 << 62 and 0 < payload < 1 << 31):
         abort(400, "'seq' and 'payload' are whole numbers, 'at' is a time in seconds.")
     try:
-        story = fates.story(g.store.run_folder(run_id), run, request.args.get("flow", ""), seq, payload, at)
-    except MissingCapture as error:
-        abort(404, f"{str(error)[0].upper()}{str(error)[1:]}.")
+        story = fates.story(run_view.captured(run).flow(request.args.get("flow", "")), seq, payload, at)
+    except Unmeasured as error:
+        abort(404, run_view.sentence(error))
     if story is None:
         abort(404, f"The sender's capture has no segment {seq} of {payload} bytes at {at:g} s.")
     return jsonify(story)
@@ -296,35 +305,36 @@ def fate(run_id: str) -> Response:
 @blueprint.get("/api/runs/<run_id>/idle")
 def idle(run_id: str) -> Response:
     """Pauses between data segments of a flow's sender that are longer than `longer_than_s`, from and to in s."""
-    run = load(run_id)
     try:
-        periods = run_figures.idle(g.store.run_folder(run_id), run, request.args.get("flow", ""))
-    except MissingCapture as error:
-        abort(404, f"{str(error)[0].upper()}{str(error)[1:]}.")
-    return jsonify({"longer_than_s": IDLE_S, "periods": periods})
+        flow = run_view.captured(stored(run_id)).flow(request.args.get("flow", ""))
+        sent = flow.rows((), where=(pl.col("dir") == 0) & is_a(DATA))
+    except Unmeasured as error:
+        abort(404, run_view.sentence(error))
+    pauses = pace.pauses(sent.filter(pl.col("t_s") >= flow.begun_s))
+    periods = [(t_s, t_s + gap_s) for t_s, gap_s in pauses.iter_rows()]
+    return jsonify({"longer_than_s": pace.IDLE_S, "periods": periods})
 
 
 @blueprint.get("/api/runs/<run_id>/crossing")
 def cross(run_id: str) -> Response:
     """Packets on the link under study during a period: when each entered its queue, left it, and arrived."""
-    run = load(run_id)
-    low, high = _range(run)
-    return jsonify(crossing.crossing(g.store.run_folder(run_id), run, low, high))
+    run = stored(run_id)
+    return jsonify(crossing.crossing(run, *_range(run.row)))
 
 
 @blueprint.get("/api/runs/<run_id>/<kind>")
 def plot(run_id: str, kind: str) -> Response:
     """A figure's axes and series: sequence, received, throughput, rtt, queue or cwnd; `from` and `to` (s) cut it."""
-    run = load(run_id)
-    low, high = _range(run)
-    return jsonify(figure(run, kind).within(low, high, run_figures.POINTS).as_json())
+    run = stored(run_id)
+    low, high = _range(run.row)
+    return jsonify(figure(run, kind).within(low, high, run_view.POINTS).as_json())
 
 
 @blueprint.get("/runs/<run_id>/plots/<kind>.<form>")
 def plot_file(run_id: str, kind: str, form: str) -> Response:
     """A figure as SVG, PDF, PNG or CSV, over a period; the CSV has every point in it and no other."""
-    run = load(run_id)
-    low, high = _range(run)
+    run = stored(run_id)
+    low, high = _range(run.row)
     complete = figure(run, kind)
     flow = request.args.get("flow", "")
     name = f"{run_id[:8]}-{kind}{f'-{flow}' if flow else ''}".replace("/", "-")
@@ -333,19 +343,16 @@ def plot_file(run_id: str, kind: str, form: str) -> Response:
     return answer(drawn, form, name, lambda: complete.cut(low, high).as_csv("time_s"))
 
 
-def figure(run: RunRow, kind: str) -> Figure:
-    """A figure of the flow, or of the queue, that the address asks for."""
-    if kind not in run_figures.KINDS:
-        abort(404, f"There is no plot {kind}; there are: {', '.join(run_figures.KINDS)}.")
-    folder, of = g.store.run_folder(run.id), request.args.get("flow", "")
-    known = run_figures.names(run, kind)
+def figure(run: StoredRun, kind: str) -> Figure:
+    """A figure of the flow, or of the line, that the address asks for."""
+    if kind not in FIGURES:
+        abort(404, f"There is no plot {kind}; there are: {', '.join(FIGURES)}.")
+    of, known = request.args.get("flow", ""), run_view.names(run, kind)
     if of and of not in known:
-        what = "queue" if kind in run_figures.OF_QUEUE else "flow"
+        what = "queue" if FIGURES[kind].per == "line" else "flow"
         abort(404, f"There is no {what} {of[:80]!r} in this run; there are: {', '.join(dict.fromkeys(known[:20]))}.")
-    if kind == "throughput":
-        low, high = _range(run)
-        return run_figures.throughput(folder, run, of, high - low)
-    return run_figures.KINDS[kind](folder, run, of)
+    low, high = _range(run.row)
+    return run_view.figure(run, kind, of, high - low)
 
 
 def _first_plot(run: RunRow, kind: str, flow: str) -> str:
@@ -409,3 +416,8 @@ def load(run_id: str) -> RunRow:
     if run is None:
         abort(404, f"There is no run {run_id} here.")
     return run
+
+
+def stored(run_id: str) -> StoredRun:
+    """The same with its files."""
+    return StoredRun(g.store, load(run_id))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from analysis.captures.segments import FAST_RETRANSMISSION, FLOW_TELEMETRY, is_a
 from analysis.captures.tables import MissingCapture, Tables
 from analysis.exchanges import datagrams
 from analysis.records import read_records
-from analysis.runs import Flow, RunView, Slices
+from analysis.runs import Flow, RunView, Slices, Unmeasured
 from testbed.addressing import with_port
 from testbed.scenario import Flow as FlowSpec
 
@@ -69,12 +70,72 @@ class CapturedFlow(Flow):
         ranked = ranked.sort("first_ns", *ends, "nth").with_row_index("stream").drop("first_ns")
         return keys.join(ranked, on=[*ends, "nth"], maintain_order="left").drop("nth")
 
+    def rows(
+        self, columns: Sequence[str], *, receiver: bool = False, where: pl.Expr | None = None,
+        period: tuple[float, float] | None = None,
+    ) -> pl.DataFrame:  # fmt: skip
+        """The columns of the flow's segments at its sender or receiver, with `t_s` and `stream`, in order of time.
+
+        Of lazy tables, nothing else is read.
+
+        Args:
+            columns: of segments.parquet.
+            receiver: at the receiver's interfaces.
+            where: which segments; all of them without it.
+            period: from when to when, in s, to 1 ns; the whole run without it.
+
+        Raises:
+            MissingCapture: no interface there was captured.
+        """
+        chosen = [] if where is None else [where]
+        chosen += [] if period is None else [self.tables.during(*period)]
+        if isinstance(self.tables.source, pl.DataFrame):
+            here = self.at_receiver if receiver else self.at_sender
+            return here.filter(pl.lit(value=True), *chosen).select(*columns, "t_s", "stream")
+        files = self._files(self.receiver if receiver else self.sender)
+        keys = self.connections.filter(pl.col("file").is_in(files)).select("file", "conn", "stream")
+        rows = self.tables.source.filter(
+            pl.col("file").is_in(keys["file"].unique().to_list()),
+            pl.col("conn").is_in(keys["conn"].unique().to_list()), *chosen,
+        )  # fmt: skip
+        if keys.height == 1:
+            frame = rows.select(*columns, self.tables.t_s).collect()
+            frame = frame.with_columns(pl.lit(keys["stream"][0], pl.UInt32).alias("stream"))
+        else:
+            # Only pairs are the flow's: captures number their connections each for itself.
+            more = [name for name in columns if name not in ("file", "conn")]
+            frame = rows.select("file", "conn", *more, self.tables.t_s).collect()
+            frame = frame.join(_typed(keys, frame), on=["file", "conn"], how="inner", maintain_order="left")
+            frame = frame.select(*columns, "t_s", "stream")
+        # A node with several interfaces sees a connection's directions on different ones, or all on one.
+        return frame if frame["t_s"].is_sorted() else frame.sort("t_s", maintain_order=True)
+
+    def sightings(self, stream: int, seq: int, payload: int) -> dict[tuple[str, str], list[float]]:
+        """Where a data segment was captured: (node, link) to its times in s, ascending, in all of its copies.
+
+        An interface that was captured and never saw it has no times.
+        """
+        keys = self.connections.filter(pl.col("stream") == stream).select("file", "conn")
+        is_it = (pl.col("dir") == 0) & (pl.col("seq") == seq) & (pl.col("payload") == payload)
+        rows = self.tables.source.lazy().filter(is_it).select("file", "conn", self.tables.t_s).collect()
+        times: dict[int, list[float]] = {}
+        for file, t_s in (
+            rows.join(_typed(keys, rows), on=["file", "conn"], how="semi").sort("t_s").select("file", "t_s").iter_rows()
+        ):
+            times.setdefault(file, []).append(t_s)
+        return {
+            (end.node, end.link): times.get(self.tables.files[end.interface], [])
+            for end in self.tables.interfaces
+            if end.interface in self.tables.files
+        }
+
+    def _files(self, node: str) -> list[int]:
+        if files := self.tables.files_at(node):
+            return files
+        raise MissingCapture(f"flow {self.name} was not captured at {node}: add that interface to capture.at")
+
     def _segments(self, node: str) -> pl.DataFrame:
-        captured = [interface.interface for interface in self.tables.interfaces if interface.node == node]
-        files = [self.tables.files[name] for name in captured if name in self.tables.files]
-        if not files:
-            raise MissingCapture(f"flow {self.name} was not captured at {node}: add that interface to capture.at")
-        rows = self.connections.filter(pl.col("file").is_in(files))
+        rows = self.connections.filter(pl.col("file").is_in(self._files(node)))
         parts = [
             self.tables.of_connection[row["file"], row["conn"]].with_columns(
                 pl.lit(row["stream"], pl.UInt32).alias("stream")
@@ -90,20 +151,20 @@ class CapturedFlow(Flow):
         # A node with several interfaces sees a connection's directions on different ones, or all on one.
         return pl.concat(parts).sort("time_ns", maintain_order=True)
 
-    @cached_property
-    def sack_blocks(self) -> pl.DataFrame:
-        """Selective blocks in the acks that the sender received: `t_s`, `ack`, `left`, `right`, in the acks' order.
+    def sack_blocks(self, *, receiver: bool = False) -> pl.DataFrame:
+        """Selective blocks in the acks at the sender or receiver: `t_s`, `ack`, `left`, `right`, in order of time.
 
         Without rows if the run's tables have no blocks (sacks.parquet).
         """
         nothing = pl.DataFrame(schema={"t_s": pl.Float64, "ack": pl.Int64, "left": pl.Int64, "right": pl.Int64})
         path = None if self.tables.folder is None else self.tables.folder / "sacks.parquet"
-        connections = self.at_sender.select("file", "conn").unique()
-        if path is None or not path.is_file() or connections.is_empty():
+        files = self._files(self.receiver if receiver else self.sender)
+        keys = self.connections.filter(pl.col("file").is_in(files)).select("file", "conn").unique()
+        if path is None or not path.is_file() or keys.is_empty():
             return nothing
-        rows = pl.read_parquet(path).filter(pl.col("dir") == 1).join(connections, on=["file", "conn"], how="semi")
-        timed = rows.with_columns(((pl.col("time_ns") - self.tables.t0_epoch_ns) / 1e9).alias("t_s"))
-        return timed.select(nothing.columns).sort("t_s", maintain_order=True)
+        rows = pl.scan_parquet(path).filter(pl.col("dir") == 1).collect()
+        blocks = rows.join(_typed(keys, rows), on=["file", "conn"], how="semi").with_columns(self.tables.t_s)
+        return blocks.select(nothing.columns).sort("t_s", maintain_order=True)
 
     @cached_property
     def arrivals(self) -> pl.DataFrame:
@@ -114,12 +175,12 @@ class CapturedFlow(Flow):
         """
         if self.spec.kind in datagrams():
             return self._packets
-        data = self.at_receiver.filter(pl.col("dir") == 0)
+        data = self.rows(("in_order",), receiver=True, where=pl.col("dir") == 0)
         top = pl.col("in_order").cum_max()
-        acks = self.at_receiver.filter(pl.col("ack") >= 0).join(data, on="stream", how="anti")
-        if acks.height:
+        if data["stream"].n_unique() < self.connections["stream"].n_unique():
+            acks = self.rows(("ack",), receiver=True, where=pl.col("ack") >= 0).join(data, on="stream", how="anti")
             # The first byte is 1; that of a capture that begins amid a transfer is the first one acknowledged.
-            acknowledged = acks.with_columns((pl.col("ack") - 1).clip(0).alias("in_order"))
+            acknowledged = acks.select((pl.col("ack") - 1).clip(0).alias("in_order"), "t_s", "stream")
             data = pl.concat([data, acknowledged]).sort("t_s", maintain_order=True)
         grown = data.select("t_s", (top - top.shift(1, fill_value=0)).over("stream").alias("bytes"))
         return grown.filter(pl.col("bytes") > 0).with_columns(pl.col("bytes").cum_sum().alias("total"))
@@ -133,6 +194,21 @@ class CapturedFlow(Flow):
             raise MissingCapture(f"flow {self.name} was not captured at {self.receiver}, so what arrived is unknown")
         found = exchanges.arrivals(recorded, self.spec.ip)
         return found.with_columns(pl.col("bytes").cum_sum().alias("total"))
+
+    def round_trips(self) -> pl.DataFrame:
+        """Round-trip samples of the whole run: `t_s` and `rtt_s`; of UDP and ICMP, of packets that were returned."""
+        if self.spec.kind in datagrams():
+            recorded = exchanges.read(self.tables.folder, self.spec)
+            nothing = pl.DataFrame(schema={"sent_s": pl.Float64, "returned_s": pl.Float64})
+            packets = nothing if recorded is None else recorded
+            took = packets.select(t_s="returned_s", rtt_s=pl.col("returned_s") - pl.col("sent_s")).drop_nulls()
+            if took.is_empty():
+                raise Unmeasured("no packet of this flow is returned to its sender")
+            return took.sort("t_s")
+        if len(self._files(self.sender)) > 1:
+            return rtt_samples(self.at_sender)
+        samples = self.rows(("rtt_ns",), where=(pl.col("dir") == 1) & pl.col("rtt_ns").is_not_null())
+        return samples.select("t_s", (pl.col("rtt_ns") / 1e9).alias("rtt_s"))
 
     @cached_property
     def rtt_samples(self) -> pl.DataFrame:
@@ -167,7 +243,7 @@ class CapturedFlow(Flow):
 
     @cached_property
     def relay(self) -> pl.DataFrame:
-        """Samples of the base station's sender of a split connection: `t_s`, `event`, `cwnd_segments`.
+        """Samples of the base station's sender of a split connection: `t_s`, `part`, `event`, `cwnd_segments`.
 
         No rows without a middlebox that sends data.
 
@@ -176,7 +252,7 @@ class CapturedFlow(Flow):
         """
         receivers = [with_port(address, self.spec.port) for address in self.tables.addresses.get(self.receiver, [])]
         rows = self.tables.telemetry.filter(pl.col("part").is_not_null() & pl.col("to").is_in(receivers))
-        return rows.select("t_s", "event", "cwnd_segments")
+        return rows.select("t_s", "part", "event", "cwnd_segments")
 
     @cached_property
     def cwnd_steps(self) -> pl.DataFrame:
@@ -257,24 +333,38 @@ class CapturedFlow(Flow):
         first, last = step_mean(steps, begin, begin + 1.0), step_mean(steps, end - 1.0, end)
         return None if first is None or last is None or end - begin <= 1.0 else (last - first) / (end - begin - 1.0)
 
+    def throughput_over_time(self, width_s: float, from_s: float = 0.0, to_s: float | None = None) -> pl.DataFrame:
+        """Throughput at the receiver in slices: `t_s` (the slice's end) and `bps`; a slice without bytes has 0.
 
-def throughput_over_time(
-    flow: CapturedFlow, width_s: float, from_s: float = 0.0, to_s: float | None = None
-) -> pl.DataFrame:
-    """Throughput at the receiver in slices: `t_s` (the slice's end) and `bps`; a slice without bytes has 0.
+        Long gaps are left out as analysis/slices.py states.
 
-    Long gaps are left out as analysis/slices.py states.
+        Args:
+            width_s: of a slice; the last one may reach beyond `to_s`.
+            from_s: where the first slice begins.
+            to_s: the last slice begins before it; the run's end if absent.
 
-    Args:
-        flow: the flow.
-        width_s: of a slice; the last one may reach beyond `to_s`.
-        from_s: where the first slice begins.
-        to_s: the last slice begins before it; the run's end if absent.
+        Raises:
+            AnalysisError: the slices are too short for the period.
+        """
+        number = slices.count(from_s, self.run.window_s[1] if to_s is None else to_s, width_s)
+        return slices.totals(self.arrivals, from_s, width_s, number).select(
+            (from_s + (pl.col("slice") + 1) * width_s).alias("t_s"), (pl.col("bytes") * 8 / width_s).alias("bps")
+        )
 
-    Raises:
-        AnalysisError: the slices are too short for the period.
-    """
-    number = slices.count(from_s, flow.run.window_s[1] if to_s is None else to_s, width_s)
-    return slices.totals(flow.arrivals, from_s, width_s, number).select(
-        (from_s + (pl.col("slice") + 1) * width_s).alias("t_s"), (pl.col("bytes") * 8 / width_s).alias("bps")
-    )
+    def window_samples(self) -> pl.DataFrame:
+        """The sender's congestion window, from telemetry."""
+        return self.telemetry
+
+    def relay_windows(self) -> dict[str, pl.DataFrame]:
+        """Windows of the senders of a split connection, by their part; none without telemetry of the links."""
+        try:
+            rows = self.relay.filter(pl.col("cwnd_segments").is_not_null())
+        except MissingCapture:
+            return {}
+        parts = sorted(rows["part"].unique().to_list())
+        return {f"cwnd, {part} part": rows.filter(pl.col("part") == part) for part in parts}
+
+
+def _typed(keys: pl.DataFrame, like: pl.DataFrame) -> pl.DataFrame:
+    """Keys with the types of another table: two tables need not number alike."""
+    return keys.cast({name: like.schema[name] for name in ("file", "conn")})

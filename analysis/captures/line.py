@@ -174,6 +174,15 @@ class CapturedLine(Line):
         rows = self._telemetry.filter(pl.col("packets").is_not_null())
         return rows.select("t_s", pl.col("packets").cast(pl.Float64).alias("y"), pl.col("max").alias("most"))
 
+    def queue_events(self) -> dict[str, list[float]]:
+        """When packets were dropped, purged or marked there, in s, by the event's name.
+
+        Raises:
+            MissingCapture: the run kept no telemetry of its links.
+        """
+        rows = self._telemetry.filter(pl.col("event").is_not_null() & pl.col("part").is_null())
+        return {name: rows.filter(pl.col("event") == name)["t_s"].to_list() for name in rows["event"].unique()}
+
     def class_steps(self, column: str) -> dict[str, pl.DataFrame]:
         """A value of each class of a kernel's queueing discipline: `t_s` and `y` by class, a row for every change.
 

@@ -8,20 +8,37 @@ from typing import ClassVar
 
 from analysis.captures.flow import CapturedFlow
 from analysis.captures.line import CapturedLine, lines_of
-from analysis.captures.tables import Tables
+from analysis.captures.tables import MissingCapture, Tables
 from analysis.runs import Flow, Line, Link, RunView, grouped
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunData(Tables, RunView):
     """A run's tables, with its flows and lines."""
 
     single_flow_is_active: ClassVar[bool] = False
 
+    def __repr__(self) -> str:
+        where = "" if self.folder is None else f" in {self.folder}"
+        return (
+            f"<captured run{where}: {len(self.flows)} flows, {len(self.scenario.links)} links, {self.window_s[1]:g} s>"
+        )
+
     @cached_property
     def flows(self) -> list[CapturedFlow]:
         """The scenario's flows, each with its captures."""
         return [CapturedFlow(self, self, spec) for spec in self.scenario.workload]
+
+    def flow(self, name: str) -> CapturedFlow:
+        """The flow of a name.
+
+        Raises:
+            MissingCapture: there is none.
+        """
+        spec = next((spec for spec in self.scenario.workload if spec.name == name), None)
+        if spec is None:
+            raise MissingCapture(f"this run has no flow {name}")
+        return CapturedFlow(self, self, spec)
 
     @cached_property
     def groups(self) -> dict[str, list[CapturedFlow]]:

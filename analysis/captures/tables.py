@@ -51,7 +51,8 @@ class Tables:
     #: Of the run's report.
     interfaces: Sequence[InterfaceReport]
     t0_epoch_ns: int
-    segments: pl.DataFrame
+    #: Of all interfaces; lazy where only the columns and rows that are needed are read, of millions.
+    source: pl.DataFrame | pl.LazyFrame
     #: With `listening_port`, the port that was opened at either end.
     connections: pl.DataFrame
     #: Capture label (the interface's name) to file number.
@@ -62,14 +63,15 @@ class Tables:
     folder: Path | None = None
 
     @classmethod
-    def load(cls, folder: Path, scenario: Scenario, report: Report) -> Self:
-        """Reads segments.parquet, connections.parquet and summary.json of a run's folder."""
-        summary = json.loads((folder / "summary.json").read_text())
+    def load(cls, folder: Path, scenario: Scenario, report: Report, *, lazy: bool = False) -> Self:
+        """Reads connections.parquet and summary.json of a run's folder, and segments.parquet now or when needed."""
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        path = folder / "segments.parquet"
         return cls(
             scenario=scenario,
             interfaces=report.interfaces,
             t0_epoch_ns=report.t0_epoch_ns,
-            segments=pl.read_parquet(folder / "segments.parquet"),
+            source=pl.scan_parquet(path) if lazy else pl.read_parquet(path),
             connections=read_connections(folder, scenario),
             files={file["label"]: file["file"] for file in summary["files"]},
             counters=report.driver.links,
@@ -82,10 +84,55 @@ class Tables:
         return addresses_of(self.interfaces)
 
     @cached_property
+    def segments(self) -> pl.DataFrame:
+        """All segments."""
+        return self.source.lazy().collect()
+
+    def during(self, from_s: float, to_s: float) -> pl.Expr:
+        """Whether a segment's `time_ns` is in a period or at most 1 ns outside of it."""
+        # Whole numbers of ns, so that the reader can pass over the parts of a file that lie outside.
+        return pl.col("time_ns").is_between(
+            self.t0_epoch_ns + int(from_s * 1e9) - 1, self.t0_epoch_ns + int(to_s * 1e9) + 1
+        )
+
+    def files_at(self, node: str, link: str | None = None) -> list[int]:
+        """Numbers of the captures at a node's interfaces, or at its interfaces on a link."""
+        here = [end.interface for end in self.interfaces if end.node == node and link in (None, end.link)]
+        return [self.files[name] for name in here if name in self.files]
+
+    def at_interface(self, node: str, link: str, columns: Sequence[str], from_s: float, to_s: float) -> pl.DataFrame:
+        """What passed the interface of a node on a link during a period: `file`, `conn`, `t_s` and other columns.
+
+        Raises:
+            MissingCapture: nothing was captured there.
+        """
+        files = self.files_at(node, link)
+        if not files:
+            raise MissingCapture("nothing was captured here: capture.at of the campaign says where")
+        rows = self.source.lazy().filter(pl.col("file").is_in(files), self.during(from_s, to_s))
+        return rows.select("file", "conn", self.t_s, *columns).collect()
+
+    @property
+    def t_s(self) -> pl.Expr:
+        """The time of a segment in seconds since the run's zero."""
+        return ((pl.col("time_ns") - self.t0_epoch_ns) / 1e9).alias("t_s")
+
+    def sack_blocks(self, segments: pl.DataFrame) -> dict[tuple[int, int], list[list[int]]]:
+        """SACK blocks of single segments, by their `file` and `frame`: [left edge, right edge] each, in their order."""
+        path = None if self.folder is None else self.folder / "sacks.parquet"
+        if segments.is_empty() or path is None or not path.is_file():
+            return {}
+        here = pl.col("frame").is_between(segments["frame"].min(), segments["frame"].max())
+        rows = pl.scan_parquet(path).filter(here).select("file", "frame", "left", "right").collect()
+        blocks: dict[tuple[int, int], list[list[int]]] = {}
+        for file, frame, left, right in rows.iter_rows():
+            blocks.setdefault((file, frame), []).append([left, right])
+        return blocks
+
+    @cached_property
     def of_connection(self) -> dict[tuple[Any, ...], pl.DataFrame]:
         """(file, conn) to its segments in order of time, with `t_s`: seconds since the run's zero."""
-        timed = self.segments.with_columns(((pl.col("time_ns") - self.t0_epoch_ns) / 1e9).alias("t_s"))
-        return timed.partition_by("file", "conn", as_dict=True)
+        return self.segments.with_columns(self.t_s).partition_by("file", "conn", as_dict=True)
 
     @cached_property
     def telemetry(self) -> pl.DataFrame:

@@ -16,16 +16,17 @@ import urllib.parse
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis.errors import AnalysisError, writing
 from analysis.exports.preview import page
 from analysis.exports.unpack import CAMPAIGN, METADATA, PREVIEW
 from analysis.figures import published
-from analysis.frames import find_campaign, means, values
-from analysis.store import Store
 from analysis.store.rows import CampaignRow, RunRow
 from testbed.local_folders import ScratchFolder, sweep
+
+if TYPE_CHECKING:
+    from analysis.handle import StoredCampaign
 
 #: Of campaign.json.
 VERSION = 1
@@ -45,14 +46,12 @@ _CHUNK = 1 << 20
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"
 
 
-def write(store: Store, campaign: str, path: Path, experiments: Path, author: str = "", licence: str = LICENCE) -> str:
+def write(campaign: StoredCampaign, path: Path, author: str = "", licence: str = LICENCE) -> str:
     """Writes a campaign's bundle; equal stores give equal bundles.
 
     Args:
-        store: that has it.
-        campaign: its name or id.
+        campaign: of an open store.
         path: of the zip, which appears whole or not at all.
-        experiments: the folder with each paper's targets, which the campaign's own figure shows.
         author: who made the runs, a person's name; without it the bundle names no author.
         licence: under which the results are given away: a URL.
 
@@ -60,32 +59,25 @@ def write(store: Store, campaign: str, path: Path, experiments: Path, author: st
         The SHA-256 of the bundle.
 
     Raises:
-        AnalysisError: there is no such campaign, none of its runs is in the store, or a file is not what it was.
+        AnalysisError: none of its runs is in the store, or a file is not what it was.
     """
-    row = find_campaign(store, campaign)
-    runs = [run for run_id in _run_ids(row) if (run := store.run(run_id)) is not None]
+    found = (campaign.store.run(run_id) for run_id in _run_ids(campaign.row))
+    runs = [run for run in found if run is not None]
     if not runs:
-        raise AnalysisError(f"campaign {row.name} has no runs: there is nothing to bundle")
+        raise AnalysisError(f"campaign {campaign.row.name} has no runs: there is nothing to bundle")
     with writing(path):
-        return _write(store, row, runs, path, experiments, author, licence)
+        return _write(campaign, runs, path, author, licence)
 
 
-def _write(
-    store: Store,
-    row: CampaignRow,
-    runs: Sequence[RunRow],
-    path: Path,
-    experiments: Path,
-    author: str,
-    licence: str,
-) -> str:
+def _write(campaign: StoredCampaign, runs: Sequence[RunRow], path: Path, author: str, licence: str) -> str:
+    store, row = campaign.store, campaign.row
     prefix = f".{path.name}-"
     sweep(path.parent, prefix)
     with ScratchFolder(path.parent, prefix) as scratch:
-        made = _generated(store, row, runs, experiments, scratch)
+        made = _generated(campaign, runs, scratch)
         files = {name: (file.stat().st_size, _sha256(file), file) for name, file in made.items()}
         names = [*files, *(f"runs/{run.id}/{file.path}" for run in runs for file in run.files)]
-        of_means = means(row.id, store) if any(run.state == "valid" for run in runs) else None
+        of_means = campaign.means() if any(run.state == "valid" for run in runs) else None
         preview = scratch / PREVIEW
         preview.write_text(page(row, runs, of_means, names))
         files[PREVIEW] = (preview.stat().st_size, _sha256(preview), preview)
@@ -103,24 +95,23 @@ def _run_ids(campaign: CampaignRow) -> list[str]:
     return list(dict.fromkeys(member.run_id for point in campaign.points for member in point.members))
 
 
-def _generated(
-    store: Store, campaign: CampaignRow, runs: Sequence[RunRow], experiments: Path, scratch: Path
-) -> dict[str, Path]:
+def _generated(of: StoredCampaign, runs: Sequence[RunRow], scratch: Path) -> dict[str, Path]:
     """The files that are in no run's folder: the campaign's own file, its document, its tables and its figures."""
     from analysis.exports.tables import write as write_table
     from analysis.figures.campaign import bars, sweep
     from analysis.figures.printed import save
 
+    campaign = of.row
     made = {CAMPAIGN: scratch / CAMPAIGN, "campaign.yaml": scratch / "campaign.yaml"}
     made[CAMPAIGN].write_text(json.dumps(_document(campaign, runs), indent=1, sort_keys=True) + "\n")
     made["campaign.yaml"].write_text(campaign.text)
     if all(run.state != "valid" for run in runs):
         return made
-    of_means = means(campaign.id, store)
-    for name, frame in (("values", values(campaign.id, store)), ("means", of_means)):
+    of_means = of.means()
+    for name, frame in (("values", of.values()), ("means", of_means)):
         made[f"tables/{name}.csv"] = scratch / f"{name}.csv"
         write_table(frame, made[f"tables/{name}.csv"])
-    figure = published.of_campaign(store, campaign.id, campaign.text, experiments)
+    figure = published.of_campaign(of.store, campaign.id, campaign.text)
     if figure is not None and not figure.is_empty:
         for ending in ("svg", "pdf"):
             made[f"{OWN_FIGURE}.{ending}"] = scratch / f"own.{ending}"

@@ -73,7 +73,7 @@ def time_sequence(flow: CapturedFlow, stream: int = 0) -> Iterator[str]:
     """The lines of a time-sequence graph of one connection of a flow."""
     yield from _head(flow, stream, "time sequence graph", "sequence number")
     rows = _of_stream(flow, stream)
-    blocks = flow.sack_blocks
+    blocks = flow.sack_blocks()
     of_ack = {
         key: part.select("left", "right").rows()
         for key, part in blocks.partition_by("t_s", "ack", as_dict=True, maintain_order=True).items()

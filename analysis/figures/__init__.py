@@ -1,9 +1,9 @@
 """Figures: one description (model.py), built from runs and campaigns; matplotlib draws files, uPlot draws pages.
 
-    from analysis.figures import campaign
     from analysis.figures.printed import save
 
-    save(campaign.bars(analysis.means("quickstart"), "throughput"), Path("throughput.pdf"))
+    with analysis.open("results") as s:
+        save(s["quickstart"].plot("bars"), Path("throughput.pdf"))
 
 docs/plots.md lists the figures.
 """

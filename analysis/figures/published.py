@@ -22,8 +22,8 @@ from analysis.figures.spec import MEASURES, FigureSpec, size_of
 from analysis.measures import Cell, Table
 from analysis.runs import KINDS, Kind
 from analysis.scorecard import results_table
-from analysis.store import Store, browse
-from analysis.targets import Expected, expected_of
+from analysis.store import Store
+from analysis.targets import PAPERS, Expected, expected_of
 
 #: Published values: what the legend calls them, and their marker.
 PUBLISHED: dict[str, tuple[str, Marker]] = {
@@ -336,7 +336,7 @@ def _binned(values: Sequence[float], every_s: float, step: int, *, mean: bool) -
     return binned
 
 
-def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path) -> CampaignFigure | None:
+def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path = PAPERS) -> CampaignFigure | None:
     """The figure of a stored campaign, with the published values of its artefact; None if its file has none.
 
     Args:
@@ -345,7 +345,7 @@ def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path) ->
         text: its file.
         experiments: the folder with each paper's targets.
     """
-    head = browse.campaign_head(store, campaign_id)
+    head = store.campaign_head(campaign_id)
     assert head is not None
     file = campaign_file.read(text)
     figure = file.figure(head.backend)

@@ -6,7 +6,6 @@ whose type is a provider's own, such as `CapturedFlow`, needs that provider. Tim
 The order of the imports is the order in which metrics are shown.
 """
 
-from analysis.captures.flow import throughput_over_time
 from analysis.metrics.registry import METRICS, Measured, Metric, measure
 from analysis.metrics.throughput import (
     active_packet_throughput,
@@ -18,6 +17,7 @@ from analysis.metrics.throughput import (
     first_upswing,
     packet_throughput,
     throughput,
+    throughput_over_time,
     throughput_sd,
     throughput_spread,
     throughput_variation,
@@ -157,11 +157,8 @@ from analysis.metrics.acks import (
 from analysis.results import MetricValue
 from analysis.runs import active_window_s
 
-#: Metrics of which a group has the sum over its flows.
-SUMMED = frozenset(metric.name for metric in METRICS.values() if metric.summed)
-
 __all__ = [
-    "METRICS", "SUMMED", "Measured", "Metric", "MetricValue", "ack_accounting", "ack_arrivals", "ack_compression",
+    "METRICS", "Measured", "Metric", "MetricValue", "ack_accounting", "ack_arrivals", "ack_compression",
     "ack_fraction", "ack_packet_size", "ack_share", "ack_spacing", "acks_delivered", "acks_dropped",
     "acks_filtered", "acks_lost", "acks_marked", "acks_reconstructed", "acks_sent", "active_packet_throughput",
     "active_queue_mean", "active_throughput", "active_total_packet_throughput", "active_total_throughput",

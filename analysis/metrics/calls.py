@@ -102,7 +102,15 @@ def call_rating(flow: Flow) -> float | None:
     return None if call is None else rating(call.codec, call.delay_s, call.lost)
 
 
-@metric("number", "Call quality", Flow, "ITU-T G.107, annex B: MOS", better="more", bounds=Bounds(1.0, 4.5))
+@metric(
+    "number",
+    "Call quality",
+    Flow,
+    "ITU-T G.107, annex B: MOS",
+    better="more",
+    bounds=Bounds(1.0, 4.5),
+    column="call quality",
+)
 def call_quality(flow: Flow) -> float | None:
     """Estimated mean opinion score, from 1 to 4.5."""
     found = call_rating(flow)

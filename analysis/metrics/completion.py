@@ -8,7 +8,7 @@ from analysis.metrics.registry import metric
 from analysis.runs import Flow, RunView
 
 
-@metric("time", "Completion time", Flow, "asym 7.3", better="less")
+@metric("time", "Completion time", Flow, "asym 7.3", better="less", column="completion time")
 def completion_time(flow: Flow) -> float | None:
     """From the flow's start to the arrival of its last byte, all bytes before it having arrived, in s.
 

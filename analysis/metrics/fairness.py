@@ -29,7 +29,9 @@ def fairness_index(run: RunView) -> float | None:
     return jain([flow.delivered_bytes(*window) for flow in run.flows])
 
 
-@metric("number", "Fairness of a direction", Line, "Jain, per shared line", better="more", bounds=SHARE)
+@metric(
+    "number", "Fairness of a direction", Line, "Jain, per shared line", better="more", bounds=SHARE, column="fairness"
+)
 def direction_fairness(line: Line) -> float | None:
     """Jain's index of the throughput of the flows whose data cross the line, over the period in which all are active.
 

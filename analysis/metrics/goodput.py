@@ -10,7 +10,14 @@ from analysis.captures import CapturedFlow
 from analysis.metrics.registry import metric
 
 
-@metric("fraction", "Goodput", CapturedFlow, "ton IV-A: useful bytes over bytes on the link", better="more")
+@metric(
+    "fraction",
+    "Goodput",
+    CapturedFlow,
+    "ton IV-A: useful bytes over bytes on the link",
+    better="more",
+    column="goodput",
+)
 def goodput(flow: CapturedFlow) -> float | None:
     """Bytes delivered in order to the receiver over all bytes of IP packets that the sender put on its link.
 

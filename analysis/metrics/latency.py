@@ -37,25 +37,39 @@ def quantile(values: pl.Series | None, share: float) -> float | None:
     return None if found is None else float(found)
 
 
-@metric("time", "Latency, median", Flow, "RFC 2681: round-trip delay of packets, and of transactions", better="less")
+@metric(
+    "time",
+    "Latency, median",
+    Flow,
+    "RFC 2681: round-trip delay of packets, and of transactions",
+    better="less",
+    column="latency p50",
+)
 def latency_p50(flow: Flow) -> float | None:
     """Median time from sending a probe to its return, or from a request to its response, in s."""
     return quantile(latencies(flow), 0.5)
 
 
-@metric("time", "Latency, 95th percentile", Flow, "as latency_p50", better="less")
+@metric("time", "Latency, 95th percentile", Flow, "as latency_p50", better="less", column="p95")
 def latency_p95(flow: Flow) -> float | None:
     """95th percentile of the same times, in s."""
     return quantile(latencies(flow), 0.95)
 
 
-@metric("time", "Latency, 99th percentile", Flow, "as latency_p50", better="less")
+@metric("time", "Latency, 99th percentile", Flow, "as latency_p50", better="less", column="p99")
 def latency_p99(flow: Flow) -> float | None:
     """99th percentile of the same times, in s."""
     return quantile(latencies(flow), 0.99)
 
 
-@metric("number", "Responsiveness, round trips a minute", Flow, "draft-ietf-ippm-responsiveness", better="more")
+@metric(
+    "number",
+    "Responsiveness, round trips a minute",
+    Flow,
+    "draft-ietf-ippm-responsiveness",
+    better="more",
+    column="round trips/min",
+)
 def responsiveness(flow: Flow) -> float | None:
     """Round trips that fit into a minute: 60 s over the mean of the same times without the greatest 5 %.
 
@@ -68,7 +82,7 @@ def responsiveness(flow: Flow) -> float | None:
     return 60.0 / float(kept.mean())  # type: ignore[arg-type]
 
 
-@metric("time", "One-way delay forward, median", Flow, "RFC 7679", better="less")
+@metric("time", "One-way delay forward, median", Flow, "RFC 7679", better="less", column="delay forward")
 def delay_forward(flow: Flow) -> float | None:
     """Median time of the packets from the sender to the receiver, in s."""
     return quantile(one_way(flow, "sent_s", "arrived_s"), 0.5)
@@ -80,7 +94,7 @@ def delay_forward_p95(flow: Flow) -> float | None:
     return quantile(one_way(flow, "sent_s", "arrived_s"), 0.95)
 
 
-@metric("time", "One-way delay back, median", Flow, "RFC 7679", better="less")
+@metric("time", "One-way delay back, median", Flow, "RFC 7679", better="less", column="delay back")
 def delay_reverse(flow: Flow) -> float | None:
     """Median time of returned packets from the receiver to the sender, in s; None if the receiver returns none."""
     return quantile(one_way(flow, "arrived_s", "returned_s"), 0.5)
@@ -92,7 +106,7 @@ def delay_reverse_p95(flow: Flow) -> float | None:
     return quantile(one_way(flow, "arrived_s", "returned_s"), 0.95)
 
 
-@metric("time", "Jitter", Flow, "RFC 3393: mean absolute delay variation", better="less")
+@metric("time", "Jitter", Flow, "RFC 3393: mean absolute delay variation", better="less", column="jitter")
 def jitter(flow: Flow) -> float | None:
     """Mean absolute difference of the one-way delays forward of consecutive packets that arrived, in s."""
     if flow.spec.kind not in datagrams():
@@ -121,7 +135,9 @@ def interarrival_jitter(flow: Flow) -> float | None:
     return estimate
 
 
-@metric("fraction", "Packet loss", Flow, "RFC 7680; RFC 6673 for packets that are returned", better="less")
+@metric(
+    "fraction", "Packet loss", Flow, "RFC 7680; RFC 6673 for packets that are returned", better="less", column="loss"
+)
 def packet_loss(flow: Flow) -> float | None:
     """Share of the packets that never arrived, or never returned, of those sent before the last one that did.
 

@@ -11,7 +11,15 @@ from analysis.metrics.registry import metric
 from analysis.runs import Flow
 
 
-@metric("count", "Retransmissions", Flow, "class RETRANSMISSION (docs/traces.md)", summed=True, better="less")
+@metric(
+    "count",
+    "Retransmissions",
+    Flow,
+    "class RETRANSMISSION (docs/traces.md)",
+    summed=True,
+    better="less",
+    column="resent",
+)
 def retransmissions(flow: Flow) -> float | None:
     """Number of data segments that the sender sent again; None for a flow that is not TCP."""
     return flow.retransmissions()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+import polars as pl
+
 from analysis.estimates import AT_LEAST_0, SHARE, Bounds, Estimate
+from analysis.registry import Registry, plugin_of
 from analysis.results import MetricValue, is_output
 from analysis.runs import RunView, Unmeasured
 
@@ -38,11 +42,23 @@ class Metric:
     detail: bool = False
     #: Whether a group's value is the sum over its flows. Other metrics have no value for groups.
     summed: bool = False
+    #: Head of its column in the table of `./backchannel results`; "": it has none.
+    column: str = ""
 
     @property
     def per(self) -> str:
         """What it is of: "flow", "run", "line" (a direction of a link) or "link"."""
         return str(self.subject.kind)
+
+    @property
+    def module(self) -> str:
+        """Of its function."""
+        return self.function.__module__
+
+    @property
+    def definition(self) -> str:
+        """What its docstring states."""
+        return inspect.getdoc(self.function) or ""
 
 
 @dataclass(frozen=True)
@@ -64,21 +80,20 @@ class Measured:
         return [f"{', '.join(names)}: {reason}" for reason, names in self.refused.items()]
 
 
-METRICS: dict[str, Metric] = {}
+#: Every metric, in the order in which metrics are shown.
+METRICS: Registry[Metric] = Registry("metric", "backchannel.metrics", ["analysis.metrics"])
 
 
 def metric(
     unit: str, title: str, subject: type[Any], source: str, *, better: Better | None, bounds: Bounds | None = None,
-    detail: bool = False, summed: bool = False,
+    detail: bool = False, summed: bool = False, column: str = "",
 ) -> Callable[[Function], Function]:  # fmt: skip
     """Declares the function as a metric with the function's name. Without `bounds`, those of its unit hold."""
 
     def declare(function: Function) -> Function:
         name = function.__name__
-        if name in METRICS:
-            raise ValueError(f"there are two metrics '{name}'")
         within = bounds_of(unit) if bounds is None else bounds
-        METRICS[name] = Metric(name, unit, title, subject, source, function, better, within, detail, summed)
+        METRICS.add(Metric(name, unit, title, subject, source, function, better, within, detail, summed, column))
         return function
 
     return declare
@@ -89,19 +104,39 @@ def bounds_of(unit: str) -> Bounds:
     return SHARE if unit == "fraction" else AT_LEAST_0
 
 
+def catalogue() -> pl.DataFrame:
+    """Every metric: name, title, unit, of (flow, line, link or run), better (more, less or null), source, definition,
+    and the package that adds it (null: Backchannel).
+    """
+    rows = [
+        {
+            "name": metric.name, "title": metric.title, "unit": metric.unit, "of": metric.per, "better": metric.better,
+            "source": metric.source, "definition": metric.definition,
+            "package": plugin.name if (plugin := plugin_of(metric.module)) else None,
+        }
+        for metric in METRICS.values()
+    ]  # fmt: skip
+    columns = ("name", "title", "unit", "of", "better", "source", "definition", "package")
+    return pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))
+
+
 def estimate(name: str, unit: str, values: Sequence[float]) -> Estimate:
     """The mean of a metric's values over runs, within the metric's bounds. Older stores may have other metrics."""
     within = METRICS[name].bounds if name in METRICS else Bounds() if is_output(name) else bounds_of(unit)
     return Estimate(tuple(values), within, resolution=1.0 if unit == "count" else 0.0)
 
 
-def measure(*views: RunView) -> Measured:
-    """Every metric of a run, from the first of its views that has a value.
+def measure(*views: RunView, names: Collection[str] | None = None) -> Measured:
+    """The metrics of a run, from the first of its views that has a value.
 
     A metric without a value for a subject (nothing happened, nothing to divide by) has no row.
+
+    Args:
+        views: of the run.
+        names: of the metrics; None: every one.
     """
     measured = Measured()
-    for metric in METRICS.values():
+    for metric in METRICS.values() if names is None else (METRICS.find(name) for name in names):
         values: dict[str, float | None] = {}
         reasons: dict[str, str] = {}
         for view in views:

@@ -6,6 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
+import polars as pl
+
 from analysis.metrics.registry import metric
 from analysis.runs import Flow, RunView, Slices, active_window_s
 
@@ -15,7 +17,14 @@ def rate_bps(size_bytes: float, from_s: float, to_s: float) -> float:
     return size_bytes * 8 / (to_s - from_s) if to_s > from_s else 0.0
 
 
-@metric("rate", "Throughput", Flow, "asym 4.1: measured at the receiver", summed=True, better="more")
+def throughput_over_time(flow: Flow, width_s: float, from_s: float = 0.0, to_s: float | None = None) -> pl.DataFrame:
+    """Throughput at the receiver in slices: `t_s` (the slice's end) and `bps`; a slice without bytes has 0."""
+    return flow.throughput_over_time(width_s, from_s, to_s)
+
+
+@metric(
+    "rate", "Throughput", Flow, "asym 4.1: measured at the receiver", summed=True, better="more", column="throughput"
+)
 def throughput(flow: Flow) -> float:
     """Bytes delivered to the receiver over the flow's time: 8 bytes / time, in bit/s.
 

@@ -27,13 +27,22 @@ def completion_times(flow: Flow, above: float = 0, up_to: float = math.inf) -> p
     return (of_size["arrived_s"] - of_size["sent_s"]).drop_nulls()
 
 
-@metric("time", "Flow completion, median", Flow, "RFC 6077 3.3: flow completion time", better="less")
+@metric(
+    "time",
+    "Flow completion, median",
+    Flow,
+    "RFC 6077 3.3: flow completion time",
+    better="less",
+    column="completion p50",
+)
 def flow_completion_p50(flow: Flow) -> float | None:
     """Median of `completion_times`, in s; None without any."""
     return quantile(completion_times(flow), 0.5)
 
 
-@metric("time", "Flow completion, 95th percentile", Flow, "as flow_completion_p50", better="less")
+@metric(
+    "time", "Flow completion, 95th percentile", Flow, "as flow_completion_p50", better="less", column="completion p95"
+)
 def flow_completion_p95(flow: Flow) -> float | None:
     """95th percentile of the same times, in s."""
     return quantile(completion_times(flow), 0.95)

@@ -53,7 +53,14 @@ def video_frames_in_time(flow: Flow) -> float | None:
     return None if found is None else float(found["in_time"].mean())  # type: ignore[arg-type]
 
 
-@metric("fraction", "Video frozen", Flow, "frames that could not be shown: stall ratio", better="less")
+@metric(
+    "fraction",
+    "Video frozen",
+    Flow,
+    "frames that could not be shown: stall ratio",
+    better="less",
+    column="video frozen",
+)
 def video_frozen(flow: Flow) -> float | None:
     """Share of the time in which the picture stood still: frames late, incomplete, or after such a frame up to the
     next key frame.

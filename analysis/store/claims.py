@@ -13,15 +13,13 @@ from collections.abc import Callable, Collection, Sequence
 
 import sqlalchemy as sa
 
-from analysis.store.database import POSTGRESQL, batched
+from analysis.store.database import batched
 from analysis.store.requests import GONE_AFTER_S
 from analysis.store.schema import claim
 from analysis.store.store import Store
 
 #: A claim that was not renewed for this long is free: its runner is taken for gone.
 LAPSES_AFTER_S = GONE_AFTER_S
-#: Serialises claims on PostgreSQL, whose writers do not wait for each other.
-_LOCK = 7_203_411
 
 
 class Claims:
@@ -39,9 +37,8 @@ class Claims:
 
     def take(self, run_ids: Sequence[str]) -> set[str]:
         """Claims runs that nobody else holds, and returns those that are this runner's now."""
-        with self._store.writing() as connection:
-            if connection.dialect.name == POSTGRESQL:
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        # PostgreSQL's writers do not wait for each other.
+        with self._store.writing("claims") as connection:
             others = self._held(connection, run_ids)
             mine = [run_id for run_id in dict.fromkeys(run_ids) if run_id not in others]
             for some in batched(mine):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,8 +24,6 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 ALEMBIC = sa.table("alembic_version", sa.column("version_num"))
 #: How long SQLite waits for another writer, in s.
 BUSY_S = 30
-#: Key of PostgreSQL's advisory lock under which one process at a time migrates.
-MIGRATION_LOCK = 0x6261636B
 #: Ids in one query.
 IDS_AT_ONCE = 500
 
@@ -108,10 +107,17 @@ class Database:
         return self.engine.dialect.name == POSTGRESQL
 
     @contextmanager
-    def writing(self) -> Iterator[sa.Connection]:
-        """A transaction that writes. SQLite has one at a time; others wait."""
+    def writing(self, lock: str = "") -> Iterator[sa.Connection]:
+        """A transaction that writes. SQLite has one at a time; others wait.
+
+        Args:
+            lock: name of a lock of which PostgreSQL, too, has one transaction at a time; "": none.
+        """
         if self.is_postgresql:
             with self.engine.begin() as connection:
+                if lock:
+                    key = int.from_bytes(hashlib.sha256(lock.encode()).digest()[:8], "big", signed=True)
+                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
                 yield connection
                 connection.execute(sa.select(sa.func.pg_notify(CHANNEL, "")))
             return
@@ -167,10 +173,8 @@ class Database:
                 return
             if not self.is_postgresql:
                 connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-        with self.writing() as connection:
-            if self.is_postgresql:
-                # Another process may have migrated while this one waited.
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
+        with self.writing("migration") as connection:
+            # Another process may have migrated while this one waited.
             now = _revision(connection)
             if now is not None and now not in revisions:
                 raise StoreError(f"the results store in {self.where} was made by a newer version of Backchannel")

@@ -150,6 +150,24 @@ class Versions(Part):
     cpus: int | None = None
 
 
+class Plugin(Part):
+    """A package outside the checkout that adds metrics, figures or exports."""
+
+    name: str
+    version: str
+    #: Of its Python files, by their paths.
+    sha256: str
+
+
+class MeasuredAgain(Versions):
+    """A measurement of a stored run (`./backchannel measure`)."""
+
+    #: When, in seconds since the UNIX epoch.
+    at: Number
+    #: Names of the metrics; empty: all.
+    metrics: tuple[str, ...] = ()
+
+
 class Manifest(Versions):
     """What reproduces a run: versions, calibration, report."""
 
@@ -164,6 +182,10 @@ class Manifest(Versions):
     report: Report | None = None
     #: Metrics that could not be measured, each with the reason.
     unmeasured: tuple[str, ...] = ()
+    #: Packages outside the checkout that measured it.
+    plugins: tuple[Plugin, ...] = ()
+    #: Measurements after the first one, by which its metrics are; one of all metrics replaces those before.
+    measured_again: tuple[MeasuredAgain, ...] = ()
     #: The kernel in virtual time that carried it: version of its source, and digest.
     virtual_kernel: str | None = None
     #: How that kernel got the system calls of the programs inside: by seccomp or ptrace.

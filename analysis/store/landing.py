@@ -33,13 +33,19 @@ class Landing:
     attempt: int
     #: Its files; the folder moves into the store.
     folder: Path
+    #: When the result landed that was measured again to give this one; None: the run was made.
+    measured_again: float | None = None
 
 
-def land(database: Database, artefacts: Artefacts, landing: Landing, replaces: bool = False) -> None:
+def land(database: Database, artefacts: Artefacts, landing: Landing, replaces: bool = False) -> bool:
     """Stores a run: files first, then one transaction. It is not visible before; a crash leaves nothing visible.
 
     An invalid run is kept until a valid one with the same id takes its place; it never replaces a valid one. With
-    `replaces`, a valid one takes the place of a valid one.
+    `replaces`, a valid one takes the place of a valid one. A run that was measured again takes the place of the result
+    that was measured, and of no other.
+
+    Returns:
+        Whether the run is in the store now.
 
     Raises:
         StoreError: the files have no place.
@@ -57,18 +63,20 @@ def land(database: Database, artefacts: Artefacts, landing: Landing, replaces: b
         "scenario": dict(landing.documents.scenario_document),
         "manifest": dict(landing.documents.manifest_document),
     }
-    with database.writing() as connection:
-        if database.is_postgresql:
-            # Two machines may land one run; SQLite has one writer anyway.
-            key = int.from_bytes(hashlib.sha256(landing.run_id.encode()).digest()[:8], "big", signed=True)
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
-        known = connection.execute(sa.select(run.c.state).where(run.c.id == landing.run_id)).scalar()
-        if landing.problems:
+    # Two machines may land one run.
+    with database.writing(landing.run_id) as connection:
+        before = connection.execute(sa.select(run.c.state, run.c.landed).where(run.c.id == landing.run_id)).first()
+        known = None if before is None else before.state
+        if landing.measured_again is not None and (before is None or before.landed != landing.measured_again):
+            # Somebody made the run again meanwhile.
+            shutil.rmtree(landing.folder, ignore_errors=True)
+            return False
+        if landing.problems and landing.measured_again is None:
             carried = {row.metric: row.value for row in landing.metrics if not row.subject}.get("aggregate_throughput")
             note_attempt(connection, landing.run_id, landing.attempt, "invalid", landing.problems, carried)
         if known == "valid" and (landing.problems or not replaces):
             shutil.rmtree(landing.folder, ignore_errors=True)
-            return
+            return False
         if known == "valid":
             _keep_values(connection, landing.run_id, values["landed"])
         if known is not None:
@@ -94,6 +102,7 @@ def land(database: Database, artefacts: Artefacts, landing: Landing, replaces: b
             artefacts.remove_failed(landing.run_id)
         except ArtefactError as error:
             raise StoreError(str(error)) from error
+    return True
 
 
 def _keep_values(connection: sa.Connection, run_id: str, until: float) -> None:

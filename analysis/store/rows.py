@@ -1,4 +1,7 @@
-"""Rows of the store as types. Times are seconds since the UNIX epoch; values are in SI units."""
+"""Rows of the store as types, from which schema.py makes its tables.
+
+Times are seconds since the UNIX epoch; values are in SI units.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +50,10 @@ class NewCampaign:
     id: str
     name: str
     title: str
-    #: Name of its file, and the file's text; empty for results that no file made.
+    #: Name of its file, and the file's text; empty for results that no file made, and the text in lists.
     file: str
     text: str
-    #: Of the command line: field to value.
+    #: Of the command line: field to value; empty in lists.
     overrides: Mapping[str, str]
     backend: str
     seed: int
@@ -90,16 +93,9 @@ class ProgressRow(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class CampaignRow:
+class CampaignRow(NewCampaign):
     """A campaign with the number of its runs."""
 
-    id: str
-    name: str
-    title: str
-    file: str
-    backend: str
-    seed: int
-    repetitions: int
     #: running, complete or incomplete.
     state: str
     started: float
@@ -109,9 +105,6 @@ class CampaignRow:
     runs: int
     valid: int
     invalid: int
-    #: The file's text and the overrides of the command line; empty in lists.
-    text: str = ""
-    overrides: Mapping[str, str] = field(default_factory=dict)
     #: Empty where they were not asked for.
     points: Sequence[PointRow] = ()
 
@@ -179,18 +172,11 @@ class CauseRow:
 
 
 @dataclass(frozen=True)
-class ListedRunRow:
+class ListedRunRow(MemberRow):
     """A run of a campaign's list."""
 
-    point: int
-    repetition: int
-    run_id: str
-    #: valid, invalid or missing.
-    state: str
-    #: None for a missing run, as the following.
-    problems: Sequence[str] | None
-    landed: float | None
-    seed: int | None
+    #: None for a missing run.
+    seed: int | None = None
     #: By name and subject.
     metrics: Mapping[tuple[str, str], MetricRow] = field(default_factory=dict)
 
@@ -287,6 +273,17 @@ class NoteRow:
     text: str
     tags: Sequence[str]
     changed: float
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """A run that a runner is about to make or makes."""
+
+    run_id: str
+    #: Token of the runner's open store.
+    owner: str
+    #: When the runner renewed it last.
+    seen: float
 
 
 @dataclass(frozen=True)

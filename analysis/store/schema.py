@@ -1,12 +1,13 @@
-"""Tables of the store. A change here needs a migration in `migrations/versions`; a test holds both together.
+"""Tables of the store, made from the rows of rows.py, which describe their columns.
 
-Values are in SI units (bit/s, s, bytes); times are seconds since the UNIX epoch.
+A change there needs a migration in `migrations/versions`; a test holds both together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from types import NoneType, UnionType
+from typing import Any, get_args, get_type_hints
 
 from sqlalchemy import (
     JSON,
@@ -17,13 +18,19 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    PrimaryKeyConstraint,
     String,
     Table,
     TypeDecorator,
     UniqueConstraint,
 )
+from sqlalchemy.schema import SchemaItem
+
+from analysis.store import rows
 
 metadata = MetaData()
+#: Columns of other types hold JSON.
+_TYPES: dict[Any, Any] = {str: String, int: Integer, float: Float}
 
 
 class Pairs(TypeDecorator[tuple[tuple[str, str], ...]]):
@@ -39,178 +46,73 @@ class Pairs(TypeDecorator[tuple[tuple[str, str], ...]]):
         return None if value is None else tuple((first, second) for first, second in value)
 
 
-campaign = Table(
-    "campaign",
-    metadata,
-    Column("id", String, primary_key=True),
-    Column("name", String, nullable=False),
-    Column("title", String, nullable=False),
-    #: The file's text and the overrides of the command line: what a person would run again.
-    Column("file", String, nullable=False),
-    Column("text", String, nullable=False),
-    Column("overrides", JSON, nullable=False),
-    Column("backend", String, nullable=False),
-    Column("seed", BigInteger, nullable=False),
-    Column("repetitions", Integer, nullable=False),
-    #: running, complete, incomplete.
-    Column("state", String, nullable=False),
-    Column("started", Float, nullable=False),
-    Column("finished", Float),
-    #: A ProgressRow (rows.py).
-    Column("progress", JSON, nullable=False),
-)
+def _table(
+    name: str, row: type, keys: Sequence[str], *items: SchemaItem, without: Collection[str] = (), **types: Any
+) -> Table:
+    """A table with a column for each field of a row.
 
-point = Table(
-    "point",
-    metadata,
-    Column("campaign_id", ForeignKey("campaign.id", ondelete="CASCADE"), primary_key=True),
-    Column("number", Integer, primary_key=True),
-    #: Field to value as the file writes it, in the order of the sweep: [[field, value], ...].
-    Column("parameters", Pairs, nullable=False),
-)
+    Args:
+        name: of the table.
+        row: a dataclass. A field that may be None is a column that may be NULL.
+        keys: columns of the primary key, in its order.
+        items: indices, constraints, and columns that the row does not have.
+        without: fields that are no columns.
+        types: of columns that are not those of _TYPES, or foreign keys.
+    """
+    columns = [
+        Column(field, types.get(field) or _type(hint), nullable=isinstance(hint, UnionType))
+        for field, hint in get_type_hints(row).items()
+        if field not in without
+    ]
+    return Table(name, metadata, *columns, *items, PrimaryKeyConstraint(*keys))
 
+
+def _type(hint: Any) -> Any:
+    parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    return _TYPES.get(next(part for part in parts if part is not NoneType), JSON)
+
+
+def _of(table: str) -> ForeignKey:
+    return ForeignKey(f"{table}.id", ondelete="CASCADE")
+
+
+campaign = _table("campaign", rows.CampaignRow, ["id"], without=("runs", "valid", "invalid", "points"), seed=BigInteger)
+point = _table(
+    "point", rows.PointRow, ["campaign_id", "number"], Column("campaign_id", _of("campaign")), without=["members"],
+    parameters=Pairs,
+)  # fmt: skip
 #: A run belongs to every campaign that asks for it.
-membership = Table(
-    "membership",
-    metadata,
-    Column("campaign_id", ForeignKey("campaign.id", ondelete="CASCADE"), primary_key=True),
-    Column("point", Integer, primary_key=True),
-    Column("repetition", Integer, primary_key=True),
-    Column("run_id", String, nullable=False),
-    Index("membership_run", "run_id"),
-)
-
-run = Table(
-    "run",
-    metadata,
-    Column("id", String, primary_key=True),
-    Column("backend", String, nullable=False),
-    Column("seed", BigInteger, nullable=False),
-    Column("duration_s", Float, nullable=False),
-    #: valid or invalid.
-    Column("state", String, nullable=False),
-    Column("problems", JSON, nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("landed", Float, nullable=False),
+membership = _table(
+    "membership", rows.MemberRow, ["campaign_id", "point", "repetition"], Column("campaign_id", _of("campaign")),
+    Index("membership_run", "run_id"), without=("state", "problems", "landed"),
+)  # fmt: skip
+run = _table(
+    "run", rows.RunRow, ["id"],
     Column("scenario", JSON, nullable=False),
     #: What reproduces it: versions, kernel, commit, settings, calibration, fidelity report.
     Column("manifest", JSON, nullable=False),
     # Counting a campaign's valid runs reads these alone, not the rows with their long scenarios.
     Index("run_state", "id", "state"),
     Index("run_landed", "landed"),
-)
-
-#: Every try of a run that did not become its valid result.
-attempt = Table(
-    "attempt",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("run_id", String, nullable=False),
-    Column("number", Integer, nullable=False),
-    Column("at", Float, nullable=False),
-    #: invalid or failed.
-    Column("outcome", String, nullable=False),
-    Column("problems", JSON, nullable=False),
-    #: Aggregate throughput in bit/s; NULL where nothing was measured.
-    Column("throughput_bps", Float),
-    Index("attempt_run", "run_id"),
-)
-
-metric = Table(
-    "metric",
-    metadata,
-    Column("run_id", ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
-    Column("name", String, primary_key=True),
-    #: A flow's name; empty for the whole run.
-    Column("subject", String, primary_key=True),
-    Column("value", Float, nullable=False),
-    Column("unit", String, nullable=False),
-)
-
+    without=("documents", "metrics", "files", "attempts", "campaigns"), seed=BigInteger,
+)  # fmt: skip
+attempt = _table("attempt", rows.AttemptRow, ["id"], Index("attempt_run", "run_id"))
+metric = _table("metric", rows.MetricRow, ["run_id", "name", "subject"], run_id=_of("run"))
 #: Runs that a runner is about to make or makes (claims.py).
-claim = Table(
-    "claim",
-    metadata,
-    Column("run_id", String, primary_key=True),
-    #: Token of the runner's open store.
-    Column("owner", String, nullable=False),
-    #: When the runner renewed it last.
-    Column("seen", Float, nullable=False),
-)
-
+claim = _table("claim", rows.ClaimRow, ["run_id"])
 #: Metrics of a valid result whose place another has taken (`--force`): what a campaign said at an earlier date.
-replaced = Table(
-    "replaced",
-    metadata,
-    Column("run_id", String, primary_key=True),
-    Column("landed", Float, primary_key=True),
-    Column("name", String, primary_key=True),
-    Column("subject", String, primary_key=True),
+replaced = _table(
+    "replaced", rows.LandedValueRow, ["run_id", "landed", "name", "subject"],
     #: When the other one landed.
     Column("until", Float, nullable=False),
-    Column("seed", BigInteger, nullable=False),
-    Column("value", Float, nullable=False),
-    Column("unit", String, nullable=False),
-)
-
-file = Table(
-    "file",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("run_id", ForeignKey("run.id", ondelete="CASCADE"), nullable=False),
-    #: Below the run's folder.
-    Column("path", String, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("sha256", String, nullable=False),
-    UniqueConstraint("run_id", "path"),
-)
-
+    without=("point", "repetition"), seed=BigInteger,
+)  # fmt: skip
+file = _table("file", rows.FileRow, ["id"], UniqueConstraint("run_id", "path"), run_id=_of("run"), bytes=BigInteger)
 #: What a person asked for on the site; a runner (`./backchannel runner`) takes it up.
-request = Table(
-    "request",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    #: run, or cancel: that the campaign under way stops.
-    Column("kind", String, nullable=False),
-    #: Of a run: the campaign file's name and text, the overrides as `--set` takes them, and whether to run all again.
-    Column("file", String, nullable=False),
-    Column("text", String, nullable=False),
-    Column("overrides", JSON, nullable=False),
-    Column("force", Integer, nullable=False),
-    #: Known once it was taken up; of a cancel, from the beginning.
-    Column("campaign_id", String),
-    #: waiting, running, done, failed, withdrawn.
-    Column("state", String, nullable=False),
-    #: Why it failed, in words; how a run ended.
-    Column("message", String, nullable=False),
-    Column("asked", Float, nullable=False),
-    Column("taken", Float),
-    Column("finished", Float),
-    #: The runner that took it.
-    Column("runner", String),
-    Index("request_state", "state"),
-    Index("request_campaign", "campaign_id"),
+request = _table(
+    "request", rows.RequestRow, ["id"], Index("request_state", "state"), Index("request_campaign", "campaign_id")
 )
-
 #: What people wrote about runs. No foreign key: a run that is repeated keeps its note.
-note = Table(
-    "note",
-    metadata,
-    Column("run_id", String, primary_key=True),
-    Column("text", String, nullable=False),
-    #: Words.
-    Column("tags", JSON, nullable=False),
-    Column("changed", Float, nullable=False),
-)
-
+note = _table("note", rows.NoteRow, ["run_id"])
 #: Runners that are there, by host and process.
-runner = Table(
-    "runner",
-    metadata,
-    Column("id", String, primary_key=True),
-    Column("started", Float, nullable=False),
-    #: Written every few seconds; one that is older has gone without a word.
-    Column("seen", Float, nullable=False),
-    #: Why it cannot run emulated campaigns; empty: it can.
-    Column("lacks", JSON, nullable=False),
-)
+runner = _table("runner", rows.RunnerRow, ["id"])

@@ -11,54 +11,35 @@ are then behind the latter, `incoming` and files that were read in a folder of e
 from __future__ import annotations
 
 import os
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from analysis.results import ValueRow
 from analysis.store.artefacts import REASON, ArtefactError
-from analysis.store.database import Row, StoreError, StorePlaceError, Value, batched
-from analysis.store.documents import Batch, Documents
+from analysis.store.database import StoreError, StorePlaceError, Value
 from analysis.store.incoming import Incoming
 from analysis.store.landing import Landing, land, note_attempt
 from analysis.store.location import Location, is_url, open_folder, open_postgresql
+from analysis.store.queries import MEMBER, Queries
 from analysis.store.rows import (
-    AttemptRow,
-    CampaignOfRun,
-    CampaignRow,
-    FileRow,
-    HistoryRow,
-    LandedValueRow,
-    MemberRow,
-    MetricRow,
     NewCampaign,
-    PointRow,
     ProgressRow,
-    RunRow,
-    TableRow,
 )
-from analysis.store.schema import attempt, campaign, file, membership, metric, point, replaced, run
-from testbed.scenario import Document, ScenarioDocument
-
-#: Runs that the expected time of others is taken from: the latest.
-MOST_HISTORY = 400
-
-#: A run's position in a campaign.
-MEMBER = (membership.c.point, membership.c.repetition, membership.c.run_id)
+from analysis.store.schema import campaign, file, membership, point, run
 
 
-class Store:
+class Store(Queries):
     """An open store."""
 
     def __init__(self, location: Location) -> None:
-        self._database = location.database
+        super().__init__(location.database)
         self._artefacts = location.artefacts
         #: On this machine: everything, or with PostgreSQL only runs that are being assembled and copies of files.
         self.folder = location.folder
@@ -88,6 +69,12 @@ class Store:
         self._incoming.close()
         self._database.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
     @property
     def where(self) -> str:
         """Its name for people, without a password."""
@@ -108,15 +95,8 @@ class Store:
             points: per point its (field, value) pairs.
             members: (point, repetition, run id) of every run.
         """
-        now = time.time()
-        row = {**vars(new), "state": "running", "started": now, "finished": None, "progress": {}}
         with self._database.writing() as connection:
-            statement = (postgresql if self._database.is_postgresql else sqlite).insert(campaign).values(row)
-            connection.execute(
-                statement.on_conflict_do_update(
-                    index_elements=["id"], set_={key: statement.excluded[key] for key in row if key != "id"}
-                )
-            )
+            self._enter(connection, new, state="running", started=time.time(), finished=None)
             connection.execute(sa.delete(point).where(point.c.campaign_id == new.id))
             connection.execute(sa.delete(membership).where(membership.c.campaign_id == new.id))
             rows: list[dict[str, Value]] = [
@@ -129,6 +109,39 @@ class Store:
                 for at, repetition, run_id in members
             ]
             self._database.insert(connection, membership, rows)
+
+    def add_member(self, new: NewCampaign, parameters: Sequence[tuple[str, str]], run_id: str) -> None:
+        """Adds a run to a campaign that nobody planned: a point for each combination of parameters, a repetition for
+        each run. Several machines may add to one campaign at once.
+
+        Args:
+            new: the campaign, whose repetitions are counted here.
+            parameters: (field, value) pairs of the run's point.
+            run_id: of the run.
+        """
+        now, pairs = time.time(), [list(pair) for pair in parameters]
+        # Each reads what the one before it has added.
+        with self._database.writing(f"members of {new.id}") as connection:
+            of_points = sa.select(point.c.number, point.c.parameters).where(point.c.campaign_id == new.id)
+            numbers = {row.parameters: row.number for row in connection.execute(of_points)}
+            number = numbers.get(tuple(parameters), len(numbers))
+            of_members = sa.select(*MEMBER).where(membership.c.campaign_id == new.id)
+            members = [tuple(row) for row in connection.execute(of_members)]
+            at = sum(member[0] == number for member in members)
+            is_new = all((member[0], member[2]) != (number, run_id) for member in members)
+            most = max([member[1] for member in members] + ([at] if is_new else [])) + 1
+            self._enter(connection, replace(new, repetitions=most), state="complete", started=now, finished=now)
+            if number == len(numbers):
+                connection.execute(sa.insert(point).values(campaign_id=new.id, number=number, parameters=pairs))
+            if is_new:
+                row = {"campaign_id": new.id, "point": number, "repetition": at, "run_id": run_id}
+                connection.execute(sa.insert(membership).values(row))
+
+    def _enter(self, connection: sa.Connection, new: NewCampaign, **fields: Any) -> None:
+        row = {**vars(new), "progress": {}, **fields}
+        statement = (postgresql if self._database.is_postgresql else sqlite).insert(campaign).values(row)
+        kept = {key: statement.excluded[key] for key in row if key != "id"}
+        connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=kept))
 
     def set_progress(self, campaign_id: str, progress: ProgressRow) -> None:
         """Notes what a running campaign is doing."""
@@ -149,150 +162,7 @@ class Store:
                 .values(state=state, finished=time.time(), progress={})
             )
 
-    def campaigns(self, only: str = "") -> list[CampaignRow]:
-        """Every campaign, newest first, with `runs` asked for, `valid` and `invalid` ones; or only one, by its id."""
-        states = [sa.func.count(run.c.id).filter(run.c.state == state).label(state) for state in ("valid", "invalid")]
-        counted = (
-            sa.select(membership.c.campaign_id, sa.func.count().label("runs"), *states)
-            .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
-            .where(*([membership.c.campaign_id == only] if only else []))
-            .group_by(membership.c.campaign_id)
-            .subquery()
-        )
-        query = (
-            sa.select(campaign, counted.c.runs, counted.c.valid, counted.c.invalid)
-            .join(counted, counted.c.campaign_id == campaign.c.id)
-            .order_by(campaign.c.started.desc())
-        )
-        return self._database.read(query, CampaignRow)
-
-    def campaign(self, campaign_id: str) -> CampaignRow | None:
-        """One campaign, with its points and their members."""
-        rows = self.campaigns(campaign_id)
-        if not rows:
-            return None
-        of_points = sa.select(point.c.number, point.c.parameters).where(point.c.campaign_id == campaign_id)
-        points = self._database.read(of_points.order_by(point.c.number), PointRow)
-        query = (
-            sa.select(*MEMBER, sa.func.coalesce(run.c.state, "missing").label("state"), run.c.problems)
-            .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
-            .where(membership.c.campaign_id == campaign_id)
-            .order_by(membership.c.point, membership.c.repetition)
-        )
-        members: dict[int, list[MemberRow]] = {row.number: [] for row in points}
-        for member in self._database.read(query, MemberRow):
-            members[member.point].append(member)
-        return replace(rows[0], points=[replace(row, members=members[row.number]) for row in points])
-
-    def table(self, campaign_id: str, numbers: Sequence[int] | None = None) -> list[TableRow]:
-        """Means over a point's valid runs, by point, name and subject.
-
-        Args:
-            campaign_id: of a campaign.
-            numbers: of the points wanted; None: all.
-        """
-        query = (
-            sa.select(membership.c.point, metric.c.name, metric.c.subject, metric.c.unit, metric.c.value)
-            .join(run, run.c.id == membership.c.run_id)
-            .join(metric, metric.c.run_id == run.c.id)
-            .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
-            .order_by(membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
-        )
-        if numbers is not None:
-            query = query.where(membership.c.point.in_(numbers))
-        groups: dict[tuple[Any, ...], list[float]] = {}
-        for *key, value in self._database.tuples(query):
-            groups.setdefault(tuple(key), []).append(value)
-        return [
-            TableRow(
-                number, name, subject, unit, n=len(values), mean=statistics.fmean(values),
-                sd=statistics.stdev(values) if len(values) > 1 else None, values=values,
-            )
-            for (number, name, subject, unit), values in groups.items()
-        ]  # fmt: skip
-
-    def values(
-        self, campaign_id: str, numbers: Sequence[int] | None = None, only: Sequence[tuple[str, str]] | None = None
-    ) -> list[ValueRow]:
-        """Every metric of every valid run.
-
-        Args:
-            campaign_id: of a campaign.
-            numbers: of the points wanted; None: all.
-            only: (name, subject) of the metrics wanted; None: all.
-        """
-        order = (membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
-        query = _values_of(campaign_id)
-        if numbers is not None:
-            query = query.where(membership.c.point.in_(numbers))
-        if only is not None:
-            wanted = [(metric.c.name == name) & (metric.c.subject == subject) for name, subject in only]
-            query = query.where(sa.or_(sa.false(), *wanted))
-        return self._database.read(query.order_by(*order), ValueRow)
-
-    def values_at(self, campaign_id: str, moment: float) -> list[LandedValueRow]:
-        """Every metric of the results that were valid at an earlier time.
-
-        Args:
-            campaign_id: id of the campaign.
-            moment: seconds since the UNIX epoch.
-        """
-        now = _values_of(campaign_id).add_columns(run.c.landed).where(run.c.landed <= moment)
-        past = replaced.c
-        earlier = (
-            sa.select(*MEMBER, past.seed, past.name, past.subject, past.unit, past.value, past.landed)
-            .join(replaced, past.run_id == membership.c.run_id)
-            .where(membership.c.campaign_id == campaign_id, past.landed <= moment, past.until > moment)
-        )
-        rows = self._database.read(sa.union_all(now, earlier), LandedValueRow)
-        return sorted(rows, key=lambda row: (row.point, row.name, row.subject, row.repetition))
-
     # Runs ----------------------------------------------------------------------------------------------------
-
-    def valid_runs(self, run_ids: Sequence[str]) -> set[str]:
-        """Those of the runs that are in the store and valid."""
-        valid = sa.select(run.c.id).where(run.c.state == "valid")
-        return {
-            run_id for some in batched(run_ids) for run_id in self._database.scalars(valid.where(run.c.id.in_(some)))
-        }
-
-    def run_ids(self, beginning: str, limit: int | None = None) -> list[str]:
-        """Ids of the runs that begin so, sorted."""
-        query = sa.select(run.c.id).where(run.c.id.startswith(beginning, autoescape=True))
-        return self._database.scalars(query.order_by(run.c.id).limit(limit))
-
-    def tried_runs(self, run_ids: Sequence[str]) -> set[str]:
-        """Those of the runs that were tried and have no valid result."""
-        query, of_run = sa.select(attempt.c.run_id), attempt.c.run_id
-        tried = {
-            run_id for some in batched(run_ids) for run_id in self._database.scalars(query.where(of_run.in_(some)))
-        }
-        return tried - self.valid_runs(run_ids)
-
-    def history(self, backend: str) -> list[HistoryRow]:
-        """What the latest valid runs of a backend took."""
-        query = (
-            sa.select(run.c.id, run.c.scenario, run.c.manifest)
-            .where(run.c.backend == backend, run.c.state == "valid")
-            .order_by(run.c.landed.desc())
-            .limit(MOST_HISTORY)
-        )
-        with self._database.engine.connect() as connection:
-            latest = connection.execute(query).all()
-        sizes = dict(
-            self._database.tuples(
-                sa.select(file.c.run_id, sa.func.sum(file.c.bytes))
-                .where(file.c.run_id.in_([run_id for run_id, _, _ in latest]))
-                .group_by(file.c.run_id)
-            )
-        )
-        return [
-            HistoryRow(
-                ScenarioDocument(scenario), Batch.model_validate(manifest.get("batch") or {}), manifest.get("took_s"),
-                int(sizes.get(run_id, 0)), manifest.get("analysed_s"),
-            )
-            for run_id, scenario, manifest in latest
-        ]  # fmt: skip
 
     def incoming(self, run_id: str) -> Path:
         """An empty folder in which to assemble one attempt of a run, on the file system of the store."""
@@ -313,7 +183,7 @@ class Store:
         """
         return not self._database.is_postgresql and not self._incoming.is_alive(owner)
 
-    def land(self, landing: Landing, replaces: bool = False) -> None:
+    def land(self, landing: Landing, replaces: bool = False) -> bool:
         """Stores a run. It is visible only once it is complete; a crash leaves nothing visible.
 
         An invalid run is kept until a valid one with the same id replaces it; it never replaces a valid one.
@@ -322,10 +192,13 @@ class Store:
             landing: the run; its folder moves into the store.
             replaces: a valid run replaces a valid one.
 
+        Returns:
+            Whether the run is in the store now.
+
         Raises:
             StoreError: the files cannot be stored.
         """
-        land(self._database, self._artefacts, landing, replaces)
+        return land(self._database, self._artefacts, landing, replaces)
 
     def note_failure(self, run_id: str, number: int, problem: str, folder: Path | None = None) -> None:
         """Notes a try that gave no result, and keeps what it left in `folder` until the run has a valid one.
@@ -341,33 +214,6 @@ class Store:
                 raise StoreError(str(error)) from error
         with self._database.writing() as connection:
             note_attempt(connection, run_id, number, "failed", [problem])
-
-    def run(self, run_id: str) -> RunRow | None:
-        """One run with its metrics, files and attempts, and the campaigns that contain it."""
-        read = self._database.read
-        rows = read(sa.select(run).where(run.c.id == run_id), _run_row)
-        if not rows:
-            return None
-        metrics = sa.select(metric).where(metric.c.run_id == run_id).order_by(metric.c.name, metric.c.subject)
-        files = sa.select(file).where(file.c.run_id == run_id).order_by(file.c.path)
-        attempts = sa.select(attempt).where(attempt.c.run_id == run_id).order_by(attempt.c.at)
-        campaigns = (
-            sa.select(
-                campaign.c.id, campaign.c.name, campaign.c.title, membership.c.point, membership.c.repetition,
-                point.c.parameters,
-            )
-            .join(membership, membership.c.campaign_id == campaign.c.id)
-            .join(point, (point.c.campaign_id == campaign.c.id) & (point.c.number == membership.c.point))
-            .where(membership.c.run_id == run_id)
-            .order_by(campaign.c.started.desc())
-        )  # fmt: skip
-        return replace(
-            rows[0],
-            metrics=read(metrics, MetricRow),
-            files=read(files, FileRow),
-            attempts=read(attempts, AttemptRow),
-            campaigns=read(campaigns, CampaignOfRun),
-        )
 
     def run_folder(self, run_id: str) -> Path:
         """A local folder with a run's files.
@@ -400,36 +246,6 @@ class Store:
         except ArtefactError as error:
             raise StoreError(str(error)) from error
 
-    def read(self, query: Any, row: Callable[..., Row]) -> list[Row]:
-        """The rows of a query; `row` takes its columns by name."""
-        return self._database.read(query, row)
-
-    def scalars(self, query: Any) -> list[Any]:
-        """The first column of a query."""
-        return self._database.scalars(query)
-
-    def tuples(self, query: Any) -> list[tuple[Any, ...]]:
-        """The rows of a query as the driver returns them, without JSON columns: fast, for many rows."""
-        return self._database.tuples(query)
-
-    def writing(self) -> AbstractContextManager[sa.Connection]:
-        """A transaction that writes; SQLite has one at a time."""
-        return self._database.writing()
-
-    def connect(self) -> sa.Connection:
-        """A connection, which the caller closes."""
-        return self._database.engine.connect()
-
-
-def _run_row(scenario: Document, manifest: Document, **columns: Any) -> RunRow:
-    return RunRow(**columns, documents=Documents(scenario, manifest))
-
-
-def _values_of(campaign_id: str) -> sa.Select[Any]:
-    """Every metric of a campaign's valid runs."""
-    return (
-        sa.select(*MEMBER, run.c.seed, metric.c.name, metric.c.subject, metric.c.unit, metric.c.value)
-        .join(run, run.c.id == membership.c.run_id)
-        .join(metric, metric.c.run_id == run.c.id)
-        .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
-    )
+    def writing(self, lock: str = "") -> AbstractContextManager[sa.Connection]:
+        """A transaction that writes; SQLite has one at a time, and PostgreSQL one with this lock, if it has a name."""
+        return self._database.writing(lock)

@@ -34,15 +34,11 @@ def contrast(
 
     Runs with the same repetition and seed are compared in pairs (docs/metrics.md).
     """
-    from analysis import frames
+    import analysis
     from analysis.exports import tables
 
-    store = frames.open_store(results, artefacts)
-    try:
-        chosen = [] if metric == "all" else [metric]
-        table = frames.contrast(campaign, store, field, first, chosen, margin=margin)
-    finally:
-        store.close()
+    with analysis.open(results, artefacts) as store:
+        table = store[campaign].contrast(field, first, [] if metric == "all" else [metric], margin=margin)
     if out is not None:
         tables.write(table, out)
         typer.echo(str(out))
@@ -53,7 +49,7 @@ def contrast(
 
 def lines(table: pl.DataFrame) -> list[str]:
     """The comparisons, one a line, and a line that explains them."""
-    from analysis.frames import CONTRASTED
+    from analysis.handle import CONTRASTED
     from experiments.labels import comparisons_note
 
     others = [name for name in table.columns if name not in CONTRASTED]

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
-from experiments.commands.shared import require_existing, store_location
 
 
 def copy(
@@ -33,18 +32,12 @@ def copy(
     """Copy a campaign with its runs and files into another store. Runs that are valid there stay as they are, so the
     command can be repeated.
     """
-    from analysis import frames
+    import analysis
     from analysis.store import Store
     from analysis.store.copying import copy_campaign
 
-    source = require_existing(results, artefacts)
-    try:
-        row = frames.find_campaign(source, campaign)
-        target = Store.open(store_location(to), to_artefacts)
-        try:
-            done = copy_campaign(source, target, row)
+    with analysis.open(results, artefacts) as source:
+        row = source[campaign].row
+        with Store.open(to, to_artefacts) as target:
+            done = copy_campaign(source.store, target, row)
             typer.echo(f"{row.name} ({row.id}): {done.copied} of {done.runs} runs copied to {target.where}")
-        finally:
-            target.close()
-    finally:
-        source.close()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption, SetOption
-from experiments.commands.shared import console, show_note, store_location
+from experiments.commands.shared import console, show_note
 from experiments.commands.shell import (
     MEGABYTE,
     NetworkOption,
@@ -67,16 +67,16 @@ def gateway(
     seed = secrets.randbits(40)
     # Mistakes of the line are found before the machine changes.
     plan_session(profile, network, overrides or [], None, True, seed)
-    store = Store.open(store_location(results))
-    store.sweep_incoming()
-    behind = DeviceGateway(interface, subnet, name_server, not no_dhcp)
-    try:
-        plan = plan_session(profile, network, overrides or [], None, True, seed, str(behind.network))
-        session = Session(plan, store, record_limit * MEGABYTE, behind, interface)
-    except BaseException:
-        behind.close()
-        raise
-    ended = session.hold(_opening(behind, plan.label, no_dhcp), time_limit, show_note, _shown(behind))
+    with Store.open(results) as store:
+        store.sweep_incoming()
+        behind = DeviceGateway(interface, subnet, name_server, not no_dhcp)
+        try:
+            plan = plan_session(profile, network, overrides or [], None, True, seed, str(behind.network))
+            session = Session(plan, store, record_limit * MEGABYTE, behind, interface)
+        except BaseException:
+            behind.close()
+            raise
+        ended = session.hold(_opening(behind, plan.label, no_dhcp), time_limit, show_note, _shown(behind))
     report(ended, results, as_json)
     raise typer.Exit(ended.exit_status)
 

@@ -58,9 +58,9 @@ def import_(
         from experiments import import_report
         from experiments.importing import Request, import_captures
 
-        store = Store.open(results)
-        imported = import_captures(store, Request(files, name, note, campaign, align))
-        run = store.run(imported.run_id)
+        with Store.open(results) as store:
+            imported = import_captures(store, Request(files, name, note, campaign, align))
+            run = store.run(imported.run_id)
         assert run is not None
         if as_json:
             typer.echo(import_report.as_json(imported, run))

@@ -10,7 +10,10 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption, SetOption
-from experiments.commands.shared import console, fail, print_results, require_existing, wider_limits
+from experiments.commands.shared import console, fail, print_results, wider_limits
+
+#: What `list` shows beside mechanisms (analysis/kinds.py).
+MEASURED = ("metrics", "figures", "exports")
 
 
 def validate(
@@ -48,20 +51,23 @@ def list_(
         str,
         typer.Argument(
             metavar="KIND",
-            help="stacks, policies, links, profiles, error-models, middleboxes, workloads, backends or topologies. "
-            "Default: all.",
+            help="stacks, policies, links, profiles, error-models, middleboxes, workloads, backends or topologies; or "
+            "metrics, figures or exports. Default: all mechanisms.",
         ),
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """List mechanisms with their options and source."""
+    """List mechanisms with their options and source, or metrics, figures and exports."""
     from rich.table import Table
 
     from experiments.language import registry
 
     kinds = {word: kind for kind, word in registry.KINDS.items()}
+    if what in MEASURED:
+        _list_measured(what, as_json)
+        return
     if what and what not in kinds:
-        fail(registry.unknown("kind", what, kinds), exits.BAD_INPUT)
+        fail(registry.unknown("kind", what, [*kinds, *MEASURED]), exits.BAD_INPUT)
     selected = [kinds[what]] if what else list(registry.KINDS)
     if as_json:
         entries = [entry.as_json() for kind in selected for entry in registry.of_kind(kind)]
@@ -80,6 +86,24 @@ def list_(
         terminal.print(table)
         terminal.print()
     terminal.print("asym, ton, pulsed, acq and aq are the five papers: docs/papers.md", style="dim", highlight=False)
+
+
+def _list_measured(what: str, as_json: bool) -> None:
+    from rich.table import Table
+
+    from analysis import kinds
+
+    entries = kinds.listed(what)
+    if as_json:
+        typer.echo(json.dumps([entry.as_json() for entry in entries], indent=2))
+        return
+    table = Table(show_edge=False, pad_edge=False, box=None)
+    columns = ["name", "description", "of", *(["unit"] if what == "metrics" else []), "source"]
+    for column in columns:
+        table.add_column(column, header_style="dim", overflow="fold")
+    for entry in entries:
+        table.add_row(entry.name, entry.summary, entry.of, *([entry.unit] if what == "metrics" else []), entry.source)
+    console().print(table)
 
 
 def show_(
@@ -123,29 +147,26 @@ def results(
     as_json: JsonOption = False,
 ) -> None:
     """Show the results of a campaign, or list the campaigns of a results folder."""
+    import analysis
     from analysis.attempts import attempts_of
     from experiments.labels import results_json
-    from experiments.language import registry
     from experiments.tables import campaigns_table
 
-    store = require_existing(folder, artefacts)
-    known = store.campaigns()
-    if not name:
+    with analysis.open(folder, artefacts) as opened:
+        store = opened.store
+        if not name:
+            known = store.campaigns()
+            if as_json:
+                fields = ("id", "name", "title", "state", "runs", "valid")
+                typer.echo(json.dumps([{key: getattr(row, key) for key in fields} for row in known], indent=2))
+            elif known:
+                console().print(campaigns_table(known))
+            return
+        campaign = opened[name].row
+        rows, attempts = store.table(campaign.id), attempts_of(store, campaign.id)
         if as_json:
-            fields = ("id", "name", "title", "state", "runs", "valid")
-            typer.echo(json.dumps([{key: getattr(row, key) for key in fields} for row in known], indent=2))
-        elif known:
-            console().print(campaigns_table(known))
-        return
-    matches = [row for row in known if name in (row.id, row.name)]
-    if not matches:
-        fail(registry.unknown("campaign", name, dict.fromkeys(row.name for row in known)), exits.BAD_INPUT)
-    campaign = store.campaign(matches[0].id)
-    assert campaign is not None
-    rows, attempts = store.table(campaign.id), attempts_of(store, campaign.id)
-    if as_json:
-        typer.echo(results_json(campaign, rows, attempts))
-    else:
-        print_results(console(), campaign, rows, attempts)
-        for sentence in wider_limits(store, campaign.id, campaign.backend):
-            console().print(sentence, highlight=False, soft_wrap=True)
+            typer.echo(results_json(campaign, rows, attempts))
+        else:
+            print_results(console(), campaign, rows, attempts)
+            for sentence in wider_limits(store, campaign.id, campaign.backend):
+                console().print(sentence, highlight=False, soft_wrap=True)

@@ -23,7 +23,7 @@ from experiments.commands.options import (
     ResultsOption,
     TriesOption,
 )
-from experiments.commands.shared import console, fail, open_existing, require_existing
+from experiments.commands.shared import console, fail, open_existing
 from experiments.engine.options import TRIES
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ def reproduce(
                 f"{result.reproduction.artefact}: not run: {result.refused}", style="yellow", highlight=False
             )
     artefacts = {result.reproduction.artefact for result in done}
-    scores = [score for score in _scorecard(Store.open(results)) if score.id in artefacts]
+    with Store.open(results) as store:
+        scores = [score for score in _scorecard(store) if score.id in artefacts]
     terminal.print(score_table(scores, details=True), soft_wrap=True)
     outcomes = [result.outcome for result in done if result.outcome is not None]
     if any(outcome.interrupted for outcome in outcomes):
@@ -107,12 +108,8 @@ def _print_expected(
     from experiments.reproduce import expected
     from experiments.tables import expected_table
 
-    store = open_existing(results, None)
-    try:
+    with open_existing(results, None) as store:
         rows, total_s = expected(selected, backend, store, os.cpu_count() or 1, jobs, force, limit, defaults=defaults)
-    finally:
-        if store is not None:
-            store.close()
     console().print(expected_table(rows))
     typer.echo(f"{sum(row.to_run for row in rows)} runs, about {duration_text(total_s)} as one batch")
 
@@ -155,11 +152,13 @@ def score(
     if repetitions is not None:
         _with_repetitions(names, repetitions, jobs, as_json)
         return
+    import analysis
     from analysis.scorecard import document
     from experiments.catalogue import select_named
     from experiments.tables import score_table
 
-    everything = _scorecard(require_existing(results))
+    with analysis.open(results) as opened:
+        everything = _scorecard(opened.store)
     try:
         artefacts = select_named(everything, names or (), lambda item: (item.paper, item.id), "paper or artefact")
     except ValueError as error:

@@ -107,14 +107,14 @@ def run(
         artefacts=artefacts, inventory=inventory,
     )  # fmt: skip
     outcome = run_campaign(plan, options, TerminalReporter(terminal))
-    store = Store.open(options.results, artefacts)
-    campaign, rows, attempts = store.campaign(plan.id), store.table(plan.id), attempts_of(store, plan.id)
-    assert campaign is not None
-    if as_json:
-        typer.echo(results_json(campaign, rows, attempts))
-    else:
-        print_results(terminal, campaign, rows, attempts)
-    _print_outcome(terminal, plan, outcome, store, results)
+    with Store.open(options.results, artefacts) as store:
+        campaign, rows, attempts = store.campaign(plan.id), store.table(plan.id), attempts_of(store, plan.id)
+        assert campaign is not None
+        if as_json:
+            typer.echo(results_json(campaign, rows, attempts))
+        else:
+            print_results(terminal, campaign, rows, attempts)
+        _print_outcome(terminal, plan, outcome, store, results)
     if outcome.interrupted:
         raise typer.Exit(exits.INTERRUPTED)
     if outcome.failed or outcome.lease_over:
@@ -147,17 +147,13 @@ def plan(
 
         plan = lab.in_lab(inventory, plan, lambda text: typer.echo(f"backchannel: {text}", err=True))
     selected = unique(chosen(plan, only or ()))
-    store = open_existing(results, artefacts)
-    try:
+    with open_existing(results, artefacts) as store:
         done = store.valid_runs(plan.run_ids) if store is not None else set()
         if store is not None:
             selected = to_make(selected, set() if force else done, store.tried_runs if retry_failed else None)
         elif retry_failed:
             selected = []
         history = store.history(plan.backend) if store is not None else []
-    finally:
-        if store is not None:
-            store.close()
     missing = ordered(selected, None if file_order else plan.seed)[:limit]
     expected = forecast(missing, history, os.cpu_count() or 1, jobs)
     if as_json:

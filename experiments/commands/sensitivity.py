@@ -78,14 +78,11 @@ def _run(plans: Sequence[Plan], folder: Path, jobs: int | None, as_json: bool) -
     outcomes = run_campaigns(plans, Options(results=folder, jobs=jobs), TerminalReporter(console(stderr=True)))
     if any(outcome.interrupted for outcome in outcomes):
         raise typer.Exit(exits.INTERRUPTED)
-    store = Store.open(folder)
-    try:
+    with Store.open(folder) as store:
         return [
             Results.of_rows(plan.name, [dict(point.parameters) for point in plan.points], store.values(plan.id))
             for plan in plans
         ]
-    finally:
-        store.close()
 
 
 def _print(assessment: Sensitivity) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -111,13 +112,11 @@ def _why_virtual(emulated: Plan, virtual: Plan, results: str, artefacts: str | N
 
     if not capability.has_rights():
         return "real interfaces need root"
-    if (store := open_existing(results, artefacts)) is not None:
-        try:
-            begun = {plan.backend for plan in (emulated, virtual) if store.campaign(plan.id) is not None}
-        finally:
-            store.close()
-        if begun:
-            return "it began there" if begun == {virtual.backend} else None
+    with open_existing(results, artefacts) as store:
+        plans = () if store is None else (emulated, virtual)
+        begun = {plan.backend for plan in plans if store is not None and store.campaign(plan.id) is not None}
+    if begun:
+        return "it began there" if begun == {virtual.backend} else None
     if os.environ.get(KEEP_BACKEND):
         return None
     taken = machine.taken_share(LOOK_S)
@@ -156,24 +155,17 @@ def results_option(results: str) -> str:
     return "" if results == RESULTS else f" --results {shlex.quote(shown(results))}"
 
 
-def open_existing(results: str, artefacts: str | None) -> Store | None:
+@contextmanager
+def open_existing(results: str, artefacts: str | None) -> Iterator[Store | None]:
     """The store; None for a folder without one, because reading commands create nothing."""
     from analysis.store import Store
 
     where = store_location(results)
     if isinstance(where, Path) and not (where / "results.sqlite").is_file():
-        return None
-    return Store.open(where, artefacts)
-
-
-def require_existing(results: str, artefacts: str | None = None) -> Store:
-    """The store; the command ends if the folder has none."""
-    from analysis.errors import no_results
-
-    store = open_existing(results, artefacts)
-    if store is None:
-        fail(str(no_results(results)), exits.BAD_INPUT)
-    return store
+        yield None
+        return
+    with Store.open(where, artefacts) as store:
+        yield store
 
 
 def print_results(
@@ -191,11 +183,10 @@ def print_results(
 
 def wider_limits(store: Store, campaign_id: str, backend: str) -> list[str]:
     """A sentence if a campaign accepts runs by wider limits than the default; to be shown with its results."""
-    from analysis.store import browse
     from testbed import fidelity
 
     if in_virtual_time(backend):
         return []
-    scenario = browse.first_scenario(store, campaign_id)
+    scenario = store.first_scenario(campaign_id)
     wider = fidelity.wider(scenario.fidelity) if scenario else []
     return [f"This campaign accepts runs by wider limits than the default: {'; '.join(wider)}"] if wider else []

@@ -15,7 +15,7 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption, SetOption
-from experiments.commands.shared import console, fail, results_option, show_note, store_location
+from experiments.commands.shared import console, fail, results_option, show_note
 
 if TYPE_CHECKING:
     from experiments.sessions.session import Ended
@@ -132,18 +132,18 @@ def _start(
     if command and (refusal := program.check(command)):
         fail(*refusal)
     plan = plan_session(profile, network, overrides, at, internet, secrets.randbits(40))
-    store = Store.open(store_location(results))
-    store.sweep_incoming()
-    session = Session(plan, store, record_bytes, Internet() if internet else None)
-    if not command:
-        show_note(
-            f"this shell runs on host {plan.host}, behind {plan.label}; {_others(plan.host, session)}. "
-            "'./backchannel shell watch' in another terminal shows the line, 'exit' ends the session."
-        )
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\033]0;{plan.host} behind {plan.label}\007")
-            sys.stderr.flush()
-    ended = session.run(command, time_limit_s, show_note)
+    with Store.open(results) as store:
+        store.sweep_incoming()
+        session = Session(plan, store, record_bytes, Internet() if internet else None)
+        if not command:
+            show_note(
+                f"this shell runs on host {plan.host}, behind {plan.label}; {_others(plan.host, session)}. "
+                "'./backchannel shell watch' in another terminal shows the line, 'exit' ends the session."
+            )
+            if sys.stderr.isatty():
+                sys.stderr.write(f"\033]0;{plan.host} behind {plan.label}\007")
+                sys.stderr.flush()
+        ended = session.run(command, time_limit_s, show_note)
     report(ended, results, as_json)
     return ended.exit_status
 

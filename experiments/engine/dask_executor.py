@@ -25,10 +25,10 @@ import dask
 from distributed import Client, Future, LocalCluster
 
 from analysis.store import is_url
+from analysis.versions import sources
 from experiments.engine import dask_worker
 from experiments.engine.dask_security import check_encryption, message_of, protocol, root_cause
 from experiments.engine.executors import Listener, Machine
-from experiments.engine.machine import sources
 from experiments.engine.pool import STATUS_INTERVAL_S, Job, PoolStatus, Result
 from experiments.engine.shares import Shares
 from testbed.errors import TestbedError, Unavailable

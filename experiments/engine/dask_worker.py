@@ -15,8 +15,8 @@ from typing import Any
 from distributed import Status, Worker, WorkerPlugin, get_worker
 
 from analysis.store import Store, StoreError
+from analysis.versions import sources
 from experiments.engine.executors import Machine, this_machine
-from experiments.engine.machine import sources
 from experiments.engine.pool import CellPool, Job, PoolStatus, Result
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError

@@ -16,11 +16,9 @@ from typing import Any
 
 import polars as pl
 
-from analysis import outputs
-from analysis.captures import RunData
-from analysis.counters import CountedRun
-from analysis.metrics import Measured, measure
-from analysis.runs import RunView
+from analysis import outputs, versions
+from analysis.measuring import measure_files
+from analysis.metrics import METRICS, Measured
 from analysis.store import Landing
 from analysis.store.documents import Batch, CpuShares, Documents, Manifest
 from experiments import found_flows
@@ -224,9 +222,11 @@ def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, 
     problems = sentences([*fidelity.problems(report, scenario.fidelity), *undelivered, *failed])
     problems += outputs.read(folder, scenario).problems
     manifest = made.replace(
-        **dict(machine.versions()), attempt=attempt, batch=batch, report=report, unmeasured=tuple(measured.unmeasured),
+        **dict(versions.versions()), attempt=attempt, batch=batch, report=report, unmeasured=tuple(measured.unmeasured),
         analysed_s=time.time() - began,
     )  # fmt: skip
+    if plugins := METRICS.plugins():
+        manifest = manifest.replace(plugins=tuple(plugins))
     documents = Documents(run.document.document, manifest.as_json())
     documents.write(folder)
     return Landing(run.id, run.backend, documents, measured.rows, problems, attempt, folder)
@@ -262,23 +262,12 @@ def lines_key(scenario: Scenario) -> str:
 
 
 def analyse(folder: Path, scenario: Scenario, report: Report, trace: bool = True) -> Measured:
-    """Classifies a run's captures, unless `trace` is false, measures the run, and compresses the captures.
-
-    A metric comes from the captures, or from the counters if the captures do not have it.
-    """
+    """Classifies a run's captures, unless `trace` is false, measures the run, and compresses the captures."""
     captures = sorted((folder / "captures").glob("*.pcap"))
-    views: list[RunView] = []
-    if captures:
-        labelled = [f"{path.stem}={path}" for path in captures]
-        if trace:
-            node_binary.call("trace", "--out", str(folder), *labelled)
-            _orient(folder, scenario, report)
-        views.append(RunData.load(folder, scenario, report))
-    counted = CountedRun.load(folder, scenario, report)
-    if counted is not None:
-        views.append(counted)
-    measured = measure(*views)
-    measured.rows.extend(outputs.read(folder, scenario).rows)
+    if captures and trace:
+        node_binary.call("trace", "--out", str(folder), *(f"{path.stem}={path}" for path in captures))
+        _orient(folder, scenario, report)
+    measured = measure_files(folder, scenario, report)
     for path in captures:
         # No name and no time inside: equal captures give equal files.
         with (

@@ -58,8 +58,7 @@ def run_campaigns(plans: Sequence[Plan], options: Options, observer: Observer) -
     if _needs_emulation(everything) and not is_remote and is_new_folder:
         # A new folder has nothing to reuse: reject before creating it.
         require_emulation()
-    store = Store.open(options.results, options.artefacts)
-    try:
+    with Store.open(options.results, options.artefacts) as store:
         store.sweep_incoming()
         campaigns = _plan_batch(store, plans, selected, options)
         missing = [run for campaign in campaigns for run in campaign.runs]
@@ -78,8 +77,6 @@ def run_campaigns(plans: Sequence[Plan], options: Options, observer: Observer) -
                 _close(store, campaigns)
             raise
         _close(store, campaigns)
-    finally:
-        store.close()
     outcomes = {campaign.plan.id: campaign.outcome for campaign in campaigns}
     return [outcomes[plan.id] for plan in plans]
 

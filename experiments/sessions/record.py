@@ -10,10 +10,11 @@ from pathlib import Path
 
 import polars as pl
 
+from analysis import versions
 from analysis.store import Landing, Store
 from analysis.store.documents import CpuShares, Documents, Manifest, SessionChange, SessionDescription
 from experiments import collections_of_runs, found_datagrams, found_flows
-from experiments.engine import execution, machine
+from experiments.engine import execution
 from experiments.language.backends import EMULATED
 from experiments.language.identity import run_identity
 from experiments.sessions import outside, replay
@@ -96,7 +97,7 @@ def keep(
     if write_more is not None:
         write_more(scenario, description)
     measured = execution.analyse(folder, scenario, report, trace=False)
-    manifest = Manifest(**dict(machine.versions())).replace(
+    manifest = Manifest(**dict(versions.versions())).replace(
         started=started, took_s=description.lasted_s, attempt=1, report=report, unmeasured=tuple(measured.unmeasured),
         cpu=CpuShares(**cpu), limits=Limits(**scenario.fidelity.model_dump()), session=description,
     )  # fmt: skip

@@ -18,8 +18,8 @@ SYN = 2
 def test_retransmissions_are_those_that_the_kernel_counts(finished: Finished) -> None:
     """Every one: at each of the kernel's own samples, captures have as many retransmissions as it has counted."""
     compared, again = 0, 0
-    for run_id in analysis.values("small", finished.results)["run_id"].unique():
-        run = analysis.run_data(run_id, finished.results)
+    for run_id in analysis.open(finished.results)["small"].values()["run_id"].unique():
+        run = analysis.open(finished.results).run(run_id).data
         for flow in run.flows:
             assert run.folder is not None
             said = [json.loads(line) for line in (run.folder / f"telemetry/{flow.name}.jsonl").read_text().splitlines()]

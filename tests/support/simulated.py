@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.engine import machine
+from analysis import versions
 from testbed import build_cache, node_binary
 from tests.support.command_line import backchannel
 
@@ -37,8 +37,8 @@ class Simulated(NamedTuple):
 
 def ran(folder: Path, name: str, text: str) -> Simulated:
     """Runs a campaign in a folder, under a file of this name, or copies what an earlier call simulated."""
-    versions = machine.versions()
-    determined_by = (name, text, versions.sources_sha256, versions.node_binary_sha256)
+    by = versions.versions()
+    determined_by = (name, text, by.sources_sha256, by.node_binary_sha256)
     key = hashlib.sha256("\0".join(map(str, determined_by)).encode()).hexdigest()[:16]
     kept = CACHE / f"{Path(name).stem}-{key}"
 

@@ -51,8 +51,8 @@ def test_a_radio_agrees_within_what_its_backoffs_do(kernel: Kernel, tmp_path: Pa
     assert result == pytest.approx(statistics.fmean(sim), abs=reach)
 
     # A BSD host's timers tick from the run's begin, as simulated, whenever its program was started.
-    (run_id,) = analysis.values("agreement", tmp_path / "virtual-kernel")["run_id"].unique()
-    segments = analysis.run_data(run_id, tmp_path / "virtual-kernel").flows[0].at_receiver
+    (run_id,) = analysis.open(tmp_path / "virtual-kernel")["agreement"].values()["run_id"].unique()
+    segments = analysis.open(tmp_path / "virtual-kernel").run(run_id).data.flows[0].at_receiver
     delayed = [
         now["t_s"] % HEARTBEAT_S
         for before, now in zip(segments.to_dicts(), segments.to_dicts()[1:], strict=False)

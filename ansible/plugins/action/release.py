@@ -101,9 +101,9 @@ def make_archive(what):
 def generated_files():
     """The hash of the checkout's sources, by which a runner recognizes workers with other sources."""
     checkout.importable()
-    from experiments.engine import machine
+    from analysis import versions
 
-    return {machine.RELEASED: machine.sources() + "\n"}
+    return {versions.RELEASED: versions.sources() + "\n"}
 
 
 def pack(archive, files, texts):

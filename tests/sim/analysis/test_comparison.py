@@ -179,7 +179,7 @@ def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, i
     low, high = line.difference.interval.low, line.difference.interval.high
     assert (line.difference.method, low < high) == (method, True)
 
-    frame = analysis.contrast("compared", folder, metrics=["throughput"])
+    frame = analysis.open(folder)["compared"].contrast(metrics=["throughput"])
     row = next(dict for dict in frame.to_dicts() if (dict["metric"], dict["subject"]) == ("throughput", "bulk"))
     assert (row["method"], row["low"], row["high"], row["comparisons"]) == (method, low, high, 1)
 
@@ -207,7 +207,7 @@ def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, i
     else:
         assert gap.interval is None
 
-    means = analysis.means("compared", folder).to_dicts()
+    means = analysis.open(folder)["compared"].means().to_dicts()
     for point in (0, 1):
         entry = next(x for x in means if (x["point"], x["metric"], x["subject"]) == (point, "throughput", "bulk"))
         interval = table.cell("rate", {"limit": f"{(point + 1) * 10} packets"}).interval

@@ -22,16 +22,14 @@ import analysis
 from analysis.errors import AnalysisError
 from analysis.exports import crate, crate_reader, flent, tables, xplot
 from analysis.exports.unpack import CAMPAIGN, METADATA, PREVIEW
-from analysis.frames import find_campaign
 from analysis.metrics import throughput
 from analysis.store import Store
-from experiments.catalogue import FOLDER
 from tests.support.called import called
 from tests.support.made_traces import Trace, path_scenario
 
 
 def a_run(results: Path) -> str:
-    return str(analysis.values("small", results)["run_id"][0])
+    return str(analysis.open(results)["small"].values()["run_id"][0])
 
 
 # Tables ----------------------------------------------------------------------------------------------------------
@@ -42,7 +40,7 @@ def test_tables_come_back_as_they_were(results: Path, tmp_path: Path) -> None:
         "csv": lambda path: pl.read_csv(path, schema_overrides=values.schema), "parquet": pl.read_parquet,
         "json": lambda path: pl.read_json(path, schema_overrides=values.schema),
     }  # fmt: skip
-    values = analysis.values("small", results)
+    values = analysis.open(results)["small"].values()
     for ending, reader in readers.items():
         path = tmp_path / f"values.{ending}"
         status, out, err = called("export", "values", "small", "--results", results, "--out", path)
@@ -119,8 +117,8 @@ def commands(path: Path, zero: int = 0) -> list[tuple[str, ...]]:
 def test_time_sequences_are_what_tcptrace_draws(results: Path, tmp_path: Path) -> None:
     """Line by line, of every run's two flows: the same segments, acks, windows and marks at the same places."""
     drawn = {"R": 0, "3": 0}
-    for run in analysis.values("small", results)["run_id"].unique():
-        data = analysis.run_data(run, results)
+    for run in analysis.open(results)["small"].values()["run_id"].unique():
+        data = analysis.open(results).run(run).data
         for flow in data.flows:
             assert data.folder is not None
             present = tmp_path / run / flow.name
@@ -192,7 +190,7 @@ def test_flent_reads_back_what_was_written(results: Path, tmp_path: Path) -> Non
     path = tmp_path / "run.flent.gz"
     status, _, err = called("export", "flent", run, "--results", results, "--out", path)
     assert status == 0, err
-    data, read = analysis.run_data(run, results), flent.read(path)
+    data, read = analysis.open(results).run(run).data, flent.read(path)
     assert read.metadata["NAME"] == "tcp_bidirectional"
     assert read.metadata["TITLE"] == "small, policy=droptail, repetition 1"
     assert read.units["TCP download"] == "Mbits/s"
@@ -340,18 +338,17 @@ def test_a_bundle_is_a_process_run_crate(bundle: Path, results: Path) -> None:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    store = Store.open(folder)
-    result = find_campaign(store, "small")
-    runs = [store.run(run_id) for run_id in crate._run_ids(result)]
-    document = crate._document(result, [run for run in runs if run])
-    table = store.table(result.id)
-    store.close()
+    with analysis.open(folder) as s:
+        result = s["small"].row
+        runs = [s.store.run(run_id) for run_id in crate._run_ids(result)]
+        document = crate._document(result, [run for run in runs if run])
+        table = s.store.table(result.id)
     return {"document": document, "table": table, "state": result.state}
 
 
 def test_the_figure_that_the_file_asks_for_comes_first(results: Path, tmp_path: Path) -> None:
     shutil.copytree(results, tmp_path / "copy")
-    store = Store.open(tmp_path / "copy")
+    handle = analysis.open(tmp_path / "copy")
     asked = """
 measures: {rate: {metric: throughput, of: FLOW}}
 figure:
@@ -359,13 +356,13 @@ figure:
   x: {axis: AXIS, title: The policy}
   y: {measures: [rate], title: What came through, unit: Mbit/s}
 """
-    axis = analysis.values("small", store).columns
-    swept = next(name for name in axis if name.startswith(("network", "stack")))
-    flow = analysis.values("small", store).filter(pl.col("metric") == "throughput")["subject"][0]
+    values = handle["small"].values()
+    swept = next(name for name in values.columns if name.startswith(("network", "stack")))
+    flow = values.filter(pl.col("metric") == "throughput")["subject"][0]
     more = asked.replace("FLOW", flow).replace("AXIS", swept)
-    with store.writing() as connection:
+    with handle.store.writing() as connection:
         connection.exec_driver_sql("UPDATE campaign SET text = text || ?", (more,))
-    crate.write(store, "small", tmp_path / "out.zip", FOLDER)
+    crate.write(handle["small"], tmp_path / "out.zip")
     with zipfile.ZipFile(tmp_path / "out.zip") as opened:
         assert opened.read("figures/figure.pdf").startswith(b"%PDF-")
         drawing = opened.read("figures/figure.svg").decode()
@@ -374,9 +371,9 @@ figure:
     assert preview.index("figures/figure.svg") < preview.index("figures/throughput.svg")
     assert "figures/figure.svg" in graph(tmp_path / "out.zip")
     # What came in a bundle from elsewhere may ask for anything.
-    with store.writing() as connection:
+    with handle.store.writing() as connection:
         connection.exec_driver_sql("UPDATE campaign SET text = ?", ("measures: [3]\nfigure: {kind: bars, x: 3}\n",))
-    crate.write(store, "small", tmp_path / "plain.zip", FOLDER)
+    crate.write(handle["small"], tmp_path / "plain.zip")
     assert "figures/figure.svg" not in graph(tmp_path / "plain.zip")
 
 
@@ -393,7 +390,7 @@ def test_another_installation_has_it_all(bundle: Path, results: Path, tmp_path: 
     # Again: nothing is new; and what runs next finds its runs done.
     status, out, _ = called("import-bundle", bundle, "--results", other)
     assert "4 runs, 0 new here" in out
-    run = analysis.run_data(a_run(other), other)
+    run = analysis.open(other).run(a_run(other)).data
     assert throughput(run.flows[0]) > 0
 
 
@@ -552,9 +549,11 @@ def test_a_file_that_changed_since_its_run_landed_is_not_bundled(results: Path, 
     shutil.copytree(results, tmp_path / "copy")
     victim = next((tmp_path / "copy/runs").rglob("summary.json"))
     victim.write_text(victim.read_text() + " ")
-    store = Store.open(tmp_path / "copy")
-    with pytest.raises(AnalysisError, match="is not what it was when its run landed"):
-        crate.write(store, "small", tmp_path / "out.zip", FOLDER)
+    with (
+        analysis.open(tmp_path / "copy") as s,
+        pytest.raises(AnalysisError, match="is not what it was when its run landed"),
+    ):
+        crate.write(s["small"], tmp_path / "out.zip")
     assert not (tmp_path / "out.zip").exists()
 
 
@@ -566,7 +565,7 @@ def test_invalid_runs_travel_as_what_they_are(tmp_path: Path, results: Path) -> 
         connection.exec_driver_sql(
             "UPDATE run SET state = 'invalid', problems = '[\"it was late\"]' WHERE id = ?", (run_id,)
         )
-    crate.write(store, "small", tmp_path / "out.zip", FOLDER)
+    crate.write(analysis.open(tmp_path / "copy")["small"], tmp_path / "out.zip")
     action = graph(tmp_path / "out.zip")[f"#run-{run_id}"]
     assert (action["actionStatus"], action["error"]) == ("http://schema.org/FailedActionStatus", "it was late")
     other = Store.open(tmp_path / "other")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from analysis.store import Store, browse
+from analysis.store import Store
 from experiments.engine import dispatch
 from experiments.engine import selection as select
 from experiments.engine.execution import Finish, Worker
@@ -231,7 +231,7 @@ def test_retry_failed_makes_what_took_its_workers_with_it(tmp_path: Path, monkey
     assert set(outcome.failed.values()) == {why}
     monkeypatch.undo()
     store = Store.open(tmp_path / "results")
-    assert browse.last_problems(store, ids(tmp_path)) == dict.fromkeys(outcome.failed, [why])
+    assert store.last_problems(ids(tmp_path)) == dict.fromkeys(outcome.failed, [why])
     store.close()
     again = run(tmp_path, retry_failed=True)
     assert (again.landed, again.left_out) == (2, 2)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from analysis import frames, slices
+import analysis
+from analysis import slices
 from analysis.errors import AnalysisError
 from analysis.exports import flent, xplot
 from analysis.figures.printed import save
-from experiments.commands import plot
+from analysis.figures.registry import FIGURES
 from tests.conftest import backchannel
 from tests.support.traces import hostile
 
@@ -41,13 +42,14 @@ def test_a_hostile_capture_is_measured_drawn_and_exported(name: str, tmp_path: P
         _check_refusals(result["run"], results, tmp_path)
         return
     packets = result["files"][0]["packets"]
-    for kind in plot.OF_RUN:
-        request = plot.Request(result["run"], [], "throughput", "", "confidence", None, None, 0.001, False)
+    with analysis.open(results) as s:
+        run = s.run(result["run"])
+    for kind in FIGURES:
         if kind == "cwnd" or kind in OF_LINKS:
             with pytest.raises(AnalysisError, match=r"telemetry|no links"):
-                plot.draw(kind, request, results)
+                run.plot(kind, slice_s=0.001)
             continue
-        figure = plot.draw(kind, request, results)
+        figure = run.plot(kind, slice_s=0.001)
         assert sum(line.points.height for line in figure.series) <= 20 * packets
         if kind in ("sequence", "throughput"):
             save(figure, tmp_path / f"{kind}.{'svg' if kind == 'throughput' else 'html'}")
@@ -56,10 +58,11 @@ def test_a_hostile_capture_is_measured_drawn_and_exported(name: str, tmp_path: P
 
 def _check_refusals(run_id: str, results: Path, folder: Path) -> None:
     """A run without flows has nothing to draw, and nothing for programs that show flows."""
-    for kind in set(plot.OF_RUN) - OF_LINKS:
-        request = plot.Request(run_id, [], "throughput", "", "confidence", None, None, None, False)
+    with analysis.open(results) as s:
+        run = s.run(run_id)
+    for kind in set(FIGURES) - OF_LINKS:
         with pytest.raises(AnalysisError, match="this run has no flows: there is nothing to draw"):
-            plot.draw(kind, request, results)
+            run.plot(kind)
     for kind in ("flent", "xplot"):
         done = backchannel("export", kind, run_id, "--results", results, "-o", folder / kind)
         assert (done.returncode, done.stdout) == (2, "")
@@ -68,7 +71,7 @@ def _check_refusals(run_id: str, results: Path, folder: Path) -> None:
 
 
 def _check_exports(run_id: str, results: Path, folder: Path, packets: int) -> None:
-    run = frames.run_data(run_id, results)
+    run = analysis.open(results).run(run_id).data
     flent.write(run, folder / "run.flent.gz", "hostile")
     document = json.loads(gzip.decompress((folder / "run.flent.gz").read_bytes()))
     most = max(5 * packets + 2, 5 * run.window_s[1] + 2 if run.window_s[1] < slices.MAX_DENSE / 5 else 0)
@@ -84,7 +87,7 @@ def test_a_long_gap_is_left_out_of_a_series(tmp_path: Path) -> None:
     capture = tmp_path / "gap.pcap"
     capture.write_bytes(hostile.CAPTURES["one-late-packet"]())
     done = backchannel("import", capture, "--results", tmp_path / "results", "--json")
-    flow = frames.run_data(json.loads(done.stdout)["run"], tmp_path / "results").flows[0]
+    flow = analysis.open(tmp_path / "results").run(json.loads(done.stdout)["run"]).data.flows[0]
     from analysis import metrics
 
     series = metrics.throughput_over_time(flow, 1.0)

@@ -10,12 +10,11 @@ import polars as pl
 import pytest
 from flask.testing import FlaskClient
 
+import analysis
 from analysis.figures.campaign import of_points
 from analysis.figures.means import MOST_SERIES
-from analysis.store import Store
 from analysis.store.rows import PointRow, TableRow
 from tests.support.simulated import Simulated
-from web import tables
 from web.app import create_app
 from web.crossing import ENDS, _arrivals
 
@@ -38,9 +37,11 @@ def test_an_arrival_is_of_the_latest_sending_before_it() -> None:
 
 
 def test_what_is_lost_is_what_the_line_dropped(dropping: Simulated) -> None:
-    folder = Store.open(dropping.results).run_folder(dropping.run_id())
-    told = [entry for entry in tables.telemetry(folder, "links") if (entry["link"], entry["direction"]) == FORWARD]
-    dropped = sorted(entry["t_ns"] / 1e9 for entry in told if entry.get("event") == "dropped_full")
+    with analysis.open(dropping.results) as s:
+        told = s.run(dropping.run_id()).telemetry.filter(
+            pl.col("link") == FORWARD[0], pl.col("direction") == FORWARD[1], pl.col("event") == "dropped_full"
+        )
+        dropped = told.collect()["t_s"].sort().to_list()
     client = create_app(dropping.results).test_client()
     lost: list[float] = []
     # By parts, as the strip asks for them; what is on its way at the end has not arrived either, and is no loss.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
+import polars as pl
 import pytest
 
-from analysis.store.rows import RunRow
+from analysis.captures import RunData
+from analysis.figures.registry import Asked, draw
+from analysis.runs import Unmeasured
 from testbed import kernel_links
 from testbed.scenario import DirectionSpec, Named, Options
-from web import run_figures
+from tests.conftest import two_hosts, typed
 
 HEAD = '{"t_ns":2000000000,"link":"line","direction":"forward",'
 ROWS = (
@@ -19,8 +21,6 @@ ROWS = (
     '"class":"classic","delay_s":0.015,"probability":0.01,"arrived_packets":7}',
     '"class":"l4s","delay_s":0.0005,"probability":0.2,"arrived_packets":9}',
 )
-#: These figures need the folder only.
-NO_RUN = cast(RunRow, None)
 
 
 @pytest.fixture
@@ -32,10 +32,12 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("kind", "values"), [("queue-delay", [15.0, 0.5]), ("mark-probability", [1.0, 20.0])])
 def test_a_figure_has_a_line_for_each_class(kind: str, values: list[float], folder: Path) -> None:
-    figure = run_figures.KINDS[kind](folder, NO_RUN, "line/forward")
+    run = RunData(typed(two_hosts()), [], 0, pl.DataFrame(), pl.DataFrame(), {}, folder=folder)
+    figure = draw(run, kind, ["line/forward"], Asked(0.0, 10.0, 0.1))
     assert [line.name for line in figure.series] == ["classic", "l4s"]
     assert [line.points["y"].to_list() for line in figure.series] == [[value] for value in values]
-    assert run_figures.KINDS[kind](folder, NO_RUN, "line/reverse").empty.startswith("This queue reports no")
+    with pytest.raises(Unmeasured, match="this queue reports no"):
+        draw(run, kind, ["line/reverse"], Asked(0.0, 10.0, 0.1))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from matplotlib.collections import LineCollection
 from analysis.captures import RunData
 from analysis.figures import printed
 from analysis.figures.model import Series
+from analysis.figures.registry import Asked, draw
 from analysis.results import MetricValue
 from analysis.scorecard import document, scorecard
 from analysis.store import Landing, Store
@@ -28,12 +29,18 @@ from analysis.thinning import View, thin
 from experiments import catalogue
 from testbed import units
 from testbed.errors import TestbedError
-from tests.conftest import backchannel, two_hosts
+from testbed.report import InterfaceReport
+from tests.conftest import backchannel, two_hosts, typed
 from tests.support.simulated import Simulated, ran
 from tests.support.site import SWEEP
-from web import run_figures, tables
 from web import scorecard as scorecards
 from web.app import create_app
+
+PERIOD = Asked(0.0, 10.0, 0.1)
+
+
+def captured(folder: Path, run: RunRow) -> RunData:
+    return RunData.load(folder, run.documents.scenario, run.documents.report, lazy=True)
 
 
 def test_an_empty_store_invites_to_run_something(tmp_path: Path) -> None:
@@ -310,14 +317,14 @@ def test_connections_of_one_flow_are_told_apart(simulated: Simulated, tmp_path: 
     shutil.copytree(store.run_folder(run.id), folder)
 
     def lost() -> list[float]:
-        figure = run_figures.sequence(folder, run, "forward")
+        figure = draw(captured(folder, run), "sequence", ["forward"], PERIOD)
         return next((line.points["x"].to_list() for line in figure.series if line.name == "never arrived"), [])
 
     before = lost()
     # A second connection of the client, whose bytes have the same numbers, 1 ms later; one of its segments is lost.
     connections, segments = (pl.read_parquet(folder / f"{name}.parquet") for name in ("connections", "segments"))
-    own = tables.flow(folder, run, "forward", False, ("file", "conn")).row(0)
-    present = tables.flow(folder, run, "forward", True, ("file", "conn")).row(0)
+    flow = captured(folder, run).flow("forward")
+    own, present = (flow.rows(("file", "conn"), receiver=receiver).row(0) for receiver in (False, True))
     pairs = {(own[0], own[1]): 900, (present[0], present[1]): 900}
     more_connections, more_segments = [connections], [segments]
     for (file, conn), number in pairs.items():
@@ -362,19 +369,21 @@ def test_selective_acks_are_drawn_from_edge_to_edge(simulated: Simulated, tmp_pa
     shutil.copytree(store.run_folder(run.id), folder)
     (folder / "sacks.parquet").unlink(missing_ok=True)
     t0 = run.documents.report.t0_epoch_ns
-    sent = tables.flow(folder, run, "forward", False, ("file", "conn"))
+    flow = captured(folder, run).flow("forward")
+    sent = flow.rows(("file", "conn"))
     where = sent.select("file", "conn").row(0)
-    assert tables.sacks(folder, run, "forward", receiver=False) is None
+    assert flow.sack_blocks().is_empty()
     blocks = {
         "time_ns": [t0 + 2_000_000_000, t0 + 1_000_000_000],
         "dir": [1, 1],
+        "ack": [1, 1],
         "left": [5000, 1000],
         "right": [9000, 4000],
     }
     frame = pl.DataFrame({**blocks, "file": [where[0]] * 2, "conn": [where[1]] * 2}, schema_overrides={
         "file": sent.schema["file"], "conn": sent.schema["conn"]})  # fmt: skip
     frame.write_parquet(folder / "sacks.parquet")
-    figure = run_figures.sequence(folder, run, "forward").within(0, 8, 4000)
+    figure = draw(captured(folder, run), "sequence", ["forward"], PERIOD).within(0, 8, 4000)
     bars = next(entry for entry in figure.as_json()["series"] if entry["name"] == "SACK")
     assert (bars["kind"], bars["x"], bars["low"], bars["y"]) == ("segments", [1, 2], [1, 5], [4, 9])
     (axes,) = printed.draw(figure).axes
@@ -401,11 +410,14 @@ def test_the_window_of_a_connection_split_on_the_way_stands_beside_the_senders(t
         {"t_ns": 6, "link": "air", "direction": "forward", "jitter_ns": -3, "bytes": 40, "checksum": 7, "lost": False},
     ]
     (tmp_path / "telemetry" / "links.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    run = RunRow("r", "sim", 1, 3.0, "valid", [], 1, 0.0, Documents(two_hosts(), {}))
-    result = run_figures.cwnd(tmp_path, run, "bulk").within(0, 10, 100).as_json()["series"]
+    scenario = two_hosts()
+    scenario["links"][0]["name"] = "air"
+    interface = InterfaceReport(node="b", link="air", end=1, interface="b-eth0", address="10.2.0.2")
+    run = RunData(typed(scenario), [interface], 0, pl.DataFrame(), pl.DataFrame(), {}, folder=tmp_path)
+    result = draw(run, "cwnd", ["bulk"], PERIOD).within(0, 10, 100).as_json()["series"]
     shown = {entry["name"]: (entry["x"], entry["y"]) for entry in result}
     assert shown["cwnd, wireless part"] == ([2.0], [3.5])
-    queue = run_figures.queue(tmp_path, run, "air/forward")
+    queue = draw(run, "queue", ["air/forward"], PERIOD)
     names = [line.name for line in queue.series]
     assert names == ["peak since the last sample", "waiting"], "a sender's acks are no events of the queue"
 
@@ -427,13 +439,14 @@ def test_single_segments_have_their_fields(client: FlaskClient, simulated: Simul
 
 def test_a_segments_sack_blocks_are_among_its_fields(tmp_path: Path) -> None:
     sent = pl.DataFrame({"file": [3, 3], "frame": [7, 9]})
-    assert tables.blocks_of(tmp_path, sent) == {}
+    run = RunData(typed(two_hosts()), [], 0, pl.DataFrame(), pl.DataFrame(), {}, folder=tmp_path)
+    assert run.sack_blocks(sent) == {}
     pl.DataFrame(
         {"file": [3, 3, 4, 3], "frame": [9, 9, 9, 20], "left": [200, 100, 1, 2], "right": [300, 150, 2, 3]}
     ).write_parquet(tmp_path / "sacks.parquet")
-    result = tables.blocks_of(tmp_path, sent)
+    result = run.sack_blocks(sent)
     assert (result.get((3, 7)), result[(3, 9)]) == (None, [[200, 300], [100, 150]])
-    assert tables.blocks_of(tmp_path, sent.clear()) == {}
+    assert run.sack_blocks(sent.clear()) == {}
 
 
 def test_packets_cross_the_line_in_its_own_time(client: FlaskClient, simulated: Simulated) -> None:

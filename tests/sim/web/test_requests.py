@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from analysis.store import Store, browse, requests
+from analysis.store import Store, requests
 from analysis.store.rows import CampaignRow, NewCampaign, RequestRow
 from experiments import catalogue
 from experiments.api import campaign_files
@@ -67,7 +67,7 @@ def runner(results: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def head_of(store: Store, campaign_id: str) -> CampaignRow:
-    head = browse.campaign_head(store, campaign_id)
+    head = store.campaign_head(campaign_id)
     assert head is not None
     return head
 
@@ -241,7 +241,7 @@ def test_a_request_is_taken_up_and_ends_as_a_campaign(
     done = request_of(store, 1)
     assert "2 runs made" in done.message
     assert done.campaign_id is not None
-    head = browse.campaign_head(store, done.campaign_id)
+    head = store.campaign_head(done.campaign_id)
     assert head is not None
     assert (head.state, head.valid) == ("complete", 2)
     assert "See the campaign" in visitor.get("/requests/1").text
@@ -255,14 +255,14 @@ def test_a_request_is_taken_up_and_ends_as_a_campaign(
 
 def test_a_campaign_is_cancelled_and_resumed(store: Store, visitor: FlaskClient, runner: subprocess.Popen[str]) -> None:
     number = requests.ask_run(store, "long.yaml", LONG)
-    campaign = wait_until(lambda: browse.active(store))[0].id
+    campaign = wait_until(lambda: store.campaigns(state="running"))[0].id
     wait_until(lambda: head_of(store, campaign).valid >= 2)
     page = visitor.get(f"/campaigns/{campaign}").text
     assert "Cancel" in page
     told = visitor.post(f"/campaigns/{campaign}/cancel", data={"csrf": token(visitor)}, follow_redirects=True)
     assert "Results so far are kept" in told.text
     wait_until(lambda: request_of(store, number).state == requests.FAILED)
-    head = browse.campaign_head(store, campaign)
+    head = store.campaign_head(campaign)
     assert head is not None
     assert head.state == "incomplete"
     assert 2 <= head.valid < 3000
@@ -291,7 +291,7 @@ def test_what_a_runner_left_behind_is_told(store: Store, results: Path, monkeypa
         [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    campaign = wait_until(lambda: browse.active(store))[0].id
+    campaign = wait_until(lambda: store.campaigns(state="running"))[0].id
     os.kill(started.pid, signal.SIGKILL)
     started.wait()
     # Its last sign of life may be older than a quarter of a minute where it had little CPU time.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from experiments.engine import machine
+from analysis import versions
 from testbed import node_binary
 from tests.support.ansible_lab import NGINX, in_lab, recorded, write_yaml
 
@@ -174,7 +174,7 @@ def test_a_worker_reports_its_sources(results_by_role: dict[str, RoleResults]) -
     (answer,) = [
         result for result in results_by_role["worker"].steps["verify"] if result["task"].endswith("Ask the kernel")
     ]
-    assert machine.sources() in answer["stdout"]
+    assert versions.sources() in answer["stdout"]
 
 
 def test_the_site_runs_behind_its_proxy(results_by_role: dict[str, RoleResults]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from analysis.store import Landing, Store, browse
+from analysis.store import Landing, Store
 from analysis.store.documents import Documents
 from tests.conftest import backchannel, two_hosts
 from tests.screenshots import settle
@@ -176,7 +176,7 @@ def test_is_a_table_cut_off(
     done = backchannel("import", capture, "--results", tmp_path / "results")
     assert done.returncode == 0, done.stderr
     store = Store.open(tmp_path / "results")
-    run = browse.newest(store, 1)[0].id
+    run = store.newest(1)[0].id
     page.goto(f"{serve(tmp_path / 'results')}{'/scorecard' if kind == 'scorecard' else f'/runs/{run}'}")
     page.evaluate("() => document.querySelectorAll('details').forEach((one) => (one.open = true))")
     tables = page.locator(".scroll:has(table):visible")

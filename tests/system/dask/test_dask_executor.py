@@ -18,8 +18,9 @@ import dask
 import pytest
 from rich.console import Console
 
+from analysis import versions
 from analysis.store import Store
-from experiments.engine import dask_worker, machine
+from experiments.engine import dask_worker
 from experiments.engine.dask_executor import DaskExecutor
 from experiments.engine.dask_worker import CampaignPlugin
 from experiments.engine.options import Options
@@ -79,7 +80,7 @@ def plugin(results: str = "unused", runner_sources: str = "0" * 64) -> CampaignP
 def test_a_worker_with_other_sources_is_rejected() -> None:
     """By a message: Dask logs what a worker raises with a traceback."""
     assert plugin().introduce() == (
-        f"its sources have the digest {machine.sources()[:12]} and the runner's {'0' * 12}; bring both to one commit, "
+        f"its sources have the digest {versions.sources()[:12]} and the runner's {'0' * 12}; bring both to one commit, "
         "with './backchannel testbed site' for a worker that Ansible installed"
     )
 
@@ -87,32 +88,32 @@ def test_a_worker_with_other_sources_is_rejected() -> None:
 @pytest.fixture
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of the sources that counts as the running ones."""
-    for name in machine.FOLDERS:
+    for name in versions.FOLDERS:
         shutil.copytree(node_binary.ROOT / name, tmp_path / name)
     for name in ("Cargo.toml", "Cargo.lock"):
         shutil.copy(node_binary.ROOT / name, tmp_path / name)
     monkeypatch.setattr(node_binary, "ROOT", tmp_path)
-    machine.sources.cache_clear()
+    versions.sources.cache_clear()
     yield tmp_path
-    machine.sources.cache_clear()
+    versions.sources.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["testbed/links/src/lib.rs", "experiments/engine/pool.py", "Cargo.lock"])
 def test_one_changed_source_changes_the_digest(copied: Path, name: str) -> None:
-    before = machine.sources()
+    before = versions.sources()
     (copied / "experiments/quickstart.yaml").write_text("a campaign is not a source")
-    machine.sources.cache_clear()
-    assert machine.sources() == before
+    versions.sources.cache_clear()
+    assert versions.sources() == before
     with (copied / name).open("a") as file:
         file.write("\n")
-    machine.sources.cache_clear()
-    assert machine.sources() != before
+    versions.sources.cache_clear()
+    assert versions.sources() != before
 
 
 def test_a_release_without_commit_and_rust_sources_has_a_digest(copied: Path) -> None:
     shutil.rmtree(copied / "testbed" / "links")
-    (copied / machine.RELEASED).write_text("1" * 64 + "\n")
-    assert machine.version().count("commit") == 0
+    (copied / versions.RELEASED).write_text("1" * 64 + "\n")
+    assert versions.version().count("commit") == 0
     assert f"the digest {'1' * 12} and the runner's {'0' * 12}" in str(plugin().introduce())
 
 
@@ -281,7 +282,7 @@ def test_one_job_at_a_time_on_a_cluster(tmp_path: Path) -> None:
 def test_a_run_that_a_worker_cannot_execute_counts_as_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_worker, "missing_for_emulation", lambda: ["it is not root"])
     Store.open(tmp_path).close()
-    here = plugin(str(tmp_path), machine.sources())
+    here = plugin(str(tmp_path), versions.sources())
     assert not isinstance(here.introduce(), str)
     job = Job(Run("r00", 0, 0, "emulated", ScenarioDocument({})), 1)
     # A loop runs in the main thread after a test in a browser: Playwright leaves it there.

@@ -20,6 +20,8 @@ from analysis.metrics import METRICS, jain, measure
 from analysis.metrics.registry import estimate
 from analysis.routes import bottlenecks
 from analysis.runs import Slices
+from testbed.node_binary import ROOT
+from tests import tables
 from tests.conftest import typed
 from tests.support.made_traces import HEADER, Trace, path_scenario
 
@@ -632,11 +634,11 @@ def test_every_metric_is_in_the_documentation_with_its_providers() -> None:
     assert written == expected
 
 
-def test_the_documentation_has_the_better_way_of_every_metric() -> None:
-    rows = table("Which way is better")
-    for column, better in enumerate(("more", "less")):
-        written = {name for row in rows for name in names(row[column])}
-        assert written == {name for name, metric in METRICS.items() if metric.better == better}
+@pytest.mark.parametrize("page", ["metrics", "plots", "exports"])
+def test_tables_of_the_documentation_are_those_of_the_registries(page: str) -> None:
+    text = (ROOT / f"docs/{page}.md").read_text()
+    assert len(tables.TABLE.findall(text)) == {"plots": 2}.get(page, 1)
+    assert tables.renewed(text) == text, "python -m tests.tables --update renews them"
 
 
 def test_windows_of_the_stack_are_averaged_over_time(tmp_path: Path) -> None:

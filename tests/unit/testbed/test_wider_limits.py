@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.store import Store, browse
+from analysis.store import Store
 from experiments.commands.shared import wider_limits
 from tests.conftest import two_hosts, typed
 
@@ -23,7 +23,7 @@ def test_wider_limits_are_named_with_results_of_real_packets(
     backend: str, limits: dict[str, Any], told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = typed({**two_hosts(), "fidelity": limits})
-    monkeypatch.setattr(browse, "first_scenario", lambda store, campaign: made)
+    monkeypatch.setattr(Store, "first_scenario", lambda store, campaign: made)
     store = Store.__new__(Store)
     sentences = wider_limits(store, "c", backend)
     assert [sentence.partition(": ")[2] for sentence in sentences] == told

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from analysis.store import Store, browse, requests
+from analysis.store import Store, requests
 from analysis.store.claims import LAPSES_AFTER_S
 from tests.unit.analysis.store.conftest import begin
 
 
 def state(store: Store, campaign_id: str) -> str:
-    head = browse.campaign_head(store, campaign_id)
+    head = store.campaign_head(campaign_id)
     assert head is not None
     return head.state
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from alembic.script import ScriptDirectory
 from fsspec.implementations.local import LocalFileSystem
 
 from analysis.results import ValueRow
-from analysis.store import Landing, Store, StoreError, StoreFailed, browse, requests
+from analysis.store import Landing, Store, StoreError, StoreFailed, requests
 from analysis.store.database import MIGRATIONS, revisions_of
 from analysis.store.documents import Documents
 from analysis.store.pulse import Pulse
@@ -133,8 +134,8 @@ def test_runs_are_found_however_many_are_asked_for(store: Store) -> None:
         connection.execute(sa.insert(tables["attempt"]), [{"run_id": id, **of_attempt} for id in ids])
     assert store.valid_runs(ids) == set(ids[::2])
     assert store.tried_runs(ids) == set(ids[1::2])
-    assert set(browse.metrics_of(store, ids)) == set(ids[::2])
-    assert browse.last_problems(store, ids) == {id: ["late"] for id in ids}
+    assert set(store.metrics_of(ids)) == set(ids[::2])
+    assert store.last_problems(ids) == {id: ["late"] for id in ids}
 
 
 def test_a_run_lands_whole(store: Store) -> None:
@@ -401,7 +402,7 @@ def test_what_a_failed_try_left_stays_until_the_run_is_valid(store: Store, tmp_p
         with fsspec.open(f"{left}/{name}", "rt") as kept:
             assert kept.read() == text
     assert store.tried_runs(["r00", "r01"]) == {"r00"}
-    assert browse.last_problems(store, ["r00", "r01"]) == {"r00": ["it broke"]}
+    assert store.last_problems(["r00", "r01"]) == {"r00": ["it broke"]}
     store.land(landing(store, "r00", 1.0))
     assert store.failed_folder("r00") is None
     assert store.tried_runs(["r00", "r01"]) == set()
@@ -551,3 +552,32 @@ def test_a_folder_is_abandoned_when_its_store_is_gone_whoever_has_the_process_id
     store.sweep_incoming()
     assert not theirs.exists()
     assert not list((store.folder / "assembling").iterdir())
+
+
+def test_runs_that_several_hosts_add_at_once_are_all_members(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = []
+    for name in "abc":
+        # With PostgreSQL, each host has a folder of its own, so that no lock of a file holds for both.
+        monkeypatch.setenv("BACKCHANNEL_LOCAL", str(tmp_path / name))
+        hosts.append(opened(tmp_path))
+    new = NewCampaign(**campaign_fields(id="imports", text="", file="", repetitions=1))
+
+    def add(host: int) -> None:
+        for number in range(8):
+            hosts[host].add_member(new, [("import", f"file {number % 2}")], f"{host}-{number}")
+
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        list(pool.map(add, range(len(hosts))))
+    # Once more: it is a member already.
+    store.add_member(new, [("import", "file 1")], "2-7")
+    result = store.campaign("imports")
+    assert result is not None
+    assert (result.state, result.runs, result.repetitions) == ("complete", 24, 12)
+    assert sorted(tuple(point.parameters) for point in result.points) == [(("import", f"file {n}"),) for n in (0, 1)]
+    for point in result.points:
+        assert [member.repetition for member in point.members] == list(range(12))
+    assert len({member.run_id for point in result.points for member in point.members}) == 24
+    for host in hosts:
+        host.close()

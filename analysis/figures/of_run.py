@@ -1,0 +1,164 @@
+"""The figures of a run: what its flows and lines measured, drawn by the functions of run.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+
+from analysis import metrics
+from analysis.captures import CapturedFlow, CapturedLine, MissingCapture
+from analysis.errors import AnalysisError
+from analysis.exchanges import datagrams
+from analysis.figures import run
+from analysis.figures.campaign import cdf
+from analysis.figures.model import Figure
+from analysis.figures.registry import Asked, figure
+from analysis.runs import Flow, Line, Unmeasured
+from testbed.units import show
+
+
+@figure(
+    "sequence", "sequence numbers of a flow at its sender: data from first to last byte, acks, receive window, SACK "
+    "blocks, retransmissions, and segments that never arrived",
+    of=CapturedFlow, single=True, overlay="Acknowledged", represents="acknowledged",
+)  # fmt: skip
+def sequence(flow: CapturedFlow, asked: Asked) -> Figure:
+    """Data, acks, window, retransmissions and losses at the sender."""
+    return _sequence(flow, receiver=False)
+
+
+@figure("received", "sequence numbers of a flow at its receiver", of=CapturedFlow, single=True)
+def received(flow: CapturedFlow, asked: Asked) -> Figure:
+    """Data, acks, window and retransmissions at the receiver."""
+    return _sequence(flow, receiver=True)
+
+
+def _sequence(flow: CapturedFlow, *, receiver: bool) -> Figure:
+    if flow.spec.kind in datagrams():
+        raise Unmeasured("packets of UDP and ICMP have no sequence numbers of TCP")
+    segments, arrived = flow.rows(run.SEQUENCE_COLUMNS, receiver=receiver), None
+    if not receiver:
+        try:
+            is_data = (pl.col("dir") == 0) & (pl.col("payload") > 0)
+            arrived = flow.rows(("seq", "payload"), receiver=True, where=is_data)
+        except MissingCapture:
+            pass
+    blocks = flow.sack_blocks(receiver=receiver)
+    title = f"{flow.name}: sequence numbers at the {'receiver' if receiver else 'sender'}"
+    return run.sequence(title, segments, blocks if blocks.height else None, arrived)
+
+
+@figure(
+    "throughput",
+    "bytes in order at the receivers of flows, by intervals (`--slice`) or the counters' bins",
+    of=Flow,
+    sliced=True,
+    overlay="Throughput",
+)
+def throughput(flows: Sequence[Flow], asked: Asked) -> Figure:
+    """Bytes that arrived in order, by slices, or by the counters' bins."""
+    series = _measured(flows, lambda flow: flow.throughput_over_time(asked.slice_s, asked.from_s, asked.to_s))
+    drawn = run.throughput("throughput at the receiver", series, asked.rate_unit)
+    return replace(drawn, notes=(f"bins of {show(flows[0].run.bin_s or asked.slice_s, 'time')}",))
+
+
+@figure("rtt", "round-trip samples of flows over the whole run", of=CapturedFlow, overlay="Round-trip time")
+def rtt(flows: Sequence[CapturedFlow], asked: Asked) -> Figure:
+    """Round-trip samples of the senders, by Karn's rule: none of retransmitted data. Of a probe, each packet's."""
+    return run.round_trips("round-trip time at the sender", _measured(flows, CapturedFlow.round_trips))
+
+
+@figure("outstanding", "bytes sent and not acknowledged, at the senders of flows", of=CapturedFlow)
+def outstanding(flows: Sequence[CapturedFlow], asked: Asked) -> Figure:
+    """Bytes sent and not acknowledged, at the senders."""
+    return run.outstanding("outstanding data at the sender", _measured(flows, metrics.outstanding))
+
+
+@figure(
+    "cwnd",
+    "congestion window and slow-start threshold of a flow, as the sender's stack reports them, with the windows of "
+    "further senders of a split connection",
+    of=Flow,
+    single=True,
+    overlay="Congestion window",
+)
+def cwnd(flow: Flow, asked: Asked) -> Figure:
+    """As the sender's stack reports them, with the windows of further senders of a split connection; of counters, the
+    means of their bins.
+    """
+    return run.congestion_window(f"{flow.name}: congestion window", flow.window_samples(), flow.relay_windows())
+
+
+@figure(
+    "queue",
+    "length of a line's queue, peaks between two samples, and packets dropped, purged or marked there",
+    of=Line,
+    single=True,
+    overlay="Queue",
+)
+def queue(line: Line, asked: Asked) -> Figure:
+    """Packets that wait, and what happened to packets there."""
+    lengths, events = line.queue_steps(), line.queue_events()
+    if lengths.is_empty() and not events:
+        raise Unmeasured("this run kept no samples of its lines")
+    return run.queue(f"{line.name}: queue ({line.policy})", lengths, events)
+
+
+@figure("queue-delay", "queueing delay of a line that the kernel shapes, by class", of=CapturedLine, single=True)
+def queue_delay(line: CapturedLine, asked: Asked) -> Figure:
+    """Queueing delay of the classes of a queue that the kernel keeps."""
+    return run.queue_delay(f"{line.name}: {line.policy}", _classes(line, "delay_s", "delay"))
+
+
+@figure(
+    "mark-probability", "probability of a mark or drop on a line that the kernel shapes, by class", of=CapturedLine,
+    single=True,
+)  # fmt: skip
+def mark_probability(line: CapturedLine, asked: Asked) -> Figure:
+    """Probability of a mark or drop in the classes of a queue that the kernel keeps."""
+    return run.mark_probability(f"{line.name}: {line.policy}", _classes(line, "probability", "probability"))
+
+
+def _classes(line: CapturedLine, column: str, what: str) -> dict[str, pl.DataFrame]:
+    classes = line.class_steps(column)
+    if not classes:
+        raise Unmeasured(f"this queue reports no {what}; codel, dualpi2 and cake of the kernel do")
+    return classes
+
+
+@figure("utilisation", "utilisation of lines, by intervals (`--slice`)", of=CapturedLine, sliced=True)
+def utilisation(lines: Sequence[CapturedLine], asked: Asked) -> Figure:
+    """Utilisation of lines, from the warm-up on and before."""
+    limited = [line for line in lines if line.rate_bps is not None]
+    if not limited:
+        raise AnalysisError("no line of this run has a rate, so none has a utilisation")
+    shares = {line.name: metrics.utilisation_over_time(line, asked.slice_s) for line in limited}
+    return run.utilisation(f"utilisation, per {asked.slice_s:g} s", shares, limited[0].run.window_s[0])
+
+
+@figure("rtt-cdf", "distribution of the round-trip samples of flows after the warm-up", of=CapturedFlow)
+def rtt_cdf(flows: Sequence[CapturedFlow], asked: Asked) -> Figure:
+    """The distribution of the samples of the measured time."""
+    samples = _measured(flows, lambda flow: flow.rtt_samples)
+    return cdf({name: rows["rtt_s"].to_list() for name, rows in samples.items()}, "round-trip time", "time")
+
+
+def _measured(flows: Iterable[Flow], measure: Callable[[Any], pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """What was measured of each flow that has it.
+
+    Raises:
+        Unmeasured: none has.
+    """
+    measured: dict[str, pl.DataFrame] = {}
+    refusal: Unmeasured | None = None
+    for flow in flows:
+        try:
+            measured[flow.name] = measure(flow)
+        except Unmeasured as error:
+            refusal = refusal or error
+    if refusal is not None and not measured:
+        raise refusal
+    return measured

@@ -1,0 +1,592 @@
+"""An open store of results, for scripts, notebooks, the site and the command line.
+
+    import analysis
+
+    with analysis.open("results") as s:
+        s.campaigns()                                  # polars frames
+        s["quickstart"].means()
+        run = s.run("3f9a")
+        run.segments.filter(pl.col("payload") > 0)     # a lazy frame, read when it is collected
+        run.plot("sequence", of=["forward"])
+
+Values are in SI units. `analysis.to_pandas(frame)` converts a collected frame to pandas.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import polars as pl
+import sqlalchemy as sa
+
+from analysis import comparison, versions
+from analysis.attempts import attempts_of
+from analysis.captures import MissingCapture, RunData
+from analysis.captures.segments import FLOW_TELEMETRY, LINK_TELEMETRY
+from analysis.counters import CountedRun
+from analysis.errors import AnalysisError, no_results, unknown
+from analysis.figures import registry as figures
+from analysis.figures.model import Figure
+from analysis.figures.run import TIME
+from analysis.measuring import Changes, measure_again, new_names
+from analysis.metrics.registry import METRICS, catalogue, estimate
+from analysis.results import Results
+from analysis.runs import RunView
+from analysis.statistics import LEVEL, MARGIN
+from analysis.store import Store, is_url
+from analysis.store.rows import MISSING, CampaignRow, RunRow
+from analysis.store.schema import campaign, membership, run
+from testbed import node_binary
+from testbed.scenario import Document
+
+if TYPE_CHECKING:
+    import pandas
+
+#: Default results folder, as on the command line.
+RESULTS = "results"
+#: More points than a run has.
+ALL_POINTS = 10**9
+
+_CAMPAIGNS = {
+    "id": pl.String, "name": pl.String, "title": pl.String, "backend": pl.String, "state": pl.String, "runs": pl.Int64,
+    "valid": pl.Int64, "invalid": pl.Int64,
+}  # fmt: skip
+_RUNS: dict[str, type[pl.DataType] | pl.DataType] = {
+    "campaign": pl.String, "point": pl.Int64, "repetition": pl.Int64, "run_id": pl.String, "state": pl.String,
+    "backend": pl.String, "seed": pl.Int64, "duration_s": pl.Float64, "attempt": pl.Int64, "landed": pl.Float64,
+    "problems": pl.List(pl.String),
+}  # fmt: skip
+_VALUES = {
+    "point": pl.Int64, "repetition": pl.Int64, "run_id": pl.String, "metric": pl.String, "subject": pl.String,
+    "unit": pl.String, "value": pl.Float64,
+}  # fmt: skip
+_MEANS: dict[str, type[pl.DataType] | pl.DataType] = {
+    "point": pl.Int64, "metric": pl.String, "subject": pl.String, "unit": pl.String, "n": pl.Int64, "mean": pl.Float64,
+    "sd": pl.Float64, "low": pl.Float64, "high": pl.Float64, "level": pl.Float64, "method": pl.String,
+    "groups": pl.Int64, "values": pl.List(pl.Float64), "attempts": pl.Int64, "marked": pl.String,
+}  # fmt: skip
+#: Columns of a contrast beside the other swept fields.
+CONTRASTED: dict[str, type[pl.DataType]] = {
+    "metric": pl.String, "subject": pl.String, "unit": pl.String, "first": pl.String, "second": pl.String,
+    "n": pl.Int64, "mean_first": pl.Float64, "mean_second": pl.Float64, "difference": pl.Float64, "sd": pl.Float64,
+    "low": pl.Float64, "high": pl.Float64, "level": pl.Float64, "p": pl.Float64, "p_holm": pl.Float64,
+    "verdict": pl.String, "margin": pl.Float64, "comparisons": pl.Int64, "d_z": pl.Float64, "g_z": pl.Float64,
+    "relative": pl.Float64, "unpaired": pl.Int64, "method": pl.String,
+}  # fmt: skip
+
+
+class OpenResults:
+    """An open results store. Use it in a `with` statement, which closes it.
+
+    Args:
+        store: that is read.
+        artefacts: fsspec URL of the files beside a PostgreSQL store.
+    """
+
+    def __init__(self, store: Store, where: str, artefacts: str | None = None) -> None:
+        self.store = store
+        self._where = where
+        self._artefacts = artefacts
+
+    @classmethod
+    def open(cls, where: Path | str = RESULTS, artefacts: str | None = None, *, create: bool = False) -> Self:
+        """Opens the store of a results folder or of a PostgreSQL URL.
+
+        Args:
+            where: the folder or the URL.
+            artefacts: fsspec URL of the files beside a PostgreSQL store; None: $BACKCHANNEL_ARTEFACTS.
+            create: creates the store of a folder that has none.
+
+        Raises:
+            AnalysisError: the folder has no store, and `create` is false.
+            StoreError: the store cannot be used.
+        """
+        if not is_url(where) and not create and not (Path(where) / "results.sqlite").is_file():
+            raise no_results(where)
+        return cls(Store.open(where if is_url(where) else Path(where), artefacts), str(where), artefacts)
+
+    def close(self) -> None:
+        """Closes the store."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<results in {self.store.where}: {len(self.store.campaigns())} campaigns>"
+
+    def __getitem__(self, name: str) -> StoredCampaign:
+        """The campaign of a name (the newest of several) or an id.
+
+        Raises:
+            AnalysisError: there is none.
+        """
+        known = self.store.campaigns()
+        head = next((row for row in known if name in (row.id, row.name)), None)
+        row = None if head is None else self.store.campaign(head.id)
+        if row is None:
+            raise unknown("campaign", name, [row.name for row in known])
+        return StoredCampaign(self.store, row)
+
+    def run(self, name: str) -> StoredRun:
+        """The run of an id, or of the first characters of one.
+
+        Raises:
+            AnalysisError: there is none, or more than one.
+        """
+        run_ids = self.store.run_ids(name)
+        if not run_ids:
+            raise AnalysisError(
+                f"there is no run whose id begins with '{name}'; ./backchannel results CAMPAIGN --json prints the ids"
+            )
+        if len(run_ids) > 1:
+            raise AnalysisError(
+                f"{len(run_ids)} runs begin with '{name}', such as {run_ids[0]} and {run_ids[1]}: give more characters"
+            )
+        row = self.store.run(run_ids[0])
+        assert row is not None
+        return StoredRun(self.store, row)
+
+    def campaigns(self) -> pl.DataFrame:
+        """Every campaign, newest first: id, name, title, backend, state, runs, valid, invalid."""
+        rows = [{name: getattr(row, name) for name in _CAMPAIGNS} for row in self.store.campaigns()]
+        return pl.DataFrame(rows, schema=_CAMPAIGNS)
+
+    def runs(self) -> pl.DataFrame:
+        """Every run of every campaign, valid or not; the columns are those of `StoredCampaign.runs` without fields."""
+        return _runs(self.store)
+
+    def segments(self) -> pl.LazyFrame:
+        """The captured segments of every run of the store, as `StoredCampaign.segments` gives those of a campaign."""
+        return _together(self.store, self.store.run_ids(""), _segments, "segments")
+
+    def telemetry(self) -> pl.LazyFrame:
+        """The telemetry of every run of the store, as `StoredCampaign.telemetry` gives that of a campaign."""
+        return _together(self.store, self.store.run_ids(""), _telemetry, "telemetry")
+
+    @property
+    def metrics(self) -> pl.DataFrame:
+        """The catalogue of metrics: name, title, unit, of, better, source, definition, package."""
+        return catalogue()
+
+    def run_campaign(self, file: Path | str, *overrides: str) -> StoredCampaign:
+        """Runs a campaign file into this store, as `./backchannel run FILE --set OVERRIDE ...` does.
+
+        Runs that the store has are not repeated.
+
+        Args:
+            file: the campaign file.
+            overrides: FIELD=VALUE texts.
+
+        Raises:
+            AnalysisError: the file is invalid, or a run failed or stayed invalid.
+        """
+        words = [sys.executable, "-m", "experiments", "run", str(file), "--results", self._where, "--json"]
+        words += [] if self._artefacts is None else ["--artefacts", self._artefacts]
+        words += [word for override in overrides for word in ("--set", override)]
+        # A process of its own, because the engine is above this package and takes over signals.
+        path = os.pathsep.join(filter(None, (str(node_binary.ROOT), os.environ.get("PYTHONPATH"))))
+        done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+        if done.returncode != 0:
+            raise AnalysisError(f"{file} did not run to its end: {done.stderr.strip() or done.stdout.strip()}")
+        return self[json.loads(done.stdout)["campaign"]]
+
+
+class StoredCampaign:
+    """A campaign of an open store."""
+
+    def __init__(self, store: Store, row: CampaignRow) -> None:
+        self.store = store
+        self.row = row
+
+    def __repr__(self) -> str:
+        row = self.row
+        return f"<campaign {row.name} ({row.id}): {row.backend}, {row.valid} of {row.runs} runs valid, {row.state}>"
+
+    def runs(self) -> pl.DataFrame:
+        """Every run, valid, invalid or missing: the swept fields, campaign, point, repetition, run_id, state, backend,
+        seed, duration_s, attempt, landed (s since the UNIX epoch) and problems. What a missing run lacks is null.
+        """
+        return self._with_fields(_runs(self.store, self.row.id))
+
+    def values(self) -> pl.DataFrame:
+        """Every value of the valid runs: a row for each run, metric and subject.
+
+        Columns: one for each swept field, as the campaign file writes its values; then point, repetition, run_id,
+        metric, subject, unit, value.
+        """
+        rows = [{**vars(row), "metric": row.name} for row in self.store.values(self.row.id)]
+        return self._with_fields(pl.DataFrame(rows, schema=_VALUES).sort("point", "repetition", "metric", "subject"))
+
+    def means(self) -> pl.DataFrame:
+        """Means over each point's valid runs, with their 95 % confidence intervals (analysis/estimates.py).
+
+        Columns: the swept fields, point, metric, subject, unit, n, mean, sd (sample standard deviation), low, high,
+        level and method of the interval, groups (2 where the values form two groups, otherwise 1), values, attempts
+        that the point's runs took, marked (why the valid runs may be a selection; null otherwise). The interval is null
+        for fewer than three runs, equal values and two groups. Outliers are included.
+        """
+        attempts = attempts_of(self.store, self.row.id)
+        rows = []
+        for row in self.store.table(self.row.id):
+            mean = estimate(row.name, row.unit, row.values)
+            low, high = mean.ends
+            rows.append({
+                "point": row.point, "metric": row.name, "subject": row.subject, "unit": row.unit,
+                "n": row.n, "mean": row.mean, "sd": row.sd, "low": low, "high": high, "level": mean.level,
+                "method": None if mean.interval is None else mean.interval.method, "groups": len(mean.groups) or 1,
+                "values": list(mean.values), "attempts": attempts[row.point].total,
+                "marked": "; ".join(attempts[row.point].reasons) or None,
+            })  # fmt: skip
+        return self._with_fields(pl.DataFrame(rows, schema=_MEANS))
+
+    def contrast(
+        self, field: str = "", first: str = "", metrics: Sequence[str] = (), level: float = LEVEL,
+        margin: float = MARGIN,
+    ) -> pl.DataFrame:  # fmt: skip
+        """The values of a swept field against one of them, as analysis.comparison.contrast computes them.
+
+        A row for each other value of the field, combination of the other swept fields, metric and subject. Columns: the
+        other swept fields, then those of analysis.statistics.Difference; `n` is the number of pairs, or of runs of the
+        smaller side where `method` is welch; `level` is that of the row's own interval, by Bonferroni over
+        `comparisons`; `p_holm` and `verdict` take all comparisons together.
+
+        Args:
+            field: the swept field, or its last words; may be empty if there is only one.
+            first: the reference value; the first of the sweep if empty.
+            metrics: names of the metrics to compare; all if empty.
+            level: of all intervals and of all verdicts together.
+            margin: greatest difference of what is called the same, as a share of the reference's mean.
+
+        Raises:
+            AnalysisError: there is no such field, value or metric, or the field has one value only.
+        """
+        points = [dict(point.parameters) for point in self.row.points]
+        stored = Results.of_rows(self.row.name, points, self.store.values(self.row.id))
+        known = dict.fromkeys(quantity.metric for values in stored.values.values() for quantity in values)
+        for name in metrics:
+            if name not in known:
+                raise unknown("metric of this campaign", name, list(known))
+        contrasts = comparison.contrast(stored, field, first, metrics, level, margin)
+        rows = []
+        for row in contrasts:
+            gap = row.compared.difference
+            rows.append({
+                **row.point, **row.quantity._asdict(), "first": row.first, "second": row.second,
+                "n": min(gap.n_first, gap.n_second), "mean_first": gap.mean_first, "mean_second": gap.mean_second,
+                "difference": gap.value, "sd": gap.sd,
+                "low": gap.interval.low if gap.interval else None, "high": gap.interval.high if gap.interval else None,
+                "level": gap.level, "p": gap.p, "p_holm": row.compared.p_adjusted, "verdict": row.verdict,
+                "margin": margin, "comparisons": len(contrasts), "d_z": gap.d_z, "g_z": gap.g_z,
+                "relative": gap.relative, "unpaired": len(gap.unpaired), "method": gap.method,
+            })  # fmt: skip
+        others = dict.fromkeys((name for row in contrasts for name in row.point), pl.String)
+        return pl.DataFrame(rows, schema={**others, **CONTRASTED})
+
+    def segments(self) -> pl.LazyFrame:
+        """The captured segments of its runs, valid or not: `run_id`, then the columns of `StoredRun.segments`.
+
+        Raises:
+            MissingCapture: no run has captures.
+        """
+        return _together(self.store, self._run_ids, _segments, "segments")
+
+    def telemetry(self) -> pl.LazyFrame:
+        """The telemetry of its runs, valid or not: `run_id`, then the columns of `StoredRun.telemetry`.
+
+        Raises:
+            MissingCapture: no run has telemetry.
+        """
+        return _together(self.store, self._run_ids, _telemetry, "telemetry")
+
+    def plot(self, kind: str, asked: figures.AskedOfCampaign | None = None) -> Figure:
+        """A figure of the campaign, as `./backchannel plot` draws it (docs/plots.md).
+
+        Args:
+            kind: name of the figure.
+            asked: which metric, and how; throughput of all subjects by default.
+
+        Raises:
+            AnalysisError: there is no such figure, metric, subject or field.
+        """
+        return figures.CAMPAIGN_FIGURES.find(kind).function(self, asked or figures.AskedOfCampaign())
+
+    def measure(
+        self,
+        metrics: Collection[str] | None = None,
+        *,
+        new: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Changes:
+        """Computes metrics of its stored runs again, valid or not, as `./backchannel measure` does. Nothing runs.
+
+        Args:
+            metrics: their names; None: all.
+            new: only those of them of which no run has a value or a reason for none.
+            progress: is told how many runs are done.
+
+        Raises:
+            AnalysisError: there is no such metric, or a run's files cannot be read.
+        """
+        rows = [row for run_id in self._run_ids if (row := self.store.run(run_id)) is not None]
+        names = None if metrics is None else [METRICS.find(name).name for name in dict.fromkeys(metrics)]
+        if new:
+            unknown_yet = new_names(rows)
+            names = unknown_yet if names is None else [name for name in names if name in unknown_yet]
+        changes = Changes()
+        for number, row in enumerate(rows if names != [] else [], 1):
+            measure_again(self.store, row, names, versions.versions(), changes)
+            if progress is not None:
+                progress(number)
+        return changes
+
+    @property
+    def _run_ids(self) -> list[str]:
+        members = [member for point in self.row.points for member in point.members if member.state != MISSING]
+        return list(dict.fromkeys(member.run_id for member in members))
+
+    def _with_fields(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """A frame with `point`, with a column for each swept field before its own."""
+        points = self.row.points
+        fields = list(dict.fromkeys(field for point in points for field, _ in point.parameters))
+        rows = [{**dict.fromkeys(fields), **dict(point.parameters), "point": point.number} for point in points]
+        swept = pl.DataFrame(rows, schema=dict.fromkeys(fields, pl.String) | {"point": pl.Int64})
+        return swept.join(frame, on="point", how="inner", maintain_order="left_right")
+
+
+class StoredRun:
+    """A run of an open store."""
+
+    def __init__(self, store: Store, row: RunRow) -> None:
+        self.store = store
+        self.row = row
+        self.id = row.id
+
+    def __repr__(self) -> str:
+        row, place = self.row, ""
+        if row.campaigns:
+            home = row.campaigns[0]
+            swept = ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in home.parameters)
+            place = f" of {home.name}{f', {swept}' if swept else ''}, repetition {home.repetition + 1}"
+        return f"<run {row.id[:8]}{place}: {row.state}, {row.backend}, {row.duration_s:g} s>"
+
+    @cached_property
+    def folder(self) -> Path:
+        """A local, read-only folder with its files."""
+        return self.store.run_folder(self.id)
+
+    @property
+    def captures(self) -> list[Path]:
+        """Its capture files, one for each interface."""
+        return sorted((self.folder / "captures").glob("*.pcap*"))
+
+    @property
+    def metrics(self) -> pl.DataFrame:
+        """Its stored metrics: run_id, metric, subject, value, unit."""
+        columns = {"run_id": pl.String, "name": pl.String, "subject": pl.String, "value": pl.Float64, "unit": pl.String}
+        return pl.DataFrame([vars(row) for row in self.row.metrics], schema=columns).rename({"name": "metric"})
+
+    @property
+    def segments(self) -> pl.LazyFrame:
+        """Its captured segments: the columns of segments.parquet (docs/traces.md), and `t_s`, seconds since its start.
+
+        Raises:
+            MissingCapture: nothing was captured.
+        """
+        return _present(_segments(self.folder, *self._raw), self.id)
+
+    @property
+    def connections(self) -> pl.LazyFrame:
+        """Its connections, as connections.parquet has them (docs/traces.md).
+
+        Raises:
+            MissingCapture: nothing was captured.
+        """
+        path = self.folder / "connections.parquet"
+        return _present(pl.scan_parquet(path) if path.is_file() else None, self.id)
+
+    @property
+    def telemetry(self) -> pl.LazyFrame:
+        """What its stacks and links recorded: `of` (a flow's name, or "links"), `t_s`, and the columns of both kinds.
+
+        Raises:
+            MissingCapture: it kept no telemetry.
+        """
+        frame = _telemetry(self.folder, *self._raw)
+        if frame is None:
+            raise MissingCapture(f"run {self.id} kept no telemetry: set capture.telemetry to true")
+        return frame
+
+    @property
+    def _raw(self) -> tuple[Document, Document]:
+        return self.row.documents.scenario_document, self.row.documents.manifest_document
+
+    @cached_property
+    def data(self) -> RunData:
+        """Its tables as metrics see them: flows, lines, groups.
+
+        Raises:
+            MissingCapture: nothing was captured.
+            AnalysisError: its tables cannot be read.
+        """
+        return self._tables(lazy=False)
+
+    @property
+    def counters(self) -> CountedRun | None:
+        """Its counters as metrics see them; None for a run without `capture.counters`."""
+        return CountedRun.load(self.folder, self.row.documents.scenario, self.row.documents.report)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it has counters in place of captures."""
+        paths = {file.path for file in self.row.files}
+        return "counters.json" in paths and "segments.parquet" not in paths
+
+    def view(self, *, lazy: bool = False) -> RunView:
+        """Its captures, or its counters if it has no captures.
+
+        Args:
+            lazy: reads of millions of segments only what is asked for, each time anew. It suits one figure.
+
+        Raises:
+            MissingCapture: it has neither.
+            AnalysisError: its tables cannot be read.
+        """
+        if self.is_counted:
+            counted = self.counters
+            if counted is None:
+                raise MissingCapture("the counters of this run are gone from its folder")
+            return counted
+        return self._tables(lazy=True) if lazy else self.data
+
+    def plot(
+        self, kind: str, of: Sequence[str] = (), from_s: float | None = None, to_s: float | None = None,
+        slice_s: float | None = None,
+    ) -> Figure:  # fmt: skip
+        """A figure of the run, as `./backchannel plot` draws it (docs/plots.md).
+
+        Args:
+            kind: name of the figure.
+            of: flows, groups or lines; all without any.
+            from_s: start of the period.
+            to_s: its end.
+            slice_s: interval of throughput and utilisation.
+
+        Raises:
+            AnalysisError: there is no such figure, flow or line.
+            Unmeasured: the run does not have what the figure needs.
+        """
+        run_view = self.view()
+        asked = figures.Asked.of(run_view, from_s, to_s, slice_s)
+        drawn = figures.draw(run_view, kind, of, asked)
+        # Files are complete, only pages are thinned. A distribution has no time axis.
+        return drawn.within(asked.from_s, asked.to_s, ALL_POINTS) if drawn.x == TIME else drawn
+
+    def _tables(self, *, lazy: bool) -> RunData:
+        if not (self.folder / "segments.parquet").is_file():
+            raise _without_captures(self.id)
+        try:
+            return RunData.load(self.folder, self.row.documents.scenario, self.row.documents.report, lazy=lazy)
+        except (OSError, pl.exceptions.PolarsError, json.JSONDecodeError, KeyError) as error:
+            remedy = "'run --force --only ID' makes the run again; an imported run has to be imported again"
+            raise AnalysisError(f"the tables of run {self.id} cannot be read: {error}; {remedy}") from None
+
+
+def _present(frame: pl.LazyFrame | None, run_id: str) -> pl.LazyFrame:
+    if frame is None:
+        raise _without_captures(run_id)
+    return frame
+
+
+def _without_captures(run_id: str) -> MissingCapture:
+    return MissingCapture(f"run {run_id} has no captures: its campaign says so (capture.at)")
+
+
+def _runs(store: Store, campaign_id: str = "") -> pl.DataFrame:
+    columns = [run.c[name] for name in ("backend", "seed", "duration_s", "attempt", "landed", "problems")]
+    query = (
+        sa.select(
+            campaign.c.name.label("campaign"), membership.c.point, membership.c.repetition, membership.c.run_id,
+            sa.func.coalesce(run.c.state, MISSING).label("state"), *columns,
+        )
+        .select_from(membership.join(campaign, campaign.c.id == membership.c.campaign_id))
+        .outerjoin(run, run.c.id == membership.c.run_id)
+        .where(*([membership.c.campaign_id == campaign_id] if campaign_id else []))
+        .order_by(campaign.c.started.desc(), campaign.c.id, membership.c.point, membership.c.repetition)
+    )  # fmt: skip
+    return pl.DataFrame(store.read(query, dict), schema=_RUNS)
+
+
+def _together(
+    store: Store, run_ids: Iterable[str], read: Callable[[Path, Document, Document], pl.LazyFrame | None], what: str
+) -> pl.LazyFrame:
+    """A lazy table of several runs with a column `run_id`. Files are opened now and read when it is collected."""
+    frames = []
+    for run_id in run_ids:
+        row = store.run(run_id)
+        if row is None:
+            continue
+        frame = read(store.run_folder(run_id), row.documents.scenario_document, row.documents.manifest_document)
+        if frame is not None:
+            frames.append(frame.select(pl.lit(run_id).alias("run_id"), pl.all()))
+    if not frames:
+        raise MissingCapture(f"none of these runs has {what}: capture.at and capture.telemetry of a campaign keep them")
+    return pl.concat(frames, how="diagonal_relaxed")
+
+
+def _segments(folder: Path, _: Document, manifest: Document) -> pl.LazyFrame | None:
+    path = folder / "segments.parquet"
+    if not path.is_file():
+        return None
+    zero_ns = manifest["report"]["t0_epoch_ns"]
+    return pl.scan_parquet(path).with_columns(((pl.col("time_ns") - zero_ns) / 1e9).alias("t_s"))
+
+
+def _telemetry(folder: Path, scenario: Document, _: Document) -> pl.LazyFrame | None:
+    # Stacks count from the start of their flow, links from that of the run.
+    sources: dict[str, tuple[Mapping[str, Any], float]] = {"links": (LINK_TELEMETRY, 0.0)}
+    sources |= {flow["name"]: (FLOW_TELEMETRY, float(flow.get("start_s") or 0.0)) for flow in scenario["workload"]}
+    frames = []
+    for name, (schema, start_s) in sources.items():
+        path = folder / "telemetry" / f"{name}.jsonl"
+        if path.is_file() and path.stat().st_size:
+            # A path is a pattern, and names of flows over IPv6 have brackets.
+            rows = pl.scan_ndjson(glob.escape(str(path)), schema=dict(schema))
+            t_s = (pl.col("t_ns") / 1e9 + start_s).alias("t_s")
+            frames.append(rows.select(pl.lit(name).alias("of"), t_s, pl.all().exclude("t_ns")))
+    return pl.concat(frames, how="diagonal") if frames else None
+
+
+def to_pandas(frame: pl.DataFrame) -> pandas.DataFrame:
+    """The frame as a pandas frame. Needs pandas, which Backchannel does not install.
+
+    Integers with nulls become pandas' Int64, null fractions NaN, null text None.
+
+    Raises:
+        AnalysisError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise AnalysisError("pandas is not installed: .venv/bin/pip install pandas") from None
+    columns: dict[str, Any] = {}
+    for series in frame:
+        if series.dtype.is_integer() and series.null_count():
+            columns[series.name] = pandas.array(series.to_list(), dtype="Int64")
+        elif series.dtype.is_numeric():
+            columns[series.name] = series.to_numpy()
+        else:
+            columns[series.name] = pandas.Series(series.to_list(), dtype=object)
+    return pandas.DataFrame(columns)

@@ -1,0 +1,149 @@
+"""Registries of what a run or campaign can be given: metrics, figures, exports.
+
+An entry registers itself by a decorator. Packages outside the checkout add theirs: they name a module in their metadata
+as an entry point of the registry's group, and its import registers what it declares. In the `pyproject.toml` of such a
+package:
+
+    [project.entry-points."backchannel.metrics"]
+    mine = "my_package.metrics"
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from analysis.errors import AnalysisError, unknown
+from analysis.store.documents import Plugin
+
+#: The packages of this checkout.
+OURS = frozenset(("agents", "analysis", "experiments", "testbed", "web"))
+
+
+class Declared(Protocol):
+    """What a registry holds."""
+
+    @property
+    def name(self) -> str:
+        """By which people ask for it."""
+
+    @property
+    def module(self) -> str:
+        """Of the function behind it."""
+
+
+Entry = TypeVar("Entry", bound=Declared)
+
+
+class Registry(Mapping[str, Entry]):
+    """Entries by name, in the order of their declaration: ours first, then those of other packages.
+
+    Args:
+        noun: of an entry, for messages.
+        group: of entry points.
+        modules: of ours that declare entries, imported on first use.
+    """
+
+    def __init__(self, noun: str, group: str, modules: Sequence[str]) -> None:
+        self.noun = noun
+        self._group = group
+        self._modules = modules
+        self._entries: dict[str, Entry] = {}
+        self._is_loaded = self._is_loading = False
+        self._lock = threading.RLock()
+
+    def add(self, entry: Entry) -> None:
+        """Registers an entry.
+
+        Raises:
+            ValueError: another one has its name.
+        """
+        if entry.name in self._entries:
+            raise ValueError(f"there are two {self.noun}s '{entry.name}'")
+        self._entries[entry.name] = entry
+
+    def find(self, name: str) -> Entry:
+        """The entry of a name.
+
+        Raises:
+            AnalysisError: there is none.
+        """
+        if name not in self:
+            raise unknown(self.noun, name, self)
+        return self[name]
+
+    def plugins(self) -> list[Plugin]:
+        """The packages outside the checkout that have entries here, by name."""
+        plugins = {plugin_of(entry.module) for entry in self.values()} - {None}
+        return sorted((plugin for plugin in plugins if plugin), key=lambda plugin: plugin.name)
+
+    def __getitem__(self, name: str) -> Entry:
+        self._load()
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        self._load()
+        return len(self._entries)
+
+    def _load(self) -> None:
+        if self._is_loaded:
+            return
+        with self._lock:
+            # Modules may look at the registry while they are imported, which must not import them again.
+            if self._is_loaded or self._is_loading:
+                return
+            self._is_loading = True
+            try:
+                for module in self._modules:
+                    importlib.import_module(module)
+                for point in importlib.metadata.entry_points(group=self._group):
+                    self._load_plugin(point)
+                self._is_loaded = True
+            finally:
+                self._is_loading = False
+
+    def _load_plugin(self, point: importlib.metadata.EntryPoint) -> None:
+        try:
+            point.load()
+        except Exception as error:
+            package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+            raise AnalysisError(
+                f"the package {package}, which adds {self.noun}s, cannot be loaded: {type(error).__name__}: {error}; "
+                f"correct its module {point.module}, or uninstall it"
+            ) from error
+
+
+@cache
+def plugin_of(module: str) -> Plugin | None:
+    """The package outside the checkout that a module belongs to; None for modules of ours."""
+    top = module.partition(".")[0]
+    if top in OURS:
+        return None
+    name, version = top, ""
+    for group in ("metrics", "figures", "exports"):
+        for point in importlib.metadata.entry_points(group=f"backchannel.{group}"):
+            if point.module.partition(".")[0] == top and point.dist is not None:
+                name, version = point.dist.name, point.dist.version
+    return Plugin(name=name, version=version, sha256=_digest(top))
+
+
+def _digest(top: str) -> str:
+    file = getattr(sys.modules.get(top), "__file__", None)
+    paths = [] if file is None else [Path(file)]
+    if file is not None and Path(file).name == "__init__.py":
+        paths = sorted(Path(file).parent.rglob("*.py"))
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path.name}\0".encode() + path.read_bytes())
+    return digest.hexdigest()

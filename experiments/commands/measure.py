@@ -1,0 +1,67 @@
+"""`./backchannel measure`: metrics of stored runs, computed again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from experiments import exits
+from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
+from experiments.commands.shared import console, fail
+
+
+def measure(
+    campaign: Annotated[str, typer.Argument(metavar="CAMPAIGN", help="A campaign's name or id.", show_default=False)],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric", metavar="NAME", help="Compute only this metric. Repeatable. Default: all.", show_default=False
+        ),
+    ] = None,
+    new: Annotated[
+        bool,
+        typer.Option(
+            "--new", help="Compute only metrics that no run of the campaign has, such as those of a newer version."
+        ),
+    ] = False,
+    plugins: Annotated[
+        bool, typer.Option("--plugins", help="Compute only metrics of packages outside the checkout (CONTRIBUTING.md).")
+    ] = False,
+    results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compute metrics of stored runs again, from their captures and counters, without running anything.
+
+    The new values replace the old ones, and the manifest of each run states the version that computed them. Other
+    metrics stay as they are. `compare NAME@DATE` still reads the values of an earlier date.
+    """
+    import analysis
+    from analysis.metrics import METRICS
+    from analysis.registry import plugin_of
+
+    if plugins and metric:
+        fail("--plugins and --metric exclude each other: each names the metrics to compute", exits.BAD_INPUT)
+    chosen = [name for name, entry in METRICS.items() if plugin_of(entry.module)] if plugins else metric
+    if plugins and not chosen:
+        fail("no package outside the checkout adds a metric; CONTRIBUTING.md shows how one does", exits.BAD_INPUT)
+    with analysis.open(results, artefacts) as store, console(stderr=True).status("measuring") as status:
+        measured = store[campaign]
+        total = len(set(measured.runs()["run_id"]))
+        changes = measured.measure(
+            chosen, new=new, progress=lambda done: status.update(f"measured {done} of {total} runs")
+        )
+    if as_json:
+        typer.echo(json.dumps(asdict(changes)))
+        return
+    typer.echo(
+        f"{measured.row.name} ({measured.row.id}): {changes.runs} runs measured; {changes.new} new values, "
+        f"{changes.changed} changed, {changes.gone} gone"
+    )
+    if changes.without:
+        typer.echo(f"{changes.without} runs have neither captures nor counters and stay as they are.")
+    if changes.overtaken:
+        typer.echo(f"{changes.overtaken} runs were replaced by another command meanwhile; measure them again.")

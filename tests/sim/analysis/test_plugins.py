@@ -1,0 +1,255 @@
+"""Packages outside the checkout that add metrics, figures and exports; and runs that are measured again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import analysis
+from analysis import versions
+from analysis.measuring import Changes, measure_again
+from analysis.store.documents import Manifest
+from testbed import node_binary
+from tests.conftest import CAMPAIGN
+from tests.support.called import called
+from web.app import create_app
+
+PACKAGE = """
+import polars as pl
+
+from analysis.exports.registry import export
+from analysis.figures.model import Axis, Figure, Series
+from analysis.figures.registry import figure
+from analysis.figures.run import TIME
+from analysis.metrics.registry import metric
+from analysis.runs import Flow
+
+
+@metric("bytes", "Bytes in the first second", Flow, "made up for a test", better="more", column="first second")
+def first_second(flow):
+    \"\"\"Bytes that the receiver got in the flow's first second.\"\"\"
+    return float(flow.delivered_bytes(flow.begun_s, flow.begun_s + 1.0))
+
+
+@figure("staircase", "bytes that arrived, of a flow", of=Flow, single=True)
+def staircase(flow, asked):
+    arrivals = flow.arrivals
+    points = arrivals.select(x="t_s", y=pl.col("total").cast(pl.Float64))
+    return Figure(TIME, Axis("arrived", "bytes"), (Series(flow.name, "steps", points),), "staircase")
+
+
+@export("staircase", "bytes that arrived, of every flow", of="run", file="{name}-staircase.csv")
+def staircase_(run, target):
+    return pl.concat([flow.arrivals.with_columns(flow=pl.lit(flow.name)) for flow in run.data.flows])
+"""
+DISTRIBUTION = "Metadata-Version: 2.1\nName: outside-metrics\nVersion: 0.7\n"
+ENTRY_POINTS = "".join(
+    f"[backchannel.{group}]\nmine = outside_metrics\n" for group in ("metrics", "figures", "exports")
+)
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the installed package, as `pip install --target` leaves it."""
+    folder = tmp_path_factory.mktemp("site-packages")
+    (folder / "outside_metrics.py").write_text(PACKAGE)
+    info = folder / "outside_metrics-0.7.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(DISTRIBUTION)
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    return folder
+
+
+def ran(outside: Path, *words: str | Path) -> str:
+    """What a program prints on standard output where the package is installed."""
+    path = os.pathsep.join([str(outside), str(node_binary.ROOT)])
+    done = subprocess.run(
+        [sys.executable, *map(str, words)], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+#: Prints answers of the site as a JSON list.
+SITE = """
+import json, sys
+from web.app import create_app
+
+site = create_app(sys.argv[1]).test_client()
+print(json.dumps([site.get(address).text for address in sys.argv[2:]]))
+"""
+
+
+def test_a_package_outside_adds_a_metric_a_figure_and_an_export(outside: Path, results: Path, tmp_path: Path) -> None:
+    stored = tmp_path / "results"
+    shutil.copytree(results, stored)
+    with analysis.open(stored) as s:
+        run = s.run(s["small"].runs()["run_id"][0])
+        flow = run.data.flow("forward")
+        expected = float(flow.delivered_bytes(flow.begun_s, flow.begun_s + 1.0))
+
+    def backchannel(*words: str | Path) -> str:
+        return ran(outside, "-m", "experiments", *words)
+
+    for word, name in (("metrics", "first_second"), ("figures", "staircase"), ("exports", "staircase")):
+        listed = {entry["name"]: entry["source"] for entry in json.loads(backchannel("list", word, "--json"))}
+        assert listed[name] == "outside-metrics 0.7"
+        assert list(listed.values()).count("outside-metrics 0.7") == 1
+    assert "rtt-cdf, staircase." in " ".join(backchannel("plot", "--help").split())
+
+    told = json.loads(backchannel("measure", "small", "--plugins", "--results", stored, "--json"))
+    assert (told["runs"], told["new"], told["changed"], told["gone"]) == (4, 8, 0, 0)
+    assert "first second" in backchannel("results", "small", "--results", stored)
+    with analysis.open(stored) as s:
+        after = s.run(run.id)
+        assert after.metrics.filter(metric="first_second", subject="forward")["value"].to_list() == [expected]
+        manifest = after.row.documents.manifest
+        (plugin,) = manifest.plugins
+        assert (plugin.name, plugin.version, len(plugin.sha256)) == ("outside-metrics", "0.7", 64)
+        assert manifest.measured_again[-1].metrics == ("first_second",)
+
+    drawn, table = tmp_path / "staircase.svg", tmp_path / "staircase.csv"
+    backchannel("plot", "staircase", run.id, "--of", "forward", "--results", stored, "-o", drawn)
+    assert "staircase" in drawn.read_text()
+    backchannel("export", "staircase", run.id, "--results", stored, "-o", table)
+    assert pl.read_csv(table)["flow"].unique().sort().to_list() == ["forward", "reverse"]
+
+    at = f"/api/runs/{run.id}/staircase?flow=forward"
+    addresses = (f"/runs/{run.id}", at, "/api/openapi.json", "/api/metrics", "/docs")
+    page, figure, openapi, metrics, docs = json.loads(ran(outside, "-c", SITE, stored, *addresses))
+    assert at in page
+    assert "Bytes in the first second" in page
+    (series,) = json.loads(figure)["series"]
+    assert series["y"][-1] == run.data.flow("forward").arrivals["total"][-1]
+    (kinds,) = (
+        parameter["schema"]["enum"]
+        for parameter in json.loads(openapi)["paths"]["/api/runs/{run_id}/{kind}"]["get"]["parameters"]
+        if parameter["name"] == "kind"
+    )
+    assert "staircase" in kinds
+    assert "first_second" in {entry["name"] for entry in json.loads(metrics)}
+    assert "Bytes in the first second" in docs
+
+
+def test_a_run_states_the_packages_that_measured_it(outside: Path, tmp_path: Path) -> None:
+    text = CAMPAIGN.replace("workload:", "backend: sim\nstack: newreno\nworkload:").replace(
+        "duration: 6", "duration: 3"
+    )
+    (tmp_path / "small.yaml").write_text(text)
+    words = ("run", tmp_path / "small.yaml", "--set", "repetitions=1", "--results", tmp_path / "results", "--json")
+    ran(outside, "-m", "experiments", *words)
+    with analysis.open(tmp_path / "results") as s:
+        run = s.run(s.runs()["run_id"][0])
+        assert [plugin.name for plugin in run.row.documents.manifest.plugins] == ["outside-metrics"]
+        assert "first_second" in run.metrics["metric"]
+        assert s.store.valid_runs([run.id]) == {run.id}
+    # Here, without the package, its values stay, and tables leave them out.
+    status, out, err = called("results", "small", "--results", tmp_path / "results")
+    assert (status, err, "first second" in out) == (0, "", False)
+    assert "Bytes in" not in create_app(tmp_path / "results").test_client().get(f"/runs/{run.id}").text
+
+
+def test_a_package_that_cannot_be_loaded_is_named(outside: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(outside, broken)
+    (broken / "outside_metrics.py").write_text("import nothing_like_it\n")
+    with pytest.raises(AssertionError) as error:
+        ran(broken, "-m", "experiments", "list", "metrics")
+    assert "backchannel: the package outside-metrics 0.7, which adds metrics, cannot be loaded" in str(error.value)
+    assert "Traceback" not in str(error.value)
+
+
+def test_two_entries_of_one_name_are_an_error() -> None:
+    from analysis.metrics.registry import metric
+    from analysis.runs import Flow
+
+    with pytest.raises(ValueError, match="two metrics 'throughput'"):
+
+        @metric("rate", "Another", Flow, "nowhere", better=None)
+        def throughput(flow: Flow) -> float:
+            return 0.0
+
+
+def test_stored_runs_are_measured_again(results: Path, tmp_path: Path) -> None:
+    stored = tmp_path / "results"
+    shutil.copytree(results, stored)
+    with analysis.open(stored) as s:
+        values, first = s["small"].values(), s.run(s["small"].runs()["run_id"][0])
+        late, bare = s["small"].runs()["run_id"][1:3]
+        with s.store.writing() as connection:
+            connection.exec_driver_sql("UPDATE metric SET value = 1.0 WHERE name = 'goodput'")
+            connection.exec_driver_sql("DELETE FROM metric WHERE name = 'rtt_mean'")
+            connection.exec_driver_sql(
+                "UPDATE run SET state = 'invalid', problems = '[\"late\"]' WHERE id = ?", (late,)
+            )
+        for name in ("segments.parquet", "counters.json"):
+            (s.store.run_folder(bare) / name).unlink(missing_ok=True)
+    # Only what none of the runs has.
+    status, out, err = called("measure", "small", "--new", "--results", stored)
+    assert (status, "3 runs measured; 6 new values, 0 changed, 0 gone" in out) == (0, True), (out, err)
+    assert "1 runs have neither captures nor counters and stay as they are." in out
+    status, out, _ = called("measure", "small", "--metric", "goodput", "--results", stored)
+    assert (status, "3 runs measured; 0 new values, 6 changed, 0 gone" in out) == (0, True), out
+    with analysis.open(stored) as s:
+        again = s.run(first.id)
+        assert again.metrics.sort("metric", "subject").equals(first.metrics.sort("metric", "subject"))
+        # An invalid run stays so, with its values, and is no further attempt.
+        assert (s.run(late).row.state, s.run(late).row.attempts) == ("invalid", [])
+        here = pl.col("run_id").is_in([first.id])
+        assert s["small"].values().filter(here).equals(values.filter(here))
+        manifest = again.row.documents.manifest
+        assert [entry.metrics for entry in manifest.measured_again] == [("rtt_mean",), ("goodput",)]
+        assert {entry.sources_sha256 for entry in manifest.measured_again} == {versions.sources()}
+        # The file says the same, and its checksum is the stored one.
+        written = Manifest.model_validate_json((again.folder / "manifest.json").read_text())
+        assert written == manifest
+        stated = {file.path: file.sha256 for file in again.row.files}
+        assert stated["manifest.json"] == hashlib.sha256((again.folder / "manifest.json").read_bytes()).hexdigest()
+        # What the metrics said before is known by its date.
+        (goodput,) = {
+            row.value
+            for row in s.store.values_at(s["small"].row.id, first.row.landed + 0.001)
+            if row.name == "goodput" and row.run_id == first.id
+        }
+        assert goodput == 1.0
+    status, out, _ = called("measure", "small", "--results", stored, "--json")
+    assert (status, json.loads(out)["changed"]) == (0, 0)
+    with analysis.open(stored) as s:
+        (entry,) = s.run(first.id).row.documents.manifest.measured_again
+        assert entry.metrics == ()
+
+
+def test_a_run_that_was_made_anew_meanwhile_keeps_its_result(results: Path, tmp_path: Path) -> None:
+    shutil.copytree(results, tmp_path / "copy")
+    with analysis.open(tmp_path / "copy") as s:
+        row = s.run(s.runs()["run_id"][0]).row
+        with s.store.writing() as connection:
+            connection.exec_driver_sql("UPDATE run SET landed = landed + 1 WHERE id = ?", (row.id,))
+        changes = Changes()
+        measure_again(s.store, row, ["goodput"], versions.versions(), changes)
+        assert (changes.runs, changes.overtaken) == (0, 1)
+        assert s.run(row.id).row.documents.manifest.measured_again == ()
+        assert s.run(row.id).data.segments.height > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("large",), "there is no campaign 'large'"),
+        (("small", "--metric", "goodputs"), "there is no metric 'goodputs' (did you mean 'goodput'?)"),
+        (("small", "--plugins"), "no package outside the checkout adds a metric"),
+        (("small", "--plugins", "--metric", "goodput"), "--plugins and --metric exclude each other"),
+    ],
+)
+def test_mistakes_of_measure_are_sentences(words: tuple[str, ...], said: str, results: Path) -> None:
+    status, out, err = called("measure", *words, "--results", results)
+    assert (status, out) == (2, "")
+    assert said in err
