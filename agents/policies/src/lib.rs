@@ -6,7 +6,6 @@
 //! + purged + queued.
 
 pub mod ack_filter;
-mod ack_queue;
 mod acks_first;
 pub mod acq;
 pub mod aq;
@@ -23,7 +22,8 @@ pub mod red;
 #[cfg(test)]
 mod testing;
 
-use backchannel_core::options::CheckedOptions;
+use backchannel_core::options;
+use backchannel_core::options::{CheckedOptions, ABSENT};
 use backchannel_core::registry::Table;
 use backchannel_core::scenario::Named;
 use backchannel_core::traits::Policy;
@@ -69,6 +69,15 @@ pub(crate) fn rate_bps(
         .ok_or_else(|| format!("policy {policy}: {direction} has no rate: set {name}, or give the link a rate"))
 }
 
+options! {
+    /// Option of a policy that has one child.
+    pub(crate) struct Child {
+        child: Option<Named> = ABSENT, [Policy]
+            "policy that holds the packets, with a limit of its own; limit_packets then counts only if it is set; \
+             absent: first in, first out";
+    }
+}
+
 /// Constructor of a policy.
 pub type Build = fn(&CheckedOptions<'_>, &Context) -> Result<Box<dyn Policy>, String>;
 /// Policies by name.
@@ -82,7 +91,7 @@ pub fn builtin() -> Policies {
             (&droptail::ENTRY, droptail::build),
             (&ack_filter::ENTRY, ack_filter::build),
             (&acks_first::ENTRY, acks_first::build),
-            (&acks_first::ENTRY_WITH_FILTER, acks_first::build_with_filter),
+            (&ack_filter::ENTRY_ACKS_FIRST, ack_filter::over_acks_first),
             (&drop_front::ENTRY, drop_front::build),
             (&red::ENTRY, red::build),
             (&cbq5050::ENTRY, cbq5050::build),
@@ -103,6 +112,16 @@ impl Context {
         let (checked, build) = self.policies.checked(&policy.name, &policy.options)?;
         build(&checked, self)
     }
+
+    /// Builds the child of a policy, if one is given. `role` names its random streams and is where an error is.
+    ///
+    /// # Errors
+    /// Those of [`Context::build`].
+    pub fn child(&self, role: &str, policy: &Option<Named>) -> Result<Option<Box<dyn Policy>>, String> {
+        let Some(policy) = policy else { return Ok(None) };
+        let context = Context { label: format!("{}/{role}", self.label), ..self.clone() };
+        context.build(policy).map(Some).map_err(|why| format!("{role}: {why}"))
+    }
 }
 
 #[cfg(test)]
@@ -121,8 +140,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn context() -> Context {
-        let (rate_bps, opposite_rate_bps) = (Some(28_800), Some(10_000_000));
-        Context { seed: 1, label: "test".into(), rate_bps, opposite_rate_bps, policies: builtin() }
+        Context { rate_bps: Some(28_800), opposite_rate_bps: Some(10_000_000), ..crate::testing::context() }
     }
 
     fn build(name: &str, options: &Options, context: &Context) -> Result<Box<dyn Policy>, String> {
@@ -196,6 +214,10 @@ mod tests {
             ("droptail", json!({"buffer_bytes": 3000})),
             ("drop-from-front", json!({"buffer_bytes": 3000})),
             ("acks-first", json!({"buffer_bytes": 3000})),
+            ("acks-first", json!({"acks": {"name": "ack-filtering"}, "others": {"name": "codel"}})),
+            ("ack-filtering", json!({"child": {"name": "red", "options": {"weight": 0.5, "action": "drop"}}})),
+            ("ack-filtering", json!({"child": {"name": "fq-drr"}, "replace_head": true, "buffer_bytes": 3000})),
+            ("ack-filtering", json!({"child": {"name": "codel", "options": {"target_s": 1e-6, "interval_s": 1e-6}}})),
             ("ack-filtering", json!({"buffer_bytes": 3000, "replace_head": true})),
             ("ack-filtering", json!({"fraction": 0.4, "random": true})),
             ("ack-filtering", json!({"by_fullness": true, "mark_dupacks_after": 2})),
@@ -206,12 +228,22 @@ mod tests {
             ("red", json!({"weight": 0.5, "gentle": true, "candidates": "data", "acks_first": true})),
             ("red", json!({"weight": 0.5, "not_capable": "drop", "buffer_bytes": 3000})),
             ("red", json!({"weight": 0.5, "above_max": "drop"})),
+            ("red", json!({"weight": 0.5, "child": {"name": "ack-filtering", "options": {"limit_packets": 4}}})),
             ("red", json!({"weight": 0.5, "above_max": "drop", "gentle": true, "victim": "tail"})),
             ("cbq-5050", json!({"filter": true, "ack_share": 0.0})),
             ("cbq-5050", json!({"filter": true, "allowed_acks": 2})),
             ("cbq-5050", json!({"filter": true, "bounded": true})),
             ("cbq-5050", json!({"bounded": true, "rate_bps": 10_000_000, "ack_share": 0.0})),
+            (
+                "cbq-5050",
+                json!({
+                    "acks": {"name": "ack-filtering", "options": {"limit_packets": 2}},
+                    "data": {"name": "red", "options": {"limit_packets": 2}},
+                }),
+            ),
             ("fq-drr", json!({"quantum_bytes": 40, "buffer_bytes": 3000})),
+            ("fq-drr", json!({"child": {"name": "codel", "options": {"target_s": 1e-6, "interval_s": 1e-6}}})),
+            ("fq-drr", json!({"quantum_bytes": 40, "child": {"name": "red", "options": {"acks_first": true}}})),
             ("aq", json!({"classify": "pure-ack", "period_s": 0.001, "uplink_bps": 1_000_000})),
             ("aq", json!({"infeasible": "only-acks"})),
             ("acq", json!({"filter": true, "period_s": 0.01, "gamma": 1000})),

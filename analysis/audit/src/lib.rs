@@ -272,7 +272,7 @@ pub(crate) struct Direction<'a> {
 impl Direction<'_> {
     /// Whether the policy keeps the order of all packets. Others keep that of a flow's data and of its acks.
     pub(crate) fn keeps_order(&self) -> bool {
-        self.mechanisms.queueing(&self.spec.queue).keeps_order
+        self.mechanisms.keeps_order(&self.spec.queue)
     }
 
     fn audit(&self) -> DirectionAudit {

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::registry::{Entry, Kind};
-use crate::scenario::Options;
+use crate::scenario::{Named, Options};
 
 /// What a parameter is, and how campaigns write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -33,6 +33,8 @@ pub enum Unit {
     Flag,
     /// One of `choices`.
     Choice,
+    /// A queue policy with its options, held as a child.
+    Policy,
     /// A file. Campaigns name it and scenarios contain its text, so a run's identity depends on the content.
     File,
 }
@@ -197,6 +199,12 @@ quantities! {
 impl OptionValue for String {
     fn read(checked: &CheckedOptions<'_>, name: &'static str) -> String {
         checked.text(name).unwrap_or_default().to_owned()
+    }
+}
+
+impl OptionValue for Option<Named> {
+    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> Option<Named> {
+        checked.policy(name)
     }
 }
 
@@ -440,6 +448,17 @@ impl<'a> CheckedOptions<'a> {
         }
     }
 
+    /// A policy that is held as a child; `None` if it is absent.
+    pub fn policy(&self, name: &str) -> Option<Named> {
+        let value = self.options.get(name).filter(|value| !value.is_null())?;
+        Some(Named::deserialize(value).expect("it was validated"))
+    }
+
+    /// Whether a campaign sets an option, instead of taking its default.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.options.contains_key(name)
+    }
+
     fn param(&self, name: &str) -> &'a Param {
         let param = self.entry.params.iter().find(|p| p.name == name);
         param.unwrap_or_else(|| panic!("{} {} does not declare '{name}'", self.entry.kind, self.entry.name))
@@ -456,6 +475,7 @@ impl Param {
             Unit::File if value.is_string() => Ok(()),
             Unit::File => Err(format!("{value} is not the text of a file")),
             _ if value.is_null() && self.default == Preset::Absent => Ok(()),
+            Unit::Policy => Named::deserialize(value).map(drop).map_err(|why| format!("it is not a policy: {why}")),
             _ => {
                 let number = value.as_f64().ok_or_else(|| format!("{value} is not a number"))?;
                 let is_integer = matches!(self.unit, Unit::Packets | Unit::Segments | Unit::Count | Unit::Bytes);

@@ -1,6 +1,7 @@
 //! The four traits. Each is a pure state machine. A driver (`testbed/simulator` in virtual time, `testbed/emulator` in
 //! real time) gives it a clock and carries its packets.
 
+use std::iter::Sum;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -15,6 +16,9 @@ use crate::time::Time;
 ///
 /// Every packet that does not come out of [`Policy::dequeue`] is reported to `events`, so in = out + dropped + purged +
 /// queued always holds. The packet in transmission is not in the queue.
+///
+/// A policy may hold another one, its child, as queueing disciplines do: a filter, a scheduler or active queue
+/// management decides, and the child keeps what waits. [`Policy::peek`] and [`Policy::take`] let it reach those packets.
 pub trait Policy: Send {
     /// A packet arrives at `now`.
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events);
@@ -47,6 +51,12 @@ pub trait Policy: Send {
 
     /// What waits.
     fn backlog(&self) -> Backlog;
+
+    /// The waiting packet at a place. Places count from 0, and packets of one flow have them in their order.
+    fn peek(&self, place: usize) -> Option<&Packet>;
+
+    /// Removes the waiting packet at a place, without an event. `instead` takes its place, if it is given.
+    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet>;
 
     /// Packets waiting.
     fn len_packets(&self) -> usize {
@@ -87,6 +97,14 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
     fn backlog(&self) -> Backlog {
         (**self).backlog()
     }
+
+    fn peek(&self, place: usize) -> Option<&Packet> {
+        (**self).peek(place)
+    }
+
+    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+        (**self).take(place, instead)
+    }
 }
 
 /// What waits in a policy.
@@ -96,6 +114,15 @@ pub struct Backlog {
     pub packets: usize,
     /// Network-layer bytes.
     pub bytes: u64,
+}
+
+impl Sum for Backlog {
+    fn sum<I: Iterator<Item = Backlog>>(queues: I) -> Backlog {
+        queues.fold(Backlog::default(), |all, one| Backlog {
+            packets: all.packets + one.packets,
+            bytes: all.bytes + one.bytes,
+        })
+    }
 }
 
 /// An end of a link: 0 and 1 for a link with two ends, more for a shared medium.
