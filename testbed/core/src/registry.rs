@@ -41,7 +41,7 @@ pub enum Kind {
     /// Queueing discipline.
     Policy(Queueing),
     /// Link between nodes.
-    Link(Medium),
+    Link(Physical),
     /// Options of one direction of a link.
     Direction,
     /// Error model.
@@ -78,7 +78,7 @@ impl Queueing {
 
 /// What a kind of link is in the physical world.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Medium {
+pub struct Physical {
     /// Whether it stands for a radio rather than a modem or a cable.
     pub radio: bool,
     /// How trains of packets measure rate and delay; `None`: they cannot, because a packet's time depends on other
@@ -171,7 +171,7 @@ impl Entry {
     }
 
     /// A kind of link.
-    pub const fn link(name: &'static str, summary: &'static str, medium: Medium) -> Entry {
+    pub const fn link(name: &'static str, summary: &'static str, medium: Physical) -> Entry {
         Entry::new(Kind::Link(medium), name, summary)
     }
 

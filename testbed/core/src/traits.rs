@@ -154,18 +154,8 @@ pub trait Link: Send {
     /// Advances to `now` and appends what has come out by then, in order of time.
     fn poll(&mut self, now: Time, out: &mut Vec<Delivery>, events: &mut Events);
 
-    /// The policy in front of `port`; `None` if the port has none.
-    fn policy(&self, port: Port) -> Option<&dyn Policy>;
-
-    /// What waits in front of `port`; `None` if the port has no policy.
-    fn backlog(&self, port: Port) -> Option<Backlog> {
-        self.policy(port).map(Policy::backlog)
-    }
-
-    /// Whether packets may wait in front of any port. A link that returns false has an empty queue in front of each.
-    fn may_queue(&self) -> bool {
-        true
-    }
+    /// What waits in front of `port`; `None` if the port has no queue.
+    fn backlog(&self, port: Port) -> Option<Backlog>;
 
     /// What the direction that enters at `port` has serialised so far.
     fn usage(&self, port: Port) -> Usage;
@@ -192,16 +182,8 @@ impl<L: Link + ?Sized> Link for Box<L> {
         (**self).poll(now, out, events);
     }
 
-    fn policy(&self, port: Port) -> Option<&dyn Policy> {
-        (**self).policy(port)
-    }
-
     fn backlog(&self, port: Port) -> Option<Backlog> {
         (**self).backlog(port)
-    }
-
-    fn may_queue(&self) -> bool {
-        (**self).may_queue()
     }
 
     fn usage(&self, port: Port) -> Usage {

@@ -10,11 +10,11 @@ use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
 use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec};
 use backchannel_core::time::{service_time, Time};
-use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
+use backchannel_core::traits::{Backlog, Delivery, Link, Port, Usage};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Context;
+use crate::registry::Context;
 
 /// A fault of both directions of a link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -193,8 +193,8 @@ impl Link for Faulty {
         }
     }
 
-    fn policy(&self, port: Port) -> Option<&dyn Policy> {
-        self.link.policy(port)
+    fn backlog(&self, port: Port) -> Option<Backlog> {
+        self.link.backlog(port)
     }
 
     fn usage(&self, port: Port) -> Usage {

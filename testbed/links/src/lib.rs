@@ -6,6 +6,7 @@
 //! docs/links.md describes each.
 
 mod any_link;
+mod builtin;
 mod clock;
 mod device;
 pub mod errors;
@@ -14,6 +15,7 @@ mod fault;
 pub mod framing;
 mod jitter;
 mod mahimahi;
+mod medium;
 mod point_to_point;
 mod profiles;
 mod registry;
@@ -25,42 +27,17 @@ mod testing;
 mod wavelan;
 mod with_middlebox;
 
-use backchannel_core::options::CheckedOptions;
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::traits::Link;
 
 pub use any_link::AnyLink;
 pub use fault::{build_with_fault, Fault, FaultKind};
+pub use medium::{shared_rate, Direction, Fields, Medium};
 pub use point_to_point::PointToPoint;
 pub use profiles::{profiles, Profile};
-pub use registry::{Links, Registry};
+pub use registry::{Build, Context, Links, Registry};
 pub use serial::simulated_only;
 use with_middlebox::WithMiddlebox;
-
-/// Constructor of a link.
-pub type Build = fn(&CheckedOptions<'_>, &LinkSpec, &Context) -> Result<Box<dyn Link>, String>;
-
-/// What a link knows of its surroundings, in addition to its specification.
-#[derive(Clone, Debug)]
-pub struct Context {
-    /// Seed of the run. The random streams of a link derive from it and the link's name.
-    pub seed: u64,
-    /// The mechanisms that exist.
-    pub registry: Registry,
-}
-
-impl Context {
-    /// That of the queue in front of a direction; `label` names its random streams, the rates are its own and the
-    /// opposite one.
-    pub fn of_queue(
-        &self,
-        label: &str,
-        [rate_bps, opposite_rate_bps]: [Option<u64>; 2],
-    ) -> backchannel_policies::Context {
-        let (seed, label, policies) = (self.seed, label.to_owned(), self.registry.policies.clone());
-        backchannel_policies::Context { seed, label, rate_bps, opposite_rate_bps, policies }
-    }
-}
 
 /// Builds a link with its queue policies, error models and middleboxes.
 ///

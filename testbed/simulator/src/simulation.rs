@@ -310,8 +310,8 @@ impl<'a> Simulation<'a> {
         if let Some(counters) = self.counters.as_mut().filter(|counters| counters.includes(link)) {
             let service = &self.links[link].service;
             for port in 0..service.ends() as Port {
-                if let Some(policy) = service.policy(port) {
-                    counters.on_queue_length(link, port, self.now, policy.len_packets());
+                if let Some(backlog) = service.backlog(port) {
+                    counters.on_queue_length(link, port, self.now, backlog.packets);
                 }
             }
         }
