@@ -8,6 +8,7 @@ pub mod command;
 pub mod event;
 pub mod exchange;
 pub mod icmp;
+pub mod ids;
 pub mod ip;
 pub mod options;
 pub mod packet;
