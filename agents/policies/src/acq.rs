@@ -27,8 +27,9 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
 use crate::classes::{Class, ClassChildren, ClassOptions, Classes, BOUNDED_CLASSES};
+use crate::context::rate_bps;
 use crate::meter::Intervals;
-use crate::{rate_bps, Context};
+use crate::Context;
 
 options! {
     /// What the campaign sets; fixed for the run.

@@ -29,8 +29,9 @@ use backchannel_core::traits::{Backlog, Policy};
 use backchannel_core::{choice, options};
 
 use crate::classes::{Class, Classes};
+use crate::context::rate_bps;
 use crate::meter::Intervals;
-use crate::{rate_bps, Context};
+use crate::Context;
 
 choice! {
     /// Which packets are served as acks.

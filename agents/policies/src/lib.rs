@@ -12,6 +12,7 @@ pub mod aq;
 mod cbq5050;
 mod classes;
 pub mod codel;
+mod context;
 mod drop_front;
 mod droptail;
 mod fifo;
@@ -22,11 +23,7 @@ pub mod red;
 #[cfg(test)]
 mod testing;
 
-use backchannel_core::options;
-use backchannel_core::options::{CheckedOptions, ABSENT};
 use backchannel_core::registry::Table;
-use backchannel_core::scenario::Named;
-use backchannel_core::traits::Policy;
 
 pub use ack_filter::AckFiltering;
 pub use acks_first::AcksFirst;
@@ -34,54 +31,13 @@ pub use acq::Acq;
 pub use aq::AsymmetricQueueing;
 pub use cbq5050::Cbq5050;
 pub use codel::CoDel;
+use context::Child;
+pub use context::{Build, Context, Policies};
 pub use drop_front::DropFront;
 pub use droptail::DropTail;
 pub use fq_drr::FairQueueing;
 pub use limit::Limit;
 pub use red::Red;
-
-/// What a policy knows of its surroundings, in addition to its options.
-#[derive(Clone, Debug)]
-pub struct Context {
-    /// Seed of the run.
-    pub seed: u64,
-    /// Label of this queue's random streams, such as `bottleneck/reverse`.
-    pub label: String,
-    /// Rate of the direction it serves, in bit/s.
-    pub rate_bps: Option<u64>,
-    /// Rate of the opposite direction, in bit/s.
-    pub opposite_rate_bps: Option<u64>,
-    /// The policies that exist, for one that has another within.
-    pub policies: Policies,
-}
-
-/// The rate that option `name` gives, or else the line's, in bit/s. A given rate stays, right or wrong; the line's may
-/// change.
-pub(crate) fn rate_bps(
-    given: Option<f64>,
-    line: Option<u64>,
-    name: &str,
-    policy: &str,
-    direction: &str,
-) -> Result<f64, String> {
-    given
-        .or(line.map(|bps| bps as f64))
-        .ok_or_else(|| format!("policy {policy}: {direction} has no rate: set {name}, or give the link a rate"))
-}
-
-options! {
-    /// Option of a policy that has one child.
-    pub(crate) struct Child {
-        child: Option<Named> = ABSENT, [Policy]
-            "policy that holds the packets, with a limit of its own; limit_packets then counts only if it is set; \
-             absent: first in, first out";
-    }
-}
-
-/// Constructor of a policy.
-pub type Build = fn(&CheckedOptions<'_>, &Context) -> Result<Box<dyn Policy>, String>;
-/// Policies by name.
-pub type Policies = Table<Build>;
 
 /// The policies of this crate.
 pub fn builtin() -> Policies {
@@ -103,27 +59,6 @@ pub fn builtin() -> Policies {
     )
 }
 
-impl Context {
-    /// Builds a policy.
-    ///
-    /// # Errors
-    /// A message that names the unknown policy or the invalid option and lists what is allowed.
-    pub fn build(&self, policy: &Named) -> Result<Box<dyn Policy>, String> {
-        let (checked, build) = self.policies.checked(&policy.name, &policy.options)?;
-        build(&checked, self)
-    }
-
-    /// Builds the child of a policy, if one is given. `role` names its random streams and is where an error is.
-    ///
-    /// # Errors
-    /// Those of [`Context::build`].
-    pub fn child(&self, role: &str, policy: &Option<Named>) -> Result<Option<Box<dyn Policy>>, String> {
-        let Some(policy) = policy else { return Ok(None) };
-        let context = Context { label: format!("{}/{role}", self.label), ..self.clone() };
-        context.build(policy).map(Some).map_err(|why| format!("{role}: {why}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,8 +68,10 @@ mod tests {
     use backchannel_core::packet::build::{udp, udp_over, Segment};
     use backchannel_core::packet::{Ecn, Packet};
     use backchannel_core::registry::{Entry, Kind, Queueing, When};
+    use backchannel_core::scenario::Named;
     use backchannel_core::scenario::Options;
     use backchannel_core::time::Time;
+    use backchannel_core::traits::Policy;
     use proptest::prelude::*;
     use serde_json::json;
     use std::collections::BTreeSet;

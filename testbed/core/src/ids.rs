@@ -4,6 +4,9 @@ use std::iter::FromIterator;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Index, IndexMut};
 
+/// An end of a link: 0 and 1 for a link with two ends, more for a shared medium.
+pub type Port = u16;
+
 /// A place in a list of its own.
 pub trait Id: Copy {
     /// The id of a place, which counts from 0.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::registry::{Entry, Kind};
 use crate::scenario::{Named, Options};
 
 /// What a parameter is, and how campaigns write it.
@@ -382,37 +381,13 @@ const fn same(a: &str, b: &str) -> bool {
 /// Options of a mechanism, validated against its declared parameters. Absent options have their defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckedOptions<'a> {
-    entry: &'a Entry,
-    options: &'a Options,
+    /// Name of the mechanism, and what it declares.
+    pub(crate) name: &'a str,
+    pub(crate) params: &'a [Param],
+    pub(crate) options: &'a Options,
 }
 
 impl<'a> CheckedOptions<'a> {
-    /// Validates the options.
-    ///
-    /// # Errors
-    /// An unknown name, a wrong kind, a value out of range, or a missing required option. The message lists what is
-    /// allowed.
-    pub fn check(entry: &'a Entry, options: &'a Options) -> Result<CheckedOptions<'a>, String> {
-        for (name, value) in options {
-            let Some(param) = entry.params.iter().find(|p| p.name == name) else {
-                let known: Vec<_> = entry.params.iter().map(|p| p.name).collect();
-                return Err(format!("{} {}: no option '{name}'; it has: {}", entry.kind, entry.name, known.join(", ")));
-            };
-            param.accept(value).map_err(|why| format!("{} {}: {name}: {why}", entry.kind, entry.name))?;
-        }
-        for param in entry.params {
-            if matches!(param.default, Preset::Required(_)) && !options.contains_key(param.name) {
-                return Err(format!("{} {}: '{}' must be given: {}", entry.kind, entry.name, param.name, param.help));
-            }
-        }
-        Ok(CheckedOptions { entry, options })
-    }
-
-    /// Kind of the mechanism.
-    pub fn kind(&self) -> Kind {
-        self.entry.kind
-    }
-
     /// A quantity; `None` if it is absent and has no default.
     pub fn number(&self, name: &str) -> Option<f64> {
         match self.options.get(name) {
@@ -460,13 +435,13 @@ impl<'a> CheckedOptions<'a> {
     }
 
     fn param(&self, name: &str) -> &'a Param {
-        let param = self.entry.params.iter().find(|p| p.name == name);
-        param.unwrap_or_else(|| panic!("{} {} does not declare '{name}'", self.entry.kind, self.entry.name))
+        let param = self.params.iter().find(|param| param.name == name);
+        param.unwrap_or_else(|| panic!("{} does not declare '{name}'", self.name))
     }
 }
 
 impl Param {
-    fn accept(&self, value: &Value) -> Result<(), String> {
+    pub(crate) fn accept(&self, value: &Value) -> Result<(), String> {
         match self.unit {
             Unit::Flag if value.is_boolean() => Ok(()),
             Unit::Flag => Err(format!("{value} is not true or false")),
@@ -502,7 +477,7 @@ impl Param {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::{Queueing, When};
+    use crate::registry::{Entry, Kind, Queueing, When};
 
     const ENTRY: Entry = Entry {
         kind: Kind::Policy(Queueing::FIFO),

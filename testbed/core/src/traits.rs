@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::event::Events;
+pub use crate::ids::Port;
 use crate::packet::Packet;
 use crate::scenario::Change;
 use crate::time::Time;
@@ -124,9 +125,6 @@ impl Sum for Backlog {
         })
     }
 }
-
-/// An end of a link: 0 and 1 for a link with two ends, more for a shared medium.
-pub type Port = u16;
 
 /// A packet that leaves a link.
 #[derive(Debug)]

@@ -8,8 +8,9 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Delivery, Link, Policy, Port, Usage};
 use backchannel_policies::DropTail;
 
+use crate::fault::{build_with_fault, Fault};
 use crate::point_to_point::{self, PointToPoint};
-use crate::{build_with_fault, Context, Fault};
+use crate::registry::Context;
 
 /// A link of any kind. With a tag of its own, because a match on one within a variant costs more.
 #[repr(u8)]

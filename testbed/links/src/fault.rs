@@ -14,6 +14,7 @@ use backchannel_core::traits::{Backlog, Delivery, Link, Port, Usage};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::assembly;
 use crate::registry::Context;
 
 /// A fault of both directions of a link.
@@ -63,7 +64,7 @@ const REORDER_AT_MOST: Duration = Duration::from_secs(1);
 /// # Errors
 /// Those of [`crate::build`].
 pub fn build_with_fault(spec: &LinkSpec, context: &Context, fault: Option<&Fault>) -> Result<Box<dyn Link>, String> {
-    let Some(fault) = fault.filter(|fault| fault.link == spec.name) else { return crate::build(spec, context) };
+    let Some(fault) = fault.filter(|fault| fault.link == spec.name) else { return assembly::build(spec, context) };
     let mut faulty = spec.clone();
     for direction in [&mut faulty.forward, &mut faulty.reverse] {
         apply(&fault.kind, direction);
@@ -71,7 +72,7 @@ pub fn build_with_fault(spec: &LinkSpec, context: &Context, fault: Option<&Fault
     if let FaultKind::FramingBytes(more) = fault.kind {
         add(&mut faulty.options, "framing_bytes", more, 0);
     }
-    let link = crate::build(&faulty, context)?;
+    let link = assembly::build(&faulty, context)?;
     Ok(Box::new(Faulty {
         link,
         kind: fault.kind.clone(),
