@@ -172,6 +172,8 @@ fn end_of(address: Ipv4Addr) -> Port {
 
 /// Node and interface number at one end of a link.
 pub(crate) type Attachment = (NodeId, usize);
+/// The nodes of a run.
+pub(crate) type Nodes = Numbered<NodeId, Node>;
 
 /// Builds the nodes and, per link, what is attached to each of its ends.
 ///
@@ -181,7 +183,7 @@ pub(crate) fn build(
     input: &Input,
     out: &Path,
     links: &[LinkService<AnyLink>],
-) -> Result<(Numbered<NodeId, Node>, Vec<Vec<Attachment>>), String> {
+) -> Result<(Nodes, Vec<Vec<Attachment>>), String> {
     let mut attached: Numbered<LinkId, Vec<Option<Attachment>>> =
         links.iter().map(|link| vec![None; link.ends()]).collect();
     let by_name: FxHashMap<_, _> = links.iter().map(|link| link.name()).zip((0..).map(LinkId::new)).collect();
