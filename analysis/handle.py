@@ -193,12 +193,15 @@ class OpenResults:
         Raises:
             AnalysisError: the file is invalid, or a run failed or stayed invalid.
         """
-        words = [sys.executable, "-m", "experiments", "run", str(file), "--results", self._where, "--json"]
-        words += [] if self._artefacts is None else ["--artefacts", self._artefacts]
+        words = [sys.executable, "-m", "experiments", "run", str(file), "--json"]
         words += [word for override in overrides for word in ("--set", override)]
         # A process of its own, because the engine is above this package and takes over signals.
         path = os.pathsep.join(filter(None, (str(node_binary.ROOT), os.environ.get("PYTHONPATH"))))
-        done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+        # Everybody sees arguments, and a URL may have a password.
+        environment = {**os.environ, "PYTHONPATH": path, "BACKCHANNEL_RESULTS": self._where}
+        if self._artefacts is not None:
+            environment["BACKCHANNEL_ARTEFACTS"] = self._artefacts
+        done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
         if done.returncode != 0:
             raise AnalysisError(f"{file} did not run to its end: {done.stderr.strip() or done.stdout.strip()}")
         return self[json.loads(done.stdout)["campaign"]]

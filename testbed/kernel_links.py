@@ -217,6 +217,8 @@ def _red(queue: Named, rate_bps: float | None) -> str:
             shown = str(value).lower() if isinstance(value, bool) else value
             raise TestbedError(f"the kernel's RED needs '{name}: {shown}'")
     _refuse_bytes(queue)
+    if "child" in options:
+        raise TestbedError("the kernel's RED is set up without a policy below it: leave 'child' out")
     if "typical_packet_bytes" in options:
         raise TestbedError(f"the kernel's RED counts packets of {RED_PACKET_BYTES} bytes: leave 'typical_packet' out")
     limit = int(options.get("limit_packets", _QUEUE_PACKETS))

@@ -369,7 +369,7 @@ def _parameters(swept: Value) -> Iterator[tuple[str, str]]:
 def _label(value: Any) -> str:
     """A swept value as tables show it."""
     if isinstance(value, dict):
-        return " ".join(str(part) for part in value.values())
+        return " ".join(_label(part) if isinstance(part, dict) else str(part) for part in value.values())
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

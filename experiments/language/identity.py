@@ -75,8 +75,10 @@ def _flow_with_defaults(flow: Document) -> dict[str, Any]:
 
 def _with_defaults(kind: str, named: Document, keys: Sequence[str] = ("name", "options")) -> dict[str, Any]:
     entry = registry.find(kind, named["name"])
-    defaults = {param.name: param.default for param in entry.params if param.default is not None}
-    return {key: {**defaults, **named["options"]} if key == "options" else named[key] for key in keys}
+    options = {param.name: param.default for param in entry.params if param.default is not None} | named["options"]
+    children = {param.name for param in entry.params if param.unit == "policy"} & options.keys()
+    options |= {name: _with_defaults("policy", options[name]) for name in children}
+    return {key: options if key == "options" else named[key] for key in keys}
 
 
 def _boxes_with_defaults(link: Document) -> dict[str, Any]:

@@ -40,7 +40,9 @@ def read_options(entry: registry.Entry, options: Options, below: tuple[str, ...]
             param = entry.param(name)
             if param.name in values:
                 raise ValueError(f"'{name}' is another name of '{param.short}', which is set already")
-            values[param.name] = param.read(value)
+            values[param.name] = _child(value) if param.unit == "policy" else param.read(value)
+        except MechanismError as error:
+            problems += [((*below, name, *keys), message) for keys, message in error.problems]
         except ValueError as error:
             problems.append(((*below, name), str(error)))
     if not problems:
@@ -49,6 +51,30 @@ def read_options(entry: registry.Entry, options: Options, below: tuple[str, ...]
     if problems:
         raise MechanismError(problems)
     return values
+
+
+def _read_named(kind: str, key: str, value: Any) -> tuple[registry.Entry, Options]:
+    """A mechanism of a kind and its options; `key` holds its name, unless the value is the name.
+
+    Raises:
+        ValueError: the value is neither; a MechanismError for its name and options.
+    """
+    named = {key: value} if isinstance(value, str) else value
+    if not isinstance(named, dict) or not isinstance(named.get(key), str):
+        raise ValueError(f"expected the name of a {kind.replace('-', ' ')}, or a mapping with '{key}' and its options")
+    try:
+        entry = registry.find(kind, named[key])
+    except ValueError as error:
+        raise MechanismError([((key,) if isinstance(value, dict) else (), str(error))]) from None
+    return entry, read_options(entry, {name: option for name, option in named.items() if name != key})
+
+
+def _child(value: Any) -> dict[str, Any]:
+    """A policy that another one holds, as a scenario has it."""
+    entry, options = _read_named("policy", "policy", value)
+    if entry.backends:
+        raise ValueError(f"{entry.name} is the kernel's own policy, which no other policy can hold")
+    return Named(name=entry.name, options=options).as_json()
 
 
 class Mechanism(BaseModel):
@@ -67,16 +93,8 @@ class Mechanism(BaseModel):
         kind, key = cls.model_fields["KIND"].default, cls.model_fields["KEY"].default
         if isinstance(value, cls):
             return value
-        named = {key: value} if isinstance(value, str) else value
-        if not isinstance(named, dict) or not isinstance(named.get(key), str):
-            kind_name = kind.replace("-", " ")
-            raise ValueError(f"expected the name of a {kind_name}, or a mapping with '{key}' and its options")
-        try:
-            entry = registry.find(kind, named[key])
-        except ValueError as error:
-            raise MechanismError([((key,) if isinstance(value, dict) else (), str(error))]) from None
-        options = {name: option for name, option in named.items() if name != key}
-        return {"KIND": kind, "KEY": key, "name": entry.name, "options": read_options(entry, options)}
+        entry, options = _read_named(kind, key, value)
+        return {"KIND": kind, "KEY": key, "name": entry.name, "options": options}
 
     def as_scenario(self) -> Named:
         """The mechanism in a scenario."""

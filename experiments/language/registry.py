@@ -369,8 +369,16 @@ def _random() -> dict[tuple[str, str], Entry]:
     return {(entry.kind, entry.name): entry for entry in entries() if entry.random}
 
 
+def children(kind: str, name: str, options: Options) -> list[dict[str, Any]]:
+    """The mechanisms that a mechanism of a scenario holds, each with its name and options."""
+    params = find(kind, name).params if any(isinstance(value, dict) for value in options.values()) else ()
+    return [options[param.name] for param in params if param.unit == "policy" and param.name in options]
+
+
 def draws(kind: str, name: str, options: Options) -> bool:
     """Whether a simulation with this mechanism depends on its seed."""
+    if any(draws(kind, child["name"], child["options"]) for child in children(kind, name, options)):
+        return True
     entry = _random().get((kind, name))
     if entry is None or isinstance(entry.random, bool):
         return entry is not None

@@ -354,7 +354,10 @@ def _initial_window(scenario: Scenario, flow: Flow) -> float:
 
 def _limit_packets(queue: Named) -> float | None:
     """Number of full packets that a queue holds; None without a known limit."""
-    limit = queue.options.get("limit_packets") or _default("policy", queue.name, "limit_packets")
+    limit = queue.options.get("limit_packets")
+    if limit is None and registry.children("policy", queue.name, queue.options):
+        return None
+    limit = limit or _default("policy", queue.name, "limit_packets")
     buffer = queue.options.get("buffer_bytes")
     limits = [float(limit)] if limit else []
     limits += [buffer / PACKET_BYTES] if buffer else []

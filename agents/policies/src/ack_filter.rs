@@ -30,9 +30,8 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 use rustc_hash::FxHashMap;
 
-use crate::ack_queue::AckQueue;
 use crate::limit::Limit;
-use crate::Context;
+use crate::{AcksFirst, Child, Context, DropTail};
 
 options! {
     /// Option of policies that filter acks.
@@ -62,6 +61,15 @@ options! {
             "filter duplicate acks too, and after this many filtered duplicates of one number mark the later ones for \
              a fast retransmit (asym 6.3); absent: duplicate acks are never removed (asym 8.4)";
         ... sack: SackFilter;
+        ... below: Child;
+    }
+}
+
+options! {
+    /// Options of `ack-filtering-acks-first`.
+    struct AcksFirstOptions {
+        .. limit: Limit;
+        ... sack: SackFilter;
     }
 }
 
@@ -84,7 +92,9 @@ pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<B
         _ => return Err("policy ack-filtering: set only one of fraction, by_fullness and allowed_acks".into()),
     };
     if matches!(share, Share::All | Share::Beyond(_)) && options.random {
-        return Err("policy ack-filtering: random needs fraction or by_fullness, because otherwise the filter says which acks go".into());
+        return Err("policy ack-filtering: random needs fraction or by_fullness, because otherwise the filter says \
+                    which acks go"
+            .into());
     }
     let variant = Variant {
         share,
@@ -92,8 +102,31 @@ pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<B
         replace_head: options.replace_head,
         mark_dupacks_after: options.mark_dupacks_after,
         filter_sack: options.sack.filter_sack,
+        reports_oldest_first: false,
     };
-    Ok(Box::new(AckFiltering::with(options.limit, variant)))
+    let Some(child) = context.child("child", &options.below.child)? else {
+        return Ok(Box::new(AckFiltering::new(options.limit, variant)));
+    };
+    let limit = options.limit.of_parent(checked, true);
+    if variant.share == Share::Fullness && limit.limit_packets == usize::MAX {
+        return Err("policy ack-filtering: by_fullness over a child needs limit_packets".into());
+    }
+    Ok(Box::new(AckFiltering::over(child, limit, variant)))
+}
+
+pub(crate) static ENTRY_ACKS_FIRST: Entry = Entry::policy(
+    "ack-filtering-acks-first",
+    "pure acks are sent before all other packets, and a newer ack removes the older ones of its connection",
+    Queueing::CLASSES,
+)
+.source("asym 6.2, 6.5, 7.1.3")
+.options(AcksFirstOptions::PARAMS);
+
+/// `ack-filtering` over `acks-first`.
+pub(crate) fn over_acks_first(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+    let AcksFirstOptions { limit, sack } = AcksFirstOptions::read(checked);
+    let variant = Variant { filter_sack: sack.filter_sack, ..Variant::beyond(1) };
+    Ok(Box::new(AckFiltering::over(AcksFirst::new(Limit::NONE), limit, variant)))
 }
 
 /// The fraction of the redundant acks that is removed.
@@ -123,34 +156,15 @@ pub struct Variant {
     pub mark_dupacks_after: Option<u64>,
     /// Remove acks with SACK blocks that a later ack covers.
     pub filter_sack: bool,
+    /// Report purges of one instant oldest first. Telemetry keeps their order.
+    pub reports_oldest_first: bool,
 }
 
-/// Removes the oldest acks of `queue` that `newer` makes redundant until, with it, at most `allowed` wait, and reports
-/// them as events.
-pub(crate) fn filter(queue: &mut AckQueue, allowed: u64, now: Time, newer: &Packet, events: &mut Events) {
-    if !newer.is_pure_ack() {
-        return;
+impl Variant {
+    /// The filter within other policies: `allowed` acks of a connection wait.
+    pub(crate) fn beyond(allowed: u64) -> Variant {
+        Variant { share: Share::Beyond(allowed), reports_oldest_first: true, ..Variant::default() }
     }
-    let places = redundant_to(queue, newer);
-    for place in places.iter().take(beyond(places.len(), allowed)).copied() {
-        let older = queue.take(place).expect("the place holds a packet");
-        events.record(now, EventKind::Purged, &older);
-    }
-}
-
-/// How many of so many redundant acks are in excess of those that may wait, the arriving one included.
-fn beyond(redundant: usize, allowed: u64) -> usize {
-    (redundant + 1).saturating_sub(allowed as usize)
-}
-
-/// Places of the acks that a newer pure ack makes redundant, oldest first.
-fn redundant_to(queue: &AckQueue, newer: &Packet) -> Vec<u64> {
-    let at = |place: &u64| queue.at(*place).expect("the index holds places of waiting packets");
-    // In a train of duplicates, the last one already removed what is redundant.
-    if queue.acks_of(newer).next_back().is_some_and(|last| same(at(&last), newer)) {
-        return Vec::new();
-    }
-    queue.acks_of(newer).filter(|place| redundant(at(place), newer, queue.filters_sack())).collect()
 }
 
 /// Whether a later pure ack makes a queued packet redundant.
@@ -187,46 +201,44 @@ fn same(older: &Packet, newer: &Packet) -> bool {
         && (old.ack, old.window) == (new.ack, new.window)
 }
 
-/// A queue with ack filtering.
-#[derive(Debug)]
-pub struct AckFiltering {
+/// A filter of the acks that wait in its child.
+pub struct AckFiltering<P = Box<dyn Policy>> {
     limit: Limit,
-    queue: AckQueue,
+    child: P,
     variant: Variant,
     /// Acknowledgment number and count of the filtered duplicate acks, per connection.
     filtered: FxHashMap<FlowKey, (u32, u64)>,
 }
 
-impl AckFiltering {
-    /// An empty queue of at most `limit` with the paper's filter.
-    pub fn new(limit: impl Into<Limit>) -> AckFiltering {
-        AckFiltering::with(limit, Variant::default())
+impl AckFiltering<DropTail> {
+    /// An empty queue of at most `limit` with this filter.
+    pub fn new(limit: impl Into<Limit>, variant: Variant) -> AckFiltering<DropTail> {
+        AckFiltering::over(DropTail::new(Limit::NONE), limit, variant)
+    }
+}
+
+impl<P: Policy> AckFiltering<P> {
+    /// A filter over an empty child. `limit` counts in addition to the child's.
+    pub fn over(child: P, limit: impl Into<Limit>, variant: Variant) -> AckFiltering<P> {
+        AckFiltering { limit: limit.into(), child, variant, filtered: FxHashMap::default() }
     }
 
-    /// An empty queue of at most `limit` with another filter.
-    pub fn with(limit: impl Into<Limit>, variant: Variant) -> AckFiltering {
-        let queue = AckQueue::with_sack(variant.filter_sack);
-        AckFiltering { limit: limit.into(), queue, variant, filtered: FxHashMap::default() }
-    }
-
-    /// Removes the acks that `newer` makes redundant. Returns the place of the first one.
-    fn filter(&mut self, now: Time, newer: &Packet, events: &mut Events) -> Option<u64> {
-        if !newer.is_pure_ack() {
-            return None;
+    /// Places of the acks that go because of a newer pure ack, oldest first.
+    fn redundant_to(&mut self, newer: &Packet) -> Vec<usize> {
+        let waiting = self.child.len_packets();
+        if waiting == 0 || !newer.is_pure_ack() {
+            return Vec::new();
         }
         let dupacks = self.variant.mark_dupacks_after.is_some();
         let removable =
-            |older: &Packet| redundant(older, newer, self.queue.filters_sack()) || (dupacks && same(older, newer));
-        let mut places = match self.variant.share {
-            Share::All if !dupacks => redundant_to(&self.queue, newer),
-            _ => self.queue.acks_of(newer).filter(|place| self.queue.at(*place).is_some_and(removable)).collect(),
-        };
+            |older: &Packet| redundant(older, newer, self.variant.filter_sack) || (dupacks && same(older, newer));
+        let mut places: Vec<_> = (0..waiting).filter(|place| self.child.peek(*place).is_some_and(removable)).collect();
         let of_redundant = |share: f64| (share * places.len() as f64).ceil() as usize;
         let count = match self.variant.share {
             Share::All => places.len(),
             Share::Fraction(fraction) => of_redundant(fraction),
-            Share::Fullness => of_redundant(self.queue.len() as f64 / self.limit.limit_packets as f64),
-            Share::Beyond(allowed) => beyond(places.len(), allowed),
+            Share::Fullness => of_redundant(waiting as f64 / self.limit.limit_packets as f64),
+            Share::Beyond(allowed) => (places.len() + 1).saturating_sub(allowed as usize),
         };
         if let Some(rng) = &mut self.variant.random {
             // The first `count` steps of a Fisher-Yates shuffle.
@@ -237,14 +249,19 @@ impl AckFiltering {
         }
         places.truncate(count);
         places.sort_unstable();
-        for place in places.iter().rev() {
-            let older = self.queue.take(*place).expect("the place holds a packet");
-            events.record(now, EventKind::Purged, &older);
-            if same(&older, newer) {
+        places
+    }
+
+    /// Reports the acks at these places as purged.
+    fn report(&mut self, now: Time, places: &[usize], newer: &Packet, events: &mut Events) {
+        for place in places {
+            let Some(older) = self.child.peek(*place) else { continue };
+            events.record(now, EventKind::Purged, older);
+            if same(older, newer) {
+                let older = older.clone();
                 self.count_dupack(&older);
             }
         }
-        places.first().copied()
     }
 
     fn count_dupack(&mut self, dupack: &Packet) {
@@ -272,26 +289,66 @@ impl AckFiltering {
     }
 }
 
-impl Policy for AckFiltering {
+impl<P: Policy> Policy for AckFiltering<P> {
     fn enqueue(&mut self, now: Time, mut packet: Packet, events: &mut Events) {
-        let place = self.filter(now, &packet, events);
-        if !self.limit.admits(self.queue.len(), self.queue.bytes(), &packet) {
+        let mut places = self.redundant_to(&packet);
+        if !self.variant.reports_oldest_first {
+            places.reverse();
+        }
+        self.report(now, &places, &packet, events);
+        // From the last one on, so that the places before it stay.
+        places.sort_unstable_by(|a, b| b.cmp(a));
+        let replaced = if self.variant.replace_head { places.pop() } else { None };
+        places.into_iter().for_each(|place| drop(self.child.take(place, None)));
+        let Backlog { packets, bytes } = self.child.backlog();
+        let freed = replaced.and_then(|place| self.child.peek(place)).map_or(0, |older| u64::from(older.len()));
+        if !self.limit.admits(packets - usize::from(replaced.is_some()), bytes - freed, &packet) {
+            replaced.and_then(|place| self.child.take(place, None));
             events.record(now, EventKind::DroppedFull, &packet);
             return;
         }
         self.mark_dupack(now, &mut packet, events);
-        match place {
-            Some(place) if self.variant.replace_head => self.queue.put(place, packet),
-            _ => self.queue.push(packet),
+        match replaced {
+            Some(place) => drop(self.child.take(place, Some(packet))),
+            None => self.child.enqueue(now, packet, events),
         }
     }
 
-    fn dequeue(&mut self, _: Time, _: &mut Events) -> Option<Packet> {
-        self.queue.pop()
+    fn pass(&mut self, now: Time, mut packet: Packet, events: &mut Events) -> Option<Packet> {
+        if self.child.len_packets() > 0 || !self.limit.admits(0, 0, &packet) {
+            self.enqueue(now, packet, events);
+            return self.dequeue(now, events);
+        }
+        self.mark_dupack(now, &mut packet, events);
+        self.child.pass(now, packet, events)
+    }
+
+    fn dequeue(&mut self, now: Time, events: &mut Events) -> Option<Packet> {
+        self.child.dequeue(now, events)
+    }
+
+    fn next_time(&self) -> Option<Time> {
+        self.child.next_time()
+    }
+
+    fn on_opposite(&mut self, now: Time, packet: &Packet) {
+        self.child.on_opposite(now, packet);
+    }
+
+    fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
+        self.child.on_rates(now, own_bps, opposite_bps);
     }
 
     fn backlog(&self) -> Backlog {
-        Backlog { packets: self.queue.len(), bytes: self.queue.bytes() }
+        self.child.backlog()
+    }
+
+    fn peek(&self, place: usize) -> Option<&Packet> {
+        self.child.peek(place)
+    }
+
+    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+        self.child.take(place, instead)
     }
 }
 
@@ -304,7 +361,7 @@ mod tests {
 
     /// Ids of the packets that wait after these arrivals, in order.
     fn left(limit: usize, packets: Vec<Packet>) -> Vec<u64> {
-        let (mut queue, mut events) = (AckFiltering::new(limit), Events::default());
+        let (mut queue, mut events) = (AckFiltering::new(limit, Variant::default()), Events::default());
         for packet in packets {
             queue.enqueue(Time::ZERO, packet, &mut events);
         }
@@ -397,7 +454,7 @@ mod tests {
 
     /// The same with a variant of the filter, and the events.
     fn left_with(variant: Variant, packets: Vec<Packet>) -> (Vec<u64>, Events) {
-        let (mut queue, mut events) = (AckFiltering::with(10, variant), Events::default());
+        let (mut queue, mut events) = (AckFiltering::new(10, variant), Events::default());
         for packet in packets {
             queue.enqueue(Time::ZERO, packet, &mut events);
         }
@@ -473,7 +530,7 @@ mod tests {
         assert_eq!(marked, [4, 5]);
 
         let variant = Variant { mark_dupacks_after: Some(1), ..Variant::default() };
-        let (mut queue, mut events) = (AckFiltering::with(10, variant), Events::default());
+        let (mut queue, mut events) = (AckFiltering::new(10, variant), Events::default());
         for id in 1..=2 {
             queue.enqueue(Time::ZERO, dup(id), &mut events);
         }

@@ -5,96 +5,106 @@
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::options;
-use backchannel_core::options::CheckedOptions;
+use backchannel_core::options::{CheckedOptions, ABSENT};
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Queueing};
+use backchannel_core::scenario::Named;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
-use crate::ack_filter::{self, SackFilter};
-use crate::ack_queue::AckQueue;
-use crate::fifo::Fifo;
+use crate::fifo::place_in;
 use crate::limit::Limit;
-use crate::Context;
+use crate::{Context, DropTail};
+
+options! {
+    /// Options of the policy.
+    struct Options {
+        .. limit: Limit;
+        acks: Option<Named> = ABSENT, [Policy]
+            "policy that holds the pure acks, with a limit of its own; absent: first in, first out";
+        others: Option<Named> = ABSENT, [Policy]
+            "policy that holds the other packets, with a limit of its own; absent: first in, first out. With both, the \
+             shared buffer has a limit only if one is set";
+    }
+}
 
 pub(crate) static ENTRY: Entry =
     Entry::policy("acks-first", "pure acks are sent before all other packets; one shared buffer", Queueing::CLASSES)
         .source("asym 6.5")
-        .options(Limit::PARAMS);
+        .options(Options::PARAMS);
 
-options! {
-    /// Options with the filter.
-    struct FilterOptions {
-        .. limit: Limit;
-        ... sack: SackFilter;
-    }
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+    let Options { limit, acks, others } = Options::read(checked);
+    let limit = limit.of_parent(checked, acks.is_some() && others.is_some());
+    let fifo = || Box::new(DropTail::new(Limit::NONE));
+    let acks = context.child("acks", &acks)?.unwrap_or_else(|| fifo());
+    let others = context.child("others", &others)?.unwrap_or_else(|| fifo());
+    Ok(Box::new(AcksFirst { limit, queues: [acks, others] }))
 }
 
-pub(crate) static ENTRY_WITH_FILTER: Entry = Entry::policy(
-    "ack-filtering-acks-first",
-    "pure acks are sent before all other packets, and a newer ack removes the older ones of its connection",
-    Queueing::CLASSES,
-)
-.source("asym 6.2, 6.5, 7.1.3")
-.options(FilterOptions::PARAMS);
-
-pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(AcksFirst::new(Limit::read(checked), false)))
-}
-
-pub(crate) fn build_with_filter(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    let FilterOptions { limit, sack } = FilterOptions::read(checked);
-    let acks = AckQueue::with_sack(sack.filter_sack);
-    Ok(Box::new(AcksFirst { acks, ..AcksFirst::new(limit, true) }))
-}
-
-/// A queue with priority for pure acks.
-#[derive(Debug)]
+/// Two queues in one buffer: pure acks, which go first, and all other packets.
 pub struct AcksFirst {
     limit: Limit,
-    filtering: bool,
-    acks: AckQueue,
-    others: Fifo,
+    queues: [Box<dyn Policy>; 2],
 }
 
 impl AcksFirst {
-    /// An empty queue with one buffer of `limit`; `filtering` adds ack filtering.
-    pub fn new(limit: impl Into<Limit>, filtering: bool) -> AcksFirst {
-        AcksFirst { limit: limit.into(), filtering, acks: AckQueue::default(), others: Fifo::default() }
+    /// Empty first-in, first-out queues in one buffer of `limit`.
+    pub fn new(limit: impl Into<Limit>) -> AcksFirst {
+        let fifo = || Box::new(DropTail::new(Limit::NONE));
+        AcksFirst { limit: limit.into(), queues: [fifo(), fifo()] }
     }
 }
 
 impl Policy for AcksFirst {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
-        if self.filtering {
-            ack_filter::filter(&mut self.acks, 1, now, &packet, events);
-        }
-        if !self.limit.admits(self.len_packets(), self.len_bytes(), &packet) {
-            events.record(now, EventKind::DroppedFull, &packet);
-        } else if packet.is_pure_ack() {
-            self.acks.push(packet);
+        let Backlog { packets, bytes } = self.backlog();
+        if self.limit.admits(packets, bytes, &packet) {
+            self.queues[usize::from(!packet.is_pure_ack())].enqueue(now, packet, events);
         } else {
-            self.others.push(packet);
+            events.record(now, EventKind::DroppedFull, &packet);
         }
     }
 
-    fn dequeue(&mut self, _: Time, _: &mut Events) -> Option<Packet> {
-        self.acks.pop().or_else(|| self.others.pop())
+    fn dequeue(&mut self, now: Time, events: &mut Events) -> Option<Packet> {
+        self.queues.iter_mut().find_map(|queue| queue.dequeue(now, events))
+    }
+
+    fn next_time(&self) -> Option<Time> {
+        self.queues.iter().filter_map(Policy::next_time).min()
+    }
+
+    fn on_opposite(&mut self, now: Time, packet: &Packet) {
+        self.queues.iter_mut().for_each(|queue| queue.on_opposite(now, packet));
+    }
+
+    fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
+        self.queues.iter_mut().for_each(|queue| queue.on_rates(now, own_bps, opposite_bps));
     }
 
     fn backlog(&self) -> Backlog {
-        Backlog { packets: self.acks.len() + self.others.len(), bytes: self.acks.bytes() + self.others.bytes() }
+        self.queues.iter().map(Policy::backlog).sum()
+    }
+
+    fn peek(&self, place: usize) -> Option<&Packet> {
+        let (queue, place) = place_in(&self.queues, place)?;
+        self.queues[queue].peek(place)
+    }
+
+    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+        let (queue, place) = place_in(&self.queues, place)?;
+        self.queues[queue].take(place, instead)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::context;
     use backchannel_core::packet::build::{ack, data, udp, Segment};
-    use backchannel_core::scenario::Named;
 
-    fn left(limit: usize, filtering: bool, packets: Vec<Packet>) -> Vec<u64> {
-        let (mut queue, mut events) = (AcksFirst::new(limit, filtering), Events::default());
+    fn left(limit: usize, packets: Vec<Packet>) -> Vec<u64> {
+        let (mut queue, mut events) = (AcksFirst::new(limit), Events::default());
         for packet in packets {
             queue.enqueue(Time::ZERO, packet, &mut events);
         }
@@ -103,12 +113,7 @@ mod tests {
 
     #[test]
     fn acks_overtake_data_and_keep_their_order() {
-        assert_eq!(left(9, false, vec![data(1, 960), udp(2, 100), ack(11), data(3, 960), ack(12)]), [11, 12, 1, 2, 3]);
-    }
-
-    #[test]
-    fn with_filtering_one_ack_overtakes() {
-        assert_eq!(left(9, true, vec![data(1, 960), ack(11), ack(12)]), [12, 1]);
+        assert_eq!(left(9, vec![data(1, 960), udp(2, 100), ack(11), data(3, 960), ack(12)]), [11, 12, 1, 2, 3]);
     }
 
     #[test]
@@ -121,15 +126,8 @@ mod tests {
         for (filter_sack, expected) in [(false, vec![1, 2, 7]), (true, vec![2, 7])] {
             let options = serde_json::json!({"limit_packets": 9, "filter_sack": filter_sack});
             let options = serde_json::from_value(options).expect("an object");
-            let context = Context {
-                seed: 1,
-                label: "x".into(),
-                rate_bps: None,
-                opposite_rate_bps: None,
-                policies: crate::builtin(),
-            };
             let mut queue =
-                context.build(&Named { name: "ack-filtering-acks-first".into(), options }).expect("valid options");
+                context().build(&Named { name: "ack-filtering-acks-first".into(), options }).expect("valid options");
             let mut events = Events::default();
             arrivals().into_iter().for_each(|packet| queue.enqueue(Time::ZERO, packet, &mut events));
             let left: Vec<_> =
@@ -140,6 +138,6 @@ mod tests {
 
     #[test]
     fn the_buffer_is_shared() {
-        assert_eq!(left(2, false, vec![data(1, 960), data(2, 960), ack(11)]), [1, 2]);
+        assert_eq!(left(2, vec![data(1, 960), data(2, 960), ack(11)]), [1, 2]);
     }
 }

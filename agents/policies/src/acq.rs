@@ -26,9 +26,10 @@ use backchannel_core::registry::Entry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
-use crate::classes::{Class, ClassOptions, Classes, BOUNDED_CLASSES};
+use crate::classes::{Class, ClassChildren, ClassOptions, Classes, BOUNDED_CLASSES};
+use crate::context::rate_bps;
 use crate::meter::Intervals;
-use crate::{rate_bps, Context};
+use crate::Context;
 
 options! {
     /// What the campaign sets; fixed for the run.
@@ -52,21 +53,36 @@ options! {
     }
 }
 
+options! {
+    /// The same with the policies of its classes.
+    struct Options {
+        .. parameters: Parameters;
+        ... children: ClassChildren;
+    }
+}
+
 pub(crate) static ENTRY: Entry = Entry::policy(
     "acq",
     "adaptive class-based queueing: the weights of acks and data follow the gradient of both directions' use",
     BOUNDED_CLASSES,
 )
 .source("acq 2, 3 (equation 5)")
-.options(Parameters::PARAMS);
+.options(Options::PARAMS);
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let parameters = Parameters::read(checked);
-    parameters.classes.check("acq")?;
+    let Options { parameters, children } = Options::read(checked);
     let reverse_bps = rate_bps(parameters.reverse_bps, context.rate_bps, "reverse_bps", "acq", "the direction")?;
     let opposite_bps = context.opposite_rate_bps;
     let forward_bps = rate_bps(parameters.forward_bps, opposite_bps, "forward_bps", "acq", "the opposite direction")?;
-    Ok(Box::new(Acq::new(parameters, reverse_bps, forward_bps)))
+    let classes = parameters.classes.queues("acq", &children, parameters.share_of_acks(), context)?;
+    Ok(Box::new(Acq::new(parameters, classes, reverse_bps, forward_bps)))
+}
+
+impl Parameters {
+    /// The initial weight of acks.
+    fn share_of_acks(&self) -> f64 {
+        1.0 - self.initial_weight.clamp(self.least_weight, 1.0 - self.least_weight)
+    }
 }
 
 /// What changes at run time, beside the queues.
@@ -83,7 +99,6 @@ struct Variables {
 }
 
 /// Two queues with adaptive weights.
-#[derive(Debug)]
 pub struct Acq {
     parameters: Parameters,
     variables: Variables,
@@ -92,10 +107,7 @@ pub struct Acq {
 
 impl Acq {
     /// Empty queues that share the line by the initial weight. C_r and C_f are those at the start.
-    pub(crate) fn new(parameters: Parameters, reverse_bps: f64, forward_bps: f64) -> Acq {
-        let least = parameters.least_weight;
-        let share_of_acks = 1.0 - parameters.initial_weight.clamp(least, 1.0 - least);
-        let classes = parameters.classes.queues(share_of_acks);
+    pub(crate) fn new(parameters: Parameters, classes: Classes, reverse_bps: f64, forward_bps: f64) -> Acq {
         Acq {
             parameters,
             variables: Variables {
@@ -144,12 +156,12 @@ impl Policy for Acq {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
         self.update(now);
         let class = if packet.is_pure_ack() { Class::Acks } else { Class::Data };
-        self.classes.push(class, self.parameters.classes.allowed(), now, packet, events);
+        self.classes.push(class, now, packet, events);
     }
 
-    fn dequeue(&mut self, now: Time, _: &mut Events) -> Option<Packet> {
+    fn dequeue(&mut self, now: Time, events: &mut Events) -> Option<Packet> {
         self.update(now);
-        let (class, packet) = self.classes.pop(now)?;
+        let (class, packet) = self.classes.pop(now, events)?;
         if class == Class::Data {
             self.variables.data_bytes[0] += u64::from(packet.len());
         }
@@ -162,6 +174,7 @@ impl Policy for Acq {
 
     fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
         self.update(now);
+        self.classes.on_rates(now, own_bps, opposite_bps);
         if let (None, Some(bps)) = (self.parameters.reverse_bps, own_bps) {
             let bps = bps as f64;
             self.variables.reverse_bps = bps;
@@ -174,6 +187,7 @@ impl Policy for Acq {
 
     fn on_opposite(&mut self, now: Time, packet: &Packet) {
         self.update(now);
+        self.classes.on_opposite(now, packet);
         if !packet.is_pure_ack() {
             self.variables.data_bytes[1] += u64::from(packet.len());
         }
@@ -182,12 +196,20 @@ impl Policy for Acq {
     fn backlog(&self) -> Backlog {
         self.classes.backlog()
     }
+
+    fn peek(&self, place: usize) -> Option<&Packet> {
+        self.classes.peek(place)
+    }
+
+    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+        self.classes.take(place, instead)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{at, drain};
+    use crate::testing::{at, context, drain};
     use backchannel_core::packet::build::{ack, data};
     use backchannel_core::scenario::Options;
     use serde_json::json;
@@ -205,7 +227,8 @@ mod tests {
     };
 
     fn queue(parameters: Parameters) -> Acq {
-        Acq::new(parameters, 100e3, 1e6)
+        let classes = parameters.classes.queues("acq", &ClassChildren::NONE, parameters.share_of_acks(), &context());
+        Acq::new(parameters, classes.expect("allowed"), 100e3, 1e6)
     }
 
     /// An interval in which `up` and `down` kilobytes of data passed, starting at `start`. The acks beside them do not
@@ -232,11 +255,7 @@ mod tests {
             options.insert("bounded".into(), true.into());
             let checked = CheckedOptions::check(&ENTRY, &options).expect("allowed");
             let (rate_bps, opposite_rate_bps) = (Some(100_000), Some(1_000_000));
-            let mut acq = build(
-                &checked,
-                &Context { seed: 1, label: "acq".into(), rate_bps, opposite_rate_bps, policies: crate::builtin() },
-            )
-            .expect("acq");
+            let mut acq = build(&checked, &Context { rate_bps, opposite_rate_bps, ..context() }).expect("acq");
             if let Some([own, opposite]) = rates {
                 acq.on_rates(Time::ZERO, Some(own), Some(opposite));
             }

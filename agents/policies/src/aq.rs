@@ -29,8 +29,9 @@ use backchannel_core::traits::{Backlog, Policy};
 use backchannel_core::{choice, options};
 
 use crate::classes::{Class, Classes};
+use crate::context::rate_bps;
 use crate::meter::Intervals;
-use crate::{rate_bps, Context};
+use crate::Context;
 
 choice! {
     /// Which packets are served as acks.
@@ -136,7 +137,6 @@ pub fn ack_share(uplink_bps: f64, downlink_bps: f64, ack_bytes: f64, data_bytes:
 }
 
 /// Two queues with the weights of equation 7.
-#[derive(Debug)]
 pub struct AsymmetricQueueing {
     parameters: Parameters,
     variables: Variables,
@@ -222,12 +222,12 @@ impl Policy for AsymmetricQueueing {
             packet.is_pure_ack()
         };
         let class = if is_ack { Class::Acks } else { Class::Data };
-        self.classes.push(class, None, now, packet, events);
+        self.classes.push(class, now, packet, events);
     }
 
-    fn dequeue(&mut self, now: Time, _: &mut Events) -> Option<Packet> {
+    fn dequeue(&mut self, now: Time, events: &mut Events) -> Option<Packet> {
         self.update(now);
-        Some(self.classes.pop(now)?.1)
+        Some(self.classes.pop(now, events)?.1)
     }
 
     fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
@@ -251,6 +251,14 @@ impl Policy for AsymmetricQueueing {
 
     fn backlog(&self) -> Backlog {
         self.classes.backlog()
+    }
+
+    fn peek(&self, place: usize) -> Option<&Packet> {
+        self.classes.peek(place)
+    }
+
+    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+        self.classes.take(place, instead)
     }
 }
 
@@ -284,8 +292,7 @@ mod tests {
     fn rates_are_the_lines_or_the_ones_given_and_one_that_is_missing_is_named() {
         let build_on = |options: serde_json::Value, rate_bps, opposite_rate_bps| {
             let options = serde_json::from_value(options).expect("an object");
-            let policies = crate::builtin();
-            let context = Context { seed: 1, label: "aq".into(), rate_bps, opposite_rate_bps, policies };
+            let context = Context { rate_bps, opposite_rate_bps, ..crate::testing::context() };
             build(&CheckedOptions::check(&ENTRY, &options)?, &context)
         };
         assert!(build_on(json!({}), Some(1_000_000), Some(10_000_000)).is_ok());
@@ -371,9 +378,9 @@ mod tests {
     #[test]
     fn equation_11_is_refused_with_the_reason_or_gone_on_with() {
         let narrow = |parameters| AsymmetricQueueing::new(parameters, 0.256e6, 10e6);
-        let said = narrow(PAPER).expect_err("0.0256 is below 0.0267");
+        let said = narrow(PAPER).err().expect("0.0256 is below 0.0267");
         assert!(said.contains("equation 11") && said.contains("0.0256") && said.contains("0.0267"), "{said}");
-        let said = narrow(Parameters { ack_bytes: 1500.0, ..PAPER }).expect_err("acks as large as data");
+        let said = narrow(Parameters { ack_bytes: 1500.0, ..PAPER }).err().expect("acks as large as data");
         assert!(said.contains("must be below data_bytes (1500)"), "{said}");
         let order = |infeasible| {
             let mut queue = narrow(Parameters { infeasible, ..PAPER }).expect("allowed");

@@ -9,7 +9,7 @@ use backchannel_core::registry::Entry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
-use crate::classes::{Class, ClassOptions, Classes, BOUNDED_CLASSES};
+use crate::classes::{Class, ClassChildren, ClassOptions, Classes, BOUNDED_CLASSES};
 use crate::Context;
 
 options! {
@@ -24,6 +24,7 @@ options! {
         rate_bps: Option<f64> = ABSENT, [Rate 1]
             "rate that bounded classes share, for lines whose framing or compression changes packet sizes; absent: the \
              line's rate";
+        ... children: ClassChildren;
     }
 }
 
@@ -40,20 +41,16 @@ pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<B
 }
 
 /// Two queues with fixed shares.
-#[derive(Debug)]
 pub struct Cbq5050 {
     classes: Classes,
-    /// Acks of a connection that may wait; `None`: they are not filtered.
-    allowed_acks: Option<u64>,
     /// The shared rate is the line's and changes with it.
     follows_line: bool,
 }
 
 impl Cbq5050 {
     fn new(parameters: Parameters, context: &Context) -> Result<Cbq5050, String> {
-        let Parameters { classes: options, ack_share, bounded, rate_bps } = parameters;
-        options.check("cbq-5050")?;
-        let mut classes = options.queues(ack_share);
+        let Parameters { classes, ack_share, bounded, rate_bps, children } = parameters;
+        let mut classes = classes.queues("cbq-5050", &children, ack_share, context)?;
         if bounded {
             let line_bps = rate_bps.or(context.rate_bps.map(|bps| bps as f64)).ok_or(
                 "policy cbq-5050: bounded classes need a rate, and the direction has none: set rate_bps, or give the \
@@ -61,25 +58,30 @@ impl Cbq5050 {
             )?;
             classes = classes.bounded(line_bps);
         }
-        Ok(Cbq5050 { classes, allowed_acks: options.allowed(), follows_line: rate_bps.is_none() })
+        Ok(Cbq5050 { classes, follows_line: rate_bps.is_none() })
     }
 }
 
 impl Policy for Cbq5050 {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
         let class = if packet.is_pure_ack() { Class::Acks } else { Class::Data };
-        self.classes.push(class, self.allowed_acks, now, packet, events);
+        self.classes.push(class, now, packet, events);
     }
 
-    fn dequeue(&mut self, now: Time, _: &mut Events) -> Option<Packet> {
-        Some(self.classes.pop(now)?.1)
+    fn dequeue(&mut self, now: Time, events: &mut Events) -> Option<Packet> {
+        Some(self.classes.pop(now, events)?.1)
     }
 
     fn next_time(&self) -> Option<Time> {
         self.classes.next_time()
     }
 
-    fn on_rates(&mut self, now: Time, own_bps: Option<u64>, _: Option<u64>) {
+    fn on_opposite(&mut self, now: Time, packet: &Packet) {
+        self.classes.on_opposite(now, packet);
+    }
+
+    fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
+        self.classes.on_rates(now, own_bps, opposite_bps);
         if let (true, Some(bps)) = (self.follows_line, own_bps) {
             self.classes.set_line(now, bps as f64);
         }
@@ -88,12 +90,20 @@ impl Policy for Cbq5050 {
     fn backlog(&self) -> Backlog {
         self.classes.backlog()
     }
+
+    fn peek(&self, place: usize) -> Option<&Packet> {
+        self.classes.peek(place)
+    }
+
+    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+        self.classes.take(place, instead)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{drain, kinds};
+    use crate::testing::{context, drain, kinds};
     use backchannel_core::event::EventKind;
     use backchannel_core::packet::build::{ack, data};
     use backchannel_core::scenario::Named;
@@ -101,10 +111,8 @@ mod tests {
 
     /// Those of a line without a rate.
     fn queues(options: serde_json::Value) -> Box<dyn Policy> {
-        let (rate_bps, opposite_rate_bps, policies) = (None, None, crate::builtin());
-        let context = Context { seed: 1, label: "x".into(), rate_bps, opposite_rate_bps, policies };
         let options = serde_json::from_value(options).expect("an object");
-        context.build(&Named { name: "cbq-5050".into(), options }).expect("allowed")
+        context().build(&Named { name: "cbq-5050".into(), options }).expect("allowed")
     }
 
     #[test]
@@ -139,13 +147,7 @@ mod tests {
 
     /// When the second of two packets of 1000 bytes is due, after the line has changed to 2 Mbit/s.
     fn second_due_ms(options: serde_json::Value, line_bps: Option<u64>) -> Result<u64, String> {
-        let context = Context {
-            seed: 1,
-            label: "x".into(),
-            rate_bps: line_bps,
-            opposite_rate_bps: None,
-            policies: crate::builtin(),
-        };
+        let context = Context { rate_bps: line_bps, ..context() };
         let options = serde_json::from_value(options).unwrap();
         let mut queue = context.build(&Named { name: "cbq-5050".into(), options })?;
         let mut events = Events::default();

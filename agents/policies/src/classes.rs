@@ -12,17 +12,19 @@
 //!
 //! [`Bounded`] classes never use more than their share.
 
-use backchannel_core::event::{EventKind, Events};
+use backchannel_core::event::Events;
 use backchannel_core::options;
 use backchannel_core::options::ABSENT;
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Queueing, When};
+use backchannel_core::scenario::Named;
 use backchannel_core::time::Time;
-use backchannel_core::traits::Backlog;
+use backchannel_core::traits::{Backlog, Policy};
 
-use crate::ack_filter;
-use crate::ack_queue::AckQueue;
+use crate::ack_filter::Variant;
+use crate::fifo::place_in;
 use crate::limit::Limit;
+use crate::{AckFiltering, Context, DropTail};
 
 /// Policies whose classes can be bounded, with a queue each.
 pub(crate) const BOUNDED_CLASSES: Queueing =
@@ -41,25 +43,45 @@ options! {
     }
 }
 
+options! {
+    /// Options of policies whose classes have queues of any policy.
+    pub(crate) struct ClassChildren {
+        acks: Option<Named> = ABSENT, [Policy]
+            "policy that holds the acks, instead of limit_packets and buffer_bytes; absent: first in, first out";
+        data: Option<Named> = ABSENT, [Policy]
+            "policy that holds the data, instead of limit_packets and buffer_bytes; absent: first in, first out";
+    }
+}
+
+impl ClassChildren {
+    /// First-in, first-out queues.
+    #[cfg(test)]
+    pub(crate) const NONE: ClassChildren = ClassChildren { acks: None, data: None };
+}
+
 impl ClassOptions {
-    /// Empty queues that share the line by this weight of acks.
-    pub(crate) fn queues(&self, ack_share: f64) -> Classes {
-        let limit = Limit { limit_packets: self.limit_packets, buffer_bytes: self.buffer_bytes };
-        Classes::new(limit, limit, ack_share)
-    }
-
-    /// Acks of a connection that may wait; `None`: acks are not filtered.
-    pub(crate) fn allowed(&self) -> Option<u64> {
-        self.filter.then(|| self.allowed_acks.unwrap_or(1))
-    }
-
+    /// Empty queues of a policy of this name that share the line by this weight of acks.
+    ///
     /// # Errors
-    /// Acks may wait, but are not filtered.
-    pub(crate) fn check(&self, policy: &str) -> Result<(), String> {
-        match (self.filter, self.allowed_acks) {
-            (false, Some(_)) => Err(format!("policy {policy}: allowed_acks needs filter: true")),
-            _ => Ok(()),
+    /// Acks may wait, but are not filtered, or a child is invalid.
+    pub(crate) fn queues(
+        &self,
+        policy: &str,
+        children: &ClassChildren,
+        ack_share: f64,
+        context: &Context,
+    ) -> Result<Classes, String> {
+        let limit = Limit { limit_packets: self.limit_packets, buffer_bytes: self.buffer_bytes };
+        let fifo = || Box::new(DropTail::new(limit));
+        let mut acks = context.child("acks", &children.acks)?.unwrap_or_else(|| fifo());
+        let data = context.child("data", &children.data)?.unwrap_or_else(|| fifo());
+        if self.filter {
+            let variant = Variant::beyond(self.allowed_acks.unwrap_or(1));
+            acks = Box::new(AckFiltering::over(acks, Limit::NONE, variant));
+        } else if self.allowed_acks.is_some() {
+            return Err(format!("policy {policy}: allowed_acks needs filter: true"));
         }
+        Ok(Classes::over([acks, data], ack_share))
     }
 }
 
@@ -71,10 +93,8 @@ pub(crate) enum Class {
 }
 
 /// Two queues and their scheduler.
-#[derive(Debug)]
 pub(crate) struct Classes {
-    queues: [AckQueue; 2],
-    limits: [Limit; 2],
+    queues: [Box<dyn Policy>; 2],
     weights: [f64; 2],
     /// max(F of the last packet, v) of the packet at the head; `None` if the class is empty.
     starts: [Option<f64>; 2],
@@ -125,11 +145,15 @@ fn later(from: Time, seconds: f64) -> Time {
 }
 
 impl Classes {
-    /// Empty queues with a limit each. Acks have the weight `ack_share`, data the rest of 1.
-    pub(crate) fn new(acks: impl Into<Limit>, data: impl Into<Limit>, ack_share: f64) -> Classes {
+    /// First-in, first-out queues with a limit each.
+    pub(crate) fn new(acks: usize, data: usize, ack_share: f64) -> Classes {
+        Classes::over([Box::new(DropTail::new(acks)), Box::new(DropTail::new(data))], ack_share)
+    }
+
+    /// Empty queues. Acks have the weight `ack_share`, data the rest of 1.
+    fn over(queues: [Box<dyn Policy>; 2], ack_share: f64) -> Classes {
         Classes {
-            queues: [AckQueue::default(), AckQueue::default()],
-            limits: [acks.into(), data.into()],
+            queues,
             weights: [ack_share, 1.0 - ack_share],
             starts: [None; 2],
             finished: [0.0; 2],
@@ -167,94 +191,105 @@ impl Classes {
         }
     }
 
-    /// Enqueues a packet. With `allowed_acks`, acks that it makes redundant are removed until only so many of its
-    /// connection wait.
-    pub(crate) fn push(
-        &mut self,
-        class: Class,
-        allowed_acks: Option<u64>,
-        now: Time,
-        packet: Packet,
-        events: &mut Events,
-    ) {
+    pub(crate) fn push(&mut self, class: Class, now: Time, packet: Packet, events: &mut Events) {
         let i = class as usize;
-        let queue = &mut self.queues[i];
-        if let (Class::Acks, Some(allowed)) = (class, allowed_acks) {
-            ack_filter::filter(queue, allowed, now, &packet, events);
-        }
-        if self.limits[i].admits(queue.len(), queue.bytes(), &packet) {
-            queue.push(packet);
-            if self.starts[i].is_none() {
-                self.starts[i] = Some(self.finished[i].max(self.clock));
-                if let Some(bounded) = &mut self.bounded {
-                    bounded.from[i] = bounded.from[i].max(now);
-                }
+        self.queues[i].enqueue(now, packet, events);
+        if self.starts[i].is_none() && self.queues[i].len_packets() > 0 {
+            self.starts[i] = Some(self.finished[i].max(self.clock));
+            if let Some(bounded) = &mut self.bounded {
+                bounded.from[i] = bounded.from[i].max(now);
             }
-        } else {
-            events.record(now, EventKind::DroppedFull, &packet);
         }
     }
 
-    pub(crate) fn pop(&mut self, now: Time) -> Option<(Class, Packet)> {
-        let class = self.next(now)?;
-        let i = class as usize;
-        let tag = self.tag(i);
-        let packet = self.queues[i].pop().expect("the next class has a head");
+    pub(crate) fn pop(&mut self, now: Time, events: &mut Events) -> Option<(Class, Packet)> {
+        // A queue that drops all its packets leaves the line to the other one.
+        while let Some(class) = self.next(now) {
+            let i = class as usize;
+            let packet = self.queues[i].dequeue(now, events);
+            if let Some(packet) = &packet {
+                self.sent(i, f64::from(packet.len()));
+            }
+            self.starts[i] = (self.queues[i].len_packets() > 0).then(|| self.finished[i].max(self.clock));
+            if let Some(packet) = packet {
+                return Some((class, packet));
+            }
+        }
+        None
+    }
+
+    /// A packet of class `i` leaves.
+    fn sent(&mut self, i: usize, length: f64) {
+        let tag = self.tag(i, length);
         if let Some(bounded) = &mut self.bounded {
-            bounded.from[i] = bounded.ends(i, f64::from(packet.len()), self.weights[i]);
+            bounded.from[i] = bounded.ends(i, length, self.weights[i]);
         }
         // A class of weight 0 has an infinite tag. It was served only because the other is empty.
         if tag.is_finite() {
             (self.finished[i], self.clock) = (tag, tag);
         }
-        self.starts[i] = (self.queues[i].len() > 0).then(|| self.finished[i].max(self.clock));
-        Some((class, packet))
     }
 
-    /// Earliest time at which [`Classes::pop`] returns a packet, as for
-    /// [`backchannel_core::traits::Policy::next_time`].
+    /// Earliest time at which [`Classes::pop`] returns a packet, as for [`Policy::next_time`].
     pub(crate) fn next_time(&self) -> Option<Time> {
         match &self.bounded {
-            Some(bounded) => self.heads().map(|i| bounded.from[i]).min(),
-            None => (self.len() > 0).then_some(Time::ZERO),
+            Some(bounded) => self.heads().map(|(i, ready)| bounded.from[i].max(ready)).min(),
+            None => self.queues.iter().filter_map(Policy::next_time).min(),
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.queues.iter().map(AckQueue::len).sum()
+    pub(crate) fn on_opposite(&mut self, now: Time, packet: &Packet) {
+        self.queues.iter_mut().for_each(|queue| queue.on_opposite(now, packet));
+    }
+
+    pub(crate) fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
+        self.queues.iter_mut().for_each(|queue| queue.on_rates(now, own_bps, opposite_bps));
     }
 
     pub(crate) fn backlog(&self) -> Backlog {
-        Backlog { packets: self.len(), bytes: self.queues.iter().map(AckQueue::bytes).sum() }
+        self.queues.iter().map(Policy::backlog).sum()
+    }
+
+    pub(crate) fn peek(&self, place: usize) -> Option<&Packet> {
+        let (queue, place) = place_in(&self.queues, place)?;
+        self.queues[queue].peek(place)
+    }
+
+    pub(crate) fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+        let (queue, place) = place_in(&self.queues, place)?;
+        self.queues[queue].take(place, instead)
     }
 
     /// The class whose head is sent next; acks win ties.
     fn next(&self, now: Time) -> Option<Class> {
         if let Some(bounded) = &self.bounded {
-            let eligible = self.heads().filter(|i| bounded.from[*i] <= now);
-            let end = |i: &usize| {
-                let length = self.queues[*i].front().map_or(0, Packet::len);
-                bounded.ends(*i, f64::from(length), self.weights[*i])
-            };
-            return eligible.min_by_key(end).map(|i| if i == 0 { Class::Acks } else { Class::Data });
+            let eligible = self.heads().filter(|(i, ready)| bounded.from[*i].max(*ready) <= now);
+            let end = |(i, _): &(usize, Time)| bounded.ends(*i, self.head(*i), self.weights[*i]);
+            return eligible.min_by_key(end).map(|(i, _)| if i == 0 { Class::Acks } else { Class::Data });
         }
-        match self.queues.each_ref().map(AckQueue::len) {
-            [0, 0] => None,
-            [_, 0] => Some(Class::Acks),
-            [0, _] => Some(Class::Data),
-            _ if self.tag(0) <= self.tag(1) => Some(Class::Acks),
+        match self.queues.each_ref().map(|queue| queue.next_time().is_some_and(|ready| ready <= now)) {
+            [false, false] => None,
+            [true, false] => Some(Class::Acks),
+            [false, true] => Some(Class::Data),
+            _ if self.tag(0, self.head(0)) <= self.tag(1, self.head(1)) => Some(Class::Acks),
             _ => Some(Class::Data),
         }
     }
 
-    /// Bounded classes that have a packet and a share; a class without a share is never served.
-    fn heads(&self) -> impl Iterator<Item = usize> + '_ {
-        [0, 1].into_iter().filter(|i| self.queues[*i].len() > 0 && self.weights[*i] > 0.0)
+    /// Bounded classes that have a packet and a share, and when their queues release it. A class without a share is
+    /// never served.
+    fn heads(&self) -> impl Iterator<Item = (usize, Time)> + '_ {
+        let head = |i: usize| Some((i, self.queues[i].next_time().filter(|_| self.weights[i] > 0.0)?));
+        [0, 1].into_iter().filter_map(head)
     }
 
-    /// F of the head of class `i`.
-    fn tag(&self, i: usize) -> f64 {
-        let length = self.queues[i].front().map_or(0.0, |packet| f64::from(packet.len()));
+    /// Length of the head of class `i`.
+    fn head(&self, i: usize) -> f64 {
+        self.queues[i].peek(0).map_or(0.0, |packet| f64::from(packet.len()))
+    }
+
+    /// F of a packet of this length at the head of class `i`.
+    fn tag(&self, i: usize, length: f64) -> f64 {
         self.starts[i].unwrap_or(self.clock) + length / self.weights[i]
     }
 }
@@ -269,15 +304,15 @@ mod tests {
     fn served(share: f64, packets: usize) -> [u64; 2] {
         let (mut classes, mut events) = (Classes::new(100_000, 100_000, share), Events::default());
         for id in 0..40_000 {
-            classes.push(Class::Acks, None, Time::ZERO, ack(id), &mut events);
-            classes.push(Class::Data, None, Time::ZERO, data(u64::from(id), 1460), &mut events);
+            classes.push(Class::Acks, Time::ZERO, ack(id), &mut events);
+            classes.push(Class::Data, Time::ZERO, data(u64::from(id), 1460), &mut events);
         }
         let mut bytes = [0; 2];
         for _ in 0..packets {
-            let (class, packet) = classes.pop(Time::ZERO).expect("both wait");
+            let (class, packet) = classes.pop(Time::ZERO, &mut events).expect("both wait");
             bytes[class as usize] += u64::from(packet.len());
         }
-        assert!(classes.queues.iter().all(|queue| queue.len() > 0));
+        assert!(classes.queues.iter().all(|queue| queue.len_packets() > 0));
         bytes
     }
 
@@ -294,10 +329,11 @@ mod tests {
     fn a_class_of_weight_zero_is_served_when_the_other_is_empty() {
         let (mut classes, mut events) = (Classes::new(9, 9, 0.0), Events::default());
         for packet in [ack(11), ack(12)] {
-            classes.push(Class::Acks, None, Time::ZERO, packet, &mut events);
+            classes.push(Class::Acks, Time::ZERO, packet, &mut events);
         }
-        classes.push(Class::Data, None, Time::ZERO, data(1, 960), &mut events);
-        let order: Vec<_> = std::iter::from_fn(|| classes.pop(Time::ZERO)).map(|(_, packet)| packet.id).collect();
+        classes.push(Class::Data, Time::ZERO, data(1, 960), &mut events);
+        let order: Vec<_> =
+            std::iter::from_fn(|| classes.pop(Time::ZERO, &mut events)).map(|(_, packet)| packet.id).collect();
         assert_eq!(order, [1, 11, 12]);
     }
 
@@ -307,13 +343,13 @@ mod tests {
             let mut classes = Classes::new(100_000, 100_000, share).bounded(1e6);
             let mut events = Events::default();
             for id in 0..20_000 {
-                classes.push(Class::Acks, None, Time::ZERO, ack(id), &mut events);
-                classes.push(Class::Data, None, Time::ZERO, data(u64::from(id), 1460), &mut events);
+                classes.push(Class::Acks, Time::ZERO, ack(id), &mut events);
+                classes.push(Class::Data, Time::ZERO, data(u64::from(id), 1460), &mut events);
             }
             let (mut now, mut bytes) = (Time::ZERO, [0.0; 2]);
             while now < Time::from_seconds(3.0) {
                 now = now.max(classes.next_time().expect("both wait"));
-                let (class, packet) = classes.pop(now).expect("its time has come");
+                let (class, packet) = classes.pop(now, &mut events).expect("its time has come");
                 bytes[class as usize] += f64::from(packet.len());
                 now = later(now, f64::from(packet.len()) * 8.0 / 1e6);
             }
@@ -327,22 +363,22 @@ mod tests {
         let mut classes = Classes::new(99, 99, 0.5).bounded(1e6);
         let mut events = Events::default();
         for id in 0..9 {
-            classes.push(Class::Data, None, Time::ZERO, data(id, 960), &mut events);
+            classes.push(Class::Data, Time::ZERO, data(id, 960), &mut events);
         }
         // 1000 bytes at 0.5 Mbit/s are 16 ms.
-        assert!(classes.pop(Time::ZERO).is_some());
+        assert!(classes.pop(Time::ZERO, &mut events).is_some());
         assert_eq!(classes.next_time(), Some(Time(16_000_000)));
-        assert!(classes.pop(Time(15_999_999)).is_none());
+        assert!(classes.pop(Time(15_999_999), &mut events).is_none());
         // When acks get three quarters of the line, the 8 ms left take twice as long.
         classes.set_share_of_acks(Time(8_000_000), 0.75);
         assert_eq!(classes.next_time(), Some(Time(24_000_000)));
         // When the line is four times as fast, they take a quarter.
         classes.set_line(Time(8_000_000), 4e6);
         assert_eq!(classes.next_time(), Some(Time(12_000_000)));
-        assert!(classes.pop(Time(12_000_000)).is_some());
+        assert!(classes.pop(Time(12_000_000), &mut events).is_some());
         // Without a share nothing is sent, and there is no next time.
         classes.set_share_of_acks(Time(13_000_000), 1.0);
-        assert_eq!((classes.next_time(), classes.pop(Time::MAX).is_none()), (None, true));
+        assert_eq!((classes.next_time(), classes.pop(Time::MAX, &mut events).is_none()), (None, true));
         classes.set_share_of_acks(Time(14_000_000), 0.5);
         assert!(classes.next_time().is_some());
     }
@@ -370,10 +406,10 @@ mod tests {
                     if since[class as usize].is_none() {
                         (since[class as usize], bytes[class as usize]) = (Some(at), 0.0);
                     }
-                    classes.push(class, None, at, packet, &mut events);
+                    classes.push(class, at, packet, &mut events);
                     total += 1;
                 }
-                if let Some((class, packet)) = classes.pop(now) {
+                if let Some((class, packet)) = classes.pop(now, &mut events) {
                     let i = class as usize;
                     sent += 1;
                     let length = f64::from(packet.len());
@@ -382,7 +418,7 @@ mod tests {
                     let begun: Time = since[i].expect("it was not empty");
                     let most = rate * (now - begun).as_secs_f64() + length;
                     prop_assert!(bytes[i] <= most + 0.01, "{} bytes in {} s", bytes[i], (now - begun).as_secs_f64());
-                    if classes.queues[i].len() == 0 {
+                    if classes.queues[i].len_packets() == 0 {
                         since[i] = None;
                     }
                     now = later(now, length * 8.0 / line_bps);
@@ -394,7 +430,7 @@ mod tests {
                     None => break,
                 }
             }
-            prop_assert_eq!((sent, classes.len()), (total, 0));
+            prop_assert_eq!((sent, classes.backlog().packets), (total, 0));
         }
     }
 
@@ -402,33 +438,35 @@ mod tests {
     fn an_idle_class_gets_no_credit() {
         let (mut classes, mut events) = (Classes::new(99, 99, 0.5), Events::default());
         for id in 0..20 {
-            classes.push(Class::Data, None, Time::ZERO, data(id, 960), &mut events);
+            classes.push(Class::Data, Time::ZERO, data(id, 960), &mut events);
         }
         for _ in 0..10 {
-            classes.pop(Time::ZERO);
+            classes.pop(Time::ZERO, &mut events);
         }
         for number in 101..=160 {
-            classes.push(Class::Acks, None, Time::ZERO, ack(number), &mut events);
+            classes.push(Class::Acks, Time::ZERO, ack(number), &mut events);
         }
         // Ten kilobytes of data went before; had they been saved up, all sixty acks would go now.
-        let next: Vec<_> = (0..26).map(|_| classes.pop(Time::ZERO).expect("both wait").0).collect();
+        let next: Vec<_> = (0..26).map(|_| classes.pop(Time::ZERO, &mut events).expect("both wait").0).collect();
         assert_eq!(next.iter().filter(|class| **class == Class::Acks).count(), 25);
     }
 
     #[test]
     fn a_replaced_ack_keeps_the_tag_of_its_class() {
-        let (mut classes, mut events) = (Classes::new(9, 9, 0.1), Events::default());
+        let options = ClassOptions { limit_packets: 9, buffer_bytes: None, filter: true, allowed_acks: None };
+        let classes = options.queues("test", &ClassChildren::NONE, 0.1, &crate::testing::context());
+        let (mut classes, mut events) = (classes.expect("allowed"), Events::default());
         for id in 0..5 {
-            classes.push(Class::Data, Some(1), Time::ZERO, data(id, 960), &mut events);
+            classes.push(Class::Data, Time::ZERO, data(id, 960), &mut events);
         }
         // Each ack replaces the last before its class has its turn: 40/0.1 = 400 lies before 1000/0.9 = 1111.
-        classes.push(Class::Acks, Some(1), Time::ZERO, ack(100), &mut events);
-        classes.push(Class::Acks, Some(1), Time::ZERO, ack(200), &mut events);
-        assert_eq!(classes.pop(Time::ZERO).map(|(_, packet)| packet.id), Some(200));
+        classes.push(Class::Acks, Time::ZERO, ack(100), &mut events);
+        classes.push(Class::Acks, Time::ZERO, ack(200), &mut events);
+        assert_eq!(classes.pop(Time::ZERO, &mut events).map(|(_, packet)| packet.id), Some(200));
         // The next turn of the acks is at 800, still before the data, and so on: 12 is at 1200, after one of data.
         for (number, expected) in [(300, 300), (400, 0), (500, 500)] {
-            classes.push(Class::Acks, Some(1), Time::ZERO, ack(number), &mut events);
-            assert_eq!(classes.pop(Time::ZERO).map(|(_, packet)| packet.id), Some(expected), "{number}");
+            classes.push(Class::Acks, Time::ZERO, ack(number), &mut events);
+            assert_eq!(classes.pop(Time::ZERO, &mut events).map(|(_, packet)| packet.id), Some(expected), "{number}");
         }
     }
 }

@@ -173,6 +173,18 @@ impl Policy for CoDel {
     fn backlog(&self) -> Backlog {
         self.queue.backlog()
     }
+
+    fn peek(&self, place: usize) -> Option<&Packet> {
+        self.queue.peek(place)
+    }
+
+    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+        // What takes a place has waited as long as its predecessor.
+        if instead.is_none() {
+            self.arrivals.remove(place);
+        }
+        self.queue.take(place, instead)
+    }
 }
 
 #[cfg(test)]

@@ -60,6 +60,14 @@ impl Policy for DropFront {
     fn backlog(&self) -> Backlog {
         self.queue.backlog()
     }
+
+    fn peek(&self, place: usize) -> Option<&Packet> {
+        self.queue.peek(place)
+    }
+
+    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+        self.queue.take(place, instead)
+    }
 }
 
 #[cfg(test)]

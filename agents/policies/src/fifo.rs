@@ -1,9 +1,9 @@
-//! A first-in, first-out queue that counts its bytes.
+//! A first-in, first-out queue that counts its bytes, and the places of packets in several queues.
 
 use std::collections::VecDeque;
 
 use backchannel_core::packet::Packet;
-use backchannel_core::traits::Backlog;
+use backchannel_core::traits::{Backlog, Policy};
 
 /// Packets, oldest first.
 #[derive(Debug, Default)]
@@ -26,20 +26,23 @@ impl Fifo {
         Some(packet)
     }
 
-    /// Removes the newest packet.
-    pub(crate) fn pop_newest(&mut self) -> Option<Packet> {
-        self.take(self.packets.len().checked_sub(1)?)
+    /// See [`Policy::peek`].
+    #[inline]
+    pub(crate) fn peek(&self, place: usize) -> Option<&Packet> {
+        self.packets.get(place)
     }
 
-    /// Removes the packet at this index, counted from the front.
-    pub(crate) fn take(&mut self, index: usize) -> Option<Packet> {
-        let packet = self.packets.remove(index)?;
+    /// See [`Policy::take`].
+    pub(crate) fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+        let packet = match instead {
+            Some(instead) => {
+                self.bytes += u64::from(instead.len());
+                std::mem::replace(self.packets.get_mut(place)?, instead)
+            }
+            None => self.packets.remove(place)?,
+        };
         self.bytes -= u64::from(packet.len());
         Some(packet)
-    }
-
-    pub(crate) fn front(&self) -> Option<&Packet> {
-        self.packets.front()
     }
 
     #[inline(always)]
@@ -56,4 +59,19 @@ impl Fifo {
     pub(crate) fn backlog(&self) -> Backlog {
         Backlog { packets: self.len(), bytes: self.bytes }
     }
+}
+
+/// The queue in which a packet waits, and its place there, if the queues stand one behind the other.
+pub(crate) fn place_in<'a>(
+    queues: impl IntoIterator<Item = &'a Box<dyn Policy>>,
+    mut place: usize,
+) -> Option<(usize, usize)> {
+    for (number, queue) in queues.into_iter().enumerate() {
+        let waiting = queue.len_packets();
+        if place < waiting {
+            return Some((number, place));
+        }
+        place -= waiting;
+    }
+    None
 }

@@ -13,16 +13,17 @@ use std::collections::VecDeque;
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::options;
-use backchannel_core::options::CheckedOptions;
+use backchannel_core::options::{CheckedOptions, ABSENT};
 use backchannel_core::packet::{FlowKey, Packet};
 use backchannel_core::registry::{Entry, Queueing};
+use backchannel_core::scenario::Named;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 use rustc_hash::FxHashMap;
 
-use crate::fifo::Fifo;
+use crate::fifo::place_in;
 use crate::limit::Limit;
-use crate::Context;
+use crate::{Context, DropTail};
 
 options! {
     /// Options of the policy.
@@ -30,6 +31,9 @@ options! {
         .. limit: Limit;
         quantum_bytes: u64 = 1500, [Bytes 40 to 65_535]
             "bytes added to a flow's deficit at each turn; the size of the largest packet is usual";
+        child: Option<Named> = ABSENT, [Policy]
+            "policy of each flow's queue, with a limit of its own; the shared buffer then has a limit only if one is \
+             set; absent: first in, first out";
     }
 }
 
@@ -41,32 +45,37 @@ pub(crate) static ENTRY: Entry = Entry::policy(
 .source("Shreedhar and Varghese 1995; aq 6; RFC 3449, 5.4")
 .options(Parameters::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    let Parameters { limit, quantum_bytes } = Parameters::read(checked);
-    Ok(Box::new(FairQueueing::new(limit, quantum_bytes)))
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+    let Parameters { limit, quantum_bytes, child } = Parameters::read(checked);
+    let mut fair = FairQueueing::new(limit.of_parent(checked, child.is_some()), quantum_bytes);
+    if child.is_some() {
+        // Built once here, so that an invalid child is rejected at the start.
+        context.child("child", &child)?;
+        fair.child = Some((context.clone(), child));
+    }
+    Ok(Box::new(fair))
 }
 
 type Key = Option<FlowKey>;
 
-#[derive(Debug, Default)]
 struct Flow {
-    queue: Fifo,
+    queue: Box<dyn Policy>,
     deficit: u64,
 }
 
 /// Queues of flows that take turns.
-#[derive(Debug)]
 pub struct FairQueueing {
     limit: Limit,
     quantum: u64,
-    /// Flows that have packets.
+    /// How a flow's queue is built; `None`: it is first in, first out.
+    child: Option<(Context, Option<Named>)>,
+    /// Flows that have packets. With a child all that there were, because their queues remember.
     flows: FxHashMap<Key, Flow>,
-    /// Their order; the first one has its turn.
+    /// Order of those that have packets; the first one has its turn.
     turns: VecDeque<Key>,
     /// The first flow has received its quantum for this turn.
     granted: bool,
-    packets: usize,
-    bytes: u64,
+    backlog: Backlog,
 }
 
 impl FairQueueing {
@@ -75,20 +84,46 @@ impl FairQueueing {
         FairQueueing {
             limit: limit.into(),
             quantum: quantum.max(1),
+            child: None,
             flows: FxHashMap::default(),
             turns: VecDeque::new(),
             granted: false,
-            packets: 0,
-            bytes: 0,
+            backlog: Backlog::default(),
         }
+    }
+
+    /// Calls a flow's queue, counts what waits and ends the flow's turn, which is at `turn` of the order, if the queue
+    /// is empty then.
+    fn call<T>(&mut self, turn: usize, call: impl FnOnce(&mut Flow) -> T) -> T {
+        let key = self.turns[turn];
+        let flow = self.flows.get_mut(&key).expect("a flow in the order has packets");
+        let before = flow.queue.backlog();
+        let result = call(flow);
+        let after = flow.queue.backlog();
+        self.backlog.packets = self.backlog.packets + after.packets - before.packets;
+        self.backlog.bytes = self.backlog.bytes + after.bytes - before.bytes;
+        if after.packets == 0 {
+            flow.deficit = 0;
+            self.turns.remove(turn);
+            self.granted &= turn > 0;
+            if self.child.is_none() {
+                self.flows.remove(&key);
+            }
+        }
+        result
+    }
+
+    /// The turn of the flow in whose queue a packet waits, and its place there.
+    fn place(&self, place: usize) -> Option<(usize, usize)> {
+        place_in(self.turns.iter().map(|key| &self.flows[key].queue), place)
     }
 
     /// Drops the newest packet of the longest flow, by bytes or by packets. Ties are broken by the other measure, then
     /// by order.
     fn drop_from_longest(&mut self, too_many_bytes: bool, now: Time, events: &mut Events) {
         let held = |key: &Key| {
-            let queue = &self.flows[key].queue;
-            let (packets, bytes) = (queue.len() as u64, queue.bytes());
+            let Backlog { packets, bytes } = self.flows[key].queue.backlog();
+            let packets = packets as u64;
             if too_many_bytes {
                 (bytes, packets)
             } else {
@@ -103,18 +138,9 @@ impl FairQueueing {
                 best
             }
         };
-        let (place, _) = self.turns.iter().enumerate().fold((0, (0, 0)), longest);
-        let key = self.turns[place];
-        let flow = self.flows.get_mut(&key).expect("a flow in the order has packets");
-        let victim = flow.queue.pop_newest().expect("a flow in the order has packets");
-        events.record(now, EventKind::DroppedFull, &victim);
-        self.packets -= 1;
-        self.bytes -= u64::from(victim.len());
-        if flow.queue.len() == 0 {
-            self.flows.remove(&key);
-            self.turns.remove(place);
-            self.granted &= place > 0;
-        }
+        let (turn, _) = self.turns.iter().enumerate().fold((0, (0, 0)), longest);
+        let victim = self.call(turn, |flow| flow.queue.take(flow.queue.len_packets() - 1, None));
+        events.record(now, EventKind::DroppedFull, &victim.expect("a flow in the order has packets"));
     }
 }
 
@@ -124,52 +150,90 @@ impl Policy for FairQueueing {
             events.record(now, EventKind::DroppedFull, &packet);
             return;
         }
-        self.packets += 1;
-        self.bytes += u64::from(packet.len());
-        let key = packet.flow();
-        let flow = self.flows.entry(key).or_default();
-        if flow.queue.len() == 0 {
-            self.turns.push_back(key);
-        }
-        flow.queue.push(packet);
+        let (key, number) = (packet.flow(), self.flows.len());
+        let flow = self.flows.entry(key).or_insert_with(|| {
+            let child = self.child.as_ref().and_then(|(context, child)| {
+                context.child(&format!("flow-{number}"), child).expect("it was built once, at the start")
+            });
+            Flow { queue: child.unwrap_or_else(|| Box::new(DropTail::new(Limit::NONE))), deficit: 0 }
+        });
+        let turn = match flow.queue.len_packets() {
+            0 => {
+                self.turns.push_back(key);
+                self.turns.len() - 1
+            }
+            _ => self.turns.iter().position(|other| *other == key).expect("a flow with packets is in the order"),
+        };
+        self.call(turn, |flow| flow.queue.enqueue(now, packet, events));
         loop {
-            let too_many_bytes = self.limit.buffer_bytes.is_some_and(|most| self.bytes > most);
-            if !too_many_bytes && self.packets <= self.limit.limit_packets {
+            let too_many_bytes = self.limit.buffer_bytes.is_some_and(|most| self.backlog.bytes > most);
+            if !too_many_bytes && self.backlog.packets <= self.limit.limit_packets {
                 return;
             }
             self.drop_from_longest(too_many_bytes, now, events);
         }
     }
 
-    fn dequeue(&mut self, _: Time, _: &mut Events) -> Option<Packet> {
-        loop {
-            let key = *self.turns.front()?;
-            let flow = self.flows.get_mut(&key).expect("a flow in the order has packets");
+    fn dequeue(&mut self, now: Time, events: &mut Events) -> Option<Packet> {
+        // Flows in a row whose queues held their packets back.
+        let mut held_back = 0;
+        while held_back < self.turns.len() {
+            let flow = self.flows.get_mut(&self.turns[0]).expect("a flow in the order has packets");
             if !self.granted {
                 flow.deficit += self.quantum;
                 self.granted = true;
             }
-            let length = flow.queue.front().map_or(0, |packet| u64::from(packet.len()));
+            let length = flow.queue.peek(0).map_or(0, |packet| u64::from(packet.len()));
             if length > flow.deficit {
                 self.turns.rotate_left(1);
-                self.granted = false;
+                (self.granted, held_back) = (false, 0);
                 continue;
             }
-            flow.deficit -= length;
-            let packet = flow.queue.pop().expect("a flow in the order has packets");
-            if flow.queue.len() == 0 {
-                self.flows.remove(&key);
-                self.turns.pop_front();
-                self.granted = false;
+            let flows = self.turns.len();
+            let packet = self.call(0, |flow| {
+                let packet = flow.queue.dequeue(now, events);
+                let length = packet.as_ref().map_or(flow.deficit, |packet| u64::from(packet.len()));
+                flow.deficit = flow.deficit.saturating_sub(length);
+                packet
+            });
+            if packet.is_some() {
+                return packet;
             }
-            self.packets -= 1;
-            self.bytes -= length;
-            return Some(packet);
+            if self.turns.len() == flows {
+                self.turns.rotate_left(1);
+                (self.granted, held_back) = (false, held_back + 1);
+            }
+        }
+        None
+    }
+
+    fn next_time(&self) -> Option<Time> {
+        match self.child {
+            None => (self.backlog.packets > 0).then_some(Time::ZERO),
+            Some(_) => self.flows.values().filter_map(|flow| flow.queue.next_time()).min(),
         }
     }
 
+    fn on_opposite(&mut self, now: Time, packet: &Packet) {
+        self.flows.values_mut().for_each(|flow| flow.queue.on_opposite(now, packet));
+    }
+
+    fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
+        self.flows.values_mut().for_each(|flow| flow.queue.on_rates(now, own_bps, opposite_bps));
+    }
+
     fn backlog(&self) -> Backlog {
-        Backlog { packets: self.packets, bytes: self.bytes }
+        self.backlog
+    }
+
+    fn peek(&self, place: usize) -> Option<&Packet> {
+        let (turn, place) = self.place(place)?;
+        self.flows[&self.turns[turn]].queue.peek(place)
+    }
+
+    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+        let (turn, place) = self.place(place)?;
+        self.call(turn, |flow| flow.queue.take(place, instead))
     }
 }
 

@@ -6,13 +6,13 @@
 //! + purged + queued.
 
 pub mod ack_filter;
-mod ack_queue;
 mod acks_first;
 pub mod acq;
 pub mod aq;
 mod cbq5050;
 mod classes;
 pub mod codel;
+mod context;
 mod drop_front;
 mod droptail;
 mod fifo;
@@ -23,10 +23,7 @@ pub mod red;
 #[cfg(test)]
 mod testing;
 
-use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::Table;
-use backchannel_core::scenario::Named;
-use backchannel_core::traits::Policy;
 
 pub use ack_filter::AckFiltering;
 pub use acks_first::AcksFirst;
@@ -34,45 +31,13 @@ pub use acq::Acq;
 pub use aq::AsymmetricQueueing;
 pub use cbq5050::Cbq5050;
 pub use codel::CoDel;
+use context::Child;
+pub use context::{Build, Context, Policies};
 pub use drop_front::DropFront;
 pub use droptail::DropTail;
 pub use fq_drr::FairQueueing;
 pub use limit::Limit;
 pub use red::Red;
-
-/// What a policy knows of its surroundings, in addition to its options.
-#[derive(Clone, Debug)]
-pub struct Context {
-    /// Seed of the run.
-    pub seed: u64,
-    /// Label of this queue's random streams, such as `bottleneck/reverse`.
-    pub label: String,
-    /// Rate of the direction it serves, in bit/s.
-    pub rate_bps: Option<u64>,
-    /// Rate of the opposite direction, in bit/s.
-    pub opposite_rate_bps: Option<u64>,
-    /// The policies that exist, for one that has another within.
-    pub policies: Policies,
-}
-
-/// The rate that option `name` gives, or else the line's, in bit/s. A given rate stays, right or wrong; the line's may
-/// change.
-pub(crate) fn rate_bps(
-    given: Option<f64>,
-    line: Option<u64>,
-    name: &str,
-    policy: &str,
-    direction: &str,
-) -> Result<f64, String> {
-    given
-        .or(line.map(|bps| bps as f64))
-        .ok_or_else(|| format!("policy {policy}: {direction} has no rate: set {name}, or give the link a rate"))
-}
-
-/// Constructor of a policy.
-pub type Build = fn(&CheckedOptions<'_>, &Context) -> Result<Box<dyn Policy>, String>;
-/// Policies by name.
-pub type Policies = Table<Build>;
 
 /// The policies of this crate.
 pub fn builtin() -> Policies {
@@ -82,7 +47,7 @@ pub fn builtin() -> Policies {
             (&droptail::ENTRY, droptail::build),
             (&ack_filter::ENTRY, ack_filter::build),
             (&acks_first::ENTRY, acks_first::build),
-            (&acks_first::ENTRY_WITH_FILTER, acks_first::build_with_filter),
+            (&ack_filter::ENTRY_ACKS_FIRST, ack_filter::over_acks_first),
             (&drop_front::ENTRY, drop_front::build),
             (&red::ENTRY, red::build),
             (&cbq5050::ENTRY, cbq5050::build),
@@ -94,17 +59,6 @@ pub fn builtin() -> Policies {
     )
 }
 
-impl Context {
-    /// Builds a policy.
-    ///
-    /// # Errors
-    /// A message that names the unknown policy or the invalid option and lists what is allowed.
-    pub fn build(&self, policy: &Named) -> Result<Box<dyn Policy>, String> {
-        let (checked, build) = self.policies.checked(&policy.name, &policy.options)?;
-        build(&checked, self)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,15 +68,16 @@ mod tests {
     use backchannel_core::packet::build::{udp, udp_over, Segment};
     use backchannel_core::packet::{Ecn, Packet};
     use backchannel_core::registry::{Entry, Kind, Queueing, When};
+    use backchannel_core::scenario::Named;
     use backchannel_core::scenario::Options;
     use backchannel_core::time::Time;
+    use backchannel_core::traits::Policy;
     use proptest::prelude::*;
     use serde_json::json;
     use std::collections::BTreeSet;
 
     fn context() -> Context {
-        let (rate_bps, opposite_rate_bps) = (Some(28_800), Some(10_000_000));
-        Context { seed: 1, label: "test".into(), rate_bps, opposite_rate_bps, policies: builtin() }
+        Context { rate_bps: Some(28_800), opposite_rate_bps: Some(10_000_000), ..crate::testing::context() }
     }
 
     fn build(name: &str, options: &Options, context: &Context) -> Result<Box<dyn Policy>, String> {
@@ -196,6 +151,10 @@ mod tests {
             ("droptail", json!({"buffer_bytes": 3000})),
             ("drop-from-front", json!({"buffer_bytes": 3000})),
             ("acks-first", json!({"buffer_bytes": 3000})),
+            ("acks-first", json!({"acks": {"name": "ack-filtering"}, "others": {"name": "codel"}})),
+            ("ack-filtering", json!({"child": {"name": "red", "options": {"weight": 0.5, "action": "drop"}}})),
+            ("ack-filtering", json!({"child": {"name": "fq-drr"}, "replace_head": true, "buffer_bytes": 3000})),
+            ("ack-filtering", json!({"child": {"name": "codel", "options": {"target_s": 1e-6, "interval_s": 1e-6}}})),
             ("ack-filtering", json!({"buffer_bytes": 3000, "replace_head": true})),
             ("ack-filtering", json!({"fraction": 0.4, "random": true})),
             ("ack-filtering", json!({"by_fullness": true, "mark_dupacks_after": 2})),
@@ -206,12 +165,22 @@ mod tests {
             ("red", json!({"weight": 0.5, "gentle": true, "candidates": "data", "acks_first": true})),
             ("red", json!({"weight": 0.5, "not_capable": "drop", "buffer_bytes": 3000})),
             ("red", json!({"weight": 0.5, "above_max": "drop"})),
+            ("red", json!({"weight": 0.5, "child": {"name": "ack-filtering", "options": {"limit_packets": 4}}})),
             ("red", json!({"weight": 0.5, "above_max": "drop", "gentle": true, "victim": "tail"})),
             ("cbq-5050", json!({"filter": true, "ack_share": 0.0})),
             ("cbq-5050", json!({"filter": true, "allowed_acks": 2})),
             ("cbq-5050", json!({"filter": true, "bounded": true})),
             ("cbq-5050", json!({"bounded": true, "rate_bps": 10_000_000, "ack_share": 0.0})),
+            (
+                "cbq-5050",
+                json!({
+                    "acks": {"name": "ack-filtering", "options": {"limit_packets": 2}},
+                    "data": {"name": "red", "options": {"limit_packets": 2}},
+                }),
+            ),
             ("fq-drr", json!({"quantum_bytes": 40, "buffer_bytes": 3000})),
+            ("fq-drr", json!({"child": {"name": "codel", "options": {"target_s": 1e-6, "interval_s": 1e-6}}})),
+            ("fq-drr", json!({"quantum_bytes": 40, "child": {"name": "red", "options": {"acks_first": true}}})),
             ("aq", json!({"classify": "pure-ack", "period_s": 0.001, "uplink_bps": 1_000_000})),
             ("aq", json!({"infeasible": "only-acks"})),
             ("acq", json!({"filter": true, "period_s": 0.01, "gamma": 1000})),

@@ -1,7 +1,7 @@
 //! The capacity of a buffer: in packets, as the papers count, and optionally in bytes as well.
 
 use backchannel_core::options;
-use backchannel_core::options::ABSENT;
+use backchannel_core::options::{CheckedOptions, ABSENT};
 use backchannel_core::packet::Packet;
 
 options! {
@@ -15,6 +15,15 @@ options! {
 }
 
 impl Limit {
+    /// No limit, for a queue that another policy limits.
+    pub(crate) const NONE: Limit = Limit { limit_packets: usize::MAX, buffer_bytes: None };
+
+    /// That of a policy with a child, which has a limit of its own: the default of `limit_packets` is for those without.
+    pub(crate) fn of_parent(self, checked: &CheckedOptions<'_>, has_child: bool) -> Limit {
+        let is_default = has_child && !checked.is_set("limit_packets");
+        Limit { limit_packets: if is_default { usize::MAX } else { self.limit_packets }, ..self }
+    }
+
     /// Whether `packet` fits beside this many packets and bytes.
     pub fn admits(self, packets: usize, bytes: u64, packet: &Packet) -> bool {
         packets < self.limit_packets && self.buffer_bytes.is_none_or(|most| bytes + u64::from(packet.len()) <= most)

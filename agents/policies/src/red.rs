@@ -24,17 +24,17 @@
 //! - Thresholds are fractions of the limit. The defaults are those of the simulator of asym.
 
 use backchannel_core::event::{EventKind, Events};
-use backchannel_core::options::CheckedOptions;
+use backchannel_core::options::{CheckedOptions, ABSENT};
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Queueing, When};
 use backchannel_core::rng::{self, RunRng};
+use backchannel_core::scenario::Named;
 use backchannel_core::time::{service_time, Time};
 use backchannel_core::traits::{Backlog, Policy};
 use backchannel_core::{choice, options};
 
-use crate::fifo::Fifo;
 use crate::limit::Limit;
-use crate::Context;
+use crate::{AcksFirst, Context, DropTail};
 
 choice! {
     /// What happens to a chosen packet, or to all above the ramp.
@@ -110,6 +110,16 @@ options! {
     }
 }
 
+options! {
+    /// The same with the policy that holds the packets.
+    struct Options {
+        .. parameters: Parameters;
+        child: Option<Named> = ABSENT, [Policy]
+            "policy that holds the packets, with a limit of its own in addition to limit_packets; absent: first in, \
+             first out, or acks-first with acks_first";
+    }
+}
+
 pub(crate) static ENTRY: Entry = Entry::policy(
     "red",
     "random early detection: marks (ECN) or drops packets by the average queue length, acks included",
@@ -117,15 +127,21 @@ pub(crate) static ENTRY: Entry = Entry::policy(
 )
 .source("asym 6.1, 7.1.1, 7.1.3; Floyd and Jacobson 1993")
 .random(When::Always)
-.options(Parameters::PARAMS);
+.options(Options::PARAMS);
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let parameters = Parameters::read(checked);
+    let Options { parameters, child } = Options::read(checked);
     if parameters.min_fraction >= parameters.max_fraction {
         return Err("policy red: min_fraction must be below max_fraction".into());
     }
     let rng = rng::stream(context.seed, &format!("{}/red", context.label));
-    Ok(Box::new(Red::new(parameters, context.rate_bps, rng)))
+    let child: Box<dyn Policy> = match (context.child("child", &child)?, parameters.acks_first) {
+        (None, false) => return Ok(Box::new(Red::new(DropTail::new(Limit::NONE), parameters, context.rate_bps, rng))),
+        (None, true) => Box::new(AcksFirst::new(Limit::NONE)),
+        (Some(child), false) => child,
+        (Some(_), true) => return Err("policy red: set only one of acks_first and child".into()),
+    };
+    Ok(Box::new(Red::new(child, parameters, context.rate_bps, rng)))
 }
 
 /// What changes at run time. Statistics are not kept: each mark and drop is an event, which the driver counts.
@@ -141,30 +157,27 @@ struct Variables {
     typical_packet_s: Option<f64>,
 }
 
-/// A queue with random early detection.
+/// Random early detection in front of its child, which holds the packets.
 #[derive(Debug)]
-pub struct Red {
+pub struct Red<P = Box<dyn Policy>> {
     parameters: Parameters,
     /// In packets: below min nothing is marked, at max the mark probability is max_p.
     thresholds: [f64; 2],
     variables: Variables,
     rng: RunRng,
-    /// Pure acks, if they go first.
-    acks: Fifo,
-    others: Fifo,
+    child: P,
 }
 
-impl Red {
-    /// An empty queue in front of a line of this rate, which draws from `rng`.
-    pub fn new(parameters: Parameters, rate_bps: Option<u64>, rng: RunRng) -> Red {
+impl<P: Policy> Red<P> {
+    /// An empty child in front of a line of this rate. Draws from `rng`.
+    pub fn new(child: P, parameters: Parameters, rate_bps: Option<u64>, rng: RunRng) -> Red<P> {
         let Parameters { limit, min_fraction, max_fraction, .. } = parameters;
         let mut red = Red {
             parameters,
             thresholds: [min_fraction, max_fraction].map(|fraction| fraction * limit.limit_packets as f64),
             variables: Variables { average: 0.0, count: None, idle_since: Some(Time::ZERO), typical_packet_s: None },
             rng,
-            acks: Fifo::default(),
-            others: Fifo::default(),
+            child,
         };
         red.set_rate(rate_bps);
         red
@@ -236,12 +249,9 @@ impl Red {
     /// Drops a random waiting packet.
     fn drop_random(&mut self, now: Time, events: &mut Events) {
         let waiting = self.len_packets();
-        let index = rng::below(&mut self.rng, waiting);
-        let victim = match index.checked_sub(self.acks.len()) {
-            None => self.acks.take(index),
-            Some(index) => self.others.take(index),
-        };
-        events.record(now, EventKind::DroppedFull, &victim.expect("the index is below the length"));
+        let place = rng::below(&mut self.rng, waiting);
+        let victim = self.child.take(place, None);
+        events.record(now, EventKind::DroppedFull, &victim.expect("the place is below the length"));
     }
 
     fn admits(&self, packet: &Packet) -> bool {
@@ -249,7 +259,7 @@ impl Red {
     }
 }
 
-impl Policy for Red {
+impl<P: Policy> Policy for Red<P> {
     fn enqueue(&mut self, now: Time, mut packet: Packet, events: &mut Events) {
         self.update_average(now);
         let candidate = !(self.parameters.candidates == Candidates::Data && packet.is_pure_ack());
@@ -274,28 +284,43 @@ impl Policy for Red {
         while !self.admits(&packet) {
             self.drop_random(now, events);
         }
-        self.variables.idle_since = None;
-        if self.parameters.acks_first && packet.is_pure_ack() {
-            self.acks.push(packet);
-        } else {
-            self.others.push(packet);
+        self.child.enqueue(now, packet, events);
+        if self.len_packets() > 0 {
+            self.variables.idle_since = None;
         }
     }
 
-    fn dequeue(&mut self, now: Time, _: &mut Events) -> Option<Packet> {
-        let packet = self.acks.pop().or_else(|| self.others.pop())?;
+    fn dequeue(&mut self, now: Time, events: &mut Events) -> Option<Packet> {
+        let packet = self.child.dequeue(now, events);
         if self.len_packets() == 0 {
-            self.variables.idle_since = Some(now);
+            self.variables.idle_since.get_or_insert(now);
         }
-        Some(packet)
+        packet
     }
 
-    fn on_rates(&mut self, _: Time, own_bps: Option<u64>, _: Option<u64>) {
+    fn next_time(&self) -> Option<Time> {
+        self.child.next_time()
+    }
+
+    fn on_opposite(&mut self, now: Time, packet: &Packet) {
+        self.child.on_opposite(now, packet);
+    }
+
+    fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
         self.set_rate(own_bps);
+        self.child.on_rates(now, own_bps, opposite_bps);
     }
 
     fn backlog(&self) -> Backlog {
-        Backlog { packets: self.acks.len() + self.others.len(), bytes: self.acks.bytes() + self.others.bytes() }
+        self.child.backlog()
+    }
+
+    fn peek(&self, place: usize) -> Option<&Packet> {
+        self.child.peek(place)
+    }
+
+    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+        self.child.take(place, instead)
     }
 }
 

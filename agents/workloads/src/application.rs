@@ -91,7 +91,8 @@ impl Application {
     pub fn new(workloads: &Workloads, flow: &Flow, seed: u64) -> Result<Application, String> {
         let context = Context { flow, rng: rng::stream(seed, &format!("workload/{}", flow.name)) };
         let built = workloads.checked(&flow.kind, &flow.options).and_then(|(checked, build)| {
-            let Kind::Workload { exchanges } = checked.kind() else {
+            let kind = workloads.entries().find(|entry| entry.name == flow.kind).map(|entry| entry.kind);
+            let Some(Kind::Workload { exchanges }) = kind else {
                 return Err(format!("{} is no workload", flow.kind));
             };
             Ok((build(&checked, context)?, exchanges))

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use backchannel_core::event::EventKind;
 use backchannel_core::scenario::DirectionSpec;
 use rustc_hash::FxHashMap;
 
@@ -70,7 +71,7 @@ impl Steadied {
 
     fn take_off(&mut self, direction: &Direction<'_>) {
         let (most_ns, mut reports) = (most_ns(direction.spec), Reports::new(direction.jitter));
-        let lost = direction.events.iter().enumerate().filter(|(_, event)| event.event == "lost");
+        let lost = direction.events.iter().enumerate().filter(|(_, event)| event.kind == EventKind::Lost);
         for ((number, event), report) in lost.zip(direction.jitter.iter().filter(|report| report.lost)) {
             self.lost_ns.insert(number, event.at_ns - report.jitter_ns);
         }

@@ -20,10 +20,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use backchannel_core::event::EventKind;
 use backchannel_core::plan::NodePlan;
 use backchannel_core::registry::Entry;
 use backchannel_core::report::{direction_name, Lateness};
 use backchannel_core::scenario::{DirectionSpec, LinkSpec, Scenario};
+use backchannel_core::telemetry::{EventLine, JitterLine, LinkLine};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -115,9 +117,8 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// A packet that arrived over a line with jitter, in `telemetry/links.jsonl`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct JitterEvent {
-    #[serde(rename = "t_ns")]
     pub(crate) at_ns: i64,
     link: String,
     direction: String,
@@ -128,18 +129,13 @@ pub(crate) struct JitterEvent {
 }
 
 /// An event of a packet in `telemetry/links.jsonl`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct Event {
-    #[serde(rename = "t_ns")]
     pub(crate) at_ns: i64,
     link: String,
     direction: String,
-    /// Absent in lines of other types.
-    #[serde(default)]
-    pub(crate) event: String,
-    #[serde(default)]
+    pub(crate) kind: EventKind,
     pub(crate) bytes: u32,
-    #[serde(default)]
     pub(crate) pure_ack: bool,
 }
 
@@ -178,15 +174,16 @@ fn read_telemetry(path: &Path, begin_ns: i64) -> Result<Telemetry, String> {
     let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     let mut telemetry = Telemetry::default();
     for line in text.lines() {
-        let failed = |error: serde_json::Error| failed(error.to_string());
-        if line.contains("\"pure_ack\"") {
-            let mut event: Event = serde_json::from_str(line).map_err(failed)?;
-            event.at_ns += begin_ns;
-            telemetry.events.push(event);
-        } else if line.contains("\"jitter_ns\"") {
-            let mut event: JitterEvent = serde_json::from_str(line).map_err(failed)?;
-            event.at_ns += begin_ns;
-            telemetry.jitter.push(event);
+        match serde_json::from_str(line).map_err(|error| failed(error.to_string()))? {
+            LinkLine::Event(EventLine { t_ns, link, direction, event: kind, bytes, pure_ack }) => {
+                let (at_ns, link, direction) = (begin_ns + t_ns as i64, link.to_owned(), direction.to_owned());
+                telemetry.events.push(Event { at_ns, link, direction, kind, bytes, pure_ack });
+            }
+            LinkLine::Jitter(JitterLine { t_ns, link, direction, jitter_ns, bytes, checksum, lost }) => {
+                let (at_ns, link, direction) = (begin_ns + t_ns as i64, link.to_owned(), direction.to_owned());
+                telemetry.jitter.push(JitterEvent { at_ns, link, direction, jitter_ns, bytes, checksum, lost });
+            }
+            LinkLine::Other(_) => {}
         }
     }
     Ok(telemetry)
@@ -272,7 +269,7 @@ pub(crate) struct Direction<'a> {
 impl Direction<'_> {
     /// Whether the policy keeps the order of all packets. Others keep that of a flow's data and of its acks.
     pub(crate) fn keeps_order(&self) -> bool {
-        self.mechanisms.queueing(&self.spec.queue).keeps_order
+        self.mechanisms.keeps_order(&self.spec.queue)
     }
 
     fn audit(&self) -> DirectionAudit {

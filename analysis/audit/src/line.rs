@@ -3,7 +3,7 @@
 use backchannel_core::scenario::{DirectionSpec, LinkSpec, Options};
 
 use backchannel_core::ip::IpVersion;
-use backchannel_core::registry::{Disorder, When};
+use backchannel_core::registry::Disorder;
 
 use crate::mechanisms::Mechanisms;
 use crate::records::Record;
@@ -103,13 +103,7 @@ impl Line {
         if !spec.errors.is_empty() && (free_options || compression == Compression::Sizes) {
             return Err("the size on the line of a packet that an error model lost is unknown".into());
         }
-        let queueing = mechanisms.queueing(&spec.queue);
-        let holds_back = match queueing.holds_back {
-            When::Never => false,
-            When::Always => true,
-            When::With(option) => flag(&spec.queue.options, option),
-        };
-        if holds_back {
+        if mechanisms.holds_back(&spec.queue) {
             return Err("the queue holds packets back while the line is idle".into());
         }
         Ok(Line {
@@ -119,7 +113,7 @@ impl Line {
             compression,
             bits_per_byte: number(&spec.options, "bits_per_byte", 8.0) as u64,
             free_options,
-            is_fifo: queueing.keeps_order,
+            is_fifo: mechanisms.keeps_order(&spec.queue),
         })
     }
 

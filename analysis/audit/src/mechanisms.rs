@@ -1,5 +1,6 @@
 //! What the registry says of the mechanisms that a scenario names. The audit knows none of them by name.
 
+use backchannel_core::options::Unit;
 use backchannel_core::registry::{Disorder, Entry, Kind, Queueing, When};
 use backchannel_core::scenario::Named;
 
@@ -8,13 +9,37 @@ use backchannel_core::scenario::Named;
 pub(crate) struct Mechanisms<'a>(pub(crate) &'a [&'static Entry]);
 
 impl Mechanisms<'_> {
-    /// What a policy does with the packets that wait. Nothing is taken for granted of a policy without an entry.
-    pub(crate) fn queueing(self, policy: &Named) -> Queueing {
-        let of_policy = |entry: &&Entry| match entry.kind {
-            Kind::Policy(queueing) if entry.name == policy.name => Some(queueing),
-            _ => None,
+    /// Whether a policy and those that it holds keep the order of packets. Nothing is taken for granted of a policy
+    /// without an entry.
+    pub(crate) fn keeps_order(self, policy: &Named) -> bool {
+        let queueing = self.policy(policy).is_some_and(|(_, queueing)| queueing.keeps_order);
+        queueing && self.children(policy).all(|child| self.keeps_order(&child))
+    }
+
+    /// Whether a policy, or one that it holds, can hold packets back while the line is free.
+    pub(crate) fn holds_back(self, policy: &Named) -> bool {
+        let own = match self.policy(policy).map_or(When::Always, |(_, queueing)| queueing.holds_back) {
+            When::Never => false,
+            When::Always => true,
+            When::With(option) => policy.options.get(option).and_then(|value| value.as_bool()).unwrap_or(false),
         };
-        self.0.iter().find_map(of_policy).unwrap_or(Queueing { holds_back: When::Always, ..Queueing::CLASSES })
+        own || self.children(policy).any(|child| self.holds_back(&child))
+    }
+
+    fn policy(self, policy: &Named) -> Option<(&'static Entry, Queueing)> {
+        self.0.iter().find_map(|entry| match entry.kind {
+            Kind::Policy(queueing) if entry.name == policy.name => Some((*entry, queueing)),
+            _ => None,
+        })
+    }
+
+    /// The policies that a policy holds.
+    fn children(self, policy: &Named) -> impl Iterator<Item = Named> + '_ {
+        let params = self.policy(policy).map_or(&[][..], |(entry, _)| entry.params);
+        let values =
+            params.iter().filter(|param| param.unit == Unit::Policy).map(|param| policy.options.get(param.name));
+        let values: Vec<_> = values.flatten().cloned().collect();
+        values.into_iter().filter_map(|value| serde_json::from_value(value).ok())
     }
 
     /// What an error model does to the order of packets.

@@ -5,6 +5,7 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
+use backchannel_core::event::EventKind;
 use backchannel_core::registry::Disorder;
 
 use crate::jitter::{self, Steadied};
@@ -47,7 +48,8 @@ pub(crate) struct Pairs {
 
 /// Whether an event ends a packet.
 pub(crate) fn ends_packet(event: &Event) -> bool {
-    matches!(event.event.as_str(), "dropped_full" | "dropped_early" | "purged" | "lost" | "tossed")
+    use EventKind::{DroppedEarly, DroppedFull, Lost, Purged, Tossed};
+    matches!(event.kind, DroppedFull | DroppedEarly | Purged | Lost | Tossed)
 }
 
 /// Pairs all packets of a direction. `line` is absent where service times are unknown.
@@ -176,7 +178,7 @@ impl Pairs {
     /// Counts of packets.
     pub(crate) fn counts(&self, direction: &Direction<'_>) -> DirectionAudit {
         let Direction { entered, left, window, spec, .. } = direction;
-        let reported = |kind: &str| direction.events.iter().filter(|event| event.event == kind).count() as u64;
+        let reported = |kind| direction.events.iter().filter(|event| event.kind == kind).count() as u64;
         let during = |number: usize| (window.begin_ns..window.end_ns).contains(&entered[number].time_ns);
         let changed = self.pairs.iter().filter(|(out, origin)| left[*out].checksum != entered[*origin].checksum);
         let reorders = spec.errors.iter().any(|model| direction.mechanisms.disorder(model) == Disorder::Reorders);
@@ -184,10 +186,11 @@ impl Pairs {
             entered_packets: (0..entered.len()).filter(|&number| during(number)).count() as u64,
             left_packets: self.pairs.len() as u64,
             swallowed_packets: self.fates.iter().filter(|fate| **fate == Fate::Swallowed).count() as u64,
-            invented_packets: self.invented.saturating_sub(reported("duplicated")),
+            invented_packets: self.invented.saturating_sub(reported(EventKind::Duplicated)),
             reordered_packets: if reorders { 0 } else { self.reordered(direction) },
-            jitter_unexplained_packets: self.steadied.unexplained.saturating_sub(reported("duplicated")),
-            changed_packets: (changed.count() as u64).saturating_sub(reported("damaged") + reported("marked_dupack")),
+            jitter_unexplained_packets: self.steadied.unexplained.saturating_sub(reported(EventKind::Duplicated)),
+            changed_packets: (changed.count() as u64)
+                .saturating_sub(reported(EventKind::Damaged) + reported(EventKind::MarkedDupack)),
             ..DirectionAudit::default()
         }
     }

@@ -1,5 +1,6 @@
 //! The queue in front of a line at each drop: a droptail queue drops when it holds its limit, and at no other time.
 
+use backchannel_core::event::EventKind;
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
 
 use crate::pairs::{Fate, Pairs};
@@ -64,7 +65,9 @@ pub(crate) fn check(
             }
             Fate::Open if entered_ns >= direction.window.begin_ns => admitted += 1,
             // At the end of the run, packets that were dropped cannot be told from those that still wait.
-            Fate::Explained(which) if pairs.overtaken[number] && direction.events[which].event == "dropped_full" => {
+            Fate::Explained(which)
+                if pairs.overtaken[number] && direction.events[which].kind == EventKind::DroppedFull =>
+            {
                 let at_ns = direction.events[which].at_ns;
                 let (least, most) = (admitted - started(at_ns + START_NS), admitted - started(at_ns - START_NS));
                 audit.drops_checked += 1;

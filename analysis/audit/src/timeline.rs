@@ -1,5 +1,6 @@
 //! The timeline of a line: when each packet could leave at the earliest, when it left, and the rate between departures.
 
+use backchannel_core::event::EventKind;
 use backchannel_core::ip::IpVersion;
 use backchannel_core::report::Lateness;
 use backchannel_core::service_rate::ServiceRate;
@@ -79,12 +80,14 @@ fn slots(direction: &Direction<'_>, line: &Line, pairs: &Pairs) -> Vec<Slot> {
     // Events do not tell the version of IP, but acks of both seldom have one length.
     let of_ipv6 = direction.entered.iter().filter(|record| record.key.ip() == IpVersion::V6);
     let of_ipv6: FxHashSet<u32> = of_ipv6.map(|record| record.bytes).collect();
-    let lost = direction.events.iter().enumerate().filter(|(_, event)| event.event == "lost").map(|(number, event)| {
-        let compressible_ack = event.pure_ack && !of_ipv6.contains(&event.bytes);
-        let size = Size { bytes: event.bytes, compressible: false, compressible_ack, options_bytes: 0 };
-        let left_ns = pairs.steadied.lost_ns.get(&number).copied().unwrap_or(event.at_ns);
-        Slot { origin: None, entered_ns: None, left_ns, place_ns: left_ns, service_ns: line.service_ns(size) }
-    });
+    let lost = direction.events.iter().enumerate().filter(|(_, event)| event.kind == EventKind::Lost).map(
+        |(number, event)| {
+            let compressible_ack = event.pure_ack && !of_ipv6.contains(&event.bytes);
+            let size = Size { bytes: event.bytes, compressible: false, compressible_ack, options_bytes: 0 };
+            let left_ns = pairs.steadied.lost_ns.get(&number).copied().unwrap_or(event.at_ns);
+            Slot { origin: None, entered_ns: None, left_ns, place_ns: left_ns, service_ns: line.service_ns(size) }
+        },
+    );
     let mut slots: Vec<Slot> = delivered.chain(lost).collect();
     slots.sort_by_key(|slot| slot.place_ns);
     if line.is_fifo {

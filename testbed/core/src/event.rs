@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use crate::ids::Port;
 use crate::packet::{FlowKey, Packet};
 use crate::time::Time;
-use crate::traits::Port;
 
 /// What happened to a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// Dropped because the queue was full. The policy chooses which packet.
@@ -64,7 +64,7 @@ impl EventKind {
 }
 
 /// What a TCP sender did when it reported its state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SenderEvent {
     /// An ack changed the congestion window.
@@ -114,7 +114,7 @@ pub struct Event {
 }
 
 /// State of a TCP sender after an event, in the quantities and units of telemetry files.
-#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SenderSample {
     /// What the sender did.
     pub event: SenderEvent,

@@ -1,7 +1,7 @@
 //! ICMP echo messages (RFC 792, RFC 4443 4.1, 4.2).
 
+use crate::checksum::{fold, ones_sum};
 use crate::ip::IpVersion;
-use crate::packet::{fold, ones_sum};
 
 /// Length of the header of an echo message, in bytes.
 pub const ECHO_HEADER: usize = 8;

@@ -4,10 +4,12 @@
 //! packets are values, and randomness comes from [`rng::stream`], seeded by the run. So the same code is simulated,
 //! emulated and deployed.
 
+mod checksum;
 pub mod command;
 pub mod event;
 pub mod exchange;
 pub mod icmp;
+pub mod ids;
 pub mod ip;
 pub mod options;
 pub mod packet;

@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::registry::{Entry, Kind};
-use crate::scenario::Options;
+use crate::scenario::{Named, Options};
 
 /// What a parameter is, and how campaigns write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -33,6 +32,8 @@ pub enum Unit {
     Flag,
     /// One of `choices`.
     Choice,
+    /// A queue policy with its options, held as a child.
+    Policy,
     /// A file. Campaigns name it and scenarios contain its text, so a run's identity depends on the content.
     File,
 }
@@ -197,6 +198,12 @@ quantities! {
 impl OptionValue for String {
     fn read(checked: &CheckedOptions<'_>, name: &'static str) -> String {
         checked.text(name).unwrap_or_default().to_owned()
+    }
+}
+
+impl OptionValue for Option<Named> {
+    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> Option<Named> {
+        checked.policy(name)
     }
 }
 
@@ -374,37 +381,13 @@ const fn same(a: &str, b: &str) -> bool {
 /// Options of a mechanism, validated against its declared parameters. Absent options have their defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckedOptions<'a> {
-    entry: &'a Entry,
-    options: &'a Options,
+    /// Name of the mechanism, and what it declares.
+    pub(crate) name: &'a str,
+    pub(crate) params: &'a [Param],
+    pub(crate) options: &'a Options,
 }
 
 impl<'a> CheckedOptions<'a> {
-    /// Validates the options.
-    ///
-    /// # Errors
-    /// An unknown name, a wrong kind, a value out of range, or a missing required option. The message lists what is
-    /// allowed.
-    pub fn check(entry: &'a Entry, options: &'a Options) -> Result<CheckedOptions<'a>, String> {
-        for (name, value) in options {
-            let Some(param) = entry.params.iter().find(|p| p.name == name) else {
-                let known: Vec<_> = entry.params.iter().map(|p| p.name).collect();
-                return Err(format!("{} {}: no option '{name}'; it has: {}", entry.kind, entry.name, known.join(", ")));
-            };
-            param.accept(value).map_err(|why| format!("{} {}: {name}: {why}", entry.kind, entry.name))?;
-        }
-        for param in entry.params {
-            if matches!(param.default, Preset::Required(_)) && !options.contains_key(param.name) {
-                return Err(format!("{} {}: '{}' must be given: {}", entry.kind, entry.name, param.name, param.help));
-            }
-        }
-        Ok(CheckedOptions { entry, options })
-    }
-
-    /// Kind of the mechanism.
-    pub fn kind(&self) -> Kind {
-        self.entry.kind
-    }
-
     /// A quantity; `None` if it is absent and has no default.
     pub fn number(&self, name: &str) -> Option<f64> {
         match self.options.get(name) {
@@ -440,14 +423,25 @@ impl<'a> CheckedOptions<'a> {
         }
     }
 
+    /// A policy that is held as a child; `None` if it is absent.
+    pub fn policy(&self, name: &str) -> Option<Named> {
+        let value = self.options.get(name).filter(|value| !value.is_null())?;
+        Some(Named::deserialize(value).expect("it was validated"))
+    }
+
+    /// Whether a campaign sets an option, instead of taking its default.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.options.contains_key(name)
+    }
+
     fn param(&self, name: &str) -> &'a Param {
-        let param = self.entry.params.iter().find(|p| p.name == name);
-        param.unwrap_or_else(|| panic!("{} {} does not declare '{name}'", self.entry.kind, self.entry.name))
+        let param = self.params.iter().find(|param| param.name == name);
+        param.unwrap_or_else(|| panic!("{} does not declare '{name}'", self.name))
     }
 }
 
 impl Param {
-    fn accept(&self, value: &Value) -> Result<(), String> {
+    pub(crate) fn accept(&self, value: &Value) -> Result<(), String> {
         match self.unit {
             Unit::Flag if value.is_boolean() => Ok(()),
             Unit::Flag => Err(format!("{value} is not true or false")),
@@ -456,6 +450,7 @@ impl Param {
             Unit::File if value.is_string() => Ok(()),
             Unit::File => Err(format!("{value} is not the text of a file")),
             _ if value.is_null() && self.default == Preset::Absent => Ok(()),
+            Unit::Policy => Named::deserialize(value).map(drop).map_err(|why| format!("it is not a policy: {why}")),
             _ => {
                 let number = value.as_f64().ok_or_else(|| format!("{value} is not a number"))?;
                 let is_integer = matches!(self.unit, Unit::Packets | Unit::Segments | Unit::Count | Unit::Bytes);
@@ -482,7 +477,7 @@ impl Param {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::{Queueing, When};
+    use crate::registry::{Entry, Kind, Queueing, When};
 
     const ENTRY: Entry = Entry {
         kind: Kind::Policy(Queueing::FIFO),

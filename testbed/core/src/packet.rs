@@ -7,8 +7,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::icmp::{self, Echo};
+use crate::ids::Port;
 use crate::ip::IpVersion;
-use crate::traits::Port;
 
 pub mod build;
 mod bytes;
@@ -20,8 +20,8 @@ mod segment_v6;
 #[cfg(test)]
 mod tests;
 
+pub use crate::checksum::{fold, ones_sum};
 use bytes::Bytes;
-pub use edit::{fold, ones_sum};
 pub use segment::TcpOverIpv4;
 pub use segment_v6::TcpOverIpv6;
 

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde::Deserialize;
 
-use crate::traits::Port;
+use crate::ids::Port;
 
 /// Interfaces and routes of one node.
 #[derive(Debug, Deserialize)]

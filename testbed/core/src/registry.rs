@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-use crate::options::{CheckedOptions, Param};
+use crate::options::{CheckedOptions, Param, Preset};
 use crate::scenario::Options;
 
 /// When something is true of a mechanism.
@@ -41,7 +41,7 @@ pub enum Kind {
     /// Queueing discipline.
     Policy(Queueing),
     /// Link between nodes.
-    Link(Medium),
+    Link(Physical),
     /// Options of one direction of a link.
     Direction,
     /// Error model.
@@ -78,7 +78,7 @@ impl Queueing {
 
 /// What a kind of link is in the physical world.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Medium {
+pub struct Physical {
     /// Whether it stands for a radio rather than a modem or a cable.
     pub radio: bool,
     /// How trains of packets measure rate and delay; `None`: they cannot, because a packet's time depends on other
@@ -171,7 +171,7 @@ impl Entry {
     }
 
     /// A kind of link.
-    pub const fn link(name: &'static str, summary: &'static str, medium: Medium) -> Entry {
+    pub const fn link(name: &'static str, summary: &'static str, medium: Physical) -> Entry {
         Entry::new(Kind::Link(medium), name, summary)
     }
 
@@ -208,6 +208,30 @@ impl Entry {
     /// The same with options.
     pub const fn options(self, params: &'static [Param]) -> Entry {
         Entry { params, ..self }
+    }
+}
+
+impl<'a> CheckedOptions<'a> {
+    /// Validates the options.
+    ///
+    /// # Errors
+    /// An unknown name, a wrong kind, a value out of range, or a missing required option. The message lists what is
+    /// allowed.
+    pub fn check(entry: &'a Entry, options: &'a Options) -> Result<CheckedOptions<'a>, String> {
+        let Entry { kind, name: of, params, .. } = *entry;
+        for (name, value) in options {
+            let Some(param) = params.iter().find(|param| param.name == name) else {
+                let known: Vec<_> = params.iter().map(|param| param.name).collect();
+                return Err(format!("{kind} {of}: no option '{name}'; it has: {}", known.join(", ")));
+            };
+            param.accept(value).map_err(|why| format!("{kind} {of}: {name}: {why}"))?;
+        }
+        for param in params {
+            if matches!(param.default, Preset::Required(_)) && !options.contains_key(param.name) {
+                return Err(format!("{kind} {of}: '{}' must be given: {}", param.name, param.help));
+            }
+        }
+        Ok(CheckedOptions { name: of, params, options })
     }
 }
 

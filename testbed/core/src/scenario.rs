@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::command::CommandSpec;
+use crate::ids::Port;
 use crate::ip::IpVersion;
 use crate::time::Time;
-use crate::traits::Port;
 
 /// Options of a mechanism, with the names and units of its registry entry.
 pub type Options = BTreeMap<String, Value>;

@@ -9,7 +9,7 @@ use crate::report::{direction_name, DirectionStats, DirectionStatus, LinkReport}
 use crate::scenario::Change;
 use crate::telemetry::{QueueWatch, Telemetry};
 use crate::time::Time;
-use crate::traits::{Delivery, Link, Policy, Port};
+use crate::traits::{Backlog, Delivery, Link, Port};
 
 /// A link in service, with what the driver counts and writes about it.
 pub struct LinkService<L = Box<dyn Link>> {
@@ -64,9 +64,9 @@ impl<L: Link> LinkService<L> {
         self.link.next_event()
     }
 
-    /// The policy in front of an end.
-    pub fn policy(&self, port: Port) -> Option<&dyn Policy> {
-        self.link.policy(port)
+    /// What waits in front of an end; `None` if it has no queue.
+    pub fn backlog(&self, port: Port) -> Option<Backlog> {
+        self.link.backlog(port)
     }
 
     /// A packet enters at `port`. On a shared medium it goes to the end `to`. Returns whether a full queue dropped it.
@@ -128,7 +128,8 @@ impl<L: Link> LinkService<L> {
         }
         if let Some(telemetry) = telemetry {
             // Most links have nothing to report most of the time.
-            if !self.queues_are_empty || self.link.may_queue() {
+            let is_empty = |port| self.link.backlog(port).is_none_or(|backlog| backlog.packets == 0);
+            if !self.queues_are_empty || !(0..self.ends.len() as Port).all(is_empty) {
                 self.watch_queues(now, telemetry);
             }
         }

@@ -12,7 +12,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, EventKind, JitterSample, SenderSample, SenderState};
 use crate::time::Time;
@@ -23,7 +24,7 @@ use numbers::{push_integer, Number};
 const PERIOD_NS: u64 = 10_000_000;
 
 /// Length of a queue. Written when it changed, at most every 10 ms per queue.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct QueueLine<'a> {
     /// Time since the start of the run.
     #[schemars(extend("unit" = "ns"))]
@@ -44,7 +45,7 @@ pub struct QueueLine<'a> {
 }
 
 /// An event of one packet.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct EventLine<'a> {
     /// Time since the start of the run.
     #[schemars(extend("unit" = "ns"))]
@@ -63,7 +64,7 @@ pub struct EventLine<'a> {
 }
 
 /// Events of packets that a kernel's queueing discipline counted since its previous sample.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CountLine<'a> {
     /// Time of the sample since the start of the run.
     #[schemars(extend("unit" = "ns"))]
@@ -81,7 +82,7 @@ pub struct CountLine<'a> {
 
 /// State of one class of a kernel's queueing discipline. Written when it changed, at most every 10 ms; a value that the discipline does
 /// not have is absent.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ClassLine<'a> {
     /// Time of the sample since the start of the run.
     #[schemars(extend("unit" = "ns"))]
@@ -117,7 +118,7 @@ pub struct ClassLine<'a> {
 }
 
 /// A packet that arrived over a line with jitter.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct JitterLine<'a> {
     /// Arrival of its last bit, as time since the start of the run.
     #[schemars(extend("unit" = "ns"))]
@@ -140,7 +141,7 @@ pub struct JitterLine<'a> {
 }
 
 /// A sample of a TCP sender inside the network.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SenderLine<'a> {
     /// Time since the start of the run.
     #[schemars(extend("unit" = "ns"))]
@@ -158,6 +159,19 @@ pub struct SenderLine<'a> {
     /// State of the sender.
     #[serde(flatten)]
     pub sample: SenderSample,
+}
+
+/// A line of `telemetry/links.jsonl`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum LinkLine<'a> {
+    /// What happened to a packet.
+    #[serde(borrow)]
+    Event(EventLine<'a>),
+    /// A packet that crossed a line with jitter.
+    Jitter(JitterLine<'a>),
+    /// Any other line.
+    Other(IgnoredAny),
 }
 
 /// A sample of a host's sender.
@@ -441,6 +455,25 @@ mod tests {
         let line = FlowLine { t_ns, sample: SAMPLE };
         let parsed: Value = serde_json::from_str(&text(&line)).unwrap();
         assert_eq!(parsed, serde_json::to_value(&line).unwrap());
+    }
+
+    #[test]
+    fn lines_are_read_as_what_they_are() {
+        let (t_ns, link, direction) = (7, "air", "forward");
+        let event = EventLine { t_ns, link, direction, event: EventKind::DroppedFull, bytes: 40, pure_ack: true };
+        let text = event.to_string();
+        let read = serde_json::from_str(&text).unwrap();
+        assert!(
+            matches!(read, LinkLine::Event(EventLine { event: EventKind::DroppedFull, bytes: 40, .. })),
+            "{read:?}"
+        );
+        let jitter = JitterLine { t_ns, link, direction, jitter_ns: -70, bytes: 40, checksum: 9, lost: true };
+        let text = jitter.to_string();
+        let read = serde_json::from_str(&text).unwrap();
+        assert!(matches!(read, LinkLine::Jitter(JitterLine { jitter_ns: -70, lost: true, .. })), "{read:?}");
+        let text = QueueLine { t_ns, link, direction, packets: 3, bytes: 4500, max: 5 }.to_string();
+        assert!(matches!(serde_json::from_str(&text).unwrap(), LinkLine::Other(_)));
+        assert!(serde_json::from_str::<LinkLine<'_>>("{").is_err());
     }
 
     fn text(line: &FlowLine) -> String {

@@ -1,12 +1,14 @@
 //! The four traits. Each is a pure state machine. A driver (`testbed/simulator` in virtual time, `testbed/emulator` in
 //! real time) gives it a clock and carries its packets.
 
+use std::iter::Sum;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::event::Events;
+pub use crate::ids::Port;
 use crate::packet::Packet;
 use crate::scenario::Change;
 use crate::time::Time;
@@ -15,6 +17,9 @@ use crate::time::Time;
 ///
 /// Every packet that does not come out of [`Policy::dequeue`] is reported to `events`, so in = out + dropped + purged +
 /// queued always holds. The packet in transmission is not in the queue.
+///
+/// A policy may hold another one, its child, as queueing disciplines do: a filter, a scheduler or active queue
+/// management decides, and the child keeps what waits. [`Policy::peek`] and [`Policy::take`] let it reach those packets.
 pub trait Policy: Send {
     /// A packet arrives at `now`.
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events);
@@ -47,6 +52,12 @@ pub trait Policy: Send {
 
     /// What waits.
     fn backlog(&self) -> Backlog;
+
+    /// The waiting packet at a place. Places count from 0, and packets of one flow have them in their order.
+    fn peek(&self, place: usize) -> Option<&Packet>;
+
+    /// Removes the waiting packet at a place, without an event. `instead` takes its place, if it is given.
+    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet>;
 
     /// Packets waiting.
     fn len_packets(&self) -> usize {
@@ -87,6 +98,14 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
     fn backlog(&self) -> Backlog {
         (**self).backlog()
     }
+
+    fn peek(&self, place: usize) -> Option<&Packet> {
+        (**self).peek(place)
+    }
+
+    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+        (**self).take(place, instead)
+    }
 }
 
 /// What waits in a policy.
@@ -98,8 +117,14 @@ pub struct Backlog {
     pub bytes: u64,
 }
 
-/// An end of a link: 0 and 1 for a link with two ends, more for a shared medium.
-pub type Port = u16;
+impl Sum for Backlog {
+    fn sum<I: Iterator<Item = Backlog>>(queues: I) -> Backlog {
+        queues.fold(Backlog::default(), |all, one| Backlog {
+            packets: all.packets + one.packets,
+            bytes: all.bytes + one.bytes,
+        })
+    }
+}
 
 /// A packet that leaves a link.
 #[derive(Debug)]
@@ -127,18 +152,8 @@ pub trait Link: Send {
     /// Advances to `now` and appends what has come out by then, in order of time.
     fn poll(&mut self, now: Time, out: &mut Vec<Delivery>, events: &mut Events);
 
-    /// The policy in front of `port`; `None` if the port has none.
-    fn policy(&self, port: Port) -> Option<&dyn Policy>;
-
-    /// What waits in front of `port`; `None` if the port has no policy.
-    fn backlog(&self, port: Port) -> Option<Backlog> {
-        self.policy(port).map(Policy::backlog)
-    }
-
-    /// Whether packets may wait in front of any port. A link that returns false has an empty queue in front of each.
-    fn may_queue(&self) -> bool {
-        true
-    }
+    /// What waits in front of `port`; `None` if the port has no queue.
+    fn backlog(&self, port: Port) -> Option<Backlog>;
 
     /// What the direction that enters at `port` has serialised so far.
     fn usage(&self, port: Port) -> Usage;
@@ -165,16 +180,8 @@ impl<L: Link + ?Sized> Link for Box<L> {
         (**self).poll(now, out, events);
     }
 
-    fn policy(&self, port: Port) -> Option<&dyn Policy> {
-        (**self).policy(port)
-    }
-
     fn backlog(&self, port: Port) -> Option<Backlog> {
         (**self).backlog(port)
-    }
-
-    fn may_queue(&self) -> bool {
-        (**self).may_queue()
     }
 
     fn usage(&self, port: Port) -> Usage {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 
+use backchannel_core::ids::{Id, LinkId, Numbered};
 use backchannel_core::registry::unknown;
 use backchannel_core::report::LinkReport;
 use backchannel_core::scenario::{Change, LinkSpec};
@@ -31,8 +32,8 @@ const MAX_REQUEST: usize = 64 << 20;
 enum Source {
     Requests,
     Timer,
-    /// Interface at an end of the link in a slot.
-    Interface(usize, Port),
+    /// Interface at an end of a link.
+    Interface(LinkId, Port),
 }
 
 impl Source {
@@ -43,7 +44,7 @@ impl Source {
         match self {
             Source::Requests => Source::REQUESTS,
             Source::Timer => Source::TIMER,
-            Source::Interface(slot, port) => (slot as u64) << 16 | u64::from(port),
+            Source::Interface(link, port) => (link.place() as u64) << 16 | u64::from(port),
         }
     }
 
@@ -51,7 +52,7 @@ impl Source {
         match token {
             Source::REQUESTS => Source::Requests,
             Source::TIMER => Source::Timer,
-            interface => Source::Interface((interface >> 16) as usize, interface as Port),
+            interface => Source::Interface(LinkId::new((interface >> 16) as usize), interface as Port),
         }
     }
 }
@@ -88,9 +89,9 @@ pub fn serve(registry: &Registry, time: RunTime) -> Result<(), String> {
     let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     let mut server = Server {
         registry: registry.clone(),
-        links: Vec::new(),
+        links: Numbered::default(),
         agenda: BTreeSet::new(),
-        scheduled: Vec::new(),
+        scheduled: BTreeMap::new(),
         epoll: Epoll::new().map_err(failed("cannot create an epoll descriptor"))?,
         timer: Timer::new().map_err(failed("cannot create a timer"))?,
         telemetry: None,
@@ -124,7 +125,7 @@ pub fn serve(registry: &Registry, time: RunTime) -> Result<(), String> {
                         return Ok(());
                     }
                 }
-                Source::Interface(slot, port) => server.read_frames(slot, port),
+                Source::Interface(link, port) => server.read_frames(link, port),
             }
         }
         server.advance();
@@ -133,12 +134,12 @@ pub fn serve(registry: &Registry, time: RunTime) -> Result<(), String> {
 
 struct Server {
     registry: Registry,
-    /// Slots; that of a removed link stays empty, because tokens refer to slots.
-    links: Vec<Option<EmulatedLink>>,
-    /// When the link in which slot is due. An idle link costs nothing.
-    agenda: BTreeSet<(u64, usize)>,
-    /// Per slot: its instant in the agenda.
-    scheduled: Vec<Option<u64>>,
+    /// The place of a removed link stays empty, because tokens refer to links by their ids.
+    links: Numbered<LinkId, Option<EmulatedLink>>,
+    /// When which link is due. An idle link costs nothing.
+    agenda: BTreeSet<(u64, LinkId)>,
+    /// The instant of each link in the agenda.
+    scheduled: BTreeMap<LinkId, u64>,
     epoll: Epoll,
     timer: Timer,
     telemetry: Option<Telemetry>,
@@ -149,14 +150,14 @@ struct Server {
 }
 
 impl Server {
-    fn read_frames(&mut self, slot: usize, port: Port) {
-        let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) else { return };
+    fn read_frames(&mut self, id: LinkId, port: Port) {
+        let Some(link) = self.links.find(id).and_then(Option::as_mut) else { return };
         if let Err(why) = link.read(port, &self.clock, &mut self.telemetry) {
             // The node is gone and its interface with it: this end can never be used again.
             self.epoll.remove(&link.interfaces[usize::from(port)]);
             eprintln!("note: {why}");
         }
-        self.schedule(slot);
+        self.schedule(id);
     }
 
     /// Lets every link that is due write its deliveries.
@@ -170,27 +171,29 @@ impl Server {
                 now = monotonic_ns();
             }
         }
-        while let Some((_, slot)) = self.agenda.first().copied().filter(|(at, _)| *at <= now) {
-            if let Some(link) = &mut self.links[slot] {
+        while let Some((_, id)) = self.agenda.first().copied().filter(|(at, _)| *at <= now) {
+            if let Some(link) = &mut self.links[id] {
                 link.advance(&self.clock, &mut self.telemetry);
             }
-            self.schedule(slot);
+            self.schedule(id);
         }
     }
 
-    /// Updates when the link in a slot is due.
-    fn schedule(&mut self, slot: usize) {
-        self.scheduled.resize(self.links.len(), None);
-        let next = self.links[slot].as_ref().and_then(EmulatedLink::next_ns);
-        let previous = std::mem::replace(&mut self.scheduled[slot], next);
+    /// Updates when a link is due.
+    fn schedule(&mut self, id: LinkId) {
+        let next = self.links[id].as_ref().and_then(EmulatedLink::next_ns);
+        let previous = match next {
+            Some(at) => self.scheduled.insert(id, at),
+            None => self.scheduled.remove(&id),
+        };
         if previous != next {
-            previous.map(|at| self.agenda.remove(&(at, slot)));
-            next.map(|at| self.agenda.insert((at, slot)));
+            previous.map(|at| self.agenda.remove(&(at, id)));
+            next.map(|at| self.agenda.insert((at, id)));
         }
     }
 
     fn schedule_all(&mut self) {
-        (0..self.links.len()).for_each(|slot| self.schedule(slot));
+        self.links.ids().for_each(|id| self.schedule(id));
     }
 
     /// Reads what is available and answers every complete request. False at the end of input.
@@ -224,18 +227,18 @@ impl Server {
         match read_request(line)? {
             Request::AddLink { name, spec, seed, ends } => self.add_link(&name, spec, seed, &ends)?,
             Request::RemoveLink { name } => {
-                let slot = self.slot(&name)?;
-                if let Some(link) = self.links[slot].take() {
+                let id = self.id(&name)?;
+                if let Some(link) = self.links[id].take() {
                     link.interfaces.iter().for_each(|interface| self.epoll.remove(interface));
                 }
-                self.schedule(slot);
+                self.schedule(id);
             }
             Request::Configure { name, spec, seed } => {
-                let slot = self.slot(&name)?;
-                if let Some(link) = &mut self.links[slot] {
+                let id = self.id(&name)?;
+                if let Some(link) = &mut self.links[id] {
                     link.configure(spec, seed)?;
                 }
-                self.schedule(slot);
+                self.schedule(id);
             }
             Request::Start(start) => return self.start(&start),
             Request::Stop { keep } => return self.stop(keep),
@@ -249,7 +252,7 @@ impl Server {
     }
 
     fn add_link(&mut self, name: &str, spec: LinkSpec, seed: u64, ends: &[EndSpec]) -> Result<(), String> {
-        if self.slot(name).is_ok() {
+        if self.id(name).is_ok() {
             return Err(format!("there is a link '{name}' already"));
         }
         if spec.name != name {
@@ -270,20 +273,20 @@ impl Server {
         if let Some(why) = mixed(name, &interfaces) {
             return Err(why);
         }
-        let slot = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
+        let free = self.links.iter().position(Option::is_none).map(LinkId::new);
+        let id = free.unwrap_or(self.links.next_id());
         for (port, interface) in interfaces.iter().enumerate() {
-            let token = Source::Interface(slot, port as Port).token();
+            let token = Source::Interface(id, port as Port).token();
             self.epoll
                 .add(interface, token)
                 .map_err(|error| format!("cannot watch interface {}: {error}", interface.name()))?;
         }
         let link = Some(EmulatedLink::new(spec, context, interfaces, self.fault.clone())?);
-        if slot == self.links.len() {
-            self.links.push(link);
-        } else {
-            self.links[slot] = link;
+        match self.links.find(id) {
+            Some(place) => *place = link,
+            None => drop(self.links.push(link)),
         }
-        self.schedule(slot);
+        self.schedule(id);
         Ok(())
     }
 
@@ -307,12 +310,12 @@ impl Server {
     }
 
     fn change(&mut self, name: &str, direction: Direction, change: &Change) -> Result<Answer, String> {
-        let slot = self.slot(name)?;
-        let Some(link) = &mut self.links[slot] else { return Err(format!("there is no link '{name}'")) };
+        let id = self.id(name)?;
+        let Some(link) = &mut self.links[id] else { return Err(format!("there is no link '{name}'")) };
         let at_s =
             link.change(&self.clock, direction as Port, change).map_err(|why| format!("link '{name}': {why}"))?;
         link.advance(&self.clock, &mut self.telemetry);
-        self.schedule(slot);
+        self.schedule(id);
         Ok(Answer::changed(at_s))
     }
 
@@ -331,11 +334,11 @@ impl Server {
         Ok(Answer::stopped(EmulationReport { links, realtime: self.realtime, stalls, fault: self.fault.clone() }))
     }
 
-    /// Slot of the link with this name.
-    fn slot(&self, name: &str) -> Result<usize, String> {
+    /// The link with this name.
+    fn id(&self, name: &str) -> Result<LinkId, String> {
         let named = |link: &Option<EmulatedLink>| link.as_ref().is_some_and(|link| link.spec.name == name);
         let names = || self.links.iter().flatten().map(|link| link.spec.name.as_str());
-        self.links.iter().position(named).ok_or_else(|| unknown("link", name, names()))
+        self.links.iter().position(named).map(LinkId::new).ok_or_else(|| unknown("link", name, names()))
     }
 }
 
@@ -368,7 +371,12 @@ mod tests {
 
     #[test]
     fn tokens_and_sources_correspond() {
-        for source in [Source::Requests, Source::Timer, Source::Interface(0, 0), Source::Interface(70_000, 65_535)] {
+        for source in [
+            Source::Requests,
+            Source::Timer,
+            Source::Interface(LinkId::new(0), 0),
+            Source::Interface(LinkId::new(70_000), 65_535),
+        ] {
             assert_eq!(Source::of(source.token()), source);
         }
     }

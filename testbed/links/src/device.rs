@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use backchannel_core::time::{service_time, Time};
 
-use crate::far_end::InFlightPacket;
+use crate::serial::SentPacket;
 
 /// Fill levels at which the modem stops and resumes the host, in percent.
 const STOP: u64 = 90;
@@ -22,7 +22,7 @@ pub(crate) struct Taken {
     /// Its time on the line, at the rate when it entered.
     pub(crate) time_ns: u64,
     pub(crate) bits: u64,
-    pub(crate) flying: InFlightPacket,
+    pub(crate) flying: SentPacket,
 }
 
 /// The buffer. Its fill level is counted as time on the line: the time until it is empty.
@@ -60,7 +60,7 @@ impl Device {
     }
 
     /// Takes a packet of `bits` bits on the line from the policy.
-    pub(crate) fn take(&mut self, now: Time, bits: u64, flying: InFlightPacket, rate_bps: u64) {
+    pub(crate) fn take(&mut self, now: Time, bits: u64, flying: SentPacket, rate_bps: u64) {
         let time = service_time(bits, rate_bps);
         self.waiting.push_back(Taken { time_ns: time.as_nanos() as u64, bits, flying });
         self.empty_at = self.empty_at.max(now) + time;

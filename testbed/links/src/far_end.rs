@@ -1,6 +1,7 @@
 //! The far end of one direction: propagation delay, then error models (asym 8.1's second stage; ton IV-A).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
@@ -11,14 +12,45 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
 
 use crate::errors::{ErrorModel, ErrorModels, Fate};
-use crate::jitter::{self, Jitter};
-use crate::point_to_point::delay;
-use crate::rfc1144::Compressed;
-use crate::serial::Receiver;
-use crate::Context;
+use crate::jitter::{self, delay, Jitter};
+use crate::registry::Context;
+
+/// What makes packets again of the forms in which a line sends them.
+pub trait Decoder {
+    /// The form of a packet on the line.
+    type Form: Clone;
+
+    /// Whether damaged packets are detected and dropped.
+    fn detects_corruption(&self) -> bool;
+
+    /// A packet was lost or damaged.
+    fn miss(&mut self);
+
+    /// The packet that comes out, possibly with a wrong header. `Err` with the packet as sent if it is tossed.
+    fn receive(&mut self, packet: Packet, form: Option<Self::Form>) -> Result<Packet, Packet>;
+}
+
+/// The decoder of a link that sends packets as they are, which has none.
+pub enum Unchanged {}
+
+impl Decoder for Unchanged {
+    type Form = Infallible;
+
+    fn detects_corruption(&self) -> bool {
+        match *self {}
+    }
+
+    fn miss(&mut self) {
+        match *self {}
+    }
+
+    fn receive(&mut self, _: Packet, _: Option<Infallible>) -> Result<Packet, Packet> {
+        match *self {}
+    }
+}
 
 /// Packets in flight to one end of a link.
-pub(crate) struct FarEnd {
+pub(crate) struct FarEnd<D: Decoder = Unchanged> {
     delay_ns: u64,
     /// `None`: every packet takes the delay.
     jitter: Option<Box<Jitter>>,
@@ -35,47 +67,40 @@ pub(crate) struct FarEnd {
     /// Number of replacements of the error models. Each set draws from streams of its own.
     changes: u64,
     /// Packets in flight or in transmission, and the arrival of their last bits, in order.
-    flying: VecDeque<(Time, InFlightPacket)>,
+    flying: VecDeque<(Time, InFlightPacket<D::Form>)>,
     /// Arrival of the first of them; [`Time::MAX`]: there is none.
     first_arrival: Time,
     /// Arrival of the last one. A line without jitter keeps order, even if its delay becomes shorter.
     last_arrival: Time,
     /// Packets that an error model holds back, by time of delivery.
-    held: BTreeMap<(Time, u64), InFlightPacket>,
-    /// The far end of a serial line; `None` if packets are neither framed nor compressed.
-    receiver: Option<Box<Receiver>>,
+    held: BTreeMap<(Time, u64), InFlightPacket<D::Form>>,
+    /// `None`: packets arrive as they were sent.
+    decoder: Option<Box<D>>,
 }
 
 /// A packet as it was sent.
 #[derive(Clone)]
-pub(crate) struct InFlightPacket {
+pub(crate) struct InFlightPacket<F> {
     pub(crate) packet: Packet,
     /// What most packets do not have, so that they take less room.
-    extra: Option<Box<InFlightState>>,
+    extra: Option<Box<InFlightState<F>>>,
 }
 
-/// What compression and jitter know of a packet in flight.
-#[derive(Clone, Default)]
-struct InFlightState {
-    /// Its form on the line, if its header is compressed.
-    compressed: Option<Compressed>,
+#[derive(Clone)]
+struct InFlightState<F> {
+    /// Its form on the line; `None`: the packet itself.
+    form: Option<F>,
     /// How much longer than the declared delay it takes, in nanoseconds; `None` if the line had no jitter when it was
     /// sent.
     jitter_ns: Option<i64>,
 }
 
-impl InFlightPacket {
+impl<F> InFlightPacket<F> {
     /// A packet that takes the declared delay.
     #[inline(always)]
-    pub(crate) fn new(packet: Packet, compressed: Option<Compressed>) -> InFlightPacket {
-        let extra =
-            compressed.map(|compressed| Box::new(InFlightState { compressed: Some(compressed), jitter_ns: None }));
+    pub(crate) fn new(packet: Packet, form: Option<F>) -> InFlightPacket<F> {
+        let extra = form.map(|form| Box::new(InFlightState { form: Some(form), jitter_ns: None }));
         InFlightPacket { packet, extra }
-    }
-
-    /// The packet and, if its header is compressed, its form on the line.
-    pub(crate) fn apart(self) -> (Packet, Option<Compressed>) {
-        (self.packet, self.extra.and_then(|extra| extra.compressed))
     }
 
     #[inline(always)]
@@ -84,9 +109,9 @@ impl InFlightPacket {
     }
 }
 
-impl FarEnd {
+impl<D: Decoder> FarEnd<D> {
     /// No packet is in flight. `label` names the direction's random streams.
-    pub(crate) fn new(delay: Duration, errors: &[Named], context: &Context, label: &str) -> Result<FarEnd, String> {
+    pub(crate) fn new(delay: Duration, errors: &[Named], context: &Context, label: &str) -> Result<FarEnd<D>, String> {
         let mut end = FarEnd {
             delay_ns: delay.as_nanos() as u64,
             jitter: None,
@@ -101,7 +126,7 @@ impl FarEnd {
             first_arrival: Time::MAX,
             last_arrival: Time::ZERO,
             held: BTreeMap::new(),
-            receiver: None,
+            decoder: None,
         };
         end.set_errors(Time::ZERO, errors)?;
         Ok(end)
@@ -111,7 +136,7 @@ impl FarEnd {
     ///
     /// # Errors
     /// The delay, the jitter or an error model is invalid.
-    pub(crate) fn of_direction(spec: &DirectionSpec, context: &Context, label: &str) -> Result<FarEnd, String> {
+    pub(crate) fn of_direction(spec: &DirectionSpec, context: &Context, label: &str) -> Result<FarEnd<D>, String> {
         jitter::check_schedule(spec.delay_s, spec.jitter_s, &spec.schedule)?;
         let mut end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, context, label)?;
         end.keeps_order = spec.keep_order;
@@ -138,7 +163,7 @@ impl FarEnd {
         if let Some((end, flying)) = sending {
             self.last_arrival = self.flying.back().map_or(Time::ZERO, |(at, _)| *at);
             self.first_arrival = self.arrival_of_first();
-            self.fly_compressed(end, flying);
+            self.fly(end, flying);
         }
     }
 
@@ -153,7 +178,7 @@ impl FarEnd {
     }
 
     /// The packet that was sent last. With jitter, others may arrive after it.
-    fn take_newest(&mut self) -> Option<InFlightPacket> {
+    fn take_newest(&mut self) -> Option<InFlightPacket<D::Form>> {
         let Some(jitter) = &self.jitter else { return self.flying.pop_back().map(|(_, flying)| flying) };
         let newest = self.flying.iter().rposition(|(at, _)| *at == jitter.newest_arrival)?;
         self.flying.remove(newest).map(|(_, flying)| flying)
@@ -165,13 +190,13 @@ impl FarEnd {
     }
 
     /// What comes out of the line goes through this, if there is one.
-    pub(crate) fn set_receiver(&mut self, receiver: Option<Box<Receiver>>) {
-        self.receiver = receiver;
+    pub(crate) fn set_decoder(&mut self, decoder: Option<Box<D>>) {
+        self.decoder = decoder;
     }
 
     /// The same, to look at.
-    pub(crate) fn receiver(&self) -> Option<&Receiver> {
-        self.receiver.as_deref()
+    pub(crate) fn decoder(&self) -> Option<&D> {
+        self.decoder.as_deref()
     }
 
     /// Other error models judge packets that arrive from `from` on. Those before are judged by the present ones,
@@ -194,13 +219,8 @@ impl FarEnd {
     }
 
     /// A packet's last bit leaves the near end at `from`.
-    pub(crate) fn fly(&mut self, from: Time, packet: Packet) {
-        self.fly_compressed(from, InFlightPacket::new(packet, None));
-    }
-
-    /// The same for a packet in its form on the line.
     #[inline(always)]
-    pub(crate) fn fly_compressed(&mut self, from: Time, flying: InFlightPacket) {
+    pub(crate) fn fly(&mut self, from: Time, flying: InFlightPacket<D::Form>) {
         if self.jitter.is_some() {
             return self.fly_with_jitter(from, flying);
         }
@@ -211,11 +231,12 @@ impl FarEnd {
     }
 
     #[cold]
-    fn fly_with_jitter(&mut self, from: Time, mut flying: InFlightPacket) {
+    fn fly_with_jitter(&mut self, from: Time, mut flying: InFlightPacket<D::Form>) {
         let Some(jitter) = &mut self.jitter else { return };
         let nominal = Time(from.nanos().saturating_add(self.delay_ns));
         let arrives = jitter.arrival(nominal, self.last_arrival);
-        flying.extra.get_or_insert_default().jitter_ns = Some(arrives.nanos() as i64 - nominal.nanos() as i64);
+        let extra = flying.extra.get_or_insert_with(|| Box::new(InFlightState { form: None, jitter_ns: None }));
+        extra.jitter_ns = Some(arrives.nanos() as i64 - nominal.nanos() as i64);
         self.first_arrival = self.first_arrival.min(arrives);
         self.last_arrival = self.last_arrival.max(arrives);
         let place = self.flying.partition_point(|(at, _)| *at <= arrives);
@@ -245,7 +266,7 @@ impl FarEnd {
             if let Some(jitter_ns) = flying.jitter_ns() {
                 events.record_jitter(at, jitter_ns, &flying.packet);
             }
-            if self.errors.is_empty() && self.receiver.is_none() {
+            if self.errors.is_empty() && self.decoder.is_none() {
                 out.push(Delivery { port: to, at, packet: flying.packet });
             } else {
                 self.apply_errors(at, to, flying, out, events);
@@ -277,7 +298,7 @@ impl FarEnd {
         &mut self,
         at: Time,
         to: Port,
-        flying: InFlightPacket,
+        flying: InFlightPacket<D::Form>,
         out: &mut Vec<Delivery>,
         events: &mut Events,
     ) {
@@ -286,7 +307,7 @@ impl FarEnd {
         match fate.unwrap_or(Fate::Intact) {
             Fate::Intact => self.deliver(at, to, flying, false, out, events),
             // The framing discards a frame that fails its check.
-            Fate::Damaged if self.receiver.as_ref().is_some_and(|receiver| receiver.detects_corruption()) => {
+            Fate::Damaged if self.decoder.as_ref().is_some_and(|decoder| decoder.detects_corruption()) => {
                 self.lose(at, &flying, events);
             }
             Fate::Lost => self.lose(at, &flying, events),
@@ -306,13 +327,13 @@ impl FarEnd {
         }
     }
 
-    fn lose(&mut self, at: Time, flying: &InFlightPacket, events: &mut Events) {
+    fn lose(&mut self, at: Time, flying: &InFlightPacket<D::Form>, events: &mut Events) {
         events.record(at, EventKind::Lost, &flying.packet);
         if let (Some(sample), Some(_)) = (events.jitter.last_mut(), flying.jitter_ns()) {
             sample.lost = true;
         }
-        if let Some(receiver) = &mut self.receiver {
-            receiver.miss();
+        if let Some(decoder) = &mut self.decoder {
+            decoder.miss();
         }
     }
 
@@ -321,13 +342,13 @@ impl FarEnd {
         &mut self,
         at: Time,
         port: Port,
-        flying: InFlightPacket,
+        flying: InFlightPacket<D::Form>,
         damaged: bool,
         out: &mut Vec<Delivery>,
         events: &mut Events,
     ) {
-        let mut packet = match &mut self.receiver {
-            Some(receiver) => match receiver.receive(flying) {
+        let mut packet = match &mut self.decoder {
+            Some(decoder) => match decoder.receive(flying.packet, flying.extra.and_then(|extra| extra.form)) {
                 Ok(packet) => packet,
                 Err(packet) => return events.record(at, EventKind::Tossed, &packet),
             },

@@ -10,11 +10,12 @@ use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
 use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec};
 use backchannel_core::time::{service_time, Time};
-use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
+use backchannel_core::traits::{Backlog, Delivery, Link, Port, Usage};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Context;
+use crate::assembly;
+use crate::registry::Context;
 
 /// A fault of both directions of a link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -63,7 +64,7 @@ const REORDER_AT_MOST: Duration = Duration::from_secs(1);
 /// # Errors
 /// Those of [`crate::build`].
 pub fn build_with_fault(spec: &LinkSpec, context: &Context, fault: Option<&Fault>) -> Result<Box<dyn Link>, String> {
-    let Some(fault) = fault.filter(|fault| fault.link == spec.name) else { return crate::build(spec, context) };
+    let Some(fault) = fault.filter(|fault| fault.link == spec.name) else { return assembly::build(spec, context) };
     let mut faulty = spec.clone();
     for direction in [&mut faulty.forward, &mut faulty.reverse] {
         apply(&fault.kind, direction);
@@ -71,7 +72,7 @@ pub fn build_with_fault(spec: &LinkSpec, context: &Context, fault: Option<&Fault
     if let FaultKind::FramingBytes(more) = fault.kind {
         add(&mut faulty.options, "framing_bytes", more, 0);
     }
-    let link = crate::build(&faulty, context)?;
+    let link = assembly::build(&faulty, context)?;
     Ok(Box::new(Faulty {
         link,
         kind: fault.kind.clone(),
@@ -193,8 +194,8 @@ impl Link for Faulty {
         }
     }
 
-    fn policy(&self, port: Port) -> Option<&dyn Policy> {
-        self.link.policy(port)
+    fn backlog(&self, port: Port) -> Option<Backlog> {
+        self.link.backlog(port)
     }
 
     fn usage(&self, port: Port) -> Usage {

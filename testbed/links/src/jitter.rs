@@ -8,10 +8,8 @@
 use std::time::Duration;
 
 use backchannel_core::rng::{self, RunRng};
-use backchannel_core::scenario::{Change, DirectionSpec};
+use backchannel_core::scenario::Change;
 use backchannel_core::time::Time;
-
-use crate::point_to_point::delay;
 
 /// The jitter of one direction.
 pub(crate) struct Jitter {
@@ -87,15 +85,8 @@ pub(crate) fn check_schedule<'a>(
     Ok(())
 }
 
-/// Refuses the jitter of a link whose packets all take one time.
-///
-/// # Errors
-/// The direction has jitter.
-pub(crate) fn refuse(kind: &str, spec: &DirectionSpec) -> Result<(), String> {
-    if spec.jitter_s != 0.0 || spec.keep_order {
-        return Err(format!("a {kind} link has no jitter: its own protocol decides how long a packet takes"));
-    }
-    Ok(())
+pub(crate) fn delay(seconds: f64) -> Result<Duration, String> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("a delay of {seconds} s is not possible"))
 }
 
 #[cfg(test)]

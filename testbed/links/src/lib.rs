@@ -6,6 +6,8 @@
 //! docs/links.md describes each.
 
 mod any_link;
+mod assembly;
+mod builtin;
 mod clock;
 mod device;
 pub mod errors;
@@ -14,6 +16,7 @@ mod fault;
 pub mod framing;
 mod jitter;
 mod mahimahi;
+mod medium;
 mod point_to_point;
 mod profiles;
 mod registry;
@@ -25,70 +28,14 @@ mod testing;
 mod wavelan;
 mod with_middlebox;
 
-use backchannel_core::options::CheckedOptions;
-use backchannel_core::scenario::LinkSpec;
-use backchannel_core::traits::Link;
-
 pub use any_link::AnyLink;
+pub use assembly::build;
 pub use fault::{build_with_fault, Fault, FaultKind};
+pub use medium::{shared_rate, Direction, Fields, Medium};
 pub use point_to_point::PointToPoint;
 pub use profiles::{profiles, Profile};
-pub use registry::{Links, Registry};
+pub use registry::{Build, Context, Links, Registry};
 pub use serial::simulated_only;
-use with_middlebox::WithMiddlebox;
-
-/// Constructor of a link.
-pub type Build = fn(&CheckedOptions<'_>, &LinkSpec, &Context) -> Result<Box<dyn Link>, String>;
-
-/// What a link knows of its surroundings, in addition to its specification.
-#[derive(Clone, Debug)]
-pub struct Context {
-    /// Seed of the run. The random streams of a link derive from it and the link's name.
-    pub seed: u64,
-    /// The mechanisms that exist.
-    pub registry: Registry,
-}
-
-impl Context {
-    /// That of the queue in front of a direction; `label` names its random streams, the rates are its own and the
-    /// opposite one.
-    pub fn of_queue(
-        &self,
-        label: &str,
-        [rate_bps, opposite_rate_bps]: [Option<u64>; 2],
-    ) -> backchannel_policies::Context {
-        let (seed, label, policies) = (self.seed, label.to_owned(), self.registry.policies.clone());
-        backchannel_policies::Context { seed, label, rate_bps, opposite_rate_bps, policies }
-    }
-}
-
-/// Builds a link with its queue policies, error models and middleboxes.
-///
-/// # Errors
-/// A message that names the link, the direction and what is allowed.
-pub fn build(spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
-    build_kind(spec, context)
-        .and_then(|link| attach_middleboxes(link, spec, context))
-        .map_err(|why| format!("link '{}': {why}", spec.name))
-}
-
-fn build_kind(spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
-    let (checked, build) = context.registry.links.checked(&spec.kind, &spec.options)?;
-    build(&checked, spec, context)
-}
-
-fn attach_middleboxes(mut link: Box<dyn Link>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
-    let Registry { middleboxes, stacks, .. } = &context.registry;
-    let of_middlebox = backchannel_middleboxes::Context { stacks };
-    for middlebox in &spec.middleboxes {
-        if spec.ends.len() != 2 || middlebox.end > 1 {
-            return Err(format!("a middlebox must be at end 0 or 1 of a link with two ends, not at {}", middlebox.end));
-        }
-        let (checked, build) = middleboxes.checked(&middlebox.name, &middlebox.options)?;
-        link = Box::new(WithMiddlebox::new(link, middlebox.end, build(&checked, &of_middlebox)?));
-    }
-    Ok(link)
-}
 
 #[cfg(test)]
 mod tests {
@@ -96,6 +43,7 @@ mod tests {
     use backchannel_core::event::Events;
     use backchannel_core::packet::build::{ack, data};
     use backchannel_core::time::Time;
+    use backchannel_core::traits::Link;
     use serde_json::json;
 
     /// Every kind with a queue of bounded classes in front of port 0, and its rate in bit/s.

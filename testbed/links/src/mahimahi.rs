@@ -12,18 +12,18 @@ use backchannel_core::event::Events;
 use backchannel_core::options;
 use backchannel_core::options::{CheckedOptions, ABSENT, REQUIRED};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Medium};
-use backchannel_core::scenario::{DirectionSpec, LinkSpec};
+use backchannel_core::registry::{Entry, Physical};
+use backchannel_core::scenario::LinkSpec;
 use backchannel_core::time::Time;
-use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
+use backchannel_core::traits::{Backlog, Delivery, Link, Policy, Port, Usage};
 
-use crate::far_end::FarEnd;
-use crate::Context;
+use crate::medium::{Direction, Fields, Medium};
+use crate::registry::Context;
 
 pub(crate) static ENTRY: Entry = Entry::link(
     "mahimahi",
     "a link that replays a recorded trace of delivery opportunities per direction, with delay and error models",
-    Medium { radio: false, probing: None },
+    Physical { radio: false, probing: None },
 )
 .source("mm-link(1)");
 
@@ -41,42 +41,33 @@ pub(crate) static DIRECTION: Entry = Entry::direction("mahimahi", "options of on
     .source("mm-link(1)")
     .options(Parameters::PARAMS);
 
+const FIELDS: Fields = Fields {
+    rate: Err("takes its rate from the trace; remove 'rate'"),
+    changes: Err("changes with its trace; remove 'changes'"),
+    options: Some(&DIRECTION),
+    ..Fields::ALL
+};
+
 /// Capacity of an opportunity, and overhead of a packet.
 const OPPORTUNITY_BYTES: u64 = 1504;
 const TUNNEL_HEADER_BYTES: u64 = 4;
 
 pub(crate) fn build(_: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
-    if spec.ends.len() != 2 {
-        return Err(format!("a mahimahi link has two ends, not {}", spec.ends.len()));
-    }
-    let traces = [trace("forward", &spec.forward)?, trace("reverse", &spec.reverse)?];
-    let means = [traces[0].mean_bps(), traces[1].mean_bps()];
-    let [forward, reverse] = traces;
-    let direction = |name: &str, here: &DirectionSpec, trace: Trace, rates: [u64; 2]| {
-        Direction::new(&format!("{}/{name}", spec.name), here, trace, rates, context)
-            .map_err(|why| format!("{name}: {why}"))
+    let [forward, reverse] = Direction::of_two_ends(spec, &FIELDS)?;
+    let traces = [forward.build(trace)?, reverse.build(trace)?];
+    let means = traces.each_ref().map(|trace| Some(trace.mean_bps()));
+    let [of_forward, of_reverse] = traces;
+    let way = |way: &Direction<'_>, trace, rates| {
+        Ok::<_, String>(Way::new(way.build(|way| Medium::new(way, rates, context))?, trace))
     };
-    Ok(Box::new(Mahimahi {
-        directions: [
-            direction("forward", &spec.forward, forward, means)?,
-            direction("reverse", &spec.reverse, reverse, [means[1], means[0]])?,
-        ],
-    }))
+    let ways = [way(&forward, of_forward, means)?, way(&reverse, of_reverse, [means[1], means[0]])?];
+    Ok(Box::new(Mahimahi { ways }))
 }
 
-fn trace(name: &str, spec: &DirectionSpec) -> Result<Trace, String> {
-    let in_direction = |why: String| format!("{name}: {why}");
-    if spec.rate_bps.is_some() {
-        return Err(in_direction("a mahimahi link takes its rate from the trace; remove 'rate'".into()));
-    }
-    if !spec.schedule.is_empty() {
-        return Err(in_direction("a mahimahi link changes with its trace; remove 'changes'".into()));
-    }
-    let checked = CheckedOptions::check(&DIRECTION, &spec.options).map_err(in_direction)?;
-    let parameters = Parameters::read(&checked);
+fn trace(direction: &Direction<'_>) -> Result<Trace, String> {
+    let parameters = Parameters::read(direction.options.as_ref().expect("a mahimahi link has options"));
     let offset_ms = parameters.offset_s.map_or(0, |seconds| (seconds * 1e3).round() as u64);
-    let trace = Trace::parse(&parameters.trace).map_err(in_direction)?;
-    Ok(trace.starting_at(offset_ms))
+    Ok(Trace::parse(&parameters.trace)?.starting_at(offset_ms))
 }
 
 struct Trace {
@@ -144,46 +135,30 @@ impl Trace {
 }
 
 struct Mahimahi {
-    directions: [Direction; 2],
+    ways: [Way; 2],
 }
 
-struct Direction {
+/// A direction.
+struct Way {
     trace: Trace,
-    policy: Box<dyn Policy>,
-    far_end: FarEnd,
+    medium: Medium,
     /// Number of the next opportunity.
     next: u64,
     /// The packet in transmission and its bytes left.
     partial: Option<(Packet, u64)>,
-    usage: Usage,
     /// Mean time between opportunities.
     spacing: Duration,
 }
 
-impl Direction {
-    fn new(
-        label: &str,
-        spec: &DirectionSpec,
-        trace: Trace,
-        rates: [u64; 2],
-        context: &Context,
-    ) -> Result<Direction, String> {
-        let of_queue = context.of_queue(label, rates.map(Some));
+impl Way {
+    fn new(medium: Medium, trace: Trace) -> Way {
         let spacing = Duration::from_millis(trace.period_ms) / trace.opportunities.len() as u32;
-        Ok(Direction {
-            trace,
-            policy: of_queue.build(&spec.queue)?,
-            far_end: FarEnd::of_direction(spec, context, label)?,
-            next: 0,
-            partial: None,
-            usage: Usage::default(),
-            spacing,
-        })
+        Way { trace, medium, next: 0, partial: None, spacing }
     }
 
     /// Earliest time at which an opportunity can be used; `None` if nothing waits.
     fn ready_at(&self) -> Option<Time> {
-        self.partial.as_ref().map_or_else(|| self.policy.next_time(), |_| Some(Time::ZERO))
+        self.partial.as_ref().map_or_else(|| self.medium.policy.next_time(), |_| Some(Time::ZERO))
     }
 
     fn advance(&mut self, now: Time, events: &mut Events) {
@@ -200,7 +175,7 @@ impl Direction {
             let mut left = OPPORTUNITY_BYTES;
             while left > 0 {
                 let Some((packet, bytes)) = self.partial.take().or_else(|| {
-                    let packet = self.policy.dequeue(at, events)?;
+                    let packet = self.medium.policy.dequeue(at, events)?;
                     let bytes = u64::from(packet.len()) + TUNNEL_HEADER_BYTES;
                     Some((packet, bytes))
                 }) else {
@@ -208,16 +183,14 @@ impl Direction {
                 };
                 let taken = bytes.min(left);
                 left -= taken;
-                self.usage.line_bits += taken * 8;
+                self.medium.usage.line_bits += taken * 8;
                 if taken < bytes {
                     self.partial = Some((packet, bytes - taken));
                 } else {
-                    self.usage.packets += 1;
-                    self.usage.bytes += u64::from(packet.len());
-                    self.far_end.fly(at, packet);
+                    self.medium.send(at, packet);
                 }
             }
-            self.usage.busy += self.spacing;
+            self.medium.usage.busy += self.spacing;
         }
         if self.trace.at(self.next) <= now {
             self.next = self.trace.after(now);
@@ -226,41 +199,41 @@ impl Direction {
 
     fn next_event(&self) -> Option<Time> {
         let opportunity = self.ready_at().map(|ready| ready.max(self.trace.at(self.next)));
-        [opportunity, self.far_end.next_event()].into_iter().flatten().min()
+        [opportunity, self.medium.next_delivery()].into_iter().flatten().min()
     }
 }
 
 impl Link for Mahimahi {
     fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events) {
-        for (from, direction) in self.directions.iter_mut().enumerate() {
+        for (from, way) in self.ways.iter_mut().enumerate() {
             events.port = from as Port;
-            direction.advance(now, events);
+            way.advance(now, events);
         }
-        self.directions[usize::from(1 - port)].policy.on_opposite(now, &packet);
+        self.ways[usize::from(1 - port)].medium.policy.on_opposite(now, &packet);
         events.port = port;
-        self.directions[usize::from(port)].policy.enqueue(now, packet, events);
+        self.ways[usize::from(port)].medium.policy.enqueue(now, packet, events);
     }
 
     fn next_event(&self) -> Option<Time> {
-        self.directions.iter().filter_map(Direction::next_event).min()
+        self.ways.iter().filter_map(Way::next_event).min()
     }
 
     fn poll(&mut self, now: Time, out: &mut Vec<Delivery>, events: &mut Events) {
         let first = out.len();
-        for (from, direction) in self.directions.iter_mut().enumerate() {
+        for (from, way) in self.ways.iter_mut().enumerate() {
             events.port = from as Port;
-            direction.advance(now, events);
-            direction.far_end.poll(now, 1 - from as Port, out, events);
+            way.advance(now, events);
+            way.medium.poll(now, 1 - from as Port, out, events);
         }
         out[first..].sort_by_key(|delivery| delivery.at);
     }
 
-    fn policy(&self, port: Port) -> Option<&dyn Policy> {
-        Some(&*self.directions[usize::from(port)].policy)
+    fn backlog(&self, port: Port) -> Option<Backlog> {
+        Some(self.ways[usize::from(port)].medium.policy.backlog())
     }
 
     fn usage(&self, port: Port) -> Usage {
-        self.directions[usize::from(port)].usage
+        self.ways[usize::from(port)].medium.usage
     }
 }
 
@@ -358,21 +331,28 @@ mod tests {
         fn backlog(&self) -> Backlog {
             Backlog { packets: self.1.len(), bytes: self.1.iter().map(|packet| u64::from(packet.len())).sum() }
         }
+        fn peek(&self, _: usize) -> Option<&Packet> {
+            None
+        }
+        fn take(&mut self, _: usize, _: Option<Packet>) -> Option<Packet> {
+            None
+        }
     }
 
     #[test]
     fn each_opportunity_of_the_instant_at_which_packets_are_released_is_used_once() {
         let way = json!({"delay_s": 0.0, "queue": {"name": "droptail"}});
-        let way: DirectionSpec = serde_json::from_value(way).unwrap();
-        let trace = Trace::parse("1\n3\n3\n5\n").unwrap();
-        let mut direction = Direction::new("lte", &way, trace, [1, 1], &crate::testing::context(1)).unwrap();
+        let spec = serde_json::from_value(way).unwrap();
+        let of_lte = Direction { name: "forward", label: "lte".into(), spec: &spec, options: None };
+        let medium = Medium::new(&of_lte, [Some(1); 2], &crate::testing::context(1)).unwrap();
+        let mut way = Way::new(medium, Trace::parse("1\n3\n3\n5\n").unwrap());
         // Each fills an opportunity.
         let packets = (1..=3).rev().map(|id| data(id, 1460)).collect();
-        direction.policy = Box::new(Held(Time(3_000_000), packets));
+        way.medium.policy = Box::new(Held(Time(3_000_000), packets));
         let (mut events, mut out) = (Events::default(), Vec::new());
         for ms in [1, 3, 5] {
-            direction.advance(Time(ms * 1_000_000), &mut events);
-            direction.far_end.poll(Time(ms * 1_000_000), 1, &mut out, &mut events);
+            way.advance(Time(ms * 1_000_000), &mut events);
+            way.medium.poll(Time(ms * 1_000_000), 1, &mut out, &mut events);
         }
         let delivered: Vec<_> = out.iter().map(|one| (one.at.nanos() / 1_000_000, one.packet.id)).collect();
         assert_eq!(delivered, [(3, 1), (3, 2), (5, 3)]);

@@ -4,19 +4,19 @@
 //! Departures are computed on an ideal timeline: a packet that waited starts when its predecessor ended, however late
 //! the driver polls. So the lateness of a real-time driver never accumulates.
 
-use std::time::Duration;
-
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::options;
 use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Medium, Probing};
-use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec, Named};
+use backchannel_core::registry::{Entry, Physical, Probing};
+use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Delivery, Link, Policy, Port, Usage};
-use backchannel_policies::{Context as QueueContext, DropTail};
+use backchannel_policies::DropTail;
 
-use crate::Context;
+use crate::medium::{BuildPolicy, Direction, Fields};
+use crate::registry::Context;
+use crate::serial::DIRECTION;
 use line::Line;
 
 mod line;
@@ -30,12 +30,14 @@ options! {
     }
 }
 
-const MEDIUM: Medium = Medium { radio: false, probing: Some(Probing { slack: 1.0, shared: false }) };
+const FIELDS: Fields = Fields { options: Some(&DIRECTION), ..Fields::ALL };
+
+const PHYSICAL: Physical = Physical { radio: false, probing: Some(Probing { slack: 1.0, shared: false }) };
 
 pub(crate) static ENTRY: Entry = Entry::link(
     "point-to-point",
     "a line with a rate, a propagation delay, a queue policy and error models per direction",
-    MEDIUM,
+    PHYSICAL,
 )
 .source("asym 8.1")
 .options(Parameters::PARAMS);
@@ -67,9 +69,6 @@ pub(crate) fn with_any_policy(
 ) -> Result<PointToPoint<Box<dyn Policy>>, String> {
     PointToPoint::new(checked, spec, context, |queue, of_queue| of_queue.build(queue))
 }
-
-/// Builds a policy.
-type Build<P> = fn(&Named, &QueueContext) -> Result<P, String>;
 
 /// A link of two independent directions with policies of type `P`.
 pub struct PointToPoint<P> {
@@ -111,20 +110,10 @@ impl<P: Policy> Link for PointToPoint<P> {
         }
     }
 
-    fn policy(&self, port: Port) -> Option<&dyn Policy> {
-        let line = &self.lines[usize::from(port)];
-        line.rate_bps.map(|_| &line.policy as &dyn Policy)
-    }
-
     #[inline]
     fn backlog(&self, port: Port) -> Option<Backlog> {
         let line = &self.lines[usize::from(port)];
-        line.rate_bps.map(|_| line.policy.backlog())
-    }
-
-    #[inline]
-    fn may_queue(&self) -> bool {
-        self.lines.iter().any(|line| line.policy.len_packets() > 0)
+        line.rate_bps.map(|_| line.medium.policy.backlog())
     }
 
     fn usage(&self, port: Port) -> Usage {
@@ -141,21 +130,14 @@ impl<P: Policy> PointToPoint<P> {
         checked: &CheckedOptions<'_>,
         spec: &LinkSpec,
         context: &Context,
-        policy: Build<P>,
+        policy: BuildPolicy<P>,
     ) -> Result<PointToPoint<P>, String> {
-        if spec.ends.len() != 2 {
-            return Err(format!("a point-to-point link has two ends, not {}", spec.ends.len()));
-        }
         let Parameters { framing_bytes, one_way } = Parameters::read(checked);
-        let line = |name: &str, here: &DirectionSpec, opposite: &DirectionSpec| {
-            let label = format!("{}/{name}", spec.name);
-            Line::new(&label, here, opposite.rate_bps, framing_bytes, context, policy)
-                .map_err(|why| format!("{name}: {why}"))
+        let [forward, reverse] = Direction::of_two_ends(spec, &FIELDS)?;
+        let line = |here: &Direction<'_>, opposite: &Direction<'_>| {
+            here.build(|here| Line::new(here, opposite.spec.rate_bps, framing_bytes, context, policy))
         };
-        Ok(PointToPoint {
-            one_way,
-            lines: [line("forward", &spec.forward, &spec.reverse)?, line("reverse", &spec.reverse, &spec.forward)?],
-        })
+        Ok(PointToPoint { one_way, lines: [line(&forward, &reverse)?, line(&reverse, &forward)?] })
     }
 
     /// After a scheduled change, informs each policy of both rates.
@@ -171,21 +153,10 @@ impl<P: Policy> PointToPoint<P> {
         let rates = [self.lines[0].rate_bps, self.lines[1].rate_bps];
         for (from, line) in self.lines.iter_mut().enumerate() {
             line.changed = false;
-            line.policy.on_rates(now, rates[from], rates[1 - from]);
+            line.medium.policy.on_rates(now, rates[from], rates[1 - from]);
             line.update_times();
         }
     }
-}
-
-pub(crate) fn check_rate(rate_bps: Option<u64>) -> Result<(), String> {
-    match rate_bps {
-        Some(0) => Err("a rate of 0 bit/s carries nothing; leave it out for a line without a rate".into()),
-        _ => Ok(()),
-    }
-}
-
-pub(crate) fn delay(seconds: f64) -> Result<Duration, String> {
-    Duration::try_from_secs_f64(seconds).map_err(|_| format!("a delay of {seconds} s is not possible"))
 }
 
 #[cfg(test)]

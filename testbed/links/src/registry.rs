@@ -1,6 +1,9 @@
 //! The mechanisms of a program, by name: those of this software and what others add.
 
+use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::{Entry, Table};
+use backchannel_core::scenario::LinkSpec;
+use backchannel_core::traits::Link;
 use backchannel_middleboxes::Middleboxes;
 use backchannel_policies::Policies;
 use backchannel_stacks::config::Stacks;
@@ -8,8 +11,9 @@ use backchannel_stacks::controllers::BuildController;
 use backchannel_workloads::Workloads;
 
 use crate::errors::{self, ErrorModels};
-use crate::{mahimahi, point_to_point, ricochet, serial, wavelan, Build};
 
+/// Constructor of a link.
+pub type Build = fn(&CheckedOptions<'_>, &LinkSpec, &Context) -> Result<Box<dyn Link>, String>;
 /// Link kinds by name.
 pub type Links = Table<Build>;
 
@@ -42,27 +46,6 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The mechanisms of this software.
-    pub fn builtin() -> Registry {
-        Registry {
-            policies: backchannel_policies::builtin(),
-            links: Table::<Build>::new(
-                "link kind",
-                &[
-                    (&mahimahi::ENTRY, mahimahi::build),
-                    (&point_to_point::ENTRY, point_to_point::build),
-                    (&ricochet::ENTRY, ricochet::build),
-                    (&wavelan::ENTRY, wavelan::build),
-                ],
-            ),
-            directions: vec![&serial::DIRECTION, &mahimahi::DIRECTION],
-            error_models: errors::builtin(),
-            middleboxes: backchannel_middleboxes::builtin(),
-            stacks: Stacks::builtin(),
-            workloads: backchannel_workloads::builtin(),
-        }
-    }
-
     /// Adds a queue policy.
     ///
     /// # Panics
@@ -113,5 +96,27 @@ impl Registry {
         let links = self.links.entries().chain(self.directions.iter().copied()).chain(self.error_models.entries());
         let hosts = self.stacks.entries().iter().chain(self.workloads.entries());
         self.policies.entries().chain(links).chain(self.middleboxes.entries()).chain(hosts).collect()
+    }
+}
+
+/// What a link knows of its surroundings, in addition to its specification.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Seed of the run. The random streams of a link derive from it and the link's name.
+    pub seed: u64,
+    /// The mechanisms that exist.
+    pub registry: Registry,
+}
+
+impl Context {
+    /// That of the queue in front of a direction; `label` names its random streams, the rates are its own and the
+    /// opposite one.
+    pub fn of_queue(
+        &self,
+        label: &str,
+        [rate_bps, opposite_rate_bps]: [Option<u64>; 2],
+    ) -> backchannel_policies::Context {
+        let (seed, label, policies) = (self.seed, label.to_owned(), self.registry.policies.clone());
+        backchannel_policies::Context { seed, label, rate_bps, opposite_rate_bps, policies }
     }
 }

@@ -32,17 +32,17 @@ use std::time::Duration;
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::options::{CheckedOptions, ABSENT};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Medium, When};
+use backchannel_core::registry::{Entry, Physical, When};
 use backchannel_core::rng::{self, RunRng};
-use backchannel_core::scenario::{DirectionSpec, LinkSpec};
+use backchannel_core::scenario::LinkSpec;
 use backchannel_core::time::{service_time, Time};
-use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
+use backchannel_core::traits::{Backlog, Delivery, Link, Policy, Port, Usage};
 use backchannel_core::{choice, options};
 
 use crate::far_end::FarEnd;
-use crate::jitter;
-use crate::point_to_point::{check_rate, delay};
-use crate::Context;
+use crate::jitter::delay;
+use crate::medium::{shared_rate, Direction, Fields};
+use crate::registry::Context;
 use radio::{Mode, Neighbour, OutputQueue, Radio, Step};
 
 choice! {
@@ -85,11 +85,14 @@ options! {
 pub(crate) static ENTRY: Entry = Entry::link(
     "ricochet",
     "packet radio: half-duplex hops with RTS/CTS polling and link acks; end 0 is the gateway, the others are mobiles",
-    Medium { radio: true, probing: None },
+    Physical { radio: true, probing: None },
 )
 .source("asym 5.1, 7.2, table 4")
 .random(When::Always)
 .options(Options::PARAMS);
+
+const FIELDS: Fields =
+    Fields { jitter: Err("has no jitter: its own protocol decides how long a packet takes"), ..Fields::FIXED };
 
 /// Margin beyond the duration of a link ack before it counts as missing.
 const ACK_MARGIN: Duration = Duration::from_millis(5);
@@ -156,22 +159,10 @@ impl Ricochet {
         if spec.ends.len() < 2 {
             return Err("a ricochet link needs a gateway and at least one mobile".into());
         }
-        check_rate(spec.forward.rate_bps)?;
-        let rate_bps = spec.forward.rate_bps.ok_or("a ricochet link needs a rate")?;
-        if spec.reverse.rate_bps != Some(rate_bps) {
-            return Err("half-duplex radios have one rate: set forward and reverse to the same".into());
-        }
+        let directions = Direction::both(spec, &FIELDS)?;
+        let rate_bps = shared_rate(spec, "half-duplex radios have one rate: set forward and reverse to the same")?;
         if (spec.forward.delay_s - spec.reverse.delay_s).abs() > f64::EPSILON {
             return Err("a hop has one fixed latency: set forward and reverse to the same delay".into());
-        }
-        for (name, direction) in [("forward", &spec.forward), ("reverse", &spec.reverse)] {
-            if !direction.schedule.is_empty() {
-                return Err(format!("{name}: a ricochet link has no changes over time"));
-            }
-            jitter::refuse("ricochet", direction).map_err(|why| format!("{name}: {why}"))?;
-            if let Some(option) = direction.options.keys().next() {
-                return Err(format!("{name}: a ricochet link has no option '{option}'"));
-            }
         }
         let options = Options::read(checked);
         if options.backoff_s.is_zero() {
@@ -192,10 +183,11 @@ impl Ricochet {
             options,
         };
         let mobiles = spec.ends.len() - 1;
-        let output_queue = |direction: &DirectionSpec, way: &str, radio: usize| {
-            let label = format!("{}/{way}/radio-{radio}", spec.name);
-            let of_queue = context.of_queue(&label, [Some(rate_bps); 2]);
-            let policy = of_queue.build(&direction.queue).map_err(|why| format!("{way}: {why}"))?;
+        let output_queue = |queue: usize, radio: usize| {
+            let policy = directions[queue].build(|way| {
+                let label = format!("{}/radio-{radio}", way.label);
+                context.of_queue(&label, [Some(rate_bps); 2]).build(&way.spec.queue)
+            })?;
             Ok::<_, String>(Some(OutputQueue {
                 policy,
                 frames: Vec::new(),
@@ -214,8 +206,8 @@ impl Ricochet {
             };
             let neighbours =
                 up.iter().chain(&down).map(|radio| Neighbour { radio: *radio, sent: 0, heard: 0 }).collect();
-            let to_mobile = if down.is_empty() { None } else { output_queue(&spec.forward, "forward", radio)? };
-            let to_gateway = if up.is_some() { output_queue(&spec.reverse, "reverse", radio)? } else { None };
+            let to_mobile = if down.is_empty() { None } else { output_queue(TO_MOBILE, radio)? };
+            let to_gateway = if up.is_some() { output_queue(TO_GATEWAY, radio)? } else { None };
             radios.push(Radio {
                 queues: [to_mobile, to_gateway],
                 mode: Mode::Idle,
@@ -226,13 +218,10 @@ impl Ricochet {
             });
         }
         let far_end = |port: usize| {
-            let (way, direction) = if port == 0 {
-                ("reverse".to_owned(), &spec.reverse)
-            } else {
-                (format!("forward-{port}"), &spec.forward)
-            };
-            FarEnd::new(Duration::ZERO, &direction.errors, context, &format!("{}/{way}", spec.name))
-                .map_err(|why| format!("{}: {why}", if port == 0 { "reverse" } else { "forward" }))
+            directions[usize::from(port == 0)].build(|way| {
+                let label = if port == 0 { way.label.clone() } else { format!("{}-{port}", way.label) };
+                FarEnd::new(Duration::ZERO, &way.spec.errors, context, &label)
+            })
         };
         Ok(Ricochet {
             parameters,
@@ -283,9 +272,9 @@ impl Link for Ricochet {
         out[first..].sort_by_key(|delivery| delivery.at);
     }
 
-    fn policy(&self, port: Port) -> Option<&dyn Policy> {
+    fn backlog(&self, port: Port) -> Option<Backlog> {
         let queue = if port == 0 { TO_MOBILE } else { TO_GATEWAY };
-        self.radios[self.radio_of(port)].queues[queue].as_ref().map(|output| &*output.policy)
+        self.radios[self.radio_of(port)].queues[queue].as_ref().map(|output| output.policy.backlog())
     }
 
     fn usage(&self, port: Port) -> Usage {

@@ -10,7 +10,7 @@ use backchannel_core::scenario::LinkSpec;
 use backchannel_core::traits::Headers;
 use backchannel_core::{choice, options};
 
-use crate::far_end::InFlightPacket;
+use crate::far_end::{Decoder, InFlightPacket};
 use crate::framing::{ppp, Framing};
 use crate::rfc1144::{Compressed, Compressor, Decompressor, Kind, MOST_SLOTS};
 
@@ -113,6 +113,9 @@ pub(crate) struct Transmitter {
     headers: Headers,
 }
 
+/// A packet in flight on a serial line.
+pub(crate) type SentPacket = InFlightPacket<Compressed>;
+
 /// Near and far end of a direction.
 pub(crate) type Ends = (Option<Box<Transmitter>>, Option<Box<Receiver>>);
 
@@ -154,7 +157,7 @@ pub(crate) fn ends(parameters: &Parameters, extra_bytes: u64) -> Result<Ends, St
 
 impl Transmitter {
     /// The bits of a packet on the line, and its form in flight; `idle` if the line was idle until now.
-    pub(crate) fn put(&mut self, packet: Packet, idle: bool) -> (u64, InFlightPacket) {
+    pub(crate) fn put(&mut self, packet: Packet, idle: bool) -> (u64, SentPacket) {
         let (bytes, compressed) = match &mut self.compression {
             Compression::Rfc1144(compressor) => {
                 let compressed = compressor.compress_with_zeros(packet.bytes(), packet.zeros());
@@ -218,24 +221,22 @@ pub(crate) struct Receiver {
     wrong: u64,
 }
 
-impl Receiver {
-    /// Damaged frames are detected and dropped.
-    pub(crate) fn detects_corruption(&self) -> bool {
+impl Decoder for Receiver {
+    type Form = Compressed;
+
+    fn detects_corruption(&self) -> bool {
         self.detects_corruption
     }
 
-    /// A frame was lost or damaged.
-    pub(crate) fn miss(&mut self) {
+    fn miss(&mut self) {
         match &mut self.decompressor {
             Some(decompressor) if self.detects_corruption => decompressor.line_error(),
             _ => {}
         }
     }
 
-    /// The packet of a frame, possibly with a wrong header. `Err` with the packet as sent if it is tossed.
-    pub(crate) fn receive(&mut self, flying: InFlightPacket) -> Result<Packet, Packet> {
-        let (packet, compressed) = flying.apart();
-        let (Some(decompressor), Some(compressed)) = (&mut self.decompressor, compressed) else { return Ok(packet) };
+    fn receive(&mut self, packet: Packet, form: Option<Compressed>) -> Result<Packet, Packet> {
+        let (Some(decompressor), Some(compressed)) = (&mut self.decompressor, form) else { return Ok(packet) };
         match decompressor.decompress_with_zeros(compressed.kind, &compressed.bytes, packet.zeros()) {
             Ok(bytes) if bytes == packet.bytes() => Ok(packet),
             Ok(bytes) => {

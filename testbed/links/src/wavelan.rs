@@ -12,16 +12,15 @@ use backchannel_core::event::Events;
 use backchannel_core::options;
 use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Medium, Probing, When};
+use backchannel_core::registry::{Entry, Physical, Probing, When};
 use backchannel_core::rng::{self, RunRng};
-use backchannel_core::scenario::{DirectionSpec, LinkSpec};
+use backchannel_core::scenario::LinkSpec;
 use backchannel_core::time::{service_time, Time};
-use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
+use backchannel_core::traits::{Backlog, Delivery, Link, Policy, Port, Usage};
 use std::time::Duration;
 
-use crate::far_end::FarEnd;
-use crate::point_to_point::check_rate;
-use crate::Context;
+use crate::medium::{shared_rate, Direction, Fields, Medium};
+use crate::registry::Context;
 
 options! {
     /// Options of the link.
@@ -32,33 +31,25 @@ options! {
 }
 
 /// Spacing, backoff and preamble add up to half of a packet's time.
-const MEDIUM: Medium = Medium { radio: true, probing: Some(Probing { slack: 1.5, shared: true }) };
+const PHYSICAL: Physical = Physical { radio: true, probing: Some(Probing { slack: 1.5, shared: true }) };
 
 pub(crate) static ENTRY: Entry = Entry::link(
     "wavelan",
     "wireless LAN: a half-duplex medium that two stations share; both directions have its rate",
-    MEDIUM,
+    PHYSICAL,
 )
 .source("ton IV-A")
 .random(When::Always)
 .options(Parameters::PARAMS);
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
-    if spec.ends.len() != 2 {
-        return Err(format!("a wavelan link has two ends, not {}", spec.ends.len()));
-    }
-    check_rate(spec.forward.rate_bps)?;
-    let rate_bps = spec.forward.rate_bps.ok_or("a wavelan link needs a rate")?;
-    if spec.reverse.rate_bps != Some(rate_bps) {
-        return Err("both directions share one medium: set forward and reverse to the same rate".into());
-    }
-    let station = |name: &str, here: &DirectionSpec| {
-        Station::new(&format!("{}/{name}", spec.name), here, rate_bps, context).map_err(|why| format!("{name}: {why}"))
-    };
+    let directions = Direction::of_two_ends(spec, &Fields::FIXED)?;
+    let rate_bps = shared_rate(spec, "both directions share one medium: set forward and reverse to the same rate")?;
+    let station = |way: &Direction<'_>| way.build(|way| Medium::new(way, [Some(rate_bps); 2], context));
     Ok(Box::new(Wavelan {
         rate_bps,
         overhead: Parameters::read(checked).overhead_s,
-        stations: [station("forward", &spec.forward)?, station("reverse", &spec.reverse)?],
+        stations: [station(&directions[0])?, station(&directions[1])?],
         on_air: None,
         idle_since: Time::ZERO,
         rng: rng::stream(context.seed, &format!("{}/contention", spec.name)),
@@ -68,7 +59,8 @@ pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Con
 struct Wavelan {
     rate_bps: u64,
     overhead: Duration,
-    stations: [Station; 2],
+    /// The queue of each station, and the delay and errors of its packets.
+    stations: [Medium; 2],
     /// The packet on the air: when it ends, its sender, the packet.
     on_air: Option<(Time, usize, Packet)>,
     /// When the medium last became idle without an eligible packet.
@@ -76,39 +68,12 @@ struct Wavelan {
     rng: RunRng,
 }
 
-/// A station's queue, and the delay and errors of its packets.
-struct Station {
-    policy: Box<dyn Policy>,
-    far_end: FarEnd,
-    usage: Usage,
-}
-
-impl Station {
-    fn new(label: &str, spec: &DirectionSpec, rate_bps: u64, context: &Context) -> Result<Station, String> {
-        if !spec.schedule.is_empty() {
-            return Err("a wavelan link has no changes over time".into());
-        }
-        if let Some(option) = spec.options.keys().next() {
-            return Err(format!("a wavelan link has no option '{option}'"));
-        }
-        let of_queue = context.of_queue(label, [Some(rate_bps); 2]);
-        Ok(Station {
-            policy: of_queue.build(&spec.queue)?,
-            far_end: FarEnd::of_direction(spec, context, label)?,
-            usage: Usage::default(),
-        })
-    }
-}
-
 impl Wavelan {
     /// Advances the medium to `now`.
     fn advance(&mut self, now: Time, events: &mut Events) {
         while let Some(at) = self.next_contention().filter(|at| *at <= now) {
             if let Some((end, from, packet)) = self.on_air.take() {
-                let usage = &mut self.stations[from].usage;
-                usage.packets += 1;
-                usage.bytes += u64::from(packet.len());
-                self.stations[from].far_end.fly(end, packet);
+                self.stations[from].send(end, packet);
             }
             self.contend(at, events);
         }
@@ -168,7 +133,7 @@ impl Link for Wavelan {
     }
 
     fn next_event(&self) -> Option<Time> {
-        let arrivals = self.stations.iter().map(|station| station.far_end.next_event());
+        let arrivals = self.stations.iter().map(Medium::next_delivery);
         arrivals.chain([self.next_contention()]).flatten().min()
     }
 
@@ -177,13 +142,13 @@ impl Link for Wavelan {
         self.advance(now, events);
         for (from, station) in self.stations.iter_mut().enumerate() {
             events.port = from as Port;
-            station.far_end.poll(now, 1 - from as Port, out, events);
+            station.poll(now, 1 - from as Port, out, events);
         }
         out[first..].sort_by_key(|delivery| delivery.at);
     }
 
-    fn policy(&self, port: Port) -> Option<&dyn Policy> {
-        Some(&*self.stations[usize::from(port)].policy)
+    fn backlog(&self, port: Port) -> Option<Backlog> {
+        Some(self.stations[usize::from(port)].policy.backlog())
     }
 
     fn usage(&self, port: Port) -> Usage {

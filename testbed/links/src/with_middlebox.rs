@@ -4,7 +4,7 @@ use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
 use backchannel_core::scenario::Change;
 use backchannel_core::time::Time;
-use backchannel_core::traits::{Delivery, Link, Middlebox, Policy, Port, Side, Usage};
+use backchannel_core::traits::{Backlog, Delivery, Link, Middlebox, Port, Side, Usage};
 
 /// Side A of the middlebox is its node, side B the link.
 pub(crate) struct WithMiddlebox {
@@ -77,8 +77,8 @@ impl Link for WithMiddlebox {
         out[first..].sort_by_key(|delivery| delivery.at);
     }
 
-    fn policy(&self, port: Port) -> Option<&dyn Policy> {
-        self.link.policy(port)
+    fn backlog(&self, port: Port) -> Option<Backlog> {
+        self.link.backlog(port)
     }
 
     fn usage(&self, port: Port) -> Usage {

@@ -1,5 +1,6 @@
 //! A TCP connection of a simulated host, with the application's side of it: it reads everything at once.
 
+use backchannel_core::ids::{FlowId, NodeId};
 use backchannel_core::scenario::{Flow, Named, Options};
 use backchannel_core::telemetry::{FlowLine, FlowTelemetry};
 use backchannel_core::time::Time;
@@ -22,11 +23,9 @@ pub(crate) enum Role {
 /// One end of a connection.
 pub(crate) struct HostConnection {
     pub(crate) connection: Connection,
-    /// Number of its flow.
-    pub(crate) flow: usize,
+    pub(crate) flow: FlowId,
     pub(crate) role: Role,
-    /// Number of its node.
-    pub(crate) node: usize,
+    pub(crate) node: NodeId,
     /// When its timer is in the event queue.
     pub(crate) scheduled: Option<Time>,
     /// Number of the exchange that it carries: its transfer's, or the latest transaction's.
@@ -41,7 +40,7 @@ pub(crate) struct HostConnection {
 }
 
 impl HostConnection {
-    pub(crate) fn new(connection: Connection, flow: usize, role: Role, node: usize) -> HostConnection {
+    pub(crate) fn new(connection: Connection, flow: FlowId, role: Role, node: NodeId) -> HostConnection {
         let (received, intact, first, last) = (0, true, None, None);
         let exchange = None;
         HostConnection { connection, flow, role, node, scheduled: None, exchange, received, intact, first, last }

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use backchannel_core::event::SenderEvent;
+use backchannel_core::ids::{FlowId, LinkId, Numbered};
 use backchannel_core::packet::{Packet, Tcp, Transport};
 use backchannel_core::report::direction_name;
 use backchannel_core::scenario::Counters as Spec;
@@ -98,8 +99,8 @@ struct Flow {
 pub(crate) struct Counters {
     bin_ns: u64,
     /// Per link its directions; `None` for a link that is not counted.
-    links: Vec<Option<Vec<Direction>>>,
-    flows: Vec<Flow>,
+    links: Numbered<LinkId, Option<Vec<Direction>>>,
+    flows: Numbered<FlowId, Flow>,
 }
 
 impl Counters {
@@ -115,7 +116,7 @@ impl Counters {
     }
 
     /// A packet leaves a link that it entered at `port`.
-    pub(crate) fn on_leave(&mut self, link: usize, port: Port, now: Time, packet: &Packet) {
+    pub(crate) fn on_leave(&mut self, link: LinkId, port: Port, now: Time, packet: &Packet) {
         let Some(directions) = &mut self.links[link] else { return };
         let direction = &mut directions[usize::from(port)];
         if let Some(position) = direction.acks_inside.remove(&packet.id) {
@@ -142,7 +143,7 @@ impl Counters {
     }
 
     /// A packet enters a link at `port`.
-    pub(crate) fn on_enter(&mut self, link: usize, port: Port, packet: &Packet) {
+    pub(crate) fn on_enter(&mut self, link: LinkId, port: Port, packet: &Packet) {
         if let Some(directions) = &mut self.links[link] {
             if packet.is_pure_ack() {
                 let direction = &mut directions[usize::from(port)];
@@ -153,26 +154,26 @@ impl Counters {
     }
 
     /// Whether a link is counted.
-    pub(crate) fn includes(&self, link: usize) -> bool {
+    pub(crate) fn includes(&self, link: LinkId) -> bool {
         self.links[link].is_some()
     }
 
     /// From `now` on this many packets wait in front of `port`.
-    pub(crate) fn on_queue_length(&mut self, link: usize, port: Port, now: Time, packets: usize) {
+    pub(crate) fn on_queue_length(&mut self, link: LinkId, port: Port, now: Time, packets: usize) {
         if let Some(directions) = &mut self.links[link] {
             directions[usize::from(port)].queue.set(now, packets as f64, self.bin_ns);
         }
     }
 
     /// A packet of a flow reaches its receiver's host.
-    pub(crate) fn on_segment(&mut self, flow: usize, packet: &Packet) {
+    pub(crate) fn on_segment(&mut self, flow: FlowId, packet: &Packet) {
         if let Transport::Tcp(Tcp { payload, .. }) = packet.transport() {
             self.on_arrival(flow, packet.len(), *payload);
         }
     }
 
     /// A packet of `length` bytes with `payload` bytes of data arrives at the receiver of a flow.
-    pub(crate) fn on_arrival(&mut self, flow: usize, length: u32, payload: u32) {
+    pub(crate) fn on_arrival(&mut self, flow: FlowId, length: u32, payload: u32) {
         if payload > 0 {
             self.flows[flow].packet_bytes += u64::from(length);
             self.flows[flow].payload_bytes += u64::from(payload);
@@ -180,7 +181,7 @@ impl Counters {
     }
 
     /// The receiving application reads `bytes`.
-    pub(crate) fn on_read(&mut self, flow: usize, now: Time, bytes: u64) {
+    pub(crate) fn on_read(&mut self, flow: FlowId, now: Time, bytes: u64) {
         if bytes > 0 {
             *at(&mut self.flows[flow].delivered, now.nanos() / self.bin_ns) += bytes;
             self.flows[flow].last = now;
@@ -188,7 +189,7 @@ impl Counters {
     }
 
     /// Samples of a sender; `mss` in bytes. If a flow has several connections at once, the latest sample counts.
-    pub(crate) fn on_samples(&mut self, flow: usize, samples: &[Sample], mss: f64) {
+    pub(crate) fn on_samples(&mut self, flow: FlowId, samples: &[Sample], mss: f64) {
         let of_flow = &mut self.flows[flow];
         for sample in samples {
             of_flow.window.set(sample.at, sample.cwnd / mss, self.bin_ns);
@@ -218,7 +219,7 @@ impl Counters {
             links: BTreeMap::new(),
             flows: BTreeMap::new(),
         };
-        for (name, directions) in links.iter().zip(&mut self.links) {
+        for (name, directions) in links.iter().zip(self.links.iter_mut()) {
             let Some(directions) = directions else { continue };
             for direction in &mut *directions {
                 direction.queue.set(end, 0.0, self.bin_ns);
@@ -227,7 +228,7 @@ impl Counters {
             let counters = counters.map(|(port, of)| (direction_name(port as Port), of.counters(&lengths)));
             file.links.insert((*name).to_owned(), counters.collect());
         }
-        for (name, flow) in flows.iter().zip(&mut self.flows) {
+        for (name, flow) in flows.iter().zip(self.flows.iter_mut()) {
             flow.window.set(end, 0.0, self.bin_ns);
             file.flows.insert((*name).to_owned(), flow.counters(&lengths));
         }
@@ -353,6 +354,7 @@ pub struct FlowCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use backchannel_core::ids::Id;
     use backchannel_core::packet::build::{ack, data, udp};
     use serde_json::{json, Value};
 
@@ -371,23 +373,23 @@ mod tests {
         let mut counters = Counters::new(&spec, &[("a", 2)], 1);
         let acks: Vec<Packet> = (1..=6).map(ack).collect();
         for ack in &acks {
-            counters.on_enter(0, 1, ack);
+            counters.on_enter(LinkId::new(0), 1, ack);
         }
         for through in [0, 3, 5] {
-            counters.on_leave(0, 1, Time(10), &acks[through]);
+            counters.on_leave(LinkId::new(0), 1, Time(10), &acks[through]);
         }
-        assert_eq!(counters.links[0].as_ref().unwrap()[1].longest_lost_run, 2);
+        assert_eq!(counters.links[LinkId::new(0)].as_ref().unwrap()[1].longest_lost_run, 2);
     }
 
     #[test]
     fn packets_are_told_apart_and_the_last_bin_may_be_shorter() {
         let spec = Spec { every_s: 1.0, at: vec!["a".into()] };
         let mut counters = Counters::new(&spec, &[("a", 2), ("b", 2)], 1);
-        counters.on_leave(0, 0, Time(100), &data(1, 960));
-        counters.on_leave(0, 0, Time(1_100_000_000), &ack(7));
-        counters.on_leave(0, 1, Time(1_100_000_000), &udp(3, 100));
-        counters.on_leave(1, 0, Time(5), &data(2, 960));
-        counters.on_read(0, Time(1_000_000_000), 960);
+        counters.on_leave(LinkId::new(0), 0, Time(100), &data(1, 960));
+        counters.on_leave(LinkId::new(0), 0, Time(1_100_000_000), &ack(7));
+        counters.on_leave(LinkId::new(0), 1, Time(1_100_000_000), &udp(3, 100));
+        counters.on_leave(LinkId::new(1), 0, Time(5), &data(2, 960));
+        counters.on_read(FlowId::new(0), Time(1_000_000_000), 960);
         let path = std::env::temp_dir().join(format!("backchannel-counters-{}.json", std::process::id()));
         counters.write(Time(1_500_000_000), &["a", "b"], &["f"], &path).unwrap();
         let written: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();

@@ -3,23 +3,24 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use backchannel_core::ids::{ConnectionId, FlowId, LinkId, NodeId};
 use backchannel_core::time::Time;
 
-/// What becomes due. Numbers are positions in the simulation's lists.
+/// What becomes due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
     /// A link must be polled.
-    Link(u32),
+    Link(LinkId),
     /// A connection's timer.
-    ConnectionTimer(u32),
+    ConnectionTimer(ConnectionId),
     /// The application of a flow acts.
-    Application(u32),
+    Application(FlowId),
     /// A flow is stopped.
-    StopFlow(u32),
+    StopFlow(FlowId),
     /// A host has processed a segment that it sends.
-    Sent(u32),
+    Sent(NodeId),
     /// A host has processed a segment that it received.
-    Received(u32),
+    Received(NodeId),
 }
 
 /// The most events in the sorted list. Half of them move to or from the heap at a time.
@@ -123,17 +124,22 @@ impl EventQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use backchannel_core::ids::Id;
     use proptest::prelude::*;
 
     #[test]
     fn equal_times_keep_their_order_and_later_events_wait() {
         let mut queue = EventQueue::default();
-        queue.schedule(Time(5), Event::Application(1));
-        queue.schedule(Time(5), Event::Link(0));
-        queue.schedule(Time(3), Event::StopFlow(2));
-        queue.schedule(Time(9), Event::StopFlow(3));
+        queue.schedule(Time(5), Event::Application(FlowId::new(1)));
+        queue.schedule(Time(5), Event::Link(LinkId::new(0)));
+        queue.schedule(Time(3), Event::StopFlow(FlowId::new(2)));
+        queue.schedule(Time(9), Event::StopFlow(FlowId::new(3)));
         let order: Vec<_> = std::iter::from_fn(|| queue.pop(Time(8))).collect();
-        let expected = [(Time(3), Event::StopFlow(2)), (Time(5), Event::Application(1)), (Time(5), Event::Link(0))];
+        let expected = [
+            (Time(3), Event::StopFlow(FlowId::new(2))),
+            (Time(5), Event::Application(FlowId::new(1))),
+            (Time(5), Event::Link(LinkId::new(0))),
+        ];
         assert_eq!(order, expected);
     }
 
@@ -145,8 +151,8 @@ mod tests {
             for (number, step) in steps.into_iter().enumerate() {
                 match step {
                     Some(at) => {
-                        queue.schedule(Time(at), Event::Link(number as u32));
-                        model.insert((Time(at), number), Event::Link(number as u32));
+                        queue.schedule(Time(at), Event::Link(LinkId::new(number)));
+                        model.insert((Time(at), number), Event::Link(LinkId::new(number)));
                     }
                     None => {
                         let first = model.first_key_value().map(|(key, _)| *key).filter(|(at, _)| *at <= Time(30));

@@ -3,15 +3,21 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use backchannel_core::exchange::Exchanges;
+use backchannel_core::ids::{ConnectionId, FlowId, Id, NodeId};
 use backchannel_core::ip::ipv4_of;
 use backchannel_core::packet::{FlowKey, Packet};
 
 use backchannel_workloads::Application;
 
 /// Source port of the first connection of flow 0; that of flow N is N higher.
-pub(crate) const FIRST_EPHEMERAL: u16 = 40_000;
+const FIRST_EPHEMERAL: u16 = 40_000;
 /// Source port of the second connection of a flow; further ones count up from here.
 const FIRST_FURTHER: u16 = 10_000;
+
+/// Source port of the first connection of a flow, and of its packets without a connection.
+pub(crate) fn first_source_port(flow: FlowId) -> u16 {
+    FIRST_EPHEMERAL + flow.place() as u16
+}
 
 /// IPv4 address of the interface to which a packet is addressed, over either version of IP; `None` if there is none.
 #[inline(always)]
@@ -36,13 +42,13 @@ fn v4(address: IpAddr) -> Option<Ipv4Addr> {
 /// A flow's application and what it has done.
 pub(crate) struct FlowState {
     pub(crate) application: Application,
-    /// Numbers of the sending and the receiving node.
-    pub(crate) from: usize,
-    pub(crate) to: usize,
+    /// The sending and the receiving node.
+    pub(crate) from: NodeId,
+    pub(crate) to: NodeId,
     pub(crate) stopped: bool,
     connections_opened: u32,
-    /// Number of the connection that was opened last.
-    pub(crate) latest_connection: Option<usize>,
+    /// The connection that was opened last.
+    pub(crate) latest_connection: Option<ConnectionId>,
     /// What the application experienced; `None`: it is not recorded.
     pub(crate) exchanges: Option<Exchanges>,
     /// Packets without a connection, and their payload.
@@ -53,7 +59,7 @@ pub(crate) struct FlowState {
 
 impl FlowState {
     /// `recorded`: whether the run records exchanges.
-    pub(crate) fn new(application: Application, from: usize, to: usize, recorded: bool) -> FlowState {
+    pub(crate) fn new(application: Application, from: NodeId, to: NodeId, recorded: bool) -> FlowState {
         let exchanges = (recorded && application.is_recorded()).then(Exchanges::default);
         FlowState {
             exchanges,
@@ -69,12 +75,12 @@ impl FlowState {
         }
     }
 
-    /// Source port of the next connection of this flow, which has this number.
-    pub(crate) fn next_source_port(&mut self, number: usize) -> u16 {
+    /// Source port of the next connection of this flow, which has this id.
+    pub(crate) fn next_source_port(&mut self, flow: FlowId) -> u16 {
         let opened = self.connections_opened;
         self.connections_opened += 1;
         match opened {
-            0 => FIRST_EPHEMERAL + number as u16,
+            0 => first_source_port(flow),
             further => FIRST_FURTHER + (further % u32::from(FIRST_EPHEMERAL - FIRST_FURTHER)) as u16,
         }
     }

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use backchannel_core::ids::{ConnectionId, Id, LinkId, NodeId, Numbered};
 use backchannel_core::packet::Packet;
 use backchannel_core::pcap::{LinkType, PcapWriter, VIRTUAL_EPOCH_NS};
 use backchannel_core::plan::{parse_subnet, NodePlan};
@@ -31,7 +32,7 @@ pub(crate) struct Node {
     /// Results of [`Node::next_hop`], so that the cost of a packet does not grow with the number of hosts.
     next_hops: NextHops,
     /// The connection of the host that was opened last: the flow that it sends, and its number.
-    pub(crate) latest_connection: (FlowKeyV4, usize),
+    pub(crate) latest_connection: (FlowKeyV4, ConnectionId),
 }
 
 /// A table of next hops by address, with open addressing: half of its places at least are empty.
@@ -112,8 +113,7 @@ pub(crate) enum NextHop {
 pub(crate) struct Egress {
     /// Number of the node's interface.
     pub(crate) interface: u32,
-    /// Number of its link.
-    pub(crate) link: u32,
+    pub(crate) link: LinkId,
     /// End of the link at which the packet enters.
     pub(crate) port: Port,
     /// End of the link at which the next hop is.
@@ -123,8 +123,7 @@ pub(crate) struct Egress {
 /// A node's end of a link.
 pub(crate) struct Interface {
     pub(crate) name: String,
-    /// Number of the link.
-    pub(crate) link: usize,
+    pub(crate) link: LinkId,
     pub(crate) port: Port,
     pub(crate) capture: Option<PcapWriter>,
 }
@@ -158,7 +157,7 @@ impl Node {
             route.map_or(NextHop::Unreachable, |route| {
                 let Interface { link, port, .. } = self.interfaces[route.interface as usize];
                 let to = route.via.unwrap_or_else(|| end_of(destination));
-                NextHop::Interface(Egress { interface: route.interface, link: link as u32, port, to })
+                NextHop::Interface(Egress { interface: route.interface, link, port, to })
             })
         };
         self.next_hops.insert(address, hop);
@@ -172,7 +171,9 @@ fn end_of(address: Ipv4Addr) -> Port {
 }
 
 /// Node and interface number at one end of a link.
-pub(crate) type Attachment = (usize, usize);
+pub(crate) type Attachment = (NodeId, usize);
+/// The nodes of a run.
+pub(crate) type Nodes = Numbered<NodeId, Node>;
 
 /// Builds the nodes and, per link, what is attached to each of its ends.
 ///
@@ -182,11 +183,12 @@ pub(crate) fn build(
     input: &Input,
     out: &Path,
     links: &[LinkService<AnyLink>],
-) -> Result<(Vec<Node>, Vec<Vec<Attachment>>), String> {
-    let mut attached: Vec<Vec<Option<Attachment>>> = links.iter().map(|link| vec![None; link.ends()]).collect();
-    let by_name: FxHashMap<_, _> = links.iter().map(|link| link.name()).zip(0..).collect();
-    let mut nodes = Vec::new();
-    for (number, spec) in input.scenario.nodes.iter().enumerate() {
+) -> Result<(Nodes, Vec<Vec<Attachment>>), String> {
+    let mut attached: Numbered<LinkId, Vec<Option<Attachment>>> =
+        links.iter().map(|link| vec![None; link.ends()]).collect();
+    let by_name: FxHashMap<_, _> = links.iter().map(|link| link.name()).zip((0..).map(LinkId::new)).collect();
+    let mut nodes = Numbered::default();
+    for spec in &input.scenario.nodes {
         let plan = input.nodes.get(&spec.name).ok_or_else(|| format!("node '{}' has no addresses", spec.name))?;
         let mut node = Node {
             name: spec.name.clone(),
@@ -197,7 +199,7 @@ pub(crate) fn build(
             addresses: Vec::new(),
             routes: Vec::new(),
             next_hops: NextHops::default(),
-            latest_connection: (FlowKeyV4::NONE, 0),
+            latest_connection: (FlowKeyV4::NONE, ConnectionId::new(0)),
         };
         for (place, interface) in plan.interfaces.iter().enumerate() {
             let link = *by_name.get(interface.link.as_str()).ok_or_else(|| {
@@ -205,7 +207,7 @@ pub(crate) fn build(
             })?;
             let end = attached[link].get_mut(usize::from(interface.end));
             *end.ok_or_else(|| format!("link '{}' has no end {}", interface.link, interface.end))? =
-                Some((number, place));
+                Some((nodes.next_id(), place));
             let path = out.join("captures").join(format!("{}.pcap", interface.name));
             let capture = &input.scenario.capture;
             let capture = capture
@@ -251,7 +253,7 @@ mod tests {
         let mut table = NextHops::default();
         assert!(table.get(0).is_none());
         let address = |number: u32| 0x0a00_0001 + (number << 8);
-        let egress = |number: u32| Egress { interface: number, link: 2 * number, port: 0, to: 1 };
+        let egress = |number: u32| Egress { interface: number, link: LinkId::new(2 * number as usize), port: 0, to: 1 };
         for number in 0..1000 {
             table.insert(address(number), NextHop::Interface(egress(number)));
         }

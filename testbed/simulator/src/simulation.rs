@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use backchannel_core::exchange;
+use backchannel_core::ids::{ConnectionId, FlowId, LinkId, NodeId, Numbered};
 use backchannel_core::packet::{Packet, Transport};
 use backchannel_core::pcap::VIRTUAL_EPOCH_NS;
 use backchannel_core::scenario::Flow;
@@ -21,7 +22,7 @@ use rustc_hash::FxHashMap;
 use crate::connection::{flow_config, HostConnection, Role};
 use crate::counters::Counters;
 use crate::event_queue::{Event, EventQueue};
-use crate::flow::{destination, FlowKeyV4, FlowState, FIRST_EPHEMERAL};
+use crate::flow::{destination, first_source_port, FlowKeyV4, FlowState};
 use crate::input::Input;
 use crate::node::{self, Attachment, Egress, NextHop, Node};
 use crate::processing::{Processing, Stage};
@@ -49,14 +50,14 @@ struct SimulatedLink {
 }
 
 impl SimulatedLink {
-    /// Schedules the next event of the link, which has this number.
+    /// Schedules the next event of the link, which has this id.
     #[inline(always)]
-    fn schedule(&mut self, number: usize, now: Time, queue: &mut EventQueue) {
+    fn schedule(&mut self, id: LinkId, now: Time, queue: &mut EventQueue) {
         if let Some(due) = self.service.next_event() {
             let due = due.max(now);
             if due < self.scheduled {
                 self.scheduled = due;
-                queue.schedule(due, Event::Link(number as u32));
+                queue.schedule(due, Event::Link(id));
             }
         }
     }
@@ -68,16 +69,16 @@ struct Simulation<'a> {
     out: &'a Path,
     now: Time,
     queue: EventQueue,
-    nodes: Vec<Node>,
-    links: Vec<SimulatedLink>,
-    flows: Vec<FlowState>,
-    connections: Vec<HostConnection>,
+    nodes: Numbered<NodeId, Node>,
+    links: Numbered<LinkId, SimulatedLink>,
+    flows: Numbered<FlowId, FlowState>,
+    connections: Numbered<ConnectionId, HostConnection>,
     /// Connection by the flow that it sends.
-    by_flow: FxHashMap<FlowKeyV4, usize>,
+    by_flow: FxHashMap<FlowKeyV4, ConnectionId>,
     /// Flow by the address and port at which it accepts connections.
-    listening: FxHashMap<(Ipv4Addr, u16), usize>,
-    /// Per flow: telemetry of its sender.
-    samples: Vec<FlowTelemetry>,
+    listening: FxHashMap<(Ipv4Addr, u16), FlowId>,
+    /// Telemetry of the senders; empty: none is written.
+    samples: Numbered<FlowId, FlowTelemetry>,
     telemetry: Option<Telemetry>,
     counters: Option<Counters>,
     /// Whether interfaces are captured or packets counted.
@@ -88,7 +89,7 @@ struct Simulation<'a> {
     deliveries: Vec<Delivery>,
     next_id: u64,
     /// Flow and exchange of each recorded UDP packet under way, by its id.
-    datagrams: FxHashMap<u64, (usize, usize)>,
+    datagrams: FxHashMap<u64, (FlowId, usize)>,
     /// Why the run cannot continue.
     failed: Option<String>,
 }
@@ -124,11 +125,11 @@ impl<'a> Simulation<'a> {
                 .zip(attached)
                 .map(|(service, attached)| SimulatedLink { service, attached, scheduled: Time::MAX })
                 .collect(),
-            flows: Vec::new(),
-            connections: Vec::new(),
+            flows: Numbered::default(),
+            connections: Numbered::default(),
             by_flow: FxHashMap::default(),
             listening: FxHashMap::default(),
-            samples: Vec::new(),
+            samples: Numbered::default(),
             telemetry: scenario.capture.telemetry.then(|| Telemetry::create(&telemetry)).transpose()?,
             is_watched: is_captured || counters.is_some(),
             counters,
@@ -138,15 +139,16 @@ impl<'a> Simulation<'a> {
             datagrams: FxHashMap::default(),
             failed: None,
         };
-        let nodes: FxHashMap<_, _> = scenario.nodes.iter().map(|node| node.name.as_str()).zip(0..).collect();
-        for (number, flow) in scenario.workload.iter().enumerate() {
-            simulation.add_flow(number, flow, &nodes)?;
+        let names = scenario.nodes.iter().map(|node| node.name.as_str());
+        let nodes: FxHashMap<_, _> = names.zip(simulation.nodes.ids()).collect();
+        for flow in &scenario.workload {
+            simulation.add_flow(flow, &nodes)?;
         }
         Ok(simulation)
     }
 
-    /// `nodes`: number of each node by its name.
-    fn add_flow(&mut self, number: usize, flow: &Flow, nodes: &FxHashMap<&str, usize>) -> Result<(), String> {
+    /// `nodes`: by name.
+    fn add_flow(&mut self, flow: &Flow, nodes: &FxHashMap<&str, NodeId>) -> Result<(), String> {
         let node = |name: &str| nodes.get(name).copied().ok_or_else(|| format!("there is no node '{name}'"));
         let (from, to) = (node(&flow.from)?, node(&flow.to)?);
         let application = Application::new(&self.registry.workloads, flow, self.input.scenario.seed)?;
@@ -154,46 +156,45 @@ impl<'a> Simulation<'a> {
         let is_requested = application.request_bytes().is_some();
         let is_echoed = application.is_echoed();
         let recorded = self.input.scenario.capture.telemetry;
-        self.flows.push(FlowState::new(application, from, to, recorded));
+        let id = self.flows.push(FlowState::new(application, from, to, recorded));
         for node in [from, to] {
             flow_config(&self.registry.stacks, self.nodes[node].stack.as_ref(), flow)?;
         }
         // The sender of a requested flow accepts the request.
         for (node, name) in [(to, &flow.to), (from, &flow.from)].into_iter().take(1 + usize::from(is_requested)) {
             let address = self.nodes[node].addresses[0];
-            if self.listening.insert((address, flow.port), number).is_some() {
+            if self.listening.insert((address, flow.port), id).is_some() {
                 return Err(format!("flow '{}': port {} of {name} is used by another flow", flow.name, flow.port));
             }
         }
         if is_echoed {
-            let port = FIRST_EPHEMERAL + number as u16;
-            self.listening.insert((self.nodes[from].addresses[0], port), number);
+            self.listening.insert((self.nodes[from].addresses[0], first_source_port(id)), id);
         }
         if self.input.scenario.capture.telemetry {
             let path = self.out.join("telemetry").join(format!("{}.jsonl", flow.name));
             self.samples.push(FlowTelemetry::create(&path)?);
         }
-        self.queue.schedule(first, Event::Application(number as u32));
+        self.queue.schedule(first, Event::Application(id));
         if let Some(stop_s) = flow.stop_s {
-            self.queue.schedule(Time::from_seconds(stop_s), Event::StopFlow(number as u32));
+            self.queue.schedule(Time::from_seconds(stop_s), Event::StopFlow(id));
         }
         Ok(())
     }
 
     fn run(&mut self) -> Result<(), String> {
-        for (number, link) in self.links.iter_mut().enumerate() {
-            link.schedule(number, self.now, &mut self.queue);
+        for link in self.links.ids() {
+            self.links[link].schedule(link, self.now, &mut self.queue);
         }
         let end = self.input.scenario.end();
         while let Some((at, event)) = self.queue.pop(end) {
             self.now = at;
             match event {
-                Event::Link(link) => self.on_link_event(link as usize),
-                Event::ConnectionTimer(number) => self.on_connection_timer(number as usize),
-                Event::Application(flow) => self.on_application(flow as usize),
-                Event::StopFlow(flow) => self.stop_flow(flow as usize),
-                Event::Sent(node) => self.on_processed(node as usize, |stages| &mut stages.sent, Self::forward),
-                Event::Received(node) => self.on_processed(node as usize, |stages| &mut stages.received, Self::deliver),
+                Event::Link(link) => self.on_link_event(link),
+                Event::ConnectionTimer(number) => self.on_connection_timer(number),
+                Event::Application(flow) => self.on_application(flow),
+                Event::StopFlow(flow) => self.stop_flow(flow),
+                Event::Sent(node) => self.on_processed(node, |stages| &mut stages.sent, Self::forward),
+                Event::Received(node) => self.on_processed(node, |stages| &mut stages.received, Self::deliver),
             }
             if self.failed.is_some() {
                 break;
@@ -210,18 +211,18 @@ impl<'a> Simulation<'a> {
 
     /// Sends a packet from a host, once the host has processed it.
     #[inline]
-    fn send(&mut self, node: usize, packet: Packet) {
+    fn send(&mut self, node: NodeId, packet: Packet) {
         let Some(processing) = &mut self.nodes[node].processing else { return self.forward(node, packet) };
         let done = processing.sent.push(self.now, packet);
-        self.queue.schedule(done, Event::Sent(node as u32));
+        self.queue.schedule(done, Event::Sent(node));
     }
 
     /// Passes the segment that a host has processed on.
     fn on_processed(
         &mut self,
-        node: usize,
+        node: NodeId,
         stage: fn(&mut Processing) -> &mut Stage,
-        next: fn(&mut Self, usize, Packet),
+        next: fn(&mut Self, NodeId, Packet),
     ) {
         let packet = self.nodes[node].processing.as_mut().and_then(|processing| stage(processing).pop());
         if let Some(packet) = packet {
@@ -231,7 +232,7 @@ impl<'a> Simulation<'a> {
 
     /// Puts a packet on the link towards its destination. Without a route it is discarded.
     #[inline]
-    fn forward(&mut self, node: usize, packet: Packet) {
+    fn forward(&mut self, node: NodeId, packet: Packet) {
         let Some(destination) = destination(&packet) else { return };
         match self.nodes[node].next_hop(destination) {
             NextHop::Interface(egress) => self.transmit(node, egress, packet),
@@ -241,8 +242,8 @@ impl<'a> Simulation<'a> {
 
     /// Puts a packet on a link.
     #[inline(always)]
-    fn transmit(&mut self, node: usize, egress: Egress, packet: Packet) {
-        let link = egress.link as usize;
+    fn transmit(&mut self, node: NodeId, egress: Egress, packet: Packet) {
+        let link = egress.link;
         if self.is_watched {
             self.nodes[node].interfaces[egress.interface as usize].capture(self.now, &packet);
             if let Some(counters) = &mut self.counters {
@@ -261,14 +262,14 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Number of the connection of this host that sends a packet.
+    /// The connection of this host that sends a packet.
     #[cold]
-    fn local_connection(&self, node: usize, packet: &Packet) -> Option<usize> {
+    fn local_connection(&self, node: NodeId, packet: &Packet) -> Option<ConnectionId> {
         let flow = packet.flow().filter(|_| !self.nodes[node].forwards)?;
         self.by_flow.get(&FlowKeyV4::from(flow)).copied()
     }
 
-    fn on_link_event(&mut self, link: usize) {
+    fn on_link_event(&mut self, link: LinkId) {
         let simulated = &mut self.links[link];
         if simulated.scheduled != self.now {
             return;
@@ -291,7 +292,7 @@ impl<'a> Simulation<'a> {
 
     /// A packet leaves a link.
     #[inline(always)]
-    fn on_delivery(&mut self, link: usize, delivery: Delivery) {
+    fn on_delivery(&mut self, link: LinkId, delivery: Delivery) {
         let SimulatedLink { service, attached, .. } = &mut self.links[link];
         let entered_at = service.entered_at(&delivery);
         service.on_exact_delivery(entered_at);
@@ -306,26 +307,26 @@ impl<'a> Simulation<'a> {
     }
 
     /// Counts how many packets wait in front of a link.
-    fn sample_queues(&mut self, link: usize) {
+    fn sample_queues(&mut self, link: LinkId) {
         if let Some(counters) = self.counters.as_mut().filter(|counters| counters.includes(link)) {
             let service = &self.links[link].service;
             for port in 0..service.ends() as Port {
-                if let Some(policy) = service.policy(port) {
-                    counters.on_queue_length(link, port, self.now, policy.len_packets());
+                if let Some(backlog) = service.backlog(port) {
+                    counters.on_queue_length(link, port, self.now, backlog.packets);
                 }
             }
         }
     }
 
     /// A packet arrives at a node: forwards it, or delivers it once the host has processed it.
-    fn receive(&mut self, node: usize, mut packet: Packet) {
+    fn receive(&mut self, node: NodeId, mut packet: Packet) {
         let Some(destination) = destination(&packet) else { return };
         let receiver = &mut self.nodes[node];
         match receiver.next_hop(destination) {
             NextHop::Local => match &mut receiver.processing {
                 Some(processing) => {
                     let done = processing.received.push(self.now, packet);
-                    self.queue.schedule(done, Event::Received(node as u32));
+                    self.queue.schedule(done, Event::Received(node));
                 }
                 None => self.deliver(node, packet),
             },
@@ -337,7 +338,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Hands a packet to its connection, or to the flow that it opens one for.
-    fn deliver(&mut self, node: usize, packet: Packet) {
+    fn deliver(&mut self, node: NodeId, packet: Packet) {
         let Some(flow) = packet.flow() else { return self.on_echo(node, &packet) };
         let own = FlowKeyV4::from(flow.reversed());
         // Most hosts have one connection, and a comparison costs less than a look-up.
@@ -373,17 +374,17 @@ impl<'a> Simulation<'a> {
             counters.write(self.now, &links, &flows, &self.out.join("counters.json"))?;
         }
         std::mem::take(&mut self.samples).into_iter().try_for_each(FlowTelemetry::finish)?;
-        for (flow, state) in workload.iter().zip(&self.flows) {
+        for (flow, state) in workload.iter().zip(self.flows.iter()) {
             let Some(exchanges) = &state.exchanges else { continue };
             let folder = self.out.join("applications");
             fs::create_dir_all(&folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
             exchange::write_lines(&folder.join(format!("{}.jsonl", flow.name)), exchanges.all())?;
         }
         let links = self.links.iter_mut().map(|link| (link.service.name().to_owned(), link.service.report())).collect();
-        let mut ends: Vec<Vec<&HostConnection>> = workload.iter().map(|_| Vec::new()).collect();
+        let mut ends: Numbered<FlowId, Vec<&HostConnection>> = workload.iter().map(|_| Vec::new()).collect();
         self.connections.iter().for_each(|host| ends[host.flow].push(host));
-        let flows = workload.iter().enumerate().map(|(number, flow)| {
-            let side = |role| self.side(number, role, &ends[number]);
+        let flows = workload.iter().zip(self.flows.ids()).map(|(flow, id)| {
+            let side = |role| self.side(id, role, &ends[id]);
             let (send, receive) = (side(Role::Sender), side(Role::Receiver));
             (flow.name.clone(), FlowReport { send, receive })
         });
@@ -396,8 +397,8 @@ impl<'a> Simulation<'a> {
     }
 
     /// `connections`: those of the flow.
-    fn side(&self, number: usize, role: Role, connections: &[&HostConnection]) -> FlowSideReport {
-        let flow = &self.flows[number];
+    fn side(&self, id: FlowId, role: Role, connections: &[&HostConnection]) -> FlowSideReport {
+        let flow = &self.flows[id];
         if flow.application.is_datagrams() {
             let sent = role == Role::Sender;
             let bytes = if sent { flow.datagram_bytes_sent } else { flow.datagram_bytes_received };
@@ -408,7 +409,7 @@ impl<'a> Simulation<'a> {
     }
 }
 
-fn finish_captures(nodes: Vec<Node>) -> Result<Vec<CaptureReport>, String> {
+fn finish_captures(nodes: Numbered<NodeId, Node>) -> Result<Vec<CaptureReport>, String> {
     let mut reports = Vec::new();
     for node in nodes {
         for interface in node.interfaces {

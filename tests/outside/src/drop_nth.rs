@@ -2,7 +2,7 @@
 
 use backchannel_node::core::event::{EventKind, Events};
 use backchannel_node::core::options;
-use backchannel_node::core::options::CheckedOptions;
+use backchannel_node::core::options::{CheckedOptions, ABSENT};
 use backchannel_node::core::registry::{Entry, Queueing};
 use backchannel_node::core::scenario::Named;
 use backchannel_node::core::traits::Backlog;
@@ -13,6 +13,7 @@ options! {
     /// Options of the policy.
     struct Parameters {
         every_packets: u64 = 10, [Packets 1 to 1e6] "every packet of this number is dropped";
+        child: Option<Named> = ABSENT, [Policy] "policy that holds the packets; absent: droptail";
     }
 }
 
@@ -21,12 +22,13 @@ pub(crate) static ENTRY: Entry =
         .options(Parameters::PARAMS);
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let child = context.build(&Named { name: "droptail".into(), options: Default::default() })?;
-    Ok(Box::new(DropNth { parameters: Parameters::read(checked), arrived: 0, child }))
+    let Parameters { every_packets, child } = Parameters::read(checked);
+    let child = child.unwrap_or(Named { name: "droptail".into(), options: Default::default() });
+    Ok(Box::new(DropNth { every_packets, arrived: 0, child: context.build(&child)? }))
 }
 
 struct DropNth {
-    parameters: Parameters,
+    every_packets: u64,
     arrived: u64,
     child: Box<dyn Policy>,
 }
@@ -34,7 +36,7 @@ struct DropNth {
 impl Policy for DropNth {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
         self.arrived += 1;
-        if self.arrived.is_multiple_of(self.parameters.every_packets) {
+        if self.arrived.is_multiple_of(self.every_packets) {
             events.record(now, EventKind::DroppedEarly, &packet);
         } else {
             self.child.enqueue(now, packet, events);
@@ -47,5 +49,13 @@ impl Policy for DropNth {
 
     fn backlog(&self) -> Backlog {
         self.child.backlog()
+    }
+
+    fn peek(&self, place: usize) -> Option<&Packet> {
+        self.child.peek(place)
+    }
+
+    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+        self.child.take(place, instead)
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use backchannel_node::core::event::Events;
 use backchannel_node::core::options;
 use backchannel_node::core::options::CheckedOptions;
-use backchannel_node::core::registry::{Entry, Medium};
-use backchannel_node::core::scenario::{DirectionSpec, LinkSpec};
-use backchannel_node::core::traits::Usage;
+use backchannel_node::core::registry::{Entry, Physical};
+use backchannel_node::core::scenario::LinkSpec;
+use backchannel_node::core::traits::{Backlog, Usage};
 use backchannel_node::core::{Delivery, Link, Packet, Policy, Port, Time};
-use backchannel_node::links::Context;
+use backchannel_node::links::{Context, Direction, Fields, Medium};
 
 options! {
     /// Options of the link.
@@ -20,31 +20,23 @@ options! {
 }
 
 pub(crate) static ENTRY: Entry =
-    Entry::link("pigeon", "avian carriers at equal intervals", Medium { radio: false, probing: None })
+    Entry::link("pigeon", "avian carriers at equal intervals", Physical { radio: false, probing: None })
         .source("RFC 1149")
         .options(Parameters::PARAMS);
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
-    let loft = |way: &str, direction: &DirectionSpec| {
-        let policy = context.of_queue(&format!("{}/{way}", spec.name), [None; 2]).build(&direction.queue)?;
-        let flight = Duration::from_secs_f64(direction.delay_s);
-        Ok::<_, String>(Loft { policy, flight, in_flight: Vec::new(), usage: Usage::default() })
-    };
-    let lofts = [loft("forward", &spec.forward)?, loft("reverse", &spec.reverse)?];
+    let [forward, reverse] = Direction::of_two_ends(spec, &FIELDS)?;
+    let loft = |way: &Direction<'_>| way.build(|way| Medium::new(way, [None; 2], context));
+    let lofts = [loft(&forward)?, loft(&reverse)?];
     Ok(Box::new(Pigeons { parameters: Parameters::read(checked), lofts, leaves: Time::ZERO }))
 }
 
-/// One end: the packets that wait there, and those that have left it.
-struct Loft {
-    policy: Box<dyn Policy>,
-    flight: Duration,
-    in_flight: Vec<(Time, Packet)>,
-    usage: Usage,
-}
+/// A pigeon has no rate, and takes off as the campaign says.
+const FIELDS: Fields = Fields { rate: Err("has no rate: it has an interval and a load"), ..Fields::FIXED };
 
 struct Pigeons {
     parameters: Parameters,
-    lofts: [Loft; 2],
+    lofts: [Medium; 2],
     /// When the next pigeons leave.
     leaves: Time,
 }
@@ -60,7 +52,7 @@ impl Link for Pigeons {
 
     fn next_event(&self) -> Option<Time> {
         let waits = self.lofts.iter().any(|loft| loft.policy.len_packets() > 0);
-        let landings = self.lofts.iter().filter_map(|loft| loft.in_flight.first().map(|(at, _)| *at));
+        let landings = self.lofts.iter().filter_map(Medium::next_delivery);
         landings.chain(waits.then_some(self.leaves)).min()
     }
 
@@ -70,22 +62,18 @@ impl Link for Pigeons {
                 events.port = port as Port;
                 for _ in 0..self.parameters.load_packets {
                     let Some(packet) = loft.policy.dequeue(self.leaves, events) else { break };
-                    loft.usage.packets += 1;
-                    loft.usage.bytes += u64::from(packet.len());
-                    loft.in_flight.push((self.leaves + loft.flight, packet));
+                    loft.send(self.leaves, packet);
                 }
             }
             self.leaves += self.parameters.interval_s;
         }
         for (port, loft) in self.lofts.iter_mut().enumerate() {
-            let landed = loft.in_flight.iter().take_while(|(at, _)| *at <= now).count();
-            let landed = loft.in_flight.drain(..landed);
-            out.extend(landed.map(|(at, packet)| Delivery { port: 1 - port as Port, at, packet }));
+            loft.poll(now, 1 - port as Port, out, events);
         }
     }
 
-    fn policy(&self, port: Port) -> Option<&dyn Policy> {
-        Some(&*self.lofts[usize::from(port)].policy)
+    fn backlog(&self, port: Port) -> Option<Backlog> {
+        Some(self.lofts[usize::from(port)].policy.backlog())
     }
 
     fn usage(&self, port: Port) -> Usage {

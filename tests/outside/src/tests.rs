@@ -54,6 +54,16 @@ fn a_policy_drops_what_it_says_and_holds_another_policy() {
 }
 
 #[test]
+fn a_policy_is_the_child_of_one_and_the_parent_of_another() {
+    let mut scenario = scenario();
+    let child = json!({"name": "drop-nth", "options": {"every_packets": 20, "child": {"name": "codel"}}});
+    scenario["links"][0]["forward"]["queue"] = json!({"name": "ack-filtering", "options": {"child": child}});
+    let report = report("child", scenario);
+    assert_eq!(received(&report), 200_000);
+    assert!(events(&report, "forward", "dropped_early") >= 6, "{report:#}");
+}
+
+#[test]
 fn a_controller_is_a_choice_of_every_stack() {
     let config = registry().stacks.config("modern", &[("congestion".into(), "fixed-window".into())].into());
     assert!(config.expect("allowed").added_controller.is_some());

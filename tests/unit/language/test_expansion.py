@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.language import source
+from experiments.language import registry, source
 from experiments.language.campaign import Plan, expand, load
 from experiments.language.identity import canonical_json, run_identity
 from testbed.node_binary import ROOT
@@ -75,6 +75,34 @@ def test_a_swept_policy_keeps_the_options_of_its_queue() -> None:
     text = "sweep: {network.forward.queue.limit: [7 packets], network.forward.queue: [ack-filtering]}"
     queue = plan(text).runs[0].document.document["links"][0]["forward"]["queue"]
     assert queue == {"name": "ack-filtering", "options": {"limit_packets": 7}}
+
+
+def with_queue(queue: str, more: str = "") -> Plan:
+    return expand(source.parse("c.yaml", BASE.replace("delay: 5 ms", f"delay: 5 ms, queue: {queue}") + more))
+
+
+def test_a_policy_holds_others_and_a_child_can_be_swept() -> None:
+    values = "[codel, {policy: red, limit: 8 packets, child: {policy: acks-first, limit: 9 packets}}]"
+    planned = with_queue("{policy: fq-drr, child: red}", f"sweep: {{network.forward.queue.child: {values}}}")
+    assert points(planned) == [("codel",), ("red 8 packets acks-first 9 packets",)]
+    queues = [run.document.document["links"][0]["forward"]["queue"]["options"]["child"] for run in planned.runs]
+    child = {"name": "acks-first", "options": {"limit_packets": 9}}
+    assert queues[1] == {"name": "red", "options": {"limit_packets": 8, "child": child}}
+
+
+def test_the_id_of_a_run_covers_the_child_with_its_defaults() -> None:
+    ids = [with_queue(f"{{policy: fq-drr{child}}}").runs[0].id for child in (
+        "", ", child: codel", ", child: {policy: codel, target: 5 ms}", ", child: {policy: codel, target: 6 ms}",
+    )]  # fmt: skip
+    assert ids[1] == ids[2] and len(set(ids)) == 3
+
+
+def test_a_child_that_draws_makes_its_parent_draw() -> None:
+    def child(name: str, **options: Any) -> dict[str, Any]:
+        return {"child": {"name": name, "options": options}}
+
+    assert not registry.draws("policy", "fq-drr", child("codel"))
+    assert registry.draws("policy", "fq-drr", child("ack-filtering", **child("red")))
 
 
 def test_an_option_of_the_default_stack_can_be_swept() -> None:

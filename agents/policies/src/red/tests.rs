@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{at, drain, kinds};
+use crate::testing::{at, context, drain, kinds};
 use backchannel_core::packet::build::Segment;
 use backchannel_core::packet::Ecn;
 use serde_json::{json, Value};
@@ -25,7 +25,12 @@ const CASE_B: Parameters = Parameters {
 };
 
 fn red(parameters: Parameters) -> (Red, Events) {
-    (Red::new(parameters, Some(RATE_BPS), rng::stream(1, "test")), Events::default())
+    let child: Box<dyn Policy> = if parameters.acks_first {
+        Box::new(AcksFirst::new(Limit::NONE))
+    } else {
+        Box::new(DropTail::new(Limit::NONE))
+    };
+    (Red::new(child, parameters, Some(RATE_BPS), rng::stream(1, "test")), Events::default())
 }
 
 fn capable(id: u64, payload: u32) -> Packet {
@@ -49,9 +54,7 @@ fn the_average_follows_the_equation_and_decays_when_idle() {
 fn the_least_threshold_is_below_the_greatest() {
     let built = |options: Value| {
         let options = serde_json::from_value(options).expect("an object");
-        let context =
-            Context { seed: 1, label: "x".into(), rate_bps: None, opposite_rate_bps: None, policies: crate::builtin() };
-        build(&CheckedOptions::check(&ENTRY, &options)?, &context)
+        build(&CheckedOptions::check(&ENTRY, &options)?, &context())
     };
     assert!(built(json!({"min_fraction": 0.2, "max_fraction": 0.3})).is_ok());
     for max in [0.1, 0.2] {
@@ -65,8 +68,7 @@ fn queues_draw_from_the_stream_of_their_run_and_label() {
     let survivors = |seed, label: &str| {
         let options = serde_json::from_value(json!({"limit_packets": 3, "min_fraction": 0.98, "max_fraction": 0.99}));
         let options = options.expect("an object");
-        let context =
-            Context { seed, label: label.into(), rate_bps: None, opposite_rate_bps: None, policies: crate::builtin() };
+        let context = Context { seed, label: label.into(), ..context() };
         let mut queue = build(&CheckedOptions::check(&ENTRY, &options).expect("allowed"), &context).expect("red");
         let mut events = Events::default();
         for id in 1..=100 {

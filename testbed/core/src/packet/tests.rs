@@ -1,5 +1,5 @@
 use super::build::{ack, data, udp, Segment};
-use super::edit::{fold, ones_sum};
+use super::{fold, ones_sum};
 use super::*;
 use crate::ip::IpVersion;
 use proptest::prelude::*;

@@ -7,19 +7,18 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use backchannel_core::event::Events;
-use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;
 use backchannel_core::scenario::{Change, DirectionSpec, Named};
 use backchannel_core::time::{service_time_ns, Time};
 use backchannel_core::traits::{Delivery, Policy, Port, Usage};
 use backchannel_policies::Context as QueueContext;
 
-use super::{check_rate, delay, Build};
 use crate::clock::Clock;
 use crate::device::{Device, Taken};
-use crate::far_end::{FarEnd, InFlightPacket};
-use crate::serial::{self, Transmitter, DIRECTION};
-use crate::Context;
+use crate::jitter::delay;
+use crate::medium::{check_rate, BuildPolicy, Direction, Medium};
+use crate::registry::Context;
+use crate::serial::{self, Receiver, SentPacket, Transmitter};
 
 /// What [`Line::advance`] has done.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,9 +36,10 @@ pub(super) struct Line<P> {
     framing: u64,
     /// `None` if packets are sent unchanged.
     transmitter: Option<Box<Transmitter>>,
-    pub(super) policy: P,
+    /// The queue, the far end, and the usage without the time that the line was busy.
+    pub(super) medium: Medium<P, Receiver>,
     /// Builds the policies of changes.
-    build: Build<P>,
+    build: BuildPolicy<P>,
     context: QueueContext,
     /// Policies that replaced another one.
     replaced: u32,
@@ -62,9 +62,6 @@ pub(super) struct Line<P> {
     last_service: (u64, u64),
     /// When the policy last had no packet to send. Packets that it held back are not sent before.
     idle_since: Time,
-    far_end: FarEnd,
-    /// Without the time that the line was busy.
-    usage: Usage,
     busy_ns: u64,
     /// When [`Line::advance`] has something to do; [`Time::MAX`]: not before a packet arrives.
     advance_at: Time,
@@ -74,15 +71,15 @@ pub(super) struct Line<P> {
 
 impl<P: Policy> Line<P> {
     pub(super) fn new(
-        label: &str,
-        spec: &DirectionSpec,
+        direction: &Direction<'_>,
         opposite_rate_bps: Option<u64>,
         framing: u64,
         context: &Context,
-        build: Build<P>,
+        build: BuildPolicy<P>,
     ) -> Result<Line<P>, String> {
+        let spec = direction.spec;
         check_rate(spec.rate_bps)?;
-        let checked = CheckedOptions::check(&DIRECTION, &spec.options)?;
+        let parameters = serial::Parameters::read(direction.options.as_ref().expect("a serial line has options"));
         for pair in spec.schedule.windows(2) {
             if pair[1].at_s < pair[0].at_s {
                 return Err(format!(
@@ -91,9 +88,8 @@ impl<P: Policy> Line<P> {
                 ));
             }
         }
-        let mut far_end = FarEnd::of_direction(spec, context, label)?;
-        let context = context.of_queue(label, [spec.rate_bps, opposite_rate_bps]);
-        let parameters = serial::Parameters::read(&checked);
+        let of_queue = context.of_queue(&direction.label, [spec.rate_bps, opposite_rate_bps]);
+        let mut medium = Medium::with(direction, build(&spec.queue, &of_queue)?, context)?;
         let (transmitter, receiver) = serial::ends(&parameters, framing)?;
         let buffer_bytes = parameters.device_buffer_bytes;
         let device = (buffer_bytes > 0).then(|| Box::new(Device::new(buffer_bytes)));
@@ -103,22 +99,22 @@ impl<P: Policy> Line<P> {
         let clock = Clock::new(parameters.clock_tick_s);
         if let Some(clock) = clock {
             check_clock(spec, device.is_some())?;
-            far_end.set_delay(Some(rounded(clock, delay(spec.delay_s)?)), None, None);
+            medium.far_end.set_delay(Some(rounded(clock, delay(spec.delay_s)?)), None, None);
         }
-        far_end.set_receiver(receiver);
+        medium.far_end.set_decoder(receiver);
         // Invalid changes are rejected now, not in the middle of the run.
         for change in &spec.schedule {
             check_rate(change.rate_bps)?;
-            change.errors.as_deref().map(|errors| far_end.error_models(errors)).transpose()?;
-            change.queue.as_ref().map(|queue| build(queue, &context)).transpose()?;
+            change.errors.as_deref().map(|errors| medium.far_end.error_models(errors)).transpose()?;
+            change.queue.as_ref().map(|queue| build(queue, &of_queue)).transpose()?;
         }
         Ok(Line {
             rate_bps: spec.rate_bps,
             framing,
             transmitter,
-            policy: build(&spec.queue, &context)?,
+            medium,
             build,
-            context,
+            context: of_queue,
             replaced: 0,
             device,
             clock,
@@ -129,8 +125,6 @@ impl<P: Policy> Line<P> {
             sending_bytes: 0,
             last_service: (0, 0),
             idle_since: Time::ZERO,
-            far_end,
-            usage: Usage::default(),
             busy_ns: 0,
             advance_at: next_change(&spec.schedule),
             wake_at: next_change(&spec.schedule),
@@ -140,16 +134,16 @@ impl<P: Policy> Line<P> {
     pub(super) fn submit(&mut self, now: Time, packet: Packet, events: &mut Events) {
         self.advance(now, events);
         if self.rate_bps.is_none() {
-            self.usage.packets += 1;
-            self.usage.bytes += u64::from(packet.len());
+            self.medium.usage.packets += 1;
+            self.medium.usage.bytes += u64::from(packet.len());
             let (bits, flying) = self.put(packet, true);
-            self.usage.line_bits += bits;
-            self.far_end.fly_compressed(now, flying);
+            self.medium.usage.line_bits += bits;
+            self.medium.far_end.fly(now, flying);
         } else if self.is_idle() && self.device.is_none() {
-            let next = self.policy.pass(now, packet, events);
+            let next = self.medium.policy.pass(now, packet, events);
             self.send_packet(now, next, true);
         } else {
-            self.policy.enqueue(now, packet, events);
+            self.medium.policy.enqueue(now, packet, events);
             if self.device.is_some() {
                 self.fill_device(now, events);
             }
@@ -161,9 +155,9 @@ impl<P: Policy> Line<P> {
         // Events of this direction before `now` come first. The end of a transmission behind which nothing waits
         // changes neither time.
         let may_send = self.advance(now, events) == Advanced::BySteps;
-        self.policy.on_opposite(now, packet);
+        self.medium.policy.on_opposite(now, packet);
         // It may have changed when the policy releases what it holds back.
-        if may_send || self.policy.len_packets() > 0 {
+        if may_send || self.medium.policy.len_packets() > 0 {
             self.update_times();
         }
     }
@@ -175,8 +169,8 @@ impl<P: Policy> Line<P> {
     #[inline(always)]
     pub(super) fn update_times(&mut self) {
         let mut advance_at = self.change_at.min(self.sending_until);
-        let mut wake_at = self.far_end.next_delivery().min(self.change_at);
-        let queued = self.policy.len_packets() > 0;
+        let mut wake_at = self.medium.far_end.next_delivery().min(self.change_at);
+        let queued = self.medium.policy.len_packets() > 0;
         if queued || self.device.is_some() {
             let poll_at = self.policy_poll_at();
             advance_at = advance_at.min(poll_at);
@@ -200,7 +194,7 @@ impl<P: Policy> Line<P> {
     /// arrives.
     fn policy_poll_at(&self) -> Time {
         let held = || {
-            let ready = self.rate_bps.and_then(|_| self.policy.next_time());
+            let ready = self.rate_bps.and_then(|_| self.medium.policy.next_time());
             ready.map_or(Time::MAX, |ready| ready.max(self.idle_since))
         };
         match &self.device {
@@ -216,7 +210,7 @@ impl<P: Policy> Line<P> {
             return;
         }
         self.advance(now, events);
-        self.far_end.poll(now, to, out, events);
+        self.medium.far_end.poll(now, to, out, events);
         self.update_times();
     }
 
@@ -226,11 +220,11 @@ impl<P: Policy> Line<P> {
         if self.advance_at > now {
             return Advanced::Nothing;
         }
-        if self.change_at > now && self.device.is_none() && self.policy.len_packets() == 0 {
+        if self.change_at > now && self.device.is_none() && self.medium.policy.len_packets() == 0 {
             // A transmission has ended, and nothing waits: the only step. The policy may record that its queue is
             // empty.
             self.end_transmission();
-            let next = self.policy.dequeue(self.advance_at, events);
+            let next = self.medium.policy.dequeue(self.advance_at, events);
             debug_assert!(next.is_none());
             (self.idle_since, self.advance_at) = (self.advance_at, self.change_at);
             return Advanced::ToIdle;
@@ -276,20 +270,20 @@ impl<P: Policy> Line<P> {
     #[inline(always)]
     fn end_transmission(&mut self) {
         self.sending_until = Time::MAX;
-        self.usage.packets += 1;
-        self.usage.bytes += u64::from(self.sending_bytes);
+        self.medium.usage.packets += 1;
+        self.medium.usage.bytes += u64::from(self.sending_bytes);
     }
 
     pub(super) fn usage(&self) -> Usage {
-        let headers = self.transmitter.as_ref().and_then(|near| near.headers(self.far_end.receiver()));
-        Usage { headers, busy: Duration::from_nanos(self.busy_ns), ..self.usage }
+        let headers = self.transmitter.as_ref().and_then(|near| near.headers(self.medium.far_end.decoder()));
+        Usage { headers, busy: Duration::from_nanos(self.busy_ns), ..self.medium.usage }
     }
 
     /// The bits of a packet on the line, and its form in flight; `idle` if the line was idle until now.
     #[inline(always)]
-    fn put(&mut self, packet: Packet, idle: bool) -> (u64, InFlightPacket) {
+    fn put(&mut self, packet: Packet, idle: bool) -> (u64, SentPacket) {
         match &mut self.transmitter {
-            None => ((u64::from(packet.len()) + self.framing) * 8, InFlightPacket::new(packet, None)),
+            None => ((u64::from(packet.len()) + self.framing) * 8, SentPacket::new(packet, None)),
             Some(transmitter) => transmitter.put(packet, idle),
         }
     }
@@ -300,7 +294,7 @@ impl<P: Policy> Line<P> {
         if self.device.is_some() {
             self.send_from_device(now);
         } else if self.rate_bps.is_some() {
-            let next = self.policy.dequeue(now, events);
+            let next = self.medium.policy.dequeue(now, events);
             self.send_packet(now, next, idle);
         }
     }
@@ -327,22 +321,22 @@ impl<P: Policy> Line<P> {
     }
 
     #[inline(always)]
-    fn send(&mut self, now: Time, time_ns: u64, bits: u64, flying: InFlightPacket) {
-        self.usage.line_bits += bits;
+    fn send(&mut self, now: Time, time_ns: u64, bits: u64, flying: SentPacket) {
+        self.medium.usage.line_bits += bits;
         self.sending_until = match self.clock {
             None => Time(now.nanos().saturating_add(time_ns)),
             Some(clock) => clock.expiry(now, time_ns),
         };
         self.busy_ns += self.sending_until.nanos() - now.nanos();
         self.sending_bytes = flying.packet.len();
-        self.far_end.fly_compressed(self.sending_until, flying);
+        self.medium.far_end.fly(self.sending_until, flying);
     }
 
     /// Fills the modem's buffer from the policy.
     fn fill_device(&mut self, now: Time, events: &mut Events) {
         let Some(rate_bps) = self.rate_bps else { return };
         while self.device.as_ref().is_some_and(|device| device.has_room()) {
-            let Some(packet) = self.policy.dequeue(now, events) else {
+            let Some(packet) = self.medium.policy.dequeue(now, events) else {
                 self.idle_since = now;
                 break;
             };
@@ -357,7 +351,7 @@ impl<P: Policy> Line<P> {
     /// Adds a change at `now` to the schedule, behind those that are due.
     pub(super) fn change_at(&mut self, now: Time, change: &Change) -> Result<(), String> {
         check_rate(change.rate_bps)?;
-        change.errors.as_deref().map(|errors| self.far_end.error_models(errors)).transpose()?;
+        change.errors.as_deref().map(|errors| self.medium.far_end.error_models(errors)).transpose()?;
         change.queue.as_ref().map(|queue| (self.build)(queue, &self.context)).transpose()?;
         if change.rate_bps.is_some() && self.rate_bps.is_none() {
             return Err("a line that started without a rate cannot get one while it runs".into());
@@ -365,7 +359,7 @@ impl<P: Policy> Line<P> {
         let at_s = now.seconds();
         let place = self.schedule.iter().take_while(|due| due.at_s <= at_s).count();
         self.schedule.insert(place, Change { at_s, ..change.clone() });
-        if let Err(why) = self.far_end.check_schedule(&self.schedule) {
+        if let Err(why) = self.medium.far_end.check_schedule(&self.schedule) {
             self.schedule.remove(place);
             return Err(why);
         }
@@ -380,13 +374,13 @@ impl<P: Policy> Line<P> {
         let label = format!("{}/queue-{}", self.context.label, self.replaced);
         let context = QueueContext { label, rate_bps: self.rate_bps, ..self.context.clone() };
         let mut policy = (self.build)(queue, &context).expect("it was built once, when the change was made");
-        std::mem::swap(&mut self.policy, &mut policy);
+        std::mem::swap(&mut self.medium.policy, &mut policy);
         let mut at = now;
         // A policy that holds packets back releases them later.
         while let Some(ready) = policy.next_time().filter(|_| policy.len_packets() > 0) {
             at = at.max(ready);
             if let Some(packet) = policy.dequeue(at, events) {
-                self.policy.enqueue(now, packet, events);
+                self.medium.policy.enqueue(now, packet, events);
             }
         }
         self.changed = true;
@@ -407,10 +401,11 @@ impl<P: Policy> Line<P> {
             let sending_until = (!self.is_idle()).then_some(self.sending_until);
             let [delay, jitter] = [change.delay_s, change.jitter_s].map(|s| s.map(Duration::from_secs_f64));
             let delay = delay.map(|delay| self.clock.map_or(delay, |clock| rounded(clock, delay)));
-            self.far_end.set_delay(delay, jitter, sending_until);
+            self.medium.far_end.set_delay(delay, jitter, sending_until);
         }
         if let Some(errors) = change.errors {
-            self.far_end
+            self.medium
+                .far_end
                 .set_errors(Time::from_seconds(change.at_s), &errors)
                 .expect("they were built once, when the link was");
         }

@@ -1,13 +1,16 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::*;
 use crate::testing::context;
 use crate::testing::drain;
 use backchannel_core::packet::build::{ack, data, Segment};
 use backchannel_core::packet::TcpFlags;
+use backchannel_core::scenario::Named;
 use backchannel_core::time::service_time;
-use backchannel_core::traits::{Backlog, Headers};
+use backchannel_core::traits::Headers;
+use backchannel_policies::Context as QueueContext;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -224,6 +227,12 @@ impl Policy for Gate {
     fn backlog(&self) -> Backlog {
         Backlog { packets: self.held.iter().count(), bytes: self.held.as_ref().map_or(0, |held| held.len().into()) }
     }
+    fn peek(&self, _: usize) -> Option<&Packet> {
+        None
+    }
+    fn take(&mut self, _: usize, _: Option<Packet>) -> Option<Packet> {
+        None
+    }
 }
 
 #[test]
@@ -252,6 +261,12 @@ impl Policy for RateSpy {
     }
     fn backlog(&self) -> Backlog {
         Backlog { packets: 0, bytes: 0 }
+    }
+    fn peek(&self, _: usize) -> Option<&Packet> {
+        None
+    }
+    fn take(&mut self, _: usize, _: Option<Packet>) -> Option<Packet> {
+        None
     }
 }
 

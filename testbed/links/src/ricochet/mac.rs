@@ -11,6 +11,7 @@ use backchannel_core::traits::Port;
 
 use super::radio::{Frame, Mode, OutputQueue, Step};
 use super::{Ricochet, ACK_MARGIN, TO_GATEWAY, TO_MOBILE};
+use crate::far_end::InFlightPacket;
 
 impl Ricochet {
     pub(super) fn radio_of(&self, port: Port) -> usize {
@@ -355,7 +356,7 @@ impl Ricochet {
         let onward = if packet.to_port() == 0 { TO_GATEWAY } else { TO_MOBILE };
         if radio >= self.relays || (radio == 0 && onward == TO_GATEWAY) {
             let port = if radio == 0 { 0 } else { radio - self.relays + 1 };
-            self.far_ends[port].fly(now, packet);
+            self.far_ends[port].fly(now, InFlightPacket::new(packet, None));
         } else {
             self.enqueue(now, radio, if radio + 1 == self.relays { onward } else { way }, packet, events);
         }

@@ -176,7 +176,7 @@ fn a_radio_that_has_the_air_keeps_it_and_acks_accumulate() {
         link.poll(Time(at * 1000), &mut out, &mut events);
         submit(&mut link, at, 1, 0, ack(id));
     }
-    assert_eq!(link.policy(1).unwrap().len_packets(), 3, "one is about to be polled for");
+    assert_eq!(link.backlog(1).unwrap().packets, 3, "one is about to be polled for");
     let ids: Vec<_> = out.iter().map(|one| one.packet.id).chain(drain(&mut link).0.iter().map(|one| one.2)).collect();
     assert_eq!(ids, [0, 1, 2, 3, 4, 10, 11, 12, 13]);
     let first = sent_by(&link, 1).into_iter().find(|(_, end)| *end > 5 * 100_930).unwrap().0;

@@ -1,8 +1,10 @@
 //! Flows and their connections: what applications do, and what connections do after each event.
 
 use backchannel_core::icmp::Echo;
+use backchannel_core::ids::{ConnectionId, FlowId, Id, NodeId};
 use backchannel_core::packet::{FlowKey, Packet};
 use backchannel_core::rng;
+use backchannel_core::scenario::Flow;
 use backchannel_core::traits::Endpoint;
 use backchannel_stacks::{Connection, Content, Source};
 use backchannel_workloads::Action;
@@ -11,17 +13,22 @@ use super::Simulation;
 use crate::connection::{flow_config, write_samples, HostConnection, Role};
 use crate::datagram::{datagram, echo, headers_of};
 use crate::event_queue::Event;
-use crate::flow::{destination, FlowKeyV4, FlowState, FIRST_EPHEMERAL};
+use crate::flow::{destination, first_source_port, FlowKeyV4, FlowState};
 
-impl Simulation<'_> {
-    pub(super) fn on_application(&mut self, number: usize) {
+impl<'a> Simulation<'a> {
+    /// A flow as specified.
+    fn spec(&self, flow: FlowId) -> &'a Flow {
+        &self.input.scenario.workload[flow.place()]
+    }
+
+    pub(super) fn on_application(&mut self, number: FlowId) {
         let flow = &mut self.flows[number];
         if flow.stopped {
             return;
         }
         let (action, next) = flow.application.act(self.now);
         if let Some(next) = next {
-            self.queue.schedule(next, Event::Application(number as u32));
+            self.queue.schedule(next, Event::Application(number));
         }
         match action {
             Action::Pause => {}
@@ -38,7 +45,7 @@ impl Simulation<'_> {
             }
             Action::Datagram { length, frame } => {
                 let (from, to) = (flow.from, flow.to);
-                let key = self.key(number, (from, FIRST_EPHEMERAL + number as u16), to);
+                let key = self.key(number, (from, first_source_port(number)), to);
                 let flow = &mut self.flows[number];
                 let sequence = flow.datagrams_sent as u16;
                 flow.datagrams_sent += 1;
@@ -60,7 +67,7 @@ impl Simulation<'_> {
     }
 
     /// A UDP packet arrives at the receiver of a flow, which returns it if the flow is echoed.
-    pub(super) fn on_datagram(&mut self, number: usize, node: usize, packet: &Packet) {
+    pub(super) fn on_datagram(&mut self, number: FlowId, node: NodeId, packet: &Packet) {
         let returned = self.arrive(number, packet.id);
         let Some(key) = packet.flow().filter(|_| self.flows[number].application.is_echoed()) else { return };
         let answer = datagram(returned, key.reversed(), packet.len());
@@ -69,14 +76,14 @@ impl Simulation<'_> {
 
     /// An ICMP echo arrives at a node, which answers a request of a flow, or was waiting for the reply.
     #[cold]
-    pub(super) fn on_echo(&mut self, node: usize, packet: &Packet) {
+    pub(super) fn on_echo(&mut self, node: NodeId, packet: &Packet) {
         let (Some(header), Some(destination)) = (packet.echo(), destination(packet)) else { return };
         if header.is_reply {
             return self.on_returned(packet.id);
         }
         let Some(&number) = self.listening.get(&(destination, header.identifier)) else { return };
         let (from, to) = (self.flows[number].from, self.flows[number].to);
-        let key = self.key(number, (from, FIRST_EPHEMERAL + number as u16), to);
+        let key = self.key(number, (from, first_source_port(number)), to);
         let payload = packet.len() - headers_of(key);
         self.on_payload(number, packet, payload);
         let answered = self.arrive(number, packet.id);
@@ -85,7 +92,7 @@ impl Simulation<'_> {
     }
 
     /// Data of a packet without a connection arrive at the receiver of a flow.
-    pub(super) fn on_payload(&mut self, number: usize, packet: &Packet, payload: u32) {
+    pub(super) fn on_payload(&mut self, number: FlowId, packet: &Packet, payload: u32) {
         self.flows[number].datagram_bytes_received += u64::from(payload);
         if let Some(counters) = &mut self.counters {
             counters.on_arrival(number, packet.len(), payload);
@@ -94,7 +101,7 @@ impl Simulation<'_> {
     }
 
     /// Records the arrival of a packet at the receiver; the id of the packet that returns it.
-    fn arrive(&mut self, number: usize, id: u64) -> u64 {
+    fn arrive(&mut self, number: FlowId, id: u64) -> u64 {
         let exchange = self.datagrams.remove(&id);
         if let (Some((_, exchange)), Some(exchanges)) = (exchange, &mut self.flows[number].exchanges) {
             exchanges.arrive(exchange, self.now);
@@ -118,10 +125,10 @@ impl Simulation<'_> {
     }
 
     /// Opens a connection of a flow. A silent one carries what [`Action::Write`] adds.
-    fn connect(&mut self, number: usize, bytes: Option<u64>, silent: bool) {
+    fn connect(&mut self, number: FlowId, bytes: Option<u64>, silent: bool) {
         let flow = &mut self.flows[number];
         let src_port = flow.next_source_port(number);
-        let opened = self.connections.len();
+        let opened = self.connections.next_id();
         flow.latest_connection = Some(opened);
         let exchange = match (bytes, &mut flow.exchanges) {
             (Some(bytes), Some(exchanges)) => Some(exchanges.begin(self.now, bytes)),
@@ -130,35 +137,35 @@ impl Simulation<'_> {
         let (from, to) = (flow.from, flow.to);
         let source = if silent { Source::silent() } else { Source::new(Content::Zeros, bytes) };
         self.open(number, Role::Sender, (from, src_port), to, source, "client");
-        if let Some(host) = self.connections.get_mut(opened) {
+        if let Some(host) = self.connections.find(opened) {
             host.exchange = exchange;
         }
     }
 
     /// The receiver opens a connection to the flow's port at the sender and sends its request.
-    fn request(&mut self, number: usize, bytes: u64) {
+    fn request(&mut self, number: FlowId, bytes: u64) {
         let FlowState { from, to, .. } = self.flows[number];
         let source = Source::new(Content::Zeros, Some(bytes));
-        self.open(number, Role::RequestSender, (to, FIRST_EPHEMERAL + number as u16), from, source, "request")
+        self.open(number, Role::RequestSender, (to, first_source_port(number)), from, source, "request")
     }
 
     /// Addresses and ports of what a node sends from a port for a flow to another node.
-    fn key(&self, number: usize, (from, src_port): (usize, u16), to: usize) -> FlowKey {
-        let flow = &self.input.scenario.workload[number];
-        let address = |node: usize| flow.ip.address(self.nodes[node].addresses[0]);
+    fn key(&self, number: FlowId, (from, src_port): (NodeId, u16), to: NodeId) -> FlowKey {
+        let flow = self.spec(number);
+        let address = |node: NodeId| flow.ip.address(self.nodes[node].addresses[0]);
         FlowKey { src: address(from), dst: address(to), src_port, dst_port: flow.port }
     }
 
     fn open(
         &mut self,
-        number: usize,
+        number: FlowId,
         role: Role,
-        (from, src_port): (usize, u16),
-        to: usize,
+        (from, src_port): (NodeId, u16),
+        to: NodeId,
         source: Source,
         isn_label: &str,
     ) {
-        let flow = &self.input.scenario.workload[number];
+        let flow = self.spec(number);
         let key = self.key(number, (from, src_port), to);
         let config = match flow_config(&self.registry.stacks, self.nodes[from].stack.as_ref(), flow) {
             Ok(config) => config,
@@ -168,18 +175,18 @@ impl Simulation<'_> {
         self.add_connection(HostConnection::new(connection, number, role, from), key)
     }
 
-    fn initial_sequence_number(&self, flow: usize, side: &str) -> u32 {
-        let mut stream = rng::stream(self.input.scenario.seed, &format!("isn/{flow}/{side}"));
+    fn initial_sequence_number(&self, flow: FlowId, side: &str) -> u32 {
+        let mut stream = rng::stream(self.input.scenario.seed, &format!("isn/{}/{side}", flow.place()));
         (rng::uniform(&mut stream) * f64::from(u32::MAX)) as u32
     }
 
     fn add_connection(&mut self, mut connection: HostConnection, key: FlowKey) {
-        let (number, node) = (self.connections.len(), connection.node);
+        let node = connection.node;
         if self.counters.is_none() && self.samples.is_empty() {
             connection.connection.ignore_samples();
         }
         self.heeds_full_interfaces |= connection.connection.heeds_full_interface();
-        self.connections.push(connection);
+        let number = self.connections.push(connection);
         let key = FlowKeyV4::from(key);
         self.nodes[node].latest_connection = (key, number);
         self.by_flow.insert(key, number);
@@ -187,12 +194,8 @@ impl Simulation<'_> {
     }
 
     /// Accepts a connection at the port of a flow.
-    pub(super) fn accept(&mut self, number: usize, node: usize, flow: FlowKey, packet: &Packet) {
-        let config = match flow_config(
-            &self.registry.stacks,
-            self.nodes[node].stack.as_ref(),
-            &self.input.scenario.workload[number],
-        ) {
+    pub(super) fn accept(&mut self, number: FlowId, node: NodeId, flow: FlowKey, packet: &Packet) {
+        let config = match flow_config(&self.registry.stacks, self.nodes[node].stack.as_ref(), self.spec(number)) {
             Ok(config) => config,
             Err(why) => return self.fail(why),
         };
@@ -206,7 +209,7 @@ impl Simulation<'_> {
         self.add_connection(host, flow.reversed())
     }
 
-    pub(super) fn on_connection_timer(&mut self, number: usize) {
+    pub(super) fn on_connection_timer(&mut self, number: ConnectionId) {
         let now = self.now;
         let host = &mut self.connections[number];
         if host.scheduled != Some(now) {
@@ -219,9 +222,9 @@ impl Simulation<'_> {
         self.drive(number)
     }
 
-    pub(super) fn stop_flow(&mut self, flow: usize) {
+    pub(super) fn stop_flow(&mut self, flow: FlowId) {
         self.flows[flow].stopped = true;
-        for number in 0..self.connections.len() {
+        for number in self.connections.ids() {
             let host = &mut self.connections[number];
             if host.flow == flow && matches!(host.role, Role::Sender | Role::RequestSender) {
                 host.connection.abort();
@@ -232,7 +235,7 @@ impl Simulation<'_> {
 
     /// The receiver has read something, `before` bytes after what it had: its transfer may be whole, or requests, which
     /// it answers.
-    fn on_received(&mut self, number: usize, before: u64) {
+    fn on_received(&mut self, number: ConnectionId, before: u64) {
         let host = &mut self.connections[number];
         let flow = &mut self.flows[host.flow];
         if let Some(each) = flow.application.transaction() {
@@ -251,7 +254,7 @@ impl Simulation<'_> {
     }
 
     /// The sender has read something: once a response is whole, its application continues.
-    fn on_responded(&mut self, number: usize, before: u64) {
+    fn on_responded(&mut self, number: ConnectionId, before: u64) {
         let host = &self.connections[number];
         let flow = &mut self.flows[host.flow];
         let Some(each) = flow.application.transaction() else { return };
@@ -260,12 +263,12 @@ impl Simulation<'_> {
                 exchanges.complete(response as usize, self.now);
             }
             let next = flow.application.on_response(self.now);
-            self.queue.schedule(next, Event::Application(host.flow as u32));
+            self.queue.schedule(next, Event::Application(host.flow));
         }
     }
 
     /// After every call of a connection: reads and transmits all there is, records samples, schedules its timer.
-    pub(super) fn drive(&mut self, number: usize) {
+    pub(super) fn drive(&mut self, number: ConnectionId) {
         let now = self.now;
         let host = &mut self.connections[number];
         let before = host.received;
@@ -285,7 +288,7 @@ impl Simulation<'_> {
             Role::RequestReceiver => {
                 let request = self.flows[flow].application.request_bytes();
                 if request.is_some_and(|request| before < request && received >= request) {
-                    self.queue.schedule(now, Event::Application(flow as u32));
+                    self.queue.schedule(now, Event::Application(flow));
                 }
             }
             Role::RequestSender => {}
@@ -295,6 +298,7 @@ impl Simulation<'_> {
             packet.id = self.next_id;
             self.send(node, packet);
         }
+        let start = self.spec(flow).start();
         let host = &mut self.connections[number];
         let samples = host.connection.samples();
         if !samples.is_empty() {
@@ -303,8 +307,7 @@ impl Simulation<'_> {
                 if let Some(counters) = &mut self.counters {
                     counters.on_samples(flow, samples, mss);
                 }
-                if let Some(file) = self.samples.get_mut(flow) {
-                    let start = self.input.scenario.workload[flow].start();
+                if let Some(file) = self.samples.find(flow) {
                     if let Err(why) = write_samples(file, samples, start, mss) {
                         self.failed.get_or_insert(why);
                     }
@@ -315,7 +318,7 @@ impl Simulation<'_> {
         if let Some(due) = host.connection.next_timeout() {
             if host.scheduled.is_none_or(|scheduled| due < scheduled) {
                 host.scheduled = Some(due.max(now));
-                self.queue.schedule(due.max(now), Event::ConnectionTimer(number as u32));
+                self.queue.schedule(due.max(now), Event::ConnectionTimer(number));
             }
         }
     }

@@ -70,7 +70,7 @@ fn waiting(link: &mut dyn Link, at_ms: &[u64]) -> Vec<usize> {
     let (mut events, mut out) = (Events::default(), Vec::new());
     let mut wait = |ms: &u64| {
         link.poll(Time(ms * 1_000_000), &mut out, &mut events);
-        link.policy(0).expect("a queue").len_packets()
+        link.backlog(0).expect("a queue").packets
     };
     at_ms.iter().map(&mut wait).collect()
 }
@@ -124,7 +124,7 @@ fn a_device_with_room_takes_a_packet_at_once_and_needs_a_rate() {
     let mut events = Events::default();
     for id in 0..3 {
         link.submit(Time(id * 1_000_000_000), 0, data(id, 260), &mut events);
-        assert_eq!(link.policy(0).unwrap().len_packets(), 0);
+        assert_eq!(link.backlog(0).unwrap().packets, 0);
     }
     assert_eq!(drain(&mut *link, &mut events), [(1, 300_000_000, 0), (1, 1_300_000_000, 1), (1, 2_300_000_000, 2)]);
     let without = json!({"queue": {"name": "droptail"}, "options": {"device_buffer_bytes": 1000}});

@@ -1,0 +1,30 @@
+//! The mechanisms of this software.
+
+use backchannel_core::registry::Table;
+use backchannel_stacks::config::Stacks;
+
+use crate::registry::{Build, Registry};
+use crate::{errors, mahimahi, point_to_point, ricochet, serial, wavelan};
+
+impl Registry {
+    /// The mechanisms of this software.
+    pub fn builtin() -> Registry {
+        Registry {
+            policies: backchannel_policies::builtin(),
+            links: Table::<Build>::new(
+                "link kind",
+                &[
+                    (&mahimahi::ENTRY, mahimahi::build),
+                    (&point_to_point::ENTRY, point_to_point::build),
+                    (&ricochet::ENTRY, ricochet::build),
+                    (&wavelan::ENTRY, wavelan::build),
+                ],
+            ),
+            directions: vec![&serial::DIRECTION, &mahimahi::DIRECTION],
+            error_models: errors::builtin(),
+            middleboxes: backchannel_middleboxes::builtin(),
+            stacks: Stacks::builtin(),
+            workloads: backchannel_workloads::builtin(),
+        }
+    }
+}
