@@ -5,7 +5,7 @@ use backchannel_core::time::Time;
 
 use crate::controllers::{AckSample, CongestionController, Exit, Signal};
 use crate::extensions::{DuplicateHints, Extension};
-use crate::recovery::{NewAck, Step, DUPLICATE_THRESHOLD};
+use crate::recovery::{NewAck, DUPLICATE_THRESHOLD};
 use crate::sender::{Context, Sender};
 use crate::seq::Offset;
 use crate::telemetry::SenderEvent;
@@ -27,7 +27,7 @@ impl Sender {
     /// Takes an ack. Returns whether it acknowledges our FIN.
     pub fn on_ack(&mut self, incoming: &IncomingAck, cx: &mut Context) -> bool {
         let &IncomingAck { segment, seq, ack, .. } = incoming;
-        let newly_sacked = self.recovery.is_selective() && self.update_scoreboard(segment, ack, cx.now);
+        let newly_sacked = self.recovery.selective.is_some() && self.update_scoreboard(segment, ack, cx.now);
         if ack < self.una {
             return false;
         }
@@ -37,7 +37,9 @@ impl Sender {
             cx.timers.stop(Timer::Persist);
             self.probe.sent = 0;
         }
-        self.recovery.on_ack(!segment.sack.is_empty());
+        if let Some(selective) = &mut self.recovery.selective {
+            selective.on_ack(!segment.sack.is_empty());
+        }
         let mut fin_acknowledged = false;
         if ack > self.una {
             self.on_new_ack(incoming, cx);
@@ -122,13 +124,13 @@ impl Sender {
     /// acks without selective ones, at the first alone (RFC 6582 3.2, the impatient variant).
     fn on_ack_in_recovery(&mut self, sample: &AckSample, end: Offset, cx: &mut Context) -> bool {
         // After a repair another gap shows in the duplicates that follow.
-        let step = if cx.extensions.ends_repair() {
-            Step::Leave(Exit::Unchanged)
+        let exit = if cx.extensions.ends_repair() {
+            Some(Exit::Unchanged)
         } else {
             let (full, flight, mss) = (self.una >= end, self.flight(), f64::from(self.mss));
             self.recovery.on_new_ack(&NewAck { acked: sample.acked, full, flight, mss })
         };
-        if let Step::Leave(exit) = step {
+        if let Some(exit) = exit {
             self.recovery.leave();
             self.congestion.on_recovery_end(sample, exit);
         }

@@ -1,5 +1,6 @@
 //! Loss recovery of the sender: duplicate acks, fast recovery, and what was outstanding at the last loss. How a sender
-//! recovers is a [`Strategy`], one file below `recovery/`, which the handshake chooses for the whole connection.
+//! recovers is one file below `recovery/`, which the handshake chooses for the whole connection: by cumulative acks
+//! ([`Inflation`]), or by selective ones ([`Selective`]).
 
 mod inflation;
 mod pipe;
@@ -12,11 +13,12 @@ use backchannel_core::choice;
 use backchannel_core::time::Time;
 
 use crate::config::Config;
-use crate::controllers::{Algorithm, Exit};
+use crate::controllers::Exit;
 use crate::era::Era;
 use crate::scoreboard::Scoreboard;
 use crate::seq::Offset;
 pub use inflation::FullAck;
+use inflation::{Inflation, Rule};
 
 choice! {
     /// How a sender uses selective acknowledgments.
@@ -64,15 +66,6 @@ pub struct NewAck {
     pub mss: f64,
 }
 
-/// What follows from a new ack in fast recovery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Recovery ends, with this window.
-    Leave(Exit),
-    /// It goes on.
-    Stay,
-}
-
 /// What the choice of the next segment depends on.
 pub struct Choice<'a> {
     /// What the peer holds.
@@ -86,7 +79,7 @@ pub struct Choice<'a> {
 }
 
 /// A way to recover with selective acks. The congestion window stays at the threshold meanwhile.
-pub trait Selective {
+pub trait Selective: Send {
     /// Whether a loss shows at this many duplicate acks, other than three.
     fn shows_loss(&self, scoreboard: &Scoreboard, outstanding: &Outstanding, duplicates: u32) -> bool {
         let _ = (scoreboard, outstanding, duplicates);
@@ -99,9 +92,7 @@ pub trait Selective {
     }
 
     /// Fires when fast recovery begins, at this many duplicate acks.
-    fn begin(&mut self, outstanding: &Outstanding, duplicates: u32) {
-        let _ = (outstanding, duplicates);
-    }
+    fn begin(&mut self, outstanding: &Outstanding, duplicates: u32);
 
     /// Fires on each duplicate ack in recovery that reports anything new.
     fn on_duplicate_ack(&mut self, mss: u64) {
@@ -114,45 +105,21 @@ pub trait Selective {
     }
 
     /// Fires on each data segment, in recovery or not. `end` is one beyond it and its FIN; `again`: it was sent before.
-    fn on_transmit(&mut self, now: Time, piece: Piece, end: Offset, again: bool) {
-        let _ = (now, piece, end, again);
-    }
+    fn on_transmit(&mut self, now: Time, piece: Piece, end: Offset, again: bool);
 
     /// Fires on each timeout: what the peer held may be gone (RFC 2018 8).
     fn on_timeout(&mut self) {}
 
     /// The next segment in recovery; `fresh` is the next one of new data, if the peer's window lets it go.
-    fn next(&self, choice: &Choice, fresh: impl FnOnce() -> Option<Piece>) -> Option<Piece>;
-}
-
-/// How a connection recovers.
-#[derive(Clone, Debug)]
-enum Strategy {
-    /// Everything is sent again in slow start (Tahoe).
-    GoBack,
-    /// By cumulative acks: duplicates inflate the window.
-    Inflation(inflation::Inflation),
-    Pipe(pipe::Pipe),
-    Sack1996(sack_1996::Sack1996),
-    Smart(smart::Smart),
-}
-
-/// Calls a method of the strategy if it is a selective one.
-macro_rules! selective {
-    ($strategy:expr, $inner:ident => $call:expr, $other:expr) => {
-        match $strategy {
-            Strategy::Pipe($inner) => $call,
-            Strategy::Sack1996($inner) => $call,
-            Strategy::Smart($inner) => $call,
-            Strategy::GoBack | Strategy::Inflation(_) => $other,
-        }
-    };
+    fn next(&self, choice: &Choice, fresh: &dyn Fn() -> Option<Piece>) -> Option<Piece>;
 }
 
 /// State of loss recovery.
-#[derive(Clone, Debug)]
 pub struct Recovery {
-    strategy: Strategy,
+    /// With selective acks: what decides on the next segment.
+    pub selective: Option<Box<dyn Selective>>,
+    /// Without.
+    inflation: Inflation,
     /// In fast recovery: where it ends, one beyond what was outstanding when it began. `None` outside.
     end: Option<Offset>,
     /// recover of RFC 6582: one beyond what was outstanding at the last loss, detected by duplicates or by the timer.
@@ -173,15 +140,15 @@ pub struct Recovery {
 impl Recovery {
     /// For a connection of segments of `mss` bytes; `sack`: both sides have agreed on selective acks.
     pub fn new(config: &Config, mss: u32, sack: bool) -> Recovery {
-        let strategy = match config.sack_sender {
-            SackSender::Rfc6675 if sack => Strategy::Pipe(pipe::Pipe::default()),
-            SackSender::Sack1996 if sack => Strategy::Sack1996(sack_1996::Sack1996::default()),
-            SackSender::Smart if sack => Strategy::Smart(smart::Smart::default()),
-            _ if config.congestion == Algorithm::Tahoe => Strategy::GoBack,
-            _ => Strategy::Inflation(inflation::Inflation::new(config, mss)),
+        let selective: Option<Box<dyn Selective>> = match config.sack_sender {
+            SackSender::Rfc6675 => Some(Box::<pipe::Pipe>::default()),
+            SackSender::Sack1996 => Some(Box::<sack_1996::Sack1996>::default()),
+            SackSender::Smart => Some(Box::<smart::Smart>::default()),
+            SackSender::Ignored => None,
         };
         Recovery {
-            strategy,
+            selective: selective.filter(|_| sack),
+            inflation: Inflation::new(config, mss),
             end: None,
             recover: Offset::default(),
             timed_out: false,
@@ -192,14 +159,9 @@ impl Recovery {
         }
     }
 
-    /// Whether selective acks are used.
-    pub fn is_selective(&self) -> bool {
-        selective!(&self.strategy, _inner => true, false)
-    }
-
     /// Whether the third duplicate ack makes the sender go back to the loss, without fast recovery.
     pub fn goes_back(&self) -> bool {
-        matches!(self.strategy, Strategy::GoBack)
+        self.selective.is_none() && self.inflation.rule == Rule::GoBack
     }
 
     /// Where fast recovery ends; `None` outside.
@@ -215,25 +177,17 @@ impl Recovery {
     /// The window of fast recovery, where duplicate acks inflate it.
     #[inline]
     pub fn inflated(&self) -> Option<f64> {
-        match &self.strategy {
-            Strategy::Inflation(inflation) if self.end.is_some() => Some(inflation.window),
-            _ => None,
-        }
+        (self.end.is_some() && self.selective.is_none()).then_some(self.inflation.window)
     }
 
     /// Bounds the window of fast recovery.
     pub fn bound_inflated(&mut self, bytes: f64) {
-        if let Strategy::Inflation(inflation) = &mut self.strategy {
-            inflation.window = inflation.window.min(bytes);
-        }
+        self.inflation.window = self.inflation.window.min(bytes);
     }
 
     /// A window of `cwnd` outside recovery with so many segments more, within the greatest window.
     pub fn with_departed(&self, cwnd: f64, segments: u32, mss: f64) -> f64 {
-        match &self.strategy {
-            Strategy::Inflation(inflation) => inflation.with_departed(cwnd, segments, mss),
-            _ => cwnd,
-        }
+        (cwnd + f64::from(segments) * mss).min(self.inflation.limit.max(cwnd))
     }
 
     /// Partial acks of this recovery, without selective acks.
@@ -241,17 +195,10 @@ impl Recovery {
         self.partial_acks
     }
 
-    /// See [`Selective::on_ack`].
-    #[inline]
-    pub fn on_ack(&mut self, selective: bool) {
-        if let Strategy::Smart(smart) = &mut self.strategy {
-            smart.on_ack(selective);
-        }
-    }
-
-    /// See [`Selective::shows_loss`].
+    /// Whether selective acks show a loss, at other than three duplicates.
     pub fn shows_loss(&self, outstanding: &Outstanding) -> bool {
-        selective!(&self.strategy, inner => inner.shows_loss(&self.scoreboard, outstanding, self.duplicates), false)
+        let selective = self.selective.as_ref();
+        selective.is_some_and(|selective| selective.shows_loss(&self.scoreboard, outstanding, self.duplicates))
     }
 
     /// Whether duplicates concern what was outstanding at the last loss, which has been dealt with. RFC 6675 5.1: until
@@ -259,13 +206,11 @@ impl Recovery {
     /// sends again brings duplicates of the very ack that covers all of it. Tahoe and Reno have no such rule; what
     /// implementations did is a matter of their era.
     pub fn is_old_loss(&self, una: Offset, era: &Era) -> bool {
-        match &self.strategy {
-            Strategy::GoBack => una <= self.recover && era.ignores_old_duplicates(self.timed_out),
-            Strategy::Inflation(inflation) => {
-                una <= self.recover && (inflation.continues() || era.ignores_old_duplicates(self.timed_out))
-            }
-            _ => una < self.recover,
+        if self.selective.is_some() {
+            return una < self.recover;
         }
+        let checks = matches!(self.inflation.rule, Rule::FullAck(_)) || era.ignores_old_duplicates(self.timed_out);
+        checks && una <= self.recover
     }
 
     /// Duplicate acks have shown a loss, with everything before `max` sent.
@@ -278,50 +223,36 @@ impl Recovery {
     pub fn begin(&mut self, outstanding: &Outstanding, window: f64, departed: u32) {
         self.end = Some(outstanding.max);
         self.resend = true;
-        let duplicates = self.duplicates;
-        if let Strategy::Inflation(inflation) = &mut self.strategy {
-            inflation.begin(window, departed, outstanding.mss as f64);
+        match &mut self.selective {
+            Some(selective) => selective.begin(outstanding, self.duplicates),
+            None => self.inflation.begin(window, departed, outstanding.mss as f64),
         }
-        selective!(&mut self.strategy, inner => inner.begin(outstanding, duplicates), ());
     }
 
     /// A duplicate ack in fast recovery.
     pub fn on_duplicate_ack(&mut self, mss: u32, newly_sacked: bool) {
-        match &mut self.strategy {
-            Strategy::Inflation(inflation) => inflation.on_duplicate_ack(f64::from(mss)),
-            strategy if newly_sacked => selective!(strategy, inner => inner.on_duplicate_ack(u64::from(mss)), ()),
-            _ => {}
+        match &mut self.selective {
+            Some(selective) if newly_sacked => selective.on_duplicate_ack(u64::from(mss)),
+            Some(_) => {}
+            None => self.inflation.on_duplicate_ack(f64::from(mss)),
         }
     }
 
-    /// A new ack in fast recovery.
-    pub fn on_new_ack(&mut self, ack: &NewAck) -> Step {
-        match &mut self.strategy {
-            Strategy::Inflation(inflation) => {
-                let step = inflation.on_new_ack(ack);
-                if step == Step::Stay {
-                    self.resend = true;
-                    self.partial_acks += 1;
-                }
-                step
+    /// A new ack in fast recovery. Returns the window if that ends it.
+    pub fn on_new_ack(&mut self, ack: &NewAck) -> Option<Exit> {
+        match &mut self.selective {
+            Some(_) if ack.full => Some(Exit::Threshold),
+            Some(selective) => {
+                selective.on_partial_ack(ack.mss as u64);
+                None
             }
-            _ if ack.full => Step::Leave(Exit::Threshold),
-            strategy => {
-                selective!(strategy, inner => inner.on_partial_ack(ack.mss as u64), ());
-                Step::Stay
+            None => {
+                let exit = self.inflation.on_new_ack(ack);
+                self.resend = exit.is_none();
+                self.partial_acks += u32::from(exit.is_none());
+                exit
             }
         }
-    }
-
-    /// See [`Selective::on_transmit`].
-    #[inline]
-    pub fn on_transmit(&mut self, now: Time, piece: Piece, end: Offset, again: bool) {
-        selective!(&mut self.strategy, inner => inner.on_transmit(now, piece, end, again), ());
-    }
-
-    /// See [`Selective::next`]; `None` where the window alone decides.
-    pub fn next(&self, choice: &Choice, fresh: impl FnOnce() -> Option<Piece>) -> Option<Piece> {
-        selective!(&self.strategy, inner => inner.next(choice, fresh), None)
     }
 
     /// Fast recovery ends.
@@ -338,6 +269,6 @@ impl Recovery {
         self.duplicates = 0;
         self.resend = false;
         self.scoreboard.clear();
-        selective!(&mut self.strategy, inner => inner.on_timeout(), ());
+        self.selective.iter_mut().for_each(|selective| selective.on_timeout());
     }
 }

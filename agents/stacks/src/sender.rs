@@ -228,8 +228,15 @@ impl Sender {
     /// The next data segment, whenever it may leave.
     #[inline]
     fn next_in_window(&mut self, now: Time, mss: u64) -> Option<Piece> {
-        if self.recovery.is_active() && self.recovery.is_selective() {
-            return self.next_in_selective_recovery(now);
+        if let Some(selective) = self.recovery.selective.as_ref().filter(|_| self.recovery.is_active()) {
+            let choice = Choice {
+                scoreboard: &self.recovery.scoreboard,
+                outstanding: self.outstanding(),
+                cwnd: self.cwnd() as u64,
+                now,
+                rtt: self.rtt.srtt().unwrap_or_else(|| self.rtt.rto()).max(Duration::from_millis(1)),
+            };
+            return selective.next(&choice, &|| self.fresh(self.nxt, Offset::MAX));
         }
         self.nxt = self.recovery.scoreboard.skip_held(self.nxt);
         if self.nxt >= self.data_end() {
@@ -245,17 +252,6 @@ impl Sender {
             cwnd += u64::from(self.recovery.duplicates.min(2)) * mss;
         }
         self.fresh(self.nxt, self.una + cwnd)
-    }
-
-    fn next_in_selective_recovery(&self, now: Time) -> Option<Piece> {
-        let choice = Choice {
-            scoreboard: &self.recovery.scoreboard,
-            outstanding: self.outstanding(),
-            cwnd: self.cwnd() as u64,
-            now,
-            rtt: self.rtt.srtt().unwrap_or_else(|| self.rtt.rto()).max(Duration::from_millis(1)),
-        };
-        self.recovery.next(&choice, || self.fresh(self.nxt, Offset::MAX))
     }
 
     /// A segment from `at` on that ends before `limit` and the edge of the peer's window.
@@ -296,7 +292,9 @@ impl Sender {
         self.pacer.on_transmit(now, length, self.congestion.pacing_rate());
         self.sent_at = now;
         let again = at < self.max;
-        self.recovery.on_transmit(now, (at, length), end, again);
+        if let Some(selective) = &mut self.recovery.selective {
+            selective.on_transmit(now, (at, length), end, again);
+        }
         if again {
             self.counts.retransmitted += 1;
             if self.era.stops_timing(&self.recovery) {

@@ -5,7 +5,7 @@
 
 use backchannel_core::choice;
 
-use super::{NewAck, Step};
+use super::NewAck;
 use crate::config::Config;
 use crate::controllers::{Algorithm, Exit};
 
@@ -19,35 +19,39 @@ choice! {
     }
 }
 
+/// What a third duplicate ack begins, and what ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// Everything is sent again in slow start: there is no fast recovery (Tahoe).
+    GoBack,
+    /// The first new ack ends it (Reno).
+    FirstAck,
+    /// An ack of everything that was outstanding ends it (NewReno).
+    FullAck(FullAck),
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Inflation {
+    pub(super) rule: Rule,
     /// The window of fast recovery. Meaningless outside.
     pub(super) window: f64,
     /// The greatest window, which stands for a socket buffer.
-    limit: f64,
-    /// How NewReno leaves; `None`: Reno.
-    full_ack: Option<FullAck>,
+    pub(super) limit: f64,
 }
 
 impl Inflation {
     pub(super) fn new(config: &Config, mss: u32) -> Inflation {
-        let limit = f64::from(config.max_window_segments) * f64::from(mss);
-        Inflation { window: 0.0, limit, full_ack: (config.congestion != Algorithm::Reno).then_some(config.full_ack) }
-    }
-
-    /// Whether recovery continues after partial acks.
-    pub(super) fn continues(&self) -> bool {
-        self.full_ack.is_some()
+        let rule = match config.congestion {
+            Algorithm::Tahoe => Rule::GoBack,
+            Algorithm::Reno => Rule::FirstAck,
+            _ => Rule::FullAck(config.full_ack),
+        };
+        Inflation { rule, window: 0.0, limit: f64::from(config.max_window_segments) * f64::from(mss) }
     }
 
     /// RFC 5681 3.2 step 3.
     pub(super) fn begin(&mut self, window: f64, departed: u32, mss: f64) {
         self.window = window + f64::from(departed) * mss;
-    }
-
-    /// The window with as many segments more as have left the network.
-    pub(super) fn with_departed(&self, cwnd: f64, segments: u32, mss: f64) -> f64 {
-        (cwnd + f64::from(segments) * mss).min(self.limit.max(cwnd))
     }
 
     /// Step 4.
@@ -56,16 +60,17 @@ impl Inflation {
     }
 
     /// Step 6, or RFC 6582 3.2 step 3: a partial ack deflates the window by what it acknowledges, plus one segment.
-    pub(super) fn on_new_ack(&mut self, ack: &NewAck) -> Step {
-        match self.full_ack {
-            Some(FullAck::Outstanding) if ack.full => Step::Leave(Exit::Outstanding(ack.flight)),
-            Some(_) if !ack.full => {
+    /// Returns the window if recovery ends.
+    pub(super) fn on_new_ack(&mut self, ack: &NewAck) -> Option<Exit> {
+        match self.rule {
+            Rule::FullAck(FullAck::Outstanding) if ack.full => Some(Exit::Outstanding(ack.flight)),
+            Rule::FullAck(_) if !ack.full => {
                 let acked = ack.acked as f64;
                 let deflated = self.window - acked;
                 self.window = (if acked >= ack.mss { deflated + ack.mss } else { deflated }).max(ack.mss);
-                Step::Stay
+                None
             }
-            _ => Step::Leave(Exit::Threshold),
+            _ => Some(Exit::Threshold),
         }
     }
 }
@@ -94,8 +99,7 @@ mod tests {
         assert_eq!(reno.window, 13_000.0);
         reno.on_duplicate_ack(1000.0);
         assert_eq!(reno.window, 14_000.0);
-        assert_eq!(reno.on_new_ack(&ack(3000, false, 8000)), Step::Leave(Exit::Threshold));
-        assert!(!reno.continues());
+        assert_eq!(reno.on_new_ack(&ack(3000, false, 8000)), Some(Exit::Threshold));
     }
 
     #[test]
@@ -108,12 +112,12 @@ mod tests {
     #[test]
     fn newreno_stays_after_a_partial_ack_and_leaves_without_a_burst_or_with_the_threshold() {
         let mut newreno = recovering("newreno", &[]);
-        assert_eq!(newreno.on_new_ack(&ack(3000, false, 17_000)), Step::Stay);
+        assert_eq!(newreno.on_new_ack(&ack(3000, false, 17_000)), None);
         assert_eq!(newreno.window, 11_000.0);
-        assert_eq!(newreno.on_new_ack(&ack(400, false, 17_000)), Step::Stay);
+        assert_eq!(newreno.on_new_ack(&ack(400, false, 17_000)), None);
         assert_eq!(newreno.window, 10_600.0, "less than a segment adds none");
-        assert_eq!(newreno.on_new_ack(&ack(16_600, true, 0)), Step::Leave(Exit::Outstanding(0)));
+        assert_eq!(newreno.on_new_ack(&ack(16_600, true, 0)), Some(Exit::Outstanding(0)));
         let mut threshold = recovering("newreno", &[("full_ack", json!("threshold"))]);
-        assert_eq!(threshold.on_new_ack(&ack(20_000, true, 0)), Step::Leave(Exit::Threshold));
+        assert_eq!(threshold.on_new_ack(&ack(20_000, true, 0)), Some(Exit::Threshold));
     }
 }

@@ -29,7 +29,7 @@ impl Selective for Pipe {
     }
 
     /// Step (C) of section 5, and NextSeg's rules (1) to (3).
-    fn next(&self, choice: &Choice, fresh: impl FnOnce() -> Option<Piece>) -> Option<Piece> {
+    fn next(&self, choice: &Choice, fresh: &dyn Fn() -> Option<Piece>) -> Option<Piece> {
         let &Choice { scoreboard, outstanding: Outstanding { una, max, mss }, .. } = choice;
         if scoreboard.pipe(una, max, self.high_rxt, mss) + mss > choice.cwnd {
             return None;

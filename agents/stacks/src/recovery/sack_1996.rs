@@ -36,7 +36,7 @@ impl Selective for Sack1996 {
         }
     }
 
-    fn next(&self, choice: &Choice, fresh: impl FnOnce() -> Option<Piece>) -> Option<Piece> {
+    fn next(&self, choice: &Choice, fresh: &dyn Fn() -> Option<Piece>) -> Option<Piece> {
         let Outstanding { una, mss, .. } = choice.outstanding;
         if self.pipe + mss as i64 > choice.cwnd as i64 {
             return None;

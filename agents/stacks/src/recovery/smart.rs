@@ -67,7 +67,7 @@ impl Selective for Smart {
     }
 
     /// A missing segment goes when an ack reports it, whatever the window, because it has left the network.
-    fn next(&self, choice: &Choice, fresh: impl FnOnce() -> Option<Piece>) -> Option<Piece> {
+    fn next(&self, choice: &Choice, fresh: &dyn Fn() -> Option<Piece>) -> Option<Piece> {
         let missing = self.reported.then(|| self.next_missing(choice)).flatten();
         let pipe = || self.pipe(choice.scoreboard, &choice.outstanding);
         missing.or_else(|| (pipe() + choice.outstanding.mss <= choice.cwnd).then(fresh).flatten())
