@@ -3,10 +3,9 @@
 use backchannel_core::packet::TcpFlags;
 use backchannel_core::time::Time;
 
-use crate::controllers::{AckEvent, LossResponse, RecoveryAck, RecoveryStep};
+use crate::controllers::{AckSample, CongestionController, Exit, Signal};
 use crate::extensions::{DuplicateHints, Extension};
-use crate::recovery::DUPLICATE_THRESHOLD;
-use crate::scoreboard::SackSender;
+use crate::recovery::{NewAck, DUPLICATE_THRESHOLD};
 use crate::sender::{Context, Sender};
 use crate::seq::Offset;
 use crate::telemetry::SenderEvent;
@@ -28,7 +27,7 @@ impl Sender {
     /// Takes an ack. Returns whether it acknowledges our FIN.
     pub fn on_ack(&mut self, incoming: &IncomingAck, cx: &mut Context) -> bool {
         let &IncomingAck { segment, seq, ack, .. } = incoming;
-        let newly_sacked = self.uses_sack && self.update_scoreboard(segment, ack);
+        let newly_sacked = self.recovery.selective.is_some() && self.update_scoreboard(segment, ack, cx.now);
         if ack < self.una {
             return false;
         }
@@ -38,7 +37,9 @@ impl Sender {
             cx.timers.stop(Timer::Persist);
             self.probe.sent = 0;
         }
-        self.recovery.smart_ack = !segment.sack.is_empty();
+        if let Some(selective) = &mut self.recovery.selective {
+            selective.on_ack(!segment.sack.is_empty());
+        }
         let mut fin_acknowledged = false;
         if ack > self.una {
             self.on_new_ack(incoming, cx);
@@ -52,28 +53,29 @@ impl Sender {
             }
         }
         if cx.ecn.requests_reduction(segment, self.una, self.max) && !self.recovery.is_active() {
-            self.congestion.on_mark();
+            self.on_loss(cx.now, Signal::Mark, self.cwnd());
             self.record(cx.now, SenderEvent::Mark);
         }
         fin_acknowledged
     }
 
     /// Takes the SACK blocks of a segment. Returns whether they report anything new.
-    fn update_scoreboard(&mut self, segment: &Segment, ack: Offset) -> bool {
+    fn update_scoreboard(&mut self, segment: &Segment, ack: Offset, now: Time) -> bool {
         let (una, max, initial) = (self.una, self.max, self.initial);
         let expand = |number: crate::seq::SeqNumber| number.expand(initial, una);
         let blocks = segment.sack.iter().map(|&(start, end)| (expand(start), expand(end)));
         let plausible = blocks.filter(|&(start, end)| Offset::SYN <= start && start < end && end <= max);
+        if let Some(rate) = &mut self.rate {
+            plausible.clone().for_each(|(start, end)| rate.on_delivered(now, start, end));
+        }
         self.recovery.scoreboard.update(una.max(ack), plausible)
     }
 
     fn on_new_ack(&mut self, incoming: &IncomingAck, cx: &mut Context) {
         let &IncomingAck { segment, ack, .. } = incoming;
-        let predicted = self.is_predicted(segment, cx);
+        let predicted = self.era.predicts(self, segment, || cx.extensions.is_repairing());
         let window_limited = self.is_window_limited(cx);
-        // ns of 1997 stops the timer only where the ack passes what was sent since the timeout, even if all is
-        // acknowledged.
-        let early = self.rtt.early_deadline(cx.now).filter(|_| ack <= self.nxt);
+        let early_timer = self.era.early_timer(cx.now, &self.rtt, ack > self.nxt);
         self.sample_rtt(cx.now, incoming);
         let acked = ack.since(self.una);
         self.una = ack;
@@ -83,20 +85,22 @@ impl Sender {
         if self.source.relays() {
             self.source.forget_before(self.acknowledged());
         }
-        let srtt_s = self.rtt.srtt().unwrap_or_default().as_secs_f64();
-        let event = AckEvent { acked, now: cx.now, srtt_s, window_limited };
+        if let Some(rate) = &mut self.rate {
+            rate.on_delivered(cx.now, Offset::SYN, ack);
+        }
         let mut restart_timer = true;
         if !predicted {
-            match self.recovery.end() {
-                Some(end) => restart_timer = self.on_ack_in_recovery(&event, end, cx),
-                None if cx.extensions.on_growth(&mut self.congestion.window, segment) => {}
-                None => self.congestion.on_ack(&event),
+            let increase = cx.extensions.window_increase(segment, self.mss);
+            let sample = self.ack_sample(cx.now, acked, window_limited, increase);
+            self.congestion.on_ack(&sample);
+            if let Some(end) = self.recovery.end() {
+                restart_timer = self.on_ack_in_recovery(&sample, end, cx);
             }
             self.recovery.duplicates = 0;
         }
-        if let Some(deadline) = early {
-            cx.timers.set(Timer::Retransmission, deadline);
-        } else if self.una >= self.max || self.rtt.sets_timers_early() {
+        if let Some(at) = early_timer {
+            cx.timers.set(Timer::Retransmission, at);
+        } else if self.una >= self.max {
             cx.timers.stop(Timer::Retransmission);
         } else if restart_timer {
             cx.timers.set(Timer::Retransmission, self.rtt.deadline(cx.now));
@@ -104,52 +108,39 @@ impl Sender {
         self.record(cx.now, SenderEvent::Ack);
     }
 
-    /// A new ack in fast recovery, which ends at `end`. Returns whether the retransmission timer restarts.
-    fn on_ack_in_recovery(&mut self, event: &AckEvent, end: Offset, cx: &mut Context) -> bool {
-        let full = self.una >= end;
-        if cx.extensions.on_recovery_ack(&mut self.congestion.window) {
-            // Another gap shows in the duplicates that follow.
-            self.end_recovery(event);
-        } else if self.uses_sack {
-            if full {
-                self.congestion.window.cwnd = self.congestion.window.ssthresh;
-                self.end_recovery(event);
-            } else {
-                // Fall and Floyd: a partial ack stands for two packets that left, the original and its copy.
-                self.recovery.scoreboard.counted -= 2 * i64::from(self.mss);
-            }
-        } else {
-            let ack = RecoveryAck { acked: event.acked, full, outstanding: self.flight() };
-            match self.congestion.on_recovery_ack(&ack) {
-                RecoveryStep::Leave => self.end_recovery(event),
-                RecoveryStep::RetransmitAndStay => return self.recovery.on_partial_ack(),
-            }
+    fn ack_sample(&mut self, now: Time, acked: u64, window_limited: bool, increase: Option<f64>) -> AckSample {
+        AckSample {
+            now,
+            acked,
+            srtt_s: self.rtt.srtt().unwrap_or_default().as_secs_f64(),
+            window_limited,
+            in_recovery: self.recovery.is_active(),
+            increase,
+            rate: self.rate.as_mut().and_then(|rate| rate.sample(now)),
         }
-        true
     }
 
-    fn end_recovery(&mut self, event: &AckEvent) {
-        self.recovery.leave();
-        self.congestion.on_recovery_end(event);
+    /// A new ack in fast recovery, which ends at `end`. Returns whether the retransmission timer restarts: of partial
+    /// acks without selective ones, at the first alone (RFC 6582 3.2, the impatient variant).
+    fn on_ack_in_recovery(&mut self, sample: &AckSample, end: Offset, cx: &mut Context) -> bool {
+        // After a repair another gap shows in the duplicates that follow.
+        let exit = if cx.extensions.ends_repair() {
+            Some(Exit::Unchanged)
+        } else {
+            let (full, flight, mss) = (self.una >= end, self.flight(), f64::from(self.mss));
+            self.recovery.on_new_ack(&NewAck { acked: sample.acked, full, flight, mss })
+        };
+        if let Some(exit) = exit {
+            self.recovery.leave();
+            self.congestion.on_recovery_end(sample, exit);
+        }
+        self.recovery.partial_acks() <= 1
     }
 
-    /// Whether 4.4BSD's header prediction takes a new ack (RFC 2525 2.8): it checks that nothing is being sent again,
-    /// that the window offered stands, and that the congestion window would hold nothing back, but not whether that
-    /// window is inflated. Fast recovery then does not end: the window stays inflated, and duplicates are counted on
-    /// from where they were. The repair of a corrupted segment ends all the same: loss notification looks at every ack.
-    fn is_predicted(&self, segment: &Segment, cx: &Context) -> bool {
-        self.config.header_prediction
-            && segment.payload == 0
-            && self.nxt == self.max
-            && self.window.offer_stands
-            && self.congestion.window.cwnd >= self.window.offered as f64
-            && !cx.extensions.is_repairing()
-    }
-
-    /// Whether the congestion window, or the limit on bursts, keeps the sender from sending more: less than a full
+    /// Whether the congestion window, or the pacer, keeps the sender from sending more: less than a full
     /// segment fits. Otherwise the application or the peer's window limits it (RFC 9438 5.8).
     fn is_window_limited(&self, cx: &Context) -> bool {
-        self.flight() + u64::from(self.mss) > self.congestion.window.cwnd as u64 || cx.timers.is_set(Timer::Burst)
+        self.flight() + u64::from(self.mss) > self.cwnd() as u64 || cx.timers.is_set(Timer::Pacing)
     }
 
     /// Takes a round-trip sample: by the timestamp echoed, or by the segment that is timed.
@@ -164,80 +155,49 @@ impl Sender {
     fn on_duplicate_ack(&mut self, segment: &Segment, newly_sacked: bool, cx: &mut Context) {
         self.recovery.duplicates += 1;
         self.counts.duplicate_acks += 1;
+        if newly_sacked && self.rate.is_some() {
+            let sample = self.ack_sample(cx.now, 0, self.is_window_limited(cx), None);
+            self.congestion.on_ack(&sample);
+        }
         if self.recovery.is_active() {
-            if !self.uses_sack {
-                self.congestion.on_duplicate_ack();
-            } else if newly_sacked {
-                self.recovery.scoreboard.counted -= i64::from(self.mss);
-            }
+            self.recovery.on_duplicate_ack(self.mss, newly_sacked);
             return;
         }
         let mut hints = DuplicateHints::default();
         cx.extensions.on_duplicate_ack(segment, &mut hints);
-        if !(hints.retransmit_now || self.recovery.duplicates == DUPLICATE_THRESHOLD || self.sack_shows_loss()) {
+        let third = self.recovery.duplicates == DUPLICATE_THRESHOLD;
+        if !(hints.retransmit_now || third || self.recovery.shows_loss(&self.outstanding())) {
             return;
         }
         if hints.corrupted {
-            self.retransmit_corrupted(cx);
-        } else if !self.is_old_loss() {
+            // The threshold stays, and the window is as before once the loss is repaired. Until then each duplicate, of
+            // those that have come and those that follow, lets one segment go.
+            cx.extensions.on_repair();
+            self.retransmit(self.recovery.duplicates, SenderEvent::CorruptionRetransmit, cx);
+        } else if !self.recovery.is_old_loss(self.una, &self.era) {
             self.fast_retransmit(cx);
         }
     }
 
-    /// Whether selective acks show a loss before the third duplicate.
-    fn sack_shows_loss(&self) -> bool {
-        let early = self.recovery.duplicates < DUPLICATE_THRESHOLD;
-        self.uses_sack
-            && match self.config.sack_sender {
-                SackSender::Rfc6675 => early && self.recovery.scoreboard.is_lost(self.una, u64::from(self.mss)),
-                SackSender::Smart => !self.recovery.scoreboard.is_empty(),
-                SackSender::Sack1996 | SackSender::Ignored => false,
-            }
-    }
-
-    /// Whether duplicates concern what was outstanding at the last loss, which has been dealt with. RFC 6675 5.1: until
-    /// everything sent before it is acknowledged. RFC 6582 3.2 step 2: until more than that is, because what a timeout
-    /// sends again brings duplicates of the very ack that covers all of it. 4.4BSD does not check. ns-2's Tahoe does,
-    /// and its Reno does unless the last loss was a fast retransmit.
-    fn is_old_loss(&self) -> bool {
-        if self.uses_sack {
-            return self.una < self.recovery.recover;
-        }
-        let counts_again = self.config.successive_fast_retransmits
-            || (self.config.successive_after_recovery && !self.recovery.timed_out);
-        let checks = self.congestion.ignores_old_duplicates() || !counts_again;
-        checks && self.una <= self.recovery.recover
-    }
-
-    fn retransmit_corrupted(&mut self, cx: &mut Context) {
-        self.recovery.begin(self.max);
-        self.rtt.stop_timing();
-        cx.extensions.on_corruption(&mut self.congestion.window, self.recovery.duplicates);
-        self.counts.fast_retransmits += 1;
-        cx.timers.set(Timer::Retransmission, self.rtt.deadline(cx.now));
-        self.record(cx.now, SenderEvent::CorruptionRetransmit);
-    }
-
     fn fast_retransmit(&mut self, cx: &mut Context) {
-        let flight = self.flight_within(self.congestion.window.cwnd);
-        self.recovery.recover = self.max;
-        self.recovery.timed_out = false;
+        self.recovery.on_loss(self.max);
+        cx.ecn.on_reduction(self.max);
+        let signal = if self.recovery.goes_back() { Signal::Timeout { again: false } } else { Signal::Duplicates };
+        self.on_loss(cx.now, signal, self.cwnd());
+        self.retransmit(DUPLICATE_THRESHOLD, SenderEvent::FastRetransmit, cx);
+    }
+
+    /// Sends the first segment again: fast recovery begins, with `departed` segments that have left the network, or
+    /// everything follows.
+    fn retransmit(&mut self, departed: u32, event: SenderEvent, cx: &mut Context) {
         self.counts.fast_retransmits += 1;
         self.rtt.stop_timing();
-        cx.ecn.on_reduction(self.max);
-        match self.congestion.on_fast_retransmit(flight) {
-            LossResponse::Recover => {
-                self.recovery.begin(self.max);
-                if self.uses_sack {
-                    self.congestion.window.cwnd = self.congestion.window.ssthresh;
-                    self.recovery.scoreboard.high_rxt = self.una;
-                    self.recovery.scoreboard.counted =
-                        self.flight() as i64 - i64::from(self.recovery.duplicates) * i64::from(self.mss);
-                }
-            }
-            LossResponse::GoBack => self.nxt = self.una,
+        if self.recovery.goes_back() {
+            self.nxt = self.una;
+        } else {
+            self.recovery.begin(&self.outstanding(), self.congestion.window(), departed);
         }
         cx.timers.set(Timer::Retransmission, self.rtt.deadline(cx.now));
-        self.record(cx.now, SenderEvent::FastRetransmit);
+        self.record(cx.now, event);
     }
 }

@@ -10,12 +10,12 @@ use backchannel_core::options::{CheckedOptions, Param, ABSENT};
 use backchannel_core::registry::{unknown, Entry};
 use backchannel_core::scenario::Options;
 
-use crate::controllers::{Algorithm, BuildController, Counting, FullAck};
+use crate::controllers::{Algorithm, BuildController, Counting};
 use crate::ecn::EcnMode;
+use crate::era::{self, EraName, TimeoutDecrease};
 use crate::extensions::{AckRule, LossNotificationMode};
-use crate::recovery::TimeoutDecrease;
+use crate::recovery::{FullAck, SackSender};
 use crate::rtt::TimerKind;
-use crate::scoreboard::SackSender;
 use crate::wire::{MOST_OPTIONS, TCP_HEADER};
 
 pub use stacks::{entries, StackName};
@@ -24,6 +24,9 @@ options! {
     /// The settings of a connection: every option, by its name.
     pub struct Config {
         congestion: Algorithm = "reno", [Choice] "congestion control and recovery";
+        era: EraName = ABSENT, [Choice]
+            "sets the options by which an implementation differs from the RFCs, but for those that are set beside it: \
+             4.4bsd; ns-1997: ns of July to October 1997; ns-2: since October 2004; absent: sets none";
         packet_bytes: u32 = 1500, [Bytes 88 to 65_535] "largest packet, headers and options included";
         counting: Counting = "acks", [Choice]
             "what the window grows by: acks; bsd: acks, as in 4.4BSD (RFC 2525 2.6); bytes (RFC 3465); segments (asym \
@@ -202,7 +205,8 @@ impl Stacks {
         let entry = self.entries.iter().find(|entry| entry.name == name);
         let names = || self.entries.iter().map(|entry| entry.name);
         let entry = entry.ok_or_else(|| unknown("research stack", name, names()))?;
-        let checked = CheckedOptions::check(entry, options)?;
+        let options = era::expanded(entry, options)?;
+        let checked = CheckedOptions::check(entry, &options)?;
         let added = self.added.iter().find(|(name, _)| checked.text(CONGESTION) == Some(name));
         let config = Config { added_controller: added.map(|(_, build)| *build), ..Config::read(&checked) };
         match contradiction(&config) {

@@ -126,7 +126,7 @@ impl Connection {
 
     /// Bytes of data in a full segment.
     pub fn mss(&self) -> f64 {
-        self.sender.congestion.window.mss
+        f64::from(self.sender.mss)
     }
 
     /// Counts so far.
@@ -168,16 +168,15 @@ impl Connection {
     }
 
     /// The full queue of the host's own interface dropped a packet of this side (4.4BSD: ENOBUFS, then tcp_quench).
-    pub fn on_full_interface(&mut self) {
-        if self.config.quench {
-            let window = &mut self.sender.congestion.window;
-            window.cwnd = window.mss;
+    pub fn on_full_interface(&mut self, now: Time) {
+        if self.sender.era.quench {
+            self.sender.on_quench(now);
         }
     }
 
     /// Whether [`Connection::on_full_interface`] has an effect.
     pub fn heeds_full_interface(&self) -> bool {
-        self.config.quench
+        self.sender.era.quench
     }
 
     /// Whether the application reads what arrives; while it does not, the window closes.
@@ -190,30 +189,13 @@ impl Connection {
         }
     }
 
-    /// Passes what is in order to the application, if it reads. In 4.4BSD it reads after an ack that is due at once has
-    /// gone, and another one then offers the room.
+    /// Passes what is in order to the application, if it reads.
     pub(crate) fn deliver(&mut self) {
         if self.reading {
-            if self.config.acks_by_space && self.receiver.ack_now {
-                self.receiver.defer_room();
-            }
+            self.before_reading();
             self.receiver.read_into(&mut self.arrived);
             self.acknowledge_room();
         }
-    }
-
-    /// With acks by space, one is due for the room that the application has made.
-    pub(crate) fn acknowledge_room(&mut self) {
-        self.receiver.ack_now |= self.config.acks_by_space && self.window_update_is_due();
-    }
-
-    /// Whether the window would move by as much as an ack stands for (two segments, or d: asym 8.2), or by half of the
-    /// buffer (RFC 9293 3.8.6.2.2).
-    fn window_update_is_due(&self) -> bool {
-        let options = if self.config.acks_by_space { self.data_option_bytes() } else { 0 };
-        let worth =
-            u64::from(self.segments_per_ack() * (self.sender.mss + options)).min(self.receiver.window.buffer / 2);
-        self.receiver.window.movement(self.receiver.next, self.window_to_offer()) >= worth && !self.receiver.finished
     }
 
     /// The window that an ack sent now offers: the room, as far as its field holds it.
@@ -255,7 +237,7 @@ impl Connection {
 
     /// The longest run of segments that this side has sent at one instant.
     pub fn longest_burst(&self) -> u32 {
-        self.sender.burst.longest
+        self.sender.pacer.longest
     }
 
     /// Segments that one ack of this side stands for now.
@@ -324,7 +306,7 @@ impl Endpoint for Connection {
                 Timer::Persist => self.sender.probe.due = true,
                 Timer::DelayedAck => self.receiver.ack_now = true,
                 // The next segment may go; `poll_transmit` follows.
-                Timer::Burst => {}
+                Timer::Pacing => {}
                 Timer::TimeWait => self.close(End::Finished),
             }
         }

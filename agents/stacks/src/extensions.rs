@@ -16,7 +16,6 @@ use std::time::Duration;
 use backchannel_core::time::Time;
 
 use crate::config::Config;
-use crate::controllers::Window;
 use crate::seq::Offset;
 use crate::wire::Segment;
 pub use loss_notification::LossNotificationMode;
@@ -39,17 +38,29 @@ choice! {
 }
 
 /// The state of a connection that an outgoing segment may report.
-pub(crate) struct Outgoing<'a> {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outgoing {
     /// Whether the segment carries data.
     pub data: bool,
-    /// The sender's window.
-    pub window: &'a Window,
+    /// The congestion window in bytes.
+    pub cwnd: f64,
+    /// Bytes of data in a full segment.
+    pub mss: f64,
+    /// Whether the sender is in slow start.
+    pub in_slow_start: bool,
     /// Bytes in the send buffer: unacknowledged, or not yet sent.
     pub buffered: u64,
     /// The next byte expected from the peer.
     pub next: Offset,
     /// Segments that arrived out of order since the last one in order.
     pub out_of_order: u32,
+}
+
+impl Outgoing {
+    /// The congestion window in segments.
+    pub fn segments(&self) -> f64 {
+        self.cwnd / self.mss
+    }
 }
 
 /// What extensions conclude from a duplicate ack.
@@ -98,29 +109,23 @@ pub(crate) trait Extension {
         let _ = (segment, hints);
     }
 
-    /// Fires when the segment at the cumulative ack is retransmitted because it was corrupted, at this many duplicate
-    /// acks. May change the window of the recovery that begins.
-    fn on_corruption(&mut self, window: &mut Window, duplicates: u32) {
-        let _ = (window, duplicates);
-    }
+    /// Fires when the segment at the cumulative ack is retransmitted because it was corrupted.
+    fn on_repair(&mut self) {}
 
     /// Whether a corrupted segment is being retransmitted.
     fn is_repairing(&self) -> bool {
         false
     }
 
-    /// Fires on the first new ack in fast recovery. `true`: it ends a recovery from corruption, and the window is
-    /// restored.
-    fn on_recovery_ack(&mut self, window: &mut Window) -> bool {
-        let _ = window;
+    /// Fires on the first new ack in fast recovery. `true`: it ends the repair of a corrupted segment.
+    fn ends_repair(&mut self) -> bool {
         false
     }
 
-    /// Fires on each new ack outside fast recovery. `true`: the extension has grown the window, and the controller does
-    /// not.
-    fn on_growth(&mut self, window: &mut Window, segment: &Segment) -> bool {
-        let _ = (window, segment);
-        false
+    /// Bytes by which a new ack opens the window in congestion avoidance; `None` leaves that to the controller.
+    fn window_increase(&self, segment: &Segment, mss: u32) -> Option<f64> {
+        let _ = (segment, mss);
+        None
     }
 
     /// Fires on each retransmission timeout.
@@ -191,22 +196,20 @@ macro_rules! extensions {
                 }
             }
 
-            fn on_corruption(&mut self, window: &mut Window, duplicates: u32) {
-                if self.any {
-                    $(self.$file.on_corruption(window, duplicates);)*
-                }
+            fn on_repair(&mut self) {
+                $(self.$file.on_repair();)*
             }
 
             fn is_repairing(&self) -> bool {
                 false $(|| self.$file.is_repairing())*
             }
 
-            fn on_recovery_ack(&mut self, window: &mut Window) -> bool {
-                false $(|| self.$file.on_recovery_ack(window))*
+            fn ends_repair(&mut self) -> bool {
+                false $(|| self.$file.ends_repair())*
             }
 
-            fn on_growth(&mut self, window: &mut Window, segment: &Segment) -> bool {
-                self.any && (false $(|| self.$file.on_growth(window, segment))*)
+            fn window_increase(&self, segment: &Segment, mss: u32) -> Option<f64> {
+                if self.any { None $(.or_else(|| self.$file.window_increase(segment, mss)))* } else { None }
             }
 
             fn on_timeout(&mut self) {

@@ -9,7 +9,6 @@ use crate::acks::IncomingAck;
 use crate::config::Config;
 use crate::connection::{Connection, End, State};
 use crate::extensions::Extension;
-use crate::scoreboard::SackSender;
 use crate::seq::{Offset, SeqNumber};
 use crate::source::Source;
 use crate::timers::Timer;
@@ -105,11 +104,11 @@ impl Connection {
         }
         self.timestamps.on_syn(syn, self.config.timestamps);
         self.handshake.sack = self.config.sack && syn.sack_permitted;
-        self.sender.uses_sack = self.handshake.sack && self.config.sack_sender != SackSender::Ignored;
         self.ecn.on_syn(syn);
         // Options are taken off what fits (RFC 6691).
         let peer_mss = u32::from(syn.mss.unwrap_or(DEFAULT_MSS)).max(LEAST_MSS);
-        self.sender.on_mss(peer_mss.min(self.largest_payload) - self.data_option_bytes());
+        let mss = peer_mss.min(self.largest_payload) - self.data_option_bytes();
+        self.sender.on_agreement(mss, self.handshake.sack);
         self.sender.window.on_syn(self.sender.una, syn.window);
     }
 

@@ -35,16 +35,18 @@
 //! ```
 
 mod acks;
-mod burst;
 mod challenge;
 pub mod config;
 mod connection;
 pub mod controllers;
 pub mod ecn;
+mod era;
 mod extensions;
 mod handshake;
 mod input;
 mod output;
+mod pacer;
+mod rate;
 mod reassembly;
 mod receive_window;
 mod receiver;

@@ -4,8 +4,8 @@ use backchannel_core::packet::{Packet, TcpFlags};
 use backchannel_core::time::Time;
 
 use crate::connection::{Connection, State};
-use crate::extensions::{Extension, Outgoing};
-use crate::scoreboard::SackSender;
+use crate::extensions::Extension;
+use crate::recovery::SackSender;
 use crate::seq::Offset;
 use crate::wire::{Segment, MOST_OPTIONS};
 
@@ -122,14 +122,9 @@ impl Connection {
         segment.flags = TcpFlags::ACK;
         segment.window = (window >> self.handshake.window_shift) as u16;
         segment.timestamps = self.timestamps.agreed.then(|| self.timestamps.option(now));
-        let outgoing = Outgoing {
-            data,
-            window: &self.sender.congestion.window,
-            buffered: self.sender.data_end().since(self.sender.una),
-            next: self.receiver.next,
-            out_of_order: self.receiver.out_of_order,
-        };
-        self.extensions.on_transmit(segment, &outgoing);
+        if self.extensions.is_enabled() {
+            self.extensions.on_transmit(segment, &self.sender.outgoing(data, &self.receiver));
+        }
         if self.handshake.sack {
             let blocks = if self.config.sack_sender == SackSender::Smart {
                 self.receiver.smart_block().into_iter().collect()

@@ -51,10 +51,11 @@ pub struct RtoConfig {
     pub min: Duration,
     /// Greatest timeout, backed off or not.
     pub max: Duration,
-    /// As in ns of July 1997 (`tcp.cc`). An ack sets the timer before its sample counts, and a timeout before the
-    /// backoff. Only an ack for a segment that was sent since ends the backoff (Karn), although others are sampled by
-    /// their echoes. A backoff beyond eight times clears the mean.
-    pub of_1997: bool,
+    /// Whether every sample ends a backoff; otherwise only that of a segment that is timed (Karn), although others are
+    /// sampled by their echoes.
+    pub samples_end_backoff: bool,
+    /// Doublings beyond which a timeout clears the mean.
+    pub forgets_after: u32,
 }
 
 impl RtoConfig {
@@ -73,7 +74,8 @@ impl RtoConfig {
             initial: Duration::from_secs_f64(initial_s),
             min: config.rto_min_s.unwrap_or(Duration::from_secs_f64(min_s)),
             max: Duration::from_secs_f64(max_s),
-            of_1997: config.timer == TimerKind::Ns1997,
+            samples_end_backoff: config.timer != TimerKind::Ns1997,
+            forgets_after: if config.timer == TimerKind::Ns1997 { 3 } else { u32::MAX },
         }
     }
 }
@@ -156,26 +158,16 @@ impl RttEstimator {
     /// A timeout: the next one takes twice as long.
     pub fn back_off(&mut self) {
         self.backoff += 1;
-        if self.config.of_1997 && self.backoff > 3 {
+        if self.backoff > self.config.forgets_after {
             (self.sampled, self.srtt) = (false, 0.0);
             self.update();
         }
     }
 
-    /// Whether acks and timeouts set the timer before they change the estimate.
-    pub fn sets_timers_early(&self) -> bool {
-        self.config.of_1997
-    }
-
-    /// When a timer expires that an ack or a timeout sets at `now`, before it changes the estimate.
-    pub fn early_deadline(&self, now: Time) -> Option<Time> {
-        self.sets_timers_early().then(|| self.deadline(now))
-    }
-
     /// A segment sent at `sent` was acknowledged at `now`, and was sent once only (Karn) or identified by its
     /// timestamp.
     pub fn on_sample(&mut self, sent: Time, now: Time) {
-        if !self.config.of_1997 {
+        if self.config.samples_end_backoff {
             self.backoff = 0;
         }
         let rtt = now - sent;
@@ -308,14 +300,16 @@ mod tests {
         initial: Duration::from_secs(6),
         min: Duration::from_secs(1),
         max: Duration::from_secs(64),
-        of_1997: false,
+        samples_end_backoff: true,
+        forgets_after: u32::MAX,
     };
     const MODERN: RtoConfig = RtoConfig {
         clock: Clock::Smooth(Duration::from_millis(1)),
         initial: Duration::from_secs(1),
         min: Duration::from_millis(200),
         max: Duration::from_secs(60),
-        of_1997: false,
+        samples_end_backoff: true,
+        forgets_after: u32::MAX,
     };
 
     fn ms(ms: u64) -> Time {
@@ -366,7 +360,7 @@ mod tests {
     fn in_1997_an_echo_is_a_sample_and_only_a_segment_sent_since_ends_the_backoff() {
         let options = [("timer".into(), serde_json::json!("ns-1997"))].into();
         let mut rto = RttEstimator::new(RtoConfig::new(&crate::config::stack_config("reno-ns", &options).unwrap()));
-        assert_eq!(rto.early_deadline(ms(0)), Some(ms(3_000)));
+        assert_eq!(rto.deadline(ms(0)), ms(3_000));
         let first = Offset::FIRST_BYTE + 1000;
         rto.on_first_transmission(first, ms(0));
         rto.stop_timing();

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use backchannel_core::time::Time;
 
-use crate::burst::Burst;
 use crate::config::Config;
-use crate::controllers::CongestionControl;
+use crate::controllers::{CongestionControl, CongestionController, Loss, Sent, Signal};
 use crate::ecn::Ecn;
-use crate::extensions::{Extension, Extensions};
-use crate::recovery::{Recovery, TimeoutDecrease, DUPLICATE_THRESHOLD};
+use crate::era::Era;
+use crate::extensions::{Extension, Extensions, Outgoing};
+use crate::pacer::Pacer;
+use crate::rate::RateSampler;
+use crate::receiver::Receiver;
+use crate::recovery::{Choice, Outstanding, Piece, Recovery};
 use crate::rtt::{RtoConfig, RttEstimator};
-use crate::scoreboard::SackSender;
 use crate::send_window::SendWindow;
 use crate::seq::{Offset, SeqNumber};
 use crate::source::Source;
@@ -45,16 +47,18 @@ pub(crate) struct Sender {
     pub max: Offset,
     /// The peer's window.
     pub window: SendWindow,
-    /// The congestion window and its algorithm.
+    /// The congestion controller.
     pub congestion: CongestionControl,
+    /// Delivery rates, if the controller uses them.
+    pub rate: Option<RateSampler>,
     /// Round trips and timeout.
     pub rtt: RttEstimator,
     /// Loss recovery.
     pub recovery: Recovery,
-    /// Whether the sender uses selective acks.
-    pub uses_sack: bool,
-    /// The limit on bursts.
-    pub burst: Burst,
+    /// What implementations did beside the RFCs.
+    pub era: Era,
+    /// When segments leave.
+    pub pacer: Pacer,
     /// Probes of a closed window.
     pub probe: WindowProbe,
     /// When data were last sent.
@@ -82,6 +86,7 @@ pub(crate) struct WindowProbe {
 impl Sender {
     /// `mss`: bytes of data in a full segment, until the handshake has settled it.
     pub fn new(config: &Arc<Config>, mss: u32, initial: SeqNumber, source: Source) -> Sender {
+        let congestion = CongestionControl::new(config, mss);
         Sender {
             source,
             initial,
@@ -90,11 +95,12 @@ impl Sender {
             nxt: Offset::SYN,
             max: Offset::SYN,
             window: SendWindow::new(),
-            congestion: CongestionControl::new(config, mss),
+            rate: congestion.uses_rate_samples().then(RateSampler::default),
+            congestion,
             rtt: RttEstimator::new(RtoConfig::new(config)),
-            recovery: Recovery::default(),
-            uses_sack: false,
-            burst: Burst::new(config),
+            recovery: Recovery::new(config, mss, false),
+            era: Era::new(config),
+            pacer: Pacer::new(config),
             probe: WindowProbe::default(),
             sent_at: Time::ZERO,
             received_at: Time::ZERO,
@@ -104,10 +110,52 @@ impl Sender {
         }
     }
 
-    /// The handshake has settled the segment size.
-    pub fn on_mss(&mut self, mss: u32) {
+    /// The handshake has settled the segment size, and whether there are selective acks.
+    pub fn on_agreement(&mut self, mss: u32, sack: bool) {
         self.mss = mss;
         self.congestion = CongestionControl::new(&self.config, mss);
+        self.recovery = Recovery::new(&self.config, mss, sack);
+    }
+
+    /// The congestion window: the controller's, or that of fast recovery, which duplicate acks inflate.
+    #[inline]
+    pub fn cwnd(&self) -> f64 {
+        self.recovery.inflated().unwrap_or_else(|| self.congestion.window())
+    }
+
+    /// What is outstanding, as recovery sees it.
+    pub fn outstanding(&self) -> Outstanding {
+        Outstanding { una: self.una, max: self.max, mss: u64::from(self.mss) }
+    }
+
+    /// What a segment that leaves may report.
+    pub fn outgoing(&self, data: bool, receiver: &Receiver) -> Outgoing {
+        let cwnd = self.cwnd();
+        Outgoing {
+            data,
+            cwnd,
+            mss: f64::from(self.mss),
+            in_slow_start: self.congestion.in_slow_start(cwnd),
+            buffered: self.data_end().since(self.una),
+            next: receiver.next,
+            out_of_order: receiver.out_of_order,
+        }
+    }
+
+    /// A signal of congestion, with a window of `cwnd` before it.
+    pub fn on_loss(&mut self, now: Time, signal: Signal, cwnd: f64) {
+        let flight = self.flight_within(cwnd);
+        self.congestion.on_loss(&Loss { now, signal, flight });
+    }
+
+    /// The full queue of the host's own interface dropped a packet. In fast recovery the window is small until that
+    /// ends.
+    pub fn on_quench(&mut self, now: Time) {
+        if self.recovery.inflated().is_some() {
+            self.recovery.bound_inflated(f64::from(self.mss));
+        } else {
+            self.on_loss(now, Signal::Quench, self.cwnd());
+        }
     }
 
     /// One beyond the last byte there is to send.
@@ -127,7 +175,7 @@ impl Sender {
     }
 
     /// FlightSize for a decrease: what the window let go, at least a segment.
-    pub fn flight_within(&self, window: f64) -> u64 {
+    fn flight_within(&self, window: f64) -> u64 {
         self.flight().min(window.max(f64::from(self.mss)) as u64)
     }
 
@@ -138,16 +186,31 @@ impl Sender {
 
     /// The next data segment to send, as its first byte and length; `None` when none may go now.
     #[inline(always)]
-    pub fn next_data(&mut self, now: Time, timers: &mut TimerTable) -> Option<(Offset, u64)> {
+    pub fn next_data(&mut self, now: Time, timers: &mut TimerTable) -> Option<Piece> {
         let mss = u64::from(self.mss);
         if self.recovery.resend {
             let length = self.data_end().since(self.una).min(mss).min(self.recovery.scoreboard.room(self.una));
             return Some((self.una, length));
         }
         self.restart_after_idle(now);
-        let next = self.next_in_window(now, mss)?;
-        let cwnd = self.congestion.window.segments();
-        self.burst.may_send(now, cwnd, self.burst_rtt(), timers).then_some(next)
+        let Some(next) = self.next_in_window(now, mss) else {
+            self.watch_application();
+            return None;
+        };
+        let spacing = || (self.cwnd() / f64::from(self.mss), self.era.burst_rtt(&self.rtt));
+        self.pacer.may_send(now, self.congestion.pacing_rate(), spacing, timers).then_some(next)
+    }
+
+    /// Nothing goes. If the window has room, the application limits the delivery rate.
+    #[inline]
+    fn watch_application(&mut self) {
+        if self.rate.is_some()
+            && self.nxt >= self.data_end()
+            && self.flight() + u64::from(self.mss) <= self.cwnd() as u64
+        {
+            let flight = self.flight();
+            self.rate.iter_mut().for_each(|rate| rate.on_app_limited(flight));
+        }
     }
 
     /// RFC 5681 4.1. It counts from the last data sent; 4.4BSD's t_idle from the last segment that arrived, so that one
@@ -156,77 +219,44 @@ impl Sender {
     fn restart_after_idle(&mut self, now: Time) {
         let since = if self.rtt.is_bsd() { self.received_at } else { self.sent_at };
         if self.una >= self.max && self.max > Offset::FIRST_BYTE && now - since > self.rtt.rto() {
-            self.congestion.on_idle(f64::from(self.config.initial_window_segments) * self.congestion.window.mss);
+            self.congestion.on_idle();
+            let initial = f64::from(self.config.initial_window_segments) * f64::from(self.mss);
+            self.recovery.bound_inflated(initial);
         }
     }
 
-    /// The round trip by which bursts are spaced.
-    pub(crate) fn burst_rtt(&self) -> Option<Duration> {
-        if self.config.burst_by_first_rtt {
-            self.rtt.first
-        } else {
-            self.rtt.exact_srtt
-        }
-    }
-
-    /// The next data segment without the limit on bursts.
+    /// The next data segment, whenever it may leave.
     #[inline]
-    fn next_in_window(&mut self, now: Time, mss: u64) -> Option<(Offset, u64)> {
-        if self.uses_sack && self.recovery.is_active() {
-            return self.next_in_sack_recovery(now, mss);
+    fn next_in_window(&mut self, now: Time, mss: u64) -> Option<Piece> {
+        if let Some(selective) = self.recovery.selective.as_ref().filter(|_| self.recovery.is_active()) {
+            let choice = Choice {
+                scoreboard: &self.recovery.scoreboard,
+                outstanding: self.outstanding(),
+                cwnd: self.cwnd() as u64,
+                now,
+                rtt: self.rtt.srtt().unwrap_or_else(|| self.rtt.rto()).max(Duration::from_millis(1)),
+            };
+            return selective.next(&choice, &|| self.fresh(self.nxt, Offset::MAX));
         }
         self.nxt = self.recovery.scoreboard.skip_held(self.nxt);
         if self.nxt >= self.data_end() {
             return self.rest(self.nxt);
         }
-        let duplicates = self.recovery.duplicates;
-        // Outside recovery, three duplicates were of an old loss: ns of 1997 counts them as segments that have left all
-        // the same.
-        let ignored = self.config.reno_of_1997 && !self.recovery.is_active() && duplicates >= DUPLICATE_THRESHOLD;
-        let mut cwnd = self.congestion.window.inflated(if ignored { duplicates } else { 0 });
+        let mut cwnd = self.cwnd() as u64;
+        let departed = self.era.departed(&self.recovery);
+        if departed > 0 {
+            cwnd = self.recovery.with_departed(self.cwnd(), departed, f64::from(self.mss)) as u64;
+        }
         if self.config.limited_transmit && !self.recovery.is_active() {
             // RFC 3042: up to two segments beyond the window, one a duplicate ack.
-            cwnd += u64::from(duplicates.min(2)) * mss;
+            cwnd += u64::from(self.recovery.duplicates.min(2)) * mss;
         }
         self.fresh(self.nxt, self.una + cwnd)
     }
 
-    fn next_in_sack_recovery(&mut self, now: Time, mss: u64) -> Option<(Offset, u64)> {
-        let cwnd = self.congestion.window.cwnd as u64;
-        let scoreboard = &self.recovery.scoreboard;
-        match self.config.sack_sender {
-            SackSender::Rfc6675 => {
-                // Step (C) of section 5, and NextSeg's rules (1) to (3).
-                if scoreboard.pipe(self.una, self.max, mss) + mss > cwnd {
-                    return None;
-                }
-                let lost = scoreboard.next_lost(self.una, self.max, mss);
-                lost.or_else(|| self.fresh(self.nxt, Offset::MAX)).or_else(|| scoreboard.next_missing(self.una, mss))
-            }
-            SackSender::Sack1996 => {
-                if scoreboard.counted + mss as i64 > cwnd as i64 {
-                    return None;
-                }
-                scoreboard.next_missing(self.una, mss).or_else(|| self.fresh(self.nxt, Offset::MAX))
-            }
-            SackSender::Smart => {
-                // A missing segment goes when an ack reports it, whatever the window, because it has left the network.
-                // The round trip is the stack's own estimate: 4.4BSD knows it in ticks alone.
-                let rtt = self.rtt.srtt().unwrap_or_else(|| self.rtt.rto()).max(Duration::from_millis(1));
-                let missing = self.recovery.smart_ack.then(|| scoreboard.next_smart(self.una, mss, now, rtt));
-                missing.flatten().or_else(|| {
-                    let pipe = scoreboard.smart_pipe(self.una, self.max, mss);
-                    (pipe + mss <= cwnd).then(|| self.fresh(self.nxt, Offset::MAX)).flatten()
-                })
-            }
-            // It recovers as without selective acks.
-            SackSender::Ignored => None,
-        }
-    }
-
     /// A segment from `at` on that ends before `limit` and the edge of the peer's window.
     #[inline]
-    fn fresh(&self, at: Offset, limit: Offset) -> Option<(Offset, u64)> {
+    fn fresh(&self, at: Offset, limit: Offset) -> Option<Piece> {
         let mss = u64::from(self.mss);
         let left = self.data_end().since(at);
         if left == 0 {
@@ -246,25 +276,28 @@ impl Sender {
 
     /// What is left behind the last byte: a FIN, which needs no room in the congestion window.
     #[inline]
-    fn rest(&self, at: Offset) -> Option<(Offset, u64)> {
+    fn rest(&self, at: Offset) -> Option<Piece> {
         (self.source.finished() && at == self.data_end()).then_some((at, 0))
     }
 
     /// A data segment of `length` bytes from `at` on is sent; `end` is one beyond it, and its FIN if it has one.
     pub fn on_transmit(&mut self, now: Time, at: Offset, length: u64, end: Offset, timers: &mut TimerTable) {
-        if self.una >= self.max && length > 0 {
-            self.congestion.on_idle_end();
-        }
-        self.burst.on_transmit(now);
-        self.sent_at = now;
-        self.recovery.scoreboard.counted += length as i64;
-        if at < self.max {
-            self.counts.retransmitted += 1;
-            if self.config.sack_sender == SackSender::Smart {
-                self.recovery.scoreboard.on_retransmit(at, now);
+        if length > 0 {
+            let outstanding = self.max.since(self.una);
+            self.congestion.on_sent(&Sent { now, bytes: length, outstanding });
+            if let Some(rate) = &mut self.rate {
+                rate.on_sent(now, at, at + length, outstanding);
             }
-            self.recovery.scoreboard.high_rxt = self.recovery.scoreboard.high_rxt.max(end);
-            if !(self.config.timing_in_recovery && self.recovery.has_partial_ack()) {
+        }
+        self.pacer.on_transmit(now, length, self.congestion.pacing_rate());
+        self.sent_at = now;
+        let again = at < self.max;
+        if let Some(selective) = &mut self.recovery.selective {
+            selective.on_transmit(now, (at, length), end, again);
+        }
+        if again {
+            self.counts.retransmitted += 1;
+            if self.era.stops_timing(&self.recovery) {
                 self.rtt.on_retransmission(at);
             }
         } else {
@@ -287,17 +320,14 @@ impl Sender {
     pub fn on_retransmission_timeout(&mut self, cx: &mut Context) {
         // RFC 5681 3.1 keeps the threshold when a segment times out again; 4.4BSD and ns-2 halve the one segment that
         // the window then is.
-        let decrease = self.rtt.backoff == 0 || !self.rtt.is_modern();
-        // What duplicate acks added to the window lies above the threshold that recovery began with.
-        let window = &self.congestion.window;
-        let inflated = self.recovery.is_active() && self.config.timeout_halves == TimeoutDecrease::Window;
-        let cwnd = if inflated { window.cwnd.min(window.ssthresh) } else { window.cwnd };
-        self.congestion.on_timeout(self.flight_within(cwnd), decrease);
+        let again = self.rtt.backoff > 0 && self.rtt.is_modern();
+        let cwnd = self.era.window_at_timeout(self.cwnd(), self.congestion.ssthresh(), &self.recovery);
+        self.on_loss(cx.now, Signal::Timeout { again }, cwnd);
         cx.extensions.on_timeout();
         cx.ecn.on_reduction(self.max);
         self.counts.timeouts += 1;
-        if let Some(deadline) = self.rtt.early_deadline(cx.now) {
-            cx.timers.set(Timer::Retransmission, deadline);
+        if let Some(at) = self.era.early_timer(cx.now, &self.rtt, false) {
+            cx.timers.set(Timer::Retransmission, at);
         }
         self.rtt.back_off();
         self.rtt.stop_timing();
@@ -328,19 +358,19 @@ impl Sender {
     }
 
     fn add_sample(&mut self, at: Time, event: SenderEvent) {
-        let outstanding = self.flight();
+        let (outstanding, cwnd, ssthresh) = (self.flight(), self.cwnd(), self.congestion.ssthresh());
         let Some(samples) = &mut self.samples else { return };
         samples.push(Sample {
             at,
             event,
-            cwnd: self.congestion.window.cwnd,
-            ssthresh: self.congestion.window.threshold(),
+            cwnd,
+            ssthresh,
             outstanding,
             rtt: self.rtt.latest,
             srtt: self.rtt.srtt(),
             rto: self.rtt.rto(),
             duplicates: self.recovery.duplicates,
-            burst: self.burst.last(),
+            burst: self.pacer.last(),
         });
     }
 }

@@ -305,7 +305,7 @@ fn bursts_are_spaced_by_the_mean_round_trip_or_by_the_first() {
         let mut pair = Pair::bulk("sa", &options, 400_000, Path { rate_bps: 1_000_000, delay_ms: 5, ..CLEAN }, 3);
         pair.run(200);
         let sender = &pair.client().sender;
-        (sender.burst_rtt().unwrap(), sender.rtt.first.unwrap(), sender.rtt.exact_srtt.unwrap())
+        (sender.era.burst_rtt(&sender.rtt).unwrap(), sender.rtt.first.unwrap(), sender.rtt.exact_srtt.unwrap())
     };
     let (spacing, first, mean) = round_trips(true);
     assert!(spacing == first && first.as_millis() < 30 && mean.as_millis() > 300, "{spacing:?} {first:?} {mean:?}");

@@ -12,8 +12,8 @@ pub enum Timer {
     Persist,
     /// When to send a delayed ack (RFC 1122 4.2.3.2).
     DelayedAck,
-    /// When to send the next burst (asym 6.3).
-    Burst,
+    /// When to send the next segment, or burst (asym 6.3).
+    Pacing,
     /// When to leave TIME-WAIT (RFC 9293 3.6).
     TimeWait,
 }
@@ -21,7 +21,7 @@ pub enum Timer {
 impl Timer {
     /// All rows.
     pub const ALL: [Timer; 5] =
-        [Timer::Retransmission, Timer::Persist, Timer::DelayedAck, Timer::Burst, Timer::TimeWait];
+        [Timer::Retransmission, Timer::Persist, Timer::DelayedAck, Timer::Pacing, Timer::TimeWait];
 }
 
 /// The deadlines; [`Time::MAX`] is a timer that is not set.

@@ -143,7 +143,10 @@ impl Run {
             ["finish"] => self.ours()?.finish(),
             ["abort"] => self.ours()?.abort(),
             ["reading", on] => self.ours()?.set_reading(on == "on"),
-            ["full"] => self.ours()?.on_full_interface(),
+            ["full"] => {
+                let now = self.now;
+                self.ours()?.on_full_interface(now);
+            }
             ["until"] => {}
             ["?", ref keys @ ..] => {
                 let answer = self.answer(keys)?;

@@ -258,7 +258,7 @@ impl<'a> Simulation<'a> {
             self.sample_queues(link);
         }
         if let (true, Some(number)) = (refused, sender) {
-            self.connections[number].connection.on_full_interface();
+            self.connections[number].connection.on_full_interface(self.now);
         }
     }
 

@@ -1,30 +1,21 @@
-//! A controller whose window stays at 20 segments.
+//! A controller whose window stays at 20 segments: a growth of its own over the classic window.
 
 use backchannel_node::stacks::config::Config;
-use backchannel_node::stacks::controllers::{AckEvent, CongestionController, LossResponse, Window};
+use backchannel_node::stacks::controllers::{AckSample, Classic, CongestionController, Growth, Window};
 
-pub(crate) fn build(_: &Config) -> Box<dyn CongestionController> {
-    Box::new(FixedWindow)
+pub(crate) fn build(config: &Config, mss: u32) -> Box<dyn CongestionController> {
+    Box::new(Classic::new(config, mss, FixedWindow))
 }
 
 #[derive(Debug)]
 struct FixedWindow;
 
-impl CongestionController for FixedWindow {
-    fn may_grow(&mut self, _: &AckEvent) -> bool {
-        true
+impl Growth for FixedWindow {
+    fn grown(&mut self, window: &Window, _: &AckSample) -> f64 {
+        20.0 * window.mss()
     }
 
-    fn on_avoidance_ack(&mut self, window: &mut Window, _: &AckEvent) {
-        window.cwnd = 20.0 * window.mss;
-    }
-
-    fn decrease(&mut self, window: &Window, _: f64) -> f64 {
-        20.0 * window.mss
-    }
-
-    fn on_fast_retransmit(&mut self, window: &mut Window) -> LossResponse {
-        window.cwnd = 20.0 * window.mss;
-        LossResponse::Recover
+    fn decreased(&mut self, window: &Window, _: f64) -> f64 {
+        20.0 * window.mss()
     }
 }

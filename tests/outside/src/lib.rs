@@ -1,6 +1,7 @@
 //! A crate that stands for one outside the repository: a mechanism of each kind, and a node that has them beside those
 //! of Backchannel. It depends on `backchannel-node` alone and patches nothing. Its tests run simulations with each.
 
+mod delivery_rate;
 mod drop_nth;
 mod fixed_window;
 mod pigeon;
@@ -14,6 +15,7 @@ use backchannel_node::Registry;
 pub fn registry() -> Registry {
     Registry::builtin()
         .policy(&drop_nth::ENTRY, drop_nth::build)
+        .controller("delivery-rate", delivery_rate::build)
         .controller("fixed-window", fixed_window::build)
         .link(&pigeon::ENTRY, pigeon::build)
         .error_model(&sunset::ENTRY, sunset::build)

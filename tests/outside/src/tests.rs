@@ -1,5 +1,7 @@
 //! Simulations with the mechanisms of this crate.
 
+use std::path::Path;
+
 use backchannel_node::core::scenario::Named;
 use backchannel_node::simulator::{simulate, Input};
 use serde_json::{json, Value};
@@ -22,6 +24,11 @@ fn scenario() -> Value {
 
 /// The report of a scenario.
 fn report(name: &str, scenario: Value) -> Value {
+    simulated(name, scenario, |_| ()).0
+}
+
+/// The report of a scenario, and what `read` takes from the folder of its files.
+fn simulated<T>(name: &str, scenario: Value, read: impl FnOnce(&Path) -> T) -> (Value, T) {
     let interface = |node: &str, end: u8| {
         json!({"interfaces": [{"name": node, "link": "line", "end": end, "address": format!("10.1.0.{}", end + 1)}],
                "routes": []})
@@ -30,8 +37,27 @@ fn report(name: &str, scenario: Value) -> Value {
     let input: Input = serde_json::from_value(input).expect("an input");
     let out = std::env::temp_dir().join(format!("backchannel-outside-{}-{name}", std::process::id()));
     let report = simulate(&registry(), &input, &out).expect("a simulation");
+    let files = read(&out);
     std::fs::remove_dir_all(out).expect("the folder is there");
-    serde_json::to_value(report).expect("a report")
+    (serde_json::to_value(report).expect("a report"), files)
+}
+
+/// When packets of at least 1000 bytes passed a's interface, in milliseconds since the first.
+fn data_ms(out: &Path) -> Vec<f64> {
+    let capture = std::fs::read(out.join("captures/a.pcap")).expect("a capture");
+    let word = |at: usize| u32::from_le_bytes(capture[at..at + 4].try_into().expect("four bytes")) as usize;
+    // A header of 24 bytes, then records: seconds, nanoseconds, bytes kept, bytes of the packet.
+    let next = |at: &usize| Some(at + 16 + word(at + 8)).filter(|&next| next < capture.len());
+    let data = std::iter::successors(Some(24), next).filter(|&at| word(at + 12) >= 1000);
+    let times: Vec<_> = data.map(|at| word(at) as f64 * 1e3 + word(at + 4) as f64 * 1e-6).collect();
+    times.iter().map(|at| at - times[0]).collect()
+}
+
+/// Times between neighbours in the second half of a transfer, in order of length.
+fn gaps(times: &[f64]) -> Vec<f64> {
+    let mut gaps: Vec<_> = times[times.len() / 2..].windows(2).map(|pair| pair[1] - pair[0]).collect();
+    gaps.sort_by(f64::total_cmp);
+    gaps
 }
 
 /// What the receiver of the flow has read in bytes.
@@ -77,6 +103,36 @@ fn a_controller_is_a_choice_of_every_stack() {
     assert_eq!((received(&fixed), received(&newreno)), (200_000, 200_000));
     assert_eq!(events(&fixed, "forward", "dropped_full"), 0);
     assert!(events(&newreno, "forward", "dropped_full") > 0);
+}
+
+/// Packets of 1500 bytes take 6 ms on the line.
+#[test]
+fn a_controller_paces_at_the_delivery_rate_that_it_samples() {
+    let transfer = |congestion: &str| {
+        let mut scenario = scenario();
+        scenario["workload"][0]["bytes"] = 2_000_000.into();
+        scenario["capture"]["at"] = json!(["a:line"]);
+        scenario["nodes"][0]["stack"]["options"] = json!({"congestion": congestion, "sack": true});
+        scenario["nodes"][1]["stack"]["options"] = json!({"sack": true});
+        let (report, (times, window)) = simulated(&format!("paced-{congestion}"), scenario, |out| {
+            let telemetry = std::fs::read_to_string(out.join("telemetry/down.jsonl")).expect("telemetry");
+            let samples = telemetry.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            (data_ms(out), samples.filter_map(|sample| sample["cwnd_segments"].as_f64()).next_back().expect("samples"))
+        });
+        assert_eq!(received(&report), 2_000_000, "{congestion}");
+        (times, window, events(&report, "forward", "dropped_full"))
+    };
+    let (times, window, dropped) = transfer("delivery-rate");
+    let paced = gaps(&times);
+    // Segments of 1448 bytes, half a window of which fills a round trip of 46.2 ms and more at the line's rate.
+    let rate = window / 2.0 / 46.2;
+    assert!((rate * 6.0 - 1.0).abs() < 0.05, "{rate} segments a ms");
+    assert!(paced[0] > 5.4 && paced[paced.len() - 1] < 6.6, "{} to {} ms", paced[0], paced[paced.len() - 1]);
+    let total = times[times.len() - 1];
+    assert!(total < 1.1 * 6.0 * times.len() as f64, "{} packets in {total} ms", times.len());
+    let (times, _, dropped_by_newreno) = transfer("newreno");
+    assert!(gaps(&times)[0] < 0.1, "without a rate, an ack for two segments lets two go at once");
+    assert!(dropped < dropped_by_newreno, "{dropped} of {dropped_by_newreno}");
 }
 
 #[test]

@@ -49,8 +49,18 @@ stacks! {
     "reno-ns": "ns-2's Reno: 100 ms ticks", "asym 7" {
         timer: "ns",
     }
+    "reno-4.4bsd": "4.4BSD's Reno with what it did beside the RFCs", "ton IV; asym 9; RFC 2525" {
+        era: "4.4bsd",
+    }
+    "reno-ns-1997": "Reno of the ns of 1997", "asym 7" {
+        era: "ns-1997",
+    }
     "newreno": "recovery that continues after partial acks; BSD timers", "RFC 6582; ton III-A" {
         congestion: "newreno",
+    }
+    "newreno-ns-2": "NewReno of ns-2 since October 2004", "aq" {
+        congestion: "newreno",
+        era: "ns-2",
     }
     "sack": "selective acknowledgments with the pipe algorithm; BSD timers", "RFC 2018, 6675; ton III-A" {
         congestion: "newreno",

@@ -8,7 +8,7 @@
 //! Figure 4   W_est += alpha_cubic segments_acked / cwnd
 //! ```
 //!
-//! Windows are in segments and times in seconds, as in the RFC. Fast recovery is NewReno's.
+//! Windows are in segments and times in seconds, as in the RFC.
 //!
 //! Differs from the source: an increase by (target - cwnd) / cwnd (4.4, 4.5) counts once a segment acknowledged, not
 //! once an ack, as in Linux, so that delayed acks do not slow the window down. The new threshold is beta of the window,
@@ -19,18 +19,15 @@
 
 use backchannel_core::time::Time;
 
-use super::newreno::NewReno;
-use super::{AckEvent, CongestionController, LossResponse, RecoveryAck, RecoveryStep, Window};
-use crate::config::Config;
+use super::{AckSample, Growth, Window};
 
 /// C of 5.1.
 const C: f64 = 0.4;
 /// beta_cubic of 4.6.
 const BETA: f64 = 0.7;
 
-#[derive(Clone, Debug)]
-pub(super) struct Cubic {
-    newreno: NewReno,
+#[derive(Clone, Debug, Default)]
+pub struct Cubic {
     /// The window before the last decrease, lowered by fast convergence; 0 before the first decrease.
     w_max: f64,
     /// The window before the last decrease.
@@ -57,18 +54,6 @@ struct Stage {
 }
 
 impl Cubic {
-    pub(super) fn new(config: &Config) -> Cubic {
-        Cubic {
-            newreno: NewReno::new(config),
-            w_max: 0.0,
-            cwnd_prior: 0.0,
-            after_timeout: false,
-            stage: None,
-            acked_at: Time::ZERO,
-            limited_since: None,
-        }
-    }
-
     /// Begins a stage with a window of `cwnd`. After a timeout (4.8), and where slow start ended without a loss (4.10),
     /// the curve begins at its plateau.
     fn begin_stage(&mut self, now: Time, cwnd: f64) -> Stage {
@@ -121,9 +106,9 @@ fn w_max_after(cwnd: f64, w_max: f64) -> f64 {
     }
 }
 
-impl CongestionController for Cubic {
+impl Growth for Cubic {
     /// An application-limited sender does not grow (5.8), and t does not run meanwhile (4.2).
-    fn may_grow(&mut self, ack: &AckEvent) -> bool {
+    fn may_grow(&mut self, ack: &AckSample) -> bool {
         if ack.window_limited {
             if let (Some(since), Some(stage)) = (self.limited_since.take(), &mut self.stage) {
                 stage.start = stage.start + (ack.now - since.max(stage.start));
@@ -135,11 +120,11 @@ impl CongestionController for Cubic {
         ack.window_limited
     }
 
-    fn on_avoidance_ack(&mut self, window: &mut Window, ack: &AckEvent) {
+    fn grown(&mut self, window: &Window, ack: &AckSample) -> f64 {
         let cwnd = window.segments();
         let mut stage = self.stage.unwrap_or_else(|| self.begin_stage(ack.now, cwnd));
         let t = (ack.now - stage.start).as_secs_f64();
-        let segments = ack.acked as f64 / window.mss;
+        let segments = ack.acked as f64 / window.mss();
         stage.w_est += w_est_increase(self.alpha(stage.w_est), segments, cwnd);
         self.stage = Some(stage);
         let reno_friendly = w_cubic(t, stage.k, self.w_max) < stage.w_est;
@@ -148,25 +133,17 @@ impl CongestionController for Cubic {
         } else {
             cwnd + (target(w_cubic(t + ack.srtt_s, stage.k, self.w_max), cwnd) - cwnd) / cwnd * segments
         };
-        window.cwnd = next.max(1.0) * window.mss;
+        next.max(1.0) * window.mss()
     }
 
     /// 4.6: remembers the window, and leaves beta of it.
-    fn decrease(&mut self, window: &Window, _: f64) -> f64 {
+    fn decreased(&mut self, window: &Window, _: f64) -> f64 {
         let cwnd = window.segments();
         self.w_max = w_max_after(cwnd, self.w_max);
         self.cwnd_prior = cwnd;
         self.after_timeout = false;
         self.stage = None;
         window.cwnd * BETA
-    }
-
-    fn on_fast_retransmit(&mut self, window: &mut Window) -> LossResponse {
-        self.newreno.on_fast_retransmit(window)
-    }
-
-    fn on_recovery_ack(&mut self, window: &mut Window, ack: &RecoveryAck) -> RecoveryStep {
-        self.newreno.on_recovery_ack(window, ack)
     }
 
     /// 4.8: K is 0 in the stage that follows.
@@ -184,10 +161,6 @@ impl CongestionController for Cubic {
     fn on_idle_restart(&mut self) {
         self.stage = None;
     }
-
-    fn ignores_old_duplicates(&self) -> bool {
-        self.newreno.ignores_old_duplicates()
-    }
 }
 
 #[cfg(test)]
@@ -195,29 +168,29 @@ mod tests {
     use backchannel_core::time::Time;
     use serde_json::json;
 
-    use super::super::tests::{avoiding, control};
-    use super::super::{AckEvent, CongestionControl};
+    use super::super::tests::{avoiding, lose, sample, starting, time_out};
+    use super::super::{AckSample, Classic, CongestionController, Sent};
+    use super::Cubic;
 
     /// A window of 100 segments of 1000 bytes that a loss has reduced to 70.
-    fn after_a_loss() -> CongestionControl {
-        let mut control = avoiding(100, &[("congestion", json!("cubic")), ("counting", json!("bytes"))]);
-        control.on_fast_retransmit(100_000);
-        control.window.cwnd = control.window.ssthresh;
+    fn after_a_loss() -> Classic<Cubic> {
+        let mut control = avoiding(100, &[("counting", json!("bytes"))], Cubic::default());
+        lose(&mut control, 100_000);
         control
     }
 
-    fn ack(acked: f64, ms: u64) -> AckEvent {
-        AckEvent { acked: acked as u64, now: Time(ms * 1_000_000), srtt_s: 0.2, window_limited: true }
+    fn ack(acked: f64, ms: u64) -> AckSample {
+        AckSample { now: Time(ms * 1_000_000), srtt_s: 0.2, ..sample(acked as u64) }
     }
 
     /// Acks of a whole window every 200 ms from `from` on, before `to`.
-    fn run(control: &mut CongestionControl, from: u64, to: u64) {
+    fn run(control: &mut Classic<Cubic>, from: u64, to: u64) {
         for at in (from..to).step_by(200) {
             control.on_ack(&ack(control.window.cwnd, at));
         }
     }
 
-    fn segments(control: &CongestionControl) -> f64 {
+    fn segments(control: &Classic<Cubic>) -> f64 {
         control.window.segments()
     }
 
@@ -236,13 +209,12 @@ mod tests {
         let mut control = after_a_loss();
         // A second loss at 70, below W_max = 100: W_max becomes 59.5, cwnd_prior 70, the window 49. With round trips of
         // 10 ms the window is Reno's estimate.
-        control.on_fast_retransmit(70_000);
-        control.window.cwnd = control.window.ssthresh;
+        lose(&mut control, 70_000);
         let mut at = 0;
-        let mut round_trip = |control: &mut CongestionControl| {
+        let mut round_trip = |control: &mut Classic<Cubic>| {
             let before = segments(control);
             at += 10;
-            control.on_ack(&AckEvent { srtt_s: 0.01, ..ack(control.window.cwnd, at) });
+            control.on_ack(&AckSample { srtt_s: 0.01, ..ack(control.window.cwnd, at) });
             segments(control) - before
         };
         let alpha = 3.0 * 0.3 / 1.7;
@@ -260,9 +232,9 @@ mod tests {
     /// 4.8: the stage after a timeout begins on the plateau, so that the window hardly grows at first.
     #[test]
     fn after_a_timeout_k_is_zero() {
-        let mut control = control(100, &[("congestion", json!("cubic")), ("counting", json!("bytes"))]);
+        let mut control = starting(100, &[("counting", json!("bytes"))], Cubic::default());
         control.window.ssthresh = 1.0;
-        control.on_timeout(100_000, true);
+        time_out(&mut control, 100_000, false);
         assert_eq!((control.window.cwnd, control.window.ssthresh), (1000.0, 70_000.0));
         control.window.cwnd = 70_000.0;
         // Figure 1 with K = 0 and W_max = 70: 0.4 segments beyond it after 1 s; with K = 4.2 s it would be 87.
@@ -277,7 +249,7 @@ mod tests {
         run(&mut busy, 0, 2_000);
         run(&mut idle, 0, 1_000);
         // Idle from the ack at 800 ms on, until 10.8 s.
-        idle.on_idle_end();
+        idle.on_sent(&Sent { now: Time(10_800_000_000), bytes: 1000, outstanding: 0 });
         run(&mut idle, 10_800, 11_800);
         assert!((segments(&busy) - segments(&idle)).abs() < 2.0, "{} {}", segments(&busy), segments(&idle));
     }
@@ -285,8 +257,8 @@ mod tests {
     /// 5.8: neither in slow start nor in avoidance; 4.2: nor does t run.
     #[test]
     fn an_application_limited_window_does_not_grow() {
-        let limited = |at| AckEvent { window_limited: false, ..ack(5000.0, at) };
-        let mut starting = control(10, &[("congestion", json!("cubic"))]);
+        let limited = |at| AckSample { window_limited: false, ..ack(5000.0, at) };
+        let mut starting = starting(10, &[], Cubic::default());
         starting.on_ack(&limited(0));
         assert_eq!(starting.window.cwnd, 10_000.0);
         let (mut busy, mut waiting) = (after_a_loss(), after_a_loss());
@@ -305,8 +277,7 @@ mod tests {
     #[test]
     fn fast_convergence_aims_below_the_window_at_the_loss() {
         let mut control = after_a_loss();
-        control.on_fast_retransmit(70_000);
-        control.window.cwnd = control.window.ssthresh;
+        lose(&mut control, 70_000);
         // W_max = 70 * 0.85 = 59.5 is reached K = cbrt(10.5 / 0.4) = 2.97 s later.
         // After half of it 7/8 of the way there are gone. A curve from a plateau at 49 would have done 1/8, and meets
         // at K.
@@ -317,10 +288,9 @@ mod tests {
     }
 
     /// Loses at the window and recovers to `beta` of it; returns that window.
-    fn lose(control: &mut CongestionControl) -> f64 {
+    fn lose_at_the_window(control: &mut Classic<Cubic>) -> f64 {
         let lost_at = segments(control);
-        control.on_fast_retransmit(control.window.cwnd as u64);
-        control.window.cwnd = control.window.ssthresh;
+        lose(control, control.window.cwnd as u64);
         lost_at
     }
 
@@ -328,7 +298,7 @@ mod tests {
     fn a_second_loss_begins_a_new_stage() {
         let mut control = after_a_loss();
         run(&mut control, 0, 2_000);
-        let lost_at = lose(&mut control);
+        let lost_at = lose_at_the_window(&mut control);
         // Below W_max = 100: 0.85 of the window is reached K seconds after this loss, not after the first.
         let k_s = (0.15 * lost_at / 0.4).cbrt();
         run(&mut control, 2_000, 2_000 + (k_s * 1e3) as u64);
@@ -340,12 +310,12 @@ mod tests {
     fn a_timeout_begins_a_new_stage_and_does_not_outlast_the_next_loss() {
         let mut control = after_a_loss();
         run(&mut control, 0, 2_000);
-        control.on_timeout(control.window.cwnd as u64, false);
+        time_out(&mut control, 70_000, true);
         control.window.cwnd = 70_000.0;
         let plateau = segments(&control);
         run(&mut control, 10_000, 11_000);
         assert!((plateau..plateau + 3.0).contains(&segments(&control)), "{} from {plateau}", segments(&control));
-        let lost_at = lose(&mut control);
+        let lost_at = lose_at_the_window(&mut control);
         // After half of K, 7/8 of what the loss took is back; on a curve from its plateau it would be 1/8.
         let half_k_s = (0.3 * lost_at / 0.4).cbrt() / 2.0;
         run(&mut control, 11_000, 11_000 + (half_k_s * 1e3) as u64);

@@ -13,7 +13,6 @@ use backchannel_core::packet::mark;
 
 use super::{DuplicateHints, Extension, Outgoing};
 use crate::config::Config;
-use crate::controllers::Window;
 use crate::seq::Offset;
 use crate::wire::Segment;
 
@@ -38,13 +37,13 @@ pub(super) struct LossNotification {
     mode: LossNotificationMode,
     /// Receiver: the latest ranges that arrived corrupted, at most [`MOST_RANGES`]. None is empty.
     corrupted: VecDeque<(Offset, Offset)>,
-    /// Sender: the window to return to when the corrupted segment is repaired, in bytes. Set only in fast recovery.
-    intact: Option<f64>,
+    /// Sender: a corrupted segment is being repaired. Set only in fast recovery.
+    is_repairing: bool,
 }
 
 impl LossNotification {
     pub(super) fn new(config: &Config) -> LossNotification {
-        LossNotification { mode: config.eln, corrupted: VecDeque::new(), intact: None }
+        LossNotification { mode: config.eln, corrupted: VecDeque::new(), is_repairing: false }
     }
 
     /// Whether the next byte expected was corrupted on its way.
@@ -81,25 +80,20 @@ impl Extension for LossNotification {
         }
     }
 
-    /// The threshold stays, and the window is as before once the loss is repaired. Until then each duplicate, of those
-    /// that have come and those that follow, lets one segment go.
-    fn on_corruption(&mut self, window: &mut Window, duplicates: u32) {
-        self.intact = Some(window.cwnd);
-        window.cwnd += f64::from(duplicates) * window.mss;
+    fn on_repair(&mut self) {
+        self.is_repairing = self.is_enabled();
     }
 
     fn is_repairing(&self) -> bool {
-        self.intact.is_some()
+        self.is_repairing
     }
 
-    fn on_recovery_ack(&mut self, window: &mut Window) -> bool {
-        let intact = self.intact.take();
-        window.cwnd = intact.unwrap_or(window.cwnd);
-        intact.is_some()
+    fn ends_repair(&mut self) -> bool {
+        std::mem::take(&mut self.is_repairing)
     }
 
     fn on_timeout(&mut self) {
-        self.intact = None;
+        self.is_repairing = false;
     }
 }
 
@@ -107,7 +101,6 @@ impl Extension for LossNotification {
 mod tests {
     use super::*;
     use crate::config::stack_config;
-    use crate::controllers::tests::avoiding;
 
     fn notification() -> LossNotification {
         LossNotification::new(&stack_config("eln", &Default::default()).unwrap())
@@ -134,15 +127,12 @@ mod tests {
     }
 
     #[test]
-    fn corruption_leaves_window_and_threshold_as_they_were() {
-        let mut control = avoiding(20, &[]);
+    fn a_repair_lasts_until_the_next_new_ack_or_a_timeout() {
         let mut eln = notification();
-        let before = (control.window.cwnd, control.window.ssthresh);
-        eln.on_corruption(&mut control.window, 1);
-        control.on_duplicate_ack();
-        assert_eq!(control.window.cwnd, before.0 + 2000.0, "one new segment a duplicate");
-        assert!(eln.is_repairing() && eln.on_recovery_ack(&mut control.window));
-        assert_eq!((control.window.cwnd, control.window.ssthresh), before);
-        assert!(!eln.on_recovery_ack(&mut control.window));
+        eln.on_repair();
+        assert!(eln.is_repairing() && eln.ends_repair() && !eln.ends_repair());
+        eln.on_repair();
+        eln.on_timeout();
+        assert!(!eln.is_repairing());
     }
 }

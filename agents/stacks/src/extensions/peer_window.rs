@@ -83,7 +83,7 @@ impl Extension for PeerWindow {
     /// min(cwnd, bytes in the send buffer) / mss (asym 8.2).
     fn on_transmit(&mut self, segment: &mut Segment, outgoing: &Outgoing) {
         if self.sends && outgoing.data {
-            let window = outgoing.window.cwnd.min(outgoing.buffered as f64) / outgoing.window.mss;
+            let window = outgoing.cwnd.min(outgoing.buffered as f64) / outgoing.mss;
             segment.peer_window = Some(window.min(65_535.0) as u16);
         }
     }

@@ -17,7 +17,6 @@ use backchannel_core::time::Time;
 
 use super::{AckRule, Extension, Outgoing};
 use crate::config::Config;
-use crate::controllers::Window;
 use crate::wire::{Pulse, Segment, PULSE_OPTION};
 
 /// Both halves.
@@ -56,7 +55,7 @@ fn every(pulse: Option<Pulse>, a: u32) -> u32 {
 
 /// The increase of an ack in bytes: 1 / a segments (3.2.2).
 fn increase(mss: f64, a: u8) -> f64 {
-    mss / f64::from(a.max(1))
+    mss / f64::from(a)
 }
 
 impl Extension for PulsedAck {
@@ -73,10 +72,9 @@ impl Extension for PulsedAck {
     }
 
     fn on_transmit(&mut self, segment: &mut Segment, outgoing: &Outgoing) {
-        let window = outgoing.window;
         let sent = (self.sends && outgoing.data).then(|| Pulse {
-            on: !window.in_slow_start(),
-            w: window.segments().min(65_535.0) as u16,
+            on: !outgoing.in_slow_start,
+            w: outgoing.segments().min(65_535.0) as u16,
             a: 0,
         });
         segment.pulse = match (sent, self.reply()) {
@@ -96,12 +94,9 @@ impl Extension for PulsedAck {
     }
 
     /// An ack without the flag is Reno's.
-    fn on_growth(&mut self, window: &mut Window, segment: &Segment) -> bool {
-        let pulse = segment.pulse.filter(|pulse| pulse.on && pulse.a > 0);
-        let Some(pulse) = pulse.filter(|_| self.sends && !window.in_slow_start()) else { return false };
-        window.cwnd += increase(window.mss, pulse.a);
-        window.bound();
-        true
+    fn window_increase(&self, segment: &Segment, mss: u32) -> Option<f64> {
+        let pulse = segment.pulse.filter(|pulse| self.sends && pulse.on && pulse.a > 0)?;
+        Some(increase(f64::from(mss), pulse.a))
     }
 }
 
@@ -143,8 +138,15 @@ mod tests {
 
     #[test]
     fn data_carry_the_senders_window_and_the_receivers_answer() {
-        let control = crate::controllers::tests::avoiding(7, &[]);
-        let outgoing = |data| Outgoing { data, window: &control.window, buffered: 0, next: Offset(0), out_of_order: 0 };
+        let outgoing = |data| Outgoing {
+            data,
+            cwnd: 7000.0,
+            mss: 1000.0,
+            in_slow_start: false,
+            buffered: 0,
+            next: Offset(0),
+            out_of_order: 0,
+        };
         let pulse = |a, peer, data| {
             let mut segment = Segment::default();
             PulsedAck { sends: true, in_header: false, a, pulse: peer }.on_transmit(&mut segment, &outgoing(data));

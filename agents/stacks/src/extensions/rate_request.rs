@@ -68,9 +68,8 @@ impl Extension for RateRequest {
     }
 
     fn on_transmit(&mut self, segment: &mut Segment, outgoing: &Outgoing) {
-        let window = outgoing.window;
         let wanted = self.acks_per_window.filter(|_| outgoing.data);
-        segment.request = wanted.map(|acks| request(window.segments(), window.in_slow_start(), acks));
+        segment.request = wanted.map(|acks| request(outgoing.segments(), outgoing.in_slow_start, acks));
     }
 
     fn on_data(&mut self, _: Time, segment: &Segment, _: Option<Duration>) {

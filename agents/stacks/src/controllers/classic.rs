@@ -1,0 +1,287 @@
+//! The classic window: slow start, congestion avoidance by a [`Growth`], a decrease at each signal of congestion (RFC
+//! 5681 3.1, RFC 3465; asym 6.3, 8.3).
+
+use backchannel_core::choice;
+
+use super::{AckSample, CongestionController, Exit, Loss, Sent, Signal};
+use crate::config::Config;
+
+choice! {
+    /// How the window grows with acks.
+    pub enum Counting {
+        /// One increase an ack, however much it acknowledges (the papers' senders).
+        Acks = "acks",
+        /// As 4.4BSD's tcp_input: in avoidance an eighth of a segment more with each ack (RFC 2525 2.6), a window that
+        /// equals its threshold still doubles, the ack that ends a recovery opens the window as any other, and
+        /// thresholds are whole segments.
+        Bsd = "bsd",
+        /// By bytes acknowledged, in slow start at most two segments an ack (RFC 3465).
+        Bytes = "bytes",
+        /// An ack for s segments is s increases (asym 6.3, simulated).
+        Segments = "segments",
+        /// Half an increase a segment acknowledged: what a receiver that acks every second one would give (asym 8.3,
+        /// figure 19): n = acked / (2 mss), in reals, since the printed integer division would freeze a window that is
+        /// acknowledged segment by segment.
+        HalfSegments = "half-segments",
+    }
+}
+
+/// L of RFC 3465 2.2: segments by which one ack opens the window in slow start at most.
+const L: f64 = 2.0;
+
+/// Greatest windows from this size on, in bytes, stand for none.
+const UNBOUNDED: f64 = 1e8;
+
+/// How a classic controller grows in congestion avoidance, and what a decrease leaves of its window. CUBIC replaces
+/// Reno's; a controller of another crate may bring its own to [`Classic::new`].
+pub trait Growth: std::fmt::Debug + Send {
+    /// Fires first on each ack of new data outside fast recovery. On `false` the window stays as it is.
+    fn may_grow(&mut self, ack: &AckSample) -> bool {
+        let _ = ack;
+        true
+    }
+
+    /// Fires once per increase (see [`Counting`]) in congestion avoidance. Returns the new window.
+    fn grown(&mut self, window: &Window, ack: &AckSample) -> f64 {
+        window.cwnd + window.reno_increase(ack.acked)
+    }
+
+    /// Fires on a congestion event: the third duplicate ack, the first timeout of a segment, an echoed congestion mark.
+    /// `window` is still that before the event. Returns the new slow-start threshold, which the caller bounds by two
+    /// segments. `bytes` is the flight size, or the window for a mark (RFC 3168 6.1.2).
+    fn decreased(&mut self, window: &Window, bytes: f64) -> f64 {
+        window.half_of(bytes)
+    }
+
+    /// Fires on each retransmission timeout, after [`Growth::decreased`].
+    fn on_timeout(&mut self) {}
+
+    /// Fires when data are sent while nothing is outstanding: an idle period, however short, ends.
+    fn on_idle_end(&mut self) {}
+
+    /// Fires when an idle period has shrunk the window to the initial one (RFC 5681 4.1): slow start follows.
+    fn on_idle_restart(&mut self) {}
+}
+
+/// Reno's (RFC 5681 3.1).
+#[derive(Debug)]
+pub struct Reno;
+
+impl Growth for Reno {}
+
+/// The window of one connection, in bytes.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// Bytes of data in a full segment.
+    mss: f64,
+    /// Congestion window. At least one segment, and after the first increase never above `limit`.
+    pub(super) cwnd: f64,
+    /// Slow-start threshold.
+    pub(super) ssthresh: f64,
+    /// The window at the start, and after an idle period.
+    initial: f64,
+    /// Greatest congestion window: it stands for a socket buffer.
+    limit: f64,
+    counting: Counting,
+    /// Whether the ack that ends recovery opens the window as any other ack does.
+    opens_after_recovery: bool,
+    /// Whether half a window is rounded down to whole segments.
+    whole_halves: bool,
+}
+
+impl Window {
+    /// The initial window. A configuration without a threshold has that of the greatest window.
+    pub fn new(config: &Config, mss: u32) -> Window {
+        let mss = f64::from(mss);
+        let limit = f64::from(config.max_window_segments) * mss;
+        let initial = mss * f64::from(config.initial_window_segments);
+        Window {
+            mss,
+            cwnd: initial,
+            ssthresh: config.initial_ssthresh_segments.map_or(limit, |segments| f64::from(segments) * mss),
+            initial,
+            limit,
+            counting: config.counting,
+            opens_after_recovery: config.counting == Counting::Bsd || config.reno_of_1997,
+            whole_halves: config.whole_threshold || config.counting == Counting::Bsd,
+        }
+    }
+
+    /// Bytes of data in a full segment.
+    pub fn mss(&self) -> f64 {
+        self.mss
+    }
+
+    /// The congestion window in bytes.
+    pub fn cwnd(&self) -> f64 {
+        self.cwnd
+    }
+
+    /// The window in segments.
+    pub fn segments(&self) -> f64 {
+        self.cwnd / self.mss
+    }
+
+    /// RFC 5681 3.1 leaves open what a window that equals its threshold does: avoidance here, slow start in 4.4BSD.
+    fn in_slow_start(&self, cwnd: f64) -> bool {
+        cwnd < self.ssthresh || (self.counting == Counting::Bsd && cwnd <= self.ssthresh)
+    }
+
+    /// How many increases an ack of `acked` bytes is. One by one: each sees the window that the one before left, so
+    /// slow start ends where it would with one ack a segment.
+    fn increases(&self, acked: u64) -> u64 {
+        match self.counting {
+            Counting::Segments => ((acked as f64 / self.mss).round() as u64).max(1),
+            _ => 1,
+        }
+    }
+
+    /// One increase of slow start in bytes (RFC 5681 equation 2, RFC 3465 2.2).
+    fn slow_start_increase(&self, acked: u64) -> f64 {
+        match self.counting {
+            Counting::Acks | Counting::Bsd | Counting::Segments => self.mss,
+            Counting::Bytes => (acked as f64).min(L * self.mss),
+            Counting::HalfSegments => acked as f64 / 2.0,
+        }
+    }
+
+    /// One increase of Reno's congestion avoidance in bytes (RFC 5681 equation 3, RFC 3465 2.1).
+    pub fn reno_increase(&self, acked: u64) -> f64 {
+        match self.counting {
+            Counting::Acks | Counting::Segments => self.mss * self.mss / self.cwnd,
+            Counting::Bsd => self.mss * self.mss / self.cwnd + self.mss / 8.0,
+            Counting::Bytes => acked as f64 * self.mss / self.cwnd,
+            Counting::HalfSegments => acked as f64 / (2.0 * self.mss) * self.mss * self.mss / self.cwnd,
+        }
+    }
+
+    /// Half of `bytes` (RFC 5681 equation 4), in whole segments where the stack has whole thresholds.
+    pub fn half_of(&self, bytes: f64) -> f64 {
+        let half = bytes / 2.0;
+        if self.whole_halves {
+            (half / self.mss).floor() * self.mss
+        } else {
+            half
+        }
+    }
+}
+
+/// A window with its growth.
+#[derive(Debug)]
+pub struct Classic<G> {
+    pub(super) window: Window,
+    growth: G,
+}
+
+impl<G: Growth> Classic<G> {
+    /// Before the first segment; `mss` is the size of a full one in bytes.
+    pub fn new(config: &Config, mss: u32, growth: G) -> Classic<G> {
+        Classic { window: Window::new(config, mss), growth }
+    }
+
+    fn decrease(&mut self, bytes: f64) -> f64 {
+        let reduced = self.growth.decreased(&self.window, bytes);
+        self.window.ssthresh = reduced.max(2.0 * self.window.mss);
+        reduced
+    }
+
+    /// Slow start or congestion avoidance (RFC 5681 3.1).
+    fn grow(&mut self, ack: &AckSample) {
+        if !self.growth.may_grow(ack) {
+            return;
+        }
+        let window = &mut self.window;
+        for _ in 0..window.increases(ack.acked) {
+            window.cwnd = if window.in_slow_start(window.cwnd) {
+                window.cwnd + window.slow_start_increase(ack.acked)
+            } else {
+                self.growth.grown(window, ack)
+            };
+        }
+        window.cwnd = window.cwnd.min(window.limit);
+    }
+}
+
+impl<G: Growth> CongestionController for Classic<G> {
+    #[inline]
+    fn on_sent(&mut self, sent: &Sent) {
+        if sent.outstanding == 0 {
+            self.growth.on_idle_end();
+        }
+    }
+
+    fn on_ack(&mut self, ack: &AckSample) {
+        if ack.in_recovery {
+            return;
+        }
+        match ack.increase.filter(|_| !self.window.in_slow_start(self.window.cwnd)) {
+            Some(increase) => self.window.cwnd = (self.window.cwnd + increase).min(self.window.limit),
+            None => self.grow(ack),
+        }
+    }
+
+    /// After a mark the window counts, not what is outstanding: the ack that carries the echo has just reduced that.
+    /// The least window is one segment, the least threshold two.
+    fn on_loss(&mut self, loss: &Loss) {
+        match loss.signal {
+            Signal::Duplicates => {
+                self.decrease(loss.flight as f64);
+                self.window.cwnd = self.window.ssthresh;
+            }
+            // RFC 5681 3.1, equation 4.
+            Signal::Timeout { again } => {
+                if !again {
+                    self.decrease(loss.flight as f64);
+                }
+                self.window.cwnd = self.window.mss;
+                self.growth.on_timeout();
+            }
+            Signal::Mark => self.window.cwnd = self.decrease(self.window.cwnd).max(self.window.mss),
+            Signal::Quench => self.window.cwnd = self.window.mss,
+        }
+    }
+
+    /// A sender that counts segments grows the window as if one ack had arrived for each of them (asym 6.3, and figure
+    /// 19, where the increase does not depend on what came before): the first ends recovery, the others open the
+    /// window. A sender that counts acks has had its one; 4.4BSD's and that of ns in 1997 open the window all the same.
+    fn on_recovery_end(&mut self, ack: &AckSample, exit: Exit) {
+        let window = &mut self.window;
+        window.cwnd = match exit {
+            Exit::Threshold => window.ssthresh,
+            Exit::Outstanding(bytes) => window.ssthresh.min((bytes as f64).max(window.mss) + window.mss),
+            Exit::Unchanged => window.cwnd,
+        };
+        if window.opens_after_recovery {
+            self.grow(ack);
+            return;
+        }
+        let rest = (ack.acked as f64 - window.mss).max(0.0) as u64;
+        let by_segments = matches!(window.counting, Counting::Segments | Counting::HalfSegments);
+        if by_segments && rest as f64 >= window.mss {
+            self.grow(&AckSample { acked: rest, ..*ack });
+        }
+    }
+
+    /// RFC 5681 4.1: the window falls to the initial one.
+    fn on_idle(&mut self) {
+        if self.window.cwnd > self.window.initial {
+            self.window.cwnd = self.window.initial;
+            self.growth.on_idle_restart();
+        }
+    }
+
+    #[inline]
+    fn window(&self) -> f64 {
+        self.window.cwnd
+    }
+
+    /// The initial threshold of a window that nothing bounds stands for none.
+    fn ssthresh(&self) -> Option<f64> {
+        let Window { ssthresh, limit, .. } = self.window;
+        (ssthresh < limit || limit < UNBOUNDED).then_some(ssthresh)
+    }
+
+    fn in_slow_start(&self, cwnd: f64) -> bool {
+        self.window.in_slow_start(cwnd)
+    }
+}
