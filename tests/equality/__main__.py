@@ -4,7 +4,7 @@
     python -m tests.equality compare BEFORE.json AFTER.json # lists every difference; exit status 1 if there is one
     python -m tests.equality golden RECORDED.json           # keeps its digests for the suite (test_equality.py)
 
-The corpus is this folder's campaigns, whole, two runs of every campaign of the papers, and the ids and scenarios of
+The corpus is this folder's campaigns, whole, two runs of every other campaign of experiments/, and the ids and scenarios of
 every run of all of them (`plan --json`). Only the command line and the results folder of a checkout are used, so that
 any two revisions compare. Metrics that changed their name or subject on purpose count as one (`analysis.results`).
 """
@@ -80,7 +80,7 @@ def campaigns() -> list[tuple[str, int | None]]:
     root = HERE.parents[1]
     published = [
         (str(path.relative_to(root)), 2)
-        for paper in ("asym", "ton", "aq", "acq", "pulsed", "ns2")
+        for paper in ("asym", "ton", "aq", "acq", "pulsed", "ns2", "beyond", "programs")
         for path in sorted((root / "experiments" / paper).glob("*.yaml"))
         if path.name not in ("targets.yaml", "chosen.yaml")
     ]
