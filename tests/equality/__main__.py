@@ -4,9 +4,10 @@
     python -m tests.equality compare BEFORE.json AFTER.json # lists every difference; exit status 1 if there is one
     python -m tests.equality golden RECORDED.json           # keeps its digests for the suite (test_equality.py)
 
-The corpus is this folder's campaigns, whole, two runs of every other campaign of experiments/, and the ids and scenarios of
-every run of all of them (`plan --json`). Only the command line and the results folder of a checkout are used, so that
-any two revisions compare. Metrics that changed their name or subject on purpose count as one (`analysis.results`).
+The corpus is this folder's campaigns, whole, two runs of every other campaign of experiments/, and the ids and
+scenarios of every run of all of them (`plan --json`). Only the command line and the results folder of a checkout are
+used, so that any two revisions compare. Metrics that changed their name or subject on purpose count as one
+(`analysis.results`).
 """
 
 from __future__ import annotations
