@@ -17,6 +17,8 @@ from typing import Any
 
 import polars as pl
 
+from analysis import parquet
+
 #: Columns by which a segment is matched in two captures.
 KEY = ("src", "src_port", "dst", "dst_port", "seq_abs", "ack_abs", "payload", "flags")
 #: Fewest matched segments from which clocks are aligned.
@@ -55,8 +57,8 @@ ALONE = Aligned({0: Alignment(0, 0, 0, "its clock is the one that counts")}, {})
 def keyed(folder: Path) -> pl.DataFrame:
     """Segments with addresses and absolute numbers, beside `file` and `time_ns`."""
     sides = ("client", "client_port", "server", "server_port", "client_zero", "server_zero")
-    connections = pl.scan_parquet(folder / "connections.parquet").select("file", "conn", *sides)
-    segments = pl.scan_parquet(folder / "segments.parquet").select(
+    connections = parquet.scan(folder / "connections.parquet").select("file", "conn", *sides)
+    segments = parquet.scan(folder / "segments.parquet").select(
         "file", "conn", "dir", "time_ns", "seq", "ack", "payload", "flags"
     )
     forward = pl.col("dir") == 0

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 import sqlalchemy as sa
 
-from analysis import comparison, versions
+from analysis import comparison, parquet, versions
 from analysis.attempts import attempts_of
 from analysis.captures import MissingCapture, RunData
 from analysis.captures.segments import FLOW_TELEMETRY, LINK_TELEMETRY
@@ -418,7 +418,7 @@ class StoredRun:
             MissingCapture: nothing was captured.
         """
         path = self.folder / "connections.parquet"
-        return _present(pl.scan_parquet(path) if path.is_file() else None, self.id)
+        return _present(parquet.scan(path) if path.is_file() else None, self.id)
 
     @property
     def telemetry(self) -> pl.LazyFrame:
@@ -554,7 +554,7 @@ def _segments(folder: Path, _: Document, manifest: Document) -> pl.LazyFrame | N
     if not path.is_file():
         return None
     zero_ns = manifest["report"]["t0_epoch_ns"]
-    return pl.scan_parquet(path).with_columns(((pl.col("time_ns") - zero_ns) / 1e9).alias("t_s"))
+    return parquet.scan(path).with_columns(((pl.col("time_ns") - zero_ns) / 1e9).alias("t_s"))
 
 
 def _telemetry(folder: Path, scenario: Document, _: Document) -> pl.LazyFrame | None:

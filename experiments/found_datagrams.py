@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from analysis import parquet
 from analysis.exchanges import FOUND_DATAGRAMS
 from experiments.found_flows import MOST_FLOWS
 from testbed.exchanges import FOLDER
@@ -78,7 +79,7 @@ def read(folder: Path) -> tuple[pl.DataFrame, int]:
 
     All are left out if there are more than MOST_PACKETS.
     """
-    table = pl.scan_parquet(folder / TABLE)
+    table = parquet.scan(folder / TABLE)
     packets = int(table.select(pl.len()).collect().item())
     left_out = packets if packets > MOST_PACKETS else 0
     version = pl.when(pl.col("src").str.contains(":", literal=True)).then(6).otherwise(4)

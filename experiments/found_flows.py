@@ -6,6 +6,8 @@ from pathlib import Path
 
 import polars as pl
 
+from analysis import parquet
+
 #: Flows that are measured at most; the tables have all.
 MOST_FLOWS = 40
 
@@ -36,7 +38,7 @@ def turn(folder: Path, reversed_: pl.Expr, listening: pl.Expr) -> None:
         listening: the port that was opened, over the same.
     """
     path = folder / "connections.parquet"
-    connections = pl.read_parquet(path).with_columns(listening.alias("listening_port"))
+    connections = parquet.read(path).with_columns(listening.alias("listening_port"))
 
     turned = connections.with_columns(reversed_.alias("opened_by_server"))
     swapped = []
@@ -51,7 +53,7 @@ def turn(folder: Path, reversed_: pl.Expr, listening: pl.Expr) -> None:
     direction = pl.when(pl.col("turn").fill_null(value=False)).then(1 - pl.col("dir")).otherwise(pl.col("dir"))
     for name in ("segments", "sacks"):
         table, new = folder / f"{name}.parquet", folder / f"{name}.new"
-        rows = pl.scan_parquet(table).with_columns(pl.col("dir").cast(pl.Int8))
+        rows = parquet.scan(table).with_columns(pl.col("dir").cast(pl.Int8))
         rows = rows.join(marked, on=["file", "conn"], how="left", maintain_order="left")
         rows.with_columns(direction.cast(pl.UInt8).alias("dir")).drop("turn").sink_parquet(new)
         new.replace(table)

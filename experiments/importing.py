@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from analysis import versions
+from analysis import parquet, versions
 from analysis.alignment import ALONE, Aligned, align
 from analysis.captures import RunData
 from analysis.metrics import measure
@@ -195,7 +195,7 @@ def _describe(
     folder: Path, summary: dict[str, Any], packets: pl.DataFrame, labels: Sequence[str], aligned: Aligned
 ) -> tuple[Scenario, Report, int]:
     """What was found, as a scenario and a run's report, and the number of flows that were left out."""
-    connections = pl.read_parquet(folder / "connections.parquet")
+    connections = parquet.read(folder / "connections.parquet")
     flows = found_flows.flows(connections)
     left_out = max(flows.height - found_flows.MOST_FLOWS, 0)
     first_ns = min(file["first_ns"] for file in summary["files"] if file["first_ns"] is not None)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis import exchanges, outputs, slices
+from analysis import exchanges, outputs, parquet, slices
 from analysis.captures.losses import retransmitted, timeouts
 from analysis.captures.rtt import rtt_samples
 from analysis.captures.segments import FAST_RETRANSMISSION, FLOW_TELEMETRY, is_a, step_mean, step_variation
@@ -162,7 +162,7 @@ class CapturedFlow(Flow):
         keys = self.connections.filter(pl.col("file").is_in(files)).select("file", "conn").unique()
         if path is None or not path.is_file() or keys.is_empty():
             return nothing
-        rows = pl.scan_parquet(path).filter(pl.col("dir") == 1).collect()
+        rows = parquet.scan(path).filter(pl.col("dir") == 1).collect()
         blocks = rows.join(_typed(keys, rows), on=["file", "conn"], how="semi").with_columns(self.tables.t_s)
         return blocks.select(nothing.columns).sort("t_s", maintain_order=True)
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import polars as pl
 
+from analysis import parquet
 from analysis.captures.segments import LINK_TELEMETRY
 from analysis.records import read_records
 from analysis.runs import Unmeasured
@@ -30,7 +31,7 @@ def read_connections(folder: Path, scenario: Scenario) -> pl.DataFrame:
         folder: of the run.
         scenario: of the run.
     """
-    connections = pl.read_parquet(folder / "connections.parquet")
+    connections = parquet.read(folder / "connections.parquet")
     if "listening_port" in connections.columns:
         return connections
     # Tables have it since 25 November 2026, where the ends of connections may have changed places
@@ -71,7 +72,7 @@ class Tables:
             scenario=scenario,
             interfaces=report.interfaces,
             t0_epoch_ns=report.t0_epoch_ns,
-            source=pl.scan_parquet(path) if lazy else pl.read_parquet(path),
+            source=parquet.scan(path) if lazy else parquet.read(path),
             connections=read_connections(folder, scenario),
             files={file["label"]: file["file"] for file in summary["files"]},
             counters=report.driver.links,
@@ -123,7 +124,7 @@ class Tables:
         if segments.is_empty() or path is None or not path.is_file():
             return {}
         here = pl.col("frame").is_between(segments["frame"].min(), segments["frame"].max())
-        rows = pl.scan_parquet(path).filter(here).select("file", "frame", "left", "right").collect()
+        rows = parquet.scan(path).filter(here).select("file", "frame", "left", "right").collect()
         blocks: dict[tuple[int, int], list[list[int]]] = {}
         for file, frame, left, right in rows.iter_rows():
             blocks.setdefault((file, frame), []).append([left, right])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis import versions
+from analysis import parquet, versions
 from analysis.store import Landing, Store
 from analysis.store.documents import CpuShares, Documents, Manifest, SessionChange, SessionDescription
 from experiments import collections_of_runs, found_datagrams, found_flows
@@ -156,7 +156,7 @@ def _flows(
 
     The report names the nodes of further addresses.
     """
-    connections = pl.read_parquet(folder / "connections.parquet")
+    connections = parquet.read(folder / "connections.parquet")
     packets, packets_left_out = found_datagrams.read(folder)
     addresses = {
         address

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import analysis
 from analysis.store import Landing, Store
 from analysis.store.documents import Documents
 from experiments.language.campaign import load
@@ -191,3 +192,19 @@ def test_output_that_a_full_disk_does_not_take_is_a_failure() -> None:
         done = ended("pass", full.fileno())
     assert done.returncode == 1
     assert done.stderr.startswith("backchannel: the command stopped: No space left on device")
+
+
+def test_a_results_folder_may_have_the_name_of_a_pattern(tmp_path: Path) -> None:
+    file, results = tmp_path / "c.yaml", str(tmp_path / "r[1]*")
+    file.write_text(
+        "name: small\nbackend: sim\nnetwork: {topology: line, forward: {rate: 1 Mbit/s}, reverse: {rate: 1 Mbit/s}}\n"
+        "stack: newreno\nworkload: [{name: bulk, from: left, to: right}]\nduration: 1 s\nrepetitions: 1\n"
+    )
+    done = backchannel("run", str(file), "--results", results)
+    assert done.returncode == 0, done.stderr
+    assert f"--results '{results}'" in done.stdout
+    with analysis.open(results) as store:
+        assert store.segments().collect().height > 100
+        (run_id,) = store.runs()["run_id"]
+    drawn = backchannel("plot", "sequence", run_id, "--results", results, "--out", str(tmp_path / "o.svg"))
+    assert drawn.returncode == 0, drawn.stderr
