@@ -42,7 +42,7 @@ from analysis.metrics.registry import METRICS, catalogue, estimate
 from analysis.results import Results
 from analysis.runs import RunView
 from analysis.statistics import LEVEL, MARGIN
-from analysis.store import Store, is_url
+from analysis.store import Store, folder_of, is_url
 from analysis.store.rows import MISSING, CampaignRow, RunRow
 from analysis.store.schema import campaign, membership, run
 from testbed import node_binary
@@ -110,7 +110,7 @@ class OpenResults:
             AnalysisError: the folder has no store, and `create` is false.
             StoreError: the store cannot be used.
         """
-        if not is_url(where) and not create and not (Path(where) / "results.sqlite").is_file():
+        if not is_url(where) and not create and not (folder_of(where) / "results.sqlite").is_file():
             raise no_results(where)
         return cls(Store.open(where if is_url(where) else Path(where), artefacts), str(where), artefacts)
 

@@ -2,7 +2,17 @@
 
 from analysis.store.database import StoreDamaged, StoreError, StoreFailed, StorePlaceError
 from analysis.store.landing import Landing
-from analysis.store.location import is_url, shown
+from analysis.store.location import folder_of, is_url, shown
 from analysis.store.store import Store
 
-__all__ = ["Landing", "Store", "StoreDamaged", "StoreError", "StoreFailed", "StorePlaceError", "is_url", "shown"]
+__all__ = [
+    "Landing",
+    "Store",
+    "StoreDamaged",
+    "StoreError",
+    "StoreFailed",
+    "StorePlaceError",
+    "folder_of",
+    "is_url",
+    "shown",
+]

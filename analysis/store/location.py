@@ -30,6 +30,24 @@ def is_url(where: Path | str) -> bool:
     return isinstance(where, str) and "://" in where
 
 
+def folder_of(where: Path | str) -> Path:
+    """The folder of a store that is none of PostgreSQL. It need not exist.
+
+    Raises:
+        StorePlaceError: there can be no such folder.
+    """
+    folder = Path(where)
+    try:
+        str(where).encode()
+        if folder.exists() and not folder.is_dir():
+            raise StorePlaceError(f"results are in a folder, and {where} is a file")
+    except UnicodeEncodeError:
+        raise StorePlaceError(f"the name of a results folder is a UTF-8 text, which {str(where)!r} is not") from None
+    except OSError as error:
+        raise StorePlaceError(f"the results folder {where} cannot be used: {error.strerror}") from None
+    return folder
+
+
 def shown(where: Path | str) -> str:
     """A store's name for people, without a password."""
     if not is_url(where):

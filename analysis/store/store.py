@@ -26,7 +26,7 @@ from analysis.store.artefacts import REASON, ArtefactError
 from analysis.store.database import StoreError, StorePlaceError, Value
 from analysis.store.incoming import Incoming
 from analysis.store.landing import Landing, land, note_attempt
-from analysis.store.location import Location, is_url, open_folder, open_postgresql
+from analysis.store.location import Location, folder_of, is_url, open_folder, open_postgresql
 from analysis.store.queries import MEMBER, Queries
 from analysis.store.rows import (
     NewCampaign,
@@ -62,7 +62,7 @@ class Store(Queries):
             raise StorePlaceError(
                 "an artefact URL belongs to a PostgreSQL store; a results folder keeps its files itself"
             )
-        return cls(open_folder(Path(where)))
+        return cls(open_folder(folder_of(where)))
 
     def close(self) -> None:
         """Closes the database, and gives up what is being assembled."""

@@ -132,20 +132,9 @@ def is_file_order(order: str) -> bool:
 
 def store_location(results: str) -> Path | str:
     """The value of `--results`: a folder as a path, a URL as text."""
-    from analysis.store import is_url
+    from analysis.store import folder_of, is_url
 
-    if is_url(results):
-        return results
-    folder = Path(results)
-    try:
-        results.encode()
-        if folder.exists() and not folder.is_dir():
-            fail(f"--results names a folder, and {results} is a file", exits.BAD_INPUT)
-    except UnicodeEncodeError:
-        fail(f"--results names a folder by a UTF-8 text, which {results!r} is not", exits.BAD_INPUT)
-    except OSError as error:
-        fail(f"the results folder {results} cannot be used: {error.strerror}", exits.BAD_INPUT)
-    return folder
+    return results if is_url(results) else folder_of(results)
 
 
 def results_option(results: str) -> str:
