@@ -101,12 +101,28 @@ class Cell:
         return dict(zip(self.runs or range(len(self.values)), self.values, strict=True))
 
 
-#: Form of a measure to the other keys that it needs.
-FORMS: Mapping[str, tuple[str, ...]] = {
-    "metric": (), "configured": (), "difference": ("axis", "between"), "ratio": ("axis", "between"),
-    "greatest": ("over",), "mean": ("over",), "best": ("over",), "share": ("below",), "sum": (), "scale": ("by",),
-    "plus": ("by",), "stdev": (), "gather": ("axis",),
-}  # fmt: skip
+@dataclass(frozen=True)
+class Form:
+    """A form of a measure."""
+
+    #: The other keys that it needs.
+    needs: tuple[str, ...]
+    #: The cells of a measure of a table; the last argument is the value under the form's key.
+    cells: Callable[[Table, Measure, Any], list[Cell]]
+
+
+#: By the key that names it.
+FORMS: dict[str, Form] = {}
+
+
+def form(name: str, *needs: str) -> Callable[[Callable[[Table, Measure, Any], list[Cell]]], Any]:
+    """Registers the function as a form of a measure. `Measure` has a field of its name."""
+
+    def declare(cells: Callable[[Table, Measure, Any], list[Cell]]) -> Any:
+        FORMS[name] = Form(needs, cells)
+        return cells
+
+    return declare
 
 
 class Measure(BaseModel):
@@ -145,10 +161,10 @@ class Measure(BaseModel):
 
     @model_validator(mode="after")
     def _one_form(self) -> Measure:
-        present = [form for form in FORMS if getattr(self, form) is not None]
+        present = [name for name in FORMS if getattr(self, name) is not None]
         if len(present) != 1:
             raise ValueError(f"a measure is exactly one of {', '.join(FORMS)}; this has {len(present)} of them")
-        needs = FORMS[present[0]]
+        needs = FORMS[present[0]].needs
         if isinstance(self.by, dict):
             needs = (*needs, "axis")
         for name in ("axis", "between", "over", "below", "by"):
@@ -157,13 +173,17 @@ class Measure(BaseModel):
         return self
 
     @property
+    def form(self) -> tuple[str, Any]:
+        """Its form, and the value under the form's key."""
+        return next((name, value) for name in FORMS if (value := getattr(self, name)) is not None)
+
+    @property
     def parts(self) -> list[str]:
         """Names of the measures that this one is computed from."""
-        single = (
-            self.difference, self.ratio, self.greatest, self.mean, self.best, self.share, self.scale, self.plus,
-            self.stdev,
-        )  # fmt: skip
-        return [name for name in (*single, *(self.sum or ()), *(self.gather or {}).values()) if name is not None]
+        name, value = self.form
+        if name in ("metric", "configured"):
+            return []
+        return [value] if isinstance(value, str) else list(value.values() if isinstance(value, dict) else value)
 
 
 #: Measures in a row that are computed from each other, at most.
@@ -256,41 +276,27 @@ class Table:
         measure = self._measures.get(name)
         if measure is None:
             return []
-        if measure.metric is not None:
-            return self._with_splits(name, self._of_metric(measure.metric, measure.of))
-        if measure.configured is not None:
-            cells = [
-                (labels, _look_up(self._scenarios[number].as_json(), measure.configured))
-                for number, labels in self._points.items()
-                if number in self._scenarios
-            ]
-            return [Cell.exact(labels, value) for labels, value in cells if value is not None]
-        if measure.sum is not None:
-            return _sum([self._operands(part) for part in measure.sum])
-        if measure.gather is not None:
-            axis = measure.axis or ""
-            parts = [(label, cell) for label, part in measure.gather.items() for cell in self.cells(part)]
-            return [cell.relabelled({**cell.labels, axis: label}) for label, cell in parts]
-        if measure.share is not None:
-            return [_share(cell, measure.below or 0.0) for cell in self._operands(measure.share)]
-        if measure.by is not None:
-            return _by(self.cells(measure.scale or measure.plus or ""), measure)
-        if measure.stdev is not None:
-            several = [cell for cell in self._operands(measure.stdev) if len(cell.values) > 1]
-            return [
-                Cell(cell.labels, [statistics.stdev(cell.values)], other_interval=sd_interval(cell.values))
-                for cell in several
-            ]
-        if measure.axis is not None and measure.between is not None:
-            return _between(self._operands(measure.difference or measure.ratio or ""), measure)
-        return _over(self._operands(measure.greatest or measure.mean or measure.best or ""), measure)
+        kind, value = measure.form
+        cells = FORMS[kind].cells(self, measure, value)
+        return self._with_splits(name, cells) if kind == "metric" else cells
 
-    def _operands(self, name: str) -> list[Cell]:
+    def operands(self, name: str) -> list[Cell]:
+        """Every cell of a measure as others compute with it."""
         return [cell.operand for cell in self.cells(name)]
 
-    def _of_metric(self, metric: str, subject: str) -> list[Cell]:
+    def of_metric(self, metric: str, subject: str) -> list[Cell]:
+        """A cell for each point that has values of a stored metric."""
         by_point = [(labels, self._values.get((number, metric, subject))) for number, labels in self._points.items()]
         return [Cell(labels, list(values.values()), list(values)) for labels, values in by_point if values]
+
+    def configured(self, path: str) -> list[Cell]:
+        """A cell for each point whose scenario has a number at a path."""
+        cells = [
+            (labels, _look_up(self._scenarios[number].as_json(), path))
+            for number, labels in self._points.items()
+            if number in self._scenarios
+        ]
+        return [Cell.exact(labels, value) for labels, value in cells if value is not None]
 
     def _with_splits(self, name: str, cells: list[Cell]) -> list[Cell]:
         grouped = list(cells)
@@ -320,14 +326,73 @@ def _look_up(scenario: Any, path: str) -> float | None:
     return float(scenario) if isinstance(scenario, int | float) else None
 
 
-def _share(cell: Cell, below: float) -> Cell:
-    """One or nothing a run."""
-    hits = [float(value < below) for value in cell.values]
-    return Cell(cell.labels, hits, cell.runs, share_interval(hits.count(1.0), len(hits)))
+@form("metric")
+def _metric(table: Table, measure: Measure, metric: str) -> list[Cell]:
+    return table.of_metric(metric, measure.of)
 
 
-def _sum(parts: Sequence[Sequence[Cell]]) -> list[Cell]:
+@form("configured")
+def _configured(table: Table, measure: Measure, path: str) -> list[Cell]:
+    return table.configured(path)
+
+
+@form("difference", "axis", "between")
+def _differences(table: Table, measure: Measure, part: str) -> list[Cell]:
+    return _between(table.operands(part), measure, _difference)
+
+
+@form("ratio", "axis", "between")
+def _ratios(table: Table, measure: Measure, part: str) -> list[Cell]:
+    return _between(table.operands(part), measure, _ratio)
+
+
+@form("greatest", "over")
+def _greatest(table: Table, measure: Measure, part: str) -> list[Cell]:
     cells = []
+    for rest, members in _over(table.operands(part), measure.over):
+        best = max(members, key=lambda cell: cell.mean)
+        # Its runs were selected by what they measured, so without this interval they have none.
+        interval = greatest_interval([cell.values for cell in members])
+        greatest = Cell(rest, best.values, best.runs, interval)
+        cells.append(greatest if interval else replace(greatest, values=[greatest.mean], runs=()))
+    return cells
+
+
+@form("mean", "over")
+def _mean(table: Table, measure: Measure, part: str) -> list[Cell]:
+    cells = []
+    for rest, members in _over(table.operands(part), measure.over):
+        # Runs of several cells share seeds: the label keeps them apart.
+        runs = [(cell.labels[measure.over or ""], run) for cell in members for run in cell.by_run]
+        cells.append(Cell(rest, [value for cell in members for value in cell.values], runs))
+    return cells
+
+
+@form("best", "over")
+def _best(table: Table, measure: Measure, part: str) -> list[Cell]:
+    cells = []
+    for rest, members in _over(table.operands(part), measure.over):
+        best = max(members, key=lambda cell: cell.mean)
+        possible = [members[at] for at in possibly_greatest([cell.by_run for cell in members])]
+        labels = [float(cell.labels[measure.over or ""]) for cell in possible]
+        interval = Interval(min(labels), max(labels), LEVEL, "possible")
+        cells.append(Cell(rest, [float(best.labels[measure.over or ""])], other_interval=interval))
+    return cells
+
+
+@form("share", "below")
+def _share(table: Table, measure: Measure, part: str) -> list[Cell]:
+    """One or nothing a run."""
+    cells = []
+    for cell in table.operands(part):
+        hits = [float(value < (measure.below or 0.0)) for value in cell.values]
+        cells.append(Cell(cell.labels, hits, cell.runs, share_interval(hits.count(1.0), len(hits))))
+    return cells
+
+
+@form("sum")
+def _sum(table: Table, measure: Measure, names: Sequence[str]) -> list[Cell]:
+    parts, cells = [table.operands(name) for name in names], []
     for cell in parts[0]:
         same = [next((other for other in others if other.labels == cell.labels), None) for others in parts]
         terms = [other.values for other in same if other is not None and len(other.values) == len(cell.values)]
@@ -336,31 +401,52 @@ def _sum(parts: Sequence[Sequence[Cell]]) -> list[Cell]:
     return cells
 
 
-def _by(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
-    scaled = []
+@form("scale", "by")
+def _scale(table: Table, measure: Measure, part: str) -> list[Cell]:
+    return _by(table.cells(part), measure, operator.mul)
+
+
+@form("plus", "by")
+def _plus(table: Table, measure: Measure, part: str) -> list[Cell]:
+    return _by(table.cells(part), measure, operator.add)
+
+
+@form("stdev")
+def _stdev(table: Table, measure: Measure, part: str) -> list[Cell]:
+    several = [cell for cell in table.operands(part) if len(cell.values) > 1]
+    return [
+        Cell(cell.labels, [statistics.stdev(cell.values)], other_interval=sd_interval(cell.values)) for cell in several
+    ]
+
+
+@form("gather", "axis")
+def _gather(table: Table, measure: Measure, parts: Mapping[str, str]) -> list[Cell]:
+    cells = [(label, cell) for label, part in parts.items() for cell in table.cells(part)]
+    return [cell.relabelled({**cell.labels, measure.axis or "": label}) for label, cell in cells]
+
+
+def _by(cells: Sequence[Cell], measure: Measure, apply: Callable[[float, float], float]) -> list[Cell]:
+    scaled, by = [], measure.by
     for cell in cells:
-        by = measure.by
         number = by.get(cell.labels.get(measure.axis or "", "")) if isinstance(by, dict) else by
         if number is not None:
-            scaled.append(cell.mapped(partial(operator.mul if measure.scale else operator.add, number)))
+            scaled.append(cell.mapped(partial(apply, number)))
     return scaled
 
 
-def _between(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
+def _between(
+    cells: Sequence[Cell], measure: Measure, compare: Callable[[Labels, Cell, Cell], Cell | None]
+) -> list[Cell]:
     assert measure.axis is not None
     assert measure.between is not None
-    differences = []
+    compared = []
     for first in cells:
         if first.labels.get(measure.axis) != measure.between[0]:
             continue
         rest = {axis: label for axis, label in first.labels.items() if axis != measure.axis}
         other = next((cell for cell in cells if cell.labels == {**rest, measure.axis: measure.between[1]}), None)
-        if other is None:
-            continue
-        made = _difference(rest, first, other) if measure.ratio is None else _ratio(rest, first, other)
-        if made is not None:
-            differences.append(made)
-    return differences
+        compared.append(None if other is None else compare(rest, first, other))
+    return [cell for cell in compared if cell is not None]
 
 
 def _difference(labels: Labels, first: Cell, second: Cell) -> Cell:
@@ -386,29 +472,11 @@ def _ratio(labels: Labels, first: Cell, second: Cell) -> Cell | None:
     return Cell(labels, [ratio + (a[run] - ratio * b[run]) / bottom for run in pairs], pairs)
 
 
-def _over(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
-    assert measure.over is not None
+def _over(cells: Sequence[Cell], axis: str | None) -> list[tuple[dict[str, str], list[Cell]]]:
+    """The cells that differ only in their label on an axis, with their other labels."""
     groups: dict[tuple[tuple[str, str], ...], list[Cell]] = {}
     for cell in cells:
-        if measure.over in cell.labels:
-            rest = tuple((axis, label) for axis, label in cell.labels.items() if axis != measure.over)
+        if axis in cell.labels:
+            rest = tuple((name, label) for name, label in cell.labels.items() if name != axis)
             groups.setdefault(rest, []).append(cell)
-    best_cells = []
-    for rest, members in groups.items():
-        best = max(members, key=lambda cell: cell.mean)
-        if measure.greatest is not None:
-            # Its runs were selected by what they measured, so without this interval they have none.
-            interval = greatest_interval([cell.values for cell in members])
-            greatest = Cell(dict(rest), best.values, best.runs, interval)
-            best_cells.append(greatest if interval else replace(greatest, values=[greatest.mean], runs=()))
-        elif measure.best is not None:
-            possible = [members[at] for at in possibly_greatest([cell.by_run for cell in members])]
-            labels = [float(cell.labels[measure.over]) for cell in possible]
-            interval = Interval(min(labels), max(labels), LEVEL, "possible")
-            best_cells.append(Cell(dict(rest), [float(best.labels[measure.over])], other_interval=interval))
-        else:
-            values = [value for cell in members for value in cell.values]
-            # Runs of several cells share seeds: the label keeps them apart.
-            runs = [(cell.labels[measure.over], run) for cell in members for run in cell.by_run]
-            best_cells.append(Cell(dict(rest), values, runs))
-    return best_cells
+    return [(dict(rest), members) for rest, members in groups.items()]

@@ -146,4 +146,5 @@ def _digest(top: str) -> str:
     digest = hashlib.sha256()
     for path in paths:
         digest.update(f"{path.name}\0".encode() + path.read_bytes())
-    return digest.hexdigest()
+    # What was typed into a notebook or an interpreter has no file.
+    return digest.hexdigest() if paths else ""

@@ -22,8 +22,9 @@ from analysis.captures import class_labels
 from analysis.errors import AnalysisError
 from analysis.estimates import ESTIMATES_NOTE, MOST_ENUMERATED, bootstrap_interval
 from analysis.figures.page import SCRIPTS, STATIC
+from analysis.handle import OpenResults
 from analysis.metrics import METRICS
-from analysis.store import Store, StoreError, shown
+from analysis.store import StoreError, shown
 from analysis.thinning import View, thin
 from experiments.api import (
     TestbedError,
@@ -76,7 +77,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
     app.config["ALLOW_COMMANDS"] = allow_commands
     app.config["SEND_FILE_MAX_AGE_DEFAULT"] = 3600
     app.config["MAX_FORM_MEMORY_SIZE"] = app.config["MAX_CONTENT_LENGTH"] = MOST_FORM_BYTES
-    store = Store.open(results)
+    store = OpenResults.open(results, create=True).store
     app.extensions["store"] = store
     app.extensions["watcher"] = live.Watcher(store)
     app.extensions["imports"] = import_queue.ImportQueue(store, str(results))

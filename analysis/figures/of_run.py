@@ -10,7 +10,6 @@ import polars as pl
 
 from analysis import metrics
 from analysis.captures import CapturedFlow, CapturedLine, MissingCapture
-from analysis.errors import AnalysisError
 from analysis.exchanges import datagrams
 from analysis.figures import run
 from analysis.figures.campaign import cdf
@@ -134,7 +133,7 @@ def utilisation(lines: Sequence[CapturedLine], asked: Asked) -> Figure:
     """Utilisation of lines, from the warm-up on and before."""
     limited = [line for line in lines if line.rate_bps is not None]
     if not limited:
-        raise AnalysisError("no line of this run has a rate, so none has a utilisation")
+        raise Unmeasured("no line of this run has a rate, so none has a utilisation")
     shares = {line.name: metrics.utilisation_over_time(line, asked.slice_s) for line in limited}
     return run.utilisation(f"utilisation, per {asked.slice_s:g} s", shares, limited[0].run.window_s[0])
 

@@ -171,7 +171,7 @@ def draw(run: RunView, name: str, of: Sequence[str], asked: Asked) -> Figure:
     parts = list(dict.fromkeys(part for word in of for part in known[word])) or list(everything)
     if not parts:
         lacks = "links: it was imported" if kind.per == "line" else "flows: there is nothing to draw"
-        raise AnalysisError(f"this run has no {lacks}")
+        raise Unmeasured(f"this run has no {lacks}")
     if kind.single and len(parts) > 1 and of:
         raise AnalysisError(f"{name} shows one {kind.per}: give one --of")
     if not isinstance(parts[0], kind.subject):

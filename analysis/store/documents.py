@@ -155,7 +155,7 @@ class Plugin(Part):
 
     name: str
     version: str
-    #: Of its Python files, by their paths.
+    #: Of its Python files; "" where it has none, as of a notebook (`__main__`).
     sha256: str
 
 

@@ -45,6 +45,11 @@ MOST_HISTORY = 400
 #: Invalid and failed runs each whose causes are counted.
 MOST_CAUSED = 1000
 _STATE = sa.func.coalesce(run.c.state, MISSING)
+#: Members of campaigns with their results: those that the store has, and all.
+_LANDED = membership.join(run, run.c.id == membership.c.run_id)
+_ALL = membership.outerjoin(run, run.c.id == membership.c.run_id)
+#: A member's metrics, if it has landed.
+_MEASURED = _LANDED.join(metric, metric.c.run_id == run.c.id)
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ class Queries:
         points = self.points(campaign_id)
         query = (
             sa.select(*MEMBER, _STATE.label("state"), run.c.problems)
-            .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
+            .select_from(_ALL)
             .where(membership.c.campaign_id == campaign_id)
             .order_by(membership.c.point, membership.c.repetition)
         )
@@ -129,10 +134,9 @@ class Queries:
 
     def kinds(self, campaign_id: str) -> list[MetricKind]:
         """Metrics that a campaign's valid runs have: name, subject, unit. A run of each point speaks for the others."""
-        joined = membership.join(run, run.c.id == membership.c.run_id)
         speakers = (
             sa.select(sa.func.min(membership.c.run_id))
-            .select_from(joined)
+            .select_from(_LANDED)
             .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
             .group_by(membership.c.point)
         )
@@ -228,7 +232,7 @@ class Queries:
             sa.select(
                 membership.c.point, membership.c.repetition, membership.c.run_id, _STATE.label("state"), run.c.landed
             )
-            .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
+            .select_from(_ALL)
             .where(membership.c.campaign_id == campaign_id, membership.c.point.in_(numbers))
             .order_by(membership.c.point, membership.c.repetition)
         )
@@ -254,7 +258,7 @@ class Queries:
             chosen.append(membership.c.point.in_(wanted.points))
         if wanted.only is not None:
             chosen.append(membership.c.run_id.in_(wanted.only))
-        joined = membership.outerjoin(run, run.c.id == membership.c.run_id)
+        joined: Any = _ALL
         total = int(self.scalars(sa.select(sa.func.count()).select_from(joined).where(*chosen))[0])
         place: list[Any] = [membership.c.point, membership.c.repetition]
         columns = {"point": place, "repetition": [membership.c.repetition], "state": [_STATE], "landed": [run.c.landed]}
@@ -302,7 +306,7 @@ class Queries:
         """The scenario of a campaign's first run that is there."""
         query = (
             sa.select(run.c.scenario)
-            .join(membership, membership.c.run_id == run.c.id)
+            .select_from(_LANDED)
             .where(membership.c.campaign_id == campaign_id)
             .order_by(membership.c.point, membership.c.repetition)
             .limit(1)
@@ -314,7 +318,7 @@ class Queries:
         """Point to the scenario of one of its runs that is there."""
         speakers = (
             sa.select(membership.c.point, sa.func.min(membership.c.run_id).label("run_id"))
-            .select_from(membership.join(run, run.c.id == membership.c.run_id))
+            .select_from(_LANDED)
             .where(membership.c.campaign_id == campaign_id)
             .group_by(membership.c.point)
             .subquery()
@@ -327,7 +331,7 @@ class Queries:
         """When the newest run of each campaign landed; None where none has."""
         query = (
             sa.select(membership.c.campaign_id, sa.func.max(run.c.landed).label("landed"))
-            .join(run, run.c.id == membership.c.run_id)
+            .select_from(_LANDED)
             .where(membership.c.campaign_id.in_(campaign_ids))
             .group_by(membership.c.campaign_id)
         )
@@ -498,7 +502,7 @@ class Queries:
         listed = self.read(chosen, partial(CampaignRow, text="", overrides={}, runs=0, valid=0, invalid=0))
         query = (
             sa.select(membership.c.campaign_id, _STATE.label("state"), sa.func.count().label("n"))
-            .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
+            .select_from(_ALL)
             .where(membership.c.campaign_id.in_([row.id for row in listed]))
             .group_by(membership.c.campaign_id, "state")
         )
@@ -548,7 +552,6 @@ def _values_of(campaign_id: str) -> sa.Select[Any]:
     """Every metric of a campaign's valid runs."""
     return (
         sa.select(*MEMBER, run.c.seed, metric.c.name, metric.c.subject, metric.c.unit, metric.c.value)
-        .join(run, run.c.id == membership.c.run_id)
-        .join(metric, metric.c.run_id == run.c.id)
+        .select_from(_MEASURED)
         .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
     )

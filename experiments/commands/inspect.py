@@ -98,11 +98,12 @@ def _list_measured(what: str, as_json: bool) -> None:
         typer.echo(json.dumps([entry.as_json() for entry in entries], indent=2))
         return
     table = Table(show_edge=False, pad_edge=False, box=None)
-    columns = ["name", "description", "of", *(["unit"] if what == "metrics" else []), "source"]
+    heads = {"name": "name", "summary": "description", "of": "of", "unit": "unit", "source": "source"}
+    columns = [name for name in heads if any(getattr(entry, name) for entry in entries)]
     for column in columns:
-        table.add_column(column, header_style="dim", overflow="fold")
+        table.add_column(heads[column], header_style="dim", overflow="fold")
     for entry in entries:
-        table.add_row(entry.name, entry.summary, entry.of, *([entry.unit] if what == "metrics" else []), entry.source)
+        table.add_row(*(getattr(entry, column) for column in columns))
     console().print(table)
 
 
