@@ -55,6 +55,7 @@ _COMMANDS = {
     "sensitivity": _Command("sensitivity:sensitivity", "Perturb a campaign's links slightly"),
     "export": _Command("export:export", "Export results for other programs"),
     "import-bundle": _Command("export:import_bundle", "Import a bundled campaign"),
+    "verify": _Command("verify:verify", "Check stored results for damage"),
     "copy": _Command("copying:copy", "Copy a campaign into another store"),
     "import": _Command("imports:import_", "Import captures as a run"),
     "list": _Command("inspect:list_", "List stacks, policies, links, topologies and other mechanisms"),

@@ -6,6 +6,8 @@ import shutil
 from dataclasses import dataclass
 
 from analysis.results import MetricValue
+from analysis.store import damage
+from analysis.store.database import StoreError
 from analysis.store.landing import Landing
 from analysis.store.rows import CampaignRow, NewCampaign, RunRow
 from analysis.store.store import Store
@@ -56,8 +58,12 @@ def copy_campaign(source: Store, target: Store, campaign: CampaignRow) -> Copied
 
 
 def _copy_run(source: Store, target: Store, run: RunRow) -> None:
+    kept = source.run_folder(run.id)
+    # The target would compute checksums of its own, which a damaged file matches.
+    if reasons := damage.differing(kept, run.files):
+        raise StoreError(f"run {run.id} is not copied: {'; '.join(reasons)}; {damage.REPEAT}")
     folder = target.incoming(run.id)
-    shutil.copytree(source.run_folder(run.id), folder, dirs_exist_ok=True)
+    shutil.copytree(kept, folder, dirs_exist_ok=True)
     metrics = [MetricValue(row.name, row.subject, row.value, row.unit) for row in run.metrics]
     target.land(
         Landing(run.id, run.backend, run.documents, metrics, run.problems, run.attempt, folder),

@@ -22,6 +22,7 @@ from typing import Any, Self
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from analysis.store import damage
 from analysis.store.artefacts import REASON, ArtefactError
 from analysis.store.database import StoreError, StorePlaceError, Value
 from analysis.store.incoming import Incoming
@@ -216,7 +217,29 @@ class Store(Queries):
             note_attempt(connection, run_id, number, "failed", [problem])
 
     def run_folder(self, run_id: str) -> Path:
-        """A local folder with a run's files.
+        """A local folder with a run's files, all of them.
+
+        Raises:
+            StoreError: they cannot be brought here, or one is missing or cut off.
+        """
+        folder = self.folder_of_run(run_id)
+        if (reason := damage.absent(folder, self._sizes(run_id))) is not None:
+            raise StoreError(f"run {run_id}: {reason}; {damage.REPEAT}, and './backchannel verify' looks at all runs")
+        return folder
+
+    def integrity(self) -> list[str]:
+        """What the database says is wrong with itself; empty: nothing. PostgreSQL checks itself."""
+        if self._database.is_postgresql:
+            return []
+        said = self._database.scalars(sa.text("PRAGMA integrity_check"))
+        broken = self._database.tuples(sa.text("PRAGMA foreign_key_check"))
+        return [
+            *(str(line) for line in said if line != "ok"),
+            *(f"a row of {row[0]} belongs to nothing" for row in broken),
+        ]
+
+    def folder_of_run(self, run_id: str) -> Path:
+        """A local folder with what there is of a run's files.
 
         Raises:
             StoreError: they cannot be brought here.

@@ -206,5 +206,15 @@ def test_a_results_folder_may_have_the_name_of_a_pattern(tmp_path: Path) -> None
     with analysis.open(results) as store:
         assert store.segments().collect().height > 100
         (run_id,) = store.runs()["run_id"]
+    assert backchannel("verify", "--results", results).returncode == 0
     drawn = backchannel("plot", "sequence", run_id, "--results", results, "--out", str(tmp_path / "o.svg"))
     assert drawn.returncode == 0, drawn.stderr
+    (table,) = Path(results).glob(f"runs/*/{run_id}/segments.parquet")
+    table.unlink()
+    verified = backchannel("verify", "small", "--results", results, "--json")
+    assert verified.returncode == 1
+    assert json.loads(verified.stdout)["damaged_runs"] == [run_id]
+    drawn = backchannel("plot", "sequence", run_id, "--results", results, "--out", str(tmp_path / "p.svg"))
+    assert drawn.returncode == 1
+    assert f"run {run_id}: segments.parquet is missing" in drawn.stderr
+    assert not (tmp_path / "p.svg").exists()

@@ -1,0 +1,50 @@
+"""`./backchannel verify`: whether a store is what was stored."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from experiments import exits
+from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
+from experiments.commands.shared import console
+
+
+def verify(
+    campaign: Annotated[
+        str | None,
+        typer.Argument(metavar="CAMPAIGN", help="Look at the runs of this campaign only.", show_default=False),
+    ] = None,
+    results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the database and every file of a results store against their checksums, and list the runs to repeat.
+
+    Exit status 1 if anything is damaged or missing. Nothing is changed.
+    """
+    import analysis
+    from analysis.store.damage import REPEAT
+    from analysis.verifying import verify as verify_runs
+    from testbed.units import show
+
+    with analysis.open(results, artefacts) as opened, console(stderr=True).status("verifying") as status:
+        runs = opened.store.run_ids("") if campaign is None else sorted(set(opened[campaign].runs()["run_id"]))
+        found = verify_runs(opened.store, runs, lambda done: status.update(f"verified {done} of {len(runs)} runs"))
+    if as_json:
+        document = {
+            "runs": found.runs, "files": found.files, "bytes": found.bytes, "damaged_runs": found.damaged_runs,
+            "findings": [{"run": finding.run_id, "reason": finding.reason} for finding in found.findings],
+        }  # fmt: skip
+        typer.echo(json.dumps(document))
+    else:
+        for finding in found.findings:
+            typer.echo(str(finding))
+        read = f"{found.runs} runs, {found.files} files, {show(found.bytes, 'bytes')}"
+        if found.findings:
+            typer.echo(f"{read}: {len(found.damaged_runs)} runs are damaged; {REPEAT}")
+        else:
+            typer.echo(f"{read}: everything is as it was stored")
+    raise typer.Exit(exits.FAILED if found.findings else exits.OK)
