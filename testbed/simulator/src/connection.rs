@@ -3,6 +3,7 @@
 use backchannel_core::scenario::{Flow, Named, Options};
 use backchannel_core::telemetry::{FlowLine, FlowTelemetry};
 use backchannel_core::time::Time;
+use backchannel_core::transport::Transport;
 use backchannel_stacks::config::{Config, Stacks};
 use backchannel_stacks::{Connection, Sample};
 

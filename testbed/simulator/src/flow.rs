@@ -2,11 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use backchannel_core::exchange::Exchanges;
 use backchannel_core::ip::ipv4_of;
 use backchannel_core::packet::{FlowKey, Packet};
 
-use backchannel_workloads::Application;
+use backchannel_workloads::flow::Sender;
 
 /// Source port of the first connection of flow 0; that of flow N is N higher.
 pub(crate) const FIRST_EPHEMERAL: u16 = 40_000;
@@ -33,37 +32,28 @@ fn v4(address: IpAddr) -> Option<Ipv4Addr> {
     }
 }
 
-/// A flow's application and what it has done.
+/// A flow and what it has done.
 pub(crate) struct FlowState {
-    pub(crate) application: Application,
+    /// Its sending end; streams are numbers of connections.
+    pub(crate) sender: Sender<usize>,
     /// Numbers of the sending and the receiving node.
     pub(crate) from: usize,
     pub(crate) to: usize,
     pub(crate) stopped: bool,
     connections_opened: u32,
-    /// Number of the connection that was opened last.
-    pub(crate) latest_connection: Option<usize>,
-    /// What the application experienced; `None`: it is not recorded.
-    pub(crate) exchanges: Option<Exchanges>,
-    /// Packets without a connection, and their payload.
-    pub(crate) datagrams_sent: u64,
+    /// Payload of packets without a connection.
     pub(crate) datagram_bytes_sent: u64,
     pub(crate) datagram_bytes_received: u64,
 }
 
 impl FlowState {
-    /// `recorded`: whether the run records exchanges.
-    pub(crate) fn new(application: Application, from: usize, to: usize, recorded: bool) -> FlowState {
-        let exchanges = (recorded && application.is_recorded()).then(Exchanges::default);
+    pub(crate) fn new(sender: Sender<usize>, from: usize, to: usize) -> FlowState {
         FlowState {
-            exchanges,
-            application,
+            sender,
             from,
             to,
             stopped: false,
             connections_opened: 0,
-            latest_connection: None,
-            datagrams_sent: 0,
             datagram_bytes_sent: 0,
             datagram_bytes_received: 0,
         }
