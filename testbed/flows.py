@@ -103,7 +103,8 @@ def _end(plan: Plan, node: str, flow: Flow) -> str:
 def _load(scenario: Scenario, plan: Plan, flow: Flow, node: str, peer: str) -> dict[str, OptionValue]:
     """The application, and the TCP of this end: options of its sockets, or the research stack and its interface."""
     stack = stack_of(scenario, node)
-    application = {"flow": json.dumps(flow.as_json(), sort_keys=True), "seed": scenario.seed}
+    described = json.dumps(flow.as_json(), sort_keys=True)
+    application: dict[str, OptionValue] = {"flow": described, "seed": scenario.seed}
     if kernel_tcp.is_kernel_stack(stack.name):
         return application | kernel_tcp.socket_options(stack, flow.stack)
     interface, next_interface = next_hop(plan, node, plan.nodes[peer].address)
