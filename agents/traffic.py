@@ -1,4 +1,4 @@
-"""Traffic programs of a node: `send`, `receive`, `endpoint`, `load`, `probe` and `program` of the node binary.
+"""Traffic programs of a node: `load`, `probe` and `program` of the node binary.
 
 Each is one process. It writes its report as JSON to standard output, at the latest on SIGTERM.
 """
@@ -19,10 +19,6 @@ from agents.messages import OptionValue
 
 #: Programs that an agent may start, and their subcommands of the node binary.
 PROGRAMS: Mapping[str, Sequence[str]] = {
-    "send": ("send",),
-    "receive": ("receive",),
-    "endpoint-send": ("endpoint", "send"),
-    "endpoint-receive": ("endpoint", "receive"),
     "load-send": ("load", "send"),
     "load-receive": ("load", "receive"),
     "probe-send": ("probe", "send"),
@@ -32,7 +28,7 @@ PROGRAMS: Mapping[str, Sequence[str]] = {
 #: Runs a program of a campaign, and so any code with the agent's rights: only where the node allows it.
 OF_CAMPAIGN = "program"
 #: Programs that listen before the run begins.
-RECEIVERS = ("receive", "endpoint-receive", "load-receive", "probe-receive", OF_CAMPAIGN)
+RECEIVERS = ("load-receive", "probe-receive", OF_CAMPAIGN)
 OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
 #: Options whose value is a file in the agent's folder.
 FILES = ("telemetry", "records", "run-begins-file", "cwd", "output", "errors")

@@ -12,6 +12,22 @@ from testbed import node_binary
 
 MACS = ("02:bc:00:00:00:01", "02:bc:00:00:00:02")
 ADDRESSES = ("10.9.0.1", "10.9.0.2")
+PORT = 5001
+#: A bulk flow of more than a benchmark carries. It has a size so that the receiver ends when the sender does.
+FLOW = '{"name":"bulk","kind":"bulk","from":"a","to":"b","port":5001,"bytes":1000000000000000}'
+
+
+def bulk_sender(address: str, peer: str, stop_ns: int) -> list[str]:
+    """The program that sends from an address until an instant of CLOCK_MONOTONIC."""
+    times = [f"--run-begins-ns={time.monotonic_ns()}", f"--stop-at-ns={stop_ns}"]
+    ends = [f"--listen={address}:{PORT}", f"--to={peer}:{PORT}", "--telemetry=/dev/null"]
+    return [node_binary.path(), "load", "send", f"--flow={FLOW}", "--seed=7", *ends, *times]
+
+
+def bulk_receiver(address: str, peer: str) -> list[str]:
+    """The program that receives at an address."""
+    ends = [f"--listen={address}:{PORT}", f"--sender={peer}:{PORT}"]
+    return [node_binary.path(), "load", "receive", f"--flow={FLOW}", "--seed=7", *ends]
 
 
 def run_in_cell() -> NoReturn:

@@ -22,11 +22,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.ends import ADDRESSES, Ends, run_in_cell
+from benchmarks.ends import ADDRESSES, Ends, bulk_receiver, bulk_sender, run_in_cell
 from benchmarks.repeats import shown
 from testbed import node_binary
 
-SEED, PORT = 7, 5001
 PINGS, PING_INTERVAL_S = 400, 0.005
 PATIENCE_S = 60.0
 #: A line that delays nothing, with a queue of 1000 packets.
@@ -68,10 +67,7 @@ def behind(name: str, ready: Path, seconds: float) -> None:
     while not ready.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     stop_ns = time.monotonic_ns() + round(seconds * 1e9)
-    sending = [
-        node_binary.path(), "send", f"--to={peer}:{PORT}", f"--seed={SEED}", "--congestion=reno",
-        f"--stop-at-ns={stop_ns}",
-    ]  # fmt: skip
+    sending = [*bulk_sender("0.0.0.0", peer, stop_ns), "--congestion=reno"]
     sent = subprocess.run(sending, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     print(json.dumps({"rtts": rtts, "trouble": answered.stderr + sent.stderr}), flush=True)
 
@@ -112,7 +108,7 @@ class Subject:
         if client.stdout.readline() != "began\n":
             raise SystemExit(f"a program did not start behind its line: {client.stderr.read()}")
         start_s = time.time() - began
-        listening = [node_binary.path(), "receive", f"--listen=0.0.0.0:{PORT}", f"--seed={SEED}"]
+        listening = bulk_receiver("0.0.0.0", "0.0.0.0")
         receiver = subprocess.Popen(
             [*self._far(client.pid), *listening], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

@@ -18,14 +18,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.ends import ADDRESSES, MACS, Ends, run_in_cell
+from benchmarks.ends import ADDRESSES, MACS, Ends, bulk_receiver, bulk_sender, run_in_cell
 from benchmarks.repeats import shown
-from testbed import node_binary
 from testbed.emulator_process import Emulator, LinkEnd
 from testbed.scenario import LinkSpec
 
 HERE = Path(__file__).resolve().parent
-SEED = 7
 STACK = "modern"
 MINUTE_S = 60.0
 
@@ -66,15 +64,18 @@ class Ours:
         self._emulator.close()
 
 
-def words_of(end: int, kernel: bool) -> list[str]:
+def words_of(end: int, kernel: bool, stop_ns: int = 0) -> list[str]:
     """The traffic program of one end: 0 sends, 1 receives."""
-    verb = ("send", "receive")[end]
-    where = [f"--to={ADDRESSES[1]}:5001"] if end == 0 else [f"--listen={ADDRESSES[1]}:5001"]
-    words = [node_binary.path(), *([] if kernel else ["endpoint"]), verb, *where, f"--seed={SEED}"]
+    words = bulk_receiver(*ADDRESSES[::-1]) if end else bulk_sender(*ADDRESSES, stop_ns)
     if kernel:
         return [*words, "--congestion=reno"]
-    place = [f"--interface=tap{end}", f"--mac={MACS[end]}", f"--next-hop-mac={MACS[1 - end]}", f"--stack={STACK}"]
-    return [*words, *place, *([f"--from={ADDRESSES[0]}:40000"] if end == 0 else [])]
+    return [
+        *words,
+        f"--interface=tap{end}",
+        f"--mac={MACS[end]}",
+        f"--next-hop-mac={MACS[1 - end]}",
+        f"--stack={STACK}",
+    ]
 
 
 def measure(carrier: str, kernels: tuple[bool, bool], seconds: float, folder: Path) -> dict[str, float]:
@@ -89,7 +90,7 @@ def measure(carrier: str, kernels: tuple[bool, bool], seconds: float, folder: Pa
         receiver.stderr.readline()
         stop_ns = time.monotonic_ns() + round(seconds * 1e9)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        sender = ends.run(0, *words_of(0, kernels[0]), f"--stop-at-ns={stop_ns}", **piped)
+        sender = ends.run(0, *words_of(0, kernels[0], stop_ns), **piped)
         sender.communicate(timeout=MINUTE_S)
         sent = resource.getrusage(resource.RUSAGE_CHILDREN)
         said, trouble = receiver.communicate(timeout=MINUTE_S)

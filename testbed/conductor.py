@@ -343,12 +343,12 @@ class Conductor:
             self._start(found[0], found[1])
 
     def _start_senders(self, scenario: Scenario, zero_ns: int) -> None:
-        """Announces the run's zero to receivers that need it and starts all senders, on each node's own clock."""
+        """Announces the run's zero to receivers and starts all senders, on each node's own clock."""
 
         def node_zero_ns(node: str) -> int:
             return zero_ns + self._clock.monotonic_offset_ns(node)
 
-        receivers = {flow.to for flow in scenario.workload if flows.hears_the_start(scenario, flow)}
+        receivers = {flow.to for flow in scenario.workload if not flows.is_command(flow)}
         on_each(self._pool, sorted(receivers), lambda name: self._network.agents[name].begin(node_zero_ns(name)))
         for flow in scenario.workload:
             if flows.is_command(flow):
@@ -437,7 +437,7 @@ class Conductor:
         ]
         self._each(lambda name: self._fetch(scenario, name, captures, out))
         for flow in scenario.workload:
-            if not flows.is_bulk(flow) and not flows.is_command(flow):
+            if flows.has_records(flow):
                 self._collect_exchanges(flow, scenario.duration_s, out / exchanges.FOLDER)
         return captures
 

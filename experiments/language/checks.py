@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from analysis import exchanges
 from analysis.measures import chain_problem
 from experiments.language import registry, topologies
 from experiments.language.backends import EMULATED, PHYSICAL, REAL_PACKETS, SIM, VIRTUAL_KERNEL
@@ -432,16 +433,17 @@ def _of_ip(campaign: Campaign) -> Iterator[Finding]:
 def _of_application(campaign: Campaign, number: int) -> Iterator[Finding]:
     """What only the programs on real packets lack."""
     flow = campaign.workload[number]
-    if campaign.backend == SIM or flow.kind == "bulk":
+    if campaign.backend == SIM:
         return
     node_stacks = {node.name: node.stack for node in campaign.network.nodes}
+    needs_kernel = flow.kind == "command" or flow.kind in exchanges.datagrams()
     for end in (flow.from_, flow.to):
         stack = (flow.stack or node_stacks.get(end) or campaign.stack).name
-        if not is_kernel_stack(stack):
+        if needs_kernel and not is_kernel_stack(stack):
             kernels = ", ".join(entry.name for entry in registry.of_kind("stack") if is_kernel_stack(entry.name))
             yield (
                 ("workload", number, "kind"),
-                f"on real packets stack {stack} carries bulk flows only, not {flow.kind}; use the sim backend, or one "
+                f"on real packets stack {stack} carries workloads of TCP, not {flow.kind}; use the sim backend, or one "
                 f"of the kernel's stacks: {kernels}",
             )
             return

@@ -13,7 +13,10 @@ import pytest
 
 from testbed import fidelity, node_binary
 from testbed.cell import Cell
+from testbed.report import Report
 from tests.conftest import queue, two_hosts, typed
+from tests.sim.testbed.test_simulation import simulate
+from tests.support import tcp_workloads
 from tests.support.processes import run_with_a_pause
 
 pytestmark = pytest.mark.emulated
@@ -84,6 +87,14 @@ def test_every_byte_arrives_in_both_directions(
         assert flow["send"]["outcome"] == "completed"
 
 
+def test_every_workload_of_tcp_runs_as_in_simulation(cell: Cell, tmp_path: Path) -> None:
+    made = tcp_workloads.scenario(tcp_workloads.RESEARCH, tcp_workloads.RESEARCH)
+    cell.build(typed(made))
+    real = cell.run(typed(made), tmp_path / "real")
+    sim = Report.model_validate(simulate(made, tmp_path / "sim"))
+    tcp_workloads.check_same((tmp_path / "real", real), (tmp_path / "sim", sim), late_s=0.03)
+
+
 def test_the_kernel_gets_its_address_back(cell: Cell, tmp_path: Path) -> None:
     """A network that ran the research stack runs the kernel's stack again."""
     made = two_hosts(duration_s=2.0)
@@ -106,7 +117,7 @@ def test_an_end_that_was_stopped_for_a_while_reports_how_late_it_was(
     made = two_hosts(duration_s=5.0)
     for node in made["nodes"]:
         node["stack"] = named("newreno")
-    report = run_with_a_pause(typed(made), tmp_path, mark, lambda words: words[1:3] == [b"endpoint", end.encode()])
+    report = run_with_a_pause(typed(made), tmp_path, mark, lambda words: words[1:3] == [b"load", end.encode()])
     late_s = report.as_json()["flows"]["bulk"][end]["lateness_s"]
     assert 0.25 < late_s["max"] < 2.0
     name = {"send": "sender", "receive": "receiver"}[end]

@@ -1,4 +1,4 @@
-"""Times how soon an endpoint ends after a SYN and a reset that it finds in its socket together. Runs in its own cell.
+"""Times how soon a receiver of the research stack ends after a SYN and a reset that it finds together, in a cell.
 
 backchannel-node cell -- python -m tests.support.queued_frames BINARY TRIES
 """
@@ -16,6 +16,8 @@ from tests.support.waiting import pause
 
 MACS = ("02:bc:00:00:00:01", "02:bc:00:00:00:02")
 IPV4 = b"\x08\x00"
+#: With a size, so that the program ends when it can no longer arrive.
+FLOW = '{"name":"f","kind":"bulk","from":"a","to":"b","port":80,"bytes":1000}'
 
 
 def frame(packet: bytes) -> bytes:
@@ -39,8 +41,8 @@ def main() -> None:
     for _ in range(tries):
         endpoint = subprocess.Popen(
             [
-                binary, "endpoint", "receive", "--listen=10.0.0.2:80", "--seed=7", "--interface=two",
-                f"--mac={MACS[1]}", f"--next-hop-mac={MACS[0]}", "--stack=modern",
+                binary, "load", "receive", "--listen=10.0.0.2:80", "--sender=10.0.0.1:80", f"--flow={FLOW}", "--seed=7",
+                "--interface=two", f"--mac={MACS[1]}", f"--next-hop-mac={MACS[0]}", "--stack=modern",
             ],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip

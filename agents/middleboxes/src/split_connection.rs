@@ -28,11 +28,12 @@ use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
 use backchannel_core::registry::Entry;
 use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
-use backchannel_core::traits::{Endpoint, Middlebox, Side};
+use backchannel_core::traits::{Middlebox, Side};
+use backchannel_core::transport::{End, Transport};
 use backchannel_stacks::config::{Config, StackName, Stacks};
 use backchannel_stacks::controllers::Counting;
 use backchannel_stacks::wire::{Segment, TCP_HEADER};
-use backchannel_stacks::{reset_for, Connection, End, Sample, Source, State};
+use backchannel_stacks::{reset_for, Connection, Sample, Source, State};
 
 use crate::Context;
 
@@ -169,7 +170,7 @@ impl Pair {
             }
             _ => {}
         }
-        part.on_segment(now, packet);
+        part.on_packet(now, packet);
         None
     }
 
@@ -316,7 +317,7 @@ impl Middlebox for SplitConnection {
 
     fn next_event(&self) -> Option<Time> {
         let parts = self.pairs.values().flat_map(|pair| &pair.hosts).filter_map(|host| host.part.as_ref());
-        parts.filter_map(Endpoint::next_timeout).min()
+        parts.filter_map(Transport::next_timeout).min()
     }
 
     fn poll(&mut self, now: Time, out: &mut Vec<(Side, Packet)>, events: &mut Events) {

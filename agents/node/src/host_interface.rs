@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use backchannel_core::ip::IpVersion;
-use backchannel_core::packet::{FlowKey, Packet};
+use backchannel_core::packet::Packet;
 use backchannel_emulator::os::arrivals::{Batch, BATCH};
 use backchannel_emulator::os::link_layer::{ETHERNET_HEADER, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use backchannel_emulator::os::packet_socket::{PacketSocket, Receive};
@@ -23,16 +23,16 @@ const PAUSE_NS: (u64, u64) = (1_000_000, 32_000_000);
 #[derive(clap::Args)]
 pub struct Attachment {
     /// Interface that it sends and receives on, in this network namespace
-    #[arg(long)]
+    #[arg(long, required = false, requires = "stack")]
     interface: String,
     /// Further interfaces that it receives on, separated by commas
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "stack")]
     also_hear: Vec<String>,
     /// Hardware address of the host; unused where the interface has no link-layer header
-    #[arg(long)]
+    #[arg(long, required = false, requires = "stack")]
     mac: String,
     /// Hardware address of the next hop; unused where the interface has no link-layer header
-    #[arg(long)]
+    #[arg(long, required = false, requires = "stack")]
     next_hop_mac: String,
 }
 
@@ -62,8 +62,6 @@ pub struct HostInterface {
     turn: usize,
     next_id: u64,
     class: ClassControl,
-    /// The flow that it receives; nothing is accepted before it is known.
-    pub peer: Option<FlowKey>,
     /// When the kernel received the frame that was read last, by CLOCK_REALTIME.
     pub arrived_ns: Option<u64>,
     /// How late segments and timers were handled.
@@ -84,7 +82,7 @@ fn length_of_packet_to(address: IpAddr, packet: &[u8]) -> Option<usize> {
 }
 
 impl HostInterface {
-    /// Opens the interfaces for one end of a flow.
+    /// Opens the interfaces for one end of a flow, whose port is that of `local`.
     ///
     /// # Errors
     /// An interface does not exist, or the kernel refuses packet sockets.
@@ -98,7 +96,7 @@ impl HostInterface {
             IpVersion::V6 => &ETHERTYPE_IPV6,
         });
         let open = |name: &String| {
-            PacketSocket::open(name, Receive::TcpTo(ip, local.port()))
+            PacketSocket::open(name, Receive::TcpOf(ip, local.port()))
                 .map_err(|error| format!("cannot open a packet socket on {name}: {error}"))
         };
         let socket = open(&attachment.interface)?;
@@ -116,7 +114,6 @@ impl HostInterface {
             turn: 0,
             next_id: 0,
             class: ClassControl::realtime(monotonic_ns()),
-            peer: None,
             arrived_ns: None,
             lateness: LatenessHistogram::new(),
         })

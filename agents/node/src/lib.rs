@@ -18,23 +18,19 @@ mod awake;
 mod cell;
 mod check;
 mod confined;
-mod endpoint;
 mod host_interface;
 mod load;
 mod payload;
 mod probe;
 mod program;
 mod promptness;
-mod receive;
 mod registry;
 mod reports;
-mod send;
 mod serial_line;
 mod signals;
 mod simulate;
 mod socket;
 mod trace;
-mod transfer;
 
 pub use backchannel_core as core;
 pub use backchannel_links as links;
@@ -82,14 +78,7 @@ enum Command {
         #[arg(long, value_name = "PID")]
         parent: Option<u32>,
     },
-    /// Send a seeded byte stream over TCP and report as JSON
-    Send(send::Args),
-    /// Receive a seeded byte stream over TCP, check every byte and report as JSON
-    Receive(receive::Args),
-    /// Send or receive with the research stack on a real interface
-    #[command(subcommand)]
-    Endpoint(endpoint::Command),
-    /// Send or receive what a workload of a scenario sends, through the kernel
+    /// Send or receive what a workload of a scenario sends, through the kernel or with the research stack
     #[command(subcommand)]
     Load(load::Command),
     /// Run a program of a flow, with bounds on its time and output, and end all that it started
@@ -119,9 +108,6 @@ pub fn main(registry: Registry) -> ExitCode {
             backchannel_emulator::die_with(parent).and_then(|()| backchannel_emulator::serve(&registry, time))
         }
         Command::Awake { parent } => awake::run(parent),
-        Command::Send(args) => send::run(&args),
-        Command::Receive(args) => receive::run(&args),
-        Command::Endpoint(command) => endpoint::run(&registry, &command),
         Command::Load(command) => load::run(&registry, &command),
         Command::Program(args) => program::run(&args),
         Command::Probe(command) => probe::run(&command),

@@ -1,21 +1,28 @@
-//! `load`: the workloads of a scenario on real packets. What is sent and when is [`Application`]'s, as in simulation.
+//! `load`: the workloads of a scenario on real packets, over the kernel's TCP or the research stack's. What is sent and
+//! when is [`Application`]'s, as in simulation.
 
 mod datagrams;
 mod receiver;
+mod research;
 mod sender;
+mod sockets;
 mod streams;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use backchannel_core::exchange::{write_lines, ArrivalLine};
-use backchannel_core::scenario::Flow;
+use backchannel_core::rng;
+use backchannel_core::scenario::{Flow, Options};
 use backchannel_core::time::Time;
 use backchannel_emulator::monotonic_ns;
 use backchannel_links::Registry;
+use backchannel_stacks::config::Config;
 use backchannel_workloads::Application;
 
-use crate::endpoint::read_run_start;
+use self::research::Research;
+use self::sockets::Sockets;
+use crate::host_interface::Attachment;
 use crate::signals::{sleep_until, stop_on_signals, stopped};
 use crate::socket;
 
@@ -45,6 +52,14 @@ pub struct Workload {
     records: Option<PathBuf>,
     #[command(flatten)]
     socket: socket::Options,
+    /// Use this research stack on an interface, as `backchannel-node registry` lists it, instead of the kernel's TCP
+    #[arg(long, value_name = "NAME", requires_all = ["interface", "mac", "next_hop_mac"])]
+    stack: Option<String>,
+    /// Options of the stack, as a JSON object
+    #[arg(long, value_name = "JSON", requires = "stack")]
+    stack_options: Option<String>,
+    #[command(flatten)]
+    attachment: Option<Attachment>,
 }
 
 /// Arguments of `load send`.
@@ -55,7 +70,7 @@ pub struct SendArgs {
     /// Receiver, as ADDRESS:PORT
     #[arg(long)]
     to: SocketAddr,
-    /// Where a workload that is requested accepts the request, as ADDRESS:PORT
+    /// This end with the flow's port, where a workload that is requested accepts the request, as ADDRESS:PORT
     #[arg(long)]
     listen: SocketAddr,
     /// Start of the run, in nanoseconds of CLOCK_MONOTONIC
@@ -64,7 +79,8 @@ pub struct SendArgs {
     /// When to stop, in nanoseconds of CLOCK_MONOTONIC
     #[arg(long, value_name = "NS")]
     stop_at_ns: u64,
-    /// File for the kernel's tcp_info of the latest connection every 50 ms, as JSON lines
+    /// File for the kernel's tcp_info of the latest connection every 50 ms, or for the states of the research stack's
+    /// senders, as JSON lines
     #[arg(long, value_name = "FILE")]
     telemetry: PathBuf,
 }
@@ -80,30 +96,56 @@ pub struct ReceiveArgs {
     /// Where a workload that is requested sends the request, as ADDRESS:PORT
     #[arg(long)]
     sender: SocketAddr,
-    /// File that has the start of the run once it is settled, in nanoseconds of CLOCK_MONOTONIC
+    /// File that has the start of the run once it is settled, in nanoseconds of CLOCK_MONOTONIC; without it, the time of
+    /// listening
     #[arg(long, value_name = "FILE")]
-    run_begins_file: PathBuf,
+    run_begins_file: Option<PathBuf>,
 }
 
 /// Runs either end.
 pub fn run(registry: &Registry, command: &Command) -> Result<(), String> {
     stop_on_signals();
     match command {
-        Command::Send(args) => {
-            let (flow, application) = args.workload.read(registry)?;
-            if application.is_datagrams() {
-                datagrams::send(args, &flow, application)
-            } else {
-                sender::send(args, &flow, application)
-            }
+        Command::Send(args) => send(registry, args),
+        Command::Receive(args) => receive(registry, args),
+    }
+}
+
+fn send(registry: &Registry, args: &SendArgs) -> Result<(), String> {
+    let workload = &args.workload;
+    let (flow, application) = workload.read(registry)?;
+    if application.is_datagrams() {
+        return datagrams::send(args, &flow, application);
+    }
+    let (is_requested, seed) = (application.request_bytes().is_some(), workload.payload_seed(&flow));
+    match workload.research(registry)? {
+        Some((config, attachment)) => {
+            let ends = (args.listen, args.to);
+            let research = Research::open(config, attachment, ends, is_requested, seed)?;
+            let research = research.recording(&args.telemetry, args.run_begins_ns, flow.start())?;
+            sender::send(args, &flow, application, research)
         }
-        Command::Receive(args) => {
-            let (flow, application) = args.workload.read(registry)?;
-            if application.is_datagrams() {
-                datagrams::receive(args, &application)
-            } else {
-                receiver::receive(args, &flow, &application)
-            }
+        None => {
+            let sockets = Sockets::open(&workload.socket, args.to, is_requested.then_some(args.listen), seed)?;
+            let start_ns = args.run_begins_ns + flow.start().nanos();
+            sender::send(args, &flow, application, sockets.recording(&args.telemetry, start_ns)?)
+        }
+    }
+}
+
+fn receive(registry: &Registry, args: &ReceiveArgs) -> Result<(), String> {
+    let workload = &args.workload;
+    let (flow, application) = workload.read(registry)?;
+    let seed = workload.payload_seed(&flow);
+    match workload.research(registry)? {
+        _ if application.is_datagrams() => datagrams::receive(args, &application),
+        Some((config, attachment)) => {
+            let research = Research::open(config, attachment, (args.listen, args.sender), true, seed)?;
+            receiver::receive(args, &flow, &application, research)
+        }
+        None => {
+            let sockets = Sockets::open(&workload.socket, args.sender, Some(args.listen), seed)?;
+            receiver::receive(args, &flow, &application, sockets)
         }
     }
 }
@@ -113,6 +155,20 @@ impl Workload {
         let flow: Flow = serde_json::from_str(&self.flow).map_err(|error| format!("--flow is no flow: {error}"))?;
         let application = Application::new(&registry.workloads, &flow, self.seed)?;
         Ok((flow, application))
+    }
+
+    /// The research stack and its interface; `None`: the kernel's TCP.
+    fn research(&self, registry: &Registry) -> Result<Option<(Config, &Attachment)>, String> {
+        let (Some(stack), Some(attachment)) = (&self.stack, &self.attachment) else { return Ok(None) };
+        let options: Options = serde_json::from_str(self.stack_options.as_deref().unwrap_or("{}"))
+            .map_err(|error| format!("--stack-options is not a JSON object of options: {error}"))?;
+        Ok(Some((registry.stacks.config(stack, &options)?, attachment)))
+    }
+
+    /// Seed of the bytes on each of the flow's connections, equal at both ends.
+    fn payload_seed(&self, flow: &Flow) -> u64 {
+        let mut draws = rng::stream(self.seed, &format!("payload/{}", flow.name));
+        (rng::uniform(&mut draws) * (1u64 << 53) as f64) as u64
     }
 
     fn record<T: serde::Serialize>(&self, lines: impl IntoIterator<Item = T>) -> Result<(), String> {
@@ -125,8 +181,9 @@ fn run_time(zero_ns: u64) -> Time {
     Time(monotonic_ns().saturating_sub(zero_ns))
 }
 
-/// Waits for the start of the run; `None` after a signal.
-fn wait_for_run_start(file: &Path) -> Result<Option<u64>, String> {
+/// Waits for the start of the run, which the conductor writes to a file after receivers listen; `None` after a signal.
+fn wait_for_run_start(file: Option<&Path>) -> Result<Option<u64>, String> {
+    let Some(file) = file else { return Ok(Some(monotonic_ns())) };
     while !file.exists() {
         if stopped() {
             return Ok(None);
@@ -134,6 +191,12 @@ fn wait_for_run_start(file: &Path) -> Result<Option<u64>, String> {
         sleep_until(monotonic_ns() + LOOK_NS);
     }
     read_run_start(file).map(Some)
+}
+
+fn read_run_start(file: &Path) -> Result<u64, String> {
+    let failed = |why: String| format!("cannot read the start of the run from {}: {why}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
+    text.trim().parse().map_err(|_| failed(format!("'{}' is not a number of nanoseconds", text.trim())))
 }
 
 /// Arrivals, by CLOCK_MONOTONIC until the start of the run is known.
@@ -149,7 +212,7 @@ impl Arrivals {
         if self.0.is_empty() {
             return args.workload.record::<ArrivalLine>([]);
         }
-        let zero_ns = read_run_start(&args.run_begins_file)?;
+        let Some(zero_ns) = args.run_begins_file.as_deref().map(read_run_start).transpose()? else { return Ok(()) };
         args.workload
             .record(self.0.iter().map(|&(key, at_ns)| ArrivalLine { key, arrived_ns: at_ns.saturating_sub(zero_ns) }))
     }

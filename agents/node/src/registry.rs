@@ -14,8 +14,7 @@ use schemars::{schema_for, JsonSchema};
 use serde_json::{json, Value};
 
 use crate::reports::{
-    EndpointReceiveReport, EndpointSendReport, LoadReceiveReport, LoadSendReport, ProbeReceiveReport, ProbeSendReport,
-    ProgramReport, ReceiveReport, SendReport, TcpInfoLine,
+    LoadReceiveReport, LoadSendReport, ProbeReceiveReport, ProbeSendReport, ProgramReport, TcpInfoLine,
 };
 
 /// Prints the document.
@@ -44,10 +43,6 @@ fn document(registry: &Registry) -> Value {
             "counters": schema_for!(CountersFile),
             "status": schema_for!(DirectionStatus),
             "audit": schema_for!(backchannel_audit::DirectionAudit),
-            "send": schema_for!(SendReport),
-            "receive": schema_for!(ReceiveReport),
-            "endpoint-send": schema_for!(EndpointSendReport),
-            "endpoint-receive": schema_for!(EndpointReceiveReport),
             "load-send": schema_for!(LoadSendReport),
             "load-receive": schema_for!(LoadReceiveReport),
             "probe-send": schema_for!(ProbeSendReport),

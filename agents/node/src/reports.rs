@@ -4,49 +4,11 @@ use backchannel_core::report::Lateness;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Report of `send`.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct SendReport {
-    /// Bytes that the kernel accepted for sending.
-    #[schemars(extend("unit" = "byte"))]
-    pub bytes: u64,
-    /// BLAKE3 hash of these bytes, in hexadecimal.
-    pub blake3: String,
-    /// How the transfer ended.
-    pub outcome: Outcome,
-    /// Time between the requested and the actual start.
-    #[schemars(extend("unit" = "s"))]
-    pub started_late_s: f64,
-    /// The connection at the end. Null when the kernel reports none.
-    pub tcp_info: Option<TcpInfo>,
-}
-
-/// Report of `receive`.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct ReceiveReport {
-    /// Bytes that arrived.
-    #[schemars(extend("unit" = "byte"))]
-    pub bytes: u64,
-    /// BLAKE3 hash of these bytes, in hexadecimal.
-    pub blake3: String,
-    /// Whether every byte is the sender's.
-    pub payload_ok: bool,
-    /// Whether a connection was accepted.
-    pub connected: bool,
-    /// How the connection ended.
-    pub end: ReceiveEnd,
-    /// Arrival of the first byte on CLOCK_MONOTONIC. Null without a byte.
-    #[schemars(extend("unit" = "ns"))]
-    pub first_monotonic_ns: Option<u64>,
-    /// Arrival of the last byte on CLOCK_MONOTONIC. Null without a byte.
-    #[schemars(extend("unit" = "ns"))]
-    pub last_monotonic_ns: Option<u64>,
-}
-
 /// Report of `load send`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct LoadSendReport {
-    /// Bytes of data that the kernel accepted for sending, over all connections or packets.
+    /// Bytes of data over all connections or packets: those that the kernel accepted for sending, or that the research
+    /// stack's peer acknowledged.
     #[schemars(extend("unit" = "byte"))]
     pub bytes: u64,
     /// How it ended.
@@ -54,6 +16,8 @@ pub struct LoadSendReport {
     /// Time between the requested and the actual start.
     #[schemars(extend("unit" = "s"))]
     pub started_late_s: f64,
+    #[serde(flatten)]
+    pub transport: TransportReport,
 }
 
 /// Report of `load receive`.
@@ -62,44 +26,57 @@ pub struct LoadReceiveReport {
     /// Bytes of data that arrived.
     #[schemars(extend("unit" = "byte"))]
     pub bytes: u64,
-    /// Whether every byte of a connection is the zero that was sent.
+    /// Whether every byte of a connection is the sender's.
     pub payload_ok: bool,
+    /// A workload of connections.
+    #[serde(flatten)]
+    pub streams: Option<StreamsReport>,
+    #[serde(flatten)]
+    pub transport: TransportReport,
 }
 
-/// Report of `endpoint send`.
+/// Connections of a receiving program.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct EndpointSendReport {
-    /// Bytes that the receiver acknowledged.
-    #[schemars(extend("unit" = "byte"))]
-    pub bytes: u64,
-    /// How the transfer ended.
-    pub outcome: Outcome,
-    /// Time between the requested and the actual start.
-    #[schemars(extend("unit" = "s"))]
-    pub started_late_s: f64,
-    #[serde(flatten)]
-    pub connection: ConnectionReport,
+pub struct StreamsReport {
+    /// Whether there was a connection.
+    pub connected: bool,
+    /// How the connection ended that ended last.
+    pub end: ReceiveEnd,
+    /// A single connection: BLAKE3 hash of the bytes that arrived, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blake3: Option<String>,
+    /// Arrival of the first byte on CLOCK_MONOTONIC. Null without a byte.
+    #[schemars(extend("unit" = "ns"))]
+    pub first_monotonic_ns: Option<u64>,
+    /// Arrival of the last byte on CLOCK_MONOTONIC. Null without a byte.
+    #[schemars(extend("unit" = "ns"))]
+    pub last_monotonic_ns: Option<u64>,
 }
 
-/// Report of `endpoint receive`. Without a connection, it has the fields of `receive` only.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct EndpointReceiveReport {
+/// What the TCP of a program reports of itself.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub struct TransportReport {
+    /// The kernel's TCP, a single connection: BLAKE3 hash of the bytes that were sent, in hexadecimal.
+    #[serde(rename = "blake3", skip_serializing_if = "Option::is_none")]
+    pub sent_blake3: Option<String>,
+    /// The kernel's TCP: the connection that ended last, at its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp_info: Option<TcpInfo>,
+    /// The research stack.
     #[serde(flatten)]
-    pub received: ReceiveReport,
-    #[serde(flatten)]
-    pub connection: Option<ConnectionReport>,
+    pub stack: Option<StackReport>,
 }
 
-/// What a connection of the research stack counted.
+/// What the connections of the research stack counted, and how promptly it worked.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct ConnectionReport {
+pub struct StackReport {
     /// Segments sent, retransmissions included.
     #[schemars(extend("unit" = "segment"))]
     pub segments_sent: u64,
     /// Segments received.
     #[schemars(extend("unit" = "segment"))]
     pub segments_received: u64,
-    /// Received segments that the connection did not accept.
+    /// Received segments that were not accepted.
     #[schemars(extend("unit" = "segment"))]
     pub segments_refused: u64,
     /// Data segments sent again.

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use backchannel_core::ip::IpVersion;
 use backchannel_emulator::os::socket_option;
-use backchannel_emulator::os::wait::{wait_for, Readiness};
 use rustix::io::Errno;
 use rustix::net::{sockopt, RecvFlags, SendFlags};
 use socket2::{Domain, Socket, Type};
@@ -120,11 +119,6 @@ impl TcpSocket {
     /// Removes and returns the pending error of the connection.
     pub fn error(&self) -> Option<io::Error> {
         self.0.take_error().ok().flatten()
-    }
-
-    /// Waits until the socket is ready, at most for a time in nanoseconds. False if it is not ready then.
-    pub fn wait(&self, readiness: Readiness, timeout_ns: u64) -> bool {
-        wait_for([&self.0], readiness, Some(timeout_ns))
     }
 
     /// The kernel's tcp_info in SI units; `None` if there is none.

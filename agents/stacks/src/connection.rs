@@ -5,11 +5,13 @@
 //! two halves, `timers.rs` the timers, `controllers/` congestion control, `extensions/` what single papers add.
 
 use std::sync::Arc;
+use std::vec::Drain;
 
+use backchannel_core::event::SenderSample;
 use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::{FlowKey, Packet};
 use backchannel_core::time::Time;
-use backchannel_core::traits::Endpoint;
+use backchannel_core::transport::{Chunk, End, Transport};
 
 use crate::challenge::ChallengeAcks;
 use crate::config::Config;
@@ -19,7 +21,7 @@ use crate::handshake::Handshake;
 use crate::receiver::Receiver;
 use crate::sender::{Context, Sender};
 use crate::seq::SeqNumber;
-use crate::source::{Chunk, Source};
+use crate::source::Source;
 use crate::telemetry::{Counts, Sample};
 use crate::timers::{Timer, TimerTable};
 use crate::timestamps::Timestamps;
@@ -40,23 +42,10 @@ pub enum State {
     Closed,
 }
 
-/// Why a connection is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Both sides had finished.
-    Finished,
-    /// The peer reset it.
-    Reset,
-    /// Nothing came back after this side's last retransmission.
-    TimedOut,
-    /// This side's application aborted it.
-    Aborted,
-}
-
 /// Retransmissions of a segment before the connection is given up: BSD's TCP_MAXRXTSHIFT.
 const MAX_RETRANSMISSIONS: u32 = 12;
 
-/// A TCP connection. Drive it through [`Endpoint`].
+/// A TCP connection. Drive it through [`Transport`].
 pub struct Connection {
     pub(crate) config: Arc<Config>,
     /// The flow of the segments that this side sends.
@@ -119,11 +108,6 @@ impl Connection {
         self.state
     }
 
-    /// Why it is closed; `None` while it is open.
-    pub fn end(&self) -> Option<End> {
-        self.end
-    }
-
     /// Bytes of data in a full segment.
     pub fn mss(&self) -> f64 {
         f64::from(self.sender.mss)
@@ -133,16 +117,6 @@ impl Connection {
     pub fn counts(&self) -> Counts {
         let Counts { sent, received, refused, .. } = self.counts;
         Counts { sent, received, refused, ..self.sender.counts }
-    }
-
-    /// Bytes of this side's data that the peer has acknowledged.
-    pub fn acknowledged(&self) -> u64 {
-        self.sender.acknowledged()
-    }
-
-    /// Whether the peer has finished sending and the application has read everything.
-    pub fn peer_finished(&self) -> bool {
-        self.receiver.finished && self.receiver.window.unread == 0
     }
 
     /// The sender's telemetry since it was last cleared.
@@ -160,11 +134,6 @@ impl Connection {
         if let Some(samples) = &mut self.sender.samples {
             samples.clear();
         }
-    }
-
-    /// Data that have arrived in order since the last call.
-    pub fn read(&mut self) -> impl Iterator<Item = Chunk> + '_ {
-        self.arrived.drain(..)
     }
 
     /// The full queue of the host's own interface dropped a packet of this side (4.4BSD: ENOBUFS, then tcp_quench).
@@ -203,16 +172,6 @@ impl Connection {
         (self.receiver.window_size() >> self.handshake.window_shift).min(65_535) << self.handshake.window_shift
     }
 
-    /// The application has no more to send than it has announced.
-    pub fn finish(&mut self) {
-        self.sender.source.finish(self.sender.max.data_bytes());
-    }
-
-    /// The application has `bytes` more to send, of a source that has an end but is not finished.
-    pub fn send_more(&mut self, bytes: u64) {
-        self.sender.source.extend(bytes);
-    }
-
     /// For an application that relays ([`Source::relay`]): data that have arrived in order since the last call. They
     /// keep their room in the receive buffer, and so in the window offered, until [`Connection::release`].
     pub fn read_and_hold(&mut self) -> Vec<Chunk> {
@@ -243,14 +202,6 @@ impl Connection {
     /// Segments that one ack of this side stands for now.
     pub fn segments_per_ack(&self) -> u32 {
         self.extensions.segments_per_ack().unwrap_or(self.config.ack_every_segments)
-    }
-
-    /// The application ends at once; the peer is reset.
-    pub fn abort(&mut self) {
-        if self.state != State::Closed {
-            self.reset_due = !matches!(self.state, State::SynSent | State::TimeWait);
-            self.close(End::Aborted);
-        }
     }
 
     pub(crate) fn close(&mut self, end: End) {
@@ -291,8 +242,8 @@ impl Connection {
     }
 }
 
-impl Endpoint for Connection {
-    fn on_segment(&mut self, now: Time, packet: &Packet) {
+impl Transport for Connection {
+    fn on_packet(&mut self, now: Time, packet: &Packet) {
         self.take_packet(now, packet);
     }
 
@@ -318,5 +269,42 @@ impl Endpoint for Connection {
 
     fn next_timeout(&self) -> Option<Time> {
         self.timers.next_timeout()
+    }
+
+    fn write(&mut self, bytes: u64) {
+        self.sender.source.extend(bytes);
+    }
+
+    fn finish(&mut self) {
+        self.sender.source.finish(self.sender.max.data_bytes());
+    }
+
+    fn abort(&mut self) {
+        if self.state != State::Closed {
+            self.reset_due = !matches!(self.state, State::SynSent | State::TimeWait);
+            self.close(End::Aborted);
+        }
+    }
+
+    fn read(&mut self) -> Drain<'_, Chunk> {
+        self.arrived.drain(..)
+    }
+
+    fn peer_finished(&self) -> bool {
+        self.receiver.finished && self.receiver.window.unread == 0
+    }
+
+    fn end(&self) -> Option<End> {
+        self.end
+    }
+
+    fn acknowledged(&self) -> u64 {
+        self.sender.acknowledged()
+    }
+
+    fn sample(&mut self, record: &mut dyn FnMut(Time, SenderSample)) {
+        let mss = self.mss();
+        self.samples().iter().for_each(|sample| record(sample.at, sample.in_segments(mss)));
+        self.clear_samples();
     }
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
 use backchannel_core::time::Time;
+use backchannel_core::transport::End;
 
 use crate::acks::IncomingAck;
 use crate::config::Config;
-use crate::connection::{Connection, End, State};
+use crate::connection::{Connection, State};
 use crate::extensions::Extension;
 use crate::seq::{Offset, SeqNumber};
 use crate::source::Source;

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use backchannel_core::packet::{Packet, TcpFlags};
 use backchannel_core::time::Time;
+use backchannel_core::transport::{Chunk, End};
 
 use crate::acks::IncomingAck;
-use crate::connection::{Connection, End, State};
+use crate::connection::{Connection, State};
 use crate::extensions::Extension;
 use crate::reset::reset_for;
 use crate::sender::Context;
 use crate::seq::Offset;
-use crate::source::Chunk;
 use crate::wire::Segment;
 
 impl Connection {

@@ -1,12 +1,12 @@
 //! The research TCP stack: pure endpoints, made of small parts that read like their sources.
 //!
 //! A driver makes a [`Connection`] from a [`config::Config`] (by [`config::stack_config`], from a named stack and a
-//! campaign's options) and a [`Source`]. It runs it through [`backchannel_core::traits::Endpoint`]: `on_segment`,
+//! campaign's options) and a [`Source`]. It runs it through [`backchannel_core::transport::Transport`]: `on_packet`,
 //! `on_timer` at `next_timeout`, and after each of them `poll_transmit` until it returns `None`. `read` returns what
-//! has arrived, `samples` the sender's telemetry.
+//! has arrived, `samples` the sender's telemetry. [`Tcp`] makes the connections of one program.
 //!
 //! ```
-//! use backchannel_core::{packet::FlowKey, scenario::Options, traits::Endpoint, Time};
+//! use backchannel_core::{packet::FlowKey, scenario::Options, transport::Transport, Time};
 //! use backchannel_stacks::{config::stack_config, Connection, Content, Source};
 //!
 //! let flow = FlowKey { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 4000, dst_port: 80 };
@@ -22,7 +22,7 @@
 //!         let ends = &mut [&mut client, &mut server];
 //!         let under_way: Vec<_> = std::iter::from_fn(|| ends[from].poll_transmit(now)).collect();
 //!         now = Time(now.nanos() + 10_000_000);
-//!         under_way.iter().for_each(|packet| ends[to].on_segment(now, packet));
+//!         under_way.iter().for_each(|packet| ends[to].on_packet(now, packet));
 //!         if ends[to].next_timeout().is_some_and(|at| at <= now) {
 //!             ends[to].on_timer(now);
 //!         }
@@ -42,6 +42,7 @@ pub mod controllers;
 pub mod ecn;
 mod era;
 mod extensions;
+mod factory;
 mod handshake;
 mod input;
 mod output;
@@ -64,10 +65,11 @@ mod timers;
 mod timestamps;
 pub mod wire;
 
-pub use connection::{Connection, End, State};
+pub use connection::{Connection, State};
+pub use factory::Tcp;
 pub use reset::reset_for;
 pub use seq::{Offset, SeqNumber};
-pub use source::{pattern, Chunk, Content, Source};
+pub use source::{pattern, Content, Source};
 pub use telemetry::{Counts, Sample, SenderEvent};
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use backchannel_core::transport::Chunk;
+
 use crate::scoreboard::Scoreboard;
 use crate::seq::Offset;
-use crate::source::Chunk;
 
 /// The most blocks that an ack can carry.
 const RECENT: usize = 8;

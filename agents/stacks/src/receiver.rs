@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use backchannel_core::time::Time;
+use backchannel_core::transport::Chunk;
 
 use crate::config::Config;
 use crate::reassembly::Reassembly;
 use crate::receive_window::ReceiveWindow;
 use crate::seq::{Offset, SeqNumber};
-use crate::source::Chunk;
 use crate::timers::{Timer, TimerTable};
 
 /// State of the receiving half. Offsets are those of the peer's stream.

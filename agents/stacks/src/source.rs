@@ -3,40 +3,7 @@
 
 use std::collections::VecDeque;
 
-/// A piece of a stream. Zeros at its end are counted, not stored, which makes them free in virtual time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chunk {
-    /// Stored bytes.
-    pub bytes: Vec<u8>,
-    /// Zeros after them.
-    pub zeros: u64,
-}
-
-impl Chunk {
-    /// Its length in bytes.
-    pub fn len(&self) -> u64 {
-        self.bytes.len() as u64 + self.zeros
-    }
-
-    /// Whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Drops the first `n` bytes; it has at least so many.
-    pub(crate) fn skip(&mut self, n: u64) {
-        let stored = n.min(self.bytes.len() as u64);
-        self.bytes.drain(..stored as usize);
-        self.zeros -= n - stored;
-    }
-
-    /// Drops all but the first `n` bytes; it has at least so many.
-    pub(crate) fn truncate(&mut self, n: u64) {
-        let stored = n.min(self.bytes.len() as u64);
-        self.bytes.truncate(stored as usize);
-        self.zeros = n - stored;
-    }
-}
+use backchannel_core::transport::{Chunk, ENDLESS};
 
 /// What the bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,12 +37,17 @@ impl Source {
 
     /// Nothing: a side that only receives, and stays open until [`Source::finish`].
     pub fn silent() -> Source {
-        Source { finished: false, ..Source::new(Content::Zeros, Some(0)) }
+        Source::written(Content::Zeros)
+    }
+
+    /// What [`Source::extend`] adds, until [`Source::finish`].
+    pub fn written(content: Content) -> Source {
+        Source { finished: false, ..Source::new(content, Some(0)) }
     }
 
     /// What another connection receives, added with [`Source::push`].
     pub fn relay() -> Source {
-        Source { finished: false, ..Source::new(Content::Relayed, Some(0)) }
+        Source::written(Content::Relayed)
     }
 
     /// Whether it relays another connection.
@@ -85,7 +57,7 @@ impl Source {
 
     /// Bytes to send so far; more than any run can send for an endless source.
     pub fn available(&self) -> u64 {
-        self.total.unwrap_or(1 << 62)
+        self.total.unwrap_or(ENDLESS)
     }
 
     /// Bytes to send so far; `None` for an endless source.

@@ -1,5 +1,6 @@
 //! What a connection reports of itself: counts, and the sender's state after each event.
 
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use backchannel_core::event::SenderSample;
@@ -65,6 +66,18 @@ pub struct Counts {
     pub duplicate_acks: u64,
     /// Segments that were malformed, damaged, outside the window, or challenged.
     pub refused: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.sent += other.sent;
+        self.received += other.received;
+        self.retransmitted += other.retransmitted;
+        self.timeouts += other.timeouts;
+        self.fast_retransmits += other.fast_retransmits;
+        self.duplicate_acks += other.duplicate_acks;
+        self.refused += other.refused;
+    }
 }
 
 #[cfg(test)]

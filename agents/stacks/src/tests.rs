@@ -5,14 +5,14 @@ mod pair;
 use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::TcpFlags;
 use backchannel_core::time::Time;
-use backchannel_core::traits::Endpoint;
+use backchannel_core::transport::{Chunk, End, Transport};
 use proptest::prelude::*;
 use serde_json::json;
 
 use self::pair::{difference, flow, stack, Pair, Path, CLEAN, MS};
 use crate::config::{entries, Config};
 use crate::wire::Segment;
-use crate::{Chunk, Connection, Content, End, SeqNumber, Source, State};
+use crate::{Connection, Content, SeqNumber, Source, State};
 
 #[test]
 fn a_transfer_opens_sends_and_closes_on_both_sides() {
@@ -51,7 +51,7 @@ fn a_stream_arrives_over_ipv6() {
 /// A client with `bytes` to send, and the server that has its SYN. Their first sequence numbers are 1 and 9.
 fn opening(config: &Config, bytes: u64, server: Source) -> (Connection, Connection) {
     let mut client = Connection::connect(config.clone(), flow(), 1, Source::silent());
-    client.send_more(bytes);
+    client.write(bytes);
     let syn = client.poll_transmit(Time::ZERO).unwrap();
     let server = Connection::accept(config.clone(), flow().reversed(), 9, server, &syn).unwrap();
     (client, server)
@@ -70,8 +70,8 @@ fn exchange(at_s: u64, [a, b]: [&mut Connection; 2]) {
         if from_a.is_none() && from_b.is_none() {
             return;
         }
-        from_a.iter().for_each(|packet| b.on_segment(now, packet));
-        from_b.iter().for_each(|packet| a.on_segment(now, packet));
+        from_a.iter().for_each(|packet| b.on_packet(now, packet));
+        from_b.iter().for_each(|packet| a.on_packet(now, packet));
     }
 }
 
@@ -103,7 +103,7 @@ fn an_ack_of_too_little_does_not_open_a_connection() {
         let (_, mut server) = opening(&stack("reno-bsd", &[("timestamps", json!(false))]), 0, Source::silent());
         server.poll_transmit(Time::ZERO).unwrap();
         let answer = Segment { seq: SeqNumber(2), ack: SeqNumber(ack), flags: TcpFlags::ACK, ..Segment::default() };
-        server.on_segment(Time(1), &answer.packet(7, flow(), &[]));
+        server.on_packet(Time(1), &answer.packet(7, flow(), &[]));
         assert_eq!(server.state() == State::Established, opens, "{ack}");
         let reset = server.poll_transmit(Time(1)).and_then(|packet| Segment::read(&packet));
         assert_eq!(reset.is_some_and(|reset| reset.has(TcpFlags::RST)), !opens, "{ack}");
@@ -232,9 +232,9 @@ fn a_reset_ends_the_connection_and_one_beside_the_mark_does_not() {
     let (seq, at) = pair.log.iter().rev().find(|(_, from, _)| *from == 1).map(|(at, _, s)| (s.seq, *at)).unwrap();
     let reset =
         |seq: SeqNumber| Segment { seq, flags: TcpFlags::RST, ..Segment::default() }.packet(1, flow().reversed(), &[]);
-    client.on_segment(Time(at), &reset(seq + 10));
+    client.on_packet(Time(at), &reset(seq + 10));
     assert_eq!(client.state(), State::Established, "a challenge ack, RFC 5961");
-    client.on_segment(Time(at), &reset(seq));
+    client.on_packet(Time(at), &reset(seq));
     assert_eq!(client.end(), Some(End::Reset));
 }
 
@@ -393,7 +393,7 @@ proptest! {
                 sack: [(SeqNumber(seed) + seq as u32, SeqNumber(seed) + ack as u32)].into_iter().collect(),
                 ..Segment::default()
             };
-            connection.on_segment(Time(now), &segment.packet(1, flow().reversed(), &[]));
+            connection.on_packet(Time(now), &segment.packet(1, flow().reversed(), &[]));
             now += 10_000_000;
             if connection.next_timeout().is_some_and(|at| at.nanos() <= now) {
                 connection.on_timer(Time(now));
@@ -406,13 +406,13 @@ proptest! {
 /// again.
 #[test]
 fn a_relays_rest_waits_for_more_or_for_the_ack_and_is_sent_again_in_time() {
-    use crate::Chunk;
+    use backchannel_core::transport::Chunk;
     let config = stack("reno-bsd", &[("timestamps", json!(false))]);
     let mut relay = Connection::connect(config.clone(), flow(), 1, Source::relay());
     let syn = relay.poll_transmit(Time::ZERO).unwrap();
     let mut peer = Connection::accept(config, flow().reversed(), 2, Source::silent(), &syn).unwrap();
     let answer = peer.poll_transmit(Time::ZERO).unwrap();
-    relay.on_segment(Time(10 * MS), &answer);
+    relay.on_packet(Time(10 * MS), &answer);
     let sent = |relay: &mut Connection, at: u64| -> Vec<(i32, u32)> {
         let all =
             std::iter::from_fn(|| relay.poll_transmit(Time(at * MS))).map(|packet| Segment::read(&packet).unwrap());

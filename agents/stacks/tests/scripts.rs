@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use backchannel_core::packet::{Ecn, FlowKey, Packet, TcpFlags};
 use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
-use backchannel_core::traits::Endpoint;
+use backchannel_core::transport::Transport;
 use backchannel_stacks::config::{stack_config, Config};
 use backchannel_stacks::wire::{Pulse, SackBlocks, Segment};
 use backchannel_stacks::{Connection, Content, SeqNumber, Source};
@@ -87,7 +87,7 @@ impl Run {
 
     /// Lets timers fire up to `to`.
     fn advance(&mut self, to: Time) {
-        while let Some(due) = self.ours.as_ref().and_then(Endpoint::next_timeout).filter(|&due| due <= to) {
+        while let Some(due) = self.ours.as_ref().and_then(Transport::next_timeout).filter(|&due| due <= to) {
             self.now = self.now.max(due);
             let now = self.now;
             self.ours.as_mut().expect("it has a timer").on_timer(now);
@@ -138,7 +138,7 @@ impl Run {
             }
             ["give", bytes] => {
                 let bytes = u64::from(number(bytes)?);
-                self.ours()?.send_more(bytes);
+                self.ours()?.write(bytes);
             }
             ["finish"] => self.ours()?.finish(),
             ["abort"] => self.ours()?.abort(),
@@ -265,7 +265,7 @@ impl Run {
     fn give(&mut self, packet: &Packet) {
         let now = self.now;
         let Some(ours) = self.ours.as_mut() else { return };
-        ours.on_segment(now, packet);
+        ours.on_packet(now, packet);
         ours.read().for_each(drop);
     }
 

@@ -4,11 +4,9 @@ use backchannel_core::options;
 use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::{Entry, ExchangeKind};
 use backchannel_core::time::Time;
+use backchannel_core::transport::ENDLESS;
 
 use crate::{Action, Context, Workload};
-
-/// More bytes than any run can carry.
-const ENDLESS: u64 = 1 << 60;
 
 options! {
     /// Options of the workload.

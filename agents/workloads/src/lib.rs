@@ -2,7 +2,7 @@
 //! binary drive the same code with the same random streams, so a workload is the same on every backend.
 //!
 //! A workload is one file and one line in [`builtin`]. Other crates add theirs to that table. An [`Application`] is the
-//! workload of one flow; a driver does what [`Application::act`] returns.
+//! workload of one flow, and [`flow`] turns its actions into calls of a driver.
 
 mod application;
 mod bulk;
@@ -12,6 +12,7 @@ mod command;
 mod datagrams;
 mod established;
 mod fetch;
+pub mod flow;
 mod on_off;
 mod probe;
 #[cfg(test)]

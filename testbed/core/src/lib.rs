@@ -24,9 +24,10 @@ pub mod service_rate;
 pub mod telemetry;
 pub mod time;
 pub mod traits;
+pub mod transport;
 
 pub use event::{Event, EventKind, Events};
 pub use ip::IpVersion;
 pub use packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags, Transport};
 pub use time::{service_time, Time};
-pub use traits::{Delivery, Endpoint, Link, Middlebox, Policy, Port, Side};
+pub use traits::{Delivery, Link, Middlebox, Policy, Port, Side};

@@ -1,4 +1,4 @@
-//! The four traits. Each is a pure state machine. A driver (`testbed/simulator` in virtual time, `testbed/emulator` in
+//! Three of the four traits; the fourth is [`crate::transport::Transport`]. Each is a pure state machine. A driver (`testbed/simulator` in virtual time, `testbed/emulator` in
 //! real time) gives it a clock and carries its packets.
 
 use std::iter::Sum;
@@ -253,20 +253,4 @@ pub trait Middlebox: Send {
 
     /// Advances to `now` and appends packets that are due.
     fn poll(&mut self, now: Time, out: &mut Vec<(Side, Packet)>, events: &mut Events);
-}
-
-/// One TCP connection (or another transport) at a host.
-pub trait Endpoint: Send {
-    /// A packet for this endpoint arrives. Malformed or foreign packets are counted and dropped.
-    fn on_segment(&mut self, now: Time, packet: &Packet);
-
-    /// `now` has reached [`Endpoint::next_timeout`].
-    fn on_timer(&mut self, now: Time);
-
-    /// The next packet to send. Called with the same `now` until it returns `None` after every other call: all that is
-    /// sent at one instant is one burst.
-    fn poll_transmit(&mut self, now: Time) -> Option<Packet>;
-
-    /// When [`Endpoint::on_timer`] is due.
-    fn next_timeout(&self) -> Option<Time>;
 }

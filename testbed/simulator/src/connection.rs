@@ -4,6 +4,7 @@ use backchannel_core::ids::{FlowId, NodeId};
 use backchannel_core::scenario::{Flow, Named, Options};
 use backchannel_core::telemetry::{FlowLine, FlowTelemetry};
 use backchannel_core::time::Time;
+use backchannel_core::transport::Transport;
 use backchannel_stacks::config::{Config, Stacks};
 use backchannel_stacks::{Connection, Sample};
 
@@ -99,7 +100,7 @@ pub(crate) fn flow_config(stacks: &Stacks, stack: Option<&Named>, flow: &Flow) -
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write_samples(file: &mut FlowTelemetry, samples: &[Sample], start: Time, mss: f64) -> Result<(), String> {
+pub(crate) fn write_samples(file: &mut FlowTelemetry, samples: &[Sample], start: Time, mss: f64) -> Result<(), String> {
     samples.iter().try_for_each(|sample| {
         let t_ns = sample.at.since(start).as_nanos() as u64;
         file.write(&FlowLine { t_ns, sample: sample.in_segments(mss) })

@@ -2,12 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use backchannel_core::exchange::Exchanges;
 use backchannel_core::ids::{ConnectionId, FlowId, Id, NodeId};
 use backchannel_core::ip::ipv4_of;
 use backchannel_core::packet::{FlowKey, Packet};
 
-use backchannel_workloads::Application;
+use backchannel_workloads::flow::Sender;
 
 /// Source port of the first connection of flow 0; that of flow N is N higher.
 const FIRST_EPHEMERAL: u16 = 40_000;
@@ -39,37 +38,28 @@ fn v4(address: IpAddr) -> Option<Ipv4Addr> {
     }
 }
 
-/// A flow's application and what it has done.
+/// A flow and what it has done.
 pub(crate) struct FlowState {
-    pub(crate) application: Application,
+    /// Its sending end.
+    pub(crate) sender: Sender<ConnectionId>,
     /// The sending and the receiving node.
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,
     pub(crate) stopped: bool,
     connections_opened: u32,
-    /// The connection that was opened last.
-    pub(crate) latest_connection: Option<ConnectionId>,
-    /// What the application experienced; `None`: it is not recorded.
-    pub(crate) exchanges: Option<Exchanges>,
-    /// Packets without a connection, and their payload.
-    pub(crate) datagrams_sent: u64,
+    /// Payload of packets without a connection.
     pub(crate) datagram_bytes_sent: u64,
     pub(crate) datagram_bytes_received: u64,
 }
 
 impl FlowState {
-    /// `recorded`: whether the run records exchanges.
-    pub(crate) fn new(application: Application, from: NodeId, to: NodeId, recorded: bool) -> FlowState {
-        let exchanges = (recorded && application.is_recorded()).then(Exchanges::default);
+    pub(crate) fn new(sender: Sender<ConnectionId>, from: NodeId, to: NodeId) -> FlowState {
         FlowState {
-            exchanges,
-            application,
+            sender,
             from,
             to,
             stopped: false,
             connections_opened: 0,
-            latest_connection: None,
-            datagrams_sent: 0,
             datagram_bytes_sent: 0,
             datagram_bytes_received: 0,
         }

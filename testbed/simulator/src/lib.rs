@@ -12,7 +12,6 @@ mod processing;
 mod report;
 mod simulation;
 
-pub use connection::write_samples;
 pub use counters::CountersFile;
 pub use input::Input;
 pub use report::SimulationReport;

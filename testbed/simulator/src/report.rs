@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use backchannel_core::report::LinkReport;
 use backchannel_core::time::Time;
+use backchannel_core::transport::{End, Transport};
 use backchannel_links::Fault;
-use backchannel_stacks::{Counts, End};
+use backchannel_stacks::Counts;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -86,7 +87,7 @@ pub struct FlowSideReport {
 }
 
 /// Segment counts of one side of a flow. All are segments, except as noted.
-#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct SegmentCounts {
     /// Sent, with data or without.
     #[schemars(extend("unit" = "segment"))]
@@ -128,22 +129,21 @@ impl FlowSideReport {
 
     /// A side with these connections: the connection's own report if it is one, sums if they are several.
     pub(crate) fn of(connections: &[&HostConnection]) -> FlowSideReport {
-        let mut segments = SegmentCounts::default();
-        for end in connections {
-            let counts = end.connection.counts();
-            segments.segments_sent += counts.sent;
-            segments.segments_received += counts.received;
-            segments.retransmitted += counts.retransmitted;
-            segments.coarse_timeouts += counts.timeouts;
-            segments.fast_retransmits += counts.fast_retransmits;
-        }
+        let mut counts = Counts::default();
+        connections.iter().for_each(|end| counts += end.connection.counts());
+        let segments = SegmentCounts {
+            segments_sent: counts.sent,
+            segments_received: counts.received,
+            retransmitted: counts.retransmitted,
+            coarse_timeouts: counts.timeouts,
+            fast_retransmits: counts.fast_retransmits,
+        };
         let (end, connection) = match connections {
             [] => return FlowSideReport::without_connections(0, "never connected"),
             [single] => {
-                let Counts { refused, duplicate_acks, .. } = single.connection.counts();
                 let connection = ConnectionReport {
-                    segments_refused: refused,
-                    duplicate_acks,
+                    segments_refused: counts.refused,
+                    duplicate_acks: counts.duplicate_acks,
                     first_s: single.first.map(Time::seconds),
                     last_s: single.last.map(Time::seconds),
                 };

@@ -14,8 +14,10 @@ use backchannel_core::scenario::Flow;
 use backchannel_core::service::LinkService;
 use backchannel_core::telemetry::{FlowTelemetry, Telemetry};
 use backchannel_core::time::Time;
-use backchannel_core::traits::{Delivery, Endpoint, Port};
+use backchannel_core::traits::{Delivery, Port};
+use backchannel_core::transport::Transport as _;
 use backchannel_links::{AnyLink, Context, Registry};
+use backchannel_workloads::flow::Sender;
 use backchannel_workloads::Application;
 use rustc_hash::FxHashMap;
 
@@ -156,7 +158,7 @@ impl<'a> Simulation<'a> {
         let is_requested = application.request_bytes().is_some();
         let is_echoed = application.is_echoed();
         let recorded = self.input.scenario.capture.telemetry;
-        let id = self.flows.push(FlowState::new(application, from, to, recorded));
+        let id = self.flows.push(FlowState::new(Sender::new(application, flow, recorded), from, to));
         for node in [from, to] {
             flow_config(&self.registry.stacks, self.nodes[node].stack.as_ref(), flow)?;
         }
@@ -349,7 +351,7 @@ impl<'a> Simulation<'a> {
             if let (Role::Receiver, Some(counters)) = (host.role, &mut self.counters) {
                 counters.on_segment(host.flow, &packet);
             }
-            host.connection.on_segment(self.now, &packet);
+            host.connection.on_packet(self.now, &packet);
             return self.drive(number);
         }
         let Some(destination) = destination(&packet) else { return };
@@ -375,10 +377,10 @@ impl<'a> Simulation<'a> {
         }
         std::mem::take(&mut self.samples).into_iter().try_for_each(FlowTelemetry::finish)?;
         for (flow, state) in workload.iter().zip(self.flows.iter()) {
-            let Some(exchanges) = &state.exchanges else { continue };
+            let Some(exchanges) = state.sender.exchanges() else { continue };
             let folder = self.out.join("applications");
             fs::create_dir_all(&folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
-            exchange::write_lines(&folder.join(format!("{}.jsonl", flow.name)), exchanges.all())?;
+            exchange::write_lines(&folder.join(format!("{}.jsonl", flow.name)), exchanges)?;
         }
         let links = self.links.iter_mut().map(|link| (link.service.name().to_owned(), link.service.report())).collect();
         let mut ends: Numbered<FlowId, Vec<&HostConnection>> = workload.iter().map(|_| Vec::new()).collect();
@@ -399,7 +401,7 @@ impl<'a> Simulation<'a> {
     /// `connections`: those of the flow.
     fn side(&self, id: FlowId, role: Role, connections: &[&HostConnection]) -> FlowSideReport {
         let flow = &self.flows[id];
-        if flow.application.is_datagrams() {
+        if flow.sender.application.is_datagrams() {
             let sent = role == Role::Sender;
             let bytes = if sent { flow.datagram_bytes_sent } else { flow.datagram_bytes_received };
             return FlowSideReport::without_connections(bytes, if flow.stopped { "stopped" } else { "open" });

@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use backchannel_core::packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags, TcpOverIpv4};
-use backchannel_core::traits::Endpoint;
+use backchannel_core::transport::Transport;
 use backchannel_core::Time;
 use backchannel_links::rfc1144::{Decompressor, Kind};
 use backchannel_links::Registry;
@@ -128,7 +128,7 @@ fn endpoint(bytes: &[u8]) {
         let (src, dst) = ((SERVER.into(), 80), (CLIENT.into(), 4000));
         let segment = TcpOverIpv4 { src, dst, tcp, ecn: Ecn::NotCapable, identification: 0, options, data: &[] };
         // Read from bytes, as from a wire.
-        client.on_segment(now, &Packet::from_bytes(number as u64, segment.packet(0).to_vec()));
+        client.on_packet(now, &Packet::from_bytes(number as u64, segment.packet(0).to_vec()));
         if word(4) == 0 {
             own = own.wrapping_add(payload + u32::from(flags.0 & 3 != 0));
         }

@@ -49,10 +49,10 @@ inside pc0 ip -6 -o address show dev server-eth0 | diff addresses - && echo "add
 # An agent that is killed in the middle gives nothing back; the roles do.
 (exec "$PYTHON" -m experiments run small.yaml --backend physical -i hosts.yml --results other \
     --set duration=60s --set stack=newreno --limit 1) >killed.log 2>&1 & runner=$!
-tries=0; until inside pc0 pgrep -f 'endpoint send' >/dev/null || [ $tries -gt 300 ]; do
+tries=0; until inside pc0 pgrep -f 'load send' >/dev/null || [ $tries -gt 300 ]; do
     sleep 0.2; tries=$((tries + 1)); done
 inside pc0 sh -c \
-    'kill -9 $(cat /run/backchannel-agent.pid) $(pgrep tcpdump) $(pgrep -f "endpoint send")'
+    'kill -9 $(cat /run/backchannel-agent.pid) $(pgrep tcpdump) $(pgrep -f "load send")'
 kill -INT $runner; wait $runner
 # As a reboot, or the restart of the agent's service.
 inside pc0 rm /run/backchannel/agent.held

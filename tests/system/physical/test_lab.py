@@ -131,7 +131,7 @@ addresses >own
 research="run small.yaml --backend physical -i hosts.yml --set stack=newreno $other"
 (exec "$PYTHON" -m experiments $research) >stopped.log 2>&1 &
 runner=$!
-till inside pc0 pgrep -f 'endpoint send' >/dev/null
+till inside pc0 pgrep -f 'load send' >/dev/null
 addresses >taken; kill -INT $runner; wait $runner; echo "status $?"
 for name in pc0 pc1 pc2 pc3 box; do inside "$name" sh -c 'ls /run/backchannel; pgrep -l tcpdump'; done
 addresses | diff own - && echo "as they were"; cmp -s own taken && echo "never taken"

@@ -82,7 +82,7 @@ def test_the_text_of_a_campaign_contains_the_files(tmp_path: Path) -> None:
     ("old", "new", "line", "message"),
     [
         ("backend: virtual-kernel", "backend: sim", 7, "workload command does not run on the sim backend"),
-        ("stack: cubic", "stack: newreno", 7, "newreno carries bulk flows only, not command"),
+        ("stack: cubic", "stack: newreno", 7, "newreno carries workloads of TCP, not command"),
         ("stack: cubic", "stack: {name: cubic, mss: 1000 B}", 10, "has 'mss_bytes', an option of sockets"),
         ("kind: command", "kind: bulk", 6, "'command' needs 'kind: command'; this flow is of kind bulk"),
         ("to: right\n", "to: right\n    size: 1 MB\n", 6, "has no 'size': its programs open their own"),

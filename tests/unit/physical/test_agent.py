@@ -78,7 +78,7 @@ def test_release_restores_the_host(host: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not list((host.parent / "run").iterdir())
     # What another thread still asks for must not begin on a host that is free.
     with pytest.raises(AgentError, match="the lock on this node has expired"):
-        first.start_traffic("late", "send", {})
+        first.start_traffic("late", "load-send", {})
     first.hold("campaign one", 30)
     first.network([InterfaceAddress("eth7", "10.1.0.1/24")], [route], give=False)
     first.network([InterfaceAddress("eth7", "10.1.0.1/24")], [route], give=True)

@@ -221,7 +221,7 @@ def test_every_node_gets_the_zero_on_its_own_clock(network: ModelNetwork, tmp_pa
     before_ns = time.monotonic_ns()
     Conductor(network, clocks).run(Scenario.model_validate(made), tmp_path / "out", lambda progress: None)
     calls = dict(network.model_agents["a"].calls) | dict(network.model_agents["b"].calls)
-    assert 0 <= calls["send"]["start-at-ns"] - before_ns - HOUR_NS < 5e9
+    assert 0 <= calls["load-send"]["run-begins-ns"] - before_ns - HOUR_NS < 5e9
     assert 0 <= calls["begin"] - before_ns + HOUR_NS < 5e9
 
 

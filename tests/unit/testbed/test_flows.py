@@ -39,14 +39,20 @@ def test_the_kernels_ends_of_a_flow() -> None:
     made, plan = scenario(KERNEL, KERNEL, start_s=2, stop_s=40, bytes=1000, stack={"send_buffer_bytes": 9000})
     flow = made.flow("second")
     sender = flows.sender(made, plan, flow, zero_ns=10**9)
-    assert (sender.node, sender.name, sender.program) == ("a", "second-send", "send")
-    assert sender.options == {
-        "to": "10.1.0.2:5001", "seed": 7001, "bytes": 1000, "start-at-ns": 3 * 10**9, "stop-at-ns": 31 * 10**9,
-        "telemetry": "second.jsonl", "congestion": "cubic", "send-buffer-bytes": 9000,
+    assert (sender.node, sender.name, sender.program) == ("a", "second-send", "load-send")
+    common = {
+        "flow": json.dumps(flow.as_json(), sort_keys=True), "seed": 7, "congestion": "cubic",
+        "send-buffer-bytes": 9000, "records": None,
+    }  # fmt: skip
+    assert sender.options == common | {
+        "listen": "10.1.0.1:5001", "to": "10.1.0.2:5001", "run-begins-ns": 10**9, "stop-at-ns": 31 * 10**9,
+        "telemetry": "second.jsonl",
     }  # fmt: skip
     receiver = flows.receiver(made, plan, flow)
-    assert (receiver.node, receiver.name, receiver.program) == ("b", "second-receive", "receive")
-    assert (receiver.options["listen"], receiver.options["seed"]) == ("10.1.0.2:5001", sender.options["seed"])
+    assert (receiver.node, receiver.name, receiver.program) == ("b", "second-receive", "load-receive")
+    assert receiver.options == common | {
+        "listen": "10.1.0.2:5001", "sender": "10.1.0.1:5001", "run-begins-file": "begin",
+    }  # fmt: skip
 
 
 def test_the_ends_of_a_flow_over_ipv6() -> None:
@@ -55,28 +61,29 @@ def test_the_ends_of_a_flow_over_ipv6() -> None:
     assert flows.receiver(made, plan, made.flow("second")).options["listen"] == "[2001:db8:a01::2]:5001"
     assert flows.receiver(made, plan, made.flow("first")).options["listen"] == "10.1.0.2:5000"
     made, plan = scenario(RESEARCH, RESEARCH, ip=6)
-    assert flows.sender(made, plan, made.flow("second"), 0).options["from"] == "[2001:db8:a01::1]:35001"
+    assert flows.sender(made, plan, made.flow("second"), 0).options["listen"] == "[2001:db8:a01::1]:5001"
 
 
-def test_the_research_stacks_ends_of_a_flow() -> None:
-    made, plan = scenario(RESEARCH, RESEARCH, stack={"name": "sack", "ack_every": 2})
+@pytest.mark.parametrize("kind", ["bulk", "web"])
+def test_the_research_stacks_ends_of_a_flow(kind: str) -> None:
+    made, plan = scenario(RESEARCH, RESEARCH, kind=kind, stack={"name": "sack", "ack_every": 2})
     flow = made.flow("second")
     sender, receiver = flows.sender(made, plan, flow, zero_ns=10**9), flows.receiver(made, plan, flow)
-    assert (sender.program, receiver.program) == ("endpoint-send", "endpoint-receive")
-    assert (sender.options["from"], sender.options["run-begins-ns"]) == ("10.1.0.1:35001", 10**9)
+    assert (sender.program, receiver.program) == ("load-send", "load-receive")
     assert (sender.options["interface"], sender.options["also-hear"]) == ("a-eth0", "a-eth1")
     assert (receiver.options["interface"], receiver.options["also-hear"]) == ("b-eth0", None)
     assert sender.options["next-hop-mac"] == receiver.options["mac"]
     assert (sender.options["stack"], json.loads(str(sender.options["stack-options"]))) == (
         "sack", {"timer": "modern", "ack_every": 2},
     )  # fmt: skip
-    assert receiver.options["run-begins-file"] == "begin"
+    files = ("second.sent.jsonl", "second.arrived.jsonl") if kind == "web" else (None, None)
+    assert (sender.options["records"], receiver.options["records"]) == files
 
 
 def test_each_end_follows_its_own_hosts_stack() -> None:
     made, plan = scenario(KERNEL, RESEARCH)
-    assert flows.sender(made, plan, made.flow("first"), 0).program == "send"
-    assert flows.receiver(made, plan, made.flow("first")).program == "endpoint-receive"
+    assert "stack" not in flows.sender(made, plan, made.flow("first"), 0).options
+    assert flows.receiver(made, plan, made.flow("first")).options["stack"] == "newreno"
 
 
 def test_a_flow_that_ends_at_a_node_without_a_stack_is_rejected() -> None:

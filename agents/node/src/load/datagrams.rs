@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use backchannel_core::exchange::{write_lines, Exchange, Exchanges, SentLine};
+use backchannel_core::exchange::{write_lines, Exchange, SentLine};
 use backchannel_core::icmp::{Echo, ECHO_HEADER};
 use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::ones_sum;
@@ -15,12 +15,13 @@ use backchannel_emulator::os::clock::RealtimeLead;
 use backchannel_emulator::os::process::Priority;
 use backchannel_emulator::os::wait::{wait_for, Readiness};
 use backchannel_emulator::{become_realtime, monotonic_ns};
-use backchannel_workloads::{Action, Application};
+use backchannel_workloads::flow::{self, on_due, SendingEnd};
+use backchannel_workloads::Application;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{run_time, Arrivals, ReceiveArgs, SendArgs};
-use crate::reports::{self, LoadReceiveReport, LoadSendReport, Outcome};
+use crate::reports::{self, LoadReceiveReport, LoadSendReport, Outcome, TransportReport};
 use crate::signals::{stopped, LONGEST_WAIT_NS};
 use crate::socket::{any_port_towards, is_transient, udp_headers};
 
@@ -28,8 +29,8 @@ use crate::socket::{any_port_towards, is_transient, udp_headers};
 const NUMBER: usize = 8;
 
 /// Sends the packets, and receives what the receiver returns until a signal arrives.
-pub(super) fn send(args: &SendArgs, flow: &Flow, mut application: Application) -> Result<(), String> {
-    let mut channel = if application.is_icmp() {
+pub(super) fn send(args: &SendArgs, flow: &Flow, application: Application) -> Result<(), String> {
+    let channel = if application.is_icmp() {
         let channel = Channel::icmp(args.to, true)?;
         // A raw socket has no port.
         let host = SocketAddr::new(args.to.ip(), 0);
@@ -45,53 +46,90 @@ pub(super) fn send(args: &SendArgs, flow: &Flow, mut application: Application) -
     write_lines::<Exchange>(&args.telemetry, [])?;
     // Packets that another program delays would look like jitter of the path.
     become_realtime(Priority::Host);
-    let mut exchanges = Exchanges::default();
-    let (mut bytes, mut started_late) = (0, None);
-    let mut due = Some(application.first(flow.start()));
-    while !stopped() && (due.is_some() || application.is_echoed()) {
-        if monotonic_ns() >= args.stop_at_ns {
-            due = None;
-            if !application.is_echoed() {
-                break;
-            }
-        }
-        if let Some(at) = due.filter(|at| *at <= run_time(args.run_begins_ns)) {
-            started_late.get_or_insert_with(|| run_time(args.run_begins_ns).since(at));
-            let (action, next) = application.act(at);
-            due = next;
-            if let Action::Datagram { length, frame } = action {
-                let mut payload = vec![0; length as usize - udp_headers(args.to)];
-                let number = exchanges.begin_packet(run_time(args.run_begins_ns), u64::from(length), frame);
-                payload[..NUMBER].copy_from_slice(&(number as u64).to_be_bytes());
-                match channel.send(number as u64, &payload) {
-                    Ok(()) => bytes += payload.len() as u64,
-                    // A full queue of the kernel, or what ICMP says of earlier packets: this packet is lost.
-                    Err(error) if is_transient(&error) || is_unreachable(&error) => {}
-                    Err(error) => return Err(format!("sending failed after {number} packets: {error}")),
-                }
-            }
-            continue;
-        }
-        let next_ns = due.map_or(u64::MAX, |at| (args.run_begins_ns + at.nanos()).min(args.stop_at_ns));
-        let until_ns = next_ns.min(monotonic_ns() + LONGEST_WAIT_NS);
-        if wait_for([&channel.socket], Readiness::Readable, Some(until_ns.saturating_sub(monotonic_ns()))) {
-            complete(&mut exchanges, &mut channel, args.run_begins_ns)?;
-        }
-    }
-    // What came while the signal did.
-    complete(&mut exchanges, &mut channel, args.run_begins_ns)?;
-    args.workload.record(exchanges.all().iter().map(|&exchange| SentLine { key: exchange.seq, exchange }))?;
-    let started_late_s = started_late.unwrap_or(Duration::ZERO).as_secs_f64();
+    let due = Some(application.first(flow.start()));
+    let state = flow::Sender::new(application, flow, true);
+    let mut sender = PacketSender { to: args.to, run_begins_ns: args.run_begins_ns, state, due, channel, bytes: 0 };
+    let started_late = sender.run(args)?;
+    let exchanges = sender.state.exchanges().unwrap_or_default();
+    args.workload.record(exchanges.iter().map(|&exchange| SentLine { key: exchange.seq, exchange }))?;
+    let (bytes, started_late_s) = (sender.bytes, started_late.unwrap_or(Duration::ZERO).as_secs_f64());
     let outcome = if stopped() { Outcome::Stopped } else { Outcome::Completed };
-    reports::print(&LoadSendReport { bytes, outcome, started_late_s })
+    reports::print(&LoadSendReport { bytes, outcome, started_late_s, transport: TransportReport::default() })
 }
 
-/// Records the packets that have been returned.
-fn complete(exchanges: &mut Exchanges, channel: &mut Channel, run_begins_ns: u64) -> Result<(), String> {
-    while let Some(packet) = channel.receive()? {
-        exchanges.complete(packet.number as usize, Time(packet.at_ns.saturating_sub(run_begins_ns)));
+struct PacketSender {
+    to: SocketAddr,
+    run_begins_ns: u64,
+    state: flow::Sender<()>,
+    due: Option<Time>,
+    channel: Channel,
+    /// Payload so far.
+    bytes: u64,
+}
+
+impl PacketSender {
+    /// Returns how late it started.
+    fn run(&mut self, args: &SendArgs) -> Result<Option<Duration>, String> {
+        let zero_ns = self.run_begins_ns;
+        let is_echoed = self.state.application.is_echoed();
+        let mut started_late = None;
+        while !stopped() && (self.due.is_some() || is_echoed) {
+            if monotonic_ns() >= args.stop_at_ns {
+                self.due = None;
+                if !is_echoed {
+                    break;
+                }
+            }
+            if let Some(at) = self.due.filter(|at| *at <= run_time(zero_ns)) {
+                started_late.get_or_insert_with(|| run_time(zero_ns).since(at));
+                self.due = None;
+                on_due(self, at, run_time(zero_ns))?;
+                continue;
+            }
+            let next_ns = self.due.map_or(u64::MAX, |at| (zero_ns + at.nanos()).min(args.stop_at_ns));
+            let until_ns = next_ns.min(monotonic_ns() + LONGEST_WAIT_NS);
+            let wait_ns = until_ns.saturating_sub(monotonic_ns());
+            if wait_for([&self.channel.socket], Readiness::Readable, Some(wait_ns)) {
+                self.complete()?;
+            }
+        }
+        // What came while the signal did.
+        self.complete()?;
+        Ok(started_late)
     }
-    Ok(())
+
+    /// Records the packets that have been returned.
+    fn complete(&mut self) -> Result<(), String> {
+        while let Some(packet) = self.channel.receive()? {
+            let at = Time(packet.at_ns.saturating_sub(self.run_begins_ns));
+            self.state.complete(packet.number as usize, at);
+        }
+        Ok(())
+    }
+}
+
+impl SendingEnd for PacketSender {
+    type Stream = ();
+
+    fn sender(&mut self) -> &mut flow::Sender<()> {
+        &mut self.state
+    }
+
+    fn schedule(&mut self, at: Time) {
+        self.due = Some(at);
+    }
+
+    fn packet(&mut self, number: u64, length: u32) -> Result<(), String> {
+        let mut payload = vec![0; length as usize - udp_headers(self.to)];
+        payload[..NUMBER].copy_from_slice(&number.to_be_bytes());
+        match self.channel.send(number, &payload) {
+            Ok(()) => self.bytes += payload.len() as u64,
+            // A full queue of the kernel, or what ICMP says of earlier packets: this packet is lost.
+            Err(error) if is_transient(&error) || is_unreachable(&error) => {}
+            Err(error) => return Err(format!("sending failed after {number} packets: {error}")),
+        }
+        Ok(())
+    }
 }
 
 /// Receives, and returns the packets of a workload that is echoed, until a signal arrives. The kernel answers ICMP.
@@ -133,7 +171,8 @@ pub(super) fn receive(args: &ReceiveArgs, application: &Application) -> Result<(
         }
     }
     arrivals.write(args)?;
-    reports::print(&LoadReceiveReport { bytes, payload_ok: true })
+    let transport = TransportReport::default();
+    reports::print(&LoadReceiveReport { bytes, payload_ok: true, streams: None, transport })
 }
 
 fn log_lost_echo(number: u64, error: io::ErrorKind) {

@@ -1,129 +1,126 @@
-//! The TCP connections of a program, all served by one loop.
+//! The TCP connections of a program, whichever TCP carries them: sockets of the kernel, or the research stack.
 
-use std::io;
+use backchannel_workloads::flow::Write;
 
-use backchannel_emulator::monotonic_ns;
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use crate::payload::Check;
+use crate::reports::{ReceiveEnd, StreamsReport, TransportReport};
 
-use crate::socket::{is_transient, TcpSocket};
+/// The connections of one end of a flow.
+pub(super) trait Streams {
+    /// Names a connection.
+    type Id: Copy;
+    /// Whether it must know the start of the run before the first connection.
+    const NEEDS_START: bool;
 
-/// What workloads send. It is a multiple of no header, so a wrong offset does not show; a byte that is no zero does.
-static ZEROS: [u8; 65_536] = [0; 65_536];
+    /// The start of the run, in nanoseconds of CLOCK_MONOTONIC.
+    fn on_start(&mut self, _run_begins_ns: u64) {}
 
-/// One end of a connection.
-pub(super) struct Stream {
-    pub(super) socket: TcpSocket,
-    /// Joins both ends' records: the port of the end that connected.
-    pub(super) port: u16,
-    /// Bytes to write.
-    pub(super) left: u64,
-    /// Whether it closes its direction after these.
-    pub(super) finishes: bool,
-    finished: bool,
-    pub(super) connected: bool,
-    pub(super) written: u64,
+    /// Opens a connection to the other end.
+    fn connect(&mut self) -> Result<Self::Id, String>;
+
+    /// Adds what a connection is to carry; nothing, if it is gone.
+    fn write(&mut self, id: Self::Id, next: Write) -> Result<(), String>;
+
+    /// Joins both ends' records of a connection: the port of the end that opened it.
+    fn key(&self, id: Self::Id) -> u16;
+
+    /// Waits until something happens, at most until an instant of CLOCK_MONOTONIC, and returns what has been read.
+    fn wait(&mut self, until_ns: u64) -> Result<Vec<Progress<Self::Id>>, String>;
+
+    /// Drops connections that have ended, once what was read from them is handled.
+    fn drop_ended(&mut self);
+
+    /// Whether there are none now.
+    fn is_empty(&self) -> bool;
+
+    /// Whether the other end has answered on any.
+    fn has_connected(&mut self) -> bool;
+
+    /// Resets all.
+    fn abort(&mut self) -> Result<(), String>;
+
+    /// What all have carried that are gone.
+    fn tally(&self) -> &Tally;
+
+    /// What the TCP reports of itself.
+    fn report(&mut self) -> Result<TransportReport, String>;
+}
+
+/// What has been read from a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress<I> {
+    pub(super) id: I,
+    /// Bytes before and now.
+    pub(super) before: u64,
     pub(super) received: u64,
-    /// Whether everything received was zeros.
-    pub(super) intact: bool,
-    /// When the last byte was read, on CLOCK_MONOTONIC.
+    /// When the last of them was read, on CLOCK_MONOTONIC.
     pub(super) last_ns: u64,
-    /// Whether the peer has closed its direction.
+    /// Whether these were the last, because the peer has closed its direction.
     pub(super) ended: bool,
-    /// Number of the exchange that it carries.
-    pub(super) exchange: Option<usize>,
 }
 
-impl Stream {
-    pub(super) fn new(socket: TcpSocket, port: u16, connected: bool) -> Stream {
-        Stream {
-            socket,
-            port,
-            left: 0,
-            finishes: false,
-            finished: false,
-            connected,
-            written: 0,
-            received: 0,
-            intact: true,
-            last_ns: 0,
-            ended: false,
-            exchange: None,
-        }
-    }
-
-    fn interest(&self) -> PollFlags {
-        let mut flags = PollFlags::IN;
-        if self.left > 0 || !self.connected {
-            flags |= PollFlags::OUT;
-        }
-        flags
-    }
-
-    /// Reads and writes what is possible now.
-    ///
-    /// # Errors
-    /// The connection failed.
-    pub(super) fn serve(&mut self) -> io::Result<()> {
-        if !self.connected {
-            if let Some(error) = self.socket.error() {
-                return Err(error);
-            }
-            self.connected = true;
-        }
-        self.read()?;
-        self.write()
-    }
-
-    fn read(&mut self) -> io::Result<()> {
-        let mut buffer = [0; 65_536];
-        while !self.ended {
-            match self.socket.read(&mut buffer) {
-                Ok(0) => self.ended = true,
-                Ok(n) => {
-                    self.received += n as u64;
-                    self.intact &= buffer[..n] == ZEROS[..n];
-                    self.last_ns = monotonic_ns();
-                }
-                Err(error) if is_transient(&error) => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes what fits into the kernel's buffer.
-    pub(super) fn write(&mut self) -> io::Result<()> {
-        while self.connected && self.left > 0 {
-            let part = self.left.min(ZEROS.len() as u64) as usize;
-            match self.socket.write(&ZEROS[..part]) {
-                Ok(n) => {
-                    self.left -= n as u64;
-                    self.written += n as u64;
-                }
-                Err(error) if is_transient(&error) => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
-        if self.connected && self.finishes && !self.finished {
-            self.finished = true;
-            self.socket.finish_writing()?;
-        }
-        Ok(())
+impl<I> Progress<I> {
+    /// What has been read since there were `before` bytes; `None`: nothing.
+    pub(super) fn since(before: u64, id: I, check: &Check, ended: bool) -> Option<Progress<I>> {
+        let (received, last_ns) = (check.bytes, check.last_ns.unwrap_or(0));
+        (ended || received > before).then_some(Progress { id, before, received, last_ns, ended })
     }
 }
 
-/// Waits until the listener or a stream is ready, at most until an instant of CLOCK_MONOTONIC. Returns whether there is
-/// a connection to accept, and for each stream whether it is to be served.
-pub(super) fn wait(listener: Option<&TcpSocket>, streams: &[Stream], until_ns: u64) -> (bool, Vec<bool>) {
-    let mut fds: Vec<PollFd<'_>> =
-        streams.iter().map(|stream| PollFd::new(&stream.socket, stream.interest())).collect();
-    fds.extend(listener.map(|listener| PollFd::new(listener, PollFlags::IN)));
-    let wait_ns = until_ns.saturating_sub(monotonic_ns());
-    let timeout = Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as i64 };
-    if poll(&mut fds, Some(&timeout)).is_err() {
-        return (false, vec![false; streams.len()]);
+/// What the connections of a program have carried.
+pub(super) struct Tally {
+    /// Seed of the byte stream on each of them, in either direction.
+    pub(super) seed: u64,
+    /// Connections that were opened from either end.
+    opened: u64,
+    /// Bytes sent on those that are gone, and received.
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    pub(super) intact: bool,
+    first_ns: Option<u64>,
+    last_ns: Option<u64>,
+    /// Of the connection that was opened first.
+    hash: Option<String>,
+    /// How the one ended that ended last.
+    pub(super) end: ReceiveEnd,
+}
+
+impl Tally {
+    pub(super) fn new(seed: u64) -> Tally {
+        let (opened, sent, received, intact) = (0, 0, 0, true);
+        let (first_ns, last_ns, hash, end) = (None, None, None, ReceiveEnd::Stopped);
+        Tally { seed, opened, sent, received, intact, first_ns, last_ns, hash, end }
     }
-    let mut ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-    let accepts = listener.is_some() && ready.pop() == Some(true);
-    (accepts, ready)
+
+    /// Whether there has been a connection.
+    pub(super) fn has_opened(&self) -> bool {
+        self.opened > 0
+    }
+
+    /// The check of a connection that is opened now. Only the first is hashed: a hash of several would mean nothing.
+    pub(super) fn open(&mut self) -> Check {
+        self.opened += 1;
+        Check::new(self.seed, self.opened == 1)
+    }
+
+    /// A connection is gone on which `sent` bytes were sent.
+    pub(super) fn add(&mut self, check: Check, sent: u64, end: ReceiveEnd) {
+        self.sent += sent;
+        self.received += check.bytes;
+        self.intact &= check.intact;
+        self.first_ns = [self.first_ns, check.first_ns].into_iter().flatten().min();
+        self.last_ns = self.last_ns.max(check.last_ns);
+        self.hash = check.hash.map(|hash| hash.hex()).or(self.hash.take());
+        self.end = end;
+    }
+
+    pub(super) fn report(&self) -> StreamsReport {
+        StreamsReport {
+            connected: self.has_opened(),
+            end: self.end,
+            blake3: self.hash.clone().filter(|_| self.opened == 1),
+            first_monotonic_ns: self.first_ns,
+            last_monotonic_ns: self.last_ns,
+        }
+    }
 }

@@ -7,7 +7,7 @@ use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
-use backchannel_core::traits::Endpoint;
+use backchannel_core::transport::Transport;
 
 use crate::config::{stack_config, Config};
 use crate::wire::Segment;
@@ -177,7 +177,7 @@ impl Pair {
     /// Advances to the next thing that happens; false when nothing will.
     pub(super) fn step(&mut self) -> bool {
         self.transmit();
-        let timer = self.ends.iter().flatten().filter_map(Endpoint::next_timeout).min().map(Time::nanos);
+        let timer = self.ends.iter().flatten().filter_map(Transport::next_timeout).min().map(Time::nanos);
         let arrival = self.in_flight.keys().next().map(|&(at, _)| at);
         let Some(next) = [timer, arrival].into_iter().flatten().min() else { return false };
         self.now = self.now.max(next);
@@ -203,7 +203,7 @@ impl Pair {
             return;
         }
         let Some(end) = self.ends[to].as_mut() else { return };
-        end.on_segment(Time(self.now), packet);
+        end.on_packet(Time(self.now), packet);
         for part in end.read() {
             self.received[to].extend(part.bytes);
             self.received[to].resize(self.received[to].len() + part.zeros as usize, 0);

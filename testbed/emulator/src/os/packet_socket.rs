@@ -26,9 +26,9 @@ const HOST_BUFFER_BYTES: usize = 1 << 24;
 pub enum Receive {
     /// Every frame, whatever its destination: the interface is promiscuous.
     Everything,
-    /// TCP segments to this port over one version of IP, with the time of arrival ([`PacketSocket::receive_batch`]).
+    /// TCP segments from or to this port over one version of IP, with the time of arrival ([`PacketSocket::receive_batch`]).
     /// Over IPv6 those behind extension headers are not received.
-    TcpTo(IpVersion, u16),
+    TcpOf(IpVersion, u16),
 }
 
 /// A packet socket that does not block.
@@ -68,7 +68,7 @@ impl PacketSocket {
                 socket_option::set(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &promiscuous)?;
                 libc::ETH_P_ALL
             }
-            Receive::TcpTo(ip, port) => {
+            Receive::TcpOf(ip, port) => {
                 sockopt::set_socket_recv_buffer_size_force(&socket, HOST_BUFFER_BYTES)?;
                 arrivals::stamp_arrivals(&socket)?;
                 match ip {
@@ -193,15 +193,17 @@ fn step(code: u32, k: u32, jf: u8) -> SockFilter {
     SockFilter::new(code as u16, 0, jf, k)
 }
 
-/// A filter that accepts TCP segments to one port over IPv4. On a host with many endpoints each would otherwise wake up
+/// A filter that accepts TCP segments from or to one port over IPv4. On a host with many programs each would otherwise wake up
 /// for the frames of all. The socket's protocol is IPv4's, so other packets do not come here.
-fn tcp_port_filter(layer: LinkLayer, port: u16) -> [SockFilter; 7] {
+fn tcp_port_filter(layer: LinkLayer, port: u16) -> [SockFilter; 9] {
     use bpf::{EQUALS, LOAD_BYTE, LOAD_HALF_AFTER_IP_HEADER, LOAD_IP_HEADER_LENGTH, RETURN};
     let ip = layer.header_len() as u32;
     [
         step(LOAD_BYTE, ip + 9, 0),
-        step(EQUALS, libc::IPPROTO_TCP as u32, 4),
+        step(EQUALS, libc::IPPROTO_TCP as u32, 6),
         step(LOAD_IP_HEADER_LENGTH, ip, 0),
+        step(LOAD_HALF_AFTER_IP_HEADER, ip, 0),
+        SockFilter::new(EQUALS as u16, 2, 0, u32::from(port)),
         step(LOAD_HALF_AFTER_IP_HEADER, ip + 2, 0),
         step(EQUALS, u32::from(port), 1),
         step(RETURN, u32::MAX, 0),
@@ -210,12 +212,14 @@ fn tcp_port_filter(layer: LinkLayer, port: u16) -> [SockFilter; 7] {
 }
 
 /// The same over IPv6.
-fn tcp_port_filter_v6(layer: LinkLayer, port: u16) -> [SockFilter; 6] {
+fn tcp_port_filter_v6(layer: LinkLayer, port: u16) -> [SockFilter; 8] {
     use bpf::{EQUALS, LOAD_BYTE, LOAD_HALF, RETURN};
     let ip = layer.header_len() as u32;
     [
         step(LOAD_BYTE, ip + 6, 0),
-        step(EQUALS, libc::IPPROTO_TCP as u32, 3),
+        step(EQUALS, libc::IPPROTO_TCP as u32, 5),
+        step(LOAD_HALF, ip + IpVersion::V6.header_bytes(), 0),
+        SockFilter::new(EQUALS as u16, 2, 0, u32::from(port)),
         step(LOAD_HALF, ip + IpVersion::V6.header_bytes() + 2, 0),
         step(EQUALS, u32::from(port), 1),
         step(RETURN, u32::MAX, 0),
@@ -232,33 +236,35 @@ mod tests {
     use crate::os::link_layer::ETHERNET_HEADER;
 
     /// An Ethernet frame with the beginning of an IPv4 packet.
-    fn frame(protocol: i32, header_bytes: usize, to_port: u16) -> Vec<u8> {
+    fn frame(protocol: i32, header_bytes: usize, ports: [u16; 2]) -> Vec<u8> {
         let mut frame = vec![0; 14 + header_bytes + 20];
         frame[14] = 0x40 | (header_bytes / 4) as u8;
         frame[14 + 9] = protocol as u8;
-        frame[14 + header_bytes + 2..][..2].copy_from_slice(&to_port.to_be_bytes());
+        frame[14 + header_bytes..][..4].copy_from_slice(&ports.map(u16::to_be_bytes).concat());
         frame
     }
 
     #[test]
-    fn the_filter_accepts_segments_to_its_port_after_headers_of_any_length() {
+    fn the_filter_accepts_segments_of_its_port_after_headers_of_any_length() {
         for layer in [LinkLayer::Ethernet, LinkLayer::Bare] {
-            accepts_segments_to_its_port(layer);
+            accepts_segments_of_its_port(layer);
         }
     }
 
-    fn accepts_segments_to_its_port(layer: LinkLayer) {
+    fn accepts_segments_of_its_port(layer: LinkLayer) {
         let (sender, receiver) = UnixDatagram::pair().unwrap();
         let receiver = Socket::from(OwnedFd::from(receiver));
         receiver.attach_filter(&tcp_port_filter(layer, 5001)).unwrap();
         let accepted = |frame: &[u8]| accepted(layer, &sender, &receiver, frame);
         for header_bytes in [20, 24, 60] {
-            let wanted = frame(libc::IPPROTO_TCP, header_bytes, 5001);
-            assert_eq!(accepted(&wanted), Some(wanted.len() - ETHERNET_HEADER + layer.header_len()));
-            assert_eq!(accepted(&frame(libc::IPPROTO_TCP, header_bytes, 5002)), None);
-            assert_eq!(accepted(&frame(libc::IPPROTO_UDP, header_bytes, 5001)), None);
+            for ports in [[9, 5001], [5001, 9]] {
+                let wanted = frame(libc::IPPROTO_TCP, header_bytes, ports);
+                assert_eq!(accepted(&wanted), Some(wanted.len() - ETHERNET_HEADER + layer.header_len()));
+                assert_eq!(accepted(&frame(libc::IPPROTO_UDP, header_bytes, ports)), None);
+            }
+            assert_eq!(accepted(&frame(libc::IPPROTO_TCP, header_bytes, [5000, 5002])), None);
         }
-        assert_eq!(accepted(&frame(libc::IPPROTO_TCP, 20, 5001)[..30]), None);
+        assert_eq!(accepted(&frame(libc::IPPROTO_TCP, 20, [9, 5001])[..30]), None);
     }
 
     /// Length of what comes through the filter of a socket.
@@ -270,22 +276,24 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_of_ipv6_accepts_segments_to_its_port() {
+    fn the_filter_of_ipv6_accepts_segments_of_its_port() {
         for layer in [LinkLayer::Ethernet, LinkLayer::Bare] {
             let (sender, receiver) = UnixDatagram::pair().unwrap();
             let receiver = Socket::from(OwnedFd::from(receiver));
             receiver.attach_filter(&tcp_port_filter_v6(layer, 5001)).unwrap();
-            let accepted = |protocol: i32, to_port: u16, length: usize| {
+            let accepted = |protocol: i32, ports: [u16; 2], length: usize| {
                 let mut frame = [0; 14 + 40 + 20];
                 frame[14] = 0x60;
                 frame[14 + 6] = protocol as u8;
-                frame[14 + 40 + 2..][..2].copy_from_slice(&to_port.to_be_bytes());
+                frame[14 + 40..][..4].copy_from_slice(&ports.map(u16::to_be_bytes).concat());
                 accepted(layer, &sender, &receiver, &frame[..length])
             };
-            assert_eq!(accepted(libc::IPPROTO_TCP, 5001, 74), Some(60 + layer.header_len()));
-            assert_eq!(accepted(libc::IPPROTO_TCP, 5002, 74), None);
-            assert_eq!(accepted(libc::IPPROTO_UDP, 5001, 74), None);
-            assert_eq!(accepted(libc::IPPROTO_TCP, 5001, 57), None);
+            for ports in [[9, 5001], [5001, 9]] {
+                assert_eq!(accepted(libc::IPPROTO_TCP, ports, 74), Some(60 + layer.header_len()));
+                assert_eq!(accepted(libc::IPPROTO_UDP, ports, 74), None);
+            }
+            assert_eq!(accepted(libc::IPPROTO_TCP, [5000, 5002], 74), None);
+            assert_eq!(accepted(libc::IPPROTO_TCP, [9, 5001], 57), None);
         }
     }
 }

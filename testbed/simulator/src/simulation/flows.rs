@@ -5,9 +5,11 @@ use backchannel_core::ids::{ConnectionId, FlowId, Id, NodeId};
 use backchannel_core::packet::{FlowKey, Packet};
 use backchannel_core::rng;
 use backchannel_core::scenario::Flow;
-use backchannel_core::traits::Endpoint;
-use backchannel_stacks::{Connection, Content, Source};
-use backchannel_workloads::Action;
+use backchannel_core::time::Time;
+use backchannel_core::transport::{Factory, Transport};
+use backchannel_stacks::{Connection, Content, Tcp};
+use backchannel_workloads::flow::{on_answer, on_data, on_due, ReceivingEnd, Sender, SendingEnd, Write};
+use backchannel_workloads::Application;
 
 use super::Simulation;
 use crate::connection::{flow_config, write_samples, HostConnection, Role};
@@ -22,54 +24,19 @@ impl<'a> Simulation<'a> {
     }
 
     pub(super) fn on_application(&mut self, number: FlowId) {
-        let flow = &mut self.flows[number];
-        if flow.stopped {
+        if self.flows[number].stopped {
             return;
         }
-        let (action, next) = flow.application.act(self.now);
-        if let Some(next) = next {
-            self.queue.schedule(next, Event::Application(number));
-        }
-        match action {
-            Action::Pause => {}
-            Action::Connect { bytes, silent } => self.connect(number, bytes, silent),
-            Action::Request(bytes) => self.request(number, bytes),
-            Action::Write(bytes) => {
-                if let Some(connection) = flow.latest_connection {
-                    if let (Some(each), Some(exchanges)) = (flow.application.transaction(), &mut flow.exchanges) {
-                        self.connections[connection].exchange = Some(exchanges.begin(self.now, each.response));
-                    }
-                    self.connections[connection].connection.send_more(bytes);
-                    self.drive(connection);
-                }
-            }
-            Action::Datagram { length, frame } => {
-                let (from, to) = (flow.from, flow.to);
-                let key = self.key(number, (from, first_source_port(number)), to);
-                let flow = &mut self.flows[number];
-                let sequence = flow.datagrams_sent as u16;
-                flow.datagrams_sent += 1;
-                flow.datagram_bytes_sent += u64::from(length - headers_of(key));
-                self.next_id += 1;
-                if let Some(exchanges) = &mut flow.exchanges {
-                    let exchange = exchanges.begin_packet(self.now, u64::from(length), frame);
-                    self.datagrams.insert(self.next_id, (number, exchange));
-                }
-                let packet = if flow.application.is_icmp() {
-                    // Ports tell the flows of a pair of hosts apart, and identifiers those of ICMP.
-                    echo(self.next_id, key, Echo { is_reply: false, identifier: key.dst_port, sequence }, length)
-                } else {
-                    datagram(self.next_id, key, length)
-                };
-                self.send(from, packet);
-            }
+        let now = self.now;
+        if let Err(why) = on_due(&mut FlowDriver { simulation: self, number }, now, now) {
+            self.fail(why);
         }
     }
 
     /// A UDP packet arrives at the receiver of a flow, which returns it if the flow is echoed.
     pub(super) fn on_datagram(&mut self, number: FlowId, node: NodeId, packet: &Packet) {
         let returned = self.arrive(number, packet.id);
-        let Some(key) = packet.flow().filter(|_| self.flows[number].application.is_echoed()) else { return };
+        let Some(key) = packet.flow().filter(|_| self.flows[number].sender.application.is_echoed()) else { return };
         let answer = datagram(returned, key.reversed(), packet.len());
         self.send(node, answer);
     }
@@ -103,10 +70,10 @@ impl<'a> Simulation<'a> {
     /// Records the arrival of a packet at the receiver; the id of the packet that returns it.
     fn arrive(&mut self, number: FlowId, id: u64) -> u64 {
         let exchange = self.datagrams.remove(&id);
-        if let (Some((_, exchange)), Some(exchanges)) = (exchange, &mut self.flows[number].exchanges) {
-            exchanges.arrive(exchange, self.now);
+        if let Some((_, exchange)) = exchange {
+            self.flows[number].sender.arrive(exchange, self.now);
         }
-        if !self.flows[number].application.is_echoed() {
+        if !self.flows[number].sender.application.is_echoed() {
             return 0;
         }
         self.next_id += 1;
@@ -119,34 +86,7 @@ impl<'a> Simulation<'a> {
     /// A packet that the receiver of a flow returned arrives at the sender.
     pub(super) fn on_returned(&mut self, id: u64) {
         let Some((flow, exchange)) = self.datagrams.remove(&id) else { return };
-        if let Some(exchanges) = &mut self.flows[flow].exchanges {
-            exchanges.complete(exchange, self.now);
-        }
-    }
-
-    /// Opens a connection of a flow. A silent one carries what [`Action::Write`] adds.
-    fn connect(&mut self, number: FlowId, bytes: Option<u64>, silent: bool) {
-        let flow = &mut self.flows[number];
-        let src_port = flow.next_source_port(number);
-        let opened = self.connections.next_id();
-        flow.latest_connection = Some(opened);
-        let exchange = match (bytes, &mut flow.exchanges) {
-            (Some(bytes), Some(exchanges)) => Some(exchanges.begin(self.now, bytes)),
-            _ => None,
-        };
-        let (from, to) = (flow.from, flow.to);
-        let source = if silent { Source::silent() } else { Source::new(Content::Zeros, bytes) };
-        self.open(number, Role::Sender, (from, src_port), to, source, "client");
-        if let Some(host) = self.connections.find(opened) {
-            host.exchange = exchange;
-        }
-    }
-
-    /// The receiver opens a connection to the flow's port at the sender and sends its request.
-    fn request(&mut self, number: FlowId, bytes: u64) {
-        let FlowState { from, to, .. } = self.flows[number];
-        let source = Source::new(Content::Zeros, Some(bytes));
-        self.open(number, Role::RequestSender, (to, first_source_port(number)), from, source, "request")
+        self.flows[flow].sender.complete(exchange, self.now);
     }
 
     /// Addresses and ports of what a node sends from a port for a flow to another node.
@@ -162,17 +102,16 @@ impl<'a> Simulation<'a> {
         role: Role,
         (from, src_port): (NodeId, u16),
         to: NodeId,
-        source: Source,
+        first: Write,
         isn_label: &str,
-    ) {
+    ) -> Result<ConnectionId, String> {
         let flow = self.spec(number);
         let key = self.key(number, (from, src_port), to);
-        let config = match flow_config(&self.registry.stacks, self.nodes[from].stack.as_ref(), flow) {
-            Ok(config) => config,
-            Err(why) => return self.fail(why),
-        };
-        let connection = Connection::connect(config, key, self.initial_sequence_number(number, isn_label), source);
-        self.add_connection(HostConnection::new(connection, number, role, from), key)
+        let config = flow_config(&self.registry.stacks, self.nodes[from].stack.as_ref(), flow)?;
+        let initial = self.initial_sequence_number(number, isn_label);
+        let mut connection = Tcp::new(config, Content::Zeros, initial).connect(key);
+        write(&mut connection, first);
+        Ok(self.add_connection(HostConnection::new(connection, number, role, from), key))
     }
 
     fn initial_sequence_number(&self, flow: FlowId, side: &str) -> u32 {
@@ -180,7 +119,7 @@ impl<'a> Simulation<'a> {
         (rng::uniform(&mut stream) * f64::from(u32::MAX)) as u32
     }
 
-    fn add_connection(&mut self, mut connection: HostConnection, key: FlowKey) {
+    fn add_connection(&mut self, mut connection: HostConnection, key: FlowKey) -> ConnectionId {
         let node = connection.node;
         if self.counters.is_none() && self.samples.is_empty() {
             connection.connection.ignore_samples();
@@ -190,7 +129,8 @@ impl<'a> Simulation<'a> {
         let key = FlowKeyV4::from(key);
         self.nodes[node].latest_connection = (key, number);
         self.by_flow.insert(key, number);
-        self.drive(number)
+        self.drive(number);
+        number
     }
 
     /// Accepts a connection at the port of a flow.
@@ -200,13 +140,11 @@ impl<'a> Simulation<'a> {
             Err(why) => return self.fail(why),
         };
         let isn = self.initial_sequence_number(number, "server");
-        let Some(connection) = Connection::accept(config, flow.reversed(), isn, Source::silent(), packet) else {
-            return;
-        };
+        let Some(connection) = Tcp::new(config, Content::Zeros, isn).accept(flow.reversed(), packet) else { return };
         let role = if node == self.flows[number].from { Role::RequestReceiver } else { Role::Receiver };
         let mut host = HostConnection::new(connection, number, role, node);
         host.exchange = self.by_flow.get(&FlowKeyV4::from(flow)).and_then(|peer| self.connections[*peer].exchange);
-        self.add_connection(host, flow.reversed())
+        self.add_connection(host, flow.reversed());
     }
 
     pub(super) fn on_connection_timer(&mut self, number: ConnectionId) {
@@ -233,40 +171,6 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// The receiver has read something, `before` bytes after what it had: its transfer may be whole, or requests, which
-    /// it answers.
-    fn on_received(&mut self, number: ConnectionId, before: u64) {
-        let host = &mut self.connections[number];
-        let flow = &mut self.flows[host.flow];
-        if let Some(each) = flow.application.transaction() {
-            let whole = (host.received / each.request) as usize;
-            for request in (before / each.request) as usize..whole {
-                host.connection.send_more(each.response);
-                if let Some(exchanges) = &mut flow.exchanges {
-                    exchanges.arrive(request, self.now);
-                }
-            }
-        } else if let (Some(exchange), Some(exchanges)) = (host.exchange, &mut flow.exchanges) {
-            if host.received >= exchanges.all()[exchange].bytes {
-                exchanges.arrive(exchange, self.now);
-            }
-        }
-    }
-
-    /// The sender has read something: once a response is whole, its application continues.
-    fn on_responded(&mut self, number: ConnectionId, before: u64) {
-        let host = &self.connections[number];
-        let flow = &mut self.flows[host.flow];
-        let Some(each) = flow.application.transaction() else { return };
-        for response in before / each.response..host.received / each.response {
-            if let Some(exchanges) = &mut flow.exchanges {
-                exchanges.complete(response as usize, self.now);
-            }
-            let next = flow.application.on_response(self.now);
-            self.queue.schedule(next, Event::Application(host.flow));
-        }
-    }
-
     /// After every call of a connection: reads and transmits all there is, records samples, schedules its timer.
     pub(super) fn drive(&mut self, number: ConnectionId) {
         let now = self.now;
@@ -280,18 +184,14 @@ impl<'a> Simulation<'a> {
                     counters.on_read(flow, now, received - before);
                 }
                 if received > before {
-                    self.on_received(number, before);
+                    // A transfer's size is known here, so its end need not show it.
+                    on_data(&mut FlowDriver { simulation: self, number: flow }, number, before, received, false);
                 }
             }
-            Role::Sender if received > before => self.on_responded(number, before),
-            Role::Sender => {}
-            Role::RequestReceiver => {
-                let request = self.flows[flow].application.request_bytes();
-                if request.is_some_and(|request| before < request && received >= request) {
-                    self.queue.schedule(now, Event::Application(flow));
-                }
+            Role::Sender | Role::RequestReceiver if received > before => {
+                on_answer(&mut FlowDriver { simulation: self, number: flow }, now, before, received);
             }
-            Role::RequestSender => {}
+            Role::Sender | Role::RequestReceiver | Role::RequestSender => {}
         }
         while let Some(mut packet) = self.connections[number].connection.poll_transmit(now) {
             self.next_id += 1;
@@ -320,6 +220,111 @@ impl<'a> Simulation<'a> {
                 host.scheduled = Some(due.max(now));
                 self.queue.schedule(due.max(now), Event::ConnectionTimer(number));
             }
+        }
+    }
+}
+
+fn write(connection: &mut Connection, next: Write) {
+    connection.write(next.bytes);
+    if next.finishes {
+        connection.finish();
+    }
+}
+
+/// A flow of a simulation, which has both of its ends.
+struct FlowDriver<'s, 'a> {
+    simulation: &'s mut Simulation<'a>,
+    number: FlowId,
+}
+
+impl FlowDriver<'_, '_> {
+    fn flow(&mut self) -> &mut FlowState {
+        &mut self.simulation.flows[self.number]
+    }
+}
+
+impl SendingEnd for FlowDriver<'_, '_> {
+    type Stream = ConnectionId;
+
+    fn sender(&mut self) -> &mut Sender<ConnectionId> {
+        &mut self.flow().sender
+    }
+
+    fn schedule(&mut self, at: Time) {
+        self.simulation.queue.schedule(at, Event::Application(self.number));
+    }
+
+    fn connect(&mut self, first: Write) -> Result<ConnectionId, String> {
+        let number = self.number;
+        let flow = self.flow();
+        let (src_port, from, to) = (flow.next_source_port(number), flow.from, flow.to);
+        self.simulation.open(number, Role::Sender, (from, src_port), to, first, "client")
+    }
+
+    /// A connection that was opened without data stays open after the last write, as in ns.
+    fn write(&mut self, stream: ConnectionId, next: Write) -> Result<(), String> {
+        self.simulation.connections[stream].connection.write(next.bytes);
+        self.simulation.drive(stream);
+        Ok(())
+    }
+
+    fn begun(&mut self, stream: ConnectionId, exchange: usize) {
+        self.simulation.connections[stream].exchange = Some(exchange);
+    }
+
+    /// The receiver opens a connection to the flow's port at the sender.
+    fn request(&mut self, bytes: u64) -> Result<(), String> {
+        let number = self.number;
+        let &mut FlowState { from, to, .. } = self.flow();
+        let (port, write) = (first_source_port(number), Write { bytes, finishes: true });
+        self.simulation.open(number, Role::RequestSender, (to, port), from, write, "request").map(drop)
+    }
+
+    fn packet(&mut self, number: u64, length: u32) -> Result<(), String> {
+        let &mut FlowState { from, to, .. } = self.flow();
+        let key = self.simulation.key(self.number, (from, first_source_port(self.number)), to);
+        let flow = self.flow();
+        flow.datagram_bytes_sent += u64::from(length - headers_of(key));
+        let (is_icmp, recorded) = (flow.sender.application.is_icmp(), flow.sender.exchanges().is_some());
+        let simulation = &mut *self.simulation;
+        simulation.next_id += 1;
+        let id = simulation.next_id;
+        if recorded {
+            simulation.datagrams.insert(id, (self.number, number as usize));
+        }
+        let packet = if is_icmp {
+            // Ports tell the flows of a pair of hosts apart, and identifiers those of ICMP.
+            echo(id, key, Echo { is_reply: false, identifier: key.dst_port, sequence: number as u16 }, length)
+        } else {
+            datagram(id, key, length)
+        };
+        simulation.send(from, packet);
+        Ok(())
+    }
+}
+
+impl ReceivingEnd for FlowDriver<'_, '_> {
+    type Stream = ConnectionId;
+
+    fn application(&self) -> &Application {
+        &self.simulation.flows[self.number].sender.application
+    }
+
+    /// The response is sent with what the connection has to send after the data that it read.
+    fn respond(&mut self, stream: ConnectionId, bytes: u64) {
+        self.simulation.connections[stream].connection.write(bytes);
+    }
+
+    fn transfer_bytes(&self, stream: ConnectionId) -> Option<u64> {
+        let exchanges = self.simulation.flows[self.number].sender.exchanges()?;
+        Some(exchanges[self.simulation.connections[stream].exchange?].bytes)
+    }
+
+    fn arrived(&mut self, stream: ConnectionId, request: Option<u64>) {
+        let exchange = request.map_or(self.simulation.connections[stream].exchange, |request| Some(request as usize));
+        if let Some(exchange) = exchange {
+            let now = self.simulation.now;
+            self.flow().sender.arrive(exchange, now);
         }
     }
 }

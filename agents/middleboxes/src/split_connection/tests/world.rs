@@ -166,7 +166,7 @@ impl World {
     /// Advances to the next thing that happens; false when nothing will.
     pub(super) fn step(&mut self) -> bool {
         self.hosts_speak();
-        let timers = self.hosts.iter().flatten().filter_map(Endpoint::next_timeout).min();
+        let timers = self.hosts.iter().flatten().filter_map(Transport::next_timeout).min();
         let timer = [timers, self.split.next_event()].into_iter().flatten().min();
         let arrival = self.flying.keys().next().map(|&(at, _)| Time(at));
         let Some(next) = [timer, arrival].into_iter().flatten().min() else { return false };
@@ -196,7 +196,7 @@ impl World {
 
     fn arrive(&mut self, host: usize, packet: &Packet) {
         match (&mut self.hosts[host], &self.listens[host]) {
-            (Some(connection), _) => connection.on_segment(self.now, packet),
+            (Some(connection), _) => connection.on_packet(self.now, packet),
             (None, Some((config, iss, source))) => {
                 let back = packet.flow().expect("it is TCP").reversed();
                 self.hosts[host] = Connection::accept(config.clone(), back, *iss, source.clone(), packet);

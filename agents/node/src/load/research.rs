@@ -1,0 +1,305 @@
+//! Connections of the research stack on a real interface.
+//!
+//! It sends and receives whole frames on an interface whose address the kernel has given up, so that the kernel neither
+//! answers nor resets its connections. tcpdump captures them on the interface as it captures the kernel's.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use backchannel_core::ip::IpVersion;
+use backchannel_core::packet::FlowKey;
+use backchannel_core::rng;
+use backchannel_core::telemetry::{FlowLine, FlowTelemetry};
+use backchannel_core::time::Time;
+use backchannel_core::transport::{Connections, End, Transport};
+use backchannel_emulator::monotonic_ns;
+use backchannel_emulator::os::clock::{cpu_s, realtime_ns};
+use backchannel_stacks::config::Config;
+use backchannel_stacks::{Connection, Content, Counts, Tcp};
+use backchannel_workloads::flow::Write;
+
+use super::streams::{Progress, Streams, Tally};
+use crate::host_interface::{Attachment, HostInterface};
+use crate::payload::Check;
+use crate::reports::{ReceiveEnd, StackReport, TransportReport};
+
+/// Frames that are processed before the application runs.
+const BATCH: usize = 64;
+/// Source ports of the connections that a program opens, which follow one another.
+const FIRST_PORT: u32 = 10_000;
+const PORTS: u32 = 50_000;
+/// How far the first of them is from [`FIRST_PORT`], added to the flow's port.
+const PORT_OFFSET: u32 = 20_000;
+
+/// The connections of one end of a flow.
+pub(super) struct Research {
+    interface: HostInterface,
+    connections: Connections<Tcp>,
+    /// This end, with the flow's port.
+    local: SocketAddr,
+    peer: SocketAddr,
+    /// Timer ticks are aligned to the start of the run (ton IV: 500 ms), on CLOCK_MONOTONIC.
+    run_begins_ns: u64,
+    /// What the application reads, until it and the connection have ended.
+    reading: BTreeMap<FlowKey, Reading>,
+    /// Connections that this end has opened.
+    opened: u32,
+    tally: Tally,
+    /// Of connections that are gone.
+    counts: Counts,
+    /// Of the sender, with the start of the flow.
+    telemetry: Option<(FlowTelemetry, Time)>,
+}
+
+struct Reading {
+    check: Check,
+    peer_finished: bool,
+}
+
+impl Research {
+    /// `listens`: whether it accepts connections at its address.
+    pub(super) fn open(
+        config: Config,
+        attachment: &Attachment,
+        (local, peer): (SocketAddr, SocketAddr),
+        listens: bool,
+        seed: u64,
+    ) -> Result<Research, String> {
+        if local.is_ipv4() != peer.is_ipv4() {
+            return Err(format!("{local} and {peer} are not of one version of IP"));
+        }
+        config.fits(IpVersion::of(local.ip()))?;
+        // It differs from flow to flow and from end to end.
+        let mut draws = rng::stream(seed, &format!("isn/{local}"));
+        let initial = (rng::uniform(&mut draws) * f64::from(u32::MAX)) as u32;
+        let factory = Tcp::new(config, Content::Pattern(seed), initial);
+        Ok(Research {
+            interface: HostInterface::open(attachment, local)?,
+            connections: Connections::new(factory, listens.then_some(local.port())),
+            local,
+            peer,
+            run_begins_ns: monotonic_ns(),
+            reading: BTreeMap::new(),
+            opened: 0,
+            tally: Tally::new(seed),
+            counts: Counts::default(),
+            telemetry: None,
+        })
+    }
+
+    /// For the sending end: the state of senders goes to a file, with times since `start`.
+    pub(super) fn recording(mut self, file: &Path, run_begins_ns: u64, start: Time) -> Result<Research, String> {
+        self.run_begins_ns = run_begins_ns;
+        self.telemetry = Some((FlowTelemetry::create(file)?, start));
+        Ok(self)
+    }
+
+    /// Time since the start of the run.
+    fn since_start(&self, now_ns: u64) -> Time {
+        Time(now_ns.saturating_sub(self.run_begins_ns))
+    }
+
+    fn total_counts(&mut self) -> Counts {
+        let mut counts = self.counts;
+        self.connections.iter_mut().for_each(|(_, connection)| counts += connection.counts());
+        counts
+    }
+
+    /// Waits for the next frame, timer or `until_ns`, and passes frames and timers to the connections. It reads clocks
+    /// as rarely as it can, because in virtual time that is a system call of 15 us.
+    fn step(&mut self, until_ns: u64) -> Result<(), String> {
+        let from_ns = monotonic_ns();
+        self.transmit_all(from_ns)?;
+        let timer = self.connections.next_timeout().map(|at| self.run_begins_ns + at.nanos());
+        let mut now_ns = self.interface.wait(from_ns, timer.map_or(until_ns, |at| at.min(until_ns)));
+        // In batches: the caller checks clocks and signals between them, however fast the frames arrive.
+        for _ in 0..BATCH {
+            let Some(packet) = self.interface.read()? else { break };
+            let arrival_ns = monotonic_ns();
+            let Some((flow, is_new)) = self.connections.on_packet(self.since_start(arrival_ns), &packet) else {
+                continue;
+            };
+            now_ns = arrival_ns;
+            if let Some(arrived_ns) = self.interface.arrived_ns {
+                self.interface.lateness.add(realtime_ns().saturating_sub(arrived_ns));
+            }
+            let now = self.since_start(now_ns);
+            let connection = self.connections.get_mut(&flow).expect("it has just received a packet");
+            if is_new {
+                connection.ignore_samples();
+                self.reading.insert(flow, Reading { check: self.tally.open(), peer_finished: false });
+            }
+            transmit(&mut self.interface, connection, now)?;
+        }
+        let now = self.since_start(now_ns);
+        for (_, connection) in self.connections.iter_mut() {
+            if let Some(due) = connection.next_timeout().filter(|due| *due <= now) {
+                self.interface.lateness.add(now.since(due).as_nanos() as u64);
+                connection.on_timer(now);
+            }
+        }
+        self.transmit_all(now_ns)
+    }
+
+    fn transmit_all(&mut self, now_ns: u64) -> Result<(), String> {
+        let now = self.since_start(now_ns);
+        for (_, connection) in self.connections.iter_mut() {
+            transmit(&mut self.interface, connection, now)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what has arrived and takes telemetry.
+    fn read(&mut self) -> Result<Vec<Progress<FlowKey>>, String> {
+        let mut progress = Vec::new();
+        for (flow, connection) in self.connections.iter_mut() {
+            if let Some((file, start)) = &mut self.telemetry {
+                let mut result = Ok(());
+                connection.sample(&mut |at, sample| {
+                    if result.is_ok() {
+                        result = file.write(&FlowLine { t_ns: at.since(*start).as_nanos() as u64, sample });
+                    }
+                });
+                result?;
+            }
+            let Some(reading) = self.reading.get_mut(flow) else { continue };
+            let before = reading.check.bytes;
+            for chunk in connection.read() {
+                reading.check.check(&chunk.bytes);
+                reading.check.check(&vec![0; chunk.zeros as usize]);
+            }
+            let ended = !reading.peer_finished && connection.peer_finished();
+            reading.peer_finished |= ended;
+            progress.extend(Progress::since(before, *flow, &reading.check, ended));
+        }
+        Ok(progress)
+    }
+
+    /// A connection is over for the application.
+    fn stop_reading(&mut self, flow: &FlowKey, acknowledged: u64, end: Option<End>) {
+        let Some(reading) = self.reading.remove(flow) else { return };
+        let end = match end {
+            Some(End::Finished) => ReceiveEnd::Finished,
+            Some(End::Reset) => ReceiveEnd::Reset,
+            Some(End::TimedOut) => ReceiveEnd::TimedOut,
+            Some(End::Aborted) | None => ReceiveEnd::Stopped,
+        };
+        self.tally.add(reading.check, acknowledged, end);
+    }
+}
+
+/// Sends everything that a connection has to send now and the interface has room for.
+///
+/// One instant for all of it, as in virtual time, because what is sent at one instant is a burst (asym 6.3).
+fn transmit(interface: &mut HostInterface, connection: &mut Connection, now: Time) -> Result<(), String> {
+    while interface.has_room()? {
+        let Some(packet) = connection.poll_transmit(now) else { break };
+        interface.send(&packet)?;
+    }
+    Ok(())
+}
+
+impl Streams for Research {
+    type Id = FlowKey;
+    const NEEDS_START: bool = true;
+
+    fn on_start(&mut self, run_begins_ns: u64) {
+        self.run_begins_ns = run_begins_ns;
+    }
+
+    fn connect(&mut self) -> Result<FlowKey, String> {
+        let port = FIRST_PORT + (u32::from(self.local.port()) + PORT_OFFSET + self.opened) % PORTS;
+        self.opened += 1;
+        let flow =
+            FlowKey { src: self.local.ip(), dst: self.peer.ip(), src_port: port as u16, dst_port: self.peer.port() };
+        let connection = self.connections.connect(flow);
+        if self.telemetry.is_none() {
+            connection.ignore_samples();
+        }
+        self.reading.insert(flow, Reading { check: self.tally.open(), peer_finished: false });
+        Ok(flow)
+    }
+
+    fn write(&mut self, flow: FlowKey, next: Write) -> Result<(), String> {
+        if let Some(connection) = self.connections.get_mut(&flow) {
+            connection.write(next.bytes);
+            if next.finishes {
+                connection.finish();
+            }
+        }
+        Ok(())
+    }
+
+    fn key(&self, flow: FlowKey) -> u16 {
+        if flow.src_port == self.local.port() {
+            flow.dst_port
+        } else {
+            flow.src_port
+        }
+    }
+
+    fn wait(&mut self, until_ns: u64) -> Result<Vec<Progress<FlowKey>>, String> {
+        self.step(until_ns)?;
+        self.read()
+    }
+
+    /// An application closes when its peer has. A connection that has ended may still have packets to answer.
+    fn drop_ended(&mut self) {
+        let mut over = Vec::new();
+        for (flow, connection) in self.connections.iter_mut() {
+            if connection.peer_finished() {
+                connection.finish();
+            }
+            if connection.end().is_some() {
+                over.push((*flow, connection.acknowledged(), connection.end()));
+            }
+        }
+        for (flow, acknowledged, end) in over {
+            self.stop_reading(&flow, acknowledged, end);
+        }
+        for (_, connection) in self.connections.remove_closed() {
+            self.counts += connection.counts();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.reading.is_empty()
+    }
+
+    fn has_connected(&mut self) -> bool {
+        self.total_counts().received > 0
+    }
+
+    /// Where the interface is full, peers do not hear of it.
+    fn abort(&mut self) -> Result<(), String> {
+        self.interface.discard_waiting();
+        for (_, connection) in self.connections.iter_mut() {
+            connection.abort();
+        }
+        self.transmit_all(monotonic_ns())?;
+        self.drop_ended();
+        Ok(())
+    }
+
+    fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    fn report(&mut self) -> Result<TransportReport, String> {
+        self.telemetry.take().map_or(Ok(()), |(file, _)| file.finish())?;
+        let counts = self.total_counts();
+        let stack = StackReport {
+            segments_sent: counts.sent,
+            segments_received: counts.received,
+            segments_refused: counts.refused,
+            retransmitted: counts.retransmitted,
+            coarse_timeouts: counts.timeouts,
+            fast_retransmits: counts.fast_retransmits,
+            duplicate_acks: counts.duplicate_acks,
+            lateness_s: self.interface.lateness.report(),
+            cpu_s: cpu_s(),
+        };
+        Ok(TransportReport { stack: Some(stack), ..TransportReport::default() })
+    }
+}

@@ -1,0 +1,348 @@
+//! Connections over the kernel's TCP, all served by one loop.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+
+use backchannel_emulator::os::process::Priority;
+use backchannel_emulator::{become_realtime, leave_realtime, monotonic_ns};
+use backchannel_workloads::flow::Write;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+
+use super::streams::{Progress, Streams, Tally};
+use crate::payload::{Check, Payload, StreamHash};
+use crate::reports::{ReceiveEnd, TcpInfo, TcpInfoLine, TransportReport};
+use crate::socket::{is_transient, Options, TcpSocket};
+
+/// Least time between two lines of telemetry, in nanoseconds.
+const PERIOD_NS: u64 = 50_000_000;
+
+/// The sockets of one end of a flow.
+pub(super) struct Sockets<'a> {
+    options: &'a Options,
+    peer: SocketAddr,
+    listener: Option<TcpSocket>,
+    streams: Vec<Stream>,
+    opened: u64,
+    tally: Tally,
+    /// Of the sender, which fails when a connection does.
+    telemetry: Option<TcpInfoFile>,
+    /// Whether it is in the real-time class until it opens a connection.
+    is_realtime: bool,
+    /// The connection that ended last, and the hash of what was sent on the first.
+    last_info: Option<TcpInfo>,
+    sent_hash: Option<String>,
+}
+
+impl<'a> Sockets<'a> {
+    /// `listens`: where it accepts connections.
+    pub(super) fn open(
+        options: &'a Options,
+        peer: SocketAddr,
+        listens: Option<SocketAddr>,
+        seed: u64,
+    ) -> Result<Sockets<'a>, String> {
+        let listener = listens.map(|at| {
+            let listener = TcpSocket::new(options, at)?;
+            listener.listen(at).map_err(|error| format!("cannot listen on {at}: {error}"))?;
+            Ok::<_, String>(listener)
+        });
+        Ok(Sockets {
+            options,
+            peer,
+            listener: listener.transpose()?,
+            streams: Vec::new(),
+            opened: 0,
+            tally: Tally::new(seed),
+            telemetry: None,
+            is_realtime: false,
+            last_info: None,
+            sent_hash: None,
+        })
+    }
+
+    /// For the sending end: tcp_info of the latest connection goes to a file, with times since `start_ns`.
+    pub(super) fn recording(mut self, file: &Path, start_ns: u64) -> Result<Sockets<'a>, String> {
+        self.telemetry = Some(TcpInfoFile::create(file, start_ns)?);
+        // A transfer that starts late ends late, so no other program may have the CPU at that moment.
+        self.is_realtime = true;
+        become_realtime(Priority::Host);
+        Ok(self)
+    }
+
+    fn add(&mut self, socket: TcpSocket, port: u16, connected: bool) -> SocketId {
+        let id = SocketId { number: self.opened, port };
+        self.opened += 1;
+        let check = self.tally.open();
+        let payload = Payload::new(self.tally.seed);
+        let hash = (!connected && id.number == 0).then(StreamHash::default);
+        let (left, finishes, finished, written, end) = (0, false, false, 0, None);
+        let stream = Stream { id, socket, payload, hash, left, finishes, finished, connected, written, check, end };
+        self.streams.push(stream);
+        id
+    }
+
+    /// Why a connection of the sender failed.
+    fn failure(peer: SocketAddr, stream: &Stream, error: &io::Error) -> String {
+        if stream.connected {
+            format!("a connection to {peer} failed after {} bytes: {error}", stream.written)
+        } else {
+            format!("cannot connect to {peer}: {error}")
+        }
+    }
+
+    fn remove(&mut self, stream: Stream) {
+        if let Some(hash) = &stream.hash {
+            self.sent_hash = Some(hash.hex());
+        }
+        self.last_info = stream.socket.info();
+        self.tally.add(stream.check, stream.written, stream.end.unwrap_or(ReceiveEnd::Stopped));
+    }
+}
+
+impl Streams for Sockets<'_> {
+    type Id = SocketId;
+    const NEEDS_START: bool = false;
+
+    fn connect(&mut self) -> Result<SocketId, String> {
+        let failed = |error| format!("cannot connect to {}: {error}", self.peer);
+        let socket = TcpSocket::new(self.options, self.peer)?;
+        socket.connect(self.peer).map_err(failed)?;
+        let port = socket.local_port().map_err(failed)?;
+        if std::mem::take(&mut self.is_realtime) {
+            leave_realtime();
+        }
+        Ok(self.add(socket, port, false))
+    }
+
+    fn write(&mut self, id: SocketId, next: Write) -> Result<(), String> {
+        let Some(stream) = self.streams.iter_mut().rev().find(|stream| stream.id == id) else { return Ok(()) };
+        stream.left += next.bytes;
+        stream.finishes |= next.finishes;
+        match stream.write() {
+            Err(error) if self.telemetry.is_some() => Err(Self::failure(self.peer, stream, &error)),
+            Err(_) => {
+                stream.fail();
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn key(&self, id: SocketId) -> u16 {
+        id.port
+    }
+
+    fn wait(&mut self, until_ns: u64) -> Result<Vec<Progress<SocketId>>, String> {
+        let now_ns = monotonic_ns();
+        let line_ns = self.telemetry.as_mut().filter(|_| !self.streams.is_empty()).map_or(Ok(u64::MAX), |file| {
+            file.sample(now_ns, self.streams.last().and_then(|stream| stream.socket.info()))
+        })?;
+        let (accepts, ready) =
+            wait(self.listener.as_ref(), &self.streams, until_ns.min(line_ns).saturating_sub(now_ns));
+        let mut progress = Vec::new();
+        for (stream, ready) in self.streams.iter_mut().zip(ready).filter(|(_, ready)| !ready.is_empty()) {
+            let before = stream.check.bytes;
+            match stream.serve(ready) {
+                Err(error) if self.telemetry.is_some() => return Err(Self::failure(self.peer, stream, &error)),
+                // The sender resets what its stop time interrupts.
+                Err(_) => stream.fail(),
+                Ok(()) => {}
+            }
+            let ended = stream.end == Some(ReceiveEnd::Finished);
+            progress.extend(Progress::since(before, stream.id, &stream.check, ended));
+        }
+        while let Some(Ok(socket)) = self.listener.as_ref().filter(|_| accepts).map(TcpSocket::accept) {
+            let port = socket.peer_port().unwrap_or(0);
+            self.add(socket, port, true);
+        }
+        Ok(progress)
+    }
+
+    fn drop_ended(&mut self) {
+        while let Some(number) = self.streams.iter().position(|stream| stream.end.is_some() && stream.left == 0) {
+            let stream = self.streams.remove(number);
+            self.remove(stream);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    fn has_connected(&mut self) -> bool {
+        self.last_info.is_some() || self.streams.iter().any(|stream| stream.connected)
+    }
+
+    fn abort(&mut self) -> Result<(), String> {
+        for stream in std::mem::take(&mut self.streams) {
+            stream.socket.reset_on_close();
+            self.remove(stream);
+        }
+        Ok(())
+    }
+
+    fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    fn report(&mut self) -> Result<TransportReport, String> {
+        let Some(file) = self.telemetry.take() else { return Ok(TransportReport::default()) };
+        file.finish()?;
+        let sent_blake3 = self.sent_hash.take().filter(|_| self.opened == 1);
+        Ok(TransportReport { sent_blake3, tcp_info: self.last_info.take(), stack: None })
+    }
+}
+
+/// A connection of this program.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct SocketId {
+    number: u64,
+    /// At the end that opened it.
+    port: u16,
+}
+
+/// One end of a connection.
+struct Stream {
+    id: SocketId,
+    socket: TcpSocket,
+    payload: Payload,
+    /// Of what was written; `None`: not wanted.
+    hash: Option<StreamHash>,
+    /// Bytes to write.
+    left: u64,
+    /// Whether it closes its direction after these.
+    finishes: bool,
+    finished: bool,
+    connected: bool,
+    written: u64,
+    check: Check,
+    /// How the peer's direction ended.
+    end: Option<ReceiveEnd>,
+}
+
+impl Stream {
+    fn interest(&self) -> PollFlags {
+        let mut flags = PollFlags::IN;
+        if self.left > 0 || !self.connected {
+            flags |= PollFlags::OUT;
+        }
+        flags
+    }
+
+    fn fail(&mut self) {
+        self.end = Some(ReceiveEnd::Reset);
+        self.left = 0;
+    }
+
+    /// Reads and writes what is possible now.
+    ///
+    /// # Errors
+    /// The connection failed.
+    fn serve(&mut self, ready: PollFlags) -> io::Result<()> {
+        if !self.connected {
+            if let Some(error) = self.socket.error() {
+                return Err(error);
+            }
+            self.connected = true;
+        }
+        // In virtual time a call that finds nothing takes as long as one that does.
+        if ready != PollFlags::OUT {
+            self.read()?;
+        }
+        self.write()
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let mut buffer = [0; 65_536];
+        while self.end.is_none() {
+            match self.socket.read(&mut buffer) {
+                Ok(0) => self.end = Some(ReceiveEnd::Finished),
+                Ok(n) => {
+                    self.check.check(&buffer[..n]);
+                    if n < buffer.len() {
+                        break;
+                    }
+                }
+                Err(error) if is_transient(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what fits into the kernel's buffer.
+    fn write(&mut self) -> io::Result<()> {
+        while self.connected && self.left > 0 {
+            let part = self.payload.peek();
+            let part = &part[..self.left.min(part.len() as u64) as usize];
+            match self.socket.write(part) {
+                Ok(n) => {
+                    if let Some(hash) = &mut self.hash {
+                        hash.update(&part[..n]);
+                    }
+                    self.payload.advance(n);
+                    self.left -= n as u64;
+                    self.written += n as u64;
+                }
+                Err(error) if is_transient(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        if self.connected && self.finishes && !self.finished {
+            self.finished = true;
+            self.socket.finish_writing()?;
+        }
+        Ok(())
+    }
+}
+
+/// Telemetry of the sender.
+struct TcpInfoFile {
+    file: BufWriter<File>,
+    /// Start of the flow, on CLOCK_MONOTONIC.
+    start_ns: u64,
+    next_line_ns: u64,
+}
+
+impl TcpInfoFile {
+    fn create(path: &Path, start_ns: u64) -> Result<TcpInfoFile, String> {
+        let file = File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        Ok(TcpInfoFile { file: BufWriter::new(file), start_ns, next_line_ns: 0 })
+    }
+
+    /// Adds a line, if one is due. Returns when the next one is.
+    fn sample(&mut self, now_ns: u64, info: Option<TcpInfo>) -> Result<u64, String> {
+        if now_ns >= self.next_line_ns {
+            self.next_line_ns = now_ns + PERIOD_NS;
+            if let Some(info) = info {
+                let t_ns = now_ns.saturating_sub(self.start_ns);
+                serde_json::to_writer(&mut self.file, &TcpInfoLine { t_ns, info })
+                    .map_err(io::Error::from)
+                    .and_then(|()| writeln!(self.file))
+                    .map_err(|error| format!("cannot write telemetry: {error}"))?;
+            }
+        }
+        Ok(self.next_line_ns)
+    }
+
+    fn finish(mut self) -> Result<(), String> {
+        self.file.flush().map_err(|error| format!("cannot write telemetry: {error}"))
+    }
+}
+
+/// Waits until the listener or a stream is ready, at most for a time in nanoseconds. Returns whether there is a
+/// connection to accept, and for each stream what it is ready for.
+fn wait(listener: Option<&TcpSocket>, streams: &[Stream], wait_ns: u64) -> (bool, Vec<PollFlags>) {
+    let mut fds: Vec<PollFd<'_>> =
+        streams.iter().map(|stream| PollFd::new(&stream.socket, stream.interest())).collect();
+    fds.extend(listener.map(|listener| PollFd::new(listener, PollFlags::IN)));
+    let timeout = Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as i64 };
+    if poll(&mut fds, Some(&timeout)).is_err() {
+        return (false, Vec::new());
+    }
+    let mut ready: Vec<_> = fds.iter().map(PollFd::revents).collect();
+    let accepts = listener.is_some() && ready.pop().is_some_and(|flags| !flags.is_empty());
+    (accepts, ready)
+}
