@@ -1,9 +1,9 @@
 //! The research TCP stack: pure endpoints, made of small parts that read like their sources.
 //!
-//! A driver makes a [`Connection`] from a [`config::Config`] (by [`config::stack_config`], from a named stack and a
-//! campaign's options) and a [`Source`]. It runs it through [`backchannel_core::traits::Endpoint`]: `on_segment`,
-//! `on_timer` at `next_timeout`, and after each of them `poll_transmit` until it returns `None`. `read` returns what
-//! has arrived, `samples` the sender's telemetry.
+//! A driver builds a [`Connection`] from a [`config::Config`] and a [`Source`] of data. [`config::stack_config`] makes
+//! the configuration of a named stack and a campaign's options. The driver passes in segments and expired timers, and
+//! after each call sends what `poll_transmit` returns, until it returns `None`. `read` returns what has arrived,
+//! `samples` the telemetry of the sender.
 //!
 //! ```
 //! use backchannel_core::{packet::FlowKey, scenario::Options, traits::Endpoint, Time};
@@ -33,6 +33,19 @@
 //! println!("{:?}", client.samples().last());
 //! # Ok::<(), String>(())
 //! ```
+//!
+//! # Parts
+//!
+//! A [controller](controllers) alone decides on the congestion window and the pacing rate. `recovery` chooses what is
+//! retransmitted, and `pacer` spaces segments. `sender`, `acks`, `scoreboard`, `receiver` and `rtt` follow the RFCs.
+//! What 4.4BSD and ns did differently is in `era`, what single papers add in `extensions`. [`wire`] converts segments
+//! to packets.
+//!
+//! # Add a controller
+//!
+//! Implement [`controllers::Growth`] for a controller that keeps slow start and Reno's reactions, or
+//! [`controllers::CongestionController`] for any other. A controller of this crate is one file below `controllers/`.
+//! Another crate calls `Registry::controller` instead. docs/stacks.md describes the options and the steps.
 
 mod acks;
 mod challenge;
