@@ -14,7 +14,7 @@
 //! [`core`], [`links`], [`middleboxes`], [`policies`], [`stacks`] and [`workloads`]. `tests/outside` is an example with
 //! a mechanism of each kind. Set `BACKCHANNEL_NODE` to the path of the program, and `./backchannel` uses it.
 //!
-//! [`main()`] runs one subcommand. Each is one file here that parses arguments and calls the crate with the logic:
+//! [`main()`] runs the subcommand that the arguments name:
 //!
 //! - `simulate` and `emulate` run the two drivers.
 //! - `load`, `send`, `receive`, `endpoint` and `program` generate the traffic of a flow on real packets.

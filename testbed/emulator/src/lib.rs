@@ -9,7 +9,7 @@
 //! 2. The loop sleeps until a link is due or a frame arrives, and polls the link.
 //! 3. The emulator writes the packet to the interface at the other end.
 //!
-//! Links compute departures on an ideal timeline, so a late wake-up delays one write and does not add up. The
+//! Links compute departures on an ideal timeline, so a late wake-up delays one write but nothing after it. The
 //! [`EmulationReport`] states how late the writes were, and [`Stalls`] when the emulator itself was not scheduled. Runs
 //! beyond the limits of docs/validity.md are invalid.
 //!

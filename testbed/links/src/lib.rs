@@ -4,11 +4,11 @@
 //! [`build`] turns the link of a scenario into a [`Link`](backchannel_core::traits::Link), which a driver gives a
 //! clock. A packet crosses a link in this order:
 //!
-//! 1. a middlebox in the node at the near end (`backchannel-middleboxes`),
+//! 1. middleboxes in the node at the near end (`backchannel-middleboxes`),
 //! 2. the queue policy in front of the link (`backchannel-policies`),
 //! 3. the transmitter of the link kind, such as [`PointToPoint`], at its rate and with its [`framing`],
 //! 4. the far end: propagation delay, jitter and [`errors`],
-//! 5. a middlebox in the node at the far end.
+//! 5. middleboxes in the node at the far end.
 //!
 //! [`Medium`] has parts 2 and 4 of one direction, which are common to all link kinds. A link kind adds the transmitter.
 //! [`profiles()`] lists access lines with names, such as `adsl`. [`build_with_fault`] builds links that break their
