@@ -1,9 +1,23 @@
-//! Middleboxes: per-packet logic in a node other than queueing. A middlebox is placed at one end of a link, inside the
-//! node at that end. It sees every packet that the node sends to the link and every packet that the link delivers to
-//! the node.
+//! Middleboxes: per-packet logic in a node other than queueing, such as snoop, split connections and ack
+//! reconstruction.
 //!
-//! A middlebox is one file and one line in [`builtin`], to which other crates add theirs. docs/middleboxes.md describes
-//! each.
+//! A middlebox is placed at one end of a link, inside the node at that end. It sees every packet that the node sends to
+//! the link and every packet that the link delivers to the node. It may pass, hold, change, drop and create packets.
+//! The trait is [`Middlebox`]. `backchannel-links` wraps a link and its middlebox into one link, so drivers need not
+//! distinguish them.
+//!
+//! | file | middleboxes |
+//! | --- | --- |
+//! | `ack_reconstruction` | fills gaps between acks behind a slow reverse line |
+//! | `link_layer` | the base station's local retransmission, with and without TCP awareness (snoop) and SMART |
+//! | `loss_notification` | explicit loss notification |
+//! | `split_connection` | two TCP connections joined at the base station |
+//!
+//! # Add a middlebox
+//!
+//! Write one file with its options, its entry, a [`Build`] function and the trait, and add a line to [`builtin`].
+//! `build` receives a [`Context`] with the stacks, for a middlebox that terminates connections. Another crate calls
+//! `Registry::middlebox` instead. docs/middleboxes.md describes each middlebox and the steps.
 
 mod ack_reconstruction;
 mod link_layer;

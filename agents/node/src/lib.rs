@@ -1,17 +1,26 @@
-//! What Backchannel runs on a node, as one program: links, traffic, traces. The binary `backchannel-node` has the
-//! mechanisms of this software. A crate elsewhere makes a node with its own, in a `main` of its own:
+//! The program that runs on a node, as a library. The binary `backchannel-node` has the mechanisms of Backchannel.
+//! Another crate builds a node with its own mechanisms in a `main` like this:
 //!
 //! ```no_run
 //! use backchannel_node::Registry;
 //!
 //! fn main() -> std::process::ExitCode {
+//!     // Add mechanisms here: Registry::builtin().policy(&ENTRY, build).
 //!     backchannel_node::main(Registry::builtin())
 //! }
 //! ```
 //!
-//! It needs no other crate, because those that it adds to are here under short names ([`core`], [`policies`], ...).
-//! `tests/outside` is such a crate, with a mechanism of each kind. `BACKCHANNEL_NODE` names the program that
-//! `./backchannel` uses.
+//! Such a crate depends on this one alone. The crates whose traits it implements are re-exported under short names:
+//! [`core`], [`links`], [`middleboxes`], [`policies`], [`stacks`] and [`workloads`]. `tests/outside` is an example with
+//! a mechanism of each kind. Set `BACKCHANNEL_NODE` to the path of the program, and `./backchannel` uses it.
+//!
+//! [`main()`] runs the subcommand that the arguments name:
+//!
+//! - `simulate` and `emulate` run the two drivers.
+//! - `load`, `send`, `receive`, `endpoint` and `program` generate the traffic of a flow on real packets.
+//! - `probe` measures a path before a run. `audit` and `trace` evaluate the captures after it.
+//! - `registry` exports what Rust declares and Python reads. `check` validates stacks and links.
+//! - `cell`, `confined` and `awake` prepare processes and the machine. `serial-line` compresses a capture.
 
 mod audit;
 mod awake;

@@ -1,9 +1,21 @@
 //! Queue policies: the queueing disciplines in front of a link. A policy decides which packet waits, is sent next, is
-//! marked, dropped or purged.
+//! marked, dropped or purged. The trait is [`Policy`](backchannel_core::traits::Policy).
 //!
-//! A policy is one file and one line in [`builtin`]; drivers, the validator, `./backchannel list` and docs/policies.md
-//! use that table, to which other crates add theirs. Every policy keeps the invariant of [`Policy`]: in = out + dropped
-//! + purged + queued.
+//! - First in, first out: [`DropTail`] and [`DropFront`], with a capacity of [`Limit`].
+//! - Active queue management: [`Red`] and [`CoDel`].
+//! - For acks on slow reverse links: [`AckFiltering`], [`AcksFirst`].
+//! - Scheduling between acks and data, or between flows: [`Cbq5050`], [`Acq`], [`AsymmetricQueueing`],
+//!   [`FairQueueing`].
+//!
+//! Policies compose. One with the option `child` decides, and its child holds the packets: an ack filter over CoDel is
+//! a campaign's choice and needs no code. [`Context::build`] builds a child.
+//!
+//! # Add a policy
+//!
+//! Write one file with its options, its entry, a [`Build`] function and the trait, and add a line to [`builtin`].
+//! Drivers, the validator and `./backchannel list` read that table. Another crate calls `Registry::policy` instead.
+//! Report every packet that does not leave, because tests check that in = out + dropped + purged + queued.
+//! docs/policies.md describes each policy and the steps.
 
 pub mod ack_filter;
 mod acks_first;

@@ -88,6 +88,55 @@ pub struct Sent {
 }
 
 /// A congestion-control algorithm. All sizes are in bytes, rates in bytes a second.
+///
+/// A controller that grows by one segment a round trip, halves at each loss, and spreads its window over the round trip.
+/// [`Growth`] is the shorter way to one that has slow start and Reno's reactions.
+///
+/// ```
+/// use backchannel_core::Time;
+/// use backchannel_stacks::controllers::{AckSample, CongestionController, Loss, Signal};
+///
+/// const MSS: f64 = 1000.0;
+///
+/// #[derive(Debug)]
+/// struct Aimd {
+///     window: f64,
+///     srtt_s: f64,
+/// }
+///
+/// impl CongestionController for Aimd {
+///     fn on_ack(&mut self, ack: &AckSample) {
+///         self.window += MSS * ack.acked as f64 / self.window;
+///         self.srtt_s = ack.srtt_s;
+///     }
+///
+///     fn on_loss(&mut self, _loss: &Loss) {
+///         self.window = (self.window / 2.0).max(MSS);
+///     }
+///
+///     fn window(&self) -> f64 {
+///         self.window
+///     }
+///
+///     fn pacing_rate(&self) -> Option<f64> {
+///         (self.srtt_s > 0.0).then(|| self.window / self.srtt_s)
+///     }
+/// }
+///
+/// let mut control = Aimd { window: 10.0 * MSS, srtt_s: 0.0 };
+/// control.on_ack(&AckSample {
+///     now: Time::from_seconds(0.1),
+///     acked: 10_000,
+///     srtt_s: 0.1,
+///     window_limited: true,
+///     in_recovery: false,
+///     increase: None,
+///     rate: None,
+/// });
+/// assert_eq!((control.window(), control.pacing_rate()), (11.0 * MSS, Some(110_000.0)));
+/// control.on_loss(&Loss { now: Time::from_seconds(0.2), signal: Signal::Duplicates, flight: 11_000 });
+/// assert_eq!(control.window(), 5.5 * MSS);
+/// ```
 pub trait CongestionController: Debug + Send {
     /// Fires on each segment with data.
     fn on_sent(&mut self, sent: &Sent) {

@@ -1,9 +1,10 @@
 //! The research TCP stack: pure endpoints, made of small parts that read like their sources.
 //!
-//! A driver makes a [`Connection`] from a [`config::Config`] (by [`config::stack_config`], from a named stack and a
-//! campaign's options) and a [`Source`]. It runs it through [`backchannel_core::transport::Transport`]: `on_packet`,
-//! `on_timer` at `next_timeout`, and after each of them `poll_transmit` until it returns `None`. `read` returns what
-//! has arrived, `samples` the sender's telemetry. [`Tcp`] makes the connections of one program.
+//! A driver builds a [`Connection`] from a [`config::Config`] and a [`Source`] of data. [`config::stack_config`] makes
+//! the configuration of a named stack and a campaign's options. The driver passes in packets and expired timers
+//! ([`Transport`](backchannel_core::transport::Transport)), and after each call sends what `poll_transmit` returns, until
+//! it returns `None`. `read` returns what has arrived, `samples` the telemetry of the sender. [`Tcp`] makes the
+//! connections of one program.
 //!
 //! ```
 //! use backchannel_core::{packet::FlowKey, scenario::Options, transport::Transport, Time};
@@ -33,6 +34,19 @@
 //! println!("{:?}", client.samples().last());
 //! # Ok::<(), String>(())
 //! ```
+//!
+//! # Parts
+//!
+//! A [controller](controllers) alone decides on the congestion window and the pacing rate. `recovery` chooses what is
+//! retransmitted, and `pacer` spaces segments. `sender`, `acks`, `scoreboard`, `receiver` and `rtt` follow the RFCs.
+//! What 4.4BSD and ns did differently is in `era`, what single papers add in `extensions`. [`wire`] converts segments
+//! to packets.
+//!
+//! # Add a controller
+//!
+//! Implement [`controllers::Growth`] for a controller that keeps slow start and Reno's reactions, or
+//! [`controllers::CongestionController`] for any other. A controller of this crate is one file below `controllers/`.
+//! Another crate calls `Registry::controller` instead. docs/stacks.md describes the options and the steps.
 
 mod acks;
 mod challenge;

@@ -44,6 +44,39 @@ pub struct Transaction {
 }
 
 /// What a flow sends and when. Its entry says what is recorded of it.
+///
+/// A workload that opens a connection every 2 s and sends 1000 bytes on each:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use backchannel_core::Time;
+/// use backchannel_workloads::{Action, Workload};
+///
+/// #[derive(Debug)]
+/// struct Beacon {
+///     connections_left: u32,
+/// }
+///
+/// impl Workload for Beacon {
+///     fn act(&mut self, now: Time) -> (Action, Option<Time>) {
+///         self.connections_left -= 1;
+///         let next = (self.connections_left > 0).then_some(now + Duration::from_secs(2));
+///         (Action::Connect { bytes: Some(1000), silent: false }, next)
+///     }
+/// }
+///
+/// // A driver's loop: act, wait until the next time, act again.
+/// let mut workload = Beacon { connections_left: 3 };
+/// let (mut due, mut starts) = (Some(workload.first(Time::from_seconds(1.0))), Vec::new());
+/// while let Some(now) = due {
+///     let (action, next) = workload.act(now);
+///     assert_eq!(action, Action::Connect { bytes: Some(1000), silent: false });
+///     starts.push(now.seconds());
+///     due = next;
+/// }
+/// assert_eq!(starts, [1.0, 3.0, 5.0]);
+/// ```
 pub trait Workload: Debug + Send {
     /// What it does at `now`, and when it acts next.
     fn act(&mut self, now: Time) -> (Action, Option<Time>);

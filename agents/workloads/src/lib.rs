@@ -1,8 +1,20 @@
-//! Workloads: what a flow sends and when, as pure state machines. The simulator and the traffic programs of the node
-//! binary drive the same code with the same random streams, so a workload is the same on every backend.
+//! Workloads: what a flow sends and when. The simulator and the node's traffic programs drive the same state machines
+//! with the same random streams, so a flow has the same traffic on every backend.
 //!
-//! A workload is one file and one line in [`builtin`]. Other crates add theirs to that table. An [`Application`] is the
-//! workload of one flow, and [`flow`] turns its actions into calls of a driver.
+//! A [`Workload`] returns its next [`Action`] and the time of the one after: open a connection, write, request, or send
+//! a datagram. [`flow`] turns it into calls of the driver. An [`Application`] is the workload of one flow, built from the scenario with
+//! [`Application::new`]. It also answers what drivers ask throughout the run, such as whether the flow uses datagrams.
+//!
+//! - Streams: `bulk`, `established`, `on-off`.
+//! - Finite transfers and requests: `transfers`, `web`, `fetch`, `transactions`.
+//! - Datagrams: `cbr`, `call`, `video`, and `probe` with echoes.
+//! - `command` runs programs of the user, on real packets only.
+//!
+//! # Add a workload
+//!
+//! Write one file with its options, its entry, a [`Build`] function and the trait, and add a line to [`builtin`]. Its
+//! [`ExchangeKind`](backchannel_core::registry::ExchangeKind) states what is recorded. Another crate calls
+//! `Registry::workload` instead. Draw random numbers from [`Context::rng`] only, so that runs are reproducible.
 
 mod application;
 mod bulk;

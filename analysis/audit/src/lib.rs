@@ -1,11 +1,24 @@
-//! The audit of emulated lines: what the captures at both ends of a link show, against what the scenario declares.
+//! The audit of emulated lines: compares the captures at both ends of a link with what the scenario declares.
 //!
-//! It shares no code with the links. It pairs the packets that entered with those that left, computes the timeline that the
-//! declared rate, delay and framing allow, and measures how the line deviated from it: lost, invented and reordered packets,
-//! rate, transit time, lateness, and the queue at each drop. docs/validity.md describes the checks and their limits.
+//! [`audit`] takes a [`Run`] with its captures and telemetry, and returns a [`DirectionAudit`] for each direction of
+//! each link. It pairs the packets that entered with those that left, computes the timeline that the declared rate,
+//! delay and framing allow, and measures the deviation: lost, invented and reordered packets, rate, transit time,
+//! lateness, and the queue at each drop. The run's verdict depends on it. docs/validity.md describes the checks and
+//! their limits.
 //!
-//! A packet passes these files in order: `records` (captures), `jitter` (times without it), `pairs` (entered and left), `line` (declared service times),
-//! `timeline` (rate, transit, lateness), `queue` (occupancy at drops).
+//! The audit shares no code with the links, because an error in shared code would go unnoticed.
+//!
+//! A packet passes these files in order:
+//!
+//! 1. `records` reads the captures.
+//! 2. `jitter` subtracts reported jitter from their times.
+//! 3. `pairs` matches packets that entered with packets that left.
+//! 4. `line` computes declared service times.
+//! 5. `timeline` measures rate, transit and lateness.
+//! 6. `queue` determines the occupancy at drops.
+//!
+//! A new mechanism needs no change here. The audit reads its properties from its registry entry, such as whether a
+//! policy keeps the order of packets ([`Queueing`](backchannel_core::registry::Queueing)).
 
 mod jitter;
 pub mod lateness;

@@ -1,10 +1,21 @@
 //! From captures to a record of every TCP segment: reads pcap and pcapng, follows connections and classifies segments.
 //!
-//! One streaming pass per capture; the live connections bound the memory. [`write_tables`] writes `segments.parquet`,
-//! `sacks.parquet`, `connections.parquet`, `summary.json` and, if asked for, `datagrams.parquet` (docs/traces.md).
+//! [`write_tables`] reads captures and writes `segments.parquet`, `sacks.parquet`, `connections.parquet`,
+//! `summary.json` and, on request, `datagrams.parquet`. docs/traces.md describes their columns. Each capture is read
+//! once as a stream, and memory is bounded by the live connections.
 //!
-//! A frame passes these files in order: `capture` (file formats), `link_layer` and `decode` (headers), `tracker` (which
-//! connection), `connection`, `stream`, `rtt` and `classify` (what the segment was), `tables` (Parquet).
+//! A frame passes these types in order:
+//!
+//! 1. [`Capture`] reads file formats and yields a [`Frame`]. It continues after [`Damage`].
+//! 2. [`Decoder`] reads the headers of link, IP and TCP into a [`TcpPacket`], and reassembles fragments.
+//! 3. [`Tracker`] finds the [`Connection`] of the packet.
+//! 4. The connection updates its streams and round trips, and returns a [`Segment`] with its [`SegmentClass`] bits.
+//! 5. `tables` writes Parquet.
+//!
+//! Captures may come from anywhere, so no input may crash this crate or exhaust its memory. `tests/fuzz` checks that.
+//!
+//! A new segment class is a row of [`SEGMENT_CLASSES`] and a rule in `classify.rs`. A new file format is a file below
+//! `capture/`.
 
 mod budget;
 mod capture;

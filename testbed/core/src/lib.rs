@@ -1,8 +1,23 @@
-//! What all crates share: time, packets, the scenario, reports, and the four traits that a driver gives a clock.
+//! The base of all other crates: time, packets, scenarios, reports, and the traits of mechanisms.
 //!
-//! Implementations of the traits open no sockets, read no clock and use no global random source. Time is an argument,
-//! packets are values, and randomness comes from [`rng::stream`], seeded by the run. So the same code is simulated,
-//! emulated and deployed.
+//! The same code is simulated, emulated and deployed. So mechanisms are pure state machines that open no sockets, read
+//! no clock and use no global random source. Their driver passes the time as an argument and packets as values. Random
+//! numbers come from [`rng::stream`], seeded by the run.
+//!
+//! | part | contents |
+//! | --- | --- |
+//! | [`traits`] | what a mechanism implements: [`Policy`], [`Link`], [`Middlebox`], each with an example |
+//! | [`Packet`] | the bytes of a packet and its parsed headers; [`packet::build`] builds packets for tests |
+//! | [`Time`] | nanoseconds since the start of the run |
+//! | [`Events`] | drops, marks, losses: what mechanisms report to their driver |
+//! | [`scenario`], [`plan`] | input of a run: network, flows and options, then addresses and routes |
+//! | [`report`], [`telemetry`], [`exchange`], [`pcap`] | output of a run |
+//! | [`registry`], [`options!`] | how a mechanism declares its name, properties and options |
+//! | [`service`] | the path of a packet through one link, shared by both drivers |
+//!
+//! A mechanism is one file: a struct of its options by [`options!`], a static [`registry::Entry`], a `build` function,
+//! and an implementation of the trait. The crate for its kind lists it in a [`registry::Table`]. This crate contains no
+//! mechanism and depends on no other crate of the workspace.
 
 mod checksum;
 pub mod command;

@@ -20,6 +20,58 @@ use crate::time::Time;
 ///
 /// A policy may hold another one, its child, as queueing disciplines do: a filter, a scheduler or active queue
 /// management decides, and the child keeps what waits. [`Policy::peek`] and [`Policy::take`] let it reach those packets.
+///
+/// A queue that holds two packets and drops further arrivals:
+///
+/// ```
+/// use std::collections::VecDeque;
+/// use std::mem;
+///
+/// use backchannel_core::event::{EventKind, Events};
+/// use backchannel_core::packet::build::data;
+/// use backchannel_core::traits::Backlog;
+/// use backchannel_core::{Packet, Policy, Time};
+///
+/// #[derive(Default)]
+/// struct TwoPackets(VecDeque<Packet>);
+///
+/// impl Policy for TwoPackets {
+///     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
+///         if self.0.len() < 2 {
+///             self.0.push_back(packet);
+///         } else {
+///             events.record(now, EventKind::DroppedFull, &packet);
+///         }
+///     }
+///
+///     fn dequeue(&mut self, _now: Time, _events: &mut Events) -> Option<Packet> {
+///         self.0.pop_front()
+///     }
+///
+///     fn backlog(&self) -> Backlog {
+///         Backlog { packets: self.0.len(), bytes: self.0.iter().map(|packet| u64::from(packet.len())).sum() }
+///     }
+///
+///     fn peek(&self, place: usize) -> Option<&Packet> {
+///         self.0.get(place)
+///     }
+///
+///     fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+///         match instead {
+///             Some(packet) => self.0.get_mut(place).map(|waiting| mem::replace(waiting, packet)),
+///             None => self.0.remove(place),
+///         }
+///     }
+/// }
+///
+/// let (mut policy, mut events) = (TwoPackets::default(), Events::default());
+/// for id in 1..=3 {
+///     policy.enqueue(Time::ZERO, data(id, 1000), &mut events);
+/// }
+/// assert_eq!((policy.len_packets(), policy.len_bytes()), (2, 2080));
+/// assert_eq!(events.count(EventKind::DroppedFull), 1);
+/// assert_eq!(policy.dequeue(Time::ZERO, &mut events).map(|packet| packet.id), Some(1));
+/// ```
 pub trait Policy: Send {
     /// A packet arrives at `now`.
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events);
@@ -142,6 +194,59 @@ pub struct Delivery {
 ///
 /// Departures are computed on an ideal timeline: a late call of [`Link::poll`] delays what it delivers but nothing after
 /// that.
+///
+/// A link without a queue that carries every packet to the other end in 10 ms:
+///
+/// ```
+/// use std::collections::VecDeque;
+/// use std::time::Duration;
+///
+/// use backchannel_core::event::Events;
+/// use backchannel_core::packet::build::data;
+/// use backchannel_core::traits::{Backlog, Usage};
+/// use backchannel_core::{Delivery, Link, Packet, Port, Time};
+///
+/// #[derive(Default)]
+/// struct Delay {
+///     in_flight: VecDeque<Delivery>,
+///     usage: [Usage; 2],
+/// }
+///
+/// impl Link for Delay {
+///     fn submit(&mut self, now: Time, port: Port, packet: Packet, _events: &mut Events) {
+///         let usage = &mut self.usage[usize::from(port)];
+///         usage.packets += 1;
+///         usage.bytes += u64::from(packet.len());
+///         self.in_flight.push_back(Delivery { port: 1 - port, at: now + Duration::from_millis(10), packet });
+///     }
+///
+///     fn next_event(&self) -> Option<Time> {
+///         self.in_flight.front().map(|delivery| delivery.at)
+///     }
+///
+///     fn poll(&mut self, now: Time, out: &mut Vec<Delivery>, _events: &mut Events) {
+///         while self.next_event().is_some_and(|at| at <= now) {
+///             out.extend(self.in_flight.pop_front());
+///         }
+///     }
+///
+///     fn backlog(&self, _port: Port) -> Option<Backlog> {
+///         None
+///     }
+///
+///     fn usage(&self, port: Port) -> Usage {
+///         self.usage[usize::from(port)]
+///     }
+/// }
+///
+/// let (mut link, mut out, mut events) = (Delay::default(), Vec::new(), Events::default());
+/// link.submit(Time::ZERO, 0, data(7, 1000), &mut events);
+/// let due = link.next_event().expect("a packet is in flight");
+/// // The driver is 5 ms late. The delivery still has its time on the ideal timeline.
+/// link.poll(due + Duration::from_millis(5), &mut out, &mut events);
+/// assert_eq!((out[0].port, out[0].at, out[0].packet.id), (1, Time::from_seconds(0.01), 7));
+/// assert_eq!((link.next_event(), link.usage(0).bytes), (None, 1040));
+/// ```
 pub trait Link: Send {
     /// A packet enters at `port` at `now`. `now` never decreases over the calls of submit and poll.
     fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events);
@@ -243,6 +348,48 @@ impl Side {
 }
 
 /// Per-packet logic in a node that is not a queue: snoop, split connection, ack reconstruction.
+///
+/// A middlebox that delays pure acks by 10 ms and passes everything else:
+///
+/// ```
+/// use std::collections::VecDeque;
+/// use std::time::Duration;
+///
+/// use backchannel_core::event::Events;
+/// use backchannel_core::packet::build::{ack, data};
+/// use backchannel_core::{Middlebox, Packet, Side, Time};
+///
+/// #[derive(Default)]
+/// struct DelayAcks(VecDeque<(Time, Side, Packet)>);
+///
+/// impl Middlebox for DelayAcks {
+///     fn process(&mut self, now: Time, from: Side, packet: Packet, out: &mut Vec<(Side, Packet)>, _: &mut Events) {
+///         if packet.is_pure_ack() {
+///             self.0.push_back((now + Duration::from_millis(10), from.other(), packet));
+///         } else {
+///             out.push((from.other(), packet));
+///         }
+///     }
+///
+///     fn next_event(&self) -> Option<Time> {
+///         self.0.front().map(|(at, ..)| *at)
+///     }
+///
+///     fn poll(&mut self, now: Time, out: &mut Vec<(Side, Packet)>, _: &mut Events) {
+///         while self.next_event().is_some_and(|at| at <= now) {
+///             out.extend(self.0.pop_front().map(|(_, to, packet)| (to, packet)));
+///         }
+///     }
+/// }
+///
+/// let (mut middlebox, mut out, mut events) = (DelayAcks::default(), Vec::new(), Events::default());
+/// middlebox.process(Time::ZERO, Side::B, ack(2000), &mut out, &mut events);
+/// middlebox.process(Time::ZERO, Side::A, data(1, 1000), &mut out, &mut events);
+/// assert_eq!(out.pop().map(|(to, packet)| (to, packet.id)), Some((Side::B, 1)));
+/// let due = middlebox.next_event().expect("an ack waits");
+/// middlebox.poll(due, &mut out, &mut events);
+/// assert_eq!((due, out[0].0, out[0].1.id), (Time::from_seconds(0.01), Side::A, 2000));
+/// ```
 pub trait Middlebox: Send {
     /// A packet arrives from `from`. Packets to forward at `now` are appended to `out` with the side to send them to; an
     /// unaffected packet goes to `from.other()`.

@@ -1,9 +1,23 @@
-//! The real-time driver: carries packets between interfaces and gives links a clock.
+//! The real-time driver: emulates links between network interfaces and carries real packets over them.
 //!
-//! One thread runs one event loop. A frame that a node sends is read from its TAP, or from an existing interface
-//! through a packet socket, and enters its link at that instant. It is written to the other end when the link delivers
-//! it. The report states how late that write was against the link's ideal timeline. docs/emulator-protocol.md describes
-//! the requests.
+//! [`serve`] runs one event loop in one thread. It reads requests from standard input and writes answers to standard
+//! output, one JSON object a line. docs/emulator-protocol.md describes them. [`check_request`] validates a request
+//! without running it.
+//!
+//! 1. A node sends a frame. The emulator reads it from the node's TAP, or from an existing interface through a packet
+//!    socket, and submits it to the link at that instant.
+//! 2. The loop sleeps until a link is due or a frame arrives, and polls the link.
+//! 3. The emulator writes the packet to the interface at the other end.
+//!
+//! Links compute departures on an ideal timeline, so a late wake-up delays one write but nothing after it. The
+//! [`EmulationReport`] states how late the writes were, and [`Stalls`] when the emulator itself was not scheduled. Runs
+//! beyond the limits of docs/validity.md are invalid.
+//!
+//! [`RunTime`] selects real time, or the virtual time of a User-Mode Linux kernel, in which nothing is late. [`os`]
+//! wraps the system calls: clocks, packet sockets, epoll, namespaces and scheduling classes. The node's traffic
+//! programs use it too.
+//!
+//! No mechanism belongs here. `serve` builds links from the [`Registry`](backchannel_links::Registry) it is given.
 
 mod attached;
 mod emulated_link;

@@ -43,6 +43,31 @@ impl Fate {
 }
 
 /// Decides about one packet after another.
+///
+/// A model that loses every third packet:
+///
+/// ```
+/// use backchannel_core::packet::build::data;
+/// use backchannel_core::{Packet, Time};
+/// use backchannel_links::errors::{ErrorModel, Fate};
+///
+/// struct EveryThird(u64);
+///
+/// impl ErrorModel for EveryThird {
+///     fn apply(&mut self, _at: Time, _packet: &Packet) -> Fate {
+///         self.0 += 1;
+///         if self.0.is_multiple_of(3) {
+///             Fate::Lost
+///         } else {
+///             Fate::Intact
+///         }
+///     }
+/// }
+///
+/// let mut model = EveryThird(0);
+/// let fates: Vec<Fate> = (1..=4).map(|id| model.apply(Time::ZERO, &data(id, 1000))).collect();
+/// assert_eq!(fates, [Fate::Intact, Fate::Intact, Fate::Lost, Fate::Intact]);
+/// ```
 pub trait ErrorModel: Send {
     /// Decides about a packet whose last bit arrives at `at`.
     fn apply(&mut self, at: Time, packet: &Packet) -> Fate;

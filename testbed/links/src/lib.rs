@@ -1,9 +1,29 @@
-//! Links: rate, delay, framing, MAC and error models between nodes, with the queue policies (`agents/policies`) and the
-//! middleboxes (`agents/middleboxes`) at their ends.
+//! Links between nodes: rate, delay, framing, medium access and errors, with the queue policies and middleboxes at
+//! their ends.
 //!
-//! [`build`] makes a link from its specification. A link kind is one file and one line in [`Registry::builtin`]; an
-//! error model is one file and one line in [`errors::builtin`]. Other crates add theirs to a [`Registry`].
-//! docs/links.md describes each.
+//! [`build`] turns the link of a scenario into a [`Link`](backchannel_core::traits::Link), which a driver gives a
+//! clock. A packet crosses a link in this order:
+//!
+//! 1. middleboxes in the node at the near end (`backchannel-middleboxes`),
+//! 2. the queue policy in front of the link (`backchannel-policies`),
+//! 3. the transmitter of the link kind, such as [`PointToPoint`], at its rate and with its [`framing`],
+//! 4. the far end: propagation delay, jitter and [`errors`],
+//! 5. middleboxes in the node at the far end.
+//!
+//! [`Medium`] has parts 2 and 4 of one direction, which are common to all link kinds. A link kind adds the transmitter.
+//! [`profiles()`] lists access lines with names, such as `adsl`. [`build_with_fault`] builds links that break their
+//! specification, for tests of the validity checks.
+//!
+//! # The registry
+//!
+//! [`Registry`] holds every mechanism that a scenario can name. It is in this crate because building a link needs most
+//! of them. A registry is a value. Drivers pass it down in a [`Context`], and nothing is global.
+//!
+//! # Add a link kind or an error model
+//!
+//! A link kind is one file and one line in [`Registry::builtin`]. An error model is one file below `errors/` and one
+//! line in [`errors::builtin`]. Another crate calls [`Registry::link`] or [`Registry::error_model`] instead.
+//! docs/links.md describes every kind and the steps.
 
 mod any_link;
 mod assembly;

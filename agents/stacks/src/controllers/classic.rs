@@ -34,6 +34,43 @@ const UNBOUNDED: f64 = 1e8;
 
 /// How a classic controller grows in congestion avoidance, and what a decrease leaves of its window. CUBIC replaces
 /// Reno's; a controller of another crate may bring its own to [`Classic::new`].
+///
+/// Scalable TCP (Kelly 2003) grows by 1 % of what is acknowledged and keeps seven eighths at a loss:
+///
+/// ```
+/// use backchannel_core::Time;
+/// use backchannel_stacks::config::stack_config;
+/// use backchannel_stacks::controllers::{AckSample, Classic, CongestionController, Growth, Loss, Signal, Window};
+///
+/// #[derive(Debug)]
+/// struct Scalable;
+///
+/// impl Growth for Scalable {
+///     fn grown(&mut self, window: &Window, ack: &AckSample) -> f64 {
+///         window.cwnd() + 0.01 * ack.acked as f64
+///     }
+///
+///     fn decreased(&mut self, _window: &Window, bytes: f64) -> f64 {
+///         0.875 * bytes
+///     }
+/// }
+///
+/// let config = stack_config("newreno", &Default::default())?;
+/// let mut control = Classic::new(&config, 1000, Scalable);
+/// control.on_loss(&Loss { now: Time::ZERO, signal: Signal::Duplicates, flight: 80_000 });
+/// assert_eq!((control.window(), control.ssthresh()), (70_000.0, Some(70_000.0)));
+/// control.on_ack(&AckSample {
+///     now: Time::from_seconds(0.1),
+///     acked: 2000,
+///     srtt_s: 0.1,
+///     window_limited: true,
+///     in_recovery: false,
+///     increase: None,
+///     rate: None,
+/// });
+/// assert_eq!(control.window(), 70_020.0);
+/// # Ok::<(), String>(())
+/// ```
 pub trait Growth: std::fmt::Debug + Send {
     /// Fires first on each ack of new data outside fast recovery. On `false` the window stays as it is.
     fn may_grow(&mut self, ack: &AckSample) -> bool {

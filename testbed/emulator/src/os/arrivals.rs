@@ -9,7 +9,7 @@ use libc::c_int;
 use super::link_layer::LinkLayer;
 use super::socket_option;
 
-/// Most packets that [`Batch::receive`] takes with one call.
+/// Most packets that are received with one call.
 pub const BATCH: usize = 32;
 /// Room for a time stamp, in words, for the alignment that control messages need.
 type Control = [u64; 8];

@@ -102,7 +102,7 @@ impl PacketSocket {
         Ok(self.layer.complete(buffer, length))
     }
 
-    /// Receives as many frames as there are and fit, and returns how many, see [`Batch::receive`].
+    /// Receives as many frames as there are and fit, and returns how many, see `Batch::receive`.
     ///
     /// # Errors
     /// `WouldBlock`: there is none.
