@@ -157,8 +157,8 @@ pub trait CongestionController: Debug + Send {
     /// Fires before the first segment after a retransmission timeout's length without one (RFC 5681 4.1).
     fn on_idle(&mut self) {}
 
-    /// The congestion window. The sender bounds it by its greatest one, and inflates it in fast recovery without
-    /// selective acks.
+    /// The congestion window, at most [`Config::max_window_segments`], which stand for a socket buffer. The sender
+    /// inflates it in fast recovery without selective acks.
     fn window(&self) -> f64;
 
     /// The slow-start threshold; `None`: there is none.
@@ -182,7 +182,8 @@ pub trait CongestionController: Debug + Send {
     }
 }
 
-/// Constructor of a controller of another crate, for segments of so many bytes of data.
+/// Constructor of a controller of another crate, for segments of so many bytes of data. Without selective acks such a
+/// connection recovers as NewReno.
 pub type BuildController = fn(&Config, mss: u32) -> Box<dyn CongestionController>;
 
 choice! {

@@ -124,7 +124,8 @@ fn a_controller_paces_at_the_delivery_rate_that_it_samples() {
     };
     let (times, window, dropped) = transfer("delivery-rate");
     let paced = gaps(&times);
-    // Segments of 1448 bytes, half a window of which fills a round trip of 46.2 ms and more at the line's rate.
+    // The window is twice the sampled rate times the least round trip: 40 ms of delay, 6 ms for a packet, 0.2 ms for
+    // its ack.
     let rate = window / 2.0 / 46.2;
     assert!((rate * 6.0 - 1.0).abs() < 0.05, "{rate} segments a ms");
     assert!(paced[0] > 5.4 && paced[paced.len() - 1] < 6.6, "{} to {} ms", paced[0], paced[paced.len() - 1]);
