@@ -6,6 +6,7 @@
 
 mod checksum;
 pub mod command;
+mod error;
 pub mod event;
 pub mod exchange;
 pub mod icmp;
@@ -25,6 +26,7 @@ pub mod telemetry;
 pub mod time;
 pub mod traits;
 
+pub use error::Error;
 pub use event::{Event, EventKind, Events};
 pub use ip::IpVersion;
 pub use packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags, Transport};

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::error::Error;
 use crate::event::{Event, EventKind, Events};
 use crate::packet::Packet;
 use crate::report::{direction_name, DirectionStats, DirectionStatus, LinkReport};
@@ -195,7 +196,7 @@ impl<L: Link> LinkService<L> {
     ///
     /// # Errors
     /// Those of [`Link::change`].
-    pub fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), String> {
+    pub fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), Error> {
         self.link.change(now, port, change)?;
         self.rates_bps = [None; 2];
         Ok(())

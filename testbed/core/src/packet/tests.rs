@@ -1,6 +1,6 @@
 use super::build::{ack, data, udp, Segment};
-use super::{fold, ones_sum};
 use super::*;
+use super::{fold, ones_sum};
 use crate::ip::IpVersion;
 use proptest::prelude::*;
 
