@@ -94,7 +94,8 @@ def test_the_id_of_a_run_covers_the_child_with_its_defaults() -> None:
     ids = [with_queue(f"{{policy: fq-drr{child}}}").runs[0].id for child in (
         "", ", child: codel", ", child: {policy: codel, target: 5 ms}", ", child: {policy: codel, target: 6 ms}",
     )]  # fmt: skip
-    assert ids[1] == ids[2] and len(set(ids)) == 3
+    assert ids[1] == ids[2]
+    assert len(set(ids)) == 3
 
 
 def test_a_child_that_draws_makes_its_parent_draw() -> None:

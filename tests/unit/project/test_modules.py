@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from testbed.node_binary import ROOT
 from tests.unit.project.test_crates import LAYER, MANIFESTS, dependencies
 
 Graph = dict[str, set[str]]
