@@ -71,7 +71,7 @@ impl<'a> Direction<'a> {
     ///
     /// # Errors
     /// A direction has a field that links of this kind do not have.
-    pub fn both(spec: &'a LinkSpec, fields: &Fields) -> Result<[Direction<'a>; 2], String> {
+    pub fn both(spec: &'a LinkSpec, fields: &Fields) -> Result<[Direction<'a>; 2], Error> {
         let direction = |name: &'static str, direction| {
             let options = fields.check(&spec.kind, direction).map_err(|error| error.within(name))?;
             Ok::<_, Error>(Direction { name, label: format!("{}/{name}", spec.name), spec: direction, options })
@@ -83,7 +83,7 @@ impl<'a> Direction<'a> {
     ///
     /// # Errors
     /// It has not, or those of [`Direction::both`].
-    pub fn of_two_ends(spec: &'a LinkSpec, fields: &Fields) -> Result<[Direction<'a>; 2], String> {
+    pub fn of_two_ends(spec: &'a LinkSpec, fields: &Fields) -> Result<[Direction<'a>; 2], Error> {
         match spec.ends.len() {
             2 => Direction::both(spec, fields),
             ends => Err(format!("a {} link has two ends, not {ends}", spec.kind).into()),
