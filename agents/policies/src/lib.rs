@@ -2,8 +2,8 @@
 //! marked, dropped or purged.
 //!
 //! A policy is one file and one line in [`builtin`]; drivers, the validator, `./backchannel list` and docs/policies.md
-//! use that table, to which other crates add theirs. Every policy keeps the invariant of [`Policy`](backchannel_core::Policy): in = out + dropped
-//! + purged + queued.
+//! use that table, to which other crates add theirs. Every policy keeps the invariant of the trait
+//! [`Policy`](backchannel_core::Policy): in = out + dropped + purged + queued.
 
 pub mod ack_filter;
 mod acks_first;
