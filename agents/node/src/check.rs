@@ -23,7 +23,7 @@ fn error_of(registry: &Registry, spec: Value) -> Option<String> {
     if spec.get("ends").is_some() {
         let built = serde_json::from_value::<LinkSpec>(spec)
             .map_err(|error| format!("invalid link: {error}"))
-            .and_then(|spec| backchannel_links::build(&spec, &Context { seed: 1, registry: registry.clone() }));
+            .and_then(|spec| Ok(backchannel_links::build(&spec, &Context { seed: 1, registry: registry.clone() })?));
         return built.err();
     }
     let stack = serde_json::from_value::<Named>(spec).map_err(|error| format!("invalid stack: {error}"));

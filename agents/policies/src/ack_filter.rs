@@ -28,6 +28,7 @@ use backchannel_core::registry::{Entry, Queueing, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::Error;
 use rustc_hash::FxHashMap;
 
 use crate::limit::Limit;
@@ -82,7 +83,7 @@ pub(crate) static ENTRY: Entry = Entry::policy(
 .random(When::With("random"))
 .options(Options::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, Error> {
     let options = Options::read(checked);
     let share = match (options.fraction, options.by_fullness, options.allowed_acks) {
         (Some(fraction), false, None) => Share::Fraction(fraction),
@@ -123,7 +124,7 @@ pub(crate) static ENTRY_ACKS_FIRST: Entry = Entry::policy(
 .options(AcksFirstOptions::PARAMS);
 
 /// `ack-filtering` over `acks-first`.
-pub(crate) fn over_acks_first(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+pub(crate) fn over_acks_first(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, Error> {
     let AcksFirstOptions { limit, sack } = AcksFirstOptions::read(checked);
     let variant = Variant { filter_sack: sack.filter_sack, ..Variant::beyond(1) };
     Ok(Box::new(AckFiltering::over(AcksFirst::new(Limit::NONE), limit, variant)))

@@ -11,6 +11,7 @@ use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::scenario::Named;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::Error;
 
 use crate::fifo::place_in;
 use crate::limit::Limit;
@@ -33,7 +34,7 @@ pub(crate) static ENTRY: Entry =
         .source("asym 6.5")
         .options(Options::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, Error> {
     let Options { limit, acks, others } = Options::read(checked);
     let limit = limit.of_parent(checked, acks.is_some() && others.is_some());
     let fifo = || Box::new(DropTail::new(Limit::NONE));

@@ -25,6 +25,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::Entry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::Error;
 
 use crate::classes::{Class, ClassChildren, ClassOptions, Classes, BOUNDED_CLASSES};
 use crate::context::rate_bps;
@@ -69,7 +70,7 @@ pub(crate) static ENTRY: Entry = Entry::policy(
 .source("acq 2, 3 (equation 5)")
 .options(Options::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, Error> {
     let Options { parameters, children } = Options::read(checked);
     let reverse_bps = rate_bps(parameters.reverse_bps, context.rate_bps, "reverse_bps", "acq", "the direction")?;
     let opposite_bps = context.opposite_rate_bps;

@@ -26,6 +26,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::Error;
 use backchannel_core::{choice, options};
 
 use crate::classes::{Class, Classes};
@@ -90,7 +91,7 @@ pub(crate) static ENTRY: Entry = Entry::policy(
 .source("aq 2, 3, 5 (equations 7 to 11)")
 .options(Parameters::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, Error> {
     let parameters = Parameters::read(checked);
     let uplink_bps = rate_bps(parameters.uplink_bps, context.rate_bps, "uplink_bps", "aq", "the direction")?;
     let opposite_bps = context.opposite_rate_bps;
@@ -148,14 +149,10 @@ impl AsymmetricQueueing {
     ///
     /// # Errors
     /// Acks are no smaller than data, or equation 11 does not hold and `infeasible` is `Refuse`.
-    pub(crate) fn new(
-        parameters: Parameters,
-        uplink_bps: f64,
-        downlink_bps: f64,
-    ) -> Result<AsymmetricQueueing, String> {
+    pub(crate) fn new(parameters: Parameters, uplink_bps: f64, downlink_bps: f64) -> Result<AsymmetricQueueing, Error> {
         let Parameters { limit_packets: limit, ack_bytes, data_bytes, infeasible, .. } = parameters;
         if ack_bytes >= data_bytes {
-            return Err(format!("policy aq: ack_bytes ({ack_bytes}) must be below data_bytes ({data_bytes})"));
+            return Err(format!("policy aq: ack_bytes ({ack_bytes}) must be below data_bytes ({data_bytes})").into());
         }
         let feasible = ack_share(uplink_bps, downlink_bps, ack_bytes, data_bytes);
         let share = feasible.or(infeasible.share_of_acks()).ok_or_else(|| {
@@ -299,7 +296,7 @@ mod tests {
         assert!(build_on(json!({"uplink_bps": 2e6, "downlink_bps": 4e6}), None, None).is_ok());
         for (own, opposite, missing) in [(None, Some(1), "uplink_bps"), (Some(1), None, "downlink_bps")] {
             let why = build_on(json!({}), own, opposite).err().expect("a rate is missing");
-            assert!(why.contains(missing), "{why}");
+            assert!(why.to_string().contains(missing), "{why}");
         }
     }
 
@@ -379,9 +376,14 @@ mod tests {
     fn equation_11_is_refused_with_the_reason_or_gone_on_with() {
         let narrow = |parameters| AsymmetricQueueing::new(parameters, 0.256e6, 10e6);
         let said = narrow(PAPER).err().expect("0.0256 is below 0.0267");
-        assert!(said.contains("equation 11") && said.contains("0.0256") && said.contains("0.0267"), "{said}");
+        assert!(
+            said.to_string().contains("equation 11")
+                && said.to_string().contains("0.0256")
+                && said.to_string().contains("0.0267"),
+            "{said}"
+        );
         let said = narrow(Parameters { ack_bytes: 1500.0, ..PAPER }).err().expect("acks as large as data");
-        assert!(said.contains("must be below data_bytes (1500)"), "{said}");
+        assert!(said.to_string().contains("must be below data_bytes (1500)"), "{said}");
         let order = |infeasible| {
             let mut queue = narrow(Parameters { infeasible, ..PAPER }).expect("allowed");
             let mut events = Events::default();

@@ -8,6 +8,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::Entry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::Error;
 
 use crate::classes::{Class, ClassChildren, ClassOptions, Classes, BOUNDED_CLASSES};
 use crate::Context;
@@ -36,7 +37,7 @@ pub(crate) static ENTRY: Entry = Entry::policy(
 .source("acq 3.3")
 .options(Parameters::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, Error> {
     Ok(Box::new(Cbq5050::new(Parameters::read(checked), context)?))
 }
 
@@ -48,7 +49,7 @@ pub struct Cbq5050 {
 }
 
 impl Cbq5050 {
-    fn new(parameters: Parameters, context: &Context) -> Result<Cbq5050, String> {
+    fn new(parameters: Parameters, context: &Context) -> Result<Cbq5050, Error> {
         let Parameters { classes, ack_share, bounded, rate_bps, children } = parameters;
         let mut classes = classes.queues("cbq-5050", &children, ack_share, context)?;
         if bounded {
@@ -146,7 +147,7 @@ mod tests {
     }
 
     /// When the second of two packets of 1000 bytes is due, after the line has changed to 2 Mbit/s.
-    fn second_due_ms(options: serde_json::Value, line_bps: Option<u64>) -> Result<u64, String> {
+    fn second_due_ms(options: serde_json::Value, line_bps: Option<u64>) -> Result<u64, Error> {
         let context = Context { rate_bps: line_bps, ..context() };
         let options = serde_json::from_value(options).unwrap();
         let mut queue = context.build(&Named { name: "cbq-5050".into(), options })?;
@@ -167,6 +168,6 @@ mod tests {
         assert_eq!(due(json!({"ack_share": 0.25, "bounded": true}), Some(1_000_000)), Ok(5));
         assert_eq!(due(json!({"ack_share": 0.25, "bounded": true, "rate_bps": 1e6}), Some(4_000_000)), Ok(10));
         let why = due(json!({"bounded": true}), None).unwrap_err();
-        assert!(why.contains("set rate_bps"), "{why}");
+        assert!(why.to_string().contains("set rate_bps"), "{why}");
     }
 }

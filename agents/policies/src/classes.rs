@@ -20,6 +20,7 @@ use backchannel_core::registry::{Queueing, When};
 use backchannel_core::scenario::Named;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::Error;
 
 use crate::ack_filter::Variant;
 use crate::fifo::place_in;
@@ -70,7 +71,7 @@ impl ClassOptions {
         children: &ClassChildren,
         ack_share: f64,
         context: &Context,
-    ) -> Result<Classes, String> {
+    ) -> Result<Classes, Error> {
         let limit = Limit { limit_packets: self.limit_packets, buffer_bytes: self.buffer_bytes };
         let fifo = || Box::new(DropTail::new(limit));
         let mut acks = context.child("acks", &children.acks)?.unwrap_or_else(|| fifo());
@@ -79,7 +80,7 @@ impl ClassOptions {
             let variant = Variant::beyond(self.allowed_acks.unwrap_or(1));
             acks = Box::new(AckFiltering::over(acks, Limit::NONE, variant));
         } else if self.allowed_acks.is_some() {
-            return Err(format!("policy {policy}: allowed_acks needs filter: true"));
+            return Err(format!("policy {policy}: allowed_acks needs filter: true").into());
         }
         Ok(Classes::over([acks, data], ack_share))
     }

@@ -17,6 +17,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::Error;
 
 use crate::fifo::Fifo;
 use crate::limit::Limit;
@@ -46,7 +47,7 @@ pub(crate) static ENTRY: Entry = Entry::policy(
 .source("RFC 8289")
 .options(Parameters::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, Error> {
     Ok(Box::new(CoDel::new(Parameters::read(checked))))
 }
 

@@ -5,6 +5,7 @@ use backchannel_core::options::{CheckedOptions, ABSENT};
 use backchannel_core::registry::Table;
 use backchannel_core::scenario::Named;
 use backchannel_core::traits::Policy;
+use backchannel_core::Error;
 
 /// What a policy knows of its surroundings, in addition to its options.
 #[derive(Clone, Debug)]
@@ -29,10 +30,10 @@ pub(crate) fn rate_bps(
     name: &str,
     policy: &str,
     direction: &str,
-) -> Result<f64, String> {
+) -> Result<f64, Error> {
     given
         .or(line.map(|bps| bps as f64))
-        .ok_or_else(|| format!("policy {policy}: {direction} has no rate: set {name}, or give the link a rate"))
+        .ok_or_else(|| format!("policy {policy}: {direction} has no rate: set {name}, or give the link a rate").into())
 }
 
 options! {
@@ -45,7 +46,7 @@ options! {
 }
 
 /// Constructor of a policy.
-pub type Build = fn(&CheckedOptions<'_>, &Context) -> Result<Box<dyn Policy>, String>;
+pub type Build = fn(&CheckedOptions<'_>, &Context) -> Result<Box<dyn Policy>, Error>;
 /// Policies by name.
 pub type Policies = Table<Build>;
 
@@ -54,7 +55,7 @@ impl Context {
     ///
     /// # Errors
     /// A message that names the unknown policy or the invalid option and lists what is allowed.
-    pub fn build(&self, policy: &Named) -> Result<Box<dyn Policy>, String> {
+    pub fn build(&self, policy: &Named) -> Result<Box<dyn Policy>, Error> {
         let (checked, build) = self.policies.checked(&policy.name, &policy.options)?;
         build(&checked, self)
     }
@@ -63,9 +64,9 @@ impl Context {
     ///
     /// # Errors
     /// Those of [`Context::build`].
-    pub fn child(&self, role: &str, policy: &Option<Named>) -> Result<Option<Box<dyn Policy>>, String> {
+    pub fn child(&self, role: &str, policy: &Option<Named>) -> Result<Option<Box<dyn Policy>>, Error> {
         let Some(policy) = policy else { return Ok(None) };
         let context = Context { label: format!("{}/{role}", self.label), ..self.clone() };
-        context.build(policy).map(Some).map_err(|why| format!("{role}: {why}"))
+        context.build(policy).map(Some).map_err(|error| error.within(role))
     }
 }

@@ -8,6 +8,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::Error;
 
 use crate::fifo::Fifo;
 use crate::limit::Limit;
@@ -21,7 +22,7 @@ pub(crate) static ENTRY: Entry = Entry::policy(
 .source("asym 2; Lakshman, Madhow, Suter 1997")
 .options(Limit::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, Error> {
     Ok(Box::new(DropFront::new(Limit::read(checked))))
 }
 

@@ -7,6 +7,7 @@ use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::Error;
 
 use crate::fifo::Fifo;
 use crate::limit::Limit;
@@ -17,7 +18,7 @@ pub(crate) static ENTRY: Entry =
         .source("asym 4.1")
         .options(Limit::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, Error> {
     Ok(Box::new(DropTail::new(Limit::read(checked))))
 }
 
@@ -33,7 +34,7 @@ impl DropTail {
     ///
     /// # Errors
     /// An option is unknown or invalid.
-    pub fn from_options(options: &Options) -> Result<DropTail, String> {
+    pub fn from_options(options: &Options) -> Result<DropTail, Error> {
         Ok(DropTail::new(Limit::read(&CheckedOptions::check(&ENTRY, options)?)))
     }
 

@@ -19,6 +19,7 @@ use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::scenario::Named;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::Error;
 use rustc_hash::FxHashMap;
 
 use crate::fifo::place_in;
@@ -45,7 +46,7 @@ pub(crate) static ENTRY: Entry = Entry::policy(
 .source("Shreedhar and Varghese 1995; aq 6; RFC 3449, 5.4")
 .options(Parameters::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, Error> {
     let Parameters { limit, quantum_bytes, child } = Parameters::read(checked);
     let mut fair = FairQueueing::new(limit.of_parent(checked, child.is_some()), quantum_bytes);
     if child.is_some() {

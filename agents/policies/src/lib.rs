@@ -84,6 +84,7 @@ mod tests {
     use backchannel_core::scenario::Options;
     use backchannel_core::time::Time;
     use backchannel_core::traits::Policy;
+    use backchannel_core::Error;
     use proptest::prelude::*;
     use serde_json::json;
     use std::collections::BTreeSet;
@@ -92,17 +93,20 @@ mod tests {
         Context { rate_bps: Some(28_800), opposite_rate_bps: Some(10_000_000), ..crate::testing::context() }
     }
 
-    fn build(name: &str, options: &Options, context: &Context) -> Result<Box<dyn Policy>, String> {
+    fn build(name: &str, options: &Options, context: &Context) -> Result<Box<dyn Policy>, Error> {
         context.build(&Named { name: name.into(), options: options.clone() })
     }
 
     #[test]
     fn unknown_policies_and_options_are_rejected_with_what_is_allowed() {
         let error = build("drop-tale", &Options::new(), &context()).err().expect("refused");
-        assert!(error.contains("'drop-tale'") && error.contains("droptail"), "{error}");
+        assert!(error.to_string().contains("'drop-tale'") && error.to_string().contains("droptail"), "{error}");
         let options = Options::from([("limit".into(), json!(3))]);
         let error = build("droptail", &options, &context()).err().expect("refused");
-        assert!(error.contains("no option 'limit'") && error.contains("limit_packets"), "{error}");
+        assert!(
+            error.to_string().contains("no option 'limit'") && error.to_string().contains("limit_packets"),
+            "{error}"
+        );
     }
 
     /// The rows of one policy in the table of options of docs/policies.md.

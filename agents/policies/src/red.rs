@@ -31,6 +31,7 @@ use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::Named;
 use backchannel_core::time::{service_time, Time};
 use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::Error;
 use backchannel_core::{choice, options};
 
 use crate::limit::Limit;
@@ -129,7 +130,7 @@ pub(crate) static ENTRY: Entry = Entry::policy(
 .random(When::Always)
 .options(Options::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, Error> {
     let Options { parameters, child } = Options::read(checked);
     if parameters.min_fraction >= parameters.max_fraction {
         return Err("policy red: min_fraction must be below max_fraction".into());

@@ -211,7 +211,8 @@ fn audit_link(
     mechanisms: Mechanisms<'_>,
 ) -> Result<BTreeMap<String, DirectionAudit>, String> {
     let directions = [(0, &link.forward), (1, &link.reverse)];
-    let ends = line::why_not_audited(link).map_or_else(|| both_ends(run, link, captures), |why| Ok(Err(why)))?;
+    let ends = line::why_not_audited(link)
+        .map_or_else(|| both_ends(run, link, captures), |why| Err(records::Error::Unaudited(why)));
     let [near, far] = match ends {
         Ok(mut ends) => {
             if let Some(seed) = run.lateness_seed {
@@ -219,7 +220,8 @@ fn audit_link(
             }
             ends
         }
-        Err(why) => {
+        Err(records::Error::Failed(why)) => return Err(why),
+        Err(records::Error::Unaudited(why)) => {
             let unchecked = DirectionAudit { unchecked: [("all".into(), why)].into(), ..DirectionAudit::default() };
             return Ok(directions.map(|(port, _)| (direction_name(port), unchecked.clone())).into());
         }
@@ -242,8 +244,8 @@ fn audit_link(
         .into())
 }
 
-/// The captures at both ends of a link, or why they do not suffice.
-fn both_ends(run: &Run, link: &LinkSpec, captures: &Path) -> Result<Result<[Ends; 2], String>, String> {
+/// The captures at both ends of a link.
+fn both_ends(run: &Run, link: &LinkSpec, captures: &Path) -> Result<[Ends; 2], records::Error> {
     let mut both = Vec::new();
     for (end, node) in link.ends.iter().enumerate() {
         let plan = run.nodes.get(node).ok_or_else(|| format!("node '{node}' has no addresses"))?;
@@ -252,14 +254,11 @@ fn both_ends(run: &Run, link: &LinkSpec, captures: &Path) -> Result<Result<[Ends
         let interface = interface.ok_or_else(|| format!("node '{node}' has no interface on link '{}'", link.name))?;
         let path = captures.join(format!("{}.pcap", interface.name));
         if !path.exists() {
-            return Ok(Err(format!("{} was not captured", interface.name)));
+            return Err(records::Error::Unaudited(format!("{} was not captured", interface.name)));
         }
-        match records::read(&path, plan, interface)? {
-            Ok(ends) => both.push(ends),
-            Err(why) => return Ok(Err(why)),
-        }
+        both.push(records::read(&path, plan, interface)?);
     }
-    Ok(Ok(both.try_into().expect("the link has two ends")))
+    Ok(both.try_into().expect("the link has two ends"))
 }
 
 /// One direction of a link with its packets.

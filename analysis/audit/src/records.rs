@@ -66,11 +66,22 @@ pub(crate) struct Ends {
     pub(crate) arriving: Vec<Record>,
 }
 
-/// Reads a capture. The inner error says why it does not suffice.
-///
-/// # Errors
-/// The file cannot be read.
-pub(crate) fn read(path: &Path, node: &NodePlan, interface: &Interface) -> Result<Result<Ends, String>, String> {
+/// Why there are no packets to audit.
+pub(crate) enum Error {
+    /// The run is fine, and the captures do not suffice.
+    Unaudited(String),
+    /// A file cannot be read, or the run's parts do not fit together.
+    Failed(String),
+}
+
+impl From<String> for Error {
+    fn from(why: String) -> Error {
+        Error::Failed(why)
+    }
+}
+
+/// Reads a capture.
+pub(crate) fn read(path: &Path, node: &NodePlan, interface: &Interface) -> Result<Ends, Error> {
     let routes = Routes::new(node)?;
     let (mut ends, mut is_cut) = (Ends::default(), false);
     let mut capture = Capture::open(path)?;
@@ -92,12 +103,13 @@ pub(crate) fn read(path: &Path, node: &NodePlan, interface: &Interface) -> Resul
         }
     }
     if is_cut {
-        return Ok(Err(format!("the capture on {} cuts packets before the end of their headers", interface.name)));
+        let why = format!("the capture on {} cuts packets before the end of their headers", interface.name);
+        return Err(Error::Unaudited(why));
     }
     // Stamps of one direction are in order, but a reader of several rings may interleave them.
     ends.departing.sort_by_key(|record| record.time_ns);
     ends.arriving.sort_by_key(|record| record.time_ns);
-    Ok(Ok(ends))
+    Ok(ends)
 }
 
 fn record(time_ns: i64, packet: &[u8]) -> Option<Record> {

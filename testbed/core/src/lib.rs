@@ -21,6 +21,7 @@
 
 mod checksum;
 pub mod command;
+mod error;
 pub mod event;
 pub mod exchange;
 pub mod icmp;
@@ -41,6 +42,7 @@ pub mod time;
 pub mod traits;
 pub mod transport;
 
+pub use error::Error;
 pub use event::{Event, EventKind, Events};
 pub use ip::IpVersion;
 pub use packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags, Transport};

@@ -515,7 +515,7 @@ mod tests {
             (r#"{}"#, "'file' must be given"),
         ] {
             let why = CheckedOptions::check(&ENTRY, &options(json)).unwrap_err();
-            assert!(why.contains(words), "{why}");
+            assert!(why.to_string().contains(words), "{why}");
         }
     }
 }

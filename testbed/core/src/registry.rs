@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
+use crate::error::Error;
 use crate::options::{CheckedOptions, Param, Preset};
 use crate::scenario::Options;
 
@@ -217,18 +218,20 @@ impl<'a> CheckedOptions<'a> {
     /// # Errors
     /// An unknown name, a wrong kind, a value out of range, or a missing required option. The message lists what is
     /// allowed.
-    pub fn check(entry: &'a Entry, options: &'a Options) -> Result<CheckedOptions<'a>, String> {
+    pub fn check(entry: &'a Entry, options: &'a Options) -> Result<CheckedOptions<'a>, Error> {
         let Entry { kind, name: of, params, .. } = *entry;
         for (name, value) in options {
             let Some(param) = params.iter().find(|param| param.name == name) else {
                 let known: Vec<_> = params.iter().map(|param| param.name).collect();
-                return Err(format!("{kind} {of}: no option '{name}'; it has: {}", known.join(", ")));
+                let known = known.join(", ");
+                return Err(Error::Option(format!("{kind} {of}: no option '{name}'; it has: {known}")));
             };
-            param.accept(value).map_err(|why| format!("{kind} {of}: {name}: {why}"))?;
+            param.accept(value).map_err(|why| Error::Option(format!("{kind} {of}: {name}: {why}")))?;
         }
         for param in params {
             if matches!(param.default, Preset::Required(_)) && !options.contains_key(param.name) {
-                return Err(format!("{kind} {of}: '{}' must be given: {}", param.name, param.help));
+                let Param { name, help, .. } = param;
+                return Err(Error::Option(format!("{kind} {of}: '{name}' must be given: {help}")));
             }
         }
         Ok(CheckedOptions { name: of, params, options })
@@ -269,10 +272,10 @@ impl<B: Copy> Table<B> {
     ///
     /// # Errors
     /// There is no such mechanism, or see [`CheckedOptions::check`].
-    pub fn checked<'a>(&self, name: &str, options: &'a Options) -> Result<(CheckedOptions<'a>, B), String> {
+    pub fn checked<'a>(&self, name: &str, options: &'a Options) -> Result<(CheckedOptions<'a>, B), Error> {
         let row = self.rows.iter().find(|(entry, _)| entry.name == name);
-        let names = || self.entries().map(|entry| entry.name);
-        let (entry, build) = row.ok_or_else(|| unknown(self.noun, name, names()))?;
+        let names = || self.entries().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
+        let (entry, build) = row.ok_or_else(|| Error::Unknown(self.noun, name.to_owned(), names()))?;
         Ok((CheckedOptions::check(entry, options)?, *build))
     }
 }

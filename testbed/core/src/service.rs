@@ -2,7 +2,9 @@
 //! deliver. A driver adds the clock and the interfaces.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
+use crate::error::Error;
 use crate::event::{Event, EventKind, Events};
 use crate::packet::Packet;
 use crate::report::{direction_name, DirectionStats, DirectionStatus, LinkReport};
@@ -87,7 +89,8 @@ impl<L: Link> LinkService<L> {
         self.link.submit(now, port, packet, &mut self.events);
         let is_refused = |event: &Event| event.kind == EventKind::DroppedFull && event.packet_id == id;
         let refused = self.events.list.iter().any(is_refused);
-        self.record(now, telemetry);
+        // A packet waits where it entered, if anywhere.
+        self.record_with(now, port..port + 1, telemetry);
         refused
     }
 
@@ -123,13 +126,19 @@ impl<L: Link> LinkService<L> {
     /// Counts the link's events since the last call and writes them and the queue lengths to telemetry.
     #[inline(always)]
     pub fn record(&mut self, now: Time, telemetry: &mut Option<Telemetry>) {
+        self.record_with(now, 0..self.ends.len() as Port, telemetry);
+    }
+
+    /// The same, where packets may have begun to wait in front of these ends.
+    #[inline(always)]
+    fn record_with(&mut self, now: Time, mut ends: Range<Port>, telemetry: &mut Option<Telemetry>) {
         if !self.events.is_empty() {
             self.record_events(telemetry);
         }
         if let Some(telemetry) = telemetry {
             // Most links have nothing to report most of the time.
-            let is_empty = |port| self.link.backlog(port).is_none_or(|backlog| backlog.packets == 0);
-            if !self.queues_are_empty || !(0..self.ends.len() as Port).all(is_empty) {
+            let waits = |port| self.link.backlog(port).is_some_and(|backlog| backlog.packets > 0);
+            if !self.queues_are_empty || ends.any(waits) {
                 self.watch_queues(now, telemetry);
             }
         }
@@ -195,7 +204,7 @@ impl<L: Link> LinkService<L> {
     ///
     /// # Errors
     /// Those of [`Link::change`].
-    pub fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), String> {
+    pub fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), Error> {
         self.link.change(now, port, change)?;
         self.rates_bps = [None; 2];
         Ok(())

@@ -7,6 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::error::Error;
 use crate::event::Events;
 pub use crate::ids::Port;
 use crate::packet::Packet;
@@ -267,7 +268,7 @@ pub trait Link: Send {
     ///
     /// # Errors
     /// The change is invalid, or a link of this kind cannot change. Nothing has changed then.
-    fn change(&mut self, _now: Time, _port: Port, _change: &Change) -> Result<(), String> {
+    fn change(&mut self, _now: Time, _port: Port, _change: &Change) -> Result<(), Error> {
         Err("only a point-to-point link can be changed while it runs".into())
     }
 }
@@ -293,7 +294,7 @@ impl<L: Link + ?Sized> Link for Box<L> {
         (**self).usage(port)
     }
 
-    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), String> {
+    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), Error> {
         (**self).change(now, port, change)
     }
 }

@@ -6,6 +6,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::scenario::{Change, LinkSpec};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Delivery, Link, Policy, Port, Usage};
+use backchannel_core::Error;
 use backchannel_policies::DropTail;
 
 use crate::fault::{build_with_fault, Fault};
@@ -28,15 +29,15 @@ impl AnyLink {
     ///
     /// # Errors
     /// Those of [`crate::build`].
-    pub fn new(spec: &LinkSpec, context: &Context, fault: Option<&Fault>) -> Result<AnyLink, String> {
+    pub fn new(spec: &LinkSpec, context: &Context, fault: Option<&Fault>) -> Result<AnyLink, Error> {
         let is_faulty = fault.is_some_and(|fault| fault.link == spec.name);
         if spec.kind != point_to_point::ENTRY.name || is_faulty || !spec.middleboxes.is_empty() {
             return build_with_fault(spec, context, fault).map(AnyLink::Boxed);
         }
-        AnyLink::point_to_point(spec, context).map_err(|why| format!("link '{}': {why}", spec.name))
+        AnyLink::point_to_point(spec, context).map_err(|error| error.within(format!("link '{}'", spec.name)))
     }
 
-    fn point_to_point(spec: &LinkSpec, context: &Context) -> Result<AnyLink, String> {
+    fn point_to_point(spec: &LinkSpec, context: &Context) -> Result<AnyLink, Error> {
         let checked = CheckedOptions::check(&point_to_point::ENTRY, &spec.options)?;
         if point_to_point::has_droptail_alone(spec) {
             point_to_point::with_droptail(&checked, spec, context).map(AnyLink::DropTail)
@@ -82,7 +83,7 @@ impl Link for AnyLink {
         each!(self, link => link.usage(port))
     }
 
-    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), String> {
+    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), Error> {
         each!(self, link => link.change(now, port, change))
     }
 }

@@ -14,6 +14,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::Table;
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 use backchannel_core::{choice, options};
 
 /// An error model's decision about a packet.
@@ -74,7 +75,7 @@ pub trait ErrorModel: Send {
 }
 
 /// Constructor of an error model, which draws from a random stream.
-pub type Build = fn(&CheckedOptions<'_>, RunRng) -> Result<Box<dyn ErrorModel>, String>;
+pub type Build = fn(&CheckedOptions<'_>, RunRng) -> Result<Box<dyn ErrorModel>, Error>;
 /// Error models by name.
 pub type ErrorModels = Table<Build>;
 
@@ -130,7 +131,7 @@ mod tests {
     use serde_json::{json, Value};
 
     /// What a model does to 2000 packets of 1040 bytes, in order.
-    fn fates(name: &str, options: Value) -> Result<Vec<Fate>, String> {
+    fn fates(name: &str, options: Value) -> Result<Vec<Fate>, Error> {
         let named: Named =
             serde_json::from_value(json!({"name": name, "options": options})).expect("a name and options");
         let models = builtin();
@@ -172,7 +173,7 @@ mod tests {
         let listed: BTreeSet<_> = builtin().entries().map(|entry| entry.name).collect();
         assert_eq!(listed, tried);
         let why = fates("gremlins", json!({})).expect_err("there is no such model");
-        assert!(listed.iter().all(|name| why.contains(name)), "{why}");
+        assert!(listed.iter().all(|name| why.to_string().contains(name)), "{why}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use backchannel_core::rng;
 use backchannel_core::scenario::{Change, DirectionSpec, Named};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
+use backchannel_core::Error;
 
 use crate::errors::{ErrorModel, ErrorModels, Fate};
 use crate::jitter::{self, delay, Jitter};
@@ -111,7 +112,7 @@ impl<F> InFlightPacket<F> {
 
 impl<D: Decoder> FarEnd<D> {
     /// No packet is in flight. `label` names the direction's random streams.
-    pub(crate) fn new(delay: Duration, errors: &[Named], context: &Context, label: &str) -> Result<FarEnd<D>, String> {
+    pub(crate) fn new(delay: Duration, errors: &[Named], context: &Context, label: &str) -> Result<FarEnd<D>, Error> {
         let mut end = FarEnd {
             delay_ns: delay.as_nanos() as u64,
             jitter: None,
@@ -136,7 +137,7 @@ impl<D: Decoder> FarEnd<D> {
     ///
     /// # Errors
     /// The delay, the jitter or an error model is invalid.
-    pub(crate) fn of_direction(spec: &DirectionSpec, context: &Context, label: &str) -> Result<FarEnd<D>, String> {
+    pub(crate) fn of_direction(spec: &DirectionSpec, context: &Context, label: &str) -> Result<FarEnd<D>, Error> {
         jitter::check_schedule(spec.delay_s, spec.jitter_s, &spec.schedule)?;
         let mut end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, context, label)?;
         end.keeps_order = spec.keep_order;
@@ -171,7 +172,7 @@ impl<D: Decoder> FarEnd<D> {
     ///
     /// # Errors
     /// Those of [`jitter::check`].
-    pub(crate) fn check_schedule<'a>(&self, schedule: impl IntoIterator<Item = &'a Change>) -> Result<(), String> {
+    pub(crate) fn check_schedule<'a>(&self, schedule: impl IntoIterator<Item = &'a Change>) -> Result<(), Error> {
         let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
         let jitter_ns = self.jitter.as_ref().map_or(0, |jitter| jitter.most_ns());
         jitter::check_schedule(seconds(self.delay_ns), seconds(jitter_ns), schedule)
@@ -201,14 +202,14 @@ impl<D: Decoder> FarEnd<D> {
 
     /// Other error models judge packets that arrive from `from` on. Those before are judged by the present ones,
     /// however late they are polled.
-    pub(crate) fn set_errors(&mut self, from: Time, named: &[Named]) -> Result<(), String> {
+    pub(crate) fn set_errors(&mut self, from: Time, named: &[Named]) -> Result<(), Error> {
         self.replacements.push_back((from, self.error_models(named)?));
         self.changes += 1;
         Ok(())
     }
 
     /// Builds error models without installing them, so that a schedule is validated before the run.
-    pub(crate) fn error_models(&self, named: &[Named]) -> Result<Vec<Box<dyn ErrorModel>>, String> {
+    pub(crate) fn error_models(&self, named: &[Named]) -> Result<Vec<Box<dyn ErrorModel>>, Error> {
         let set = if self.changes == 0 { "errors".to_owned() } else { format!("errors-{}", self.changes) };
         let stream = |number: usize| rng::stream(self.seed, &format!("{}/{set}/{number}", self.label));
         let build = |(number, model): (usize, &Named)| {

@@ -11,6 +11,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec};
 use backchannel_core::time::{service_time, Time};
 use backchannel_core::traits::{Backlog, Delivery, Link, Port, Usage};
+use backchannel_core::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -63,7 +64,7 @@ const REORDER_AT_MOST: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Those of [`crate::build`].
-pub fn build_with_fault(spec: &LinkSpec, context: &Context, fault: Option<&Fault>) -> Result<Box<dyn Link>, String> {
+pub fn build_with_fault(spec: &LinkSpec, context: &Context, fault: Option<&Fault>) -> Result<Box<dyn Link>, Error> {
     let Some(fault) = fault.filter(|fault| fault.link == spec.name) else { return assembly::build(spec, context) };
     let mut faulty = spec.clone();
     for direction in [&mut faulty.forward, &mut faulty.reverse] {
@@ -202,7 +203,7 @@ impl Link for Faulty {
         self.link.usage(port)
     }
 
-    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), String> {
+    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), Error> {
         self.link.change(now, port, change)
     }
 }

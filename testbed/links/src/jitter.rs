@@ -10,6 +10,7 @@ use std::time::Duration;
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::Change;
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 
 /// The jitter of one direction.
 pub(crate) struct Jitter {
@@ -54,14 +55,15 @@ impl Jitter {
 ///
 /// # Errors
 /// One of them is impossible, or the jitter exceeds the delay.
-pub(crate) fn check(delay_s: f64, jitter_s: f64) -> Result<(), String> {
+pub(crate) fn check(delay_s: f64, jitter_s: f64) -> Result<(), Error> {
     delay(delay_s)?;
     delay(jitter_s).map_err(|_| format!("a jitter of {jitter_s} s is not possible"))?;
     if jitter_s > delay_s {
         return Err(format!(
             "a jitter of {jitter_s} s exceeds the delay of {delay_s} s: a packet cannot arrive before it was sent; \
              lower the jitter or raise the delay"
-        ));
+        )
+        .into());
     }
     Ok(())
 }
@@ -74,7 +76,7 @@ pub(crate) fn check_schedule<'a>(
     delay_s: f64,
     jitter_s: f64,
     schedule: impl IntoIterator<Item = &'a Change>,
-) -> Result<(), String> {
+) -> Result<(), Error> {
     check(delay_s, jitter_s)?;
     let (mut delay_s, mut jitter_s) = (delay_s, jitter_s);
     for change in schedule {
@@ -85,8 +87,8 @@ pub(crate) fn check_schedule<'a>(
     Ok(())
 }
 
-pub(crate) fn delay(seconds: f64) -> Result<Duration, String> {
-    Duration::try_from_secs_f64(seconds).map_err(|_| format!("a delay of {seconds} s is not possible"))
+pub(crate) fn delay(seconds: f64) -> Result<Duration, Error> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("a delay of {seconds} s is not possible").into())
 }
 
 #[cfg(test)]
@@ -142,11 +144,17 @@ mod tests {
     #[test]
     fn a_jitter_beyond_the_delay_is_refused_at_the_start_and_after_each_change() {
         assert!(check(0.01, 0.01).is_ok());
-        assert!(check(0.01, 0.011).unwrap_err().contains("a jitter of 0.011 s exceeds the delay of 0.01 s"));
-        assert!(check(0.01, -0.001).unwrap_err().contains("a jitter of -0.001 s is not possible"));
+        assert!(check(0.01, 0.011)
+            .unwrap_err()
+            .to_string()
+            .contains("a jitter of 0.011 s exceeds the delay of 0.01 s"));
+        assert!(check(0.01, -0.001).unwrap_err().to_string().contains("a jitter of -0.001 s is not possible"));
         let change = |json: &str| serde_json::from_str::<Change>(json).unwrap();
         let changes = [change(r#"{"at_s": 1, "jitter_s": 0.004}"#), change(r#"{"at_s": 2, "delay_s": 0.003}"#)];
         assert!(check_schedule(0.01, 0.0, &changes[..1]).is_ok());
-        assert!(check_schedule(0.01, 0.0, &changes).unwrap_err().starts_with("at 2 s: a jitter of 0.004 s exceeds"));
+        assert!(check_schedule(0.01, 0.0, &changes)
+            .unwrap_err()
+            .to_string()
+            .starts_with("at 2 s: a jitter of 0.004 s exceeds"));
     }
 }

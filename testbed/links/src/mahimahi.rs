@@ -16,6 +16,7 @@ use backchannel_core::registry::{Entry, Physical};
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Delivery, Link, Policy, Port, Usage};
+use backchannel_core::Error;
 
 use crate::medium::{Direction, Fields, Medium};
 use crate::registry::Context;
@@ -52,19 +53,19 @@ const FIELDS: Fields = Fields {
 const OPPORTUNITY_BYTES: u64 = 1504;
 const TUNNEL_HEADER_BYTES: u64 = 4;
 
-pub(crate) fn build(_: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
+pub(crate) fn build(_: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, Error> {
     let [forward, reverse] = Direction::of_two_ends(spec, &FIELDS)?;
     let traces = [forward.build(trace)?, reverse.build(trace)?];
     let means = traces.each_ref().map(|trace| Some(trace.mean_bps()));
     let [of_forward, of_reverse] = traces;
     let way = |way: &Direction<'_>, trace, rates| {
-        Ok::<_, String>(Way::new(way.build(|way| Medium::new(way, rates, context))?, trace))
+        Ok::<_, Error>(Way::new(way.build(|way| Medium::new(way, rates, context))?, trace))
     };
     let ways = [way(&forward, of_forward, means)?, way(&reverse, of_reverse, [means[1], means[0]])?];
     Ok(Box::new(Mahimahi { ways }))
 }
 
-fn trace(direction: &Direction<'_>) -> Result<Trace, String> {
+fn trace(direction: &Direction<'_>) -> Result<Trace, Error> {
     let parameters = Parameters::read(direction.options.as_ref().expect("a mahimahi link has options"));
     let offset_ms = parameters.offset_s.map_or(0, |seconds| (seconds * 1e3).round() as u64);
     Ok(Trace::parse(&parameters.trace)?.starting_at(offset_ms))
@@ -77,14 +78,14 @@ struct Trace {
 }
 
 impl Trace {
-    fn parse(text: &str) -> Result<Trace, String> {
+    fn parse(text: &str) -> Result<Trace, Error> {
         let mut all: Vec<u64> = Vec::new();
         for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let at = line.trim().parse::<u64>().ok().filter(|ms| *ms < 1 << 40);
             let at =
                 at.ok_or_else(|| format!("trace: line {}: '{line}' is not a number of milliseconds", number + 1))?;
             if all.last().is_some_and(|last| at < *last) {
-                return Err(format!("trace: line {}: {at} ms is before the line above it", number + 1));
+                return Err(format!("trace: line {}: {at} ms is before the line above it", number + 1).into());
             }
             all.push(at);
         }
@@ -246,11 +247,11 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn link(trace: &str) -> Result<Box<dyn Link>, String> {
+    fn link(trace: &str) -> Result<Box<dyn Link>, Error> {
         link_from(trace, 0.0)
     }
 
-    fn link_from(trace: &str, offset_s: f64) -> Result<Box<dyn Link>, String> {
+    fn link_from(trace: &str, offset_s: f64) -> Result<Box<dyn Link>, Error> {
         let options = json!({"trace": trace, "offset_s": offset_s});
         let queue = json!({"name": "droptail", "options": {"limit_packets": 1000}});
         let way = json!({"delay_s": 0.0, "queue": queue, "options": options});
@@ -309,7 +310,10 @@ mod tests {
         let rates = "the uplink's 240640 bit/s over the downlink's 12032000 bit/s";
         for (forward, reverse, slower) in [(fast, slow, "reverse"), (slow, fast, "forward")] {
             let why = build(forward, reverse, slower).err().expect("equation 11 does not hold");
-            assert!(why.contains(&format!("{slower}: policy aq")) && why.contains(rates), "{why}");
+            assert!(
+                why.to_string().contains(&format!("{slower}: policy aq")) && why.to_string().contains(rates),
+                "{why}"
+            );
             let faster = if slower == "reverse" { "forward" } else { "reverse" };
             assert!(build(forward, reverse, faster).is_ok());
         }
@@ -372,13 +376,13 @@ mod tests {
 
     #[test]
     fn invalid_traces_are_rejected_with_their_line() {
-        assert!(link("1\nx\n").err().unwrap().contains("line 2"));
-        assert!(link("5\n3\n").err().unwrap().contains("before the line above"));
-        assert!(link("").err().unwrap().contains("it is empty"));
-        assert!(link("0\n0\n").err().unwrap().contains("period would be 0"));
+        assert!(link("1\nx\n").err().unwrap().to_string().contains("line 2"));
+        assert!(link("5\n3\n").err().unwrap().to_string().contains("before the line above"));
+        assert!(link("").err().unwrap().to_string().contains("it is empty"));
+        assert!(link("0\n0\n").err().unwrap().to_string().contains("period would be 0"));
         let most = (1u64 << 40) - 1;
         assert!(link(&most.to_string()).is_ok());
-        assert!(link(&(most + 1).to_string()).err().unwrap().contains("line 1"));
+        assert!(link(&(most + 1).to_string()).err().unwrap().to_string().contains("line 1"));
     }
 
     proptest! {

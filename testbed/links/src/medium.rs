@@ -8,6 +8,7 @@ use backchannel_core::registry::Entry;
 use backchannel_core::scenario::{DirectionSpec, LinkSpec, Named};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Policy, Port, Usage};
+use backchannel_core::Error;
 use backchannel_policies::Context as QueueContext;
 
 use crate::far_end::{Decoder, FarEnd, InFlightPacket, Unchanged};
@@ -34,7 +35,7 @@ impl Fields {
     pub const FIXED: Fields = Fields { changes: Err("has no changes over time"), ..Fields::ALL };
 
     /// Checks a direction of a link of this kind. Returns its options.
-    fn check<'a>(&self, kind: &str, spec: &'a DirectionSpec) -> Result<Option<CheckedOptions<'a>>, String> {
+    fn check<'a>(&self, kind: &str, spec: &'a DirectionSpec) -> Result<Option<CheckedOptions<'a>>, Error> {
         let uses = [
             (self.rate, spec.rate_bps.is_some()),
             (self.changes, !spec.schedule.is_empty()),
@@ -42,12 +43,12 @@ impl Fields {
         ];
         for (field, is_used) in uses {
             if let (Err(why), true) = (field, is_used) {
-                return Err(format!("a {kind} link {why}"));
+                return Err(format!("a {kind} link {why}").into());
             }
         }
         match (self.options, spec.options.keys().next()) {
             (Some(entry), _) => CheckedOptions::check(entry, &spec.options).map(Some),
-            (None, Some(option)) => Err(format!("a {kind} link has no option '{option}'")),
+            (None, Some(option)) => Err(format!("a {kind} link has no option '{option}'").into()),
             (None, None) => Ok(None),
         }
     }
@@ -70,10 +71,10 @@ impl<'a> Direction<'a> {
     ///
     /// # Errors
     /// A direction has a field that links of this kind do not have.
-    pub fn both(spec: &'a LinkSpec, fields: &Fields) -> Result<[Direction<'a>; 2], String> {
+    pub fn both(spec: &'a LinkSpec, fields: &Fields) -> Result<[Direction<'a>; 2], Error> {
         let direction = |name: &'static str, direction| {
-            let options = fields.check(&spec.kind, direction).map_err(|why| format!("{name}: {why}"))?;
-            Ok::<_, String>(Direction { name, label: format!("{}/{name}", spec.name), spec: direction, options })
+            let options = fields.check(&spec.kind, direction).map_err(|error| error.within(name))?;
+            Ok::<_, Error>(Direction { name, label: format!("{}/{name}", spec.name), spec: direction, options })
         };
         Ok([direction("forward", &spec.forward)?, direction("reverse", &spec.reverse)?])
     }
@@ -82,10 +83,10 @@ impl<'a> Direction<'a> {
     ///
     /// # Errors
     /// It has not, or those of [`Direction::both`].
-    pub fn of_two_ends(spec: &'a LinkSpec, fields: &Fields) -> Result<[Direction<'a>; 2], String> {
+    pub fn of_two_ends(spec: &'a LinkSpec, fields: &Fields) -> Result<[Direction<'a>; 2], Error> {
         match spec.ends.len() {
             2 => Direction::both(spec, fields),
-            ends => Err(format!("a {} link has two ends, not {ends}", spec.kind)),
+            ends => Err(format!("a {} link has two ends, not {ends}", spec.kind).into()),
         }
     }
 
@@ -93,8 +94,8 @@ impl<'a> Direction<'a> {
     ///
     /// # Errors
     /// That of `build`.
-    pub fn build<T>(&self, build: impl FnOnce(&Direction<'a>) -> Result<T, String>) -> Result<T, String> {
-        build(self).map_err(|why| format!("{}: {why}", self.name))
+    pub fn build<T>(&self, build: impl FnOnce(&Direction<'a>) -> Result<T, Error>) -> Result<T, Error> {
+        build(self).map_err(|error| error.within(self.name))
     }
 }
 
@@ -102,16 +103,16 @@ impl<'a> Direction<'a> {
 ///
 /// # Errors
 /// It has none, or two, which `shares` explains.
-pub fn shared_rate(spec: &LinkSpec, shares: &str) -> Result<u64, String> {
+pub fn shared_rate(spec: &LinkSpec, shares: &str) -> Result<u64, Error> {
     check_rate(spec.forward.rate_bps)?;
     let rate_bps = spec.forward.rate_bps.ok_or_else(|| format!("a {} link needs a rate", spec.kind))?;
     match spec.reverse.rate_bps {
         Some(reverse) if reverse == rate_bps => Ok(rate_bps),
-        _ => Err(shares.to_owned()),
+        _ => Err(shares.into()),
     }
 }
 
-pub(crate) fn check_rate(rate_bps: Option<u64>) -> Result<(), String> {
+pub(crate) fn check_rate(rate_bps: Option<u64>) -> Result<(), Error> {
     match rate_bps {
         Some(0) => Err("a rate of 0 bit/s carries nothing; leave it out for a line without a rate".into()),
         _ => Ok(()),
@@ -119,7 +120,7 @@ pub(crate) fn check_rate(rate_bps: Option<u64>) -> Result<(), String> {
 }
 
 /// Builds the policy of a queue.
-pub(crate) type BuildPolicy<P> = fn(&Named, &QueueContext) -> Result<P, String>;
+pub(crate) type BuildPolicy<P> = fn(&Named, &QueueContext) -> Result<P, Error>;
 
 /// One direction: the queue in front of it, and the packets that it carries to the far end.
 pub struct Medium<P = Box<dyn Policy>, D: Decoder = Unchanged> {
@@ -135,7 +136,7 @@ impl Medium {
     ///
     /// # Errors
     /// The queue, the delay, the jitter or an error model is invalid.
-    pub fn new(direction: &Direction<'_>, rates_bps: [Option<u64>; 2], context: &Context) -> Result<Medium, String> {
+    pub fn new(direction: &Direction<'_>, rates_bps: [Option<u64>; 2], context: &Context) -> Result<Medium, Error> {
         let of_queue = context.of_queue(&direction.label, rates_bps);
         Medium::with(direction, of_queue.build(&direction.spec.queue)?, context)
     }
@@ -149,7 +150,7 @@ impl Medium {
 }
 
 impl<P: Policy, D: Decoder> Medium<P, D> {
-    pub(crate) fn with(direction: &Direction<'_>, policy: P, context: &Context) -> Result<Medium<P, D>, String> {
+    pub(crate) fn with(direction: &Direction<'_>, policy: P, context: &Context) -> Result<Medium<P, D>, Error> {
         let far_end = FarEnd::of_direction(direction.spec, context, &direction.label)?;
         Ok(Medium { policy, far_end, usage: Usage::default() })
     }

@@ -12,6 +12,7 @@ use backchannel_core::registry::{Entry, Physical, Probing};
 use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Delivery, Link, Policy, Port, Usage};
+use backchannel_core::Error;
 use backchannel_policies::DropTail;
 
 use crate::medium::{BuildPolicy, Direction, Fields};
@@ -43,7 +44,7 @@ pub(crate) static ENTRY: Entry = Entry::link(
 .options(Parameters::PARAMS);
 
 /// A link whose policies can be replaced by any other.
-pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, Error> {
     Ok(Box::new(with_any_policy(checked, spec, context)?))
 }
 
@@ -57,7 +58,7 @@ pub(crate) fn with_droptail(
     checked: &CheckedOptions<'_>,
     spec: &LinkSpec,
     context: &Context,
-) -> Result<PointToPoint<DropTail>, String> {
+) -> Result<PointToPoint<DropTail>, Error> {
     PointToPoint::new(checked, spec, context, |queue, _| DropTail::from_options(&queue.options))
 }
 
@@ -66,7 +67,7 @@ pub(crate) fn with_any_policy(
     checked: &CheckedOptions<'_>,
     spec: &LinkSpec,
     context: &Context,
-) -> Result<PointToPoint<Box<dyn Policy>>, String> {
+) -> Result<PointToPoint<Box<dyn Policy>>, Error> {
     PointToPoint::new(checked, spec, context, |queue, of_queue| of_queue.build(queue))
 }
 
@@ -120,7 +121,7 @@ impl<P: Policy> Link for PointToPoint<P> {
         self.lines[usize::from(port)].usage()
     }
 
-    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), String> {
+    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), Error> {
         self.lines[usize::from(port)].change_at(now, change)
     }
 }
@@ -131,7 +132,7 @@ impl<P: Policy> PointToPoint<P> {
         spec: &LinkSpec,
         context: &Context,
         policy: BuildPolicy<P>,
-    ) -> Result<PointToPoint<P>, String> {
+    ) -> Result<PointToPoint<P>, Error> {
         let Parameters { framing_bytes, one_way } = Parameters::read(checked);
         let [forward, reverse] = Direction::of_two_ends(spec, &FIELDS)?;
         let line = |here: &Direction<'_>, opposite: &Direction<'_>| {

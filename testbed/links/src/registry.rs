@@ -4,6 +4,7 @@ use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::{Entry, Table};
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::traits::Link;
+use backchannel_core::Error;
 use backchannel_middleboxes::Middleboxes;
 use backchannel_policies::Policies;
 use backchannel_stacks::config::Stacks;
@@ -13,7 +14,7 @@ use backchannel_workloads::Workloads;
 use crate::errors::{self, ErrorModels};
 
 /// Constructor of a link.
-pub type Build = fn(&CheckedOptions<'_>, &LinkSpec, &Context) -> Result<Box<dyn Link>, String>;
+pub type Build = fn(&CheckedOptions<'_>, &LinkSpec, &Context) -> Result<Box<dyn Link>, Error>;
 /// Link kinds by name.
 pub type Links = Table<Build>;
 

@@ -37,6 +37,7 @@ use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::time::{service_time, Time};
 use backchannel_core::traits::{Backlog, Delivery, Link, Policy, Port, Usage};
+use backchannel_core::Error;
 use backchannel_core::{choice, options};
 
 use crate::far_end::FarEnd;
@@ -100,7 +101,7 @@ const ACK_MARGIN: Duration = Duration::from_millis(5);
 const TO_MOBILE: usize = 0;
 const TO_GATEWAY: usize = 1;
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, Error> {
     Ok(Box::new(Ricochet::new(checked, spec, context)?))
 }
 
@@ -155,7 +156,7 @@ impl Parameters {
 }
 
 impl Ricochet {
-    fn new(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Ricochet, String> {
+    fn new(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Ricochet, Error> {
         if spec.ends.len() < 2 {
             return Err("a ricochet link needs a gateway and at least one mobile".into());
         }
@@ -188,7 +189,7 @@ impl Ricochet {
                 let label = format!("{}/radio-{radio}", way.label);
                 context.of_queue(&label, [Some(rate_bps); 2]).build(&way.spec.queue)
             })?;
-            Ok::<_, String>(Some(OutputQueue {
+            Ok::<_, Error>(Some(OutputQueue {
                 policy,
                 frames: Vec::new(),
                 polled: None,

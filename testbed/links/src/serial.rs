@@ -8,6 +8,7 @@ use backchannel_core::packet::{Packet, TcpFlags};
 use backchannel_core::registry::{Entry, When};
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::traits::Headers;
+use backchannel_core::Error;
 use backchannel_core::{choice, options};
 
 use crate::far_end::{Decoder, InFlightPacket};
@@ -120,7 +121,7 @@ pub(crate) type SentPacket = InFlightPacket<Compressed>;
 pub(crate) type Ends = (Option<Box<Transmitter>>, Option<Box<Receiver>>);
 
 /// Both ends of a direction with `extra_bytes` per packet. `None` for an end that leaves packets unchanged.
-pub(crate) fn ends(parameters: &Parameters, extra_bytes: u64) -> Result<Ends, String> {
+pub(crate) fn ends(parameters: &Parameters, extra_bytes: u64) -> Result<Ends, Error> {
     let Parameters { slots, bits_per_byte, free_options, .. } = *parameters;
     if bits_per_byte == 9 {
         return Err("bits_per_byte must be 8 (synchronous line) or 10 (start and stop bit), not 9".into());

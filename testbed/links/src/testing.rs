@@ -3,6 +3,7 @@
 use backchannel_core::event::Events;
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::traits::{Link, Port};
+use backchannel_core::Error;
 
 use crate::{Context, Registry};
 
@@ -12,7 +13,7 @@ pub(crate) fn context(seed: u64) -> Context {
 }
 
 /// Builds a link of this software.
-pub(crate) fn build(spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
+pub(crate) fn build(spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, Error> {
     crate::build(spec, &context(seed))
 }
 

@@ -17,6 +17,7 @@ use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::time::{service_time, Time};
 use backchannel_core::traits::{Backlog, Delivery, Link, Policy, Port, Usage};
+use backchannel_core::Error;
 use std::time::Duration;
 
 use crate::medium::{shared_rate, Direction, Fields, Medium};
@@ -42,7 +43,7 @@ pub(crate) static ENTRY: Entry = Entry::link(
 .random(When::Always)
 .options(Parameters::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, Error> {
     let directions = Direction::of_two_ends(spec, &Fields::FIXED)?;
     let rate_bps = shared_rate(spec, "both directions share one medium: set forward and reverse to the same rate")?;
     let station = |way: &Direction<'_>| way.build(|way| Medium::new(way, [Some(rate_bps); 2], context));
@@ -212,10 +213,12 @@ mod tests {
                 json!({"name": "air", "kind": "wavelan", "ends": ["a", "b"], "forward": base, "reverse": reverse});
             crate::testing::build(&serde_json::from_value(spec).unwrap(), 1).err().unwrap()
         };
-        assert!(with(json!({"rate_bps": 1_000_000, "queue": {"name": "droptail"}})).contains("the same rate"));
+        assert!(with(json!({"rate_bps": 1_000_000, "queue": {"name": "droptail"}}))
+            .to_string()
+            .contains("the same rate"));
         let changing =
             json!({"rate_bps": 2_000_000, "queue": {"name": "droptail"}, "schedule": [{"at_s": 1.0, "delay_s": 0.1}]});
-        assert!(with(changing).contains("no changes over time"));
+        assert!(with(changing).to_string().contains("no changes over time"));
     }
 
     proptest! {

@@ -5,6 +5,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::scenario::Change;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Delivery, Link, Middlebox, Port, Side, Usage};
+use backchannel_core::Error;
 
 /// Side A of the middlebox is its node, side B the link.
 pub(crate) struct WithMiddlebox {
@@ -85,7 +86,7 @@ impl Link for WithMiddlebox {
         self.link.usage(port)
     }
 
-    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), String> {
+    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), Error> {
         self.link.change(now, port, change)
     }
 }

@@ -6,6 +6,7 @@ use backchannel_node::core::options::{CheckedOptions, ABSENT};
 use backchannel_node::core::registry::{Entry, Queueing};
 use backchannel_node::core::scenario::Named;
 use backchannel_node::core::traits::Backlog;
+use backchannel_node::core::Error;
 use backchannel_node::core::{Packet, Policy, Time};
 use backchannel_node::policies::Context;
 
@@ -21,7 +22,7 @@ pub(crate) static ENTRY: Entry =
     Entry::policy("drop-nth", "drops every nth packet in front of a droptail queue", Queueing::FIFO)
         .options(Parameters::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, Error> {
     let Parameters { every_packets, child } = Parameters::read(checked);
     let child = child.unwrap_or(Named { name: "droptail".into(), options: Default::default() });
     Ok(Box::new(DropNth { every_packets, arrived: 0, child: context.build(&child)? }))

@@ -8,6 +8,7 @@ use backchannel_node::core::options::CheckedOptions;
 use backchannel_node::core::registry::{Entry, Physical};
 use backchannel_node::core::scenario::LinkSpec;
 use backchannel_node::core::traits::{Backlog, Usage};
+use backchannel_node::core::Error;
 use backchannel_node::core::{Delivery, Link, Packet, Policy, Port, Time};
 use backchannel_node::links::{Context, Direction, Fields, Medium};
 
@@ -24,7 +25,7 @@ pub(crate) static ENTRY: Entry =
         .source("RFC 1149")
         .options(Parameters::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, Error> {
     let [forward, reverse] = Direction::of_two_ends(spec, &FIELDS)?;
     let loft = |way: &Direction<'_>| way.build(|way| Medium::new(way, [None; 2], context));
     let lofts = [loft(&forward)?, loft(&reverse)?];

@@ -4,6 +4,7 @@ use backchannel_node::core::options;
 use backchannel_node::core::options::{CheckedOptions, REQUIRED};
 use backchannel_node::core::registry::{Disorder, Entry};
 use backchannel_node::core::rng::RunRng;
+use backchannel_node::core::Error;
 use backchannel_node::core::{Packet, Time};
 use backchannel_node::links::errors::{ErrorModel, Fate};
 
@@ -17,7 +18,7 @@ options! {
 pub(crate) static ENTRY: Entry =
     Entry::error_model("sunset", "loses every packet after an instant", Disorder::None).options(Parameters::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, _: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: RunRng) -> Result<Box<dyn ErrorModel>, Error> {
     Ok(Box::new(Sunset { at: Time::from_seconds(Parameters::read(checked).at_s) }))
 }
 

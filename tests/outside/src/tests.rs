@@ -187,7 +187,8 @@ fn a_name_that_nothing_has_is_reported_with_those_that_exist() {
     let registry = registry();
     let policy = |name: &str| registry.policies.checked(&named(name).name, &Default::default()).err();
     assert_eq!(policy("drop-nth"), None);
-    assert!(policy("drop-mth").is_some_and(|why| why.contains("drop-nth") && why.contains("droptail")));
+    assert!(policy("drop-mth")
+        .is_some_and(|why| why.to_string().contains("drop-nth") && why.to_string().contains("droptail")));
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn the_least_threshold_is_below_the_greatest() {
     assert!(built(json!({"min_fraction": 0.2, "max_fraction": 0.3})).is_ok());
     for max in [0.1, 0.2] {
         let why = built(json!({"min_fraction": 0.2, "max_fraction": max})).err().expect("min is not below max");
-        assert_eq!(why, "policy red: min_fraction must be below max_fraction");
+        assert_eq!(why.to_string(), "policy red: min_fraction must be below max_fraction");
     }
 }
 

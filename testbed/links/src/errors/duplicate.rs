@@ -6,6 +6,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Disorder, Entry, When};
 use backchannel_core::rng::RunRng;
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 
 use super::{ErrorModel, Fate};
 
@@ -21,7 +22,7 @@ pub(super) static ENTRY: Entry = Entry::error_model("duplicate", "delivers some 
     .random(When::With("probability"))
     .options(Parameters::PARAMS);
 
-pub(super) fn build(checked: &CheckedOptions<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+pub(super) fn build(checked: &CheckedOptions<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, Error> {
     Ok(Box::new(Duplicate { parameters: Parameters::read(checked), rng }))
 }
 

@@ -13,6 +13,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Disorder, Entry, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 use backchannel_core::{choice, options};
 
 use super::{ErrorModel, Fate};
@@ -45,7 +46,7 @@ pub(super) static ENTRY: Entry = Entry::error_model(
 .random(When::Always)
 .options(Parameters::PARAMS);
 
-pub(super) fn build(checked: &CheckedOptions<'_>, mut rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+pub(super) fn build(checked: &CheckedOptions<'_>, mut rng: RunRng) -> Result<Box<dyn ErrorModel>, Error> {
     let parameters = Parameters::read(checked);
     let left_bytes = rng::exponential(&mut rng, parameters.mean_bytes);
     let effect = if parameters.effect == Effect::Damage { Fate::Damaged } else { Fate::Lost };

@@ -10,6 +10,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Disorder, Entry, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 
 use super::{ErrorModel, Fate, Hit};
 
@@ -34,7 +35,7 @@ pub(super) static ENTRY: Entry = Entry::error_model(
 .random(When::Always)
 .options(Parameters::PARAMS);
 
-pub(super) fn build(checked: &CheckedOptions<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+pub(super) fn build(checked: &CheckedOptions<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, Error> {
     Ok(Box::new(GilbertElliott { parameters: Parameters::read(checked), bad: false, rng }))
 }
 

@@ -7,6 +7,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Disorder, Entry};
 use backchannel_core::rng::RunRng;
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 
 use super::{ErrorModel, Fate, Hit};
 
@@ -28,21 +29,23 @@ pub(super) static ENTRY: Entry =
         .source("docs/links.md")
         .options(Parameters::PARAMS);
 
-pub(super) fn build(checked: &CheckedOptions<'_>, _: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+pub(super) fn build(checked: &CheckedOptions<'_>, _: RunRng) -> Result<Box<dyn ErrorModel>, Error> {
     let Parameters { trace, repeat, offset_packets, hit } = Parameters::read(checked);
     let lost = parse(&trace)?;
     let next = offset_packets.unwrap_or(0) % lost.len();
     Ok(Box::new(Recorded { lost, repeats: repeat, effect: hit.effect.into(), next }))
 }
 
-fn parse(text: &str) -> Result<Vec<bool>, String> {
+fn parse(text: &str) -> Result<Vec<bool>, Error> {
     let mut lost = Vec::new();
     for (number, line) in text.lines().enumerate() {
         for digit in line.split('#').next().unwrap_or_default().chars().filter(|digit| !digit.is_whitespace()) {
             lost.push(match digit {
                 '0' => false,
                 '1' => true,
-                other => return Err(format!("trace: line {} has '{other}'; only 0 and 1 are allowed", number + 1)),
+                other => {
+                    return Err(format!("trace: line {} has '{other}'; only 0 and 1 are allowed", number + 1).into())
+                }
             });
         }
     }
@@ -82,7 +85,7 @@ mod tests {
     use backchannel_core::packet::build::data;
     use serde_json::json;
 
-    fn fates(options: serde_json::Value, packets: usize) -> Result<Vec<Fate>, String> {
+    fn fates(options: serde_json::Value, packets: usize) -> Result<Vec<Fate>, Error> {
         let options = serde_json::from_value(options).unwrap();
         let mut model = build(&CheckedOptions::check(&ENTRY, &options)?, backchannel_core::rng::stream(1, "x"))?;
         Ok((0..packets).map(|_| model.apply(Time::ZERO, &data(1, 10))).collect())
@@ -101,8 +104,8 @@ mod tests {
 
     #[test]
     fn invalid_traces_are_rejected_with_their_line() {
-        assert!(fates(json!({"trace": "0\n2\n"}), 1).unwrap_err().contains("line 2 has '2'"));
-        assert!(fates(json!({"trace": "# nothing"}), 1).unwrap_err().contains("it is empty"));
-        assert!(fates(json!({}), 1).unwrap_err().contains("trace"));
+        assert!(fates(json!({"trace": "0\n2\n"}), 1).unwrap_err().to_string().contains("line 2 has '2'"));
+        assert!(fates(json!({"trace": "# nothing"}), 1).unwrap_err().to_string().contains("it is empty"));
+        assert!(fates(json!({}), 1).unwrap_err().to_string().contains("trace"));
     }
 }

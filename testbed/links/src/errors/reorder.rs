@@ -11,6 +11,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Disorder, Entry, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 
 use super::{ErrorModel, Fate};
 
@@ -28,7 +29,7 @@ pub(super) static ENTRY: Entry =
         .random(When::With("probability"))
         .options(Parameters::PARAMS);
 
-pub(super) fn build(checked: &CheckedOptions<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+pub(super) fn build(checked: &CheckedOptions<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, Error> {
     Ok(Box::new(Reorder { parameters: Parameters::read(checked), rng }))
 }
 

@@ -11,6 +11,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::scenario::{Change, DirectionSpec, Named};
 use backchannel_core::time::{service_time_ns, Time};
 use backchannel_core::traits::{Delivery, Policy, Port, Usage};
+use backchannel_core::Error;
 use backchannel_policies::Context as QueueContext;
 
 use crate::clock::Clock;
@@ -76,7 +77,7 @@ impl<P: Policy> Line<P> {
         framing: u64,
         context: &Context,
         build: BuildPolicy<P>,
-    ) -> Result<Line<P>, String> {
+    ) -> Result<Line<P>, Error> {
         let spec = direction.spec;
         check_rate(spec.rate_bps)?;
         let parameters = serial::Parameters::read(direction.options.as_ref().expect("a serial line has options"));
@@ -85,7 +86,8 @@ impl<P: Policy> Line<P> {
                 return Err(format!(
                     "its changes are not in order of time: {} s follows {} s",
                     pair[1].at_s, pair[0].at_s
-                ));
+                )
+                .into());
             }
         }
         let of_queue = context.of_queue(&direction.label, [spec.rate_bps, opposite_rate_bps]);
@@ -349,7 +351,7 @@ impl<P: Policy> Line<P> {
     }
 
     /// Adds a change at `now` to the schedule, behind those that are due.
-    pub(super) fn change_at(&mut self, now: Time, change: &Change) -> Result<(), String> {
+    pub(super) fn change_at(&mut self, now: Time, change: &Change) -> Result<(), Error> {
         check_rate(change.rate_bps)?;
         change.errors.as_deref().map(|errors| self.medium.far_end.error_models(errors)).transpose()?;
         change.queue.as_ref().map(|queue| (self.build)(queue, &self.context)).transpose()?;
@@ -416,7 +418,7 @@ impl<P: Policy> Line<P> {
 }
 
 /// Refuses what a host's emulation of a line does not have.
-fn check_clock(spec: &DirectionSpec, has_device: bool) -> Result<(), String> {
+fn check_clock(spec: &DirectionSpec, has_device: bool) -> Result<(), Error> {
     let has_jitter = spec.jitter_s > 0.0 || spec.schedule.iter().any(|change| change.jitter_s.is_some());
     match () {
         () if spec.rate_bps.is_none() => Err("clock_tick_s needs a line with a rate".into()),

@@ -198,7 +198,7 @@ impl<'a> Simulation<'a> {
             packet.id = self.next_id;
             self.send(node, packet);
         }
-        let start = self.spec(flow).start();
+        let input = self.input;
         let host = &mut self.connections[number];
         let samples = host.connection.samples();
         if !samples.is_empty() {
@@ -208,6 +208,7 @@ impl<'a> Simulation<'a> {
                     counters.on_samples(flow, samples, mss);
                 }
                 if let Some(file) = self.samples.find(flow) {
+                    let start = input.scenario.workload[flow.place()].start();
                     if let Err(why) = write_samples(file, samples, start, mss) {
                         self.failed.get_or_insert(why);
                     }

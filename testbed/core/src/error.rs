@@ -1,0 +1,54 @@
+//! Why a part of a scenario cannot be built.
+
+use std::fmt;
+
+/// The cause, with the part that has it. Its text is a message for the person who wrote the campaign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// No mechanism of a kind has this name. The last field lists those that exist.
+    Unknown(&'static str, String, String),
+    /// An option does not exist, or its value is not allowed.
+    Option(String),
+    /// The options are allowed one by one, and not together or not here.
+    Unfit(String),
+    /// A part of what is built has the cause: a direction, a child.
+    Within(String, Box<Error>),
+}
+
+impl Error {
+    /// The same as that of a part of this name.
+    pub fn within(self, part: impl Into<String>) -> Error {
+        Error::Within(part.into(), Box::new(self))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Unknown(kind, name, known) => write!(f, "there is no {kind} '{name}'; there are: {known}"),
+            Error::Option(why) | Error::Unfit(why) => f.write_str(why),
+            Error::Within(part, cause) => write!(f, "{part}: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<String> for Error {
+    fn from(why: String) -> Error {
+        Error::Unfit(why)
+    }
+}
+
+impl From<&str> for Error {
+    fn from(why: &str) -> Error {
+        Error::Unfit(why.to_owned())
+    }
+}
+
+/// For callers that only print it.
+impl From<Error> for String {
+    fn from(error: Error) -> String {
+        error.to_string()
+    }
+}
