@@ -27,10 +27,10 @@ use crate::reports::{ReceiveEnd, StackReport, TransportReport};
 /// Frames that are processed before the application runs.
 const BATCH: usize = 64;
 /// Source ports of the connections that a program opens, which follow one another.
-const FIRST_PORT: u32 = 10_000;
-const PORTS: u32 = 50_000;
+const FIRST_PORT: u64 = 10_000;
+const PORTS: u64 = 50_000;
 /// How far the first of them is from [`FIRST_PORT`], added to the flow's port.
-const PORT_OFFSET: u32 = 20_000;
+const PORT_OFFSET: u64 = 20_000;
 
 /// The connections of one end of a flow.
 pub(super) struct Research {
@@ -43,8 +43,6 @@ pub(super) struct Research {
     run_begins_ns: u64,
     /// What the application reads, until it and the connection have ended.
     reading: BTreeMap<FlowKey, Reading>,
-    /// Connections that this end has opened.
-    opened: u32,
     tally: Tally,
     /// Of connections that are gone.
     counts: Counts,
@@ -81,7 +79,6 @@ impl Research {
             peer,
             run_begins_ns: monotonic_ns(),
             reading: BTreeMap::new(),
-            opened: 0,
             tally: Tally::new(seed),
             counts: Counts::default(),
             telemetry: None,
@@ -209,8 +206,7 @@ impl Streams for Research {
     }
 
     fn connect(&mut self) -> Result<FlowKey, String> {
-        let port = FIRST_PORT + (u32::from(self.local.port()) + PORT_OFFSET + self.opened) % PORTS;
-        self.opened += 1;
+        let port = FIRST_PORT + (u64::from(self.local.port()) + PORT_OFFSET + self.tally.opened) % PORTS;
         let flow =
             FlowKey { src: self.local.ip(), dst: self.peer.ip(), src_port: port as u16, dst_port: self.peer.port() };
         let connection = self.connections.connect(flow);

@@ -24,7 +24,6 @@ pub(super) struct Sockets<'a> {
     peer: SocketAddr,
     listener: Option<TcpSocket>,
     streams: Vec<Stream>,
-    opened: u64,
     tally: Tally,
     /// Of the sender, which fails when a connection does.
     telemetry: Option<TcpInfoFile>,
@@ -53,7 +52,6 @@ impl<'a> Sockets<'a> {
             peer,
             listener: listener.transpose()?,
             streams: Vec::new(),
-            opened: 0,
             tally: Tally::new(seed),
             telemetry: None,
             is_realtime: false,
@@ -72,8 +70,7 @@ impl<'a> Sockets<'a> {
     }
 
     fn add(&mut self, socket: TcpSocket, port: u16, connected: bool) -> SocketId {
-        let id = SocketId { number: self.opened, port };
-        self.opened += 1;
+        let id = SocketId { number: self.tally.opened, port };
         let check = self.tally.open();
         let payload = Payload::new(self.tally.seed);
         let hash = (!connected && id.number == 0).then(StreamHash::default);
@@ -190,7 +187,7 @@ impl Streams for Sockets<'_> {
     fn report(&mut self) -> Result<TransportReport, String> {
         let Some(file) = self.telemetry.take() else { return Ok(TransportReport::default()) };
         file.finish()?;
-        let sent_blake3 = self.sent_hash.take().filter(|_| self.opened == 1);
+        let sent_blake3 = self.sent_hash.take().filter(|_| self.tally.opened == 1);
         Ok(TransportReport { sent_blake3, tcp_info: self.last_info.take(), stack: None })
     }
 }

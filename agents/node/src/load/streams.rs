@@ -72,7 +72,7 @@ pub(super) struct Tally {
     /// Seed of the byte stream on each of them, in either direction.
     pub(super) seed: u64,
     /// Connections that were opened from either end.
-    opened: u64,
+    pub(super) opened: u64,
     /// Bytes sent on those that are gone, and received.
     pub(super) sent: u64,
     pub(super) received: u64,
@@ -90,11 +90,6 @@ impl Tally {
         let (opened, sent, received, intact) = (0, 0, 0, true);
         let (first_ns, last_ns, hash, end) = (None, None, None, ReceiveEnd::Stopped);
         Tally { seed, opened, sent, received, intact, first_ns, last_ns, hash, end }
-    }
-
-    /// Whether there has been a connection.
-    pub(super) fn has_opened(&self) -> bool {
-        self.opened > 0
     }
 
     /// The check of a connection that is opened now. Only the first is hashed: a hash of several would mean nothing.
@@ -116,7 +111,7 @@ impl Tally {
 
     pub(super) fn report(&self) -> StreamsReport {
         StreamsReport {
-            connected: self.has_opened(),
+            connected: self.opened > 0,
             end: self.end,
             blake3: self.hash.clone().filter(|_| self.opened == 1),
             first_monotonic_ns: self.first_ns,
