@@ -25,12 +25,13 @@ pub(super) struct Sockets<'a> {
     listener: Option<TcpSocket>,
     streams: Vec<Stream>,
     tally: Tally,
-    /// Of the sender, which fails when a connection does.
+    /// At the sender, which also fails if a connection does.
     telemetry: Option<TcpInfoFile>,
-    /// Whether it is in the real-time class until it opens a connection.
+    /// Whether the program is in the real-time class, which it leaves when it opens a connection.
     is_realtime: bool,
-    /// The connection that ended last, and the hash of what was sent on the first.
+    /// Of the connection that ended last.
     last_info: Option<TcpInfo>,
+    /// Of what was sent on the first connection.
     sent_hash: Option<String>,
 }
 
