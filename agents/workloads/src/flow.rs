@@ -23,7 +23,7 @@ pub struct Write {
 /// State of the sending end of a flow.
 #[derive(Debug)]
 pub struct Sender<S> {
-    /// What decides.
+    /// What the flow sends and when.
     pub application: Application,
     /// What the application experienced; `None`: it is not recorded.
     exchanges: Option<Exchanges>,
@@ -80,7 +80,7 @@ pub trait SendingEnd {
         Err("this driver has no connections".into())
     }
 
-    /// Writes to a connection, which may be gone.
+    /// Writes to a connection, which may have ended.
     ///
     /// # Errors
     /// The flow cannot go on.
@@ -216,7 +216,7 @@ pub fn request_at_start(application: &Application) -> Option<Write> {
 mod tests {
     use super::*;
 
-    /// A driver that writes down what it is to do. Connections have numbers.
+    /// A driver that records what it is asked to do. Connections are numbered from 1.
     struct Recorder {
         sender: Sender<usize>,
         due: Option<Time>,

@@ -27,10 +27,10 @@ use crate::reports::{ReceiveEnd, StackReport, TransportReport};
 /// Frames that are processed before the application runs.
 const BATCH: usize = 64;
 /// Source ports of the connections that a program opens, which follow one another.
-const FIRST_PORT: u32 = 10_000;
-const PORTS: u32 = 50_000;
+const FIRST_PORT: u64 = 10_000;
+const PORTS: u64 = 50_000;
 /// How far the first of them is from [`FIRST_PORT`], added to the flow's port.
-const PORT_OFFSET: u32 = 20_000;
+const PORT_OFFSET: u64 = 20_000;
 
 /// The connections of one end of a flow.
 pub(super) struct Research {
@@ -41,14 +41,12 @@ pub(super) struct Research {
     peer: SocketAddr,
     /// Timer ticks are aligned to the start of the run (ton IV: 500 ms), on CLOCK_MONOTONIC.
     run_begins_ns: u64,
-    /// What the application reads, until it and the connection have ended.
+    /// What the application has read of each connection that has not ended.
     reading: BTreeMap<FlowKey, Reading>,
-    /// Connections that this end has opened.
-    opened: u32,
     tally: Tally,
-    /// Of connections that are gone.
+    /// Of connections that were removed.
     counts: Counts,
-    /// Of the sender, with the start of the flow.
+    /// At the sender: the file, and the start of the flow.
     telemetry: Option<(FlowTelemetry, Time)>,
 }
 
@@ -81,7 +79,6 @@ impl Research {
             peer,
             run_begins_ns: monotonic_ns(),
             reading: BTreeMap::new(),
-            opened: 0,
             tally: Tally::new(seed),
             counts: Counts::default(),
             telemetry: None,
@@ -176,7 +173,7 @@ impl Research {
         Ok(progress)
     }
 
-    /// A connection is over for the application.
+    /// The application has nothing more to read from a connection.
     fn stop_reading(&mut self, flow: &FlowKey, acknowledged: u64, end: Option<End>) {
         let Some(reading) = self.reading.remove(flow) else { return };
         let end = match end {
@@ -209,8 +206,7 @@ impl Streams for Research {
     }
 
     fn connect(&mut self) -> Result<FlowKey, String> {
-        let port = FIRST_PORT + (u32::from(self.local.port()) + PORT_OFFSET + self.opened) % PORTS;
-        self.opened += 1;
+        let port = FIRST_PORT + (u64::from(self.local.port()) + PORT_OFFSET + self.tally.opened) % PORTS;
         let flow =
             FlowKey { src: self.local.ip(), dst: self.peer.ip(), src_port: port as u16, dst_port: self.peer.port() };
         let connection = self.connections.connect(flow);
@@ -246,16 +242,16 @@ impl Streams for Research {
 
     /// An application closes when its peer has. A connection that has ended may still have packets to answer.
     fn drop_ended(&mut self) {
-        let mut over = Vec::new();
+        let mut ended = Vec::new();
         for (flow, connection) in self.connections.iter_mut() {
             if connection.peer_finished() {
                 connection.finish();
             }
             if connection.end().is_some() {
-                over.push((*flow, connection.acknowledged(), connection.end()));
+                ended.push((*flow, connection.acknowledged(), connection.end()));
             }
         }
-        for (flow, acknowledged, end) in over {
+        for (flow, acknowledged, end) in ended {
             self.stop_reading(&flow, acknowledged, end);
         }
         for (_, connection) in self.connections.remove_closed() {
@@ -271,7 +267,7 @@ impl Streams for Research {
         self.total_counts().received > 0
     }
 
-    /// Where the interface is full, peers do not hear of it.
+    /// Peers receive no reset while the interface is full.
     fn abort(&mut self) -> Result<(), String> {
         self.interface.discard_waiting();
         for (_, connection) in self.connections.iter_mut() {

@@ -63,7 +63,7 @@ impl<S: Streams> Sender<'_, S> {
                 self.started_late.get_or_insert_with(|| now.since(at));
                 on_due(self, at, run_time(zero_ns))?;
             }
-            if self.due.is_none() && self.streams.tally().has_opened() && self.streams.is_empty() {
+            if self.due.is_none() && self.streams.tally().opened > 0 && self.streams.is_empty() {
                 return Ok(match self.streams.tally().end {
                     ReceiveEnd::Reset => Outcome::Reset,
                     ReceiveEnd::TimedOut => Outcome::TimedOut,

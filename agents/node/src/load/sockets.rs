@@ -24,14 +24,14 @@ pub(super) struct Sockets<'a> {
     peer: SocketAddr,
     listener: Option<TcpSocket>,
     streams: Vec<Stream>,
-    opened: u64,
     tally: Tally,
-    /// Of the sender, which fails when a connection does.
+    /// At the sender, which also fails if a connection does.
     telemetry: Option<TcpInfoFile>,
-    /// Whether it is in the real-time class until it opens a connection.
+    /// Whether the program is in the real-time class, which it leaves when it opens a connection.
     is_realtime: bool,
-    /// The connection that ended last, and the hash of what was sent on the first.
+    /// Of the connection that ended last.
     last_info: Option<TcpInfo>,
+    /// Of what was sent on the first connection.
     sent_hash: Option<String>,
 }
 
@@ -53,7 +53,6 @@ impl<'a> Sockets<'a> {
             peer,
             listener: listener.transpose()?,
             streams: Vec::new(),
-            opened: 0,
             tally: Tally::new(seed),
             telemetry: None,
             is_realtime: false,
@@ -72,8 +71,7 @@ impl<'a> Sockets<'a> {
     }
 
     fn add(&mut self, socket: TcpSocket, port: u16, connected: bool) -> SocketId {
-        let id = SocketId { number: self.opened, port };
-        self.opened += 1;
+        let id = SocketId { number: self.tally.opened, port };
         let check = self.tally.open();
         let payload = Payload::new(self.tally.seed);
         let hash = (!connected && id.number == 0).then(StreamHash::default);
@@ -190,7 +188,7 @@ impl Streams for Sockets<'_> {
     fn report(&mut self) -> Result<TransportReport, String> {
         let Some(file) = self.telemetry.take() else { return Ok(TransportReport::default()) };
         file.finish()?;
-        let sent_blake3 = self.sent_hash.take().filter(|_| self.opened == 1);
+        let sent_blake3 = self.sent_hash.take().filter(|_| self.tally.opened == 1);
         Ok(TransportReport { sent_blake3, tcp_info: self.last_info.take(), stack: None })
     }
 }

@@ -18,10 +18,10 @@ pub(super) trait Streams {
     /// Opens a connection to the other end.
     fn connect(&mut self) -> Result<Self::Id, String>;
 
-    /// Adds what a connection is to carry; nothing, if it is gone.
+    /// Adds what a connection is to carry. Does nothing if the connection has ended.
     fn write(&mut self, id: Self::Id, next: Write) -> Result<(), String>;
 
-    /// Joins both ends' records of a connection: the port of the end that opened it.
+    /// Port of the end that opened a connection, which joins both ends' records.
     fn key(&self, id: Self::Id) -> u16;
 
     /// Waits until something happens, at most until an instant of CLOCK_MONOTONIC, and returns what has been read.
@@ -30,7 +30,7 @@ pub(super) trait Streams {
     /// Drops connections that have ended, once what was read from them is handled.
     fn drop_ended(&mut self);
 
-    /// Whether there are none now.
+    /// Whether no connection is open.
     fn is_empty(&self) -> bool;
 
     /// Whether the other end has answered on any.
@@ -39,7 +39,7 @@ pub(super) trait Streams {
     /// Resets all.
     fn abort(&mut self) -> Result<(), String>;
 
-    /// What all have carried that are gone.
+    /// What the connections that have ended have carried.
     fn tally(&self) -> &Tally;
 
     /// What the TCP reports of itself.
@@ -72,16 +72,16 @@ pub(super) struct Tally {
     /// Seed of the byte stream on each of them, in either direction.
     pub(super) seed: u64,
     /// Connections that were opened from either end.
-    opened: u64,
-    /// Bytes sent on those that are gone, and received.
+    pub(super) opened: u64,
+    /// Bytes on those that have ended.
     pub(super) sent: u64,
     pub(super) received: u64,
     pub(super) intact: bool,
     first_ns: Option<u64>,
     last_ns: Option<u64>,
-    /// Of the connection that was opened first.
+    /// BLAKE3 hash of the bytes that arrived on the first connection.
     hash: Option<String>,
-    /// How the one ended that ended last.
+    /// How the last connection to end did so.
     pub(super) end: ReceiveEnd,
 }
 
@@ -92,18 +92,13 @@ impl Tally {
         Tally { seed, opened, sent, received, intact, first_ns, last_ns, hash, end }
     }
 
-    /// Whether there has been a connection.
-    pub(super) fn has_opened(&self) -> bool {
-        self.opened > 0
-    }
-
     /// The check of a connection that is opened now. Only the first is hashed: a hash of several would mean nothing.
     pub(super) fn open(&mut self) -> Check {
         self.opened += 1;
         Check::new(self.seed, self.opened == 1)
     }
 
-    /// A connection is gone on which `sent` bytes were sent.
+    /// A connection has ended on which `sent` bytes were sent.
     pub(super) fn add(&mut self, check: Check, sent: u64, end: ReceiveEnd) {
         self.sent += sent;
         self.received += check.bytes;
@@ -116,7 +111,7 @@ impl Tally {
 
     pub(super) fn report(&self) -> StreamsReport {
         StreamsReport {
-            connected: self.has_opened(),
+            connected: self.opened > 0,
             end: self.end,
             blake3: self.hash.clone().filter(|_| self.opened == 1),
             first_monotonic_ns: self.first_ns,
