@@ -167,6 +167,7 @@ impl Application {
 
     /// See [`Workload::transaction`]. Once a response has arrived, [`Application::on_response`] gives the time of the
     /// next request.
+    #[inline]
     pub fn transaction(&self) -> Option<Transaction> {
         self.transaction
     }

@@ -46,6 +46,12 @@ impl<S> Sender<S> {
         self.exchanges.as_ref().map(Exchanges::all)
     }
 
+    /// Whether [`on_data`] has an effect at a receiver in the same driver.
+    #[inline]
+    pub fn heeds_data(&self) -> bool {
+        self.exchanges.is_some() || self.application.transaction().is_some()
+    }
+
     /// An exchange has arrived at the receiver.
     pub fn arrive(&mut self, exchange: usize, now: Time) {
         if let Some(exchanges) = &mut self.exchanges {

@@ -183,7 +183,7 @@ impl<'a> Simulation<'a> {
                 if let Some(counters) = &mut self.counters {
                     counters.on_read(flow, now, received - before);
                 }
-                if received > before {
+                if received > before && self.flows[flow].sender.heeds_data() {
                     // A transfer's size is known here, so its end need not show it.
                     on_data(&mut FlowDriver { simulation: self, number: flow }, number, before, received, false);
                 }
