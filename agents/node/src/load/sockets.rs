@@ -17,6 +17,9 @@ use crate::socket::{is_transient, Options, TcpSocket};
 
 /// Least time between two lines of telemetry, in nanoseconds.
 const PERIOD_NS: u64 = 50_000_000;
+/// Most calls in a row that read or write one connection. The caller checks clocks and signals between them, however
+/// fast the peer is.
+const BATCH: usize = 16;
 
 /// The sockets of one end of a flow.
 pub(super) struct Sockets<'a> {
@@ -222,7 +225,7 @@ struct Stream {
 
 impl Stream {
     fn interest(&self) -> PollFlags {
-        let mut flags = PollFlags::IN;
+        let mut flags = if self.end.is_none() { PollFlags::IN } else { PollFlags::empty() };
         if self.left > 0 || !self.connected {
             flags |= PollFlags::OUT;
         }
@@ -254,9 +257,12 @@ impl Stream {
 
     fn read(&mut self) -> io::Result<()> {
         let mut buffer = [0; 65_536];
-        while self.end.is_none() {
+        for _ in 0..BATCH {
             match self.socket.read(&mut buffer) {
-                Ok(0) => self.end = Some(ReceiveEnd::Finished),
+                Ok(0) => {
+                    self.end.get_or_insert(ReceiveEnd::Finished);
+                    break;
+                }
                 Ok(n) => {
                     self.check.check(&buffer[..n]);
                     if n < buffer.len() {
@@ -272,7 +278,10 @@ impl Stream {
 
     /// Writes what fits into the kernel's buffer.
     fn write(&mut self) -> io::Result<()> {
-        while self.connected && self.left > 0 {
+        for _ in 0..BATCH {
+            if !self.connected || self.left == 0 {
+                break;
+            }
             let part = self.payload.peek();
             let part = &part[..self.left.min(part.len() as u64) as usize];
             match self.socket.write(part) {
@@ -288,7 +297,7 @@ impl Stream {
                 Err(error) => return Err(error),
             }
         }
-        if self.connected && self.finishes && !self.finished {
+        if self.connected && self.finishes && self.left == 0 && !self.finished {
             self.finished = true;
             self.socket.finish_writing()?;
         }
