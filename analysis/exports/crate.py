@@ -22,6 +22,7 @@ from analysis.errors import AnalysisError, writing
 from analysis.exports.preview import page
 from analysis.exports.unpack import CAMPAIGN, METADATA, PREVIEW
 from analysis.figures import published
+from analysis.store.damage import REPEAT
 from analysis.store.rows import CampaignRow, RunRow
 from testbed.local_folders import ScratchFolder, sweep
 
@@ -82,9 +83,11 @@ def _write(campaign: StoredCampaign, runs: Sequence[RunRow], path: Path, author:
         preview.write_text(page(row, runs, of_means, names))
         files[PREVIEW] = (preview.stat().st_size, _sha256(preview), preview)
         for run in runs:
+            # What is missing or differs shows when it is written.
+            folder = store.folder_of_run(run.id)
             for stored_file in run.files:
                 name = f"runs/{run.id}/{stored_file.path}"
-                files[name] = (stored_file.bytes, stored_file.sha256, store.run_folder(run.id) / stored_file.path)
+                files[name] = (stored_file.bytes, stored_file.sha256, folder / stored_file.path)
         half = scratch / "bundle.zip"
         _zip(half, _metadata(row, runs, files, author, licence), files)
         half.replace(path)
@@ -248,12 +251,14 @@ def _zip(path: Path, metadata: bytes, files: Mapping[str, tuple[int, str, Path]]
             entry.compress_type = zipfile.ZIP_STORED if packed else zipfile.ZIP_DEFLATED
             entry.file_size = size
             seen = hashlib.sha256()
+            if not file.is_file():
+                raise AnalysisError(f"{file} is missing; {REPEAT}")
             with file.open("rb") as source, bundle.open(entry, "w") as target:
                 while chunk := source.read(_CHUNK):
                     seen.update(chunk)
                     target.write(chunk)
             if seen.hexdigest() != digest:
-                raise AnalysisError(f"{file} is not what it was when its run landed: its checksum differs")
+                raise AnalysisError(f"{file} is not what it was when its run landed: its checksum differs; {REPEAT}")
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

@@ -190,8 +190,11 @@ def test_stored_runs_are_measured_again(results: Path, tmp_path: Path) -> None:
             connection.exec_driver_sql(
                 "UPDATE run SET state = 'invalid', problems = '[\"late\"]' WHERE id = ?", (late,)
             )
+        folder = s.store.run_folder(bare)
         for name in ("segments.parquet", "counters.json"):
-            (s.store.run_folder(bare) / name).unlink(missing_ok=True)
+            (folder / name).unlink(missing_ok=True)
+            with s.store.writing() as connection:
+                connection.exec_driver_sql("DELETE FROM file WHERE run_id = ? AND path = ?", (bare, name))
     # Only what none of the runs has.
     status, out, err = called("measure", "small", "--new", "--results", stored)
     assert (status, "3 runs measured; 6 new values, 0 changed, 0 gone" in out) == (0, True), (out, err)

@@ -405,5 +405,5 @@ def test_a_runner_runs_no_programs_unless_it_was_started_so(results: Path, store
 
 def test_a_site_that_accepts_programs_needs_a_token(results: Path) -> None:
     done = backchannel("serve", "--allow-commands", "--port", "0", "--results", str(results))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "--allow-commands lets visitors run any program, so the site needs a token" in done.stderr

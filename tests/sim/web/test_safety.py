@@ -372,7 +372,7 @@ def test_it_refuses_to_be_reached_by_others_without_a_token(tmp_path: Path, monk
     monkeypatch.delenv("BACKCHANNEL_TOKEN", raising=False)
     for words in (("--host", "0.0.0.0"), ("--host", "::"), ("--name", "lab.example"), ("--host", "192.0.2.1")):
         done = backchannel("serve", "--results", tmp_path / "results", "--port", "0", *words)
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert "needs a" in done.stderr
         assert "token" in done.stderr
     short = tmp_path / "token"
