@@ -2,7 +2,6 @@
 //! deliver. A driver adds the clock and the interfaces.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use crate::error::Error;
 use crate::event::{Event, EventKind, Events};
@@ -89,8 +88,7 @@ impl<L: Link> LinkService<L> {
         self.link.submit(now, port, packet, &mut self.events);
         let is_refused = |event: &Event| event.kind == EventKind::DroppedFull && event.packet_id == id;
         let refused = self.events.list.iter().any(is_refused);
-        // A packet waits where it entered, if anywhere.
-        self.record_with(now, port..port + 1, telemetry);
+        self.record(now, telemetry);
         refused
     }
 
@@ -126,21 +124,25 @@ impl<L: Link> LinkService<L> {
     /// Counts the link's events since the last call and writes them and the queue lengths to telemetry.
     #[inline(always)]
     pub fn record(&mut self, now: Time, telemetry: &mut Option<Telemetry>) {
-        self.record_with(now, 0..self.ends.len() as Port, telemetry);
-    }
-
-    /// The same, where packets may have begun to wait in front of these ends.
-    #[inline(always)]
-    fn record_with(&mut self, now: Time, mut ends: Range<Port>, telemetry: &mut Option<Telemetry>) {
         if !self.events.is_empty() {
             self.record_events(telemetry);
         }
         if let Some(telemetry) = telemetry {
             // Most links have nothing to report most of the time.
-            let waits = |port| self.link.backlog(port).is_some_and(|backlog| backlog.packets > 0);
-            if !self.queues_are_empty || ends.any(waits) {
+            if !self.queues_are_empty || self.has_backlog() {
                 self.watch_queues(now, telemetry);
             }
+        }
+    }
+
+    /// Whether a packet waits in front of any end.
+    #[inline(always)]
+    fn has_backlog(&self) -> bool {
+        let waits = |port| self.link.backlog(port).is_some_and(|backlog| backlog.packets > 0);
+        match self.ends.len() {
+            // Known ports cost fewer instructions than counted ones, and most links have two.
+            2 => waits(0) || waits(1),
+            ends => (0..ends as Port).any(waits),
         }
     }
 
