@@ -16,8 +16,8 @@ use serde_json::json;
 
 use self::world::{Hop, World, CLEAN};
 
-/// Stacks that end every transfer. With `reno-ns-1997` one can stall for good: its timer stops with segments outstanding,
-/// and the sources of that simulator always had more to send.
+/// Stacks that end every transfer. With `reno-ns-1997` one can fail: its timer runs with nothing outstanding, so that
+/// behind a closed window no probe is sent, and the connection gives up. That simulator had no closed windows.
 static STACKS: LazyLock<Vec<&str>> =
     LazyLock::new(|| StackName::CHOICES.iter().copied().filter(|name| *name != "reno-ns-1997").collect());
 const MS: u64 = 1_000_000;
