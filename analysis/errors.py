@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+#: What to do about a run whose files are damaged.
+REPEAT = "'run --force --only ID' makes the run again; an imported run has to be imported again"
+
 
 class AnalysisError(Exception):
     """Something that was asked for does not exist, or cannot be read or written."""

@@ -33,7 +33,7 @@ from analysis.attempts import attempts_of
 from analysis.captures import MissingCapture, RunData
 from analysis.captures.segments import FLOW_TELEMETRY, LINK_TELEMETRY
 from analysis.counters import CountedRun
-from analysis.errors import AnalysisError, no_results, unknown
+from analysis.errors import REPEAT, AnalysisError, no_results, unknown
 from analysis.figures import registry as figures
 from analysis.figures.model import Figure
 from analysis.figures.run import TIME
@@ -42,7 +42,7 @@ from analysis.metrics.registry import METRICS, catalogue, estimate
 from analysis.results import Results
 from analysis.runs import RunView
 from analysis.statistics import LEVEL, MARGIN
-from analysis.store import Store, folder_of, is_url
+from analysis.store import Store, exists, is_url
 from analysis.store.rows import MISSING, CampaignRow, RunRow
 from analysis.store.schema import campaign, membership, run
 from testbed import node_binary
@@ -110,7 +110,7 @@ class OpenResults:
             AnalysisError: the folder has no store, and `create` is false.
             StoreError: the store cannot be used.
         """
-        if not is_url(where) and not create and not (folder_of(where) / "results.sqlite").is_file():
+        if not create and not exists(where):
             raise no_results(where)
         return cls(Store.open(where if is_url(where) else Path(where), artefacts), str(where), artefacts)
 
@@ -304,7 +304,7 @@ class StoredCampaign:
         Raises:
             MissingCapture: no run has captures.
         """
-        return _together(self.store, self._run_ids, _segments, "segments")
+        return _together(self.store, self.run_ids, _segments, "segments")
 
     def telemetry(self) -> pl.LazyFrame:
         """The telemetry of its runs, valid or not: `run_id`, then the columns of `StoredRun.telemetry`.
@@ -312,7 +312,7 @@ class StoredCampaign:
         Raises:
             MissingCapture: no run has telemetry.
         """
-        return _together(self.store, self._run_ids, _telemetry, "telemetry")
+        return _together(self.store, self.run_ids, _telemetry, "telemetry")
 
     def plot(self, kind: str, asked: figures.AskedOfCampaign | None = None) -> Figure:
         """A figure of the campaign, as `./backchannel plot` draws it (docs/plots.md).
@@ -343,7 +343,7 @@ class StoredCampaign:
         Raises:
             AnalysisError: there is no such metric, or a run's files cannot be read.
         """
-        rows = [row for run_id in self._run_ids if (row := self.store.run(run_id)) is not None]
+        rows = [row for run_id in self.run_ids if (row := self.store.run(run_id)) is not None]
         names = None if metrics is None else [METRICS.find(name).name for name in dict.fromkeys(metrics)]
         if new:
             unknown_yet = new_names(rows)
@@ -356,7 +356,8 @@ class StoredCampaign:
         return changes
 
     @property
-    def _run_ids(self) -> list[str]:
+    def run_ids(self) -> list[str]:
+        """Ids of its runs that are in the store, valid or not."""
         members = [member for point in self.row.points for member in point.members if member.state != MISSING]
         return list(dict.fromkeys(member.run_id for member in members))
 
@@ -378,12 +379,17 @@ class StoredRun:
         self.id = row.id
 
     def __repr__(self) -> str:
-        row, place = self.row, ""
-        if row.campaigns:
-            home = row.campaigns[0]
-            swept = ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in home.parameters)
-            place = f" of {home.name}{f', {swept}' if swept else ''}, repetition {home.repetition + 1}"
+        row, place = self.row, f" of {self.place}" if self.place else ""
         return f"<run {row.id[:8]}{place}: {row.state}, {row.backend}, {row.duration_s:g} s>"
+
+    @property
+    def place(self) -> str:
+        """Campaign, swept values and repetition; of several, the newest campaign; "" without any."""
+        if not self.row.campaigns:
+            return ""
+        home = self.row.campaigns[0]
+        swept = (f"{field.rpartition('.')[2]}={value}" for field, value in home.parameters)
+        return ", ".join([home.name, *swept, f"repetition {home.repetition + 1}"])
 
     @cached_property
     def folder(self) -> Path:
@@ -503,8 +509,7 @@ class StoredRun:
         try:
             return RunData.load(self.folder, self.row.documents.scenario, self.row.documents.report, lazy=lazy)
         except (OSError, pl.exceptions.PolarsError, json.JSONDecodeError, KeyError) as error:
-            remedy = "'run --force --only ID' makes the run again; an imported run has to be imported again"
-            raise AnalysisError(f"the tables of run {self.id} cannot be read: {error}; {remedy}") from None
+            raise AnalysisError(f"the tables of run {self.id} cannot be read: {error}; {REPEAT}") from None
 
 
 def _present(frame: pl.LazyFrame | None, run_id: str) -> pl.LazyFrame:

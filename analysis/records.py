@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis.errors import AnalysisError
+from analysis.errors import REPEAT, AnalysisError
 
 #: Column to type.
 Columns = Mapping[str, pl.DataType | type[pl.DataType]]
@@ -26,4 +26,4 @@ def read_records(path: Path, schema: Columns) -> pl.DataFrame:
         with path.open("rb") as file:
             return pl.read_ndjson(file, schema=dict(schema))
     except pl.exceptions.PolarsError as error:
-        raise AnalysisError(f"{path} cannot be read: {error}; 'run --force --only ID' makes the run again") from None
+        raise AnalysisError(f"{path} cannot be read: {error}; {REPEAT}") from None

@@ -19,7 +19,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import IntegerConverter
 
 from analysis.captures import class_labels
-from analysis.errors import AnalysisError
+from analysis.errors import REPEAT, AnalysisError
 from analysis.estimates import ESTIMATES_NOTE, MOST_ENUMERATED, bootstrap_interval
 from analysis.figures.page import SCRIPTS, STATIC
 from analysis.handle import OpenResults
@@ -141,8 +141,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
     @app.errorhandler(pl.exceptions.PolarsError)
     @app.errorhandler(json.JSONDecodeError)
     def _damaged(error: Exception) -> Any:
-        remedy = "'./backchannel run --force --only ID' makes a run again"
-        return _unavailable(AnalysisError(f"a file of the results cannot be read: {error}; {remedy}"))
+        return _unavailable(AnalysisError(f"a file of the results cannot be read: {error}; {REPEAT}"))
 
     @app.errorhandler(TestbedError)
     @app.errorhandler(StoreError)

@@ -177,9 +177,9 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
         if host not in allowed:
             abort(400, f"This site does not accept the host name {host!r}; --name adds one.")
         g.by_token = False
-        bearer = request.authorization
-        if door.locked and bearer is not None and bearer.type == "bearer" and bearer.token is not None:
-            if not door.opens(bearer.token):
+        given = _bearer_token()
+        if door.locked and given is not None:
+            if not door.opens(given):
                 abort(401, "The token is wrong.")
             g.by_token = True
         if door.locked and not g.by_token and not door.knows() and request.endpoint not in OPEN:
@@ -210,9 +210,15 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
 def may_upload() -> bool:
     """Whether the current request is an upload of somebody who may send one. Looks at no body."""
     door: Door = current_app.extensions["door"]
-    bearer = request.authorization
-    by_token = bearer is not None and bearer.type == "bearer" and door.is_token(bearer.token or "")
+    token = _bearer_token()
+    by_token = token is not None and door.is_token(token)
     return request.endpoint in UPLOADS and (not door.locked or by_token or door.knows())
+
+
+def _bearer_token() -> str | None:
+    """The token that the request itself has, as scripts send it."""
+    bearer = request.authorization
+    return bearer.token if bearer is not None and bearer.type == "bearer" else None
 
 
 def csrf() -> str:

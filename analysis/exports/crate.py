@@ -18,11 +18,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from analysis.errors import AnalysisError, writing
+from analysis.errors import REPEAT, AnalysisError, writing
 from analysis.exports.preview import page
 from analysis.exports.unpack import CAMPAIGN, METADATA, PREVIEW
 from analysis.figures import published
-from analysis.store.damage import REPEAT
 from analysis.store.rows import CampaignRow, RunRow
 from testbed.local_folders import ScratchFolder, sweep
 

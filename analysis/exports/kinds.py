@@ -77,12 +77,7 @@ def acks(run: StoredRun, target: Target) -> pl.DataFrame:
 @export("flent", "Flent's data format", of="run", file="{name}.flent.gz")
 def flent_(run: StoredRun, target: Target) -> Sequence[str]:
     """Throughput, round trips and windows as Flent has them."""
-    title = run.id
-    if run.row.campaigns:
-        home = run.row.campaigns[0]
-        point = ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in home.parameters)
-        title = ", ".join(part for part in (home.name, point, f"repetition {home.repetition + 1}") if part)
-    flent.write(run.data, target.path, title=title)
+    flent.write(run.data, target.path, title=run.place or run.id)
     return [str(target.path)]
 
 

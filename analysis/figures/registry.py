@@ -14,16 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from analysis.errors import AnalysisError, unknown
 from analysis.figures.model import Figure, Series
 from analysis.registry import Registry
 from analysis.routes import direction_name
 from analysis.runs import RunView, Unmeasured
-
-if TYPE_CHECKING:
-    pass
 
 #: Shortest slice without a request for a shorter one, in s.
 LEAST_SLICE_S = 0.01

@@ -2,7 +2,7 @@
 
 from analysis.store.database import StoreDamaged, StoreError, StoreFailed, StorePlaceError
 from analysis.store.landing import Landing
-from analysis.store.location import folder_of, is_url, shown
+from analysis.store.location import exists, folder_of, is_url, shown
 from analysis.store.store import Store
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "StoreError",
     "StoreFailed",
     "StorePlaceError",
+    "exists",
     "folder_of",
     "is_url",
     "shown",

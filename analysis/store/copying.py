@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 
+from analysis.errors import REPEAT
 from analysis.results import MetricValue
 from analysis.store import damage
 from analysis.store.database import StoreError
@@ -58,10 +59,10 @@ def copy_campaign(source: Store, target: Store, campaign: CampaignRow) -> Copied
 
 
 def _copy_run(source: Store, target: Store, run: RunRow) -> None:
-    kept = source.run_folder(run.id)
+    kept = source.folder_of_run(run.id)
     # The target would compute checksums of its own, which a damaged file matches.
     if reasons := damage.differing(kept, run.files):
-        raise StoreError(f"run {run.id} is not copied: {'; '.join(reasons)}; {damage.REPEAT}")
+        raise StoreError(f"run {run.id} is not copied: {'; '.join(reasons)}; {REPEAT}")
     folder = target.incoming(run.id)
     shutil.copytree(kept, folder, dirs_exist_ok=True)
     metrics = [MetricValue(row.name, row.subject, row.value, row.unit) for row in run.metrics]

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from analysis.store.rows import FileRow
 
-REPEAT = "'run --force --only ID' makes a run again, and an imported one is to be imported again"
-
 
 def absent(folder: Path, sizes: Mapping[str, int]) -> str | None:
     """The first file of a run that is missing or has another size, as a clause; None: all are there.

@@ -16,6 +16,8 @@ Row = TypeVar("Row")
 #: What a column of an inserted row may have: JSON's types.
 Value = str | int | float | bool | None | Sequence["Value"]
 
+#: File of an SQLite store in its folder.
+DATABASE = "results.sqlite"
 POSTGRESQL = "postgresql"
 #: PostgreSQL notifies this channel of every transaction that wrote, as it is committed.
 CHANNEL = "backchannel"
@@ -59,13 +61,13 @@ class Database:
 
     @classmethod
     def open_sqlite(cls, folder: Path) -> Database:
-        """Opens `results.sqlite` in a folder, creating and migrating it as needed.
+        """Opens the file DATABASE in a folder, creating and migrating it as needed.
 
         Raises:
             StoreDamaged: its file is damaged.
             StoreError: it cannot be opened, or a newer version made it.
         """
-        file = folder / "results.sqlite"
+        file = folder / DATABASE
         engine = sa.create_engine(sa.URL.create("sqlite", database=str(file)), connect_args={"timeout": BUSY_S})
         sa.event.listen(engine, "connect", _on_connect)
         database = cls(engine, str(folder))

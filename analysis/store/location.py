@@ -10,7 +10,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from analysis.store.artefacts import ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
-from analysis.store.database import POSTGRESQL, Database, StorePlaceError
+from analysis.store.database import DATABASE, POSTGRESQL, Database, StorePlaceError
 from testbed.errors import TestbedError
 from testbed.local_folders import shared_parent_folder
 
@@ -46,6 +46,15 @@ def folder_of(where: Path | str) -> Path:
     except OSError as error:
         raise StorePlaceError(f"the results folder {where} cannot be used: {error.strerror}") from None
     return folder
+
+
+def exists(where: Path | str) -> bool:
+    """Whether a folder has a store; what a URL names is known when it is opened.
+
+    Raises:
+        StorePlaceError: there can be no such folder.
+    """
+    return is_url(where) or (folder_of(where) / DATABASE).is_file()
 
 
 def shown(where: Path | str) -> str:

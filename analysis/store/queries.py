@@ -173,9 +173,7 @@ class Queries:
                 membership.c.repetition,
                 metric.c.value,
             )
-            .select_from(
-                membership.join(run, run.c.id == membership.c.run_id).join(metric, metric.c.run_id == run.c.id)
-            )
+            .select_from(_MEASURED)
             .where(*conditions)
         )
         wanted = None if only is None else set(only)
@@ -229,9 +227,7 @@ class Queries:
     def members(self, campaign_id: str, numbers: Sequence[int]) -> list[MemberRow]:
         """Runs of some points: point, repetition, run_id, state, landed."""
         query = (
-            sa.select(
-                membership.c.point, membership.c.repetition, membership.c.run_id, _STATE.label("state"), run.c.landed
-            )
+            sa.select(*MEMBER, _STATE.label("state"), run.c.landed)
             .select_from(_ALL)
             .where(membership.c.campaign_id == campaign_id, membership.c.point.in_(numbers))
             .order_by(membership.c.point, membership.c.repetition)
@@ -277,10 +273,7 @@ class Queries:
         # Runs without the metric come last in both orders.
         keys = [(column.desc() if wanted.descending else column.asc()).nulls_last() for column in order]
         query = (
-            sa.select(
-                membership.c.point, membership.c.repetition, membership.c.run_id, _STATE.label("state"),
-                run.c.problems, run.c.landed, run.c.seed,
-            )
+            sa.select(*MEMBER, _STATE.label("state"), run.c.problems, run.c.landed, run.c.seed)
             .select_from(joined).where(*chosen).order_by(*keys, *place)
             .limit(wanted.per_page).offset((wanted.page - 1) * wanted.per_page)
         )  # fmt: skip
@@ -371,7 +364,7 @@ class Queries:
             .order_by(run.c.landed.desc())
             .limit(MOST_HISTORY)
         )
-        with self._database.engine.connect() as connection:
+        with self.connect() as connection:
             latest = connection.execute(query).all()
         sizes = dict(
             self.tuples(
@@ -390,7 +383,7 @@ class Queries:
 
     def run(self, run_id: str) -> RunRow | None:
         """One run with its metrics, files and attempts, and the campaigns that contain it."""
-        read = self._database.read
+        read = self.read
         rows = read(sa.select(run).where(run.c.id == run_id), _run_row)
         if not rows:
             return None

@@ -22,6 +22,7 @@ from typing import Any, Self
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from analysis.errors import REPEAT
 from analysis.store import damage
 from analysis.store.artefacts import REASON, ArtefactError
 from analysis.store.database import StoreError, StorePlaceError, Value
@@ -224,7 +225,7 @@ class Store(Queries):
         """
         folder = self.folder_of_run(run_id)
         if (reason := damage.absent(folder, self._sizes(run_id))) is not None:
-            raise StoreError(f"run {run_id}: {reason}; {damage.REPEAT}, and './backchannel verify' looks at all runs")
+            raise StoreError(f"run {run_id}: {reason}; {REPEAT}; './backchannel verify' looks at all runs")
         return folder
 
     def integrity(self) -> list[str]:

@@ -50,7 +50,7 @@ def measure(
         fail("no package outside the checkout adds a metric; CONTRIBUTING.md shows how one does", exits.BAD_INPUT)
     with analysis.open(results, artefacts) as store, console(stderr=True).status("measuring") as status:
         measured = store[campaign]
-        total = len(set(measured.runs()["run_id"]))
+        total = len(measured.run_ids)
         changes = measured.measure(
             chosen, new=new, progress=lambda done: status.update(f"measured {done} of {total} runs")
         )

@@ -52,7 +52,8 @@ def console(stderr: bool = False) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     columns = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
-    return Console(stderr=stderr, soft_wrap=False, width=columns)
+    # Names of folders and titles may have brackets, which are no style.
+    return Console(stderr=stderr, soft_wrap=False, width=columns, markup=False)
 
 
 def load_plan(file: Path, overrides: Sequence[str] | None, backend: str | None = None) -> Plan:
@@ -147,13 +148,12 @@ def results_option(results: str) -> str:
 @contextmanager
 def open_existing(results: str, artefacts: str | None) -> Iterator[Store | None]:
     """The store; None for a folder without one, because reading commands create nothing."""
-    from analysis.store import Store
+    from analysis.store import Store, exists
 
-    where = store_location(results)
-    if isinstance(where, Path) and not (where / "results.sqlite").is_file():
+    if not exists(results):
         yield None
         return
-    with Store.open(where, artefacts) as store:
+    with Store.open(results, artefacts) as store:
         yield store
 
 
@@ -167,7 +167,7 @@ def print_results(
 
     to.print(f"\n{campaign.title}", style="bold", highlight=False)
     to.print(results_table(campaign.points, rows, METRICS, attempts))
-    to.print(ESTIMATES_NOTE, style="dim", highlight=False, markup=False)
+    to.print(ESTIMATES_NOTE, style="dim", highlight=False)
 
 
 def wider_limits(store: Store, campaign_id: str, backend: str) -> list[str]:

@@ -26,12 +26,12 @@ def verify(
     Exit status 1 if anything is damaged or missing. Nothing is changed.
     """
     import analysis
-    from analysis.store.damage import REPEAT
+    from analysis.errors import REPEAT
     from analysis.verifying import verify as verify_runs
     from testbed.units import show
 
     with analysis.open(results, artefacts) as opened, console(stderr=True).status("verifying") as status:
-        runs = opened.store.run_ids("") if campaign is None else sorted(set(opened[campaign].runs()["run_id"]))
+        runs = opened.store.run_ids("") if campaign is None else opened[campaign].run_ids
         found = verify_runs(opened.store, runs, lambda done: status.update(f"verified {done} of {len(runs)} runs"))
     if as_json:
         document = {
@@ -44,7 +44,7 @@ def verify(
             typer.echo(str(finding))
         read = f"{found.runs} runs, {found.files} files, {show(found.bytes, 'bytes')}"
         if found.findings:
-            typer.echo(f"{read}: {len(found.damaged_runs)} runs are damaged; {REPEAT}")
+            typer.echo(f"{read}; damaged runs: {len(found.damaged_runs)}; {REPEAT}")
         else:
             typer.echo(f"{read}: everything is as it was stored")
     raise typer.Exit(exits.FAILED if found.findings else exits.OK)

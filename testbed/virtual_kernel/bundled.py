@@ -80,16 +80,15 @@ def main(file: str, folder: str) -> None:
     sys.meta_path.insert(0, modules)
     # Mapping OpenSSL takes an eighth of a start. Python does without where there is none, and nothing here needs it.
     sys.modules.update({"ssl": None, "_hashlib": None})  # type: ignore[dict-item]
-    # Looking for plugins of pydantic imports what reads packages' metadata, a twelfth of a start. There are none.
-    loader = type(sys)("pydantic.plugin._loader")
-    vars(loader)["get_plugins"] = tuple
-    sys.modules[loader.__name__] = loader
     import ctypes
 
     libc = ctypes.CDLL(None)
     # Until all modules are imported, memory has its pages when it is mapped. Afterwards stacks of threads are, as a
     # whole, and they are hardly used.
     libc.mlockall(MCL_FUTURE)
+    from testbed import pydantic_plugins
+
+    pydantic_plugins.skip()
     from testbed.virtual_kernel import guest
 
     libc.munlockall()

@@ -13,6 +13,7 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 use backchannel_core::Error;
 
+use crate::droptail::child_or_fifo;
 use crate::fifo::place_in;
 use crate::limit::Limit;
 use crate::{Context, DropTail};
@@ -37,9 +38,8 @@ pub(crate) static ENTRY: Entry =
 pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, Error> {
     let Options { limit, acks, others } = Options::read(checked);
     let limit = limit.of_parent(checked, acks.is_some() && others.is_some());
-    let fifo = || Box::new(DropTail::new(Limit::NONE));
-    let acks = context.child("acks", &acks)?.unwrap_or_else(|| fifo());
-    let others = context.child("others", &others)?.unwrap_or_else(|| fifo());
+    let acks = child_or_fifo(context, "acks", &acks, Limit::NONE)?;
+    let others = child_or_fifo(context, "others", &others, Limit::NONE)?;
     Ok(Box::new(AcksFirst { limit, queues: [acks, others] }))
 }
 

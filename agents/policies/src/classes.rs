@@ -23,6 +23,7 @@ use backchannel_core::traits::{Backlog, Policy};
 use backchannel_core::Error;
 
 use crate::ack_filter::Variant;
+use crate::droptail::child_or_fifo;
 use crate::fifo::place_in;
 use crate::limit::Limit;
 use crate::{AckFiltering, Context, DropTail};
@@ -73,9 +74,8 @@ impl ClassOptions {
         context: &Context,
     ) -> Result<Classes, Error> {
         let limit = Limit { limit_packets: self.limit_packets, buffer_bytes: self.buffer_bytes };
-        let fifo = || Box::new(DropTail::new(limit));
-        let mut acks = context.child("acks", &children.acks)?.unwrap_or_else(|| fifo());
-        let data = context.child("data", &children.data)?.unwrap_or_else(|| fifo());
+        let mut acks = child_or_fifo(context, "acks", &children.acks, limit)?;
+        let data = child_or_fifo(context, "data", &children.data, limit)?;
         if self.filter {
             let variant = Variant::beyond(self.allowed_acks.unwrap_or(1));
             acks = Box::new(AckFiltering::over(acks, Limit::NONE, variant));

@@ -4,7 +4,7 @@ use backchannel_core::event::{EventKind, Events};
 use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Queueing};
-use backchannel_core::scenario::Options;
+use backchannel_core::scenario::{Named, Options};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 use backchannel_core::Error;
@@ -20,6 +20,16 @@ pub(crate) static ENTRY: Entry =
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, Error> {
     Ok(Box::new(DropTail::new(Limit::read(checked))))
+}
+
+/// The child of a policy ([`Context::child`]), or else a first-in, first-out queue of this limit.
+pub(crate) fn child_or_fifo(
+    context: &Context,
+    role: &str,
+    child: &Option<Named>,
+    limit: Limit,
+) -> Result<Box<dyn Policy>, Error> {
+    Ok(context.child(role, child)?.unwrap_or_else(|| Box::new(DropTail::new(limit))))
 }
 
 /// A first-in, first-out queue.

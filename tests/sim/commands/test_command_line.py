@@ -195,7 +195,7 @@ def test_output_that_a_full_disk_does_not_take_is_a_failure() -> None:
 
 
 def test_a_results_folder_may_have_the_name_of_a_pattern(tmp_path: Path) -> None:
-    file, results = tmp_path / "c.yaml", str(tmp_path / "r[1]*")
+    file, results = tmp_path / "c.yaml", str(tmp_path / "r[x]*")
     file.write_text(
         "name: small\nbackend: sim\nnetwork: {topology: line, forward: {rate: 1 Mbit/s}, reverse: {rate: 1 Mbit/s}}\n"
         "stack: newreno\nworkload: [{name: bulk, from: left, to: right}]\nduration: 1 s\nrepetitions: 1\n"
@@ -218,3 +218,21 @@ def test_a_results_folder_may_have_the_name_of_a_pattern(tmp_path: Path) -> None
     assert drawn.returncode == 1
     assert f"run {run_id}: segments.parquet is missing" in drawn.stderr
     assert not (tmp_path / "p.svg").exists()
+
+
+def test_a_file_name_that_is_no_text_and_a_terminal_without_a_character_end_nothing(tmp_path: Path) -> None:
+    file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/sm\xe9.yaml"))
+    file.write_text(
+        "name: small\ntitle: up → down\nbackend: sim\nstack: newreno\nduration: 1 s\nrepetitions: 1\n"
+        "network: {topology: line, forward: {rate: 1 Mbit/s}, reverse: {rate: 1 Mbit/s}}\n"
+        "workload: [{name: bulk, from: left, to: right}]\n"
+    )
+    # Encodings are chosen when a process starts.
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", "run", file, "--results", tmp_path / "results"], capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert b"up ? down" in done.stdout
+    with analysis.open(tmp_path / "results") as store:
+        assert store["small"].row.file.endswith("/sm\ufffd.yaml")
