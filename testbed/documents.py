@@ -10,6 +10,8 @@ This is less than pydantic does, whose import would take a third of the start of
 from __future__ import annotations
 
 import difflib
+import re
+import sys
 import types
 from collections.abc import Callable, Mapping
 from keyword import iskeyword
@@ -39,6 +41,25 @@ class Bounds:
 
     def __init__(self, least: int, most: int) -> None:
         self.least, self.most = least, most
+
+    def read(self, value: Any) -> Any:
+        """The value, if it is within."""
+        if not self.least <= _PLAIN[int](value) <= self.most:
+            raise _unexpected(f"an integer from {self.least} to {self.most}", value)
+        return value
+
+
+class Matches:
+    """Pattern of a text, and how to say it."""
+
+    def __init__(self, pattern: str, said: str) -> None:
+        self.pattern, self.said = re.compile(pattern), said
+
+    def read(self, value: Any) -> Any:
+        """The text, if it matches as a whole."""
+        if not self.pattern.fullmatch(_PLAIN[str](value)):
+            raise _unexpected(self.said, value)
+        return value
 
 
 UInt16 = Annotated[int, Bounds(0, 2**16 - 1)]
@@ -198,14 +219,17 @@ def _reader(hint: Any) -> Reader:
     """The function that takes a JSON value of a type, and raises DocumentError for another."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        (bounds,) = hint.__metadata__
-        return _bounded(bounds)
+        (allowed,) = hint.__metadata__
+        read: Reader = allowed.read
+        return read
     if origin in (Union, types.UnionType):
         return _union([argument for argument in arguments if argument is not type(None)], type(None) in arguments)
     if origin is Literal:
         return _literal(arguments)
-    if origin is tuple:
+    if origin is tuple and arguments[-1] is Ellipsis:
         return _list(_reader(arguments[0]))
+    if origin is tuple:
+        return _record([_reader(argument) for argument in arguments])
     if origin is not None and issubclass(origin, Mapping):
         return _mapping(_reader(arguments[1]))
     if isinstance(hint, type) and issubclass(hint, Model):
@@ -244,22 +268,19 @@ def _plain(types_: tuple[type, ...], expected: str) -> Reader:
     return read
 
 
+def _number(value: Any) -> Any:
+    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
+        raise _unexpected("a number", value)
+    return value
+
+
 _PLAIN: dict[Any, Reader] = {
     str: _plain((str,), "a text"),
     bool: _plain((bool,), "true or false"),
     int: _plain((int,), "an integer"),
-    float: _plain((int, float), "a number"),
+    float: _number,
     Any: lambda value: value,
 }
-
-
-def _bounded(bounds: Bounds) -> Reader:
-    def read(value: Any) -> Any:
-        if not bounds.least <= _PLAIN[int](value) <= bounds.most:
-            raise _unexpected(f"an integer from {bounds.least} to {bounds.most}", value)
-        return value
-
-    return read
 
 
 def _literal(allowed: tuple[Any, ...]) -> Reader:
@@ -276,6 +297,15 @@ def _list(item: Reader) -> Reader:
         if not isinstance(value, list | tuple):
             raise _unexpected("a list", value)
         return tuple(_at(index, item, element) for index, element in enumerate(value))
+
+    return read
+
+
+def _record(items: list[Reader]) -> Reader:
+    def read(value: Any) -> Any:
+        if not isinstance(value, list | tuple) or len(value) != len(items):
+            raise _unexpected(f"a list of {len(items)}", value)
+        return tuple(_at(index, item, element) for index, (item, element) in enumerate(zip(items, value, strict=True)))
 
     return read
 

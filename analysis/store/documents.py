@@ -195,6 +195,8 @@ class Manifest(Versions):
     limits: Limits | None = None
     #: Of a session.
     session: SessionDescription | None = None
+    #: Its metrics are those of a bundle that came without captures; nothing here measured them.
+    values_from_bundle: bool = False
     #: Of an import.
     import_: ImportDescription | None = None
 

@@ -1,10 +1,10 @@
 import pickle
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
-from testbed.documents import NOTHING, DocumentError, Model, Part, UInt16
+from testbed.documents import NOTHING, DocumentError, Matches, Model, Part, UInt16
 
 
 class Inner(Part):
@@ -20,6 +20,7 @@ class Outer(Model):
     table: Mapping[str, Mapping[str, Inner]] = NOTHING
     either: Inner | str = ""
     anything: Any = None
+    pair: tuple[Annotated[str, Matches("[a-z]", "a letter")], int] | None = None
     import_: bool = False
 
 
@@ -29,7 +30,7 @@ class Wider(Outer):
 
 FULL: dict[str, Any] = {
     "name": "x", "number": 3, "port": None, "kind": "b", "inner": [{"kept": 1, "later": [2]}],
-    "table": {"a": {"b": {}}}, "either": "text", "anything": {"x": [1, None]}, "import": True,
+    "table": {"a": {"b": {}}}, "either": "text", "anything": {"x": [1, None]}, "pair": ["c", 3], "import": True,
 }  # fmt: skip
 
 
@@ -63,6 +64,10 @@ def test_a_class_adds_fields_to_those_of_its_base() -> None:
     [
         ({"nam": 1}, "nam: unknown field; did you mean 'name'?"),
         ({"number": "3"}, "number: expected a number, found '3'"),
+        ({"number": float("nan")}, "number: expected a number, found nan"),
+        ({"number": 10**400}, f"number: expected a number, found 1{'0' * 79}..."),
+        ({"pair": ["a", 1, 2]}, "pair: expected a list of 2, found a list"),
+        ({"pair": ["ab", 1]}, "pair.0: expected a letter, found 'ab'"),
         ({"number": True}, "number: expected a number, found True"),
         ({"name": None}, "name: expected a text, found null"),
         ({"port": 65_536}, "port: expected an integer from 0 to 65535, found 65536"),
