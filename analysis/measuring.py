@@ -107,7 +107,7 @@ def measure_again(store: Store, row: RunRow, names: Collection[str] | None, by: 
 
 def _manifest(row: RunRow, measured: Measured, names: Collection[str] | None, by: Versions) -> dict[str, object]:
     manifest = row.documents.manifest
-    again = MeasuredAgain(**dict(by), at=time.time(), metrics=tuple(names or ()))
+    again = MeasuredAgain(**by.complete(), at=time.time(), metrics=tuple(names or ()))
     earlier = () if names is None else manifest.measured_again
     unmeasured = dict.fromkeys([*(() if names is None else manifest.unmeasured), *measured.unmeasured])
     changed = manifest.replace(unmeasured=tuple(unmeasured), measured_again=(*earlier, again))

@@ -52,7 +52,7 @@ def read(folder: Path, scenario: Scenario) -> Outputs:
 def program_report(folder: Path | None, flow: Flow) -> CommandReport | None:
     """How the programs of a flow ran; None if it has none, or nothing was kept."""
     path = None if folder is None or flow.command is None else folder / commands.FOLDER / f"{flow.name}.json"
-    return None if path is None or not path.is_file() else CommandReport.model_validate_json(path.read_text())
+    return None if path is None or not path.is_file() else CommandReport.read(json.loads(path.read_text()))
 
 
 def value_in(text: str, spec: OutputMetric) -> float:
@@ -61,7 +61,7 @@ def value_in(text: str, spec: OutputMetric) -> float:
     Raises:
         ValueError: there is none; the message says why.
     """
-    value = _at_path(text, spec.json_) if spec.json_ is not None else _of_pattern(text, spec.pattern or "")
+    value = _at_path(text, spec.json) if spec.json is not None else _of_pattern(text, spec.pattern or "")
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from analysis.statistics import RunKey
-from testbed.scenario import Number
 
 #: Names under which earlier versions stored a metric, and its name today.
 RENAMED = {
@@ -34,7 +33,7 @@ def is_output(metric: str) -> bool:
 Parameters = Mapping[str, str]
 #: A label of a cell as a targets file writes it: a number, a name, or a range. Its text is the campaign's label, so a
 #: range stays a list: '[60, 80]'.
-CellLabel = int | str | list[Number]
+CellLabel = int | str | list[int | float]
 #: Values of one quantity at one point.
 Values = dict[RunKey, float]
 

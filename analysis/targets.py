@@ -10,12 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter
 from ruamel.yaml import YAML
 
 from analysis.results import CellLabel
 from testbed import node_binary
-from testbed.scenario import Number
+
+#: Smart unions keep what YAML had: a label 50 is not 50.0.
+Number = StrictInt | StrictFloat
 
 #: The folder with a subfolder for each paper, which has its `targets.yaml`.
 PAPERS = node_binary.ROOT / "experiments"

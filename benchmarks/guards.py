@@ -89,12 +89,12 @@ def healthy(seed: int) -> dict[str, Any]:
 
 def in_virtual_time(made: dict[str, Any], folder: Path, fault: Fault | None = None, lateness_seed: int = 1) -> Report:
     """An audited simulation; the lateness of a real-time driver is added to its stamps."""
-    typed = Scenario.model_validate({**made, "nodes": [_research(node) for node in made["nodes"]]})
+    typed = Scenario.read({**made, "nodes": [_research(node) for node in made["nodes"]]})
     request: dict[str, Any] = {"scenario": typed.as_json(), "nodes": as_json(make_plan(typed.nodes, typed.links))}
     if fault is not None:
         request["fault"] = {"link": "line", "kind": fault.kind}
     report = node_binary.call("simulate", "--out", str(folder), stdin=json.dumps(request))
-    return audited(typed, Report.model_validate(report), folder, lateness_seed=lateness_seed)
+    return audited(typed, Report.read(report), folder, lateness_seed=lateness_seed)
 
 
 def _research(node: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def injected(fault: Fault | None) -> Iterator[None]:
 
 def in_virtual_kernel(made: dict[str, Any], folder: Path, fault: Fault | None = None) -> Report:
     """An audited run of Linux in virtual time, where nothing is late."""
-    typed = Scenario.model_validate(made)
+    typed = Scenario.read(made)
     with injected(fault):
         report = VirtualMachine(build(kernels.DEFAULT, print)).run(typed, folder, lambda progress: None)
     return audited(typed, report, folder)
@@ -122,7 +122,7 @@ def in_virtual_kernel(made: dict[str, Any], folder: Path, fault: Fault | None = 
 
 def with_real_packets(made: dict[str, Any], folder: Path, fault: Fault | None = None) -> Report:
     """An audited run in a cell."""
-    typed = Scenario.model_validate(made)
+    typed = Scenario.read(made)
     with injected(fault), Cell("guards") as cell:
         cell.build(typed)
         report = cell.run(typed, folder)

@@ -40,7 +40,7 @@ def spec(name: str, rate_bps: int | None, queue: dict[str, Any] = DEEP) -> LinkS
     """A line of this rate both ways."""
     direction: dict[str, Any] = {"queue": queue} | ({"rate_bps": rate_bps} if rate_bps else {})
     line = {"name": name, "kind": "point-to-point", "ends": ["a", "b"], "forward": direction, "reverse": direction}
-    return LinkSpec.model_validate(line)
+    return LinkSpec.read(line)
 
 
 class KernelLine:
@@ -50,7 +50,7 @@ class KernelLine:
         a, b = (str(holder.pid) for holder in ends.holders)
         words = ["ip", "link", "add", "tap0", "netns", a, "type", "veth", "peer", "name", "tap1", "netns", b]
         subprocess.run(words, check=True)
-        direction = DirectionSpec.model_validate({"rate_bps": rate_bps, "queue": DEEP})
+        direction = DirectionSpec.read({"rate_bps": rate_bps, "queue": DEEP})
         lines, _ = kernel_links.commands(direction, {"shaper": shaper}, "tap0", "tap1")
         for line in lines:
             done = ends.run(0, "tc", *line.split(), stderr=subprocess.PIPE)

@@ -56,7 +56,7 @@ class Ours:
         }  # fmt: skip
         taps = [LinkEnd(holder.pid, f"tap{end}") for end, holder in enumerate(ends.holders)]
         self._emulator = Emulator(folder / "emulator.log")
-        self._emulator.add_link(LinkSpec.model_validate(spec), taps)
+        self._emulator.add_link(LinkSpec.read(spec), taps)
         self._emulator.start()
 
     def close(self) -> None:

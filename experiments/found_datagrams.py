@@ -51,7 +51,7 @@ class Found:
 
     def as_flow(self, zero_ns: int) -> Flow:
         """The flow in a scenario, with times since the run's zero."""
-        return Flow.model_validate({
+        return Flow.read({
             "name": self.name, "kind": self.kind, "from": self.from_, "to": self.to, "port": self.port, "ip": self.ip,
             "start_s": max((self.first_ns - zero_ns) / 1e9, 0.0),
             # Just after its last packet.

@@ -109,7 +109,7 @@ def import_captures(store: Store, request: Request) -> Imported:
             label=request.label, note=request.note, files=files, flows_left_out=left_out,
             packets_left_out=packets_left_out,
         )  # fmt: skip
-        manifest = Manifest(**dict(versions.versions()), report=report).replace(imported=description)
+        manifest = Manifest(**versions.versions().complete(), report=report).replace(import_=description)
         documents = Documents(scenario.as_json(), manifest.as_json())
         documents.write(folder)
         store.land(Landing(run_id, "import", documents, metrics, [], 1, folder))
@@ -121,7 +121,7 @@ def import_captures(store: Store, request: Request) -> Imported:
 
 
 def _imported(run_id: str, campaign_id: str, documents: Documents, known: bool) -> Imported:
-    description = documents.manifest.imported
+    description = documents.manifest.import_
     assert description is not None, "the run of an import has a description"
     return Imported(run_id, campaign_id, known, description, documents.scenario.workload)
 
@@ -201,7 +201,7 @@ def _describe(
     first_ns = min(file["first_ns"] for file in summary["files"] if file["first_ns"] is not None)
     last_ns = max(file["last_ns"] for file in summary["files"] if file["last_ns"] is not None)
     workload = tuple(
-        Flow.model_validate({
+        Flow.read({
             "name": f"{_host(row['client'])}-{_host(row['server'])}:{row['listening_port']}",
             "kind": "bulk", "from": row["client"], "to": row["server"], "port": row["listening_port"],
             "start_s": (row["first_ns"] - first_ns) / 1e9,

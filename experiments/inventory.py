@@ -311,7 +311,7 @@ def _placed(
     links: Sequence[LinkSpec],
 ) -> Placement:
     boxes = {entry.box for entry in link_entries.values()}
-    names = [Node.model_validate(node).name for node in nodes]
+    names = [node.name for node in nodes]
     hosts = [
         Host(
             name=name, address=entry.address or name, port=entry.port, interfaces=entry.interfaces,

@@ -12,6 +12,7 @@ docs/mininet-links.md has a whole script and every parameter.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -152,7 +153,7 @@ def link_spec(
         spec = FileLink.model_validate(fields).as_scenario()
     except ValidationError as error:
         raise TestbedError(f"{where}: {_sentences(error)}") from None
-    reason = node_binary.call("check", stdin=f"[{spec.model_dump_json(by_alias=True, exclude_unset=True)}]")[0]
+    reason = node_binary.call("check", stdin=json.dumps([spec.as_json()]))[0]
     if reason is not None:
         raise TestbedError(f"{where}: {reason}")
     return spec

@@ -173,7 +173,7 @@ def _scenario(lines: Sequence[EmulatedLink]) -> Scenario:
             raise TestbedError(
                 f"node '{name}' cannot be recorded: names have at most {addressing.MAX_NODE_NAME} characters"
             )
-    scenario = Scenario.model_validate(
+    scenario = Scenario.read(
         {
             "version": 1, "seed": secrets.randbits(40), "duration_s": 1.0, "workload": [],
             "nodes": [{"name": name, "kind": "router" if _forwards(node) else "host"} for name, node in nodes.items()],

@@ -43,4 +43,4 @@ def audited(
             "audit", "--captures", str(folder / "captures"), "--telemetry", str(folder / "telemetry/links.jsonl"),
             stdin=json.dumps(run),
         )  # fmt: skip
-    return Report.model_validate({**report.as_json(), "audit": audit})
+    return Report.read({**report.as_json(), "audit": audit})

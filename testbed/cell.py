@@ -89,24 +89,24 @@ class Cell:
     def calibrate(self, scenario: Scenario) -> list[Measurement]:
         """Measures the links as the scenario declares them."""
         answer = self._process.ask("calibrate", CALIBRATE_S, scenario=scenario.as_json())
-        return [Measurement.model_validate(measurement) for measurement in answer["measurements"]]
+        return [Measurement.read(measurement) for measurement in answer["measurements"]]
 
     def run(self, scenario: Scenario, out: Path) -> Report:
         """Runs a scenario; its files go to `out` (testbed.conductor.Conductor.run)."""
         timeout_s = scenario.duration_s + RUN_SLACK_S
         answer = self._process.ask("run", timeout_s, scenario=scenario.as_json(), out=str(out.resolve()))
-        return Report.model_validate(answer["report"])
+        return Report.read(answer["report"])
 
     def open(self, scenario: Scenario, out: Path, name_server: str | None) -> dict[str, SessionHost]:
         """Builds the scenario's network and starts a session on it (testbed.session.Session). Returns its nodes."""
         answer = self._process.ask(
             "open", BUILD_S, scenario=scenario.as_json(), out=str(out.resolve()), name_server=name_server
         )
-        return {name: SessionHost.model_validate(host) for name, host in answer["hosts"].items()}
+        return {name: SessionHost.read(host) for name, host in answer["hosts"].items()}
 
     def status(self) -> SessionStatus:
         """The session's links as they are now."""
-        return SessionStatus.model_validate(self._process.ask("status")["status"])
+        return SessionStatus.read(self._process.ask("status")["status"])
 
     def change(self, link: str, direction: Direction, change: Change) -> float:
         """Changes a direction of a session's link now. Returns when, in s since the session's zero."""
@@ -115,7 +115,7 @@ class Cell:
 
     def end_record(self) -> Report:
         """Ends the session's record and collects its files. Its links go on."""
-        return Report.model_validate(self._process.ask("end_record", RUN_SLACK_S)["report"])
+        return Report.read(self._process.ask("end_record", RUN_SLACK_S)["report"])
 
     def keep_log(self, to: Path) -> None:
         """Copies the cell's standard error to a file."""

@@ -73,7 +73,7 @@ class CellServer:
             return self._of_session(op, request)
         if op not in ("build", "calibrate", "run", "open"):
             raise TestbedError(f"a cell has no operation '{op}'")
-        scenario = Scenario.model_validate(request["scenario"])
+        scenario = Scenario.read(request["scenario"])
         if op == "build":
             self._build(scenario)
             return {}
@@ -102,7 +102,7 @@ class CellServer:
         if op == "status":
             return {"status": self._session.status().as_json()}
         if op == "change":
-            change = Change.model_validate(request["change"])
+            change = Change.read(request["change"])
             return {"at_s": self._session.change(request["link"], request["direction"], change)}
         return {"report": self._session.end_record().as_json()}
 

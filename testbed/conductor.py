@@ -6,6 +6,7 @@ controller's). It works through the nodes' agents only.
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +36,7 @@ from testbed.report import (
     FlowReport,
     Measurement,
     Phase,
-    ProbeReport,
+    ProbeReceiveReport,
     ProbeSendReport,
     ProgramReport,
     Progress,
@@ -167,8 +168,8 @@ class Conductor:
                 "spaced": train.spaced, "interval-s": train.interval_s,
             },
         )  # fmt: skip
-        sender.wait_traffic(f"{name}-send", train.patience_s, ProbeSendReport.model_validate)
-        received = receiver.wait_traffic(name, train.patience_s + 5, ProbeReport.model_validate)
+        sender.wait_traffic(f"{name}-send", train.patience_s, ProbeSendReport.read)
+        received = receiver.wait_traffic(name, train.patience_s + 5, ProbeReceiveReport.read)
         apart_ns = self._clock.realtime_offset_ns(target.node) - self._clock.realtime_offset_ns(source.node)
         return probing.Probe(
             link,
@@ -386,8 +387,8 @@ class Conductor:
             return self._stop_programs(flow, zero_ns)
         sender, receiver = self._network.agents[flow.from_], self._network.agents[flow.to]
         return FlowReport(
-            send=sender.stop_traffic(flows.sender_name(flow), SendReport.model_validate),
-            receive=receiver.stop_traffic(flows.receiver_name(flow), ReceiveReport.model_validate),
+            send=sender.stop_traffic(flows.sender_name(flow), SendReport.read),
+            receive=receiver.stop_traffic(flows.receiver_name(flow), ReceiveReport.read),
         )
 
     def _stop_programs(self, flow: Flow, zero_ns: int) -> FlowReport:
@@ -395,7 +396,7 @@ class Conductor:
         found = {}
         for role, node in commands.roles(flow):
             name = commands.program_name(flow, role)
-            found[role] = self._network.agents[node].stop_traffic(name, ProgramReport.model_validate)
+            found[role] = self._network.agents[node].stop_traffic(name, ProgramReport.read)
         client, node_zero_ns = found["client"], zero_ns + self._clock.monotonic_offset_ns(commands.hosts(flow)[0])
         started = client.started_monotonic_ns
         report = CommandReport(
@@ -458,7 +459,7 @@ class Conductor:
             if report is None:
                 continue
             to.mkdir(exist_ok=True)
-            (to / f"{flow.name}.json").write_text(report.model_dump_json(indent=1) + "\n")
+            (to / f"{flow.name}.json").write_text(json.dumps(report.as_json(), indent=1) + "\n")
             for role, node in commands.roles(flow):
                 for ending in (commands.OUTPUT, commands.ERRORS):
                     name = commands.output_file(flow.name, role, ending)

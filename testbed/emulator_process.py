@@ -77,7 +77,7 @@ class Emulator:
 
     def stop(self, keep: bool = False) -> DriverReport:
         """Ends the timeline; the report. With `keep`, links go on without telemetry."""
-        return DriverReport.model_validate(self._process.ask("stop", keep=keep)["report"])
+        return DriverReport.read(self._process.ask("stop", keep=keep)["report"])
 
     def change(self, link: str, direction: Direction, change: Change) -> float:
         """Changes a direction of a link now, whatever `at_s` of the change. Returns when, in s since the start."""
@@ -87,7 +87,7 @@ class Emulator:
     def status(self) -> dict[str, dict[str, DirectionStatus]]:
         """The directions of every link as they are now, by link and direction."""
         return {
-            link: {way: DirectionStatus.model_validate(status) for way, status in directions.items()}
+            link: {way: DirectionStatus.read(status) for way, status in directions.items()}
             for link, directions in self._process.ask("status")["status"].items()
         }
 

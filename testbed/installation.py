@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agents.messages import Health
+from testbed.documents import Model
 from testbed.placement import QUEUE_PREFIX, LinkPlacement, Placement, box_interfaces
-from testbed.scenario import Model
 
 
 class HostPart(Model):

@@ -64,7 +64,7 @@ class LinkBoxes:
         """
         reports = []
         for host, links in self._configured.items():
-            report = self._agents.clients[host].stop_links(DriverReport.model_validate)
+            report = self._agents.clients[host].stop_links(DriverReport.read)
             missing = [link.name for link in links if link.name not in report.links]
             if missing:
                 raise TestbedError(f"host {host}: its emulator lost link '{missing[0]}' during the run")

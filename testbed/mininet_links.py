@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mininet.link import Intf, Link
-from pydantic import ValidationError
 
 from testbed import node_binary
+from testbed.documents import DocumentError
 from testbed.emulator_process import Emulator, LinkEnd
 from testbed.errors import TestbedError
 from testbed.scenario import LinkSpec
@@ -106,13 +106,9 @@ def _spec(node1: Any, node2: Any, spec: Mapping[str, Any]) -> LinkSpec:
     """
     name = f"link{next(_numbers)}-{node1.name}-{node2.name}"
     try:
-        return LinkSpec.model_validate({"name": name, "kind": "point-to-point", **spec, "ends": ()})
-    except ValidationError as error:
-        found = "; ".join(
-            f"{'.'.join(map(str, details['loc']))}: {details['msg'].lower()}"
-            for details in error.errors(include_url=False)
-        )
-        raise TestbedError(f"the link {node1.name}-{node2.name} has an invalid spec: {found}") from None
+        return LinkSpec.read({"name": name, "kind": "point-to-point", **spec, "ends": ()})
+    except DocumentError as error:
+        raise TestbedError(f"the link {node1.name}-{node2.name} has an invalid spec: {error}") from None
 
 
 class ModemLink(EmulatedLink):

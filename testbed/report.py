@@ -1,8 +1,8 @@
 """What a run reports: links and their directions, flows, captures, calibration, stalls and clocks, as types.
 
-The simulator, the emulator and the traffic programs write JSON. `Report.model_validate` reads it once, at the edge;
-`as_json()` returns the same document for the run's manifest. Fields that nothing here computes with are kept as they
-came.
+The simulator, the emulator and the traffic programs write JSON. `Report.read` reads it once, at the edge; `as_json()`
+returns the same document for the run's manifest. What Rust alone writes is in testbed/node_types.py. Here are the
+types that Python or several programs write. Fields that nothing here computes with are kept as they came.
 """
 
 from __future__ import annotations
@@ -10,32 +10,60 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import ConfigDict
+from testbed import node_types
+from testbed.documents import NOTHING, Document, Model, Part
+from testbed.node_types import (
+    Arrival,
+    DirectionAudit,
+    Fault,
+    Lateness,
+    ProbeReceiveReport,
+    ProbeSendReport,
+    ProgramReport,
+)
+from testbed.scenario import Direction
 
-from testbed.scenario import Direction, Document, Model, Number
-
-
-class Part(Model):
-    """A part of a report; unlike a scenario's it may have further fields."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True)
-
-
-class Lateness(Part):
-    """How late packets or events were handled, in seconds; None where there were none."""
-
-    p50: Number | None = None
-    p99: Number | None = None
-    max: Number | None = None
+__all__ = [
+    "DROPS",
+    "Arrival",
+    "CaptureReport",
+    "CommandReport",
+    "DirectionAudit",
+    "DirectionReport",
+    "DirectionStatus",
+    "DriverReport",
+    "EndReport",
+    "Fault",
+    "FlowReport",
+    "HostClock",
+    "InterfaceReport",
+    "Lateness",
+    "LinkReport",
+    "Measurement",
+    "Phase",
+    "ProbeReceiveReport",
+    "ProbeSendReport",
+    "Problem",
+    "ProblemKind",
+    "ProgramReport",
+    "Progress",
+    "ReceiveReport",
+    "Report",
+    "SendReport",
+    "SessionHost",
+    "SessionStatus",
+    "Stalls",
+    "sentences",
+]
 
 
 class DirectionReport(Part):
     """Counters of one direction of a link (testbed/core/src/report.rs)."""
 
     #: Declared; None where the line only delays or its rate changes.
-    rate_bps: Number | None = None
+    rate_bps: float | None = None
     submitted_packets: int = 0
     delivered_packets: int = 0
     #: Packets that the receiving interface did not take.
@@ -45,32 +73,24 @@ class DirectionReport(Part):
     transmitted_packets: int = 0
     transmitted_bytes: int = 0
     #: With framing.
-    transmitted_wire_bytes: Number = 0
+    transmitted_wire_bytes: float = 0
     #: None where a kernel shapes the link.
-    busy_s: Number | None = None
+    busy_s: float | None = None
     #: Achieved rate over the declared rate, minus 1, of the worst second; None if not measured.
-    rate_error: Number | None = None
+    rate_error: float | None = None
     lateness_s: Lateness = Lateness()
     #: Packets lost or damaged by the direction's error models.
     error_losses: int = 0
     #: Count of each kind of event.
-    events: Mapping[str, int] = {}
+    events: Mapping[str, int] = NOTHING
 
 
 #: Event kinds of packets that a queue did not send.
 DROPS = ("dropped_full", "dropped_early", "purged")
 
 
-class DirectionStatus(Part):
-    """One direction of a link while it runs: counters since its start, and its queue now."""
-
-    submitted_packets: int
-    delivered_packets: int
-    transmitted_bytes: int
-    queue_packets: int
-    queue_bytes: int
-    #: Number of events of each kind.
-    events: Mapping[str, int] = {}
+class DirectionStatus(node_types.DirectionStatus):
+    """One direction of a link while it runs."""
 
     @property
     def dropped_packets(self) -> int:
@@ -78,47 +98,12 @@ class DirectionStatus(Part):
         return sum(self.events.get(kind, 0) for kind in DROPS)
 
 
-class DirectionAudit(Part):
-    """What the captures at both ends of one direction show (analysis/audit)."""
-
-    entered_packets: int = 0
-    left_packets: int = 0
-    swallowed_packets: int = 0
-    invented_packets: int = 0
-    reordered_packets: int = 0
-    changed_packets: int = 0
-    #: On a line with jitter: it reported nothing for them, or more than its jitter.
-    jitter_unexplained_packets: int = 0
-    #: Achieved over declared rate, minus 1, of the worst second; None if not measured.
-    rate_error: Number | None = None
-    #: The same as bytes that each packet takes beyond its declared size on the line.
-    rate_error_bytes: Number | None = None
-    rate_measured_s: Number = 0.0
-    #: Least transit time minus what queueing, rate and delay allow; None if not measured.
-    least_excess_s: Number | None = None
-    lateness_s: Lateness = Lateness()
-    drops_checked: int = 0
-    #: Drops at a queue that was longer than its limit, and at one that was not full.
-    drops_beyond_limit: int = 0
-    drops_before_limit: int = 0
-    queue_limit_packets: int | None = None
-    longest_queue_packets: int | None = None
-    #: Reasons by check: all, rate, transit, queue.
-    unchecked: Mapping[str, str] = {}
-
-
 #: A link's directions: forward, reverse; on a shared medium also port-2, port-3, ...
 LinkReport = Mapping[str, DirectionReport]
 
 
-class Stalls(Part):
+class Stalls(node_types.Stalls):
     """Times longer than 1 ms during which the emulator did not run."""
-
-    count: int
-    total_s: Number
-    longest_s: Number
-    #: Part of the total during which other programs used its CPU; None where the kernel does not count that.
-    queued_s: Number | None = None
 
     @property
     def queued_share(self) -> float:
@@ -126,19 +111,10 @@ class Stalls(Part):
         return 1.0 if self.queued_s is None or not self.total_s else min(1.0, self.queued_s / self.total_s)
 
 
-class Fault(Part):
-    """A fault of a link (testbed/links/src/fault.rs)."""
-
-    #: Name of the link.
-    link: str
-    #: The fault's name to its value or values.
-    kind: Mapping[str, Number | Mapping[str, Number]]
-
-
 class DriverReport(Part):
     """What moved the packets: the simulator, an emulator, or the emulators of several link boxes."""
 
-    links: Mapping[str, LinkReport] = {}
+    links: Mapping[str, LinkReport] = NOTHING
     #: Whether every emulator had a real-time priority; absent in virtual time.
     realtime: bool | None = None
     #: Absent in virtual time, and where nothing is emulated.
@@ -163,7 +139,7 @@ class SendReport(EndReport):
     """The sending end."""
 
     #: Seconds between its start time and its real start.
-    started_late_s: Number = 0.0
+    started_late_s: float = 0.0
     #: Research stack: data segments sent again, and retransmissions that duplicate acks caused.
     retransmitted: int | None = None
     fast_retransmits: int | None = None
@@ -176,55 +152,14 @@ class ReceiveReport(EndReport):
     payload_ok: bool = True
 
 
-class Arrival(Part):
-    """A probe at the receiver. Both stamps are CLOCK_REALTIME, each of its own host."""
-
-    seq: int
-    sent_ns: int
-    received_ns: int
-
-
-class ProbeSendReport(Part):
-    """The sending end of a probe train."""
-
-    #: Probes.
-    sent: int
-
-
-class ProbeReport(Part):
-    """The receiving end of a probe train."""
-
-    packets: tuple[Arrival, ...]
-
-
-class ProgramReport(Part):
-    """A program of a flow of kind `command` (agents/node/src/reports.rs)."""
-
-    #: Why it ended: by itself, because it was asked to, or because it wrote more than is kept.
-    ended: Literal["itself", "stopped", "flooded"]
-    #: None after a signal.
-    exit_status: int | None
-    #: None if it exited, or never started.
-    signal: int | None
-    started_late_s: Number
-    #: CLOCK_MONOTONIC of its host; None: it never started.
-    started_monotonic_ns: int | None
-    ended_monotonic_ns: int
-    #: What it wrote, kept or not.
-    output_bytes: int
-    error_bytes: int
-    #: Processes that it had left in the background, which were ended.
-    left_behind: int
-
-
 class CommandReport(Part):
     """Both programs of a flow of kind `command`."""
 
     client: ProgramReport
     server: ProgramReport | None = None
     #: Seconds since the run's zero; None: the client never started.
-    started_s: Number | None
-    ended_s: Number
+    started_s: float | None
+    ended_s: float
 
 
 class FlowReport(Part):
@@ -273,10 +208,10 @@ class Measurement(Model):
     link: str
     direction: Direction
     #: Bit/s; None where the line only delays.
-    declared_rate_bps: Number | None
-    measured_rate_bps: Number | None
-    declared_delay_s: Number
-    measured_delay_s: Number | None
+    declared_rate_bps: float | None
+    measured_rate_bps: float | None
+    declared_delay_s: float
+    measured_delay_s: float | None
     #: Probes.
     sent: int
     received: int
@@ -291,12 +226,12 @@ class Measurement(Model):
 class HostClock(Part):
     """One host's clock against the controller's, over a run."""
 
-    offset_before_s: Number
-    offset_after_s: Number
+    offset_before_s: float
+    offset_after_s: float
     #: A corrected stamp is wrong by at most this.
-    uncertainty_s: Number
+    uncertainty_s: float
     #: Gain over the controller's clock, as a ratio.
-    drift: Number
+    drift: float
     #: False: it was set during the run.
     steady: bool
 
@@ -309,14 +244,14 @@ class Report(Part):
     #: Of an import: empty.
     driver: DriverReport = DriverReport()
     captures: tuple[CaptureReport, ...] = ()
-    flows: Mapping[str, FlowReport] = {}
+    flows: Mapping[str, FlowReport] = NOTHING
     interfaces: tuple[InterfaceReport, ...] = ()
     #: Seconds that the run lasted; None in virtual time, where it is the scenario's.
-    duration_s: Number | None = None
+    duration_s: float | None = None
     #: Seconds by which the last sender was ready after the run's zero.
-    armed_late_s: Number = 0.0
+    armed_late_s: float = 0.0
     #: What each node's kernel answered to its settings.
-    settings: Mapping[str, Mapping[str, str]] = {}
+    settings: Mapping[str, Mapping[str, str]] = NOTHING
     #: Hosts by name, and with "one_way_delays" and "why" whether stamps of two hosts compare.
     clocks: Mapping[str, HostClock | str] | None = None
     #: Real links, by kind.
@@ -341,7 +276,7 @@ class SessionHost(Part):
     address: str
     #: A process in its namespaces, as the cell numbers it.
     pid: int
-    #: Number of its network namespace, by which processes outside of the cell find it.
+    #: float of its network namespace, by which processes outside of the cell find it.
     net_inode: int
 
 

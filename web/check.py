@@ -102,7 +102,7 @@ def check(results: str, file: str, text: str, overrides: Sequence[str] = ()) -> 
         return Verdict([f"{file}: the check failed, which is a defect of Backchannel: {last[:200]}"])
     answer = json.loads(done.stdout)
     scenario = answer.pop("scenario")
-    return Verdict(**answer, scenario=None if scenario is None else Scenario.model_validate(scenario))
+    return Verdict(**answer, scenario=None if scenario is None else Scenario.read(scenario))
 
 
 def words(results: str) -> list[str]:

@@ -144,7 +144,7 @@ def show(run_id: str) -> str:
     return render_template(
         "run.html",
         run=run,
-        conversations=_conversations(run_id, by) if manifest.imported else (),
+        conversations=_conversations(run_id, by) if manifest.import_ else (),
         conversations_by=by,
         most_conversations=MOST_CONVERSATIONS,
         manifest=manifest,

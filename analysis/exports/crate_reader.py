@@ -1,33 +1,102 @@
 """Reads a bundle that `analysis.exports.crate` wrote, and stores its campaign.
 
-Reading trusts nothing. A bundle is rejected before anything enters the store if it has names that leave the folder, or
-files that are missing, too long, not described, or different from their checksum.
+Reading trusts nothing. The store changes only after every file has its checksum, every value its type and range, every
+run the id of its scenario, and every run with captures was measured again from them. What is stored are the values that
+were measured here; only runs without captures keep those of the bundle, and their manifests say so.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import math
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from analysis.errors import AnalysisError
 from analysis.exports import unpack
 from analysis.exports.crate import OF_CAMPAIGN, VERSION
 from analysis.exports.unpack import CAMPAIGN, MOST_METADATA_BYTES, BundleError, json_object
+from analysis.metrics import Measured
 from analysis.results import RENAMED, MetricValue, line_name
-from analysis.store import Landing, Store
+from analysis.store import Landing, Store, StoreError
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
 from testbed import confined
+from testbed.documents import Bounds, Document, DocumentError, Matches, Model
+from testbed.errors import TestbedError
+from testbed.report import Report
+from testbed.scenario import Scenario
 
-_FLOW = re.compile(r"(?!\.)[^/\\\0\n]{1,200}")
-_RUN_ID = re.compile(r"[0-9A-Za-z_-]{3,64}")
+#: What a database's column holds.
+Count = Annotated[int, Bounds(0, 2**63 - 1)]
+Name = Annotated[str, Matches(r"[^\0]{1,1000}", "a text of 1 to 1000 characters")]
+RunId = Annotated[str, Matches("[0-9A-Za-z_-]{3,64}", "the id of a run")]
+#: Files are named after flows and interfaces.
+FILE_NAME = Matches(r"(?!\.)[^/\\\0\n]{1,200}", "a file name")
+
+
+class BundledCampaign(Model):
+    """A campaign in a bundle: the fields of `NewCampaign`."""
+
+    id: Annotated[str, Matches("[0-9A-Za-z_:.-]{1,128}", "the id of a campaign")]
+    name: Name
+    title: str
+    file: str
+    text: str
+    overrides: Mapping[str, str]
+    backend: Name
+    seed: Count
+    repetitions: Count
+
+
+class BundledMetric(Model):
+    """A value of a run."""
+
+    metric: Name
+    subject: str
+    value: float
+    unit: str
+
+
+class BundledFile(Model):
+    """A file of a run."""
+
+    path: Name
+    bytes: Count
+    sha256: Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256")]
+
+
+class BundledRun(Model):
+    """A run in a bundle."""
+
+    id: RunId
+    backend: Name
+    seed: Count
+    duration_s: float
+    state: Literal["valid", "invalid"]
+    problems: tuple[str, ...]
+    attempt: Count
+    scenario: Document
+    manifest: Document
+    metrics: tuple[BundledMetric, ...]
+    files: tuple[BundledFile, ...]
+
+
+class BundleDocument(Model):
+    """campaign.json of a bundle."""
+
+    version: int
+    campaign: BundledCampaign
+    #: (field, value) pairs of each parameter combination.
+    points: tuple[tuple[tuple[Name, str], ...], ...]
+    #: Combination, repetition and run.
+    members: tuple[tuple[Count, Count, RunId], ...]
+    runs: tuple[BundledRun, ...]
 
 
 @dataclass(frozen=True)
@@ -42,12 +111,25 @@ class Bundle:
     runs: int
     #: Valid runs that the store did not have.
     landed: int
+    #: Of the new runs: measured again from their captures, and those of them whose values in the bundle were others.
+    measured: int
+    corrected: int
 
 
-def read(store: Store, path: Path) -> Bundle:
-    """Verifies every checksum of a bundle, then stores its campaign.
+@dataclass(frozen=True)
+class Rules:
+    """What the layer above knows of runs."""
 
-    Valid runs that the store has already stay as they are.
+    #: The id that a run on a backend must have; None: any.
+    identity: Callable[[str, Scenario, Document, Report], str | None]
+    #: Measures a run from the captures in its folder; None: it has none.
+    measure: Callable[[Path, Scenario, Report], Measured | None]
+
+
+def read(store: Store, path: Path, rules: Rules) -> Bundle:
+    """Verifies a bundle, then stores its campaign.
+
+    Valid runs that the store has already stay as they are, and so does a campaign.
 
     Raises:
         AnalysisError: it is no bundle, or something in it is not what its metadata say; the store is as it was.
@@ -56,13 +138,17 @@ def read(store: Store, path: Path) -> Bundle:
     try:
         described = _unpacked(path, scratch)
         document = _checked(_load(scratch / CAMPAIGN, path), described, path)
-        return _land(store, document, scratch, len(described))
-    except BundleError as error:
-        raise AnalysisError(str(error)) from None
+        return _store(store, document, scratch, len(described), rules)
+    except (BundleError, _Refused) as error:
+        raise AnalysisError(f"{path}: {error}" if isinstance(error, _Refused) else str(error)) from None
     except OSError as error:
         raise AnalysisError(f"{path} cannot be read: {error.strerror or error}") from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+class _Refused(Exception):
+    """Something in a bundle that is not stored, as a sentence."""
 
 
 def _unpacked(path: Path, folder: Path) -> dict[str, tuple[int, str]]:
@@ -85,98 +171,125 @@ def _load(file: Path, path: Path) -> dict[str, Any]:
     return json_object(file.read_bytes(), path, file.name)
 
 
-def _checked(document: dict[str, Any], described: Mapping[str, tuple[int, str]], path: Path) -> dict[str, Any]:
-    """The campaign's document, checked for the form that `_document` writes and against the files of the bundle."""
+def _checked(document: dict[str, Any], described: Mapping[str, tuple[int, str]], path: Path) -> BundleDocument:
+    """The campaign's document, checked for the form that `crate` writes and against the files of the bundle."""
     version = document.get("version")
     if version != VERSION:
-        raise AnalysisError(f"{path}: its version {version} is not known here; {VERSION} is. Is this one older?")
+        raise AnalysisError(f"{path}: unsupported bundle version {version} (supported: {VERSION})")
     try:
-        problem = next(_problems(document, described), None)
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-        raise AnalysisError(f"{path}: {CAMPAIGN} is not of the form it must have: {error!r}") from None
+        typed = BundleDocument.read(document)
+    except DocumentError as error:
+        raise AnalysisError(f"{path}: {CAMPAIGN} does not match the schema: {error}") from None
+    problem = next(_problems(typed, described), None)
     if problem:
         raise AnalysisError(f"{path}: {problem}")
-    return document
+    return typed
 
 
-def _problems(document: Mapping[str, Any], described: Mapping[str, tuple[int, str]]) -> Iterator[str]:
-    campaign = document["campaign"]
-    for key in ("id", "name", "title", "file", "text", "backend"):
-        if not isinstance(campaign[key], str):
-            yield f"the campaign's {key} is no text"
-    if not isinstance(campaign["overrides"], dict) or not all(
-        isinstance(campaign[k], int) for k in ("seed", "repetitions")
-    ):
-        yield "the campaign's overrides, seed or repetitions are of the wrong kind"
-    points, ids = len(document["points"]), set()
-    for pairs in document["points"]:
-        if not all(len(pair) == 2 and all(isinstance(text, str) for text in pair) for pair in pairs):
-            yield "a point's parameters are no pairs of texts"
-    for run in document["runs"]:
-        run_id = run["id"]
-        if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id) or run_id in ids:
-            yield f"the run id {run_id!r} is none, or is there twice"
-        ids.add(run_id)
-        if run["state"] not in ("valid", "invalid") or (run["state"] == "valid") == bool(run["problems"]):
-            yield f"run {run_id} is neither valid without problems nor invalid with some"
-        if not isinstance(run["scenario"]["seed"], int) or not isinstance(run["manifest"], dict):
-            yield f"run {run_id} has no seed or manifest"
-        float(run["scenario"]["duration_s"])
-        for flow in run["scenario"]["workload"]:
-            # Files are named after flows.
-            if not isinstance(flow["name"], str) or not _FLOW.fullmatch(flow["name"]):
-                yield f"a flow of run {run_id} has a name that no file can have: {flow['name']!r}"
-        if len({(row["metric"], row["subject"]) for row in run["metrics"]}) < len(run["metrics"]):
-            yield f"a metric of run {run_id} is there twice"
-        for row in run["metrics"]:
-            float(row["value"])
-            if not all(isinstance(row[key], str) for key in ("metric", "subject", "unit")):
-                yield f"a metric of run {run_id} has no name, subject or unit"
-        declared = {f"runs/{run_id}/{file['path']}": (file["bytes"], file["sha256"]) for file in run["files"]}
-        listed = {name: its for name, its in described.items() if name.startswith(f"runs/{run_id}/")}
+def _problems(document: BundleDocument, described: Mapping[str, tuple[int, str]]) -> Iterator[str]:
+    ids = {run.id for run in document.runs}
+    if len(ids) < len(document.runs):
+        yield "a run is in it twice"
+    for run in document.runs:
+        if (run.state == "valid") == bool(run.problems):
+            yield f"run {run.id} is neither valid without problems nor invalid with some"
+        if len({(row.metric, row.subject) for row in run.metrics}) < len(run.metrics):
+            yield f"a metric of run {run.id} is there twice"
+        declared = {f"runs/{run.id}/{file.path}": (file.bytes, file.sha256) for file in run.files}
+        listed = {name: its for name, its in described.items() if name.startswith(f"runs/{run.id}/")}
         if declared != listed:
-            yield f"the files of run {run_id} are not those that the bundle describes"
-    if len({(point, repetition) for point, repetition, _ in document["members"]}) < len(document["members"]):
-        yield "a repetition of a point is there twice"
-    for point, repetition, run_id in document["members"]:
-        if not 0 <= point < points or not isinstance(repetition, int) or not isinstance(run_id, str):
-            yield f"run {run_id} belongs to a point that is not there"
+            yield f"the files of run {run.id} are not those that the bundle describes"
+    if len({(point, repetition) for point, repetition, _ in document.members}) < len(document.members):
+        yield "a repetition of a parameter combination is there twice"
+    for point, _, run_id in document.members:
+        if point >= len(document.points):
+            yield f"run {run_id} belongs to a parameter combination that is not there"
+    if unowned := ids - {run_id for _, _, run_id in document.members}:
+        yield f"run {min(unowned)} belongs to no parameter combination"
 
 
-def _land(store: Store, document: Mapping[str, Any], scratch: Path, files: int) -> Bundle:
-    campaign, runs = document["campaign"], document["runs"]
-    known = store.valid_runs([run["id"] for run in runs])
-    landed = 0
-    for run in runs:
-        if run["id"] in known:
-            continue
-        folder = store.incoming(run["id"])
-        unpacked = scratch / "runs" / run["id"]
-        if unpacked.is_dir():
-            folder.rmdir()
-            unpacked.rename(folder)
-        store.land(
-            Landing(
-                run["id"], run["backend"], Documents(run["scenario"], run["manifest"]), _values(run["metrics"]),
-                run["problems"], run["attempt"], folder,
-            )
-        )  # fmt: skip
-        landed += run["state"] == "valid"
-    points = [[(str(field), str(value)) for field, value in pairs] for pairs in document["points"]]
-    store.begin_campaign(
-        NewCampaign(**{key: campaign[key] for key in OF_CAMPAIGN}),
-        points,
-        [tuple(member) for member in document["members"]],
-    )
-    wanted = [member[2] for member in document["members"]]
-    store.end_campaign(campaign["id"], complete=len(store.valid_runs(wanted)) == len(set(wanted)))
-    return Bundle(campaign["id"], campaign["name"], files, len(runs), landed)
+def _store(store: Store, document: BundleDocument, scratch: Path, files: int, rules: Rules) -> Bundle:
+    campaign = NewCampaign(**{key: getattr(document.campaign, key) for key in OF_CAMPAIGN})
+    _compare(store, campaign, document)
+    known = store.valid_runs([run.id for run in document.runs])
+    new = [run for run in document.runs if run.id not in known]
+    prepared = [_prepare(run, scratch / "runs" / run.id, rules) for run in new]
+    landings, landed = [landing for landing, _ in prepared], 0
+    for landing in landings:
+        folder = store.incoming(landing.run_id)
+        folder.rmdir()
+        landing.folder.rename(folder)
+        landed += store.land(replace(landing, folder=folder)) and not landing.problems
+    wanted = {run_id for _, _, run_id in document.members}
+    here = store.campaign_head(campaign.id)
+    if here is None:
+        points = [[(field, value) for field, value in pairs] for pairs in document.points]
+        store.begin_campaign(campaign, points, document.members)
+    # One that is running here ends with its runner.
+    if here is None or here.state != "running":
+        store.end_campaign(campaign.id, complete=store.valid_runs(list(wanted)) == wanted)
+    verdicts = [verdict for _, verdict in prepared if verdict is not None]
+    return Bundle(campaign.id, campaign.name, files, len(document.runs), landed, len(verdicts), sum(verdicts))
 
 
-def _values(rows: Sequence[Mapping[str, Any]]) -> list[MetricValue]:
+def _compare(store: Store, campaign: NewCampaign, document: BundleDocument) -> None:
+    """Raises _Refused if the store has a campaign of this id that is another one."""
+    here = store.campaign(campaign.id)
+    if here is None:
+        return
+    same = all(getattr(here, key) == getattr(campaign, key) for key in OF_CAMPAIGN if key != "file")
+    members = {
+        (point.number, member.repetition, member.run_id) for point in here.points for member in point.members
+    }  # fmt: skip
+    points = [tuple(point.parameters) for point in here.points]
+    if not same or members != set(document.members) or points != list(document.points):
+        raise _Refused(
+            f"these results have a campaign {here.name} ({here.id}) with other settings or runs, which a bundle does "
+            "not replace; import it into another folder with --results"
+        )
+
+
+def _prepare(run: BundledRun, folder: Path, rules: Rules) -> tuple[Landing, bool | None]:
+    """What is stored of a run, and whether its values differ from the bundle's; None: it has no captures."""
+    folder.mkdir(parents=True, exist_ok=True)
+    documents = Documents(run.scenario, run.manifest)
+    try:
+        scenario = Scenario.read(run.scenario)
+        report, manifest = documents.report, documents.manifest
+        for flow in scenario.workload:
+            FILE_NAME.read(flow.name)
+        for capture in report.captures:
+            FILE_NAME.read(capture.path)
+        wanted = rules.identity(run.backend, scenario, run.scenario, report)
+    except (DocumentError, TestbedError, AnalysisError, StoreError) as error:
+        raise _Refused(f"run {run.id}: {error}") from None
+    if wanted not in (None, run.id):
+        raise _Refused(f"run {run.id}: its id is not that of its scenario: another version made it, or it was modified")
+    if (run.seed, run.duration_s) != (scenario.seed, scenario.duration_s):
+        raise _Refused(f"run {run.id}: its seed or duration is not that of its scenario")
+    bundled = _values(run.metrics)
+    try:
+        measured = rules.measure(folder, scenario, report)
+    except Exception as error:  # noqa: BLE001 (captures and reports that contradict each other fail anywhere)
+        raise _Refused(f"run {run.id} cannot be measured again: {error}") from None
+    if measured is None:
+        values = bundled
+        documents = Documents(run.scenario, manifest.replace(values_from_bundle=True).as_json())
+    else:
+        values = list(measured.rows)
+    documents.write(folder)
+    landing = Landing(run.id, run.backend, documents, values, run.problems, run.attempt, folder)
+    return landing, None if measured is None else _by_key(values) != _by_key(bundled)
+
+
+def _by_key(values: Sequence[MetricValue]) -> dict[tuple[str, str], float]:
+    return {(value.metric, value.subject): value.value for value in values if math.isfinite(value.value)}
+
+
+def _values(rows: Sequence[BundledMetric]) -> list[MetricValue]:
     """Metrics under today's names. Where an earlier version wrote one quantity under two names, the first is kept."""
     by_name: dict[tuple[str, str], MetricValue] = {}
     for row in rows:
-        name, subject = RENAMED.get(row["metric"], row["metric"]), line_name(row["subject"])
-        by_name.setdefault((name, subject), MetricValue(name, subject, float(row["value"]), row["unit"]))
+        name, subject = RENAMED.get(row.metric, row.metric), line_name(row.subject)
+        by_name.setdefault((name, subject), MetricValue(name, subject, row.value, row.unit))
     return list(by_name.values())

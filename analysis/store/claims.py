@@ -8,7 +8,6 @@ first result stays.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Sequence
 
 import sqlalchemy as sa
@@ -27,13 +26,13 @@ class Claims:
 
     Args:
         store: that it shares.
-        now: seconds since the epoch.
+        now: seconds since the epoch; None: by the store.
     """
 
-    def __init__(self, store: Store, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, now: Callable[[], float] | None = None) -> None:
         self._store = store
         self._owner = store.owner
-        self._now = now
+        self._now = store.now if now is None else now
 
     def take(self, run_ids: Sequence[str]) -> set[str]:
         """Claims runs that nobody else holds, and returns those that are this runner's now."""
@@ -63,11 +62,13 @@ class Claims:
 
     def release(self) -> None:
         """Gives up all claims, and removes those that have lapsed."""
-        lapsed = claim.c.seen < self._now() - LAPSES_AFTER_S
+        now = self._now()
+        lapsed = ~claim.c.seen.between(now - LAPSES_AFTER_S, now + LAPSES_AFTER_S)
         with self._store.writing() as connection:
             connection.execute(sa.delete(claim).where(sa.or_(claim.c.owner == self._owner, lapsed)))
 
     def _held(self, connection: sa.Connection, run_ids: Sequence[str]) -> set[str]:
+        now = self._now()
         rows = [
             row
             for some in batched(list(run_ids))
@@ -75,7 +76,8 @@ class Claims:
                 sa.select(claim.c.run_id, claim.c.owner).where(
                     claim.c.run_id.in_(some),
                     claim.c.owner != self._owner,
-                    claim.c.seen >= self._now() - LAPSES_AFTER_S,
+                    # A clock that was set back leaves times in the future.
+                    claim.c.seen.between(now - LAPSES_AFTER_S, now + LAPSES_AFTER_S),
                 )
             )
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,6 +108,12 @@ class Database:
     def is_postgresql(self) -> bool:
         """Whether it is PostgreSQL, and not SQLite."""
         return self.engine.dialect.name == POSTGRESQL
+
+    def now(self) -> float:
+        """Seconds since the UNIX epoch by the database's clock; SQLite's is this host's."""
+        if not self.is_postgresql:
+            return time.time()
+        return float(self.scalars(sa.select(sa.extract("epoch", sa.func.clock_timestamp())))[0])
 
     @contextmanager
     def writing(self, lock: str = "") -> Iterator[sa.Connection]:

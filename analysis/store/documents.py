@@ -9,11 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
-
 from analysis.store.database import StoreError
-from testbed.report import Measurement, Part, Report
-from testbed.scenario import Document, Limits, Number, Scenario, ScenarioDocument
+from testbed.documents import Document, DocumentError, Part
+from testbed.report import Measurement, Report
+from testbed.scenario import Limits, Scenario, ScenarioDocument
 
 
 class Batch(Part):
@@ -31,11 +30,11 @@ class Batch(Part):
 class CpuShares(Part):
     """Shares of the machine's CPU time during a run."""
 
-    busy: Number
-    idle: Number
+    busy: float
+    idle: float
     #: Taken by the machine's host.
-    steal: Number
-    niced: Number = 0.0
+    steal: float
+    niced: float = 0.0
 
 
 class Damage(Part):
@@ -51,7 +50,7 @@ class Damage(Part):
 class LinkTypePackets(Part):
     """Packets of one link type in a capture file."""
 
-    #: Number in the registry of libpcap.
+    #: float in the registry of libpcap.
     link_type: int
     packets: int
     #: Whether the reader can decode it.
@@ -82,7 +81,7 @@ class ImportedFile(Part):
     #: None where the file does not record it.
     dropped_by_capture: int | None = None
     link_types: tuple[LinkTypePackets, ...] = ()
-    #: Number of damaged places, and the first of them.
+    #: float of damaged places, and the first of them.
     damages: int = 0
     damage: tuple[Damage, ...] = ()
 
@@ -103,7 +102,7 @@ class SessionChange(Part):
     """A change that someone made while a session ran."""
 
     #: Seconds since the run's zero.
-    at_s: Number
+    at_s: float
     link: str
     direction: str
     #: In the words of a campaign file's `changes`.
@@ -124,7 +123,7 @@ class SessionDescription(Part):
     #: None where the session outlived the command, or the command never started.
     exit_status: int | None
     #: Seconds from the session's zero to its end; the record may be shorter.
-    lasted_s: Number
+    lasted_s: float
     changes: tuple[SessionChange, ...] = ()
     #: Flows beyond those that were measured.
     flows_left_out: int = 0
@@ -163,7 +162,7 @@ class MeasuredAgain(Versions):
     """A measurement of a stored run (`./backchannel measure`)."""
 
     #: When, in seconds since the UNIX epoch.
-    at: Number
+    at: float
     #: Names of the metrics; empty: all.
     metrics: tuple[str, ...] = ()
 
@@ -172,11 +171,11 @@ class Manifest(Versions):
     """What reproduces a run: versions, calibration, report."""
 
     #: When it started, in seconds since the UNIX epoch.
-    started: Number | None = None
+    started: float | None = None
     #: Seconds that it took to make.
-    took_s: Number | None = None
+    took_s: float | None = None
     #: Seconds that its captures took to be analysed.
-    analysed_s: Number | None = None
+    analysed_s: float | None = None
     attempt: int | None = None
     batch: Batch = Batch()
     report: Report | None = None
@@ -196,8 +195,10 @@ class Manifest(Versions):
     limits: Limits | None = None
     #: Of a session.
     session: SessionDescription | None = None
+    #: Its metrics are those of a bundle that came without captures; nothing here measured them.
+    values_from_bundle: bool = False
     #: Of an import.
-    imported: ImportDescription | None = Field(default=None, alias="import")
+    import_: ImportDescription | None = None
 
 
 @dataclass(frozen=True)
@@ -240,6 +241,6 @@ class Documents:
             StoreError: it is none.
         """
         try:
-            return Manifest.model_validate(self.manifest_document)
-        except ValidationError as error:
+            return Manifest.read(self.manifest_document)
+        except DocumentError as error:
             raise StoreError(f"a stored manifest cannot be read: {error}") from None

@@ -375,7 +375,7 @@ class Queries:
         )
         return [
             HistoryRow(
-                ScenarioDocument(scenario), Batch.model_validate(manifest.get("batch") or {}), manifest.get("took_s"),
+                ScenarioDocument(scenario), Batch.read(manifest.get("batch") or {}), manifest.get("took_s"),
                 int(sizes.get(run_id, 0)), manifest.get("analysed_s"),
             )
             for run_id, scenario, manifest in latest

@@ -6,7 +6,6 @@ needed rights, executes it. Every running campaign checks for a cancel each time
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,7 +41,7 @@ def withdraw(store: Store, number: int) -> bool:
         changed = connection.execute(
             sa.update(request)
             .where(request.c.id == number, request.c.state == WAITING)
-            .values(state=WITHDRAWN, finished=time.time(), message="withdrawn before a runner took it")
+            .values(state=WITHDRAWN, finished=store.now(), message="withdrawn before a runner took it")
         )
         return bool(changed.rowcount)
 
@@ -58,7 +57,7 @@ def take(store: Store, runner_id: str) -> RequestRow | None:
             taken = connection.execute(
                 sa.update(request)
                 .where(request.c.id == row["id"], request.c.state == WAITING)
-                .values(state=RUNNING, taken=time.time(), runner=runner_id)
+                .values(state=RUNNING, taken=store.now(), runner=runner_id)
             )
             # On PostgreSQL two runners can read the same request. The first to update the row gets it.
             if taken.rowcount:
@@ -75,7 +74,7 @@ def finish(store: Store, number: int, state: str, message: str) -> None:
     """Stores a request's outcome: DONE or FAILED, with a sentence."""
     with store.writing() as connection:
         connection.execute(
-            sa.update(request).where(request.c.id == number).values(state=state, message=message, finished=time.time())
+            sa.update(request).where(request.c.id == number).values(state=state, message=message, finished=store.now())
         )
 
 
@@ -112,7 +111,7 @@ def waiting(store: Store) -> int:
 
 def show_runner(store: Store, runner_id: str, started: float, lacks: Sequence[str]) -> None:
     """Creates or updates a runner's row."""
-    now = time.time()
+    now = store.now()
     with store.writing() as connection:
         known = connection.execute(
             sa.update(runner).where(runner.c.id == runner_id).values(seen=now, lacks=list(lacks))
@@ -129,7 +128,7 @@ def remove_runner(store: Store, runner_id: str) -> None:
 
 def runners(store: Store) -> list[RunnerRow]:
     """Runners that are alive."""
-    query = sa.select(runner).where(runner.c.seen > time.time() - GONE_AFTER_S).order_by(runner.c.started)
+    query = sa.select(runner).where(_is_alive(store)).order_by(runner.c.started)
     return store.read(query, RunnerRow)
 
 
@@ -137,15 +136,15 @@ def release_lost(store: Store) -> int:
     """Fails requests whose runner is gone and marks campaigns without a process as incomplete. Returns the number of
     both. A new request resumes such a campaign.
     """
-    live_runners = sa.select(runner.c.id).where(runner.c.seen > time.time() - GONE_AFTER_S)
+    live_runners = sa.select(runner.c.id).where(_is_alive(store))
     lost = sa.and_(request.c.state == RUNNING, request.c.runner.not_in(live_runners))
     with store.connect() as connection:
         running = connection.execute(
             sa.select(campaign.c.id, campaign.c.progress).where(campaign.c.state == "running")
         ).all()
     # A campaign that waits for its turn in a batch has no progress yet.
-    now = time.time()
-    silent = [id_ for id_, progress in running if progress.get("updated", now) < now - SILENT_AFTER_S]
+    now = store.now()
+    silent = [id_ for id_, progress in running if abs(progress.get("updated", now) - now) > SILENT_AFTER_S]
     if not silent and not store.scalars(sa.select(request.c.id).where(lost)):
         return 0
     with store.writing() as connection:
@@ -153,7 +152,7 @@ def release_lost(store: Store) -> int:
         changed = connection.execute(
             sa.update(request)
             .where(lost)
-            .values(state=FAILED, finished=time.time(), message="its runner went away; resume the campaign to go on")
+            .values(state=FAILED, finished=store.now(), message="its runner went away; resume the campaign to go on")
         )
         connection.execute(
             sa.update(campaign)
@@ -161,13 +160,19 @@ def release_lost(store: Store) -> int:
                 campaign.c.id.in_([*silent, *(campaign for campaign in campaigns if campaign)]),
                 campaign.c.state == "running",
             )
-            .values(state="incomplete", finished=time.time(), progress={})
+            .values(state="incomplete", finished=store.now(), progress={})
         )
         return int(changed.rowcount) + len(silent)
 
 
+def _is_alive(store: Store) -> sa.ColumnElement[bool]:
+    # A clock that was set back leaves times in the future. Whoever lives soon writes another.
+    now = store.now()
+    return sa.and_(runner.c.seen > now - GONE_AFTER_S, runner.c.seen < now + GONE_AFTER_S)
+
+
 def _enter(store: Store, **fields: Any) -> int:
-    row = {"campaign_id": None, "state": WAITING, "message": "", "asked": time.time(), **fields}
+    row = {"campaign_id": None, "state": WAITING, "message": "", "asked": store.now(), **fields}
     with store.writing() as connection:
         done = connection.execute(sa.insert(request).values(row))
         key: Any = done.inserted_primary_key

@@ -11,7 +11,6 @@ are then behind the latter, `incoming` and files that were read in a folder of e
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -98,7 +97,7 @@ class Store(Queries):
             members: (point, repetition, run id) of every run.
         """
         with self._database.writing() as connection:
-            self._enter(connection, new, state="running", started=time.time(), finished=None)
+            self._enter(connection, new, state="running", started=self.now(), finished=None)
             connection.execute(sa.delete(point).where(point.c.campaign_id == new.id))
             connection.execute(sa.delete(membership).where(membership.c.campaign_id == new.id))
             rows: list[dict[str, Value]] = [
@@ -121,7 +120,7 @@ class Store(Queries):
             parameters: (field, value) pairs of the run's point.
             run_id: of the run.
         """
-        now, pairs = time.time(), [list(pair) for pair in parameters]
+        now, pairs = self.now(), [list(pair) for pair in parameters]
         # Each reads what the one before it has added.
         with self._database.writing(f"members of {new.id}") as connection:
             of_points = sa.select(point.c.number, point.c.parameters).where(point.c.campaign_id == new.id)
@@ -151,7 +150,7 @@ class Store(Queries):
             connection.execute(
                 sa.update(campaign)
                 .where(campaign.c.id == campaign_id)
-                .values(progress={**progress, "updated": time.time()})
+                .values(progress={**progress, "updated": self.now()})
             )
 
     def end_campaign(self, campaign_id: str, complete: bool) -> None:
@@ -161,7 +160,7 @@ class Store(Queries):
             connection.execute(
                 sa.update(campaign)
                 .where(campaign.c.id == campaign_id)
-                .values(state=state, finished=time.time(), progress={})
+                .values(state=state, finished=self.now(), progress={})
             )
 
     # Runs ----------------------------------------------------------------------------------------------------
@@ -173,6 +172,10 @@ class Store(Queries):
     def sweep_incoming(self) -> None:
         """Removes what processes that have ended left half-assembled."""
         self._incoming.sweep()
+
+    def now(self) -> float:
+        """Seconds since the UNIX epoch by the database's clock, because the clocks of a team's hosts may differ."""
+        return self._database.now()
 
     @property
     def owner(self) -> str:

@@ -64,13 +64,18 @@ def import_bundle(
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
 ) -> None:
-    """Verify the checksums of a bundle and add its campaign to the results."""
+    """Verify a bundle, measure its runs again from their captures, and add its campaign to the results."""
     from analysis.errors import AnalysisError
-    from analysis.exports import crate_reader
     from analysis.store import Store
+    from experiments import bundles
 
     if not file.is_file():
         raise AnalysisError(f"there is no file {file}")
     with Store.open(results, artefacts) as store:
-        read = crate_reader.read(store, file)
+        read = bundles.read(store, file)
     typer.echo(f"{read.name} ({read.id}): {read.files} files verified; {read.runs} runs, {read.landed} new here")
+    if read.corrected:
+        typer.echo(
+            f"{read.corrected} of {read.measured} runs give other values than the bundle has, which another version "
+            "measured, or which were modified: the results have those that were measured here"
+        )

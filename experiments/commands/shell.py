@@ -225,6 +225,6 @@ def _enter(name: str, words: Sequence[str], command: Sequence[str]) -> None:
     chosen = list(command) or program.shell_words(variables)
     if refusal := program.check(chosen):
         fail(*refusal)
-    host = SessionHost.model_validate(found["host"])
+    host = SessionHost.read(found["host"])
     line = program.enter_words(int(found["cell"]), host, chosen, Path.cwd())
     os.execvpe(line[0], line, variables)  # noqa: S606 (the user's own command)

@@ -126,7 +126,7 @@ class Worker:
             status, self._process = simulation.returncode, None
         if status != 0:
             raise TestbedError(f"the simulation failed: {node_binary.failure(status, trouble)}")
-        report = Report.model_validate_json(output).replace(interfaces=interfaces(plan))
+        report = Report.read(json.loads(output)).replace(interfaces=interfaces(plan))
         made = Manifest(started=started, took_s=time.time() - started)
         return partial(_land, run, attempt, folder, report, made)
 
@@ -142,7 +142,7 @@ class Worker:
         finally:
             self._process = None
         made = Manifest(
-            started=started, took_s=time.time() - started, limits=Limits(**scenario.fidelity.model_dump()),
+            started=started, took_s=time.time() - started, limits=Limits(**scenario.fidelity.complete()),
             virtual_kernel=kernel.release, interception=machine.interception,
         )  # fmt: skip
         return partial(_land, run, attempt, folder, report, made)
@@ -169,7 +169,7 @@ class Worker:
         shares, took_s = machine.cpu_shares(before, machine.cpu_seconds()), time.time() - started
         made = Manifest(
             started=started, took_s=took_s, calibration=tuple(calibration), cpu=CpuShares(**shares),
-            limits=Limits(**scenario.fidelity.model_dump()),
+            limits=Limits(**scenario.fidelity.complete()),
         )  # fmt: skip
         return partial(_land, run, attempt, folder, report, made)
 
@@ -202,7 +202,7 @@ def _require_installation(run: Run, report: Report) -> None:
     """Raises TestbedError if other hosts, kernels or interfaces made a run than its id states."""
     if run.installation is None:
         return
-    made_by = None if report.installation is None else Installation.model_validate(report.installation)
+    made_by = None if report.installation is None else Installation.read(report.installation)
     if made_by is None or made_by.identity() != run.installation:
         raise TestbedError(
             "a host of the lab has changed since the campaign began (another kernel or interface); start `run` again, "
@@ -222,8 +222,8 @@ def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, 
     problems = sentences([*fidelity.problems(report, scenario.fidelity), *undelivered, *failed])
     problems += outputs.read(folder, scenario).problems
     manifest = made.replace(
-        **dict(versions.versions()), attempt=attempt, batch=batch, report=report, unmeasured=tuple(measured.unmeasured),
-        analysed_s=time.time() - began,
+        **versions.versions().complete(), attempt=attempt, batch=batch, report=report,
+        unmeasured=tuple(measured.unmeasured), analysed_s=time.time() - began,
     )  # fmt: skip
     if plugins := METRICS.plugins():
         manifest = manifest.replace(plugins=tuple(plugins))

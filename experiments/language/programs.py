@@ -80,7 +80,7 @@ class OutputMetric(Model):
     def as_scenario(self) -> scenario.OutputMetric:
         """The value in a scenario."""
         kind, scale = unit_of(self.unit)
-        return scenario.OutputMetric.make(json_=self.json_, pattern=self.pattern, of=self.of, unit=kind, scale=scale)
+        return scenario.OutputMetric.make(json=self.json_, pattern=self.pattern, of=self.of, unit=kind, scale=scale)
 
 
 def unit_of(text: str) -> tuple[str, float]:

@@ -339,7 +339,7 @@ def entries() -> tuple[Entry, ...]:
     entries_ = [_entry(raw) for key in keys for raw in declared[key]]
     entries_ += [_entry(raw, REAL_PACKETS if raw["name"] == "command" else ()) for raw in declared["workloads"]]
     entries_ += [
-        Entry("profile", raw["name"], raw["summary"], raw["source"], spec=LinkSpec.model_validate(raw["spec"]))
+        Entry("profile", raw["name"], raw["summary"], raw["source"], spec=LinkSpec.read(raw["spec"]))
         for raw in declared["profiles"]
     ]
     return (*_PYTHON_ENTRIES, *entries_, *_KERNEL_POLICIES)

@@ -94,7 +94,7 @@ class IpVersions:
 def _fidelity_limits(campaign: Campaign) -> Limits | None:
     """The limits that the campaign sets. None in simulation, where they would only change the run's id."""
     limits = None if campaign.backend == "sim" else campaign.fidelity.as_scenario()
-    return limits if limits is not None and limits.model_fields_set else None
+    return limits if limits is not None and limits.as_json() else None
 
 
 def _capture(capture: CaptureSpec) -> Capture:

@@ -58,7 +58,7 @@ class Variation:
         if self._spec.phase:
             links = [self._with_phases(link) for link in links]
         scenario = scenario.replace(links=tuple(links))
-        if not self._record.model_fields_set:
+        if not self._record.as_json():
             return scenario
         return scenario.replace(variation=self._record.replace(drawn=self._drawn))
 

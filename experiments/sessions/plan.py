@@ -81,9 +81,7 @@ def plan_session(
     document = {
         key: value for key, value in scenario.replace(**changes).as_json().items() if value is not None
     }  # fmt: skip
-    return SessionPlan(
-        label, Scenario.model_validate(document), host, gateway, plan.text, name, tuple(overrides), devices
-    )
+    return SessionPlan(label, Scenario.read(document), host, gateway, plan.text, name, tuple(overrides), devices)
 
 
 def _far_end(scenario: Scenario, host: str) -> str:

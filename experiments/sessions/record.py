@@ -92,14 +92,14 @@ def keep(
     node_binary.call("trace", "--datagrams", "--out", str(folder), *labelled)
     found_flows.orient(folder)
     report, flows, left_out, packets_left_out = _flows(nodes, report, folder)
-    scenario = Scenario.model_validate({**scenario.as_json(), "workload": [flow.as_json() for flow in flows]})
+    scenario = Scenario.read({**scenario.as_json(), "workload": [flow.as_json() for flow in flows]})
     description = description.replace(flows_left_out=left_out, packets_left_out=packets_left_out)
     if write_more is not None:
         write_more(scenario, description)
     measured = execution.analyse(folder, scenario, report, trace=False)
-    manifest = Manifest(**dict(versions.versions())).replace(
+    manifest = Manifest(**versions.versions().complete()).replace(
         started=started, took_s=description.lasted_s, attempt=1, report=report, unmeasured=tuple(measured.unmeasured),
-        cpu=CpuShares(**cpu), limits=Limits(**scenario.fidelity.model_dump()), session=description,
+        cpu=CpuShares(**cpu), limits=Limits(**scenario.fidelity.complete()), session=description,
     )  # fmt: skip
     documents = Documents(scenario.as_json(), manifest.as_json())
     documents.write(folder)
@@ -114,9 +114,7 @@ def recorded(scenario: Scenario, description: SessionDescription, report: Report
     """The scenario as it was: its length, and every change that the record contains."""
     duration_s = max(round(report.duration_s or 0.0, 6), LEAST_S)
     links = tuple(_with_changes(link, description.changes, duration_s) for link in scenario.links)
-    return Scenario.model_validate(
-        {**scenario.as_json(), "duration_s": duration_s, "links": [link.as_json() for link in links]}
-    )
+    return Scenario.read({**scenario.as_json(), "duration_s": duration_s, "links": [link.as_json() for link in links]})
 
 
 def _with_changes(link: LinkSpec, changes: tuple[SessionChange, ...], duration_s: float) -> LinkSpec:
@@ -129,7 +127,7 @@ def _with_changes(link: LinkSpec, changes: tuple[SessionChange, ...], duration_s
         ]
         if made:
             document[way] = {**document[way], "schedule": [*document[way].get("schedule", []), *made]}
-    return LinkSpec.model_validate(document)
+    return LinkSpec.read(document)
 
 
 def _nodes(plan: SessionPlan, report: Report) -> Callable[[str], str | None]:
@@ -181,7 +179,7 @@ def _flows(
     rows = found_flows.flows(between)
     zero_ns = report.t0_epoch_ns
     flows = [
-        Flow.model_validate({
+        Flow.read({
             "name": f"{row['client']}-{row['server']}:{row['listening_port']}",
             "kind": "bulk", "from": row["client"], "to": row["server"], "port": row["listening_port"],
             "start_s": max((row["first_ns"] - zero_ns) / 1e9, 0.0),

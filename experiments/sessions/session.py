@@ -228,7 +228,7 @@ class Session:
                         now |= {key: made[key] for key in ("rate_bps", "delay_s", "jitter_s", "errors") if key in made}
                         if "queue" in made:
                             now["policy"] = made["queue"]["name"]
-                found.setdefault(link.name, {})[way] = DeclaredDirection.model_validate(now)
+                found.setdefault(link.name, {})[way] = DeclaredDirection.read(now)
         return found
 
     def _set(self, words: Sequence[str], link: str | None) -> dict[str, Any]:

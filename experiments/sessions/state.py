@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from analysis.store.documents import SessionChange
 from experiments.sessions import control
-from testbed.report import Part, SessionStatus
-from testbed.scenario import Named, Number
+from testbed.documents import Part
+from testbed.report import SessionStatus
+from testbed.scenario import Named
 
 
 class DeclaredDirection(Part):
     """What a direction of a line is declared to be now, after all changes."""
 
     #: None: no limit.
-    rate_bps: Number | None
-    delay_s: Number
-    jitter_s: Number = 0.0
+    rate_bps: float | None
+    delay_s: float
+    jitter_s: float = 0.0
     policy: str
     #: Error models with their options, as in a scenario.
     errors: tuple[Named, ...] = ()
@@ -31,7 +32,7 @@ class SessionState(SessionStatus):
     #: Host of the command.
     host: str
     #: Seconds since 1970.
-    started: Number
+    started: float
     changes: tuple[SessionChange, ...]
     #: By link and direction.
     declared: Mapping[str, Mapping[str, DeclaredDirection]]
@@ -44,7 +45,7 @@ def read_state(name: str) -> SessionState:
         TestbedError: there is no such session, or it has ended.
     """
     answer = control.ask(control.only(name), {"op": "status"})
-    return SessionState.model_validate({key: value for key, value in answer.items() if key != "ok"})
+    return SessionState.read({key: value for key, value in answer.items() if key != "ok"})
 
 
 def change(name: str, link: str | None, words: Sequence[str]) -> list[SessionChange]:
@@ -59,4 +60,4 @@ def change(name: str, link: str | None, words: Sequence[str]) -> list[SessionCha
         TestbedError: there is no such session, it has ended, or a change is invalid.
     """
     answer = control.ask(control.only(name), {"op": "set", "link": link, "words": list(words)})
-    return [SessionChange.model_validate(made) for made in answer["changes"]]
+    return [SessionChange.read(made) for made in answer["changes"]]

@@ -86,9 +86,6 @@ def main(file: str, folder: str) -> None:
     # Until all modules are imported, memory has its pages when it is mapped. Afterwards stacks of threads are, as a
     # whole, and they are hardly used.
     libc.mlockall(MCL_FUTURE)
-    from testbed import pydantic_plugins
-
-    pydantic_plugins.skip()
     from testbed.virtual_kernel import guest
 
     libc.munlockall()

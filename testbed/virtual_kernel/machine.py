@@ -189,7 +189,7 @@ class VirtualMachine:
         answer = json.loads(path.read_text())
         if "error" in answer:
             raise TestbedError(str(answer["error"]))
-        return Report.model_validate(answer["report"])
+        return Report.read(answer["report"])
 
     def _keep(self, folder: Path, log: Path, out: Path) -> None:
         """Moves what the run left to its folder."""

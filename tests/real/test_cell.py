@@ -34,7 +34,7 @@ import json, sys
 from pathlib import Path
 from testbed.cell import Cell
 from testbed.scenario import Scenario
-scenario = Scenario.model_validate_json(sys.argv[1])
+scenario = Scenario.read(json.loads(sys.argv[1]))
 with Cell("victim") as cell:
     print(cell.pid, flush=True)
     cell.build(scenario)
@@ -119,8 +119,8 @@ def test_a_capture_holds_the_last_packet_of_a_run(tmp_path: Path) -> None:
     with Cell("cell") as cell:
         cell.build(typed(scenario))
         report = run_validly(cell, scenario, out)
-    analyse(out, typed(scenario), Report.model_validate(report))
-    flow = RunData.load(out, typed(scenario), Report.model_validate(report)).flows[0]
+    analyse(out, typed(scenario), Report.read(report))
+    flow = RunData.load(out, typed(scenario), Report.read(report)).flows[0]
     received = report["flows"]["bulk"]["receive"]["bytes"]
     assert flow.delivered_bytes(0, 99) >= received
     last_s = flow.at_receiver.filter((pl.col("dir") == 0) & (pl.col("payload") > 0))["t_s"].to_list()[-1]

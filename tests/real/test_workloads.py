@@ -48,7 +48,7 @@ def folders(emulation: None, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         report = cell.run(made, base / "emulated")
     return {
         "emulated": (base / "emulated", report),
-        "sim": (base / "sim", Report.model_validate(simulate(simulated, base / "sim"))),
+        "sim": (base / "sim", Report.read(simulate(simulated, base / "sim"))),
     }
 
 

@@ -10,5 +10,5 @@ from testbed.scenario import Scenario
 
 def planned(scenario: dict[str, Any]) -> Plan:
     """The addresses and routes of a scenario."""
-    typed = Scenario.model_validate(scenario)
+    typed = Scenario.read(scenario)
     return make_plan(typed.nodes, typed.links)

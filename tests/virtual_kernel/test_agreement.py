@@ -69,7 +69,7 @@ def test_our_own_endpoint_has_the_simulated_throughput(kernel: Kernel, tmp_path:
         node["stack"] = {"name": "newreno", "options": {"max_window_segments": 30}}
     reports = {
         "linux": VirtualMachine(kernel).run(typed(made), tmp_path / "linux", lambda progress: None),
-        "simulated": Report.model_validate(simulate(made, tmp_path / "simulated")),
+        "simulated": Report.read(simulate(made, tmp_path / "simulated")),
     }
     result = {
         name: analyse(tmp_path / name, typed(made), report).values["throughput", "bulk"]

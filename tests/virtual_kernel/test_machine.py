@@ -33,7 +33,7 @@ def scenario(stack: str = "cubic", **values: Any) -> Scenario:
     document = two_hosts(duration_s=2.0, **values)
     for node in document["nodes"]:
         node["stack"] = {"name": stack, "options": {}}
-    return Scenario.model_validate(document)
+    return Scenario.read(document)
 
 
 def made(
@@ -59,7 +59,7 @@ def test_a_scenario_gives_the_same_bytes_twice(stack: str, kernel: kernels.Kerne
 def test_ipv6_gives_the_same_bytes_twice(stack: str, kernel: kernels.Kernel, tmp_path: Path) -> None:
     document = scenario(stack).as_json()
     document["workload"][0]["ip"] = 6
-    of = Scenario.model_validate(document)
+    of = Scenario.read(document)
     report, first = made(kernel, of, tmp_path / "first")
     assert made(kernel, of, tmp_path / "second")[1] == first
     assert fidelity.problems(report) == []

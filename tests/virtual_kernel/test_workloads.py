@@ -53,7 +53,7 @@ def folders(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> dict[st
             base / "linux",
             VirtualMachine(kernel).run(typed(scenario()), base / "linux", lambda progress: None),
         ),
-        "sim": (base / "sim", Report.model_validate(simulate(simulated, base / "sim"))),
+        "sim": (base / "sim", Report.read(simulate(simulated, base / "sim"))),
     }
 
 
@@ -129,7 +129,7 @@ def test_the_research_stack_carries_every_workload_as_in_simulation(
     simulated = tcp_workloads.scenario(tcp_workloads.RESEARCH, tcp_workloads.RESEARCH)
     made = typed(tcp_workloads.scenario(*stacks))
     real = VirtualMachine(kernel).run(made, tmp_path / "real", lambda progress: None)
-    sim = Report.model_validate(simulate(simulated, tmp_path / "sim"))
+    sim = Report.read(simulate(simulated, tmp_path / "sim"))
     # Linux acknowledges and sends otherwise than BSD.
     late_s = 0.05 if LINUX in stacks else 0.0005
     tcp_workloads.check_same((tmp_path / "real", real), (tmp_path / "sim", sim), late_s)

@@ -1,5 +1,6 @@
 //! The scenario that the node binary runs: JSON in SI units with every value fixed. `experiments` expands a campaign file
-//! into scenarios. `backchannel-node registry` exports the JSON Schema of [`Scenario`]; testbed/scenario.py mirrors it.
+//! into scenarios. `backchannel-node registry` exports the JSON Schema of [`Scenario`], from which
+//! `python -m tests.node_types --update` makes testbed/node_types.py.
 
 use std::collections::BTreeMap;
 

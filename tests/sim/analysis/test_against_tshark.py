@@ -48,7 +48,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     ).stdout  # fmt: skip
     labelled = [f"{path.stem}={path}" for path in sorted((folder / "captures").glob("*.pcap"))]
     node_binary.call("trace", "--out", str(folder), *labelled)
-    return RunData.load(folder, typed(scenario), Report.model_validate_json(said).replace(interfaces=interfaces(plan)))
+    return RunData.load(folder, typed(scenario), Report.read(json.loads(said)).replace(interfaces=interfaces(plan)))
 
 
 def tshark(run: RunData, interface: str) -> pl.DataFrame:

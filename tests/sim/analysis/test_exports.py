@@ -24,6 +24,7 @@ from analysis.exports import crate, crate_reader, flent, tables, xplot
 from analysis.exports.unpack import CAMPAIGN, METADATA, PREVIEW
 from analysis.metrics import throughput
 from analysis.store import Store
+from experiments import bundles
 from tests.support.called import called
 from tests.support.made_traces import Trace, path_scenario
 
@@ -415,6 +416,18 @@ def redescribed(files: dict[str, bytes], name: str, data: bytes) -> None:
     files[name] = data
 
 
+def redescribed_run(files: dict[str, bytes], ending: str, data: bytes) -> None:
+    """The same of a file of a run."""
+    name = of_run(files, ending)
+    redescribed(files, name, data)
+    document = json.loads(files[CAMPAIGN])
+    for run in document["runs"]:
+        for file in run["files"]:
+            if name == f"runs/{run['id']}/{file['path']}":
+                file.update(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    redescribed(files, CAMPAIGN, json.dumps(document).encode())
+
+
 def of_run(files: dict[str, bytes], ending: str) -> str:
     return next(name for name in files if name.startswith("runs/") and name.endswith(ending))
 
@@ -482,16 +495,26 @@ def edited(edit: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, bytes]
         (no_campaign, "not of a Backchannel campaign"),
         (lambda files: files.pop(METADATA), "it has no ro-crate-metadata.json"),
         (lambda files: files.update({METADATA: b"{"}), "is no JSON"),
-        (edited(lambda document: document.update(version=9)), "its version 9 is not known here"),
-        (edited(lambda document: document.pop("members")), "not of the form"),
-        (edited(lambda document: document["runs"][0].update(id="../../etc")), "the run id '../../etc' is none"),
+        (edited(lambda document: document.update(version=9)), "unsupported bundle version 9"),
+        (edited(lambda document: document.pop("members")), "schema: members: missing"),
+        (edited(lambda document: document["runs"][0].update(id="../../etc")), "the id of a run, found '../../etc'"),
         (edited(lambda document: document["runs"][0].update(state="valid", problems=["late"])), "neither valid"),
         (edited(lambda document: document["runs"][0]["files"].pop()), "are not those that the bundle describes"),
         (edited(lambda document: document["runs"][0]["metrics"].append(document["runs"][0]["metrics"][0])), "twice"),
-        (edited(lambda document: document["members"].append(document["members"][0])), "a repetition of a point is"),
-        (edited(lambda document: document["members"][0].__setitem__(0, 7)), "a point that is not there"),
-        (edited(lambda document: document["runs"][0]["metrics"][0].update(value="fast")), "not of the form"),
-        (edited(lambda document: document["runs"][0]["scenario"]["workload"][0].update(name="../x")), "no file can"),
+        (edited(lambda document: document["members"].append(document["members"][0])), "a repetition of a parameter"),
+        (edited(lambda document: document["members"][0].__setitem__(0, 7)), "combination that is not there"),
+        (edited(lambda document: document["runs"][0]["metrics"][0].update(value="fast")), "0.value: expected a number"),
+        (edited(lambda document: document["runs"][0]["scenario"]["workload"][0].update(name="../x")), "a file name"),
+        (edited(lambda document: document["runs"][0].update(seed=10**40)), "runs.0.seed: expected an integer from 0"),
+        (edited(lambda document: document["campaign"].update(seed=10**40)), "campaign.seed: expected an integer"),
+        (edited(lambda document: document["runs"][1]["scenario"].update(duration_s="1")), "duration_s: expected a num"),
+        (edited(lambda document: document["runs"][2]["manifest"].update(batch=3)), "batch: expected an object"),
+        (edited(lambda document: document["runs"][0]["manifest"]["report"]["captures"][0].update(path="../x")),
+         "expected a file name, found '../x'"),
+        (edited(lambda document: document["runs"][3]["scenario"].update(warm_up_s=0.5)), "is not that of its scenario"),
+        (edited(lambda document: document["runs"][3].update(duration_s=7)), "its seed or duration is not that"),
+        (edited(lambda document: document["runs"][0]["manifest"].pop("report")), "manifest has no report"),
+        (lambda files: redescribed_run(files, ".pcap.gz", b"no gzip"), "cannot be measured again: Not a gzipped file"),
     ],
 )  # fmt: skip
 def test_a_bundle_that_is_not_what_it_says_changes_nothing(
@@ -507,6 +530,57 @@ def test_a_bundle_that_is_not_what_it_says_changes_nothing(
     assert [path for path in tmp_path.rglob("*") if path.is_file() and "runs" in path.parts] == []
     assert list((tmp_path / "other/incoming").iterdir()) == []
     assert not (tmp_path / "campaign.yaml").exists()
+
+
+def test_values_are_those_of_the_captures(bundle: Path, results: Path, tmp_path: Path) -> None:
+    def faster(document: dict[str, Any]) -> None:
+        for row in document["runs"][0]["metrics"]:
+            row["value"] *= 10
+
+    bad = tampered(bundle, tmp_path / "bad.zip", edited(faster))
+    status, out, err = called("import-bundle", bad, "--results", tmp_path / "other")
+    assert status == 0, err
+    assert "1 of 4 runs give other values than the bundle has" in out
+    assert contents(tmp_path / "other") == contents(results)
+
+
+def test_values_without_captures_are_marked(tmp_path: Path, results: Path) -> None:
+    shutil.copytree(results, tmp_path / "copy")
+    with Store.open(tmp_path / "copy") as store:
+        run_id = store.run_ids("")[0]
+        for file in store.run_folder(run_id).rglob("*.pcap.gz"):
+            file.unlink()
+        with store.writing() as connection:
+            connection.exec_driver_sql("DELETE FROM file WHERE path LIKE '%.gz' AND run_id = ?", (run_id,))
+        crate.write(analysis.open(tmp_path / "copy")["small"], tmp_path / "out.zip")
+    told = bundles.read(Store.open(tmp_path / "other"), tmp_path / "out.zip")
+    assert (told.landed, told.measured, told.corrected) == (4, 3, 0)
+    with analysis.open(tmp_path / "other") as other:
+        runs = [other.run(run) for run in other["small"].run_ids]
+        assert [run.id for run in runs if run.row.documents.manifest.values_from_bundle] == [run_id]
+
+
+def test_a_campaign_that_is_there_is_never_replaced(bundle: Path, results: Path, tmp_path: Path) -> None:
+    def emptied(document: dict[str, Any]) -> None:
+        document.update(runs=[], members=[], points=[])
+
+    shutil.copytree(results, tmp_path / "copy")
+    with zipfile.ZipFile(bundle) as opened:
+        without = [name for name in opened.namelist() if name.startswith("runs/")]
+
+    def change(files: dict[str, bytes]) -> None:
+        edited(emptied)(files)
+        document = json.loads(files[METADATA])
+        document["@graph"] = [entry for entry in document["@graph"] if not entry["@id"].startswith("runs/")]
+        files[METADATA] = json.dumps(document).encode()
+        for name in without:
+            del files[name]
+
+    bad = tampered(bundle, tmp_path / "bad.zip", change)
+    status, _, err = called("import-bundle", bad, "--results", tmp_path / "copy")
+    assert status == 2
+    assert "with other settings or runs, which a bundle does not replace" in err
+    assert contents(tmp_path / "copy") == contents(results)
 
 
 def test_a_truncated_bundle_and_another_file_are_refused(bundle: Path, tmp_path: Path) -> None:
@@ -527,7 +601,7 @@ def test_a_disk_that_is_full_is_a_sentence(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(crate_reader, "_unpacked", full)
     with pytest.raises(AnalysisError, match=r"b\.zip cannot be read: No space left on device"):
-        crate_reader.read(Store.open(tmp_path / "other"), tmp_path / "b.zip")
+        bundles.read(Store.open(tmp_path / "other"), tmp_path / "b.zip")
 
 
 def test_damage_anywhere_is_found(bundle: Path, tmp_path: Path) -> None:
@@ -539,7 +613,7 @@ def test_damage_anywhere_is_found(bundle: Path, tmp_path: Path) -> None:
         path = tmp_path / "bad.zip"
         path.write_bytes(complete[:at] + bytes([complete[at] ^ 0x10]) + complete[at + 1 :])
         try:
-            crate_reader.read(store, path)
+            bundles.read(store, path)
         except AnalysisError:
             refused += 1
     assert refused >= 38
@@ -568,7 +642,7 @@ def test_invalid_runs_travel_as_what_they_are(tmp_path: Path, results: Path) -> 
     action = graph(tmp_path / "out.zip")[f"#run-{run_id}"]
     assert (action["actionStatus"], action["error"]) == ("http://schema.org/FailedActionStatus", "it was late")
     other = Store.open(tmp_path / "other")
-    told = crate_reader.read(other, tmp_path / "out.zip")
+    told = bundles.read(other, tmp_path / "out.zip")
     assert (told.runs, told.landed) == (4, 3)
     run = other.run(run_id)
     assert run is not None

@@ -64,7 +64,7 @@ def test_a_clean_line_is_filled(stack: str, tmp_path: Path) -> None:
     """1 Mbit/s less headers: 1448 of 1500 bytes are data. A window of 40 packets fills the line and not its queue."""
     made = scenario(stack, duration_s=30.0, options={"max_window_segments": 40})
     report = simulate(made, tmp_path)
-    rows = analyse(tmp_path, typed(made), Report.model_validate(report)).values
+    rows = analyse(tmp_path, typed(made), Report.read(report)).values
     assert rows["retransmissions", "bulk"] == 0
     assert 0.98 * 965_333 < rows["throughput", "bulk"] < 965_334
     assert rows["goodput", "bulk"] == pytest.approx(1448 / 1500, abs=0.02)
@@ -75,7 +75,7 @@ def test_a_transfer_of_a_size_completes_at_the_instant_arithmetic_gives(tmp_path
     made = scenario("modern", duration_s=5.0, options={"timestamps": False, "sack": False})
     made["workload"][0]["bytes"] = 14_600
     report = simulate(made, tmp_path)
-    rows = analyse(tmp_path, typed(made), Report.model_validate(report)).values
+    rows = analyse(tmp_path, typed(made), Report.read(report)).values
     syn, syn_ack = (20 + 20 + 4 + 4) * 8e-6 + 0.01, (20 + 20 + 4 + 4) * 8e-6 + 0.01
     data = 10 * 1500 * 8e-6 + 0.01
     assert rows["completion_time", "bulk"] == pytest.approx(syn + syn_ack + data, abs=1e-6)
@@ -135,7 +135,7 @@ def test_a_transfer_over_ipv6_takes_the_time_of_its_longer_headers(tmp_path: Pat
     """As above: the SYN is 20 bytes longer, and ten full segments of 1500 bytes carry 1440 each."""
     made = scenario("modern", duration_s=5.0, options={"timestamps": False, "sack": False})
     made["workload"][0] |= {"bytes": 14_400, "ip": 6}
-    rows = analyse(tmp_path, typed(made), Report.model_validate(simulate(made, tmp_path))).values
+    rows = analyse(tmp_path, typed(made), Report.read(simulate(made, tmp_path))).values
     syn = (40 + 20 + 4 + 4) * 8e-6 + 0.01
     assert rows["completion_time", "bulk"] == pytest.approx(2 * syn + 10 * 1500 * 8e-6 + 0.01, abs=1e-6)
 
@@ -203,7 +203,7 @@ def test_metrics_need_their_captures(tmp_path: Path) -> None:
     made["capture"]["at"] = ["a:line"]
     report = simulate(made, tmp_path)
     node_binary.call("trace", "--out", str(tmp_path), f"a-eth0={tmp_path / 'captures/a-eth0.pcap'}")
-    data = RunData.load(tmp_path, typed(made), Report.model_validate(report))
+    data = RunData.load(tmp_path, typed(made), Report.read(report))
     assert data.flows[0].at_sender.height > 0
     with pytest.raises(Exception, match="was not captured at b"):
         _ = data.flows[0].at_receiver

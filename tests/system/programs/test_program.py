@@ -185,8 +185,8 @@ def test_a_run_is_valid_only_if_its_programs_did_well(
     command = {"client_at": "to", "client": ["x"], "output_bytes": 100}
     flow |= {"kind": "command", "command": command, **({} if stop_s is None else {"stop_s": stop_s})}
     of_flow = {"client": {**PROGRAM, **client}, "server": {**SERVER, **server}, "started_s": 0, "ended_s": 1}
-    report = Report.model_validate({"t0_epoch_ns": 0, "flows": {flow["name"]: {"command": of_flow}}})
-    found = list(commands.problems(Scenario.model_validate(document), report))
+    report = Report.read({"t0_epoch_ns": 0, "flows": {flow["name"]: {"command": of_flow}}})
+    found = list(commands.problems(Scenario.read(document), report))
     if sentence:
         (problem,) = found
         assert problem.kind is ProblemKind.COMMAND

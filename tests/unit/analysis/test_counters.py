@@ -50,7 +50,7 @@ def counted(**changes: Any) -> CountedRun:
     }
     return CountedRun(
         typed(scenario | changes), 1.0, 4.0, {"l": {"forward": link, "reverse": link}}, {"f": flow},
-        Report.model_validate(report),
+        Report.read(report),
     )  # fmt: skip
 
 

@@ -49,7 +49,7 @@ def flow(folder: Path, kind: str, rows: Rows, **fields: Any) -> Flow:
 
 
 def bare(folder: Path, kind: str, warm_up_s: float = 0.0, **options: Any) -> Flow:
-    spec = FlowSpec.model_validate({"name": "x", "kind": kind, "from": "a", "to": "b", "port": 1, "options": options})
+    spec = FlowSpec.read({"name": "x", "kind": kind, "from": "a", "to": "b", "port": 1, "options": options})
     made = object.__new__(Recorded)  # type: ignore[type-abstract]
     Flow.__init__(made, SimpleNamespace(window_s=(warm_up_s, 10.0), folder=folder), spec)  # type: ignore[arg-type]
     return made

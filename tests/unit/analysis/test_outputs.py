@@ -14,7 +14,7 @@ from tests.conftest import two_hosts
 
 
 def metric(**fields: Any) -> OutputMetric:
-    return OutputMetric.model_validate({"of": "client", "unit": "number", "scale": 1.0, **fields})
+    return OutputMetric.read({"of": "client", "unit": "number", "scale": 1.0, **fields})
 
 
 def test_a_path_leads_through_objects_and_lists() -> None:
@@ -66,7 +66,7 @@ def test_values_are_of_the_flow_in_si_units_and_a_missing_one_is_a_problem(tmp_p
             "lost": {"json": "x", "of": "client", "unit": "count", "scale": 1},
         },
     }}  # fmt: skip
-    scenario = Scenario.model_validate(document)
+    scenario = Scenario.read(document)
     assert not outputs.read(tmp_path, scenario).rows
     (tmp_path / "programs").mkdir()
     (tmp_path / f"programs/{flow['name']}.client.out").write_text("rtt 25 ms\n")

@@ -16,7 +16,7 @@ from tests.conftest import two_hosts
 def scenario(flow: dict[str, Any]) -> Scenario:
     made = two_hosts()
     made["workload"] = [{"name": "page", "from": "a", "to": "b", "port": 8000, **flow}]
-    return Scenario.model_validate(made)
+    return Scenario.read(made)
 
 
 COMMAND = {"kind": "command", "command": {"client_at": "to", "client": ["curl"], "output_bytes": 1000}}

@@ -237,8 +237,8 @@ def match(lent: LentLab, nodes: str = "a b", links: str = "line:a-b", **more: An
         name, _, ends = text.partition(":")
         way = {"rate_bps": 1_000_000, "queue": {"name": "droptail", "options": {}}}
         document = {"name": name, "kind": "point-to-point", "ends": ends.split("-"), "forward": way, "reverse": way}
-        specs.append(LinkSpec.model_validate(document))
-    people = [Node.model_validate({"name": name, "kind": "host"}) for name in nodes.split()]
+        specs.append(LinkSpec.read(document))
+    people = [Node.read({"name": name, "kind": "host"}) for name in nodes.split()]
     return matched(lent, people, specs, more.get("plays", {}), more.get("carried", {}))
 
 

@@ -309,7 +309,7 @@ def test_reports_of_several_boxes_become_one() -> None:
         "realtime": False,
         "stalls": {"count": 2, "total_s": 0.3, "longest_s": 0.2, "queued_s": 0.0},
     }
-    assert merged([DriverReport.model_validate(entry), DriverReport.model_validate(two)]).as_json() == {
+    assert merged([DriverReport.read(entry), DriverReport.read(two)]).as_json() == {
         "links": {"a": {}, "b": {}},
         "realtime": False,
         "stalls": {"count": 3, "total_s": 0.3, "longest_s": 0.2, "queued_s": 0.0},
@@ -323,7 +323,7 @@ def test_a_queue_at_the_near_end_is_the_forward_direction() -> None:
         "name": "x", "kind": "point-to-point", "ends": ["a", "b"], "forward": direction,
         "reverse": {**direction, "rate_bps": 1},
     }  # fmt: skip
-    alone = queue_only(LinkSpec.model_validate(spec), LinkPlacement("x", real="modem", queue_at="a"))
+    alone = queue_only(LinkSpec.read(spec), LinkPlacement("x", real="modem", queue_at="a"))
     assert alone.as_json()["forward"] == {"rate_bps": 9600, "queue": direction["queue"]}
 
 

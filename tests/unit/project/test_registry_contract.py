@@ -6,27 +6,29 @@ The export is `backchannel-node registry`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
-from typing import Any, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import polars as pl
 import pytest
 
 import testbed.report
-import testbed.scenario
 from analysis import counters, exchanges
 from analysis.captures import segments
 from analysis.metrics import calls, video
 from experiments.language import registry as registry_
 from testbed import exchanges as joining
 from testbed import node_binary
+from testbed.documents import Model
 from testbed.load import source_rate_bps
 from testbed.scenario import Flow
+from tests import node_types
 
 Json = dict[str, Any]
 
-#: Fields that exist in Python alone.
-PYTHON_ONLY = {"Scenario": set(testbed.scenario.PYTHON_ONLY)}
+KINDS = {str: "string", bool: "boolean", int: "integer", float: "number"}
 #: Fields that some writers of a report leave out: their defaults hold.
 NOT_WRITTEN = {
     "FlowSideReport": {"lateness_s", "started_late_s"},
@@ -74,55 +76,43 @@ def nullable(part: Json) -> bool:
                for choice in choices if "type" in choice)  # fmt: skip
 
 
-def python_schema(model: Any) -> Json:
-    result = model.model_json_schema(by_alias=True)
-    assert isinstance(result, dict)
-    return result
+def python_kind(hint: Any) -> Any:
+    """The same of a field of a type."""
+    choices = [choice for choice in get_args(hint) if choice is not NoneType] if isinstance(hint, UnionType) else [hint]
+    (only,) = choices
+    if isinstance(only, type) and issubclass(only, Model):
+        return ("object", only.__name__)
+    origin = get_origin(only)
+    return "object" if origin is not None and issubclass(origin, Mapping) else KINDS[only]
 
 
-def test_the_scenario_has_the_same_fields_types_and_requirements() -> None:
-    rust, python = registry()["schema"], python_schema(testbed.scenario.Scenario)
-    ours, theirs = definitions(python), definitions(rust)
-    for name, part in theirs.items():
-        assert name in ours, f"testbed/scenario.py has no model {name}"
-        extra = PYTHON_ONLY.get(name, set())
-        assert set(ours[name]["properties"]) - extra == set(part["properties"]), name
-        assert set(ours[name].get("required", ())) == set(part.get("required", ())), name
-        assert ours[name]["additionalProperties"] is False, name
-        for field, of_field in part["properties"].items():
-            expected = kind(rust, of_field)
-            assert kind(python, ours[name]["properties"][field]) == expected, f"{name}.{field}"
+def test_types_are_made_from_those_of_the_node() -> None:
+    assert node_types.FILE.read_text() == node_types.source(), "python -m tests.node_types --update renews them"
 
 
 @pytest.mark.parametrize(
     ("model", "report", "definition"),
     [
         ("DirectionReport", "emulation", "DirectionReport"),
-        ("DirectionStatus", "status", "DirectionStatus"),
-        ("Lateness", "emulation", "Lateness"),
-        ("Stalls", "emulation", "Stalls"),
         ("CaptureReport", "simulation", "CaptureReport"),
         ("SendReport", "simulation", "FlowSideReport"),
         ("ReceiveReport", "simulation", "FlowSideReport"),
         ("SendReport", "load-send", "LoadSendReport"),
         ("ReceiveReport", "load-receive", "LoadReceiveReport"),
-        ("ProgramReport", "program", "ProgramReport"),
-        ("ProbeSendReport", "probe-send", "ProbeSendReport"),
-        ("ProbeReport", "probe-receive", "ProbeReceiveReport"),
-        ("Arrival", "probe-receive", "Arrival"),
     ],
 )
 def test_reports_are_read_by_the_names_and_types_that_programs_write(model: str, report: str, definition: str) -> None:
     rust = registry()["report"][report]
-    python = python_schema(getattr(testbed.report, model))
+    hints = get_type_hints(getattr(testbed.report, model))
     written = definitions(rust)[definition]["properties"]
-    for field, part in python["properties"].items():
+    for field in getattr(testbed.report, model).field_names():
+        hint = hints[field]
         if field in NOT_WRITTEN.get(definition, ()):
             assert field not in written, f"{definition} has {model}.{field}"
             continue
         assert field in written, f"{model}.{field} is not in the report"
-        assert nullable(part) or not nullable(written[field]), f"{model}.{field} may be null"
-        expected, result = kind(rust, written[field]), kind(python, part)
+        assert NoneType in get_args(hint) or not nullable(written[field]), f"{model}.{field} may be null"
+        expected, result = kind(rust, written[field]), python_kind(hint)
         # Python may accept more: the kernel's shapers report fractions where the emulator counts.
         assert result == expected or (result, expected) == ("number", "integer"), f"{model}.{field}"
 
@@ -152,7 +142,7 @@ def test_videos_are_measured_with_the_defaults_that_loads_use() -> None:
     assert defaults["buffer_s"] == video.DEFAULT_BUFFER_S
     assert defaults["key_frame_every"] == video.DEFAULT_KEY_FRAME_EVERY
     assert defaults["frames_per_s"] == video.DEFAULT_FRAMES_PER_S
-    flow = Flow.model_validate({"name": "v", "kind": "video", "from": "a", "to": "b", "port": 1})
+    flow = Flow.read({"name": "v", "kind": "video", "from": "a", "to": "b", "port": 1})
     headers = 40
     packets_per_s = defaults["rate_bps"] / 8 / (defaults["packet_bytes"] - headers) + defaults["frames_per_s"]
     assert source_rate_bps(flow) == pytest.approx(defaults["rate_bps"] + packets_per_s * 8 * headers)

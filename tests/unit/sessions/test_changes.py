@@ -54,7 +54,7 @@ def test_a_bad_change_is_explained(word: str, reason: str) -> None:
 def described(changes: list[dict[str, Any]]) -> SessionDescription:
     return SessionDescription(
         label=PROFILE, command=("curl",), host="right", internet=False, exit_status=0, lasted_s=9.5,
-        changes=tuple(SessionChange.model_validate(change) for change in changes),
+        changes=tuple(SessionChange.read(change) for change in changes),
     )  # fmt: skip
 
 

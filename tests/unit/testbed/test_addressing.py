@@ -40,9 +40,7 @@ DIRECTION = {"queue": {"name": "droptail"}}
 def plan_of(nodes: Sequence[Mapping[str, Any]], links: list[dict[str, Any]]) -> Plan:
     """The plan of links that have only a name and ends."""
     rest = {"kind": "point-to-point", "forward": DIRECTION, "reverse": DIRECTION}
-    return make_plan(
-        [Node.model_validate(node) for node in nodes], [LinkSpec.model_validate({**rest, **link}) for link in links]
-    )
+    return make_plan([Node.read(node) for node in nodes], [LinkSpec.read({**rest, **link}) for link in links])
 
 
 def test_figure_7_routes_both_ways() -> None:

@@ -167,7 +167,7 @@ class ModelNetwork:
 
 
 def scenario(**changes: Any) -> Scenario:
-    return Scenario.model_validate(two_hosts(**{"duration_s": 0.2, **changes}))
+    return Scenario.read(two_hosts(**{"duration_s": 0.2, **changes}))
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_addresses_change_only_when_the_stack_changes(network: ModelNetwork, tmp
     research = two_hosts(duration_s=0.1)
     research["nodes"][1]["stack"] = {"name": "newreno", "options": {}}
     for number, made in enumerate((two_hosts(duration_s=0.1), research, research, two_hosts(duration_s=0.1))):
-        conductor.run(Scenario.model_validate(made), tmp_path / str(number), lambda progress: None)
+        conductor.run(Scenario.read(made), tmp_path / str(number), lambda progress: None)
     assert network.addresses == [("b", False, False), ("b", True, False)]
 
 
@@ -208,7 +208,7 @@ def test_kernels_have_addresses_of_ipv6_only_while_a_scenario_uses_it(network: M
     over_ipv6 = two_hosts(duration_s=0.1)
     over_ipv6["workload"][0]["ip"] = 6
     for number, made in enumerate((over_ipv6, over_ipv6, two_hosts(duration_s=0.1))):
-        conductor.run(Scenario.model_validate(made), tmp_path / str(number), lambda progress: None)
+        conductor.run(Scenario.read(made), tmp_path / str(number), lambda progress: None)
     assert network.addresses == [("a", True, True), ("b", True, True), ("a", True, False), ("b", True, False)]
 
 
@@ -219,7 +219,7 @@ def test_every_node_gets_the_zero_on_its_own_clock(network: ModelNetwork, tmp_pa
     made["nodes"][1]["stack"] = {"name": "newreno", "options": {}}
     made["capture"] = {"snaplen": 128, "at": ["none"]}
     before_ns = time.monotonic_ns()
-    Conductor(network, clocks).run(Scenario.model_validate(made), tmp_path / "out", lambda progress: None)
+    Conductor(network, clocks).run(Scenario.read(made), tmp_path / "out", lambda progress: None)
     calls = dict(network.model_agents["a"].calls) | dict(network.model_agents["b"].calls)
     assert 0 <= calls["load-send"]["run-begins-ns"] - before_ns - HOUR_NS < 5e9
     assert 0 <= calls["begin"] - before_ns + HOUR_NS < 5e9
@@ -238,7 +238,7 @@ def test_programs_get_their_files_and_controller_before_the_server_and_the_clien
     }]  # fmt: skip
     # The client has ended, so the run does not last its 5 s.
     network.still_running = lambda names: names - {"f.client"}
-    report = Conductor(network, SharedClock()).run(Scenario.model_validate(made), tmp_path / "out", lambda _: None)
+    report = Conductor(network, SharedClock()).run(Scenario.read(made), tmp_path / "out", lambda _: None)
     server, client = (network.model_agents[name].calls for name in ("a", "b"))
     assert [call for call, _ in server] == ["reset", "files", "network", "program"]
     assert [call for call, _ in client] == ["reset", "files", "network", "program"]
@@ -326,9 +326,7 @@ def test_a_run_whose_flows_all_have_a_size_ends_with_the_last_transfer(
     network.still_running = lambda names: answers.pop(0)
     made = two_hosts(duration_s=60.0)
     made["workload"][0]["bytes"] = 1000
-    report = Conductor(network, SharedClock()).run(
-        Scenario.model_validate(made), tmp_path / "out", lambda progress: None
-    )
+    report = Conductor(network, SharedClock()).run(Scenario.read(made), tmp_path / "out", lambda progress: None)
     assert report.duration_s is not None
     assert report.duration_s < 30
     assert not answers

@@ -17,7 +17,7 @@ def scenario(**changes: Any) -> Scenario:
     (flow,) = made["workload"]
     back = {**flow, "name": "back", "from": flow["to"], "to": flow["from"], "port": flow["port"] + 1}
     made |= {"workload": [{**flow, "name": "forth"}, back], "duration_s": 30.0, **changes}
-    return Scenario.model_validate(made)
+    return Scenario.read(made)
 
 
 def problems(forth: int, back: int, forward: dict[str, Any] | None, one: Scenario | None = None) -> list[str]:
@@ -27,7 +27,7 @@ def problems(forth: int, back: int, forward: dict[str, Any] | None, one: Scenari
     line = None if forward is None else {"forward": idle | forward, "reverse": idle}
     counters = {} if line is None else {checked.links[0].name: line}
     flows = {"forth": {"receive": {"bytes": forth}}, "back": {"receive": {"bytes": back}}}
-    report = Report.model_validate({"t0_epoch_ns": 0, "driver": {"links": counters}, "flows": flows})
+    report = Report.read({"t0_epoch_ns": 0, "driver": {"links": counters}, "flows": flows})
     found = list(delivery.problems(checked, report, make_plan(checked.nodes, checked.links)))
     assert {problem.kind for problem in found} <= {ProblemKind.DELIVERY}
     return [problem.subject for problem in found]

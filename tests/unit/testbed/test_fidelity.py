@@ -14,7 +14,7 @@ LIMITS = Limits()
 
 
 def flow(**ends: object) -> Report:
-    return Report.model_validate({"t0_epoch_ns": 0, "flows": {"f": ends}})
+    return Report.read({"t0_epoch_ns": 0, "flows": {"f": ends}})
 
 
 @pytest.mark.parametrize(("end", "name"), [("send", "sender"), ("receive", "receiver")])
@@ -78,7 +78,7 @@ def test_each_end_of_a_flow_is_late_by_itself(
 def test_a_direction_of_a_link_has_limits(counters: dict[str, Any], kind: ProblemKind | None, words: str) -> None:
     healthy = {"lost_before_the_link": 0}
     links = {"line": {"forward": healthy, "reverse": healthy | counters}}
-    problems = fidelity.problems(Report.model_validate({"t0_epoch_ns": 0, "driver": {"links": links}}))
+    problems = fidelity.problems(Report.read({"t0_epoch_ns": 0, "driver": {"links": links}}))
     if kind is None:
         assert problems == []
     else:
@@ -101,7 +101,7 @@ def test_limits_wider_than_the_usual_ones_are_named_with_both() -> None:
 
 def audited(**line: object) -> list[str]:
     """Problems of a run whose captures show this of a line."""
-    report = Report.model_validate({"t0_epoch_ns": 0, "audit": {"line": {"forward": line}}})
+    report = Report.read({"t0_epoch_ns": 0, "audit": {"line": {"forward": line}}})
     return [problem.sentence for problem in fidelity.problems(report)]
 
 
@@ -175,7 +175,7 @@ OTHERS, HOST = "; other programs used its CPU", "; no other program used its CPU
     ],
 )  # fmt: skip
 def test_an_emulator_may_stand_still_for_50_ms_and_one_per_cent(stalls: dict[str, Any], sentences: list[str]) -> None:
-    report = Report.model_validate({"t0_epoch_ns": 0, "duration_s": 10, "driver": {"stalls": {"count": 1, **stalls}}})
+    report = Report.read({"t0_epoch_ns": 0, "duration_s": 10, "driver": {"stalls": {"count": 1, **stalls}}})
     result = [problem.sentence for problem in fidelity.problems(report)]
     assert result == [f"the emulator did not run {sentence}" for sentence in sentences]
 
@@ -184,7 +184,7 @@ def test_lost_packets_of_a_capture_and_an_injected_fault_are_named() -> None:
     captures = [{"node": "a", "interface": name, "path": f"{name}.pcap", "captured": 9, "dropped": dropped}
                 for name, dropped in (("a-eth0", 0), ("a-eth1", 2), ("a-eth2", None))]  # fmt: skip
     fault = {"link": "line", "kind": {"stall": {"at_s": 4, "length_s": 0.1}}}
-    report = Report.model_validate({"t0_epoch_ns": 0, "captures": captures, "driver": {"fault": fault}})
+    report = Report.read({"t0_epoch_ns": 0, "captures": captures, "driver": {"fault": fault}})
     assert report.driver.as_json() == {"fault": fault}
     assert [(problem.kind, problem.sentence) for problem in fidelity.problems(report)] == [
         (ProblemKind.FAULT, f"a fault was injected for a test: {fault}"),
@@ -199,7 +199,7 @@ def test_an_end_that_waits_longer_than_the_host_stalls_waits_for_other_programs(
     stalls = {"count": 1, "total_s": 0.2, "longest_s": 0.2, "queued_s": 0.1}
     late = {"p50": 0.0, "p99": 0.02 if latest_s else 0.0, "max": latest_s}
     fields = {"duration_s": 20, "driver": {"stalls": stalls}, "flows": {"f": {"receive": {"lateness_s": late}}}}
-    assert fidelity.strain(Report.model_validate({"t0_epoch_ns": 0, **fields})) == pytest.approx(strain)
+    assert fidelity.strain(Report.read({"t0_epoch_ns": 0, **fields})) == pytest.approx(strain)
 
 
 @pytest.mark.parametrize(
@@ -213,11 +213,11 @@ def test_an_end_that_waits_longer_than_the_host_stalls_waits_for_other_programs(
     ],
 )
 def test_strain_is_the_greatest_deviation_over_its_limit(driver: dict[str, Any], strain: float) -> None:
-    report = Report.model_validate({"t0_epoch_ns": 0, "duration_s": 20, "driver": driver})
+    report = Report.read({"t0_epoch_ns": 0, "duration_s": 20, "driver": driver})
     assert fidelity.strain(report) == pytest.approx(strain)
 
 
 def test_stalls_have_no_share_of_a_run_without_a_duration() -> None:
     stalls = {"count": 1, "total_s": 0.04, "longest_s": 0.04}
-    report = Report.model_validate({"t0_epoch_ns": 0, "driver": {"stalls": stalls}})
+    report = Report.read({"t0_epoch_ns": 0, "driver": {"stalls": stalls}})
     assert (fidelity.problems(report), fidelity.strain(report)) == ([], pytest.approx(0.8))

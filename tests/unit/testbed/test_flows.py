@@ -24,7 +24,7 @@ def scenario(sender: dict[str, Any] | None, receiver: dict[str, Any] | None, **f
         {"name": name, "kind": "host"} | ({"stack": stack} if stack is not None else {})
         for name, stack in stacks.items()
     ]
-    made = Scenario.model_validate({
+    made = Scenario.read({
         "version": 1, "seed": 7, "duration_s": 30, "nodes": [*nodes, {"name": "c", "kind": "host"}],
         "links": [{**LINK, "name": "one", "ends": ["a", "b"]}, {**LINK, "name": "two", "ends": ["a", "c"]}],
         "workload": [

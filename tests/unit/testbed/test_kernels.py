@@ -91,7 +91,7 @@ def test_a_users_kernel_is_named_after_what_was_built_and_the_newest_counts(tmp_
 def test_why_a_machine_did_not_boot_is_told_and_kept(said: list[str], reason: str, tmp_path: Path) -> None:
     kernel = pretended(tmp_path, *(f"echo '{line}'" for line in said), "exit 134")
     with pytest.raises(TestbedError, match=f"^the virtual kernel ended before its run: {re.escape(reason)}$"):
-        VirtualMachine(kernel).run(Scenario.model_validate(two_hosts()), tmp_path / "out", lambda progress: None)
+        VirtualMachine(kernel).run(Scenario.read(two_hosts()), tmp_path / "out", lambda progress: None)
     assert (tmp_path / "out" / "kernel.log").read_text().splitlines() == said
 
 
@@ -116,7 +116,7 @@ def test_progress_is_heard_while_a_machine_runs(tmp_path: Path) -> None:
         machine.kill()
 
     with pytest.raises(TestbedError, match="Linux version 6.12$"):
-        machine.run(Scenario.model_validate(two_hosts()), tmp_path / "out", on_progress)
+        machine.run(Scenario.read(two_hosts()), tmp_path / "out", on_progress)
     assert heard == [Progress(Phase.RUNNING, 1.5, 3.0)]
     assert (tmp_path / "out" / "kernel.log").read_text() == "Linux version 6.12\n"
 
@@ -125,7 +125,7 @@ def test_a_machine_that_is_silent_is_ended(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("testbed.virtual_kernel.machine.SILENT_S", 1.0)
     kernel = pretended(tmp_path, "printf begin", "sleep 60", "echo end")
     with pytest.raises(TestbedError, match="begin$"):
-        VirtualMachine(kernel).run(Scenario.model_validate(two_hosts()), tmp_path / "out", lambda progress: None)
+        VirtualMachine(kernel).run(Scenario.read(two_hosts()), tmp_path / "out", lambda progress: None)
     assert (tmp_path / "out" / "kernel.log").read_text() == "begin"
 
 
@@ -137,11 +137,11 @@ def test_where_the_host_forbids_seccomp_the_kernel_traces(tmp_path: Path) -> Non
     kernel = pretended(tmp_path, *script, name="7.3")
     machine = VirtualMachine(kernel)
     with pytest.raises(TestbedError, match="booted"):
-        machine.run(Scenario.model_validate(two_hosts()), tmp_path / "out", lambda progress: None)
+        machine.run(Scenario.read(two_hosts()), tmp_path / "out", lambda progress: None)
     assert machine.interception == "ptrace"
     forced = VirtualMachine(kernel, "seccomp")
     with pytest.raises(TestbedError, match="SECCOMP"):
-        forced.run(Scenario.model_validate(two_hosts()), tmp_path / "forced", lambda progress: None)
+        forced.run(Scenario.read(two_hosts()), tmp_path / "forced", lambda progress: None)
     assert forced.interception == "seccomp"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from testbed.addressing import make_plan
 from testbed.load import greatest_load_bps, links_between
-from testbed.scenario import DirectionSpec, Flow, LinkSpec, Named, Node, Scenario
+from testbed.scenario import Change, DirectionSpec, Flow, LinkSpec, Named, Node, Scenario
 
 KINDS = {"server": "host", "other": "host", "r1": "router", "r2": "router", "client": "host"}
 
@@ -20,12 +20,12 @@ def link(name: str, ends: tuple[str, str], forward: int | None, reverse: int | N
 
 
 def flow(name: str, start: str, end: str, kind: str = "bulk", **options: Any) -> Flow:
-    return Flow.model_validate({"name": name, "kind": kind, "from": start, "to": end, "port": 5000, "options": options})
+    return Flow.read({"name": name, "kind": kind, "from": start, "to": end, "port": 5000, "options": options})
 
 
 def loads(workload: list[Flow], *links: LinkSpec, real: tuple[str, ...] = ()) -> dict[str, float | None]:
     names = {end for link in links for end in link.ends}
-    nodes = tuple(Node.model_validate({"name": name, "kind": KINDS[name]}) for name in KINDS if name in names)
+    nodes = tuple(Node.read({"name": name, "kind": KINDS[name]}) for name in KINDS if name in names)
     scenario = Scenario(version=1, seed=1, duration_s=1, nodes=nodes, links=links, workload=tuple(workload))
     return greatest_load_bps(scenario, make_plan(nodes, links), real)
 
@@ -72,7 +72,7 @@ def test_without_a_rate_only_the_links_own_rates_are_bounds() -> None:
 
 
 def test_a_rate_that_changes_counts_with_its_greatest() -> None:
-    schedule = [{"at_s": 1, "rate_bps": 3_000_000}, {"at_s": 2, "delay_s": 0.1}]
+    schedule = [Change(at_s=1, rate_bps=3_000_000), Change(at_s=2, delay_s=0.1)]
     only = link("only", ("server", "other"), 10**6, 10**6).replace(forward=direction(10**6, schedule=schedule))
     assert loads([flow("a", "server", "other")], only) == {"only": 4e6}
 
@@ -83,5 +83,5 @@ def test_the_routes_give_a_packets_path() -> None:
         link("middle", ("r1", "r2"), 1, 1),
         link("w", ("r2", "client"), 1, 1),
     ]
-    nodes = [Node.model_validate({"name": name, "kind": kind}) for name, kind in KINDS.items() if name != "other"]
+    nodes = [Node.read({"name": name, "kind": kind}) for name, kind in KINDS.items() if name != "other"]
     assert links_between(make_plan(nodes, links), "server", "client") == {"access", "middle", "w"}

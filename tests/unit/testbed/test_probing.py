@@ -154,7 +154,7 @@ def run_report(**changes: Any) -> Report:
         },
         "armed_late_s": changes.pop("armed_late_s", 0.0),
     }  # fmt: skip
-    return Report.model_validate(document)
+    return Report.read(document)
 
 
 def texts(problems: list[Problem]) -> list[str]:

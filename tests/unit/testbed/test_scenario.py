@@ -1,8 +1,8 @@
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
+from testbed.documents import DocumentError
 from testbed.errors import TestbedError
 from testbed.scenario import Scenario
 
@@ -27,7 +27,7 @@ def _scenario(**more: Any) -> dict[str, Any]:
 
 
 def test_absent_stays_absent_and_reads_as_its_default() -> None:
-    scenario = Scenario.model_validate(_scenario())
+    scenario = Scenario.read(_scenario())
     assert scenario.as_json() == _scenario()
     assert scenario.capture.snaplen == 128
     assert scenario.fidelity.stall_s == 0.05
@@ -35,7 +35,7 @@ def test_absent_stays_absent_and_reads_as_its_default() -> None:
 
 
 def test_a_scenario_overrides_some_limits_and_keeps_the_others() -> None:
-    scenario = Scenario.model_validate(_scenario(fidelity={"delay_s": 0.03}))
+    scenario = Scenario.read(_scenario(fidelity={"delay_s": 0.03}))
     assert (scenario.fidelity.delay_s, scenario.fidelity.rate) == (0.03, 0.005)
     assert scenario.as_json()["fidelity"] == {"delay_s": 0.03}
 
@@ -51,21 +51,14 @@ def test_a_scenario_overrides_some_limits_and_keeps_the_others() -> None:
     ],
 )
 def test_an_error_names_the_wrong_field(change: dict[str, Any], field: str) -> None:
-    with pytest.raises(ValidationError) as caught:
-        Scenario.model_validate(_scenario(**change))
-    assert field in {".".join(map(str, error["loc"])) for error in caught.value.errors()}
+    with pytest.raises(DocumentError, match=f"^{field}: "):
+        Scenario.read(_scenario(**change))
 
 
 def test_parts_are_found_by_name() -> None:
-    scenario = Scenario.model_validate(_scenario())
+    scenario = Scenario.read(_scenario())
     assert scenario.node("b").kind == "host"
     assert scenario.direction("line", "forward").rate_bps == 28_800
     assert scenario.flow("bulk").from_ == "a"
     with pytest.raises(TestbedError, match="no link 'wire'; it has: line"):
         scenario.link("wire")
-
-
-def test_a_scenario_does_not_change() -> None:
-    scenario = Scenario.model_validate(_scenario())
-    with pytest.raises(ValidationError):
-        scenario.seed = 8

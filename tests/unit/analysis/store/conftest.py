@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from analysis.results import MetricValue
 from analysis.store import Landing, Store
+from analysis.store.database import Database
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
 
@@ -44,8 +45,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The time of everything that the store records: `now_s`, which a test sets."""
     result = SimpleNamespace(now_s=1000.0)
     result.time = lambda: result.now_s
-    for module in ("landing", "requests", "store"):
-        monkeypatch.setattr(f"analysis.store.{module}.time", result)
+    monkeypatch.setattr("analysis.store.landing.time", result)
+    monkeypatch.setattr(Database, "now", lambda _: result.now_s)
     return result
 
 

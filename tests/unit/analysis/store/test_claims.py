@@ -63,6 +63,16 @@ def test_claims_that_are_not_renewed_lapse(store: Store, other: Store) -> None:
     assert first.held(["a", "b"]) == {"a"}
 
 
+def test_a_clock_that_was_set_back_keeps_no_claim(store: Store, other: Store) -> None:
+    clock = Clock()
+    first, second = Claims(store, clock), Claims(other, clock)
+    first.take(["a"])
+    clock.now_s -= LAPSES_AFTER_S
+    assert second.take(["a"]) == set()
+    clock.now_s -= 1.0
+    assert second.take(["a"]) == {"a"}
+
+
 def test_more_runs_than_a_statement_has_room_for(store: Store, other: Store) -> None:
     many = [f"r{number}" for number in range(2500)]
     assert Claims(store).take(many) == set(many)

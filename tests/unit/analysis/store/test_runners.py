@@ -55,6 +55,21 @@ def test_a_runner_that_is_silent_for_15_s_is_gone_and_its_request_and_campaign_a
     assert requests.release_lost(store) == 0
 
 
+def test_a_clock_that_was_set_back_keeps_no_request_of_a_killed_runner(store: Store, clock: SimpleNamespace) -> None:
+    clock.now_s = 9000.0
+    begin(store)
+    store.set_progress("c1", {"share": 0.5})
+    number = requests.ask_run(store, "a.yaml", "name: a")
+    requests.show_runner(store, "killed", clock.now_s, [])
+    assert requests.take(store, "killed") is not None
+    clock.now_s = 1000.0
+    assert requests.runners(store) == []
+    assert requests.release_lost(store) == 2
+    released = requests.find(store, number)
+    assert released is not None
+    assert (released.state, state(store, "c1")) == (requests.FAILED, "incomplete")
+
+
 def test_a_runner_is_gone_only_after_several_updates_were_missed() -> None:
     assert min(requests.GONE_AFTER_S, LAPSES_AFTER_S) > 4 * requests.SEEN_EVERY_S
 
