@@ -1,4 +1,4 @@
-"""`./backchannel export` and `./backchannel import-bundle`."""
+"""`./backchannel export`."""
 
 from __future__ import annotations
 
@@ -57,20 +57,3 @@ def export(
                 lines = chosen.write(run, Target(out or Path(chosen.file.format(name=run.id))))
     for line in [*lines, *wider]:
         typer.echo(line)
-
-
-def import_bundle(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Bundle that `export bundle` wrote, on any machine.")],
-    results: ResultsOption = RESULTS,
-    artefacts: ArtefactsOption = None,
-) -> None:
-    """Verify the checksums of a bundle and add its campaign to the results."""
-    from analysis.errors import AnalysisError
-    from analysis.exports import crate_reader
-    from analysis.store import Store
-
-    if not file.is_file():
-        raise AnalysisError(f"there is no file {file}")
-    with Store.open(results, artefacts) as store:
-        read = crate_reader.read(store, file)
-    typer.echo(f"{read.name} ({read.id}): {read.files} files verified; {read.runs} runs, {read.landed} new here")

@@ -13,6 +13,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, TypeAdapter, model_validator
 from ruamel.yaml import YAML
 
+from experiments import catalogue
+
 #: Name of a choices file; it is no campaign.
 FILE = "chosen.yaml"
 #: Ends the name of a campaign that ran with defaults.
@@ -64,12 +66,12 @@ def choices(path: Path) -> tuple[Choice, ...]:
     return _CHOICES.validate_python(YAML(typ="safe").load(path.read_text()))
 
 
-def all_choices(experiments: Path) -> Iterator[Choice]:
+def all_choices() -> Iterator[Choice]:
     """The choices of all papers, in the order of their folders."""
-    for path in sorted(experiments.glob(f"*/{FILE}")):
+    for path in sorted(catalogue.FOLDER.glob(f"*/{FILE}")):
         yield from choices(path)
 
 
-def with_defaults(experiments: Path) -> frozenset[str]:
+def with_defaults() -> frozenset[str]:
     """Artefacts of which at least one chosen parameter has a default."""
-    return frozenset(name for choice in all_choices(experiments) if choice.has_default for name in choice.artefacts)
+    return frozenset(name for choice in all_choices() if choice.has_default for name in choice.artefacts)
