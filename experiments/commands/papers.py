@@ -179,7 +179,7 @@ def score(
 
 @dataclass(frozen=True)
 class _Runs:
-    """Artefacts that an option of `score` runs, in a temporary folder."""
+    """Artefacts that an option of `papers score` runs, in a temporary folder."""
 
     selected: Sequence[Reproduction]
     targets: Mapping[str, Target]

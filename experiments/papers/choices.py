@@ -1,6 +1,6 @@
 """Choices files (experiments/PAPER/chosen.yaml): parameters of campaigns that the papers do not state.
 
-`reproduce --defaults` runs artefacts with the defaults of these parameters; the scorecard counts what then passes.
+`papers run --defaults` runs artefacts with the defaults of these parameters; the scorecard counts what then passes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Choice(BaseModel):
     default: str
     #: Source of the value.
     by: Literal["ours", "ns-2", "authors' script", "manual"]
-    #: Other values that the sources allow, each for some of the fields. `score --sensitivity` runs them.
+    #: Other values that the sources allow, each for some of the fields. `papers score --sensitivity` runs them.
     alternatives: tuple[Mapping[str, Any], ...] = ()
     #: `after` the artefact was first scored; `unknown` if the campaign's first version has the value, because scores
     #: could be computed then.
@@ -53,7 +53,7 @@ class Choice(BaseModel):
 
     @property
     def has_default(self) -> bool:
-        """Whether `reproduce --defaults` changes these fields."""
+        """Whether `papers run --defaults` changes these fields."""
         return self.default != "none"
 
 

@@ -123,24 +123,24 @@ def _measured(outcome: Outcome, measure: str) -> float:
 
 
 def test_sensitivity_needs_an_artefact() -> None:
-    status, _, errors = called("score", "--sensitivity")
+    status, _, errors = called("papers", "score", "--sensitivity")
     assert status == 2
     assert "--sensitivity needs the artefacts or papers to run" in errors
 
 
 def test_an_artefact_is_scored_with_another_number_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    status, _, errors = called("score", "--repetitions", "2")
+    status, _, errors = called("papers", "score", "--repetitions", "2")
     assert status == 2
     assert "--repetitions 2 needs the artefacts or papers to run, for example: score asym-table1" in errors
-    status, _, errors = called("score", "asym-fig1", "--repetitions", "2")
+    status, _, errors = called("papers", "score", "asym-fig1", "--repetitions", "2")
     assert (status, "asym-fig1" in errors) == (2, True)
     monkeypatch.chdir(tmp_path)
-    status, printed, _ = called("score", "asym-fig10", "--repetitions", "2", "--json")
+    status, printed, _ = called("papers", "score", "asym-fig10", "--repetitions", "2", "--json")
     (artefact,) = json.loads(printed)["artefacts"]
     assert (status, artefact["id"], list(artefact["scores"])) == (0, "asym-fig10", ["sim"])
     score = artefact["scores"]["sim"]
     assert (score["asked"], score["valid"], {value["runs"] for value in score["values"]}) == (2, 2, {2})
     # Neither runs nor scores are kept.
     assert list(tmp_path.iterdir()) == []
-    status, printed, _ = called("score", "asym-fig10", "--repetitions", "2")
+    status, printed, _ = called("papers", "score", "asym-fig10", "--repetitions", "2")
     assert (status, "max_idle_gap" in printed) == (0, True)
