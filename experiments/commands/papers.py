@@ -61,12 +61,7 @@ def run(
 
     With --backend, only artefacts run whose file has fields for that backend.
     """
-    import analysis
-    from experiments.engine.options import Options
     from experiments.papers.reproduction import reproduce, select_reproductions
-    from experiments.papers.scorecard import scorecard
-    from experiments.papers.tables import score_table
-    from experiments.terminal import TerminalReporter
 
     try:
         if defaults and backend not in (None, "sim"):
@@ -78,6 +73,12 @@ def run(
     if plan_only:
         _print_expected(selected, backend, results, jobs, force, limit, defaults)
         return
+    import analysis
+    from experiments.engine.options import Options
+    from experiments.papers.scorecard import scorecard
+    from experiments.papers.tables import score_table
+    from experiments.terminal import TerminalReporter
+
     terminal = console()
     options = Options(results, jobs, force, limit=limit, tries=tries)
     done = reproduce(selected, backend, options, TerminalReporter(terminal), defaults=defaults)
@@ -108,11 +109,20 @@ def _print_expected(
 ) -> None:
     from experiments.labels import duration_text
     from experiments.papers.reproduction import expected
-    from experiments.papers.tables import expected_table
+    from experiments.tables import plain_table
 
     with open_existing(results, None) as store:
         rows, total_s = expected(selected, backend, store, os.cpu_count() or 1, jobs, force, limit, defaults=defaults)
-    console().print(expected_table(rows))
+    columns = ("points", "repetitions", "to run", "runs", "time", "cells")
+    table = plain_table("artefact", *columns, right=columns)
+    for row in rows:
+        if not row.refused:
+            counts = (row.points, row.repetitions, row.to_run, row.runs, duration_text(row.time_s), row.cells)
+            table.add_row(row.artefact, *map(str, counts))
+    console().print(table)
+    for row in rows:
+        if row.refused:
+            typer.echo(f"{row.artefact}: not run: {row.refused}")
     typer.echo(f"{sum(row.to_run for row in rows)} runs, about {duration_text(total_s)} as one batch")
 
 

@@ -5,18 +5,16 @@ An artefact's campaign is `experiments/PAPER/*.yaml` with the field `artefact`. 
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from analysis.store import Store
 from experiments import catalogue
 from experiments.engine.forecast import Forecaster
-from experiments.engine.options import Options
-from experiments.engine.scheduling import Outcome, run_campaigns
-from experiments.engine.selection import unique
 from experiments.language import registry
 from experiments.language.backends import block_for
 from experiments.language.campaign import Plan, Run, expand
@@ -24,7 +22,12 @@ from experiments.language.problems import CampaignError
 from experiments.language.source import BACKENDS, Source, read
 from experiments.papers import choices
 from experiments.papers.defaults import default_values
-from experiments.terminal import TerminalReporter
+
+if TYPE_CHECKING:
+    from analysis.store import Store
+    from experiments.engine.options import Options
+    from experiments.engine.scheduling import Outcome
+    from experiments.terminal import TerminalReporter
 
 T = TypeVar("T")
 
@@ -180,20 +183,30 @@ def expected(
         limit: runs at most, of the whole batch.
         defaults: with the defaults of what was chosen.
     """
-    by_file, seen, batches = dict[Path, Expected](), set[str](), dict[str, list[Run]]()
+    by_file, batches = dict[Path, Expected](), dict[str, list[Run]]()
+    seen: dict[str, set[int]] = {}
+    room = math.inf if limit is None else limit
     # Histories have thousands of runs, each with its scenario: they are read once a backend.
     forecasters = cache(lambda which: Forecaster(which, store.history(which) if store is not None else [], cpus, jobs))
-    plans = list[tuple[Reproduction, Plan]]()
+    counted = list[tuple[Reproduction, Plan, list[_Repeated]]]()
     for chosen_one in chosen_ones:
         try:
-            plans.append((chosen_one, chosen_one.plan(backend, defaults=defaults)))
+            plan = chosen_one.plan(backend, defaults=defaults)
         except CampaignError as error:
             by_file[chosen_one.file] = Expected(chosen_one.artefact, 0, 0, 0, 0, 0.0, 0, str(error))
-    for chosen_one, plan in sorted(plans, key=lambda pair: -pair[1].longest_s):
-        done = store.valid_runs(plan.run_ids) if store is not None and not force else set()
-        room = None if limit is None else limit - len(seen)
-        to_do = [run for run in unique(plan.runs) if run.id not in done | seen][:room]
-        seen |= {run.id for run in to_do}
+        else:
+            counted.append((chosen_one, plan, _repeated(plan)))
+    firsts = [point.first.id for _, _, points in counted for point in points]
+    done = store.valid_repetitions(firsts) if store is not None and not force else {}
+    for chosen_one, plan, points in sorted(counted, key=lambda item: -max(point.first.duration_s for point in item[2])):
+        to_do = list[Run]()
+        for point in points:
+            known = seen.setdefault(point.first.id, set(done.get(point.first.id, ())))
+            missing = [repetition for repetition in range(point.repetitions) if repetition not in known]
+            missing = missing[: int(min(room, len(missing)))]
+            known.update(missing)
+            room -= len(missing)
+            to_do += [point.first] * len(missing)
         batches.setdefault(plan.backend, []).extend(to_do)
         cost = forecasters(plan.backend).forecast(to_do)
         by_file[chosen_one.file] = Expected(
@@ -201,6 +214,22 @@ def expected(
         )
     whole_s = sum(forecasters(which).forecast(runs).time_s for which, runs in batches.items())
     return [by_file[chosen_one.file] for chosen_one in chosen_ones], whole_s
+
+
+@dataclass(frozen=True)
+class _Repeated:
+    """A point by its first run, whose id stands for those of all repetitions: they follow from the same scenario and
+    seed. Making thousands of scenarios only to count them takes half a minute.
+    """
+
+    first: Run
+    repetitions: int
+
+
+def _repeated(plan: Plan) -> list[_Repeated]:
+    counts = [1 if point.is_exact else plan.repetitions for point in plan.points]
+    starts = itertools.accumulate(counts, initial=0)
+    return [_Repeated(plan.runs[start], count) for start, count in zip(starts, counts, strict=False)]
 
 
 def reproduce(
@@ -217,6 +246,9 @@ def reproduce(
     Raises:
         As `run_campaigns`.
     """
+    # Estimates do without the engine.
+    from experiments.engine.scheduling import run_campaigns
+
     done = []
     batches: dict[str, list[tuple[Reproduction, Plan]]] = {}
     for chosen_one in chosen_ones:

@@ -8,29 +8,15 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from experiments.labels import duration_text, point_label
+from experiments.labels import point_label
 from experiments.papers import wording
 from experiments.papers.choice_sensitivity import Outcome
-from experiments.papers.reproduction import Expected
 from experiments.papers.scorecard import Artefact, OrderingScore, ValueScore, between_backends, count
 from experiments.papers.sensitivity import Sensitivity
 from experiments.tables import plain_table
 from testbed import units
 
 _STYLES = {"pass": "green", "fail": "red", "incomplete": "yellow"}
-
-
-def expected_table(rows: Sequence[Expected]) -> Group:
-    """A row for each artefact that would be reproduced, then the ones that cannot run and why."""
-    table = plain_table("artefact", "points", "repetitions", "to run", "runs", "time", "cells",
-                   right=["points", "repetitions", "to run", "runs", "time", "cells"])  # fmt: skip
-    for row in rows:
-        if not row.refused:
-            table.add_row(
-                row.artefact, str(row.points), str(row.repetitions), str(row.to_run), str(row.runs),
-                duration_text(row.time_s), str(row.cells),
-            )  # fmt: skip
-    return Group(table, *(Text(f"{row.artefact}: not run: {row.refused}") for row in rows if row.refused))
 
 
 def sensitivity_table(assessment: Sensitivity) -> Group:
