@@ -26,6 +26,7 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, field_validator, model_validator
 
 from analysis.results import RENAMED, line_name
+from testbed.errors import listed
 
 
 class _Part(BaseModel):
@@ -180,7 +181,7 @@ def read(value: Any) -> AnyForm:
     values = {name: part for name, part in value.items() if part is not None}
     keys = [key for key in _FORMS if key in values]
     if len(keys) != 1:
-        raise ValueError(f"a measure is exactly one of {', '.join(_FORMS)}; this has {len(keys)} of them")
+        raise ValueError(f"a measure is exactly one of {listed(_FORMS)}; this has {len(keys)} of them")
     form = _FORMS[keys[0]]
     fields = form.model_fields
     for name in [*values, *(name for name, field in fields.items() if field.is_required())]:
