@@ -19,6 +19,7 @@ from analysis.figures.campaign import PublishedValue
 from analysis.handle import OpenResults
 from analysis.store.rows import CampaignRow
 from experiments.papers import wording
+from experiments.papers.page import PAPERS
 from experiments.papers.scorecard import VERDICTS, Artefact, Score, Verdict, count, document, published, scorecard
 from testbed import node_binary
 from testbed.units import plain
@@ -27,14 +28,6 @@ from web.cache import cached, permanent
 from web.figures import picture_file
 
 blueprint = Blueprint("scorecard", __name__)
-
-PAPERS = {
-    "asym": "The effects of asymmetry on TCP performance",
-    "ton": "A comparison of mechanisms for improving TCP performance over wireless links",
-    "aq": "AQ",
-    "pulsed": "Pulsed ACK",
-    "acq": "ACQ",
-}
 
 
 @dataclass(frozen=True)
