@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from testbed import errors
 
 #: What to do about a run whose files are damaged.
 REPEAT = "'run --force --only ID' makes the run again; an imported run has to be imported again"
@@ -57,9 +58,5 @@ def writing(path: Path, *others: type[Exception]) -> Iterator[None]:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> AnalysisError:
-    """ "there is no flow 'x' (did you mean 'y'?); there are: ..." """
-    names = list(dict.fromkeys(known))
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f" (did you mean '{near[0]}'?)" if near else ""
-    listed = f"; there are: {', '.join(names)}" if names else "; there is none"
-    return AnalysisError(f"there is no {what} '{name}'{hint}{listed}")
+    """Nothing that is known has this name."""
+    return AnalysisError(errors.unknown(what, name, known))

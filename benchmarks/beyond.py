@@ -19,14 +19,15 @@ from statistics import fmean
 from pydantic import BaseModel, ConfigDict
 
 from analysis.estimates import AT_LEAST_0, Bounds, Estimate, plus_minus
-from analysis.scorecard import results_table
+from analysis.handle import StoredCampaign
 from analysis.statistics import Compared, compare_all
 from analysis.store import Store
 from experiments.commands.shared import console
 from experiments.engine.options import Options
 from experiments.engine.scheduling import run_campaigns
 from experiments.language.campaign import Plan, load
-from experiments.sensitivity import BY, perturbed_plan
+from experiments.papers.scorecard import results_table
+from experiments.papers.sensitivity import BY, perturbed_plan
 from experiments.terminal import TerminalReporter
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -164,7 +165,8 @@ def collect(store: Store, study: Study) -> tuple[Point, ...]:
 
 def _values(store: Store, plan: Plan, study: Study) -> dict[tuple[str, str, str], list[float]]:
     """By measure, row and column the repetitions' values, in the study's unit."""
-    table = results_table(store, plan.id, plan.text) if plan.id in {row.id for row in store.campaigns()} else None
+    campaign = store.campaign(plan.id)
+    table = None if campaign is None else results_table(StoredCampaign(store, campaign))
     result = {
         (measure, ", ".join(cell.labels[axis] for axis in study.rows), cell.labels.get(study.columns, "")): [
             study.scale * value for value in cell.values

@@ -76,7 +76,7 @@ def main() -> int:
     try:
         (folder / "six.yaml").write_text(CAMPAIGN)
         (folder / "hosts.yml").write_text(HOSTS)
-        lab = [sys.executable, "-m", "experiments", "lab", "-i", str(folder / "hosts.yml"), "--"]
+        lab = [sys.executable, "-m", "experiments", "testbed", "rehearse", "-i", str(folder / "hosts.yml"), "--"]
         words = [*lab, sys.executable, __file__, str(rounds), str(folder)]
         return subprocess.run(words, check=False, cwd=node_binary.ROOT).returncode
     finally:

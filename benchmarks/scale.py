@@ -143,7 +143,7 @@ def measure_runs(path: Path) -> None:
 
 def in_lab(path: Path, kind: str) -> list[list[float]]:
     """Runs this file in a lab and returns what it measured."""
-    words = ["lab", "-i", str(path), "--", sys.executable, __file__, kind, str(path)]
+    words = ["testbed", "rehearse", "-i", str(path), "--", sys.executable, __file__, kind, str(path)]
     done = subprocess.run(
         [sys.executable, "-m", "experiments", *words], capture_output=True, text=True, check=False, cwd=node_binary.ROOT
     )

@@ -70,7 +70,6 @@ __all__ = [
     "session_change_text",
     "session_state",
     "set_session",
-    "targets_folder",
     "warnings",
 ]
 
@@ -207,11 +206,6 @@ def campaign_text(name: str) -> str:
     from experiments import catalogue
 
     return catalogue.campaign_text(name)
-
-
-def targets_folder() -> Path:
-    """The folder whose subfolders hold the papers' campaigns and `targets.yaml`, the published values."""
-    return Path(__file__).parent
 
 
 # The registry ------------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from experiments import exits
-from experiments.commands.shared import fail
+from experiments.commands.shared import fail, show_note
 
 HELP = (
     "Experiments on TCP over links that are asymmetric, lossy or half-duplex.\n\n"
@@ -35,40 +35,65 @@ class _Command:
 
     place: str
     summary: str
-    #: Whether unknown options go on to Ansible, or to the command that it starts.
-    passes_on: bool = False
 
 
-_COMMANDS = {
-    "validate": _Command("inspect:validate", "Check campaign files for errors"),
-    "plan": _Command("run:plan", "Show the runs of a campaign and the expected time"),
-    "run": _Command("run:run", "Run a campaign"),
-    "shell": _Command("shell:shell", "Run a shell or any command behind an emulated line", passes_on=True),
-    "gateway": _Command("gateway:gateway", "Connect devices behind an interface through an emulated line"),
-    "results": _Command("inspect:results", "Show results of campaigns"),
-    "serve": _Command("services:serve", "Show results in a browser"),
-    "runner": _Command("services:runner", "Run campaigns that are requested on the site"),
-    "measure": _Command("measure:measure", "Compute metrics of stored runs again"),
-    "plot": _Command("plot:plot", "Draw a figure"),
-    "contrast": _Command("contrast:contrast", "Compare the values of a swept field"),
-    "compare": _Command("compare:compare", "Compare one campaign with another"),
-    "sensitivity": _Command("sensitivity:sensitivity", "Perturb a campaign's links slightly"),
-    "export": _Command("export:export", "Export results for other programs"),
-    "import-bundle": _Command("export:import_bundle", "Import a bundled campaign"),
-    "verify": _Command("verify:verify", "Check stored results for damage"),
-    "copy": _Command("copying:copy", "Copy a campaign into another store"),
-    "import": _Command("imports:import_", "Import captures as a run"),
-    "list": _Command("inspect:list_", "List stacks, policies, links, topologies and other mechanisms"),
-    "show": _Command("inspect:show_", "Show a mechanism with its options"),
-    "reproduce": _Command("papers:reproduce", "Run the papers' tables, figures and claims"),
-    "score": _Command("papers:score", "Compare results with published values"),
-    "calibrate": _Command("testbed:calibrate", "Measure emulated links"),
-    "testbed": _Command("testbed:testbed", "Set up hosts as a testbed, or import them"),
-    "lab": _Command("testbed:in_lab", "Rehearse a lab in namespaces or virtual machines", passes_on=True),
-    "kernel": _Command("kernel:app", "Build the kernels that run in virtual time"),
-    "scheduler": _Command("services:scheduler", "Start the Dask scheduler of a lab"),
-    "worker": _Command("services:worker", "Start a Dask worker on this machine"),
+#: By the heading under which help lists them.
+_GROUPS = {
+    "Run": {
+        "list": _Command("inspect:list_", "List stacks, policies, links, topologies and other mechanisms"),
+        "show": _Command("inspect:show_", "Show a mechanism with its options"),
+        "validate": _Command("inspect:validate", "Check campaign files for errors"),
+        "plan": _Command("run:plan", "Show the runs of a campaign and the expected time"),
+        "run": _Command("run:run", "Run a campaign"),
+        "shell": _Command("shell:shell", "Run a shell or any command behind an emulated line"),
+        "gateway": _Command("gateway:gateway", "Connect devices behind an interface through an emulated line"),
+        "calibrate": _Command("testbed:calibrate", "Measure emulated links"),
+        "kernel": _Command("kernel:app", "Build the kernels that run in virtual time"),
+    },
+    "Results": {
+        "results": _Command("inspect:results", "Show results of campaigns"),
+        "serve": _Command("services:serve", "Show results in a browser, and run what visitors request"),
+        "plot": _Command("plot:plot", "Draw a figure"),
+        "contrast": _Command("contrast:contrast", "Compare the values of a swept field"),
+        "compare": _Command("compare:compare", "Compare one campaign with another"),
+        "sensitivity": _Command("sensitivity:sensitivity", "Perturb a campaign's links slightly"),
+        "measure": _Command("measure:measure", "Compute metrics of stored runs again"),
+        "export": _Command("export:export", "Export results for other programs"),
+        "copy": _Command("copying:copy", "Copy a campaign into another store"),
+        "verify": _Command("verify:verify", "Check stored results for damage"),
+    },
+    "Captures": {
+        "import": _Command("imports:import_", "Import captures as a run, or a bundled campaign"),
+    },
+    "Labs": {
+        "testbed": _Command("testbed:testbed", "Set up hosts as a testbed, import or rehearse them"),
+        "dask": _Command("services:dask", "Share runs among machines"),
+    },
+    "Papers": {
+        "papers": _Command("papers:papers", "Reproduce the papers and score the results"),
+    },
 }
+_COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
+#: Commands that have another name now, and that name.
+_RENAMED = {
+    "reproduce": ("papers", "run"),
+    "score": ("papers", "score"),
+    "runner": ("serve", "runner"),
+    "scheduler": ("dask", "scheduler"),
+    "worker": ("dask", "worker"),
+    "lab": ("testbed", "rehearse"),
+    "import-bundle": ("import",),
+}
+
+
+class _Grouped(TyperGroup):
+    """The list of commands under headings."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Prints the list."""
+        for heading, commands in _GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, command.summary) for name, command in commands.items()])
 
 
 class _WithKinds(TyperCommand):
@@ -90,12 +115,13 @@ class _WithKinds(TyperCommand):
         super().format_help(ctx, formatter)
 
 
-def application(first_word: str = "") -> typer.Typer:
+def application(first_word: str = "") -> TyperGroup:
     """The command line. If the first word is a command, its module alone is imported: all of them take longer than
     `validate` takes for a small file.
     """
     app = typer.Typer(
         name="backchannel",
+        cls=_Grouped,
         help=HELP,
         epilog=EPILOG,
         no_args_is_help=True,
@@ -111,9 +137,24 @@ def application(first_word: str = "") -> typer.Typer:
         if isinstance(target, typer.Typer):
             app.add_typer(target, name=name, short_help=command.summary)
         else:
-            settings = {"ignore_unknown_options": True} if command.passes_on else None
-            app.command(name, cls=_WithKinds, context_settings=settings, short_help=command.summary)(target)
-    return app
+            app.command(name, cls=_WithKinds, short_help=command.summary)(target)
+    built = typer.main.get_group(app)
+    _name_plainly(built)
+    return built
+
+
+def _name_plainly(command: Any) -> None:
+    """Gives every argument and option the name that people write, where typer shows Python's type."""
+    for parameter in command.params:
+        if isinstance(parameter, TyperArgument):
+            name = parameter.display_name_raw
+            usage = name if parameter.required or name.startswith("[") else f"[{name}]"
+            parameter.get_usage_pieces = lambda ctx, usage=usage: [usage]  # type: ignore[method-assign,misc]
+            parameter.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
+        elif isinstance(parameter, TyperOption) and parameter.metavar is None and not parameter.is_flag:
+            parameter.metavar = max(parameter.opts, key=len).lstrip("-").upper()
+    for inner in getattr(command, "commands", {}).values():
+        _name_plainly(inner)
 
 
 def _print_version(wanted: bool) -> None:
@@ -150,6 +191,9 @@ def main() -> NoReturn:
 
 def _run() -> NoReturn:
     try:
+        if words := _RENAMED.get("".join(sys.argv[1:2])):
+            show_note(f"'{sys.argv[1]}' is now '{' '.join(words)}'")
+            sys.argv[1:2] = words
         application(*sys.argv[1:2])(standalone_mode=True, prog_name="backchannel")
     except KeyboardInterrupt:
         fail("interrupted", exits.INTERRUPTED)

@@ -1,4 +1,4 @@
-"""`./backchannel runner`: runs what people ask for on the site, one campaign after another, with this user's rights."""
+"""`./backchannel serve runner`: runs what people ask for on the site, one by one, with its user's rights."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Runner:
             if plan.programs and not self._allow_commands:
                 raise TestbedError(
                     f"this campaign runs programs ({', '.join(plan.programs)}), and this runner runs none; whoever "
-                    "starts the runner decides (./backchannel runner --allow-commands)"
+                    "starts the runner decides (./backchannel serve runner --allow-commands)"
                 )
             requests.name_campaign(store, number, plan.id)
             options = Options(self._results, self._jobs, bool(request.force), tries=self._tries)

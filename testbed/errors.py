@@ -1,5 +1,8 @@
 """The testbed's exceptions; every message is a sentence for users."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class TestbedError(Exception):
     """The testbed could not be built or failed during a run."""
@@ -26,3 +29,22 @@ class LeaseOver(TestbedError):
 
 class CalibrationError(TestbedError):
     """Links deviate from what a scenario declares; the testbed itself works."""
+
+
+#: Names that a message lists.
+MOST_NAMED = 10
+
+
+def listed(names: Iterable[str]) -> str:
+    """The names, or the first ten and how many more there are; "none" without any."""
+    known = list(dict.fromkeys(names))
+    more = [f"and {len(known) - MOST_NAMED} more"] if len(known) > MOST_NAMED else []
+    return ", ".join([*known[:MOST_NAMED], *more]) or "none"
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """ "there is no flow 'x' (did you mean 'y'?); there are: ..." """
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f" (did you mean '{near[0]}'?)" if near else ""
+    return f"there is no {kind} '{name}'{hint}; there are: {listed(names)}"

@@ -83,8 +83,8 @@ class HostAgents:
         pids = access.namespaces or {}
         if name not in pids:
             raise TestbedError(
-                f"host {name} is a namespace of a lab that does not run ('./backchannel lab -i FILE -- COMMAND' "
-                "runs it for as long as a command takes)"
+                f"host {name} is a namespace of a lab that does not run ('./backchannel testbed rehearse -i FILE -- "
+                "COMMAND' runs it for as long as a command takes)"
             )
         return NamespaceTunnel(name, pids[name])
 

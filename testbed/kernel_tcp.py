@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agents.kernel import available_congestion_controls
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, listed
 from testbed.scenario import Named, Options
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def lack(name: str) -> str | None:
         return None
     if name in available or loadable:
         return None
-    return f"the kernel of this machine ({release}) has no '{name}'; it has: {', '.join(sorted(available))}"
+    return f"the kernel of this machine ({release}) has no '{name}'; it has: {listed(sorted(available))}"
 
 
 def sysctls(stack: Named | None) -> dict[str, str]:
@@ -104,7 +104,7 @@ def sysctls(stack: Named | None) -> dict[str, str]:
         elif name == "ecn":
             result["net.ipv4.tcp_ecn"] = ECN[value]
         elif name not in SOCKET_OPTIONS and name not in ACCECN_OPTIONS:
-            allowed = ", ".join(sorted(["ecn", *SWITCHES, *SOCKET_OPTIONS, *ACCECN_OPTIONS]))
+            allowed = listed(sorted(["ecn", *SWITCHES, *SOCKET_OPTIONS, *ACCECN_OPTIONS]))
             raise TestbedError(f"kernel stack '{stack.name}' has no option '{name}'; it has: {allowed}")
     if uses_accecn(stack.options):
         # Other kernels do not have them.

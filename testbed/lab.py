@@ -1,7 +1,7 @@
 """A lab in namespaces: each host of an inventory has address, keys and file tree.
 
 For rehearsals, tests, and as a testbed on one machine that Ansible provisions. The lab runs inside a cell
-(`./backchannel lab`), so it ends with the command.
+(`./backchannel testbed rehearse`), so it ends with the command.
 
 A host has network, mount, PID, IPC and UTS namespaces. Its file tree is the machine's, or another system's, below a
 layer in memory, so changes are visible to the host only. Cables are veth pairs: from each interface of a node to the

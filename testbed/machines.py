@@ -1,9 +1,9 @@
 """A lab of virtual machines: each host of an inventory has kernel, clock, disk and systemd.
 
-The lab runs inside a cell (`./backchannel lab --vm`) and ends with it. The controller is in the cell's network, which
-reaches only the machines. Cables are pairs of TAPs, each pair with a bridge, or serial cables between UARTs. Radios are
-simulated by the kernel of a machine (mac80211_hwsim), so the hosts that hear each other share it: each is a container
-with systemd, network and file tree.
+The lab runs inside a cell (`./backchannel testbed rehearse --vm`) and ends with it. The controller is in the cell's
+network, which reaches only the machines. Cables are pairs of TAPs, each pair with a bridge, or serial cables between
+UARTs. Radios are simulated by the kernel of a machine (mac80211_hwsim), so the hosts that hear each other share it:
+each is a container with systemd, network and file tree.
 
 QEMU interprets every instruction without KVM, so such a lab shows function and not timing.
 """

@@ -15,7 +15,7 @@ from typing import Any
 
 from agents.kernel import ROUTER_BASE, ROUTER_BASE_V6, TCP_BASE
 from testbed import addressing, kernel_links, node_binary
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, listed
 from testbed.scenario import LinkSpec, Node
 
 #: Kinds of real links.
@@ -108,7 +108,7 @@ def place(
     by_link = {place.link: place for place in link_placements}
     unknown = [link for link in by_link if link not in plan.links]
     if unknown:
-        raise TestbedError(f"links: there is no link '{unknown[0]}' in this topology; there are: {_list(plan.links)}")
+        raise TestbedError(f"links: there is no link '{unknown[0]}' in this topology; there are: {listed(plan.links)}")
     kernels = [link.name for link in links if link.kind == kernel_links.KIND]
     for link, ends in plan.links.items():
         link_place = by_link.get(link)
@@ -138,7 +138,7 @@ def _host_of(hosts: Sequence[Host], nodes: Sequence[str]) -> dict[str, str]:
         if host.plays is None:
             continue
         if host.plays not in nodes:
-            raise TestbedError(f"host {host.name} plays '{host.plays}', which is no node; there are: {_list(nodes)}")
+            raise TestbedError(f"host {host.name} plays '{host.plays}', which is no node; there are: {listed(nodes)}")
         if host.plays in host_of:
             raise TestbedError(f"hosts {host_of[host.plays]} and {host.name} both play '{host.plays}'; one must not")
         host_of[host.plays] = host.name
@@ -156,14 +156,14 @@ def _check_place(
 ) -> None:
     if place is None or (place.box is None) == (place.real is None):
         raise TestbedError(
-            f"link '{link}' is nowhere: give it a 'box' that emulates it, or 'real' ({_list(REAL)}), in 'links'"
+            f"link '{link}' is nowhere: give it a 'box' that emulates it, or 'real' ({listed(REAL)}), in 'links'"
         )
     if place.real is not None:
         if place.queue_at is not None and place.queue_at not in [end.node for end in ends]:
             raise TestbedError(f"link '{link}': 'queue_at' is '{place.queue_at}', but it ends at {_list_ends(ends)}")
         return
     if place.box is None or place.box not in hosts:
-        raise TestbedError(f"link '{link}': its box '{place.box}' is no host; there are: {_list(hosts)}")
+        raise TestbedError(f"link '{link}': its box '{place.box}' is no host; there are: {listed(hosts)}")
     if hosts[place.box].plays is not None:
         raise TestbedError(f"link '{link}': host {place.box} plays a node and cannot be its link box as well")
     if place.queue_at is not None:
@@ -182,7 +182,7 @@ def box_interfaces(plan: addressing.Plan, place: LinkPlacement) -> tuple[str, ..
 
 def _renumbered(plan: addressing.Plan, addresses: str) -> addressing.Plan:
     if addresses not in RANGES:
-        raise TestbedError(f"addresses: '{addresses}' is not possible; there are: {_list(RANGES)}")
+        raise TestbedError(f"addresses: '{addresses}' is not possible; there are: {listed(RANGES)}")
     if len(plan.links) > RANGES[addresses]:
         raise TestbedError(
             f"addresses: {addresses} has room for {RANGES[addresses]} links; there are {len(plan.links)}"
@@ -230,7 +230,7 @@ def _with_host_names(
         interfaces = hosts[host_of[node]].interfaces
         unknown = [link for link in interfaces if link not in [end.link for end in planned.interfaces]]
         if unknown:
-            ends_at = _list([end.link for end in planned.interfaces])
+            ends_at = listed([end.link for end in planned.interfaces])
             raise TestbedError(f"host {host_of[node]}: link '{unknown[0]}' does not end there; these do: {ends_at}")
         names[node] = {}
         for end in planned.interfaces:
@@ -390,10 +390,6 @@ def host_vars(placement: Placement, links: Sequence[LinkSpec], name: str, with_i
             if place.box == name and (kinds[place.link] in radios) == is_radio
         ]
     return variables
-
-
-def _list(names: Any) -> str:
-    return ", ".join(names)
 
 
 def _list_ends(ends: Sequence[addressing.Interface]) -> str:

@@ -146,7 +146,7 @@ def landed_of(store: Store, number: int) -> int:
 @contextmanager
 def runner(results: Path) -> Iterator[None]:
     """A runner that executes what is requested."""
-    command = [sys.executable, "-m", "experiments", "runner", "--results", str(results), "--jobs", "1"]
+    command = [sys.executable, "-m", "experiments", "serve", "runner", "--results", str(results), "--jobs", "1"]
     process = subprocess.Popen(command, cwd=node_binary.ROOT, stdout=subprocess.DEVNULL)
     try:
         yield

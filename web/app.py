@@ -160,7 +160,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
 def runner_command(results: str) -> str:
     """The command that executes what is launched here, with this site's results; a password is left out."""
     place = shlex.quote(shown(results))
-    return "./backchannel runner" if results == "results" else f"./backchannel runner --results {place}"
+    return "./backchannel serve runner" if results == "results" else f"./backchannel serve runner --results {place}"
 
 
 class _Number(IntegerConverter):

@@ -11,16 +11,16 @@ from werkzeug.datastructures import MultiDict
 
 from analysis.errors import unknown
 from analysis.figures import campaign as figures
-from analysis.figures import published
 from analysis.figures.explorer import KINDS, SLOTS, ordered
 from analysis.figures.means import Means
-from analysis.figures.published import CampaignFigure
+from analysis.handle import StoredCampaign
 from analysis.metrics import METRICS
 from analysis.registry import plugin_of
 from analysis.results import is_output
 from analysis.store import notes as written
 from analysis.store.queries import RunQuery
 from analysis.store.rows import MISSING, CampaignRow, ListedRunRow, MemberRow, NoteRow, PointRow, TableRow
+from experiments.papers.figure import CampaignFigure, of_campaign
 from testbed import units
 from testbed.scenario import Scenario
 from web import scorecard
@@ -295,7 +295,7 @@ def file_figure(campaign: CampaignRow) -> CampaignFigure | None:
     """The figure that the campaign's file asks for."""
     return cached(
         ("file figure", campaign.id),
-        lambda: published.of_campaign(g.store, campaign.id, campaign.text),
+        lambda: of_campaign(StoredCampaign(g.store, campaign)),
     )
 
 

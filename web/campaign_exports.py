@@ -11,10 +11,10 @@ from flask import Blueprint, Response, abort, g, jsonify, request
 from analysis.attempts import attempts_of
 from analysis.figures.means import Means
 from analysis.figures.model import csv_text
-from analysis.figures.published import CampaignFigure
 from analysis.metrics.registry import estimate
 from analysis.store.rows import CampaignRow, PointRow
 from experiments import api
+from experiments.papers.figure import CampaignFigure
 from testbed.scenario import Scenario
 from web import answers, campaign_data, topology
 from web.campaign_data import head, points

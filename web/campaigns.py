@@ -11,7 +11,6 @@ from typing import Any
 from flask import Blueprint, abort, current_app, flash, g, jsonify, redirect, render_template, request, url_for
 from markupsafe import Markup
 
-from analysis import campaign_file
 from analysis.answer import STARVED
 from analysis.attempts import attempts_of
 from analysis.estimates import Estimate
@@ -19,6 +18,7 @@ from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
 from analysis.store import requests
 from analysis.store.rows import CampaignRow, MemberRow, PointRow
+from experiments.papers import declared
 from testbed import fidelity
 from testbed.scenario import Scenario
 from web import answers, campaign_data, topology
@@ -77,7 +77,7 @@ def show(campaign_id: str) -> str:
         campaign=campaign,
         question=_question(campaign, axes),
         ignored=campaign_data.ignored(campaign_id, axes),
-        description=campaign_file.read(campaign.text).description,
+        description=declared.read(campaign.text).description,
         axes=axes,
         points=some,
         point_pages=math.ceil(len(all_points) / per_page),

@@ -1,6 +1,6 @@
 """Launching: pick a campaign file or fill in a form, see what the validator says and what it will take, ask for it.
 
-The site runs nothing: it enters a request, which `./backchannel runner` takes up.
+The site runs nothing: it enters a request, which `./backchannel serve runner` takes up.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def _store(store: Store) -> str:
 def _runner(store: Store) -> str:
     waiting = requests.waiting(store)
     if waiting and not requests.runners(store):
-        return f"{waiting} requests wait and no runner is there; start './backchannel runner'"
+        return f"{waiting} requests wait and no runner is there; start './backchannel serve runner'"
     return OK
 
 

@@ -1,7 +1,7 @@
 """The scorecard: every published value and ordering beside what was simulated and emulated.
 
-`./backchannel score` uses the same function on the store. A campaign's score is cached until more of its runs land.
-The page shows the reasons for disagreements from docs/reproduction.md beside the values.
+`./backchannel papers score` uses the same function on the store. A campaign's score is cached until more of its runs
+land. The page shows the reasons for disagreements from docs/reproduction.md beside the values.
 """
 
 from __future__ import annotations
@@ -15,23 +15,19 @@ from typing import Any
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request
 from markupsafe import Markup, escape
 
-from analysis.scorecard import Artefact, PublishedValue, Score, count, document, published, scorecard
+from analysis.figures.campaign import PublishedValue
+from analysis.handle import OpenResults
 from analysis.store.rows import CampaignRow
-from experiments.api import targets_folder
+from experiments.papers import wording
+from experiments.papers.page import PAPERS
+from experiments.papers.scorecard import VERDICTS, Artefact, Score, Verdict, count, document, published, scorecard
 from testbed import node_binary
+from testbed.units import plain
 from web import wall
 from web.cache import cached, permanent
 from web.figures import picture_file
 
 blueprint = Blueprint("scorecard", __name__)
-
-PAPERS = {
-    "asym": "The effects of asymmetry on TCP performance",
-    "ton": "A comparison of mechanisms for improving TCP performance over wireless links",
-    "aq": "AQ",
-    "pulsed": "Pulsed ACK",
-    "acq": "ACQ",
-}
 
 
 @dataclass(frozen=True)
@@ -53,35 +49,20 @@ class Card:
         """In the order of the document."""
         return list(dict.fromkeys(artefact.paper for artefact in self.artefacts))
 
-    def of_paper(self, paper: str) -> dict[str, int]:
+    def of_paper(self, paper: str) -> dict[Verdict, int]:
         """Artefacts of a paper by verdict."""
         counts = dict.fromkeys(VERDICTS, 0)
         for artefact in self.artefacts:
             if artefact.paper == paper:
-                counts[verdict(artefact)] += 1
+                counts[artefact.verdict] += 1
         return counts
-
-
-#: "incomplete": some of its runs have no valid result yet, so that nothing is decided.
-VERDICTS = ("pass", "fail", "incomplete", "not run")
-
-
-def verdict(artefact: Artefact, backend: str = "") -> str:
-    """One of VERDICTS; of one backend, or of all on which it was run."""
-    if backend:
-        score = artefact.scores.get(backend)
-        if score is None:
-            return "not run"
-        return "incomplete" if not score.is_complete else "pass" if score.passes else "fail"
-    verdicts = [verdict(artefact, score) for score in artefact.scores]
-    return next((word for word in ("fail", "incomplete", "pass") if word in verdicts), "not run")
 
 
 def read() -> Card:
     """The scorecard of the store."""
 
     def make() -> Card:
-        artefacts = scorecard(g.store, targets_folder(), _kept_score)
+        artefacts = scorecard(OpenResults(g.store, g.store.where), _kept_score)
         return Card(artefacts, count(artefacts))
 
     return cached(("scorecard",), make)
@@ -137,7 +118,7 @@ def _kept_score(key: tuple[Any, ...], make: Callable[[], Score]) -> Score:
 
 def published_for(campaign: CampaignRow) -> list[PublishedValue]:
     """Published values with which a campaign is compared."""
-    return published(targets_folder(), campaign.text)
+    return published(campaign.text)
 
 
 @blueprint.get("/scorecard")
@@ -148,10 +129,10 @@ def show() -> str:
     shown = [
         artefact
         for artefact in card.artefacts
-        if (not paper or artefact.paper == paper) and (not only or verdict(artefact) == only)
+        if (not paper or artefact.paper == paper) and (not only or artefact.verdict == only)
     ]
     # Cards without a figure are low; between the others they would leave holes in the wall.
-    shown.sort(key=lambda artefact: verdict(artefact) == "not run")
+    shown.sort(key=lambda artefact: artefact.verdict == "not run")
     return render_template(
         "scorecard.html",
         card=card,
@@ -159,9 +140,10 @@ def show() -> str:
         paper=paper,
         only=only,
         backends=wall.BACKENDS,
-        verdict=verdict,
         verdicts=VERDICTS,
-        wall=wall,
+        draw=wall.draw,
+        wording=wording,
+        plain=plain,
         papers=PAPERS,
         general=general_reasons(card.artefacts),
         reasons_for=reasons_for,
@@ -183,5 +165,5 @@ def small_figure(artefact_id: str, kind: str) -> Response:
 
 @blueprint.get("/api/scorecard")
 def as_json() -> Response:
-    """The scorecard, as `./backchannel score --json` prints it."""
+    """The scorecard, as `./backchannel papers score --json` prints it."""
     return jsonify(document(read().artefacts))

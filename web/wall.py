@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.metrics import METRICS
-from analysis.results import CellLabel
-from analysis.scorecard import Artefact, OrderingScore, ValueScore, slack
 from analysis.statistics import Interval, exact_interval
-from testbed.units import in_unit, plain
+from experiments.papers import wording
+from experiments.papers.scorecard import Artefact, OrderingScore, ValueScore, slack
+from testbed.units import in_unit
 from web.picture import Box, Label, Picture, Wire
 
 WIDTH, HEIGHT = 260.0, 138.0
@@ -25,8 +25,6 @@ BACKENDS = tuple(COLOUR_OF)
 LOG_FROM = 50.0
 #: Width of a character below the axis, in points.
 CHARACTER = 4.9
-#: Disagreements that are listed above the tables.
-MOST_LISTED = 6
 
 
 @dataclass(frozen=True)
@@ -67,8 +65,8 @@ def draw(artefact: Artefact) -> Picture | None:
         columns = _of_ordering({name: score.orderings[0] for name, score in scores.items()})
     else:
         return None
-    title = words(measure) + (f" and {rest} more" if rest else "")
-    return _picture(title, unit, columns, f"{artefact.title}: {words(measure)}, published and measured")
+    title = wording.words(measure) + (f" and {rest} more" if rest else "")
+    return _picture(title, unit, columns, f"{artefact.title}: {wording.words(measure)}, published and measured")
 
 
 def _of_values(artefact: Artefact, number: int) -> _Column:
@@ -165,49 +163,3 @@ def _limits(numbers: Sequence[float]) -> tuple[float, float, bool]:
         return 0.0, high, False
     room = (high - low) * 0.15 or abs(high) * 0.1 or 1.0
     return low - room, high + room, False
-
-
-def disagreements(artefact: Artefact) -> list[str]:
-    """What this store's values of an artefact miss, each as a sentence; the farthest values first."""
-    misses: list[tuple[float, str]] = []
-    for backend in BACKENDS:
-        score = artefact.scores.get(backend)
-        if score is None:
-            continue
-        misses += [_miss(value, backend) for value in score.values if not value.within and value.origin == "stated"]
-        for ordering in score.orderings:
-            if not ordering.holds:
-                means = ", ".join(
-                    f"{label} {plain(mean)}" for label, mean in zip(ordering.order, ordering.measured, strict=True)
-                )
-                place = place_of(ordering.where)
-                where = f"{words(ordering.measure)}{' at ' + place if place else ''} on {backend}"
-                text = f"{where}: the published order is not"
-                misses.append((0.0, f"{text} measured ({means})."))
-    misses.sort(key=lambda miss: -miss[0])
-    listed = [text for _, text in misses[:MOST_LISTED]]
-    return listed + ([f"{len(misses) - MOST_LISTED} more are in the tables."] if len(misses) > MOST_LISTED else [])
-
-
-def _miss(score: ValueScore, backend: str) -> tuple[float, str]:
-    place = place_of(score.cell)
-    head = f"{words(score.measure)}{' at ' + place if place else ''} on {backend}"
-    published = in_unit(score.published, score.unit, score.published)
-    if score.measured is None:
-        return math.inf, f"{head}: {published} published, nothing measured."
-    share = (score.measured - score.published) / abs(score.published) if score.published else math.inf
-    apart = f" ({100 * share:+.3g} %)".replace("-", "\N{MINUS SIGN}") if math.isfinite(share) else ""
-    return (
-        abs(share),
-        f"{head}: {published} published, {in_unit(score.measured, score.unit, score.published)} measured{apart}.",
-    )
-
-
-def place_of(cell: Mapping[str, CellLabel]) -> str:
-    """A cell in words: "policy droptail, rate 9.6"."""
-    return ", ".join(f"{axis} {label}" for axis, label in cell.items())
-
-
-def words(name: str) -> str:
-    """The name of a measure for people: "Reverse throughput"."""
-    return name.replace("_", " ").capitalize()

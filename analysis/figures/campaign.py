@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -12,7 +13,6 @@ from analysis.figures.means import INTERVALS, MOST_SERIES, Group, Mean, Means, n
 from analysis.figures.model import Axis, Figure, Series, axis_scale, style_of
 from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
-from analysis.scorecard import PublishedValue
 from analysis.store.rows import PointRow, TableRow
 
 #: Columns of `analysis.means` that are no swept fields.
@@ -21,6 +21,17 @@ _OWN = frozenset(
      "attempts", "marked",
      "repetition", "run_id", "value")
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PublishedValue:
+    """A published value of a stored metric, in the SI unit."""
+
+    metric: str
+    subject: str
+    #: Axis to label.
+    cell: Mapping[str, str]
+    value: float
 
 
 # From stored rows ----------------------------------------------------------------------------------------------------

@@ -1,11 +1,10 @@
-"""The figures of a campaign that show any of its metrics, and the one that its file defines."""
+"""The figures of a campaign that show any of its metrics."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.errors import AnalysisError
-from analysis.figures import campaign, published
+from analysis.figures import campaign
 from analysis.figures.model import Figure
 from analysis.figures.registry import AskedOfCampaign, campaign_figure
 
@@ -31,14 +30,3 @@ def sweep(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
 def cdf(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
     """A curve for each point, and for each subject unless they are pooled."""
     return campaign.cdf_of_runs(of.values(), asked.metric, asked.of, pooled=asked.pooled)
-
-
-@campaign_figure("figure", "the figure that the campaign file defines under `figure`, with the published values")
-def figure(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
-    """As published."""
-    drawn = published.of_campaign(of.store, of.row.id, of.row.text)
-    if drawn is None:
-        raise AnalysisError(f"the file of campaign {of.row.name} has no `figure`; bars and sweep draw any metric")
-    if drawn.is_empty:
-        raise AnalysisError(f"there is no value yet for the figure '{drawn.title}'")
-    return drawn.figure()

@@ -113,7 +113,10 @@ class RunKind(Kind[Callable[[Any, Asked], Figure]]):
 
 FIGURES: Registry[RunKind] = Registry("figure", "backchannel.figures", ["analysis.figures.of_run"])
 CAMPAIGN_FIGURES: Registry[Kind[Callable[[Any, AskedOfCampaign], Figure]]] = Registry(
-    "figure", "backchannel.figures", ["analysis.figures.of_campaign"]
+    # The papers' figure is named as those of other packages are: nothing here imports it.
+    "figure",
+    "backchannel.figures",
+    ["analysis.figures.of_campaign", "experiments.papers.figure"],
 )
 
 RunFunction = TypeVar("RunFunction", bound=Callable[[Any, Asked], Figure])

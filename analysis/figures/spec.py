@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from analysis.results import line_name
 from testbed import units
+from testbed.errors import listed
 
 #: What `time` can show: per flow, per direction, and of a link.
 FLOW_COUNTERS = ("delivered", "cwnd", "throughput")
@@ -134,11 +135,9 @@ class FigureSpec(BaseModel):
         known, problems = list(measures), []
         for name in self.y.measures:
             if name not in known:
-                problems.append(f"figure.y.measures: there is no measure '{name}'; there are: {', '.join(known)}")
+                problems.append(f"figure.y.measures: there is no measure '{name}'; there are: {listed(known)}")
         wanted = [*([self.x.axis] if self.x.axis not in ("", MEASURES) else []), *self.where]
         for axis in wanted:
             if axis not in axes:
-                problems.append(
-                    f"figure: there is no axis '{axis}' in the sweep; there are: {', '.join(axes) or 'none'}"
-                )
+                problems.append(f"figure: there is no axis '{axis}' in the sweep; there are: {listed(axes)}")
         return problems

@@ -345,6 +345,24 @@ class Queries:
         valid = sa.select(run.c.id).where(run.c.state == "valid")
         return {run_id for some in batched(run_ids) for run_id in self.scalars(valid.where(run.c.id.in_(some)))}
 
+    def valid_repetitions(self, first_runs: Sequence[str]) -> dict[str, set[int]]:
+        """Repetitions with a valid run of the points whose first repetition is one of these runs, by that run."""
+        first = membership.alias()
+        query = (
+            sa.select(first.c.run_id, membership.c.repetition)
+            .join(
+                membership,
+                sa.and_(membership.c.campaign_id == first.c.campaign_id, membership.c.point == first.c.point),
+            )
+            .join(run, run.c.id == membership.c.run_id)
+            .where(first.c.repetition == 0, run.c.state == "valid")
+        )
+        valid: dict[str, set[int]] = {}
+        for some in batched(first_runs):
+            for first_id, repetition in self.tuples(query.where(first.c.run_id.in_(some))):
+                valid.setdefault(first_id, set()).add(repetition)
+        return valid
+
     def run_ids(self, beginning: str, limit: int | None = None) -> list[str]:
         """Ids of the runs that begin so, sorted."""
         query = sa.select(run.c.id).where(run.c.id.startswith(beginning, autoescape=True))

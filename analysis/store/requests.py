@@ -1,7 +1,7 @@
 """Requests from the site, and the runners that execute them.
 
-The site has no privileges and runs nothing. It stores a request; `./backchannel runner`, started by a user with the
-needed rights, executes it. Every running campaign checks for a cancel each time it writes its progress.
+The site has no privileges and runs nothing. It stores a request; `./backchannel serve runner`, started by a user with
+the needed rights, executes it. Every running campaign checks for a cancel each time it writes its progress.
 """
 
 from __future__ import annotations

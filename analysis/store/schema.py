@@ -108,7 +108,7 @@ replaced = _table(
     without=("point", "repetition"), seed=BigInteger,
 )  # fmt: skip
 file = _table("file", rows.FileRow, ["id"], UniqueConstraint("run_id", "path"), run_id=_of("run"), bytes=BigInteger)
-#: What a person asked for on the site; a runner (`./backchannel runner`) takes it up.
+#: What a person asked for on the site; a runner (`./backchannel serve runner`) takes it up.
 request = _table(
     "request", rows.RequestRow, ["id"], Index("request_state", "state"), Index("request_campaign", "campaign_id")
 )

@@ -1,4 +1,4 @@
-"""`./backchannel export` and `./backchannel import-bundle`."""
+"""`./backchannel export`."""
 
 from __future__ import annotations
 
@@ -57,25 +57,3 @@ def export(
                 lines = chosen.write(run, Target(out or Path(chosen.file.format(name=run.id))))
     for line in [*lines, *wider]:
         typer.echo(line)
-
-
-def import_bundle(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Bundle that `export bundle` wrote, on any machine.")],
-    results: ResultsOption = RESULTS,
-    artefacts: ArtefactsOption = None,
-) -> None:
-    """Verify a bundle, measure its runs again from their captures, and add its campaign to the results."""
-    from analysis.errors import AnalysisError
-    from analysis.store import Store
-    from experiments import bundles
-
-    if not file.is_file():
-        raise AnalysisError(f"there is no file {file}")
-    with Store.open(results, artefacts) as store:
-        read = bundles.read(store, file)
-    typer.echo(f"{read.name} ({read.id}): {read.files} files verified; {read.runs} runs, {read.landed} new here")
-    if read.corrected:
-        typer.echo(
-            f"{read.corrected} of {read.measured} runs give other values than the bundle has, which another version "
-            "measured, or which were modified: the results have those that were measured here"
-        )

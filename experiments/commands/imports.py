@@ -1,13 +1,14 @@
-"""`import`: captures as a run."""
+"""`import`: captures as a run, or a bundled campaign."""
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from experiments.commands.options import RESULTS, JsonOption, ResultsOption
+from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
 from experiments.commands.shared import results_option
 
 
@@ -15,8 +16,9 @@ def import_(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...", help="Captures of the same transfers, in a format that docs/imports.md lists.",
-            show_default=False,
+            metavar="FILE...", show_default=False,
+            help="Captures of the same transfers, in a format that docs/imports.md lists; or a bundle that `export "
+            "bundle` wrote, to which only --results and --artefacts apply.",
         ),
     ],
     label: Annotated[
@@ -47,9 +49,15 @@ def import_(
         typer.Option("--time-limit", metavar="S", min=1, max=1e7, help="Time that reading the captures may take."),
     ] = 3600.0,
     results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Import captures from any source as a run, with the same metrics and plots as other runs."""
+    """Import captures from any source as a run, with the same metrics and plots as other runs; or a bundled campaign,
+    which is verified and measured again.
+    """
+    if len(files) == 1 and zipfile.is_zipfile(files[0]):
+        _bundle(files[0], results, artefacts)
+        return
     from experiments.limits import GB, Limits, limited
 
     name = label or files[0].name.partition(".")[0] or files[0].name
@@ -58,7 +66,7 @@ def import_(
         from experiments import import_report
         from experiments.importing import Request, import_captures
 
-        with Store.open(results) as store:
+        with Store.open(results, artefacts) as store:
             imported = import_captures(store, Request(files, name, note, campaign, align))
             run = store.run(imported.run_id)
         assert run is not None
@@ -69,3 +77,17 @@ def import_(
             typer.echo(line)
     shown = results_option(results)
     typer.echo(f"\nNext: ./backchannel serve{shown} shows it with its plots; results {campaign} compares imports.")
+
+
+def _bundle(file: Path, results: str, artefacts: str | None) -> None:
+    from analysis.store import Store
+    from experiments import bundles
+
+    with Store.open(results, artefacts) as store:
+        read = bundles.read(store, file)
+    typer.echo(f"{read.name} ({read.id}): {read.files} files verified; {read.runs} runs, {read.landed} new here")
+    if read.corrected:
+        typer.echo(
+            f"{read.corrected} of {read.measured} runs give other values than the bundle has, which another version "
+            "measured, or which were modified: the results have those that were measured here"
+        )

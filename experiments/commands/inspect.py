@@ -57,10 +57,9 @@ def list_(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """List mechanisms with their options and source, or metrics, figures and exports."""
-    from rich.table import Table
-
+    """List mechanisms with their source, or metrics, figures and exports. `show` prints a mechanism's options."""
     from experiments.language import registry
+    from experiments.tables import plain_table
 
     kinds = {word: kind for kind, word in registry.KINDS.items()}
     if what in MEASURED:
@@ -75,33 +74,27 @@ def list_(
         return
     terminal = console()
     for kind in selected:
-        table = Table(
-            show_edge=False, pad_edge=False, box=None, title=registry.KINDS[kind], title_justify="left",
-            title_style="bold",
-        )  # fmt: skip
-        for column in ("name", "description", "options", "source"):
-            table.add_column(column, header_style="dim", overflow="fold")
+        terminal.print(registry.KINDS[kind], style="bold", highlight=False)
+        table = plain_table("name", "summary", "source")
         for entry in registry.of_kind(kind):
-            table.add_row(entry.name, entry.summary, ", ".join(param.short for param in entry.params), entry.source)
+            table.add_row(entry.name, entry.summary, entry.source)
         terminal.print(table)
         terminal.print()
     terminal.print("asym, ton, pulsed, acq and aq are the five papers: docs/papers.md", style="dim", highlight=False)
 
 
 def _list_measured(what: str, as_json: bool) -> None:
-    from rich.table import Table
-
     from analysis import kinds
+    from experiments.tables import plain_table
 
     entries = kinds.listed(what)
     if as_json:
         typer.echo(json.dumps([entry.as_json() for entry in entries], indent=2))
         return
-    table = Table(show_edge=False, pad_edge=False, box=None)
-    heads = {"name": "name", "summary": "description", "of": "of", "unit": "unit", "source": "source"}
-    columns = [name for name in heads if any(getattr(entry, name) for entry in entries)]
-    for column in columns:
-        table.add_column(heads[column], header_style="dim", overflow="fold")
+    columns = [
+        name for name in ("name", "summary", "of", "unit", "source") if any(getattr(entry, name) for entry in entries)
+    ]
+    table = plain_table(*columns)
     for entry in entries:
         table.add_row(*(getattr(entry, column) for column in columns))
     console().print(table)
@@ -133,7 +126,7 @@ def show_(
         typer.echo(f"  source: {entry.source}")
         if entry.backends:
             typer.echo(f"  backends: {', '.join(entry.backends)}")
-        for param in entry.params:
+        for param in sorted(entry.params, key=lambda param: param.short):
             typer.echo(f"  {param.short} ({param.allowed()}): {param.help}")
         if entry.spec:
             typer.echo(json.dumps(entry.spec.as_json(), indent=2))

@@ -1,4 +1,4 @@
-"""`reproduce` and `score`: run the papers' artefacts and compare the results with the published values."""
+"""`papers run` and `papers score`: run the papers' artefacts and compare the results with the published values."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ from experiments.commands.shared import console, fail, open_existing
 from experiments.engine.options import TRIES
 
 if TYPE_CHECKING:
-    from analysis.scorecard import Artefact
-    from analysis.store import Store
-    from analysis.targets import Target
-    from experiments.catalogue import Reproduction
     from experiments.engine.options import Options
+    from experiments.papers.reproduction import Reproduction
+    from experiments.papers.targets import Target
     from experiments.terminal import TerminalReporter
 
 
-def reproduce(
+papers = typer.Typer(help="Reproduce the papers' tables, figures and claims.", no_args_is_help=True)
+
+
+@papers.command("run", short_help="Run what the results folder lacks, and print its score")
+def run(
     names: ArtefactNames = None,
     backend: BackendOption = None,
     results: ResultsOption = RESULTS,
@@ -59,12 +61,7 @@ def reproduce(
 
     With --backend, only artefacts run whose file has fields for that backend.
     """
-    from analysis.store import Store
-    from experiments import reproduce as reproducing
-    from experiments.catalogue import select_reproductions
-    from experiments.engine.options import Options
-    from experiments.tables import score_table
-    from experiments.terminal import TerminalReporter
+    from experiments.papers.reproduction import reproduce, select_reproductions
 
     try:
         if defaults and backend not in (None, "sim"):
@@ -76,18 +73,24 @@ def reproduce(
     if plan_only:
         _print_expected(selected, backend, results, jobs, force, limit, defaults)
         return
+    import analysis
+    from experiments.engine.options import Options
+    from experiments.papers.scorecard import scorecard
+    from experiments.papers.tables import score_table
+    from experiments.terminal import TerminalReporter
+
     terminal = console()
     options = Options(results, jobs, force, limit=limit, tries=tries)
-    done = reproducing.reproduce(selected, backend, options, TerminalReporter(terminal), defaults=defaults)
+    done = reproduce(selected, backend, options, TerminalReporter(terminal), defaults=defaults)
     for result in done:
         if result.refused:
             terminal.print(
                 f"{result.reproduction.artefact}: not run: {result.refused}", style="yellow", highlight=False
             )
     artefacts = {result.reproduction.artefact for result in done}
-    with Store.open(results) as store:
-        scores = [score for score in _scorecard(store) if score.id in artefacts]
-    terminal.print(score_table(scores, details=True), soft_wrap=True)
+    with analysis.open(results) as opened:
+        scored = [artefact for artefact in scorecard(opened) if artefact.id in artefacts]
+    terminal.print(score_table(scored, details=True), soft_wrap=True)
     outcomes = [result.outcome for result in done if result.outcome is not None]
     if any(outcome.interrupted for outcome in outcomes):
         raise typer.Exit(exits.INTERRUPTED)
@@ -105,15 +108,25 @@ def _print_expected(
     defaults: bool,
 ) -> None:
     from experiments.labels import duration_text
-    from experiments.reproduce import expected
-    from experiments.tables import expected_table
+    from experiments.papers.reproduction import expected
+    from experiments.tables import plain_table
 
     with open_existing(results, None) as store:
         rows, total_s = expected(selected, backend, store, os.cpu_count() or 1, jobs, force, limit, defaults=defaults)
-    console().print(expected_table(rows))
+    columns = ("points", "repetitions", "to run", "runs", "time", "cells")
+    table = plain_table("artefact", *columns, right=columns)
+    for row in rows:
+        if not row.refused:
+            counts = (row.points, row.repetitions, row.to_run, row.runs, duration_text(row.time_s), row.cells)
+            table.add_row(row.artefact, *map(str, counts))
+    console().print(table)
+    for row in rows:
+        if row.refused:
+            typer.echo(f"{row.artefact}: not run: {row.refused}")
     typer.echo(f"{sum(row.to_run for row in rows)} runs, about {duration_text(total_s)} as one batch")
 
 
+@papers.command("score", short_help="Compare results with the published values")
 def score(
     names: ArtefactNames = None,
     details: Annotated[
@@ -153,12 +166,12 @@ def score(
         _with_repetitions(names, repetitions, jobs, as_json)
         return
     import analysis
-    from analysis.scorecard import document
-    from experiments.catalogue import select_named
-    from experiments.tables import score_table
+    from experiments.papers.reproduction import select_named
+    from experiments.papers.scorecard import document, scorecard
+    from experiments.papers.tables import score_table
 
     with analysis.open(results) as opened:
-        everything = _scorecard(opened.store)
+        everything = scorecard(opened)
     try:
         artefacts = select_named(everything, names or (), lambda item: (item.paper, item.id), "paper or artefact")
     except ValueError as error:
@@ -166,18 +179,17 @@ def score(
     if as_json:
         typer.echo(json.dumps(document(artefacts), indent=2))
     elif markdown:
-        from analysis.choices import all_choices
-        from experiments.catalogue import FOLDER
-        from experiments.score_page import page
+        from experiments.papers.choices import all_choices
+        from experiments.papers.page import page
 
-        typer.echo(page(artefacts, all_choices(FOLDER)), nl=False)
+        typer.echo(page(artefacts, all_choices()), nl=False)
     else:
         console().print(score_table(artefacts, details or len(artefacts) == 1), soft_wrap=True)
 
 
 @dataclass(frozen=True)
 class _Runs:
-    """Artefacts that an option of `score` runs, in a temporary folder."""
+    """Artefacts that an option of `papers score` runs, in a temporary folder."""
 
     selected: Sequence[Reproduction]
     targets: Mapping[str, Target]
@@ -187,27 +199,28 @@ class _Runs:
 
 @contextmanager
 def _own_runs(option: str, names: Sequence[str] | None, jobs: int | None) -> Iterator[_Runs]:
-    from analysis.targets import all_targets
-    from experiments.catalogue import FOLDER, select_reproductions
     from experiments.engine.options import Options
+    from experiments.papers.reproduction import select_reproductions
+    from experiments.papers.targets import all_targets
     from experiments.terminal import TerminalReporter
     from testbed.local_folders import ScratchFolder
 
     if not names:
-        fail(f"{option} needs the artefacts or papers to run, for example: score asym-table1 {option}", exits.BAD_INPUT)
+        example = f"papers score asym-table1 {option}"
+        fail(f"{option} needs the artefacts or papers to run, for example: {example}", exits.BAD_INPUT)
     try:
         selected = select_reproductions(names, backend="sim")
     except ValueError as error:
         fail(str(error), exits.BAD_INPUT)
-    targets = {target.id: target for target in all_targets(FOLDER)}
+    targets = {target.id: target for target in all_targets()}
     with ScratchFolder() as folder:
         yield _Runs(selected, targets, Options(folder / "results", jobs), TerminalReporter(console(stderr=True)))
 
 
 def _with_repetitions(names: Sequence[str] | None, repetitions: int, jobs: int | None, as_json: bool) -> None:
-    from analysis.scorecard import artefact_of, document
-    from experiments.choice_sensitivity import score_as_chosen
-    from experiments.tables import score_table
+    from experiments.papers.choice_sensitivity import score_as_chosen
+    from experiments.papers.scorecard import artefact_of, document
+    from experiments.papers.tables import score_table
 
     artefacts = []
     with _own_runs(f"--repetitions {repetitions}", names, jobs) as runs:
@@ -222,8 +235,8 @@ def _with_repetitions(names: Sequence[str] | None, repetitions: int, jobs: int |
 
 
 def _sensitivity(names: Sequence[str] | None, repetitions: int | None, jobs: int | None, as_json: bool) -> None:
-    from experiments.choice_sensitivity import outcomes
-    from experiments.tables import outcome_line
+    from experiments.papers.choice_sensitivity import outcomes
+    from experiments.papers.tables import outcome_line
 
     found = []
     with _own_runs("--sensitivity", names, jobs) as runs:
@@ -244,10 +257,3 @@ def _sensitivity(names: Sequence[str] | None, repetitions: int | None, jobs: int
             f"{of_choices} of {len(choices)} changes of one choice and {of_lines} of {len(perturbed)} perturbations of "
             "the lines flip a verdict"
         )
-
-
-def _scorecard(store: Store) -> list[Artefact]:
-    from analysis.scorecard import scorecard
-    from experiments.catalogue import FOLDER
-
-    return scorecard(store, FOLDER)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from analysis.results import Results
     from experiments.language.campaign import Plan
-    from experiments.sensitivity import Sensitivity
+    from experiments.papers.sensitivity import Sensitivity
 
 
 def sensitivity(
@@ -44,7 +44,7 @@ def sensitivity(
     """Run a campaign again in simulation with slightly other rates, delays and buffers. Reports which orderings of the
     points, signs of differences and intervals survive (docs/campaigns.md).
     """
-    from experiments.sensitivity import assess, perturbed_plan
+    from experiments.papers.sensitivity import assess, perturbed_plan
     from testbed import units
 
     try:
@@ -86,6 +86,6 @@ def _run(plans: Sequence[Plan], folder: Path, jobs: int | None, as_json: bool) -
 
 
 def _print(assessment: Sensitivity) -> None:
-    from experiments.tables import sensitivity_table
+    from experiments.papers.tables import sensitivity_table
 
     console().print(sensitivity_table(assessment))

@@ -1,4 +1,4 @@
-"""`serve`, `runner`, `scheduler` and `worker`: services that run until they are interrupted."""
+"""`serve` and `dask`: services that run until they are interrupted."""
 
 from __future__ import annotations
 
@@ -10,32 +10,16 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, ResultsOption, TriesOption
-from experiments.commands.shared import console, store_location
+from experiments.commands.shared import console, no_options_before, store_location
 from experiments.engine.options import TRIES
 
-
-def runner(
-    results: ResultsOption = RESULTS,
-    jobs: JobsOption = None,
-    tries: TriesOption = TRIES,
-    once: Annotated[bool, typer.Option("--once", help="Exit as soon as no request is waiting; for scripts.")] = False,
-    allow_commands: Annotated[
-        bool,
-        typer.Option(
-            "--allow-commands",
-            help="Run campaigns with flows of kind command. Visitors of the site can then run any program with your "
-            "rights (SECURITY.md).",
-        ),
-    ] = False,
-) -> None:
-    """Run the campaigns that visitors of the site request, until interrupted. The site itself runs nothing."""
-    from experiments.runner import Runner
-
-    if Runner(store_location(results), jobs, tries, console(), allow_commands).serve(once):
-        raise typer.Exit(exits.FAILED)
+serve = typer.Typer(invoke_without_command=True)
+dask = typer.Typer(help="Share runs among machines with Dask (docs/distributed.md).", no_args_is_help=True)
 
 
-def serve(
+@serve.callback()
+def site(
+    ctx: typer.Context,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
     port: Annotated[
@@ -73,6 +57,9 @@ def serve(
     ] = False,
 ) -> None:
     """Show results in a browser, by default on 127.0.0.1 only."""
+    if ctx.invoked_subcommand is not None:
+        no_options_before(ctx)
+        return
     from web.serve import serve as serve_site
 
     if artefacts:
@@ -81,6 +68,29 @@ def serve(
     serve_site(store_location(results), host, port, token_file, name or [], allow_commands)
 
 
+@serve.command("runner", short_help="Run the campaigns that visitors request")
+def runner(
+    results: ResultsOption = RESULTS,
+    jobs: JobsOption = None,
+    tries: TriesOption = TRIES,
+    once: Annotated[bool, typer.Option("--once", help="Exit as soon as no request is waiting; for scripts.")] = False,
+    allow_commands: Annotated[
+        bool,
+        typer.Option(
+            "--allow-commands",
+            help="Run campaigns with flows of kind command. Visitors of the site can then run any program with your "
+            "rights (SECURITY.md).",
+        ),
+    ] = False,
+) -> None:
+    """Run the campaigns that visitors of the site request, until interrupted. The site itself runs nothing."""
+    from experiments.runner import Runner
+
+    if Runner(store_location(results), jobs, tries, console(), allow_commands).serve(once):
+        raise typer.Exit(exits.FAILED)
+
+
+@dask.command("scheduler", short_help="Start the scheduler of a lab")
 def scheduler(
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
@@ -106,6 +116,7 @@ def scheduler(
     serve_scheduler(host, port, http_port)
 
 
+@dask.command("worker", short_help="Start a worker on this machine")
 def worker(
     address: Annotated[
         str,

@@ -40,6 +40,18 @@ def show_note(text: str) -> None:
     typer.echo(f"{exits.MESSAGE_PREFIX}{text}", err=True)
 
 
+def no_options_before(ctx: typer.Context, allowed: Sequence[str] = ()) -> None:
+    """Fails if an option stands before a subcommand, which would not see it."""
+    for name, value in ctx.params.items():
+        source = ctx.get_parameter_source(name)
+        if name not in allowed and value is not None and source is not None and source.name == "COMMANDLINE":
+            fail(
+                f"'{ctx.info_name} {ctx.invoked_subcommand}' has options of its own: write them after "
+                f"'{ctx.invoked_subcommand}'",
+                exits.BAD_INPUT,
+            )
+
+
 #: How long `run` looks at the CPUs before it chooses a backend, in s.
 LOOK_S = 1.0
 #: If set, it does not look: for scripts whose backend must not depend on the machine's load.

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from experiments import exits
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption, SetOption
-from experiments.commands.shared import console, fail, results_option, show_note
+from experiments.commands.shared import console, fail, no_options_before, results_option, show_note
 
 if TYPE_CHECKING:
     from experiments.sessions.session import Ended
 
-#: Words after `shell` that concern a running session.
-VERBS = ("status", "watch", "set", "enter")
 MEGABYTE = 1_000_000
 
 ProfileOption = Annotated[
@@ -41,16 +40,39 @@ RecordLimitOption = Annotated[
 ]  # fmt: skip
 
 
-def shell(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[-- COMMAND... | status | watch | set FIELD=VALUE... | enter [NODE] [-- COMMAND...]]",
-            help="After --: the command; default: your shell. Without --: status prints a running session, watch "
-            "repeats it every second, set changes its line, enter runs a command on another of its nodes.",
-            show_default=False,
-        ),
-    ] = None,
+SessionOption = Annotated[
+    str | None,
+    typer.Option("--session", metavar="NAME", help="Which running session. Default: the only one.", show_default=False),
+]
+
+
+class _Shell(TyperGroup):
+    """Takes the words after `--` for a command, not for a subcommand."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the words before `--`."""
+        if "--" in args:
+            at = args.index("--")
+            args, ctx.obj = args[:at], args[at + 1 :]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The subcommand that the first word names."""
+        if args[0] not in self.commands:
+            fail(
+                f"'{args[0]}' is neither an option nor one of {', '.join(self.commands)}; a command follows --, as in "
+                f"./backchannel shell -- {' '.join(args)}",
+                exits.BAD_INPUT,
+            )
+        return super().resolve_command(ctx, args)
+
+
+shell = typer.Typer(cls=_Shell, invoke_without_command=True, subcommand_metavar="[-- COMMAND... | COMMAND [ARGS]...]")
+
+
+@shell.callback()
+def start(
+    ctx: typer.Context,
     profile: ProfileOption = "cable-500-10",
     network: NetworkOption = None,
     overrides: SetOption = None,
@@ -69,25 +91,20 @@ def shell(
                      help="End the command after this time, with exit status 124. Default: never."),
     ] = None,
     record_limit: RecordLimitOption = 256,
-    session: Annotated[
-        str | None,
-        typer.Option("--session", metavar="NAME", help="Which running session status, set and enter concern. "
-                     "Default: the only one.", show_default=False),
-    ] = None,
+    session: Annotated[str | None, typer.Option("--session", hidden=True)] = None,
     results: ResultsOption = RESULTS,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Run a shell or a command on a host behind an emulated line. Its exit status is the command's."""
-    command, verb, rest = _split(words or [])
-    if verb is not None:
-        _on_running(verb, rest, command, session, as_json)
+    """Run your shell, or the command after --, on a host behind an emulated line. Its exit status is the command's."""
+    if ctx.invoked_subcommand is not None:
+        no_options_before(ctx, allowed=("session", "as_json"))
         return
     from testbed.capability import require_emulation
 
     require_emulation()
     raise typer.Exit(
         _start(
-            command,
+            ctx.obj or [],
             profile,
             network,
             overrides or [],
@@ -101,22 +118,17 @@ def shell(
     )
 
 
-def _split(words: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
-    """The command, the verb, and the verb's words. Only words after `--` are a command."""
-    if "--" in sys.argv:
-        command = sys.argv[sys.argv.index("--") + 1 :]
-        before = list(words[: len(words) - len(command)]) if command else list(words)
-    else:
-        command, before = [], list(words)
-    if not before:
-        return command, None, []
-    if before[0] not in VERBS:
-        fail(
-            f"'{before[0]}' is neither an option nor one of {', '.join(VERBS)}; a command follows --, as in "
-            f"./backchannel shell -- {' '.join(before)}",
-            exits.BAD_INPUT,
-        )
-    return command, before[0], before[1:]
+def _name(ctx: typer.Context, session: str | None) -> str:
+    """The running session that is meant."""
+    from experiments.sessions import control
+
+    assert ctx.parent is not None
+    return control.only(session or ctx.parent.params["session"])
+
+
+def _wants_json(ctx: typer.Context, as_json: bool) -> bool:
+    assert ctx.parent is not None
+    return as_json or bool(ctx.parent.params["as_json"])
 
 
 def _start(
@@ -172,36 +184,27 @@ def report(ended: Ended, results: str, as_json: bool) -> None:
     show_note(f"the line {verdict}. The session is run {landing.run_id[:8]}: ./backchannel serve{shown} shows it.")
 
 
-def _on_running(verb: str, words: Sequence[str], command: Sequence[str], session: str | None, as_json: bool) -> None:
-    from experiments.sessions import control, panel
-    from experiments.sessions.state import change, read_state
+@shell.command("status")
+def status(ctx: typer.Context, session: SessionOption = None, as_json: JsonOption = False) -> None:
+    """Print a running session: its lines, their counters and queues."""
+    from experiments.sessions import panel
+    from experiments.sessions.state import read_state
 
-    name = control.only(session)
-    match verb:
-        case "set":
-            made = change(name, None, words)
-            if as_json:
-                typer.echo(json.dumps([session_change.as_json() for session_change in made], indent=2))
-            for session_change in made if not as_json else ():
-                typer.echo(panel.change_text(session_change))
-        case "enter":
-            _enter(name, words, command)
-        case "status":
-            state = read_state(name)
-            if as_json:
-                typer.echo(json.dumps(state.as_json(), indent=2))
-            else:
-                panel.show(console(), state, None)
-        case "watch":
-            _watch(name)
+    state = read_state(_name(ctx, session))
+    if _wants_json(ctx, as_json):
+        typer.echo(json.dumps(state.as_json(), indent=2))
+    else:
+        panel.show(console(), state, None)
 
 
-def _watch(name: str) -> None:
+@shell.command("watch")
+def watch(ctx: typer.Context, session: SessionOption = None) -> None:
+    """Print a running session every second."""
     from experiments.sessions import panel
     from experiments.sessions.state import SessionState, read_state
     from testbed.errors import TestbedError
 
-    terminal = console()
+    name, terminal = _name(ctx, session), console()
     before: SessionState | None = None
     try:
         while True:
@@ -216,13 +219,45 @@ def _watch(name: str) -> None:
         typer.echo(str(error))
 
 
-def _enter(name: str, words: Sequence[str], command: Sequence[str]) -> None:
+@shell.command("set")
+def set_(
+    ctx: typer.Context,
+    changes: Annotated[
+        list[str],
+        typer.Argument(metavar="FIELD=VALUE...", help="Changes, such as forward.rate=2Mbit/s.", show_default=False),
+    ],
+    session: SessionOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change the line of a running session."""
+    from experiments.sessions import panel
+    from experiments.sessions.state import change
+
+    made = change(_name(ctx, session), None, changes)
+    if _wants_json(ctx, as_json):
+        typer.echo(json.dumps([session_change.as_json() for session_change in made], indent=2))
+        return
+    for session_change in made:
+        typer.echo(panel.change_text(session_change))
+
+
+@shell.command("enter")
+def enter(
+    ctx: typer.Context,
+    node: Annotated[
+        str | None,
+        typer.Argument(metavar="[NODE] [-- COMMAND...]", help="Another of its nodes.", show_default=False),
+    ] = None,
+    session: SessionOption = None,
+) -> None:
+    """Run your shell, or the command after --, on another node of a running session."""
     from experiments.sessions import control, program
     from testbed.report import SessionHost
 
-    found = control.ask(name, {"op": "host", "node": words[0] if words else None})
+    name = _name(ctx, session)
+    found = control.ask(name, {"op": "host", "node": node})
     variables = program.environment(found["label"], found["node"])
-    chosen = list(command) or program.shell_words(variables)
+    chosen = list(ctx.obj or ()) or program.shell_words(variables)
     if refusal := program.check(chosen):
         fail(*refusal)
     host = SessionHost.read(found["host"])

@@ -1,4 +1,4 @@
-"""`calibrate`, `testbed` and `lab`: measure links, set up hosts, rehearse a lab."""
+"""`calibrate` and `testbed`: measure links, set up hosts, rehearse a lab."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ PLAYBOOKS = {
 }
 
 testbed = typer.Typer(
-    help="Set up hosts as a testbed with Ansible, or import hosts that others lend.", no_args_is_help=True
+    help="Set up hosts as a testbed with Ansible, import hosts that others lend, or rehearse a lab.",
+    no_args_is_help=True,
 )
 
 
@@ -170,7 +171,12 @@ def import_(
         typer.echo(line)
 
 
-def in_lab(
+@testbed.command(
+    "rehearse",
+    short_help="Create a lab's hosts as namespaces or virtual machines while a command runs.",
+    context_settings={"ignore_unknown_options": True},
+)
+def rehearse(
     inventory: InventoryOption,
     command: Annotated[
         list[str], typer.Argument(metavar="-- COMMAND...", help="Command to run in the lab.", show_default=False)

@@ -145,7 +145,9 @@ class DaskExecutor:
                 raise Unavailable(next(iter(self._rejected.values()), "its worker has just ended"))
         except TimeoutError:
             self.close()
-            raise Unavailable(f"the Dask scheduler {address} has no worker; start './backchannel worker'") from None
+            raise Unavailable(
+                f"the Dask scheduler {address} has no worker; start './backchannel dask worker'"
+            ) from None
         except BaseException:
             self.close()
             raise

@@ -1,4 +1,4 @@
-"""The services of a distributed lab: `./backchannel scheduler` and `./backchannel worker`."""
+"""The services of a distributed lab: `./backchannel dask scheduler` and `./backchannel dask worker`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def serve_scheduler(host: str, port: int, http_port: int | None = None) -> None:
             reason = getattr(cause, "strerror", None) or str(cause)
             raise Unavailable(f"cannot listen on {host} port {port}: {reason}") from None
         typer.echo(
-            f"scheduler at {scheduler.address}; './backchannel worker {scheduler.address}' connects a machine to it"
+            f"scheduler at {scheduler.address}; './backchannel dask worker {scheduler.address}' connects a machine"
         )
         if http_port is not None:
             scheme = "https" if protocol() == "tls" else "http"

@@ -201,6 +201,7 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
     counts: list[int] = []
     total = 0
     campaign: Campaign | None = None
+    kept: list[Campaign] = []
     programs: dict[str, None] = {}
     few = with_every_value(combinations)
     # Most errors of a large sweep lie in a value that many of its points share. The points of one axis share none.
@@ -210,6 +211,8 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
     for start in range(0, len(combinations), POINTS_AT_ONCE):
         for campaign in expansion.validate(values, combinations[start : start + POINTS_AT_ONCE]):
             counts.append(count_runs(campaign))
+            if len(kept) < CAMPAIGNS_KEPT:
+                kept.append(campaign)
             programs |= dict.fromkeys(programs_of(campaign))
             total += counts[-1]
         expansion.raise_problems(more_than=MAX_PROBLEMS)
@@ -233,6 +236,8 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
 
     @lru_cache(maxsize=CAMPAIGNS_KEPT)
     def campaign_of(number: int) -> Campaign:
+        if number < len(kept):
+            return kept[number]
         with _reading(file):
             point_values = dict(values)
             expansion.assign(point_values, combinations[number])

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from analysis import exchanges
-from analysis.measures import chain_problem
 from experiments.language import registry, topologies
 from experiments.language.backends import EMULATED, PHYSICAL, REAL_PACKETS, SIM, VIRTUAL_KERNEL
+from experiments.language.measures import chain_problem
 from experiments.language.mechanisms import Stack
 from experiments.language.routes import planned
 from experiments.language.schema import Campaign

@@ -6,8 +6,7 @@ Validation, `./backchannel list` and the documentation use only this registry.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -16,6 +15,7 @@ from typing import Any
 
 from experiments.language.backends import REAL_PACKETS
 from testbed import kernel_links, kernel_tcp, node_binary, units
+from testbed.errors import unknown as unknown
 from testbed.scenario import LinkSpec, Options
 
 #: Kinds in the order of `./backchannel list`, with the argument that selects each.
@@ -110,15 +110,15 @@ class Param:
         else:
             words = [", ".join(self.choices) if self.choices else self.unit]
         if self.min is not None:
-            words.append(f"at least {self.min:g}")
+            words.append(f"at least {self.min:.15g}")
         if self.max is not None:
-            words.append(f"at most {self.max:g}")
+            words.append(f"at most {self.max:.15g}")
         if self.required:
             words.append("required")
         elif self.default is not None:
             default = self.default
             shown = str(default).lower() if isinstance(default, bool) else default
-            words.append(f"default {shown:g}" if isinstance(shown, float) else f"default {shown}")
+            words.append(f"default {shown:.15g}" if isinstance(shown, float) else f"default {shown}")
         return ", ".join(words)
 
     def read(self, value: object) -> Any:
@@ -143,9 +143,9 @@ class Param:
             return read_file(value)
         number = units.parse(value, self.unit)
         if self.min is not None and number < self.min:
-            raise ValueError(f"'{value}' is out of range: it must be at least {self.min:g}")
+            raise ValueError(f"'{value}' is out of range: it must be at least {self.min:.15g}")
         if self.max is not None and number > self.max:
-            raise ValueError(f"'{value}' is out of range: it must be at most {self.max:g}")
+            raise ValueError(f"'{value}' is out of range: it must be at most {self.max:.15g}")
         return number
 
 
@@ -383,14 +383,6 @@ def draws(kind: str, name: str, options: Options) -> bool:
     if entry is None or isinstance(entry.random, bool):
         return entry is not None
     return options.get(entry.random, entry.param(entry.random).default) not in (None, False, 0, "none")
-
-
-def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
-    """The message for a name that does not exist: the closest name and all allowed names."""
-    names = list(allowed)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f" (did you mean '{near[0]}'?)" if near else ""
-    return f"there is no {kind} '{name}'{hint}; there are: {', '.join(names) or 'none'}"
 
 
 def _entry(raw: Mapping[str, Any], backends: tuple[str, ...] = ()) -> Entry:

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from analysis.figures.spec import FigureSpec
-from analysis.measures import Measure, Split
 from experiments.language import registry
+from experiments.language.measures import Measure, Split
 from experiments.language.mechanisms import Stack, read_options
 from experiments.language.network import Network
 from experiments.language.programs import Command

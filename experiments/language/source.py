@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.campaign_file import block_for
 from experiments.language import packed, registry, yaml_text
+from experiments.language.backends import block_for
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.yaml_text import FieldPath
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.unix_server import UnixServer, listens
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, listed
 from testbed.local_folders import private_folder, runtime_folder
 
 #: Longest time that a client waits for an answer, in s.
@@ -120,10 +120,10 @@ def only(name: str | None) -> str:
     names = running()
     if name is not None:
         if name not in names:
-            raise TestbedError(f"there is no session '{name}'; running: {', '.join(names) or 'none'}")
+            raise TestbedError(f"there is no session '{name}'; running: {listed(names)}")
         return name
     if len(names) == 1:
         return names[0]
     if not names:
         raise TestbedError("no session is running; './backchannel shell' starts one")
-    raise TestbedError(f"several sessions are running; name one with --session: {', '.join(names)}")
+    raise TestbedError(f"several sessions are running; name one with --session: {listed(names)}")

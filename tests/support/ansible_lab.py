@@ -113,7 +113,7 @@ def in_lab(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a shell script in the cell of a lab whose hosts have this file tree. The script can call `backchannel`."""
     shell = f'exec 2>&1\nbackchannel() {{ "{sys.executable}" -m experiments "$@"; }}\n{script}'
-    words = ["lab", "-i", str(inventory), "--tree", str(tree), "--", "bash", "-c", shell]
+    words = ["testbed", "rehearse", "-i", str(inventory), "--tree", str(tree), "--", "bash", "-c", shell]
     return subprocess.run(
         [sys.executable, "-m", "experiments", *words],
         capture_output=True, text=True, timeout=timeout_s, check=False,

@@ -64,7 +64,7 @@ def worker(number: int, folder: Path, scheduler: str = SCHEDULER) -> Iterator[su
         sh(*inside, "ip", "address", "add", f"{address}/24", "dev", "eth0")
         for name in ("lo", "eth0"):
             sh(*inside, "ip", "link", "set", name, "up")
-        words = [*inside, sys.executable, "-m", "experiments", "worker", scheduler, "--host", address]
+        words = [*inside, sys.executable, "-m", "experiments", "dask", "worker", scheduler, "--host", address]
         with running(*words, "--name", near, log=folder / f"{near}.log") as process:
             yield process
     finally:
@@ -106,7 +106,7 @@ def secured(folder: Path, outcome: dict[str, Any]) -> None:
     os.environ.update(own)
     with ExitStack() as stack:
         log = folder / "scheduler.log"
-        words = [sys.executable, "-m", "experiments", "scheduler", "--host", HERE]
+        words = [sys.executable, "-m", "experiments", "dask", "scheduler", "--host", HERE]
         stack.enter_context(running(*words, log=log))
         wait_until(lambda: SECURE in log.read_text(), "the scheduler")
         for number in (1, 2):
@@ -120,7 +120,10 @@ def secured(folder: Path, outcome: dict[str, Any]) -> None:
             for key in own:
                 os.environ.pop(key)
             os.environ.update(settings)
-            for kind, words in (("worker", ["worker", SECURE, "--host", HERE]), ("runner", [*command[3:], "--force"])):
+            for kind, words in (
+                ("worker", ["dask", "worker", SECURE, "--host", HERE]),
+                ("runner", [*command[3:], "--force"]),
+            ):
                 outcome[f"{kind} {name}"] = finish([sys.executable, "-m", "experiments", *words])
             os.environ.update(own)
         # A client whose settings require encryption rejects an address with tcp://.
@@ -184,7 +187,7 @@ def main() -> int:
             secured(folder, outcome)
             print(json.dumps(outcome))
             return 0
-        words = [sys.executable, "-m", "experiments", "scheduler", "--host", HERE]
+        words = [sys.executable, "-m", "experiments", "dask", "scheduler", "--host", HERE]
         scheduler = stack.enter_context(running(*words, log=folder / "scheduler.log"))
         log = folder / "scheduler.log"
         wait_until(lambda: "scheduler at" in log.read_text(), "the scheduler")

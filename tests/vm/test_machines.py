@@ -123,7 +123,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     # A file, so that its progress can be watched.
     with (folder / "output").open("w") as file:
         subprocess.run(
-            [sys.executable, "-m", "experiments", "lab", "--vm", "-i", str(inventory), "--", "bash", "-c", STORY],
+            [
+                sys.executable, "-m", "experiments", "testbed", "rehearse", "--vm", "-i", str(inventory),
+                "--", "bash", "-c", STORY,
+            ],
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=STORY_S, check=False,
             env={
                 **os.environ,

@@ -164,7 +164,7 @@ def told(folder: Path, script: str) -> dict[str, str]:
         subprocess.run(
             [
                 sys.executable, "-m", "experiments",
-                "lab", "--vm", "-i", str(folder / "hosts.yml"), "--", "bash", "-c", SHELL + script,
+                "testbed", "rehearse", "--vm", "-i", str(folder / "hosts.yml"), "--", "bash", "-c", SHELL + script,
             ],
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=STORY_S, check=False,
             env={**os.environ, "LAB": str(folder), "PYTHON": sys.executable, "ROOT": str(node_binary.ROOT)},

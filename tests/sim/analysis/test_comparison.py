@@ -18,10 +18,11 @@ import pytest
 
 import analysis
 from analysis.comparison import CompareError, compare
-from analysis.measures import Measure, Table
 from analysis.results import Results, ValueRow, by_point
 from analysis.store import Store
 from experiments import cli
+from experiments.language.measures import Difference, Metric
+from experiments.papers.table import Table
 from experiments.tables import comparison_table
 from tests.support.command_line import backchannel
 from web.app import create_app
@@ -195,8 +196,8 @@ def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, i
     assert cells[1]["difference_low"] < low < high < cells[1]["difference_high"]
 
     measures = {
-        "rate": Measure(metric="throughput", of="bulk"),
-        "gap": Measure(difference="rate", axis="limit", between=("20 packets", "10 packets")),
+        "rate": Metric(metric="throughput", of="bulk"),
+        "gap": Difference(difference="rate", axis="limit", between=("20 packets", "10 packets")),
     }
     table = Table(measures, [], {0: {"limit": "10 packets"}, 1: {"limit": "20 packets"}}, by_point(rows))
     gap = table.cell("gap", {})

@@ -380,7 +380,7 @@ figure:
 
 def test_another_installation_has_it_all(bundle: Path, results: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    status, out, err = called("import-bundle", bundle, "--results", other)
+    status, out, err = called("import", bundle, "--results", other)
     assert status == 0, err
     assert "4 runs, 4 new here" in out
     assert contents(other) == contents(results)
@@ -389,7 +389,7 @@ def test_another_installation_has_it_all(bundle: Path, results: Path, tmp_path: 
             assert (other / path.relative_to(results)).read_bytes() == path.read_bytes()
     assert list((other / "incoming").iterdir()) == []
     # Again: nothing is new; and what runs next finds its runs done.
-    status, out, _ = called("import-bundle", bundle, "--results", other)
+    status, out, _ = called("import", bundle, "--results", other)
     assert "4 runs, 0 new here" in out
     run = analysis.open(other).run(a_run(other)).data
     assert throughput(run.flows[0]) > 0
@@ -521,7 +521,7 @@ def test_a_bundle_that_is_not_what_it_says_changes_nothing(
     change: Callable[[dict[str, bytes]], None], said: str, bundle: Path, tmp_path: Path
 ) -> None:
     bad = tampered(bundle, tmp_path / "bad.zip", change)
-    status, _, err = called("import-bundle", bad, "--results", tmp_path / "other")
+    status, _, err = called("import", bad, "--results", tmp_path / "other")
     assert status == 2
     assert said in err
     store = Store.open(tmp_path / "other")
@@ -538,7 +538,7 @@ def test_values_are_those_of_the_captures(bundle: Path, results: Path, tmp_path:
             row["value"] *= 10
 
     bad = tampered(bundle, tmp_path / "bad.zip", edited(faster))
-    status, out, err = called("import-bundle", bad, "--results", tmp_path / "other")
+    status, out, err = called("import", bad, "--results", tmp_path / "other")
     assert status == 0, err
     assert "1 of 4 runs give other values than the bundle has" in out
     assert contents(tmp_path / "other") == contents(results)
@@ -577,7 +577,7 @@ def test_a_campaign_that_is_there_is_never_replaced(bundle: Path, results: Path,
             del files[name]
 
     bad = tampered(bundle, tmp_path / "bad.zip", change)
-    status, _, err = called("import-bundle", bad, "--results", tmp_path / "copy")
+    status, _, err = called("import", bad, "--results", tmp_path / "copy")
     assert status == 2
     assert "with other settings or runs, which a bundle does not replace" in err
     assert contents(tmp_path / "copy") == contents(results)
@@ -588,10 +588,10 @@ def test_a_truncated_bundle_and_another_file_are_refused(bundle: Path, tmp_path:
     cut.write_bytes(bundle.read_bytes()[:-2000])
     (tmp_path / "text.zip").write_text("no zip")
     for path in (cut, tmp_path / "text.zip"):
-        status, _, err = called("import-bundle", path, "--results", tmp_path / "other")
+        status, _, err = called("import", path, "--results", tmp_path / "other")
         assert status == 2
         assert "is no bundle, or is damaged" in err
-    status, _, err = called("import-bundle", tmp_path / "nothing.zip", "--results", tmp_path / "other")
+    status, _, err = called("import", tmp_path / "nothing.zip", "--results", tmp_path / "other")
     assert (status, "there is no file" in err) == (2, True)
 
 

@@ -1,4 +1,4 @@
-"""`score` reads a store's runs."""
+"""`papers score` reads a store's runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ from tests.conftest import backchannel
 def test_score_reads_what_was_run_and_nothing_else(tmp_path: Path) -> None:
     file = ROOT / "experiments/aq/aq-fig3.yaml"
     backchannel("run", str(file), "--results", str(tmp_path), "--set", "duration=6 s")
-    assert json.loads(backchannel("score", "aq-fig3", "--json", "--results", str(tmp_path)).stdout)["count"]["run"] == 0
-    text = backchannel("reproduce", "aq-fig3", "--results", str(tmp_path)).stdout
-    assert "utilisation_download policy=AQ" in text
-    after = json.loads(backchannel("score", "aq-fig3", "--json", "--results", str(tmp_path)).stdout)
+    assert (
+        json.loads(backchannel("papers", "score", "aq-fig3", "--json", "--results", str(tmp_path)).stdout)["count"][
+            "run"
+        ]
+        == 0
+    )
+    text = backchannel("papers", "run", "aq-fig3", "--results", str(tmp_path)).stdout
+    assert "Utilisation download at policy AQ" in text
+    after = json.loads(backchannel("papers", "score", "aq-fig3", "--json", "--results", str(tmp_path)).stdout)
     scores = after["artefacts"][0]["scores"]["sim"]
     assert after["count"]["run"] == 1
     assert scores["asked"] == scores["valid"] == 10

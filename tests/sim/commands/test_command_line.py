@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import analysis
 from analysis.store import Landing, Store
 from analysis.store.documents import Documents
+from experiments.cli import application
 from experiments.language.campaign import load
+from experiments.language.registry import KINDS, of_kind
 from testbed import node_binary
 from tests.support.command_line import backchannel
 
@@ -78,9 +83,9 @@ def test_plan_makes_no_results_folder_and_tells_what_is_done(tmp_path: Path) -> 
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("command", ["results", "score"])
+@pytest.mark.parametrize("command", ["results", "papers score"])
 def test_what_reads_results_makes_no_folder(command: str, tmp_path: Path) -> None:
-    done = backchannel(command, "--results", str(tmp_path / "none"))
+    done = backchannel(*command.split(), "--results", str(tmp_path / "none"))
     assert done.returncode == 2
     assert f"there are no results in {tmp_path / 'none'}: run a campaign first" in done.stderr
     assert not (tmp_path / "none").exists()
@@ -137,10 +142,85 @@ def test_everything_listed_can_be_shown() -> None:
         assert all(param["help"] in shown for param in entry["params"])
 
 
+def test_list_leaves_the_options_to_show() -> None:
+    listed = backchannel("list", "policies").stdout
+    assert listed.splitlines()[1].split() == ["name", "summary", "source"]
+    lines = backchannel("show", "acks-first").stdout.splitlines()
+    options = [line.split()[0] for line in lines if line.startswith("  ") and " (" in line]
+    assert "limit" in options
+    assert options == sorted(options)
+    assert "limit" not in listed.split("acks-first")[1].split("\n")[0]
+
+
+def test_numbers_of_options_are_written_out() -> None:
+    entries = [entry for kind in KINDS for entry in of_kind(kind)]
+    told = [param.allowed() for entry in entries for param in entry.params]
+    assert any("1000000" in text for text in told)
+    assert not [text for text in told if re.search(r"\de\+\d", text)]
+
+
+def test_help_groups_commands() -> None:
+    text = backchannel("--help").stdout
+    headings = re.findall(r"^(\w+):$", text, re.MULTILINE)
+    assert headings == ["Options", "Run", "Results", "Captures", "Labs", "Papers"]
+    assert not re.search(r"^  (score|reproduce|lab|runner|worker|scheduler|import-bundle) ", text, re.MULTILINE)
+
+
+def commands(command: Any, *words: str) -> Iterator[tuple[str, ...]]:
+    """Every command with its subcommands."""
+    yield words
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, *words, name)
+
+
+def test_usage_has_the_names_that_people_write(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in commands(application()):
+        application().main([*words, "--help"], "backchannel", standalone_mode=False)
+        told = capsys.readouterr().out
+        assert not re.search(r"<(str|int|float|path|list\[|Path)", told), words
+        assert "{" not in told.splitlines()[0], words
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("score", "papers score"),
+        ("reproduce", "papers run"),
+        ("runner", "serve runner"),
+        ("scheduler", "dask scheduler"),
+        ("worker", "dask worker"),
+        ("lab", "testbed rehearse"),
+        ("import-bundle", "import"),
+    ],
+)
+def test_old_spellings_work_and_name_the_new_one(old: str, new: str) -> None:
+    done = backchannel(old, "--help")
+    assert done.stderr == f"backchannel: '{old}' is now '{new}'\n"
+    assert done.stdout == backchannel(*new.split(), "--help").stdout
+
+
+def test_options_before_a_subcommand_are_not_lost() -> None:
+    done = backchannel("serve", "--port", "0", "runner", "--once")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "write them after 'runner'" in done.stderr
+
+
+def test_words_without_dashes_are_no_command_of_a_shell() -> None:
+    done = backchannel("shell", "curl", "x")
+    assert done.returncode == 2
+    assert "a command follows --, as in ./backchannel shell -- curl x" in done.stderr
+
+
+def test_a_message_has_at_most_ten_names() -> None:
+    done = backchannel("show", "dropttail")
+    assert "did you mean 'droptail'?" in done.stderr
+    assert re.search(r"there are: (?:[^,]+, ){10}and \d+ more$", done.stderr.strip())
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom experiments import cli\nfrom typer.testing import CliRunner\n"
-        "assert CliRunner().invoke(cli.application(), ['--help']).exit_code == 0\n"
+        "import sys\nfrom experiments import cli\n"
+        "assert cli.application().main(['--help'], 'backchannel', standalone_mode=False) == 0\n"
         "heavy = {'pydantic', 'ruamel.yaml', 'polars', 'sqlalchemy', 'flask', 'mininet'} & sys.modules.keys()\n"
         "assert not heavy, heavy\n"
     )

@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import typer
 from typer.core import TyperGroup
 
 from experiments.cli import application
@@ -27,9 +26,7 @@ LAUNCHED = {
 
 @cache
 def cli() -> TyperGroup:
-    command = typer.main.get_command(application())
-    assert isinstance(command, TyperGroup)
-    return command
+    return application()
 
 
 def options_of(name: str, rest: str) -> tuple[set[str], str] | None:

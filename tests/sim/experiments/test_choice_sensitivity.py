@@ -11,14 +11,14 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
-from analysis.choices import FILE, Choice, all_choices, choices
-from analysis.targets import all_targets
-from experiments import choice_sensitivity
-from experiments.catalogue import FOLDER, Reproduction, reproductions
-from experiments.choice_sensitivity import Outcome, Variant, outcomes, variants
 from experiments.engine.options import Options
 from experiments.language.campaign import Plan, expand
-from experiments.sensitivity import perturbed_plan
+from experiments.papers import choice_sensitivity
+from experiments.papers.choice_sensitivity import Outcome, Variant, outcomes, variants
+from experiments.papers.choices import FILE, Choice, all_choices, choices
+from experiments.papers.reproduction import Reproduction, reproductions
+from experiments.papers.sensitivity import perturbed_plan
+from experiments.papers.targets import all_targets
 from experiments.terminal import TerminalReporter
 from tests.support.called import called
 
@@ -37,7 +37,7 @@ def test_every_choice_is_changed_alone_to_its_default_and_alternatives() -> None
 
 
 @pytest.mark.parametrize(
-    "one", [ALL[name] for choice in all_choices(FOLDER) if choice.alternatives for name in choice.artefacts],
+    "one", [ALL[name] for choice in all_choices() if choice.alternatives for name in choice.artefacts],
     ids=lambda one: one.artefact,
 )  # fmt: skip
 def test_alternatives_make_valid_campaigns(one: Reproduction) -> None:
@@ -59,7 +59,7 @@ def test_an_alternative_is_a_value_of_a_field_of_its_choice() -> None:
 def test_a_verdict_that_changes_is_a_flip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a longer path the window grows less in a second, which the target's measure scales by the usual round trip."""
     claim = ALL["pulsed-claim-growth"]
-    target = next(target for target in all_targets(FOLDER) if target.id == claim.artefact)
+    target = next(target for target in all_targets() if target.id == claim.artefact)
     pulsed = next(value for value in target.expected if value.cell.get("option") == "Pulsed ACK")
     network = claim.source.values["network"]
     longer = {**claim.source.values, "network": {**network, "forward": {**network["forward"], "delay": "80 ms"}}}
@@ -77,7 +77,7 @@ def test_a_verdict_that_changes_is_a_flip(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_variant_whose_runs_fail_has_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claim = ALL["pulsed-claim-growth"]
-    target = next(target for target in all_targets(FOLDER) if target.id == claim.artefact)
+    target = next(target for target in all_targets() if target.id == claim.artefact)
     both = [Variant({}, claim.source.values), Variant({}, claim.source.values, 1)]
     monkeypatch.setattr(choice_sensitivity, "variants", lambda _: both)
 
@@ -99,7 +99,7 @@ def test_a_share_of_runs_that_is_a_phase_lock_flips_with_the_lines(
 ) -> None:
     """The target is the exact growth on the exact lines, which no other line has."""
     claim = ALL["pulsed-claim-growth"]
-    target = next(target for target in all_targets(FOLDER) if target.id == claim.artefact)
+    target = next(target for target in all_targets() if target.id == claim.artefact)
     pulsed = next(value for value in target.expected if value.cell.get("option") == "Pulsed ACK")
     perturbed = [one for one in variants(claim) if one.perturbation]
     assert [one.label for one in perturbed] == [
@@ -123,24 +123,24 @@ def _measured(outcome: Outcome, measure: str) -> float:
 
 
 def test_sensitivity_needs_an_artefact() -> None:
-    status, _, errors = called("score", "--sensitivity")
+    status, _, errors = called("papers", "score", "--sensitivity")
     assert status == 2
     assert "--sensitivity needs the artefacts or papers to run" in errors
 
 
 def test_an_artefact_is_scored_with_another_number_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    status, _, errors = called("score", "--repetitions", "2")
+    status, _, errors = called("papers", "score", "--repetitions", "2")
     assert status == 2
     assert "--repetitions 2 needs the artefacts or papers to run, for example: score asym-table1" in errors
-    status, _, errors = called("score", "asym-fig1", "--repetitions", "2")
+    status, _, errors = called("papers", "score", "asym-fig1", "--repetitions", "2")
     assert (status, "asym-fig1" in errors) == (2, True)
     monkeypatch.chdir(tmp_path)
-    status, printed, _ = called("score", "asym-fig10", "--repetitions", "2", "--json")
+    status, printed, _ = called("papers", "score", "asym-fig10", "--repetitions", "2", "--json")
     (artefact,) = json.loads(printed)["artefacts"]
     assert (status, artefact["id"], list(artefact["scores"])) == (0, "asym-fig10", ["sim"])
     score = artefact["scores"]["sim"]
     assert (score["asked"], score["valid"], {value["runs"] for value in score["values"]}) == (2, 2, {2})
     # Neither runs nor scores are kept.
     assert list(tmp_path.iterdir()) == []
-    status, printed, _ = called("score", "asym-fig10", "--repetitions", "2")
+    status, printed, _ = called("papers", "score", "asym-fig10", "--repetitions", "2")
     assert (status, "max_idle_gap" in printed) == (0, True)

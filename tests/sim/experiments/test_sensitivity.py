@@ -12,7 +12,7 @@ from analysis.results import Quantity, Results
 from analysis.statistics import RunKey
 from experiments.language import source
 from experiments.language.campaign import expand
-from experiments.sensitivity import assess, perturbed_plan
+from experiments.papers.sensitivity import assess, perturbed_plan
 from tests.conftest import backchannel
 
 CAMPAIGN = """\

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from analysis.measures import MAX_CHAIN
 from experiments.language import sweep, yaml_text
+from experiments.language.measures import MAX_CHAIN
 from experiments.language.problems import CampaignError
 from tests.support.command_line import backchannel
 

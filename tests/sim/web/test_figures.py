@@ -11,10 +11,9 @@ import polars as pl
 import pytest
 
 from analysis.figures import printed
-from analysis.figures.campaign import of_points
+from analysis.figures.campaign import PublishedValue, of_points
 from analysis.figures.means import Means
 from analysis.figures.model import Axis, Figure, Series
-from analysis.scorecard import PublishedValue
 from analysis.store.rows import PointRow, TableRow
 from experiments.language.campaign import load
 from testbed import node_binary

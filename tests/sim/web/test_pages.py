@@ -20,13 +20,14 @@ from analysis.captures import RunData
 from analysis.figures import printed
 from analysis.figures.model import Series
 from analysis.figures.registry import Asked, draw
+from analysis.handle import OpenResults
 from analysis.results import MetricValue
-from analysis.scorecard import document, scorecard
 from analysis.store import Landing, Store
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign, RunRow
 from analysis.thinning import View, thin
 from experiments import catalogue
+from experiments.papers.scorecard import document, scorecard
 from testbed import units
 from testbed.errors import TestbedError
 from testbed.report import InterfaceReport
@@ -576,7 +577,7 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
     (tmp_path / "asym/targets.yaml").write_text(TARGETS)
     # The home page of an empty store shows it.
     shutil.copy(catalogue.FOLDER / "quickstart.yaml", tmp_path)
-    monkeypatch.setattr("web.scorecard.targets_folder", lambda: tmp_path)
+    monkeypatch.setattr("experiments.catalogue.FOLDER", tmp_path)
     monkeypatch.setattr(catalogue, "FOLDER", tmp_path)
     store = Store.open(tmp_path / "results")
     client = create_app(tmp_path / "results").test_client()
@@ -602,7 +603,7 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
     assert "0 of 1</span><span>artefacts that were run are reproduced; 2 are published" in home
     assert "1 incomplete, 1 not run" in home
     told: Any = client.get("/api/scorecard").json
-    assert told == json.loads(json.dumps(document(scorecard(store, tmp_path))))
+    assert told == json.loads(json.dumps(document(scorecard(OpenResults(store, "")))))
     # Its figure has what was published beside.
     assert "open diamonds: published values" in client.get(f"/campaigns/{where}").text
     # What lands later counts at once; also what takes an earlier one's place.

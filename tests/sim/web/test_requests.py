@@ -57,7 +57,7 @@ def token(visitor: FlaskClient) -> str:
 def runner(results: Path) -> Iterator[subprocess.Popen[str]]:
     """The runner as a person starts it."""
     started = subprocess.Popen(
-        [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
+        [sys.executable, "-m", "experiments", "serve", "runner", "--results", str(results)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     yield started
@@ -121,11 +121,11 @@ def test_a_check_keeps_the_fields_of_the_form(visitor: FlaskClient) -> None:
 
 
 def test_the_runner_that_is_named_has_this_sites_results(visitor: FlaskClient, results: Path) -> None:
-    command = f"./backchannel runner --results {results}"
+    command = f"./backchannel serve runner --results {results}"
     assert command in html.unescape(visitor.get("/launch").text)
     assert command in html.unescape(visitor.get("/").text)
-    assert runner_command("results") == "./backchannel runner"
-    assert runner_command("a b") == "./backchannel runner --results 'a b'"
+    assert runner_command("results") == "./backchannel serve runner"
+    assert runner_command("a b") == "./backchannel serve runner --results 'a b'"
     assert "secret" not in runner_command("postgresql://me:secret@host/db")
 
 
@@ -223,7 +223,7 @@ def test_what_is_pasted_opens_no_file(visitor: FlaskClient, store: Store, result
         assert "files cannot be read here" in override["problems"][0]
     # The runner takes no path from a request either, whoever entered it.
     asked = requests.ask_run(store, f"{tmp_path}/x.yaml", text.replace(str(tmp_path / "nothing"), str(trace)))
-    assert backchannel("runner", "--once", "--results", results).returncode == 1
+    assert backchannel("serve", "runner", "--once", "--results", results).returncode == 1
     assert "files cannot be read here" in request_of(store, asked).message
 
 
@@ -276,7 +276,7 @@ def test_a_campaign_is_cancelled_and_resumed(store: Store, visitor: FlaskClient,
 
 def test_a_request_that_cannot_be_run_says_why(store: Store, results: Path) -> None:
     bad = requests.ask_run(store, "bad.yaml", TINY.replace("newreno", "newrno"))
-    done = backchannel("runner", "--once", "--results", results)
+    done = backchannel("serve", "runner", "--once", "--results", results)
     assert done.returncode == 1
     result = requests.find(store, bad)
     assert result is not None
@@ -288,7 +288,7 @@ def test_a_request_that_cannot_be_run_says_why(store: Store, results: Path) -> N
 def test_what_a_runner_left_behind_is_told(store: Store, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     number = requests.ask_run(store, "long.yaml", LONG)
     started = subprocess.Popen(
-        [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
+        [sys.executable, "-m", "experiments", "serve", "runner", "--results", str(results)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     campaign = wait_until(lambda: store.campaigns(state="running"))[0].id
@@ -394,7 +394,7 @@ def test_a_site_accepts_programs_only_if_it_was_started_so(results: Path, visito
 def test_a_runner_runs_no_programs_unless_it_was_started_so(results: Path, store: Store, tmp_path: Path) -> None:
     proof = tmp_path / "proof"
     number = requests.ask_run(store, "c.yaml", COMMAND.replace("PROOF", str(proof)), [], force=False)
-    done = backchannel("runner", "--once", "--results", str(results))
+    done = backchannel("serve", "runner", "--once", "--results", str(results))
     assert done.returncode == 1
     row = requests.find(store, number)
     assert row is not None

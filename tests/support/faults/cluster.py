@@ -92,7 +92,7 @@ class Cluster:
     def _serve(self) -> None:
         """Starts the scheduler and the workers that have ended."""
         if self._scheduler is None or self._scheduler.poll() is not None:
-            words = ["scheduler", "--host", "127.0.0.1", "--port", str(self._port)]
+            words = ["dask", "scheduler", "--host", "127.0.0.1", "--port", str(self._port)]
             self._scheduler = self._run(words, self._services, self._folder / "scheduler.log")
             wait_until(lambda: _answers(self._port), "the scheduler", PATIENCE_S)
             # Workers end with their scheduler.
@@ -106,7 +106,7 @@ class Cluster:
             self._workers.remove(worker)
         while len(self._workers) < WORKERS:
             log = self._folder / f"worker{next(self._numbers)}.log"
-            worker = self._run(["worker", self._address, "--host", "127.0.0.1"], self._services, log)
+            worker = self._run(["dask", "worker", self._address, "--host", "127.0.0.1"], self._services, log)
             self._workers.append(worker)
             self._logs[worker.pid] = log
         return all("serves" in self._logs[worker.pid].read_text() for worker in self._workers)

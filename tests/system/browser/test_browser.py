@@ -667,7 +667,7 @@ def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own
     page.wait_for_url("**/requests/1")
     expect(page.get_by_text("No runner is connected")).to_be_visible()
     runner = subprocess.Popen(
-        [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
+        [sys.executable, "-m", "experiments", "serve", "runner", "--results", str(results)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:

@@ -35,7 +35,7 @@ def test_the_scorecard_is_a_wall_of_figures_that_open_to_their_explanation(
 ) -> None:
     (tmp_path / "asym").mkdir()
     (tmp_path / "asym/targets.yaml").write_text(TARGETS)
-    monkeypatch.setattr("web.scorecard.targets_folder", lambda: tmp_path)
+    monkeypatch.setattr("experiments.catalogue.FOLDER", tmp_path)
     store = Store.open(tmp_path / "results")
     campaign(store, ARTEFACT)
     for run_id, value in ((0, 1.0e6), (1, 1.2e6), (10, 2.0e6), (11, 2.0e6)):

@@ -39,10 +39,10 @@ class Serving(NamedTuple):
 @pytest.fixture
 def pair() -> Iterator[Serving]:
     """A scheduler, its address, and a worker that serves it."""
-    with serving("scheduler", "--port", "0") as scheduler:
+    with serving("dask", "scheduler", "--port", "0") as scheduler:
         assert scheduler.stdout is not None
         address = scheduler.stdout.readline().split()[2].rstrip(";")
-        with serving("worker", address, "--host", "127.0.0.1") as worker:
+        with serving("dask", "worker", address, "--host", "127.0.0.1") as worker:
             assert worker.stdout is not None
             assert worker.stdout.readline().endswith(f"serves {address}\n")
             yield Serving(scheduler, address, worker)
@@ -96,7 +96,7 @@ def test_dask_has_no_pages_and_listens_where_it_is_told(pair: Serving) -> None:
 
 
 def test_dasks_pages_have_the_port_that_is_asked_for() -> None:
-    with serving("scheduler", "--port", "0", "--http-port", "0") as scheduler:
+    with serving("dask", "scheduler", "--port", "0", "--http-port", "0") as scheduler:
         assert scheduler.stdout is not None
         scheduler.stdout.readline()
         port = re.search(r"http://127.0.0.1:(\d+)/", scheduler.stdout.readline())
@@ -105,10 +105,10 @@ def test_dasks_pages_have_the_port_that_is_asked_for() -> None:
 
 
 def test_a_worker_listens_on_the_interface_towards_its_scheduler() -> None:
-    with serving("scheduler", "--port", "0") as scheduler:
+    with serving("dask", "scheduler", "--port", "0") as scheduler:
         assert scheduler.stdout is not None
         address = scheduler.stdout.readline().split()[2].rstrip(";")
-        with serving("worker", address) as worker:
+        with serving("dask", "worker", address) as worker:
             assert worker.stdout is not None
             worker.stdout.readline()
             assert set(listening(worker).values()) == {"127.0.0.1"}

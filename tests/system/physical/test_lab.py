@@ -364,7 +364,7 @@ def test_the_documented_inventory_can_be_rehearsed(tmp_path: Path, sshd: None) -
 def test_a_rehearsal_that_is_ended_from_outside_removes_its_keys(tmp_path: Path, sshd: None) -> None:
     """Its cell ends at once, and the keys would stop the next rehearsal."""
     path = lab(tmp_path)
-    words = [sys.executable, "-m", "experiments", "lab", "-i", str(path), "--", "sleep", "300"]
+    words = [sys.executable, "-m", "experiments", "testbed", "rehearse", "-i", str(path), "--", "sleep", "300"]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL) as rehearsal:
         wait_until((tmp_path / "known_hosts").exists, "the lab", 60)
         rehearsal.terminate()

@@ -12,16 +12,17 @@ from pydantic import ValidationError
 
 from analysis.figures import printed
 from analysis.figures.model import Axis, Figure, Series, frame_of
-from analysis.figures.published import make
 from analysis.figures.spec import FigureSpec, size_of
-from analysis.measures import Measure, Table
 from analysis.results import Quantity
 from analysis.statistics import RunKey, sd_interval
-from analysis.targets import Expected
+from experiments.language.measures import Metric, Stdev, read
+from experiments.papers.figure import make
+from experiments.papers.table import Table
+from experiments.papers.targets import Expected
 
 MEASURES = {
-    "up": Measure.model_validate({"metric": "throughput", "of": "up"}),
-    "down": Measure.model_validate({"metric": "throughput", "of": "down"}),
+    "up": read({"metric": "throughput", "of": "up"}),
+    "down": read({"metric": "throughput", "of": "down"}),
 }
 
 
@@ -73,7 +74,7 @@ def test_series_stand_in_the_order_asked_for_with_their_names_and_in_the_axes_un
 
 
 def test_a_measure_with_an_interval_of_its_own_is_drawn_with_it() -> None:
-    measures = {"up": Measure(metric="throughput", of="f"), "spread": Measure(stdev="up")}
+    measures = {"up": Metric(metric="throughput", of="f"), "spread": Stdev(stdev="up")}
     runs = [1e6, 2e6, 4e6, 3e6, 9e6, 2e6]
     values = {0: {Quantity("throughput", "f", "rate"): {RunKey(at, at): value for at, value in enumerate(runs)}}}
     made = Table(measures, [], {0: {"policy": "aq"}}, values)

@@ -17,17 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from analysis import scorecard, theory
-from analysis.measures import Cell, Measure, Split, Table
 from analysis.results import Quantity
-from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore, between_backends
 from analysis.statistics import Interval, RunKey, exact_interval, sd_interval, share_interval
-from analysis.targets import Expected, Ordering, all_targets, targets
-from experiments.catalogue import FOLDER, reproductions, select_reproductions
 from experiments.language import source
 from experiments.language.campaign import Plan, expand
+from experiments.language.measures import Configured, Metric, Ratio, Split, read
 from experiments.language.problems import CampaignError
-from experiments.tables import score_table
+from experiments.papers import scorecard, theory
+from experiments.papers.reproduction import reproductions, select_reproductions
+from experiments.papers.scorecard import Artefact, OrderingScore, Score, ValueScore, between_backends
+from experiments.papers.table import Cell, Table
+from experiments.papers.tables import score_table
+from experiments.papers.targets import Expected, Ordering, all_targets, targets
 from testbed.node_binary import ROOT
 from tests.conftest import two_hosts, typed
 
@@ -118,8 +119,8 @@ VALUES = {
 
 
 def table(splits: list[dict[str, Any]] | None = None, **measures: dict[str, Any]) -> Table:
-    made = {name: Measure.model_validate(measure) for name, measure in measures.items()}
-    made["x"] = Measure(metric="throughput", of="f")
+    made = {name: read(measure) for name, measure in measures.items()}
+    made["x"] = Metric(metric="throughput", of="f")
     return Table(made, [Split.model_validate(entry) for entry in splits or []], POINTS, VALUES)
 
 
@@ -195,7 +196,7 @@ def test_a_ratio_of_runs_that_do_not_pair_is_one_value() -> None:
 
 def ratios(a: dict[RunKey, float], b: dict[RunKey, float]) -> Sequence[float]:
     """The values of a measured ratio of `a` over `b`."""
-    measures = {"x": Measure(metric="throughput", of="f"), "over": Measure(ratio="x", axis="p", between=("a", "b"))}
+    measures = {"x": Metric(metric="throughput", of="f"), "over": Ratio(ratio="x", axis="p", between=("a", "b"))}
     values = {number: {Quantity("throughput", "f", "rate"): side} for number, side in enumerate((a, b))}
     return Table(measures, [], {0: {"p": "a"}, 1: {"p": "b"}}, values).cell("over", {}).values
 
@@ -206,8 +207,8 @@ def by_label(runs: dict[str, list[float]], **measures: dict[str, Any]) -> Table:
         number: {Quantity("throughput", "f", "rate"): {RunKey(at, at): value for at, value in enumerate(of_label)}}
         for number, of_label in enumerate(runs.values())
     }
-    made = {name: Measure.model_validate(measure) for name, measure in measures.items()}
-    made["x"] = Measure(metric="throughput", of="f")
+    made = {name: read(measure) for name, measure in measures.items()}
+    made["x"] = Metric(metric="throughput", of="f")
     return Table(made, [], {number: {"n": label} for number, label in enumerate(runs)}, values)
 
 
@@ -274,7 +275,10 @@ def test_measures_of_one_run_become_labels_of_an_axis() -> None:
 
 
 def test_a_configured_value_is_the_scenario_s() -> None:
-    measures = {"rate": Measure(configured="links.air.forward.rate_bps"), "none": Measure(configured="links.sea.rate")}
+    measures = {
+        "rate": Configured(configured="links.air.forward.rate_bps"),
+        "none": Configured(configured="links.sea.rate"),
+    }
     scenario = two_hosts(rate_bps=100)
     scenario["links"] = [{**scenario["links"][0], "name": name} for name in ("wire", "air")]
     scenario["links"][0]["forward"] = {**scenario["links"][0]["forward"], "rate_bps": 200}
@@ -403,7 +407,7 @@ def of_a_and_b(a: list[float], b: list[float]) -> Table:
         number: {Quantity("throughput", "f", "rate"): {RunKey(at, at): value for at, value in enumerate(of_point)}}
         for number, of_point in ((0, a), (2, b))
     }
-    return Table({"x": Measure(metric="throughput", of="f")}, [], POINTS, values)
+    return Table({"x": Metric(metric="throughput", of="f")}, [], POINTS, values)
 
 
 @pytest.mark.parametrize(
@@ -466,7 +470,7 @@ def test_one_significant_reversal_decides_an_order(means: tuple[int, ...], holds
         number: {Quantity("throughput", "f", "rate"): {RunKey(at, at): mean + at - 1.0 for at in range(3)}}
         for number, mean in enumerate(means)
     }
-    made = Table({"x": Measure(metric="throughput", of="f")}, [], points, values)
+    made = Table({"x": Metric(metric="throughput", of="f")}, [], points, values)
     ordering = Ordering.model_validate(
         {"metric": "x", "axis": "policy", "order": ["a", "b", "c"], "where": {}, "direction": "descending"}
     )
@@ -513,21 +517,21 @@ def test_what_is_inconclusive_is_marked_and_counted() -> None:
     order = OrderingScore("rate", "p", ["a", "b"], {}, None, [1.0, 2.0], False, False, conclusive=False)
     score = Score("sim", "c", 3, 3, [value], [order])
     text = printed(Artefact("asym-x", "asym", "X", "7", "simulated", 1, 1, {"sim": score}))
-    assert "1 of  1 values,  0 of  1 orderings, inconclusive" in text
-    assert "+? rate overall: 10.90 ± 0.50" in text
-    assert "-? rate overall: in order" in text
-    assert "1 verdict is inconclusive" in text
+    assert "(inconclusive)  1 of 1 values, 0 of 1 orderings" in text
+    assert "+? Rate, tolerance 10 %: 10 bit/s published, 10.90 ± 0.50 bit/s measured (+9 %)" in text
+    assert "Rate, in order: sim -? a 1, b 2" in text
+    assert "1 verdict of a backend is inconclusive" in text
     both = Artefact("asym-x", "asym", "X", "7", "simulated", 1, 1, {"sim": score, "emulated": replace(score)})
     text = printed(both)
-    assert "emulated +? 10.90 ± 0.50, sim +? 10.90 ± 0.50" in text
-    assert "emulated -? 1, 2; sim -? 1, 2" in text
+    assert "sim +? 10.90 ± 0.50 bit/s, emulated +? 10.90 ± 0.50 bit/s" in text
+    assert "sim -? a 1, b 2; emulated -? a 1, b 2" in text
     clear = replace(
         score, values=[replace(value, conclusive=True)], orderings=[replace(order, holds=True, conclusive=True)]
     )
     text = printed(Artefact("asym-x", "asym", "X", "7", "simulated", 1, 1, {"sim": clear}))
-    assert "inconclusive" not in text
+    assert "(inconclusive)" not in text
     assert "?" not in text
-    assert "+  rate" in text
+    assert "+ Rate" in text
 
 
 def printed(artefact: Artefact) -> str:
@@ -568,7 +572,10 @@ def test_the_verdict_with_defaults_is_the_ordinary_one_where_nothing_was_chosen(
     assert Artefact("a", "aq", "A", "4", "simulated", 0, 1, {"sim": good}).verdict_with_defaults == "pass"
 
 
-def test_published_values_are_those_of_measures_that_are_stored_metrics_in_si_units(tmp_path: Path) -> None:
+def test_published_values_are_those_of_measures_that_are_stored_metrics_in_si_units(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiments.catalogue.FOLDER", tmp_path)
     common = "relation: eq, tolerance: {rel: 0.1}, origin: stated"
     (tmp_path / "aq").mkdir()
     (tmp_path / "aq/targets.yaml").write_text(
@@ -579,9 +586,9 @@ def test_published_values_are_those_of_measures_that_are_stored_metrics_in_si_un
         f"  {{metric: other, cell: {{}}, value: 6, unit: s, {common}}}]}}\n"
     )
     text = "artefact: a\nmeasures:\n  up: {metric: goodput, of: bulk}\n  best: {best: up, over: rate}\n"
-    result = [(entry.metric, entry.subject, entry.cell, entry.value) for entry in scorecard.published(tmp_path, text)]
+    result = [(entry.metric, entry.subject, entry.cell, entry.value) for entry in scorecard.published(text)]
     assert result == [("goodput", "bulk", {"rate": "2"}, 0.3), ("goodput", "bulk", {}, 4.0)]
-    assert scorecard.published(tmp_path, text.replace("artefact: a\n", "")) == []
+    assert scorecard.published(text.replace("artefact: a\n", "")) == []
 
 
 def test_ties_are_counted_apart_from_orderings_that_hold() -> None:
@@ -610,13 +617,15 @@ def test_the_document_for_scripts_has_scores_totals_and_agreement() -> None:
     sim = artefact["scores"]["sim"]
     assert (sim["campaign"], sim["stated"], sim["within"], sim["passes"], len(sim["values"])) == ("c", 1, 1, True, 2)
     assert (result["count"]["values"], result["count"]["values_within"], result["count"]["run"]) == (2, 2, 1)
-    assert (result["between_backends"]["values"], len(result["between_backends"]["apart"])) == (2, 2)
+    assert (result["between_backends"]["values"], len(result["between_backends"]["disagreements"])) == (2, 2)
     assert scorecard.document([])["between_backends"] is None
 
 
 def test_the_documentation_has_every_field_of_the_document() -> None:
     page = (ROOT / "docs/site.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", page.split("./backchannel score --json` return:")[1], re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([^`]+)` \| (.*) \|$", page.split("./backchannel papers score --json` return:")[1], re.MULTILINE
+    )
     told = {field: set(re.findall(r"`([^`]+)`", text)) for field, text in rows}
     value = ValueScore("m", {}, "eq", 1.0, "", {"rel": 0.1}, "stated", 1.0, 1, exact_interval(1.0), True)
     other = replace(value, measured=3.0, interval=exact_interval(3.0))
@@ -635,7 +644,7 @@ def test_the_documentation_has_every_field_of_the_document() -> None:
     assert told["interval"] - {"t"} == score["values"][0]["interval"].keys()
     assert told["orderings[]"] == score["orderings"][0].keys()
     assert {field.removesuffix("[]") for field in told["between_backends"]} == agreement.keys()
-    assert told["apart[]"] == agreement["apart"][0].keys()
+    assert told["disagreements[]"] == agreement["disagreements"][0].keys()
 
 
 @settings(deadline=None)  # the first interval imports SciPy
@@ -656,7 +665,7 @@ def test_student_s_quantiles_go_on_where_the_table_ends() -> None:
 
 
 def test_every_arithmetic_artefact_has_targets_and_meets_them() -> None:
-    known = {target.id: target for target in all_targets(FOLDER)}
+    known = {target.id: target for target in all_targets()}
     assert len(known) == 89
     for artefact in theory.ARITHMETIC:
         assert known[artefact].source == "theory"
@@ -719,11 +728,11 @@ def test_two_backends_stand_side_by_side() -> None:
     value = next(line for line in lines if "published" in line)
     assert "emulated" in value
     assert "20.00 ± 0.50" in value
-    places = [value.index(text) for text in ("emulated", "sim", "10.50 ± 0.50", "published 10 ± 10 %")]
+    places = [value.index(text) for text in ("tolerance 10 %: 10 bit/s published", "sim", "10.50 ± 0.50", "emulated")]
     assert places == sorted(places)
     # Each value and ordering once; at the end those of which the two backends disagree.
-    assert [line.split()[0] for line in lines if "rate" in line] == ["rate", "rate", "a-fig1"]
-    assert lines[-1].strip() == "a-fig1 rate path=LAN: emulated 20, sim 10.5"
+    assert [line.split()[0] for line in lines if "Rate" in line] == ["Rate", "Rate,", "a-fig1"]
+    assert lines[-1].strip() == "a-fig1 Rate at path LAN: emulated 20, sim 10.5"
 
 
 def test_the_table_writes_an_interval_around_no_middle_by_its_ends() -> None:
@@ -753,7 +762,7 @@ def test_backends_are_held_against_each_other() -> None:
     assert (told.values, told.within_5_percent) == (4, 2)
     assert told.median == pytest.approx((0.01 + 0.09) / 2)
     # 10.0 and 10.9 are half a unit wide either way, and so meet; 20 and 22 do not.
-    assert [(entry.cell, entry.sim, entry.emulated) for entry in told.apart] == [({"n": 2}, 20.0, 22.0)]
+    assert [(entry.cell, entry.sim, entry.emulated) for entry in told.disagreements] == [({"n": 2}, 20.0, 22.0)]
 
 
 def test_backends_that_disagree_most_come_first_and_of_zero_any_difference_is_one() -> None:
@@ -765,7 +774,7 @@ def test_backends_that_disagree_most_come_first_and_of_zero_any_difference_is_on
     told = between_backends([Artefact("a", "a", "A", "1", "measured", 3, 0, scores)])
     assert told is not None
     assert told.median == 0.5
-    assert [entry.cell["n"] for entry in told.apart] == [2, 1, 0]
+    assert [entry.cell["n"] for entry in told.disagreements] == [2, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -781,7 +790,7 @@ def test_values_apart_differ_by_more_than_a_thousandth_and_their_intervals(
     }  # fmt: skip
     told = between_backends([Artefact("a", "a", "A", "1", "measured", 1, 0, scores)])
     assert told is not None
-    assert len(told.apart) == apart
+    assert len(told.disagreements) == apart
 
 
 def test_artefacts_without_a_run_with_defaults_are_counted() -> None:

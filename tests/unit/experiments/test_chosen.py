@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from analysis.choices import FILE, Choice, all_choices, choices, with_defaults
-from analysis.scorecard import Artefact, OrderingScore, Score, count
-from experiments.catalogue import FOLDER, Reproduction, reproductions, select_reproductions
-from experiments.defaults import default_values, occurrences
-from experiments.tables import score_table
+from experiments.catalogue import FOLDER
+from experiments.papers.choices import FILE, Choice, all_choices, choices, with_defaults
+from experiments.papers.defaults import default_values, occurrences
+from experiments.papers.reproduction import Reproduction, reproductions, select_reproductions
+from experiments.papers.scorecard import Artefact, OrderingScore, Score, count
+from experiments.papers.tables import score_table
 from testbed.node_binary import ROOT
 
 ALL = {reproduction.artefact: reproduction for reproduction in reproductions()}
@@ -35,7 +36,7 @@ def test_the_campaigns_have_the_chosen_values(paper: str) -> None:
 
 @pytest.mark.parametrize("reproduction", ALL.values(), ids=lambda item: item.artefact)
 def test_everything_that_a_file_calls_chosen_is_listed(reproduction: Reproduction) -> None:
-    listed = [choice for choice in all_choices(FOLDER) if reproduction.artefact in choice.artefacts]
+    listed = [choice for choice in all_choices() if reproduction.artefact in choice.artefacts]
     text = reproduction.file.read_text()
     keys = {field.rpartition(".")[2] for choice in listed for field in choice.fields}
     fields = sum(len(choice.fields) for choice in listed)
@@ -77,7 +78,7 @@ def test_with_defaults_an_artefact_is_another_campaign() -> None:
 
 def test_only_artefacts_with_a_default_are_selected() -> None:
     result = {select_reproduction.artefact for select_reproduction in select_reproductions(defaults=True)}
-    assert result == with_defaults(FOLDER)
+    assert result == with_defaults()
 
 
 def test_the_scorecard_counts_what_passes_with_defaults() -> None:
@@ -106,7 +107,7 @@ def test_the_printed_score_counts_ties_apart_and_shows_defaults_of_what_was_not_
     with console.capture() as capture:
         console.print(score_table([artefact]))
     line = capture.get().splitlines()[0].strip()
-    assert line == "a  not run, with defaults: pass ( 0 of  0 values,  2 of  2 orderings (1 as ties))"
+    assert line == "a  not run, with defaults: pass (2 of 2 orderings (1 as ties))"
 
 
 def choices_table(choices: Iterable[Choice]) -> str:
@@ -139,7 +140,7 @@ def test_the_page_lists_the_choices() -> None:
     )
     before, _, rest = text.partition(start)
     shown, _, after = rest.partition(end)
-    made = choices_table(all_choices(FOLDER))
+    made = choices_table(all_choices())
     if os.environ.get("UPDATE_DOCS"):
         Path(PAGE).write_text(before + start + made + end + after, encoding="utf-8")
         return

@@ -14,13 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeA
 from ruamel.yaml import YAML
 
 from analysis.results import CellLabel
-from testbed import node_binary
+from experiments import catalogue
 
 #: Smart unions keep what YAML had: a label 50 is not 50.0.
 Number = StrictInt | StrictFloat
-
-#: The folder with a subfolder for each paper, which has its `targets.yaml`.
-PAPERS = node_binary.ROOT / "experiments"
 
 
 class _Part(BaseModel):
@@ -83,12 +80,12 @@ def targets(path: Path) -> tuple[Target, ...]:
     return _TARGETS.validate_python(YAML(typ="safe").load(path.read_text()))
 
 
-def all_targets(experiments: Path) -> Iterator[Target]:
-    """The artefacts of every targets file below a folder, in the files' order."""
-    for path in sorted(experiments.glob("*/targets.yaml")):
+def all_targets() -> Iterator[Target]:
+    """The artefacts of every paper, in the files' order."""
+    for path in sorted(catalogue.FOLDER.glob("*/targets.yaml")):
         yield from targets(path)
 
 
-def expected_of(experiments: Path, artefact: str | None) -> list[Expected]:
+def expected_of(artefact: str | None) -> list[Expected]:
     """The published values of an artefact; none without one."""
-    return [value for target in all_targets(experiments) if target.id == artefact for value in target.expected]
+    return [value for target in all_targets() if target.id == artefact for value in target.expected]

@@ -1,6 +1,6 @@
 """Choices files (experiments/PAPER/chosen.yaml): parameters of campaigns that the papers do not state.
 
-`reproduce --defaults` runs artefacts with the defaults of these parameters; the scorecard counts what then passes.
+`papers run --defaults` runs artefacts with the defaults of these parameters; the scorecard counts what then passes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, model_validator
 from ruamel.yaml import YAML
+
+from experiments import catalogue
 
 #: Name of a choices file; it is no campaign.
 FILE = "chosen.yaml"
@@ -34,7 +36,7 @@ class Choice(BaseModel):
     default: str
     #: Source of the value.
     by: Literal["ours", "ns-2", "authors' script", "manual"]
-    #: Other values that the sources allow, each for some of the fields. `score --sensitivity` runs them.
+    #: Other values that the sources allow, each for some of the fields. `papers score --sensitivity` runs them.
     alternatives: tuple[Mapping[str, Any], ...] = ()
     #: `after` the artefact was first scored; `unknown` if the campaign's first version has the value, because scores
     #: could be computed then.
@@ -51,7 +53,7 @@ class Choice(BaseModel):
 
     @property
     def has_default(self) -> bool:
-        """Whether `reproduce --defaults` changes these fields."""
+        """Whether `papers run --defaults` changes these fields."""
         return self.default != "none"
 
 
@@ -64,12 +66,12 @@ def choices(path: Path) -> tuple[Choice, ...]:
     return _CHOICES.validate_python(YAML(typ="safe").load(path.read_text()))
 
 
-def all_choices(experiments: Path) -> Iterator[Choice]:
+def all_choices() -> Iterator[Choice]:
     """The choices of all papers, in the order of their folders."""
-    for path in sorted(experiments.glob(f"*/{FILE}")):
+    for path in sorted(catalogue.FOLDER.glob(f"*/{FILE}")):
         yield from choices(path)
 
 
-def with_defaults(experiments: Path) -> frozenset[str]:
+def with_defaults() -> frozenset[str]:
     """Artefacts of which at least one chosen parameter has a default."""
-    return frozenset(name for choice in all_choices(experiments) if choice.has_default for name in choice.artefacts)
+    return frozenset(name for choice in all_choices() if choice.has_default for name in choice.artefacts)

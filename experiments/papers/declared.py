@@ -1,8 +1,8 @@
-"""What the analysis reads of a campaign file's text: its artefact, measures and figure."""
+"""What a stored campaign's text declares: its artefact, measures and figure."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -11,9 +11,11 @@ from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from analysis.measures import Measure, Split
+from experiments.language.backends import block_for
+from experiments.language.measures import AnyForm, Measure, Split
 
-_MEASURES, _SPLITS = TypeAdapter(dict[str, Measure]), TypeAdapter(list[Split])
+_MEASURES = TypeAdapter[dict[str, AnyForm]](dict[str, Measure])
+_SPLITS = TypeAdapter(list[Split])
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class CampaignFile:
         """Its description on one line; may be empty."""
         return " ".join(str(self._values.get("description") or "").split())
 
-    def measures(self, backend: str) -> dict[str, Measure]:
+    def measures(self, backend: str) -> dict[str, AnyForm]:
         """Its measures on a backend (`backends` in docs/campaigns.md).
 
         Raises:
@@ -62,16 +64,6 @@ class CampaignFile:
         blocks = self._values.get("backends") or {}
         of_backend = (blocks.get(block_for(blocks, backend)) or {}).get(name)
         return self._values.get(name) if of_backend is None else {**(self._values.get(name) or {}), **of_backend}
-
-
-def block_for(blocks: Container[str], backend: str) -> str | None:
-    """The backend whose fields under `backends` apply to a backend; None for no such fields.
-
-    The virtual kernel has the network and the stacks of the emulated backend, so it takes that backend's fields where
-    the file has none for it.
-    """
-    wanted = ("virtual-kernel", "emulated") if backend == "virtual-kernel" else (backend,)
-    return next((name for name in wanted if name in blocks), None)
 
 
 @cache

@@ -11,19 +11,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from analysis import choices
-from analysis.scorecard import Score, results_table, score_of
-from analysis.store import Store
-from experiments.defaults import default_values, other_values
+import analysis
 from experiments.engine.scheduling import run_campaigns
 from experiments.language.campaign import expand
 from experiments.language.problems import CampaignError
-from experiments.sensitivity import BY, perturbed_plan
+from experiments.papers import choices
+from experiments.papers.defaults import default_values, other_values
+from experiments.papers.scorecard import Score, results_table, score_of
+from experiments.papers.sensitivity import BY, perturbed_plan
 
 if TYPE_CHECKING:
-    from analysis.targets import Target
-    from experiments.catalogue import Reproduction
     from experiments.engine.options import Options
+    from experiments.papers.reproduction import Reproduction
+    from experiments.papers.targets import Target
     from experiments.terminal import TerminalReporter
 
 
@@ -150,7 +150,7 @@ def _score(
     if variant.perturbation:
         plan = perturbed_plan(plan, variant.perturbation, BY)
     run_campaigns([plan], options, reporter)
-    with Store.open(options.results) as store:
-        valid = len(store.valid_runs(plan.run_ids))
-        table = results_table(store, plan.id, plan.text)
-    return score_of(target, "sim", plan.id, len(set(plan.run_ids)), valid, table)
+    with analysis.open(options.results) as opened:
+        campaign = opened[plan.id]
+        valid = len(opened.store.valid_runs(plan.run_ids))
+        return score_of(target, "sim", plan.id, len(set(plan.run_ids)), valid, results_table(campaign))

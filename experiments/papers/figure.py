@@ -1,4 +1,4 @@
-"""The figure that a campaign file asks for (spec.py), from stored results, with the published values beside.
+"""The figure that a campaign file asks for (analysis/figures/spec.py), from stored results, with the published values.
 
 Only what shows results reads targets; no code path that executes a run does.
 """
@@ -9,21 +9,22 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pydantic import ValidationError
 
-from analysis import campaign_file
 from analysis.counters import CountedRun
+from analysis.errors import AnalysisError
 from analysis.estimates import Estimate
 from analysis.figures.means import dots, ends_of, means_note
 from analysis.figures.model import Axis, Figure, Marker, Row, Series, csv_text, frame_of, style_of
+from analysis.figures.registry import AskedOfCampaign, campaign_figure
 from analysis.figures.spec import MEASURES, FigureSpec, size_of
-from analysis.measures import Cell, Table
+from analysis.handle import StoredCampaign, StoredRun
 from analysis.runs import KINDS, Kind
-from analysis.scorecard import results_table
-from analysis.store import Store
-from analysis.targets import PAPERS, Expected, expected_of
+from experiments.papers import declared
+from experiments.papers.scorecard import results_table
+from experiments.papers.table import Cell, Table
+from experiments.papers.targets import Expected, expected_of
 
 #: Published values: what the legend calls them, and their marker.
 PUBLISHED: dict[str, tuple[str, Marker]] = {
@@ -336,45 +337,40 @@ def _binned(values: Sequence[float], every_s: float, step: int, *, mean: bool) -
     return binned
 
 
-def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path = PAPERS) -> CampaignFigure | None:
-    """The figure of a stored campaign, with the published values of its artefact; None if its file has none.
+@campaign_figure("figure", "the figure that the campaign file defines under `figure`, with the published values")
+def figure(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
+    """As published."""
+    drawn = of_campaign(of)
+    if drawn is None:
+        raise AnalysisError(f"the file of campaign {of.row.name} has no `figure`; bars and sweep draw any metric")
+    if drawn.is_empty:
+        raise AnalysisError(f"there is no value yet for the figure '{drawn.title}'")
+    return drawn.figure()
 
-    Args:
-        store: of results.
-        campaign_id: which campaign.
-        text: its file.
-        experiments: the folder with each paper's targets.
-    """
-    head = store.campaign_head(campaign_id)
-    assert head is not None
-    file = campaign_file.read(text)
-    figure = file.figure(head.backend)
-    if figure is None:
+
+def of_campaign(campaign: StoredCampaign) -> CampaignFigure | None:
+    """The figure of a stored campaign, with the published values of its artefact; None if its file has none."""
+    file = declared.read(campaign.row.text)
+    described = file.figure(campaign.row.backend)
+    if described is None:
         return None
     try:
-        spec, results = FigureSpec.model_validate(figure), results_table(store, campaign_id, text)
+        spec, results = FigureSpec.model_validate(described), results_table(campaign)
     except ValidationError:
         # A campaign that was run has a file that was checked; one that came in a bundle need not.
         return None
-    expected = expected_of(experiments, file.artefact)
-    counted = _first_runs(store, campaign_id) if spec.kind == "time" else []
-    return make(spec, file.title, results, expected, counted)
+    counted = _first_runs(campaign) if spec.kind == "time" else []
+    return make(spec, file.title, results, expected_of(file.artefact), counted)
 
 
-def _first_runs(store: Store, campaign_id: str) -> list[tuple[Mapping[str, str], CountedRun]]:
+def _first_runs(campaign: StoredCampaign) -> list[tuple[Mapping[str, str], CountedRun]]:
     """The counters of each point's first valid run, and its labels."""
-    campaign = store.campaign(campaign_id)
-    assert campaign is not None
-    runs: list[tuple[Mapping[str, str], CountedRun]] = []
-    for point in campaign.points:
-        for member in sorted(point.members, key=lambda item: item.repetition):
-            run = store.run(member.run_id)
-            counted = (
-                None
-                if run is None or run.state != "valid"
-                else CountedRun.load(store.run_folder(run.id), run.documents.scenario, run.documents.report)
-            )
-            if counted is not None:
-                runs.append((dict(point.parameters), counted))
-                break
+    store, runs = campaign.store, list[tuple[Mapping[str, str], CountedRun]]()
+    parameters = {point.number: dict(point.parameters) for point in store.points(campaign.row.id)}
+    drawn = set[int]()
+    for member in store.members(campaign.row.id, list(parameters)):
+        run = store.run(member.run_id) if member.state == "valid" and member.point not in drawn else None
+        if run is not None and (counted := StoredRun(store, run).counters) is not None:
+            drawn.add(member.point)
+            runs.append((parameters[member.point], counted))
     return runs

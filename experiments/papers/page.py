@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 
-from analysis.choices import Choice
-from analysis.estimates import interval_text
-from analysis.scorecard import Artefact, Score, ValueScore, count
-from testbed.units import in_unit, readable
+from experiments.papers import wording
+from experiments.papers.choices import Choice
+from experiments.papers.scorecard import Artefact, Score, ValueScore, count
 
 #: An artefact with more values shows those outside the tolerance and a count.
 MOST = 8
@@ -25,10 +22,11 @@ PAPERS = {
 
 HEAD = """# Scores of the papers' artefacts
 
-Written by `./backchannel score --markdown` from the runs in one results folder. [Reproduction](reproduction.md) says
-how artefacts are scored and why some fail. `±` is the 95 % confidence interval of the mean. Values out of tolerance
-are bold; of an artefact with more than {most} stated values only those are listed. *Chosen* are the fields that a paper
-does not state; the [list of choices](reproduction.md#parameters-that-we-chose) has their values and reasons.
+Written by `./backchannel papers score --markdown` from the runs in one results folder. [Reproduction](reproduction.md)
+says how artefacts are scored and why some fail. `±` is the 95 % confidence interval of the mean. Values out of
+tolerance are bold; of an artefact with more than {most} stated values only those are listed. *Chosen* are the fields
+that a paper does not state; the [list of choices](reproduction.md#parameters-that-we-chose) has their values and
+reasons.
 
 {counts}
 """
@@ -41,13 +39,7 @@ def page(artefacts: Sequence[Artefact], choices: Iterable[Choice]) -> str:
         artefacts: of `analysis.scorecard.scorecard`.
         choices: of all papers.
     """
-    totals = count(artefacts)
-    counts = (
-        f"{totals['pass']} of {totals['artefacts']} artefacts pass. Over all backends, {totals['values_within']} of "
-        f"{totals['values']} stated values lie within tolerance, and {totals['orderings_hold']} of "
-        f"{totals['orderings']} orderings hold, {totals['orderings_tied']} of them as ties. {totals['inconclusive']} "
-        "verdicts of a backend are inconclusive: other runs of the same campaign could give another."
-    )
+    counts = " ".join(wording.totals(count(artefacts)))
     chosen: dict[str, list[str]] = {}
     for choice in choices:
         for artefact in choice.artefacts:
@@ -83,7 +75,8 @@ def _artefact(artefact: Artefact, backends: Sequence[str], chosen: Sequence[str]
 
 
 def _verdict(score: Score) -> str:
-    return ("pass" if score.passes else "**fail**") + ("" if score.conclusive else " (inconclusive)")
+    verdict = score.verdict if score.passes else f"**{score.verdict}**"
+    return verdict + ("" if score.conclusive else " (inconclusive)")
 
 
 def _shown(scores: Iterable[Score]) -> list[ValueScore]:
@@ -114,32 +107,18 @@ def _backend(score: Score | None, shown: Sequence[ValueScore]) -> str:
         return "–"
     by_place = {_place(value): value for value in score.stated}
     lines = [_measured(by_place[_place(value)]) for value in shown if _place(value) in by_place]
-    return "<br>".join([*lines, *_counts(score)])
-
-
-def _counts(score: Score) -> Iterator[str]:
-    if len(score.stated) > MOST:
-        yield f"{score.within} of {len(score.stated)} values"
-    if score.orderings:
-        held = f"{score.hold} of {len(score.orderings)} orderings"
-        yield f"{held} ({score.tied} as ties)" if score.tied else held
-    if not score.is_complete:
-        yield f"{score.valid} of {score.asked} runs"
+    # A few values are listed themselves.
+    counted = [text for text in wording.counts(score) if len(score.stated) > MOST or not text.endswith(" values")]
+    return "<br>".join([*lines, *counted])
 
 
 def _published(value: ValueScore) -> str:
-    sign = {"le": "≤ ", "ge": "≥ "}.get(value.relation, "")
     labels = " ".join(str(label) for label in value.cell.values())
-    return _escaped(f"{labels} {value.measure}: {sign}{in_unit(value.published, value.unit, value.published)}".strip())
+    return _escaped(f"{labels} {value.measure}: {wording.published(value)}".strip())
 
 
 def _measured(value: ValueScore) -> str:
-    text = in_unit(value.measured, value.unit, value.published)
-    if value.measured is not None and value.interval is not None and value.interval.half:
-        factor, unit = readable(value.unit, value.published)
-        shown = value.interval.mapped(partial(operator.mul, factor))
-        text = f"{interval_text(value.measured * factor, shown)} {unit}".strip()
-    return text if value.within else f"**{text}**"
+    return wording.measured(value) if value.within else f"**{wording.measured(value)}**"
 
 
 def _escaped(text: str) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from analysis.measures import Cell, Table
 from analysis.metrics import jain
+from experiments.papers.table import Cell, Table
 
 
 def bandwidth_ratio(forward_bps: float, reverse_bps: float, data_bytes: float, ack_bytes: float) -> float:

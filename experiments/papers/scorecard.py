@@ -22,17 +22,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from analysis import campaign_file, theory
-from analysis.choices import OVERRIDE, with_defaults
-from analysis.measures import Cell, Table
+from analysis.figures.campaign import PublishedValue
+from analysis.handle import OpenResults, StoredCampaign
 from analysis.results import CellLabel, by_point
 from analysis.statistics import Interval, difference, exact_interval
-from analysis.store import Store
 from analysis.store.rows import CampaignRow
-from analysis.targets import Expected, Ordering, Target, all_targets, expected_of
+from experiments.language.measures import Configured, Metric
+from experiments.papers import declared, theory
+from experiments.papers.choices import OVERRIDE, with_defaults
+from experiments.papers.table import Cell, Table
+from experiments.papers.targets import Expected, Ordering, Target, all_targets, expected_of
 
 #: Share of an artefact's stated values that must lie within tolerance.
 ENOUGH = 0.8
@@ -125,6 +126,11 @@ class Score:
         return self._passes(value.within for value in self._counting) and self.hold == len(self.orderings)
 
     @property
+    def verdict(self) -> Verdict:
+        """ "incomplete" where runs without a valid result leave it open."""
+        return "pass" if self.passes else "fail" if self.is_complete else "incomplete"
+
+    @property
     def conclusive(self) -> bool:
         """Whether the verdict is the same at the worst and at the best of its inconclusive values and orderings."""
         worst = self._passes(value.within and value.conclusive for value in self._counting) and all(
@@ -157,7 +163,7 @@ class Artefact:
     values: int
     orderings: int
     scores: Mapping[str, Score] = field(default_factory=dict)
-    #: Scores with the defaults of what was chosen (analysis/choices.py), by backend.
+    #: Scores with the defaults of what was chosen (experiments/papers/choices.py), by backend.
     defaults: Mapping[str, Score] = field(default_factory=dict)
     #: Whether a parameter with a default was chosen.
     has_choices: bool = False
@@ -170,45 +176,50 @@ class Artefact:
     @property
     def verdict_with_defaults(self) -> Verdict:
         """The verdict with the defaults of what was chosen; the ordinary one where nothing was."""
-        scores = self.defaults if self.has_choices else self.scores
-        if not scores:
-            return "not run"
-        if any(not score.is_complete for score in scores.values()):
-            return "incomplete"
-        return "pass" if all(score.passes for score in scores.values()) else "fail"
+        return _verdict(self.defaults if self.has_choices else self.scores)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict of all backends on which it was run."""
+        return _verdict(self.scores)
 
 
-#: "incomplete": runs without a valid result leave it open.
 Verdict = Literal["pass", "fail", "incomplete", "not run"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+
+
+def _verdict(scores: Mapping[str, Score]) -> Verdict:
+    verdicts = [score.verdict for score in scores.values()]
+    return min(verdicts, key=("fail", "incomplete", "pass").index, default="not run")
+
+
 #: Returns the score made under a key before, or makes it.
 Keep = Callable[[tuple[Any, ...], Callable[[], Score]], Score]
 
 
-def scorecard(store: Store, experiments: Path, keep: Keep = lambda _, make: make()) -> list[Artefact]:
-    """Every artefact of every targets file below `experiments`, in the files' order, with the newest campaign of
-    each backend.
+def scorecard(opened: OpenResults, keep: Keep = lambda _, make: make()) -> list[Artefact]:
+    """Every artefact of every paper, in the order of their targets files, with the newest campaign of each backend.
 
     Args:
-        store: with the campaigns.
-        experiments: with the targets.
+        opened: results with the campaigns.
         keep: a cache of scores. A score's key names everything that it depends on, except the targets.
     """
-    campaigns, defaults = _newest(store), _newest(store, defaults=True)
-    landed = store.last_landed([row.id for row in (*campaigns.values(), *defaults.values())])
-    free = with_defaults(experiments)
+    campaigns, defaults = _newest(opened), _newest(opened, defaults=True)
+    landed = opened.store.last_landed([row.id for row in (*campaigns.values(), *defaults.values())])
+    free = with_defaults()
 
     def scores_of(target: Target, rows: Mapping[tuple[str, str], CampaignRow]) -> dict[str, Score]:
         return {
             backend: keep(
                 (target.id, backend, row.id, row.started, row.runs, row.valid, landed[row.id]),
-                partial(_score, target, backend, store, row),
+                partial(_score, target, StoredCampaign(opened.store, row)),
             )
             for (artefact, backend), row in rows.items()
             if artefact == target.id
         }
 
     artefacts_scored = []
-    for target in all_targets(experiments):
+    for target in all_targets():
         scores = scores_of(target, campaigns)
         computed = theory.results(target.id)
         if computed is not None:
@@ -227,30 +238,18 @@ def artefact_of(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class PublishedValue:
-    """A published value of a stored metric, in the SI unit."""
-
-    metric: str
-    subject: str
-    #: Axis to label.
-    cell: Mapping[str, str]
-    value: float
-
-
-def published(experiments: Path, text: str) -> list[PublishedValue]:
+def published(text: str) -> list[PublishedValue]:
     """Published values of the artefact that a campaign file names, where a measure is a metric as it is stored."""
-    file = campaign_file.read(text)
+    file = declared.read(text)
     if file.artefact is None:
         return []
-    metrics = {name: (measure.metric, measure.of) for name, measure in file.measures("").items()}
-    values = []
-    for expected in expected_of(experiments, file.artefact):
-        metric, subject = metrics.get(expected.measure, (None, ""))
-        if metric is not None:
+    measures, values = file.measures(""), []
+    for expected in expected_of(file.artefact):
+        measure = measures.get(expected.measure)
+        if isinstance(measure, Metric):
             cell = {axis: str(label) for axis, label in expected.cell.items()}
             value = float(expected.value) / (100 if expected.unit == "%" else 1)
-            values.append(PublishedValue(metric, subject, cell, value))
+            values.append(PublishedValue(measure.metric, measure.of, cell, value))
     return values
 
 
@@ -279,7 +278,7 @@ def _document(score: Score) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Apart:
+class BackendDisagreement:
     """A value on which real packets and virtual time do not agree."""
 
     artefact: str
@@ -300,40 +299,37 @@ class Agreement:
     within_5_percent: int
     #: Values that differ by more than 0.1 % and whose 95 % confidence intervals do not overlap, the largest
     #: difference first.
-    apart: Sequence[Apart]
+    disagreements: Sequence[BackendDisagreement]
 
 
 def between_backends(artefacts: Sequence[Artefact]) -> Agreement | None:
     """Agreement of the emulated with the sim backend; None without a value that both measured."""
     pairs = [
-        (artefact.id, in_time, real)
+        (artefact.id, simulated, real)
         for artefact in artefacts
         if {"sim", "emulated"} <= artefact.scores.keys()
-        for in_time, real in zip(artefact.scores["sim"].values, artefact.scores["emulated"].values, strict=True)
+        for simulated, real in zip(artefact.scores["sim"].values, artefact.scores["emulated"].values, strict=True)
     ]
-    apart, shares = [], []
-    for artefact_id, measured_here, other in pairs:
-        if measured_here.measured is None or other.measured is None:
+    disagreements: list[tuple[float, BackendDisagreement]] = []
+    shares = []
+    for artefact_id, simulated, real in pairs:
+        if simulated.measured is None or real.measured is None:
             continue
-        difference = abs(other.measured - measured_here.measured)
-        share = difference / abs(measured_here.measured) if measured_here.measured else float(difference > 0)
+        difference = abs(real.measured - simulated.measured)
+        share = difference / abs(simulated.measured) if simulated.measured else float(difference > 0)
         shares.append(share)
         # Intervals of counts and constants may have no width.
-        interval = measured_here.interval or exact_interval(measured_here.measured)
-        if share > 0.001 and not interval.overlaps(other.interval or exact_interval(other.measured)):
-            apart.append(
-                (
-                    share,
-                    Apart(
-                        artefact_id, measured_here.measure, measured_here.cell, measured_here.measured, other.measured
-                    ),
-                )
+        interval = simulated.interval or exact_interval(simulated.measured)
+        if share > 0.001 and not interval.overlaps(real.interval or exact_interval(real.measured)):
+            disagreement = BackendDisagreement(
+                artefact_id, simulated.measure, simulated.cell, simulated.measured, real.measured
             )
+            disagreements.append((share, disagreement))
     if not shares:
         return None
     return Agreement(
         len(shares), statistics.median(shares), sum(share <= 0.05 for share in shares),
-        [gap for _, gap in sorted(apart, key=lambda pair: -pair[0])],
+        [disagreement for _, disagreement in sorted(disagreements, key=lambda pair: -pair[0])],
     )  # fmt: skip
 
 
@@ -358,38 +354,37 @@ def count(artefacts: Sequence[Artefact]) -> dict[str, int]:
     }
 
 
-def _newest(store: Store, *, defaults: bool = False) -> dict[tuple[str, str], CampaignRow]:
+def _newest(opened: OpenResults, *, defaults: bool = False) -> dict[tuple[str, str], CampaignRow]:
     """By artefact and backend the campaign that was started last, of those without overrides that matter, or of those
-    that `reproduce --defaults` started.
+    that `papers run --defaults` started.
     """
     newest: dict[tuple[str, str], CampaignRow] = {}
-    for row in store.campaigns(texts=True):
+    for row in opened.store.campaigns(texts=True):
         wanted = OVERRIDE in row.overrides if defaults else set(row.overrides) <= HARMLESS
         if not wanted or not row.valid:
             continue
-        artefact = campaign_file.read(row.text).artefact
+        artefact = declared.read(row.text).artefact
         if artefact is not None:
             newest.setdefault((artefact, row.backend), row)
-    return newest
+    return dict(sorted(newest.items()))
 
 
-def _score(target: Target, backend: str, store: Store, row: CampaignRow) -> Score:
-    return score_of(target, backend, row.id, row.runs, row.valid, results_table(store, row.id, row.text))
+def _score(target: Target, campaign: StoredCampaign) -> Score:
+    row = campaign.row
+    return score_of(target, row.backend, row.id, row.runs, row.valid, results_table(campaign))
 
 
-def results_table(store: Store, campaign_id: str, text: str) -> Table:
+def results_table(campaign: StoredCampaign) -> Table:
     """A campaign's results as the measures that its file defines."""
-    campaign = store.campaign_head(campaign_id)
-    assert campaign is not None
-    file = campaign_file.read(text)
-    measures = file.measures(campaign.backend)
-    configured = any(measure.configured is not None for measure in measures.values())
+    store, row = campaign.store, campaign.row
+    file = declared.read(row.text)
+    measures = file.measures(row.backend)
     return Table(
         measures,
         file.splits(),
-        {point.number: dict(point.parameters) for point in store.points(campaign_id)},
-        by_point(store.values(campaign_id)),
-        store.scenarios(campaign_id) if configured else {},
+        {point.number: dict(point.parameters) for point in store.points(row.id)},
+        by_point(store.values(row.id)),
+        store.scenarios(row.id) if any(isinstance(measure, Configured) for measure in measures.values()) else {},
     )
 
 

@@ -6,8 +6,8 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.choices import Choice
 from experiments.language.sweep import SWEEP
+from experiments.papers.choices import Choice
 
 #: A mapping of the file and a key in it.
 Occurrence = tuple[dict[str, Any], str]

@@ -1,0 +1,266 @@
+"""The campaign files that reproduce the papers' artefacts: which there are, what they would take, and running them.
+
+An artefact's campaign is `experiments/PAPER/*.yaml` with the field `artefact`. Targets play no part here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from experiments import catalogue
+from experiments.engine.forecast import Forecaster
+from experiments.language import registry
+from experiments.language.backends import block_for
+from experiments.language.campaign import Plan, Run, expand
+from experiments.language.problems import CampaignError
+from experiments.language.source import BACKENDS, Source, read
+from experiments.papers import choices
+from experiments.papers.defaults import default_values
+
+if TYPE_CHECKING:
+    from analysis.store import Store
+    from experiments.engine.options import Options
+    from experiments.engine.scheduling import Outcome
+    from experiments.terminal import TerminalReporter
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A campaign file that reproduces an artefact."""
+
+    artefact: str
+    paper: str
+    file: Path
+    source: Source
+
+    def plan(self, backend: str | None, *, defaults: bool = False) -> Plan:
+        """Its runs on its default backend (None) or on another; `defaults` undoes what was chosen for it.
+
+        Raises:
+            CampaignError: the file is invalid, or cannot run on that backend.
+        """
+        overrides = [] if backend is None else [f"backend={backend}"]
+        if not defaults:
+            return expand(self.source, overrides)
+        values = default_values(self.source.values, self.artefact, choices.choices(self.chosen))
+        values["name"] += choices.SUFFIX
+        plan = expand(replace(self.source, values=values), overrides)
+        # `--set` rejects this field, so the unchanged file cannot run under this name.
+        return replace(plan, overrides={**plan.overrides, choices.OVERRIDE: choices.FILE})
+
+    @property
+    def chosen(self) -> Path:
+        """The file that lists what was chosen for the artefacts of its paper."""
+        return self.file.with_name(choices.FILE)
+
+    def supports(self, backend: str | None) -> bool:
+        """Whether the file is written for a backend: its default (None), or one that it has a `backends` block for."""
+        default = str(self.source.values.get("backend", "emulated"))
+        if backend in (None, default):
+            return True
+        return backend is not None and block_for(self.source.values.get(BACKENDS) or {}, backend) is not None
+
+
+def reproductions() -> list[Reproduction]:
+    """Every campaign file with the field `artefact`, sorted by paper and file name.
+
+    Raises:
+        CampaignError: a file cannot be read.
+    """
+    reproductions_ = []
+    for path in sorted(catalogue.FOLDER.glob("*/*.yaml")):
+        # Reading a file takes longer than looking for the word.
+        if path.name in catalogue.NOT_CAMPAIGNS or "artefact:" not in path.read_text(encoding="utf-8"):
+            continue
+        source = read(path)
+        artefact = source.values.get("artefact")
+        if artefact is not None:
+            reproductions_.append(Reproduction(str(artefact), path.parent.name, path, source))
+    return reproductions_
+
+
+def select_named(
+    items: Sequence[T], names: Sequence[str], names_of: Callable[[T], tuple[str, str]], kind: str
+) -> list[T]:
+    """The items of some papers and artefacts; all items without a name.
+
+    Args:
+        items: to choose from.
+        names: of papers and artefacts.
+        names_of: returns an item's paper and artefact.
+        kind: of such a name, for the error message.
+
+    Raises:
+        ValueError: no item has that name.
+    """
+    papers, artefacts = zip(*map(names_of, items), strict=True)
+    for name in names:
+        if name not in papers + artefacts:
+            raise ValueError(registry.unknown(kind, name, dict.fromkeys(papers + artefacts)))
+    return [item for item in items if not names or not set(names).isdisjoint(names_of(item))]
+
+
+def select_reproductions(
+    names: Sequence[str] = (), backend: str | None = None, *, defaults: bool = False
+) -> list[Reproduction]:
+    """The reproductions of some papers and artefacts; all without a name.
+
+    With a backend, files that are not written for it are left out, unless their artefact is named. `defaults` leaves
+    out those for which nothing with a default was chosen.
+
+    Raises:
+        ValueError: no paper or artefact has that name, or none of them supports the backend.
+        CampaignError: a file cannot be read.
+    """
+    selected = select_named(
+        reproductions(), names, lambda item: (item.paper, item.artefact), "paper or artefact with a campaign file"
+    )
+    fitting = [item for item in selected if item.artefact in names or item.supports(backend)]
+    if defaults:
+        affected = choices.with_defaults()
+        fitting = [item for item in fitting if item.artefact in affected]
+    if not fitting and defaults:
+        raise ValueError(f"nothing that was chosen for {' or '.join(names)} has a default")
+    if not fitting:
+        raise ValueError(f"no artefact of {' or '.join(names) or 'any paper'} has fields for the {backend} backend")
+    return fitting
+
+
+@dataclass
+class Done:
+    """How one reproduction went."""
+
+    reproduction: Reproduction
+    outcome: Outcome | None
+    #: Why it was not run; empty if it was.
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one reproduction would run."""
+
+    artefact: str
+    points: int
+    repetitions: int
+    #: Of the campaign; those that neither the results folder nor an artefact before it has.
+    runs: int
+    to_run: int
+    time_s: float
+    cells: int
+    refused: str = ""
+
+
+def expected(
+    chosen_ones: Sequence[Reproduction],
+    backend: str | None,
+    store: Store | None,
+    cpus: int,
+    jobs: int | None = None,
+    force: bool = False,
+    limit: int | None = None,
+    *,
+    defaults: bool = False,
+) -> tuple[list[Expected], float]:
+    """What each would take by itself, in order, runs that two artefacts share counted once; and seconds for all of them
+    as one batch, of which the artefacts with the longest runs come first.
+
+    Args:
+        chosen_ones: artefacts.
+        backend: another than their own; None for their own.
+        store: what has been run; None if there is none.
+        cpus: of this machine.
+        jobs: runs at a time, if somebody asked for a number.
+        force: count what the store has as to be run.
+        limit: runs at most, of the whole batch.
+        defaults: with the defaults of what was chosen.
+    """
+    by_file, batches = dict[Path, Expected](), dict[str, list[Run]]()
+    seen: dict[str, set[int]] = {}
+    room = math.inf if limit is None else limit
+    # Histories have thousands of runs, each with its scenario: they are read once a backend.
+    forecasters = cache(lambda which: Forecaster(which, store.history(which) if store is not None else [], cpus, jobs))
+    counted = list[tuple[Reproduction, Plan, list[_Repeated]]]()
+    for chosen_one in chosen_ones:
+        try:
+            plan = chosen_one.plan(backend, defaults=defaults)
+        except CampaignError as error:
+            by_file[chosen_one.file] = Expected(chosen_one.artefact, 0, 0, 0, 0, 0.0, 0, str(error))
+        else:
+            counted.append((chosen_one, plan, _repeated(plan)))
+    firsts = [point.first.id for _, _, points in counted for point in points]
+    done = store.valid_repetitions(firsts) if store is not None and not force else {}
+    for chosen_one, plan, points in sorted(counted, key=lambda item: -max(point.first.duration_s for point in item[2])):
+        to_do = list[Run]()
+        for point in points:
+            known = seen.setdefault(point.first.id, set(done.get(point.first.id, ())))
+            missing = [repetition for repetition in range(point.repetitions) if repetition not in known]
+            missing = missing[: int(min(room, len(missing)))]
+            known.update(missing)
+            room -= len(missing)
+            to_do += [point.first] * len(missing)
+        batches.setdefault(plan.backend, []).extend(to_do)
+        cost = forecasters(plan.backend).forecast(to_do)
+        by_file[chosen_one.file] = Expected(
+            chosen_one.artefact, len(plan.points), plan.repetitions, len(plan.runs), len(to_do), cost.time_s, cost.cells
+        )
+    whole_s = sum(forecasters(which).forecast(runs).time_s for which, runs in batches.items())
+    return [by_file[chosen_one.file] for chosen_one in chosen_ones], whole_s
+
+
+@dataclass(frozen=True)
+class _Repeated:
+    """A point by its first run, whose id stands for those of all repetitions: they follow from the same scenario and
+    seed. Making thousands of scenarios only to count them takes half a minute.
+    """
+
+    first: Run
+    repetitions: int
+
+
+def _repeated(plan: Plan) -> list[_Repeated]:
+    counts = [1 if point.is_exact else plan.repetitions for point in plan.points]
+    starts = itertools.accumulate(counts, initial=0)
+    return [_Repeated(plan.runs[start], count) for start, count in zip(starts, counts, strict=False)]
+
+
+def reproduce(
+    chosen_ones: Sequence[Reproduction],
+    backend: str | None,
+    options: Options,
+    reporter: TerminalReporter,
+    *,
+    defaults: bool = False,
+) -> list[Done]:
+    """Runs what the results folder lacks, as one batch for each backend; a campaign that the backend does not carry is
+    reported and left out. Ends early when interrupted. `defaults` undoes what was chosen for each artefact.
+
+    Raises:
+        As `run_campaigns`.
+    """
+    # Estimates do without the engine.
+    from experiments.engine.scheduling import run_campaigns
+
+    done = []
+    batches: dict[str, list[tuple[Reproduction, Plan]]] = {}
+    for chosen_one in chosen_ones:
+        try:
+            plan = chosen_one.plan(backend, defaults=defaults)
+        except CampaignError as error:
+            done.append(Done(chosen_one, None, str(error)))
+        else:
+            batches.setdefault(plan.backend, []).append((chosen_one, plan))
+    for batch in batches.values():
+        outcomes = run_campaigns([plan for _, plan in batch], options, reporter)
+        done += [Done(item, outcome) for (item, _), outcome in zip(batch, outcomes, strict=True)]
+        if any(outcome.interrupted for outcome in outcomes):
+            break
+    return done
