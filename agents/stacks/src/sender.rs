@@ -7,7 +7,8 @@ use std::time::Duration;
 use backchannel_core::time::Time;
 
 use crate::config::Config;
-use crate::controllers::{CongestionControl, CongestionController, Loss, Sent, Signal};
+use crate::congestion::{CongestionController, Loss, Sent, Signal};
+use crate::controllers::CongestionControl;
 use crate::ecn::Ecn;
 use crate::era::Era;
 use crate::extensions::{Extension, Extensions, Outgoing};

@@ -3,25 +3,11 @@
 
 use std::time::Duration;
 
-use backchannel_core::options::Preset::{Flag, Text};
 use backchannel_core::time::Time;
 
-use super::Only::{Always, Bursts, Reno};
-use super::{Era, Setting};
+use super::Era;
 use crate::recovery::{Recovery, DUPLICATE_THRESHOLD};
 use crate::rtt::RttEstimator;
-
-pub(super) const OPTIONS: &[Setting] = &[
-    ("timer", Text("ns-1997"), Always),
-    ("whole_threshold", Flag(true), Always),
-    ("reno_of_1997", Flag(true), Reno),
-    ("successive_fast_retransmits", Flag(false), Always),
-    ("successive_after_recovery", Flag(true), Reno),
-    ("timeout_halves", Text("window"), Always),
-    ("burst_by_first_rtt", Flag(true), Bursts),
-    ("handshake_sample", Flag(false), Always),
-    ("ack_heartbeat", Flag(false), Always),
-];
 
 impl Era {
     /// `tcp-reno.cc`: outside recovery, three duplicates were of an old loss, and count as segments that have left all
