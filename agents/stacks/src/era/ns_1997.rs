@@ -30,6 +30,13 @@ impl Era {
         self.timer_of_1997.then(|| if passes { Time::MAX } else { rtt.deadline(now) })
     }
 
+    /// Whether the timer may run with nothing sent since the last ack or timeout, and stops where the peer's window holds
+    /// everything back. `tcp.cc` has no closed windows: there its timer would time out again and again, until the
+    /// connection is given up, and no probe would go.
+    pub fn probes_instead_of_timing(&self) -> bool {
+        self.timer_of_1997
+    }
+
     /// `tcp-asym.cc`: the smoothed round trip stays the first one, because its gain of 1/8 is an integer division. The
     /// round trip by which bursts are spaced.
     pub fn burst_rtt(&self, rtt: &RttEstimator) -> Option<Duration> {
