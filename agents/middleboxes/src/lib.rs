@@ -20,28 +20,16 @@
 //! `Registry::middlebox` instead. docs/middleboxes.md describes each middlebox and the steps.
 
 mod ack_reconstruction;
+mod context;
 mod link_layer;
 mod loss_notification;
 mod split_connection;
 #[cfg(test)]
 mod testing;
 
-use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::Table;
-use backchannel_core::traits::Middlebox;
-use backchannel_stacks::config::Stacks;
 
-/// What a middlebox knows of its surroundings, in addition to its options.
-#[derive(Clone, Copy, Debug)]
-pub struct Context<'a> {
-    /// The stacks that exist, for one that has connections of its own.
-    pub stacks: &'a Stacks,
-}
-
-/// Constructor of a middlebox.
-pub type Build = fn(&CheckedOptions<'_>, &Context<'_>) -> Result<Box<dyn Middlebox>, String>;
-/// Middleboxes by name.
-pub type Middleboxes = Table<Build>;
+pub use context::{Build, Context, Middleboxes};
 
 /// The middleboxes of this crate.
 pub fn builtin() -> Middleboxes {

@@ -30,8 +30,7 @@ use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
 use backchannel_core::transport::{End, Transport};
-use backchannel_stacks::config::{Config, StackName, Stacks};
-use backchannel_stacks::controllers::Counting;
+use backchannel_stacks::config::{Config, Counting, StackName, Stacks};
 use backchannel_stacks::wire::{Segment, TCP_HEADER};
 use backchannel_stacks::{reset_for, Connection, Sample, Source, State};
 

@@ -3,7 +3,7 @@
 use backchannel_core::packet::TcpFlags;
 use backchannel_core::time::Time;
 
-use crate::controllers::{AckSample, CongestionController, Exit, Signal};
+use crate::congestion::{AckSample, CongestionController, Exit, Signal};
 use crate::extensions::{DuplicateHints, Extension};
 use crate::recovery::{NewAck, DUPLICATE_THRESHOLD};
 use crate::sender::{Context, Sender};
@@ -73,7 +73,7 @@ impl Sender {
 
     fn on_new_ack(&mut self, incoming: &IncomingAck, cx: &mut Context) {
         let &IncomingAck { segment, ack, .. } = incoming;
-        let predicted = self.era.predicts(self, segment, || cx.extensions.is_repairing());
+        let predicted = self.predicts(segment, || cx.extensions.is_repairing());
         let window_limited = self.is_window_limited(cx);
         let early_timer = self.era.early_timer(cx.now, &self.rtt, ack > self.nxt);
         self.sample_rtt(cx.now, incoming);
@@ -174,7 +174,7 @@ impl Sender {
             // those that have come and those that follow, lets one segment go.
             cx.extensions.on_repair();
             self.retransmit(self.recovery.duplicates, SenderEvent::CorruptionRetransmit, cx);
-        } else if !self.recovery.is_old_loss(self.una, &self.era) {
+        } else if !self.recovery.is_old_loss(self.una, |timed_out| self.era.ignores_old_duplicates(timed_out)) {
             self.fast_retransmit(cx);
         }
     }

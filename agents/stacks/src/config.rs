@@ -1,5 +1,7 @@
 //! The options of a stack. The named stacks (`config/stacks.rs`) are presets over the same options.
 
+mod choices;
+mod eras;
 mod stacks;
 
 use std::time::Duration;
@@ -10,15 +12,19 @@ use backchannel_core::options::{CheckedOptions, Param, ABSENT};
 use backchannel_core::registry::{unknown, Entry};
 use backchannel_core::scenario::Options;
 
-use crate::controllers::{Algorithm, BuildController, Counting};
-use crate::ecn::EcnMode;
-use crate::era::{self, EraName, TimeoutDecrease};
-use crate::extensions::{AckRule, LossNotificationMode};
-use crate::recovery::{FullAck, SackSender};
-use crate::rtt::TimerKind;
+use crate::congestion::CongestionController;
 use crate::wire::{MOST_OPTIONS, TCP_HEADER};
 
+use eras::EraName;
+
+pub use choices::{
+    AckRule, Algorithm, Counting, EcnMode, FullAck, LossNotificationMode, SackSender, TimeoutDecrease, TimerKind,
+};
 pub use stacks::{entries, StackName};
+
+/// Constructor of a controller of another crate, for segments of so many bytes of data. Without selective acks such a
+/// connection recovers as NewReno.
+pub type BuildController = fn(&Config, mss: u32) -> Box<dyn CongestionController>;
 
 options! {
     /// The settings of a connection: every option, by its name.
@@ -205,7 +211,7 @@ impl Stacks {
         let entry = self.entries.iter().find(|entry| entry.name == name);
         let names = || self.entries.iter().map(|entry| entry.name);
         let entry = entry.ok_or_else(|| unknown("research stack", name, names()))?;
-        let options = era::expanded(entry, options)?;
+        let options = eras::expanded(entry, options)?;
         let checked = CheckedOptions::check(entry, &options)?;
         let added = self.added.iter().find(|(name, _)| checked.text(CONGESTION) == Some(name));
         let config = Config { added_controller: added.map(|(_, build)| *build), ..Config::read(&checked) };

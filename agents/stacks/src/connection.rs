@@ -1,7 +1,7 @@
 //! One TCP connection: the state machine of RFC 9293 over a sender and a receiver. It has no clock, socket or
 //! randomness of its own.
 //!
-//! `handshake.rs` opens it, `input.rs` takes segments, `output.rs` builds them; `sender.rs` and `receiver.rs` hold the
+//! `opening.rs` opens it, `input.rs` takes segments, `output.rs` builds them; `sender.rs` and `receiver.rs` hold the
 //! two halves, `timers.rs` the timers, `controllers/` congestion control, `extensions/` what single papers add.
 
 use std::sync::Arc;
@@ -40,6 +40,13 @@ pub enum State {
     LastAck,
     TimeWait,
     Closed,
+}
+
+impl State {
+    /// Whether the connection is being opened.
+    pub(crate) fn is_opening(self) -> bool {
+        matches!(self, State::SynSent | State::SynReceived)
+    }
 }
 
 /// Retransmissions of a segment before the connection is given up: BSD's TCP_MAXRXTSHIFT.
@@ -225,7 +232,7 @@ impl Connection {
     }
 
     fn on_retransmission_timer(&mut self, now: Time) {
-        if self.handshake.is_open(self.state) {
+        if self.state.is_opening() {
             if !self.handshake.retry() {
                 self.close(End::TimedOut);
                 return;

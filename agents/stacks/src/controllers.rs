@@ -1,205 +1,16 @@
 //! Congestion control. A controller is one file below `controllers/` and one line of [`CongestionControl`], or a type of
 //! another crate that [`crate::config::Stacks`] has.
 //!
-//! A controller alone decides on the congestion window and on the pacing rate. What a sender does with them is not its
-//! concern: `recovery/` chooses what is retransmitted and inflates the window meanwhile, `pacer.rs` spaces segments.
 //! This crate's controllers are dispatched statically, because they run once an ack.
 
 mod classic;
 mod cubic;
 
-use std::fmt::Debug;
-
-use backchannel_core::choice;
-use backchannel_core::time::Time;
-
+pub use crate::congestion::{AckSample, CongestionController, Exit, Loss, Sent, Signal};
 pub use crate::rate::RateSample;
+pub use classic::{Classic, Growth, Reno, Window};
 
-use crate::config::Config;
-pub use classic::{Classic, Counting, Growth, Reno, Window};
-
-/// An ack of data that were not acknowledged before.
-#[derive(Clone, Copy, Debug)]
-pub struct AckSample {
-    /// When it arrived.
-    pub now: Time,
-    /// Bytes by which it moves the cumulative ack; 0 where it reports only bytes beyond that (selective acks).
-    pub acked: u64,
-    /// Smoothed round-trip time in seconds; 0 before the first sample.
-    pub srtt_s: f64,
-    /// Whether the congestion window, not the application or the peer's window, limited the sender when the ack
-    /// arrived.
-    pub window_limited: bool,
-    /// Whether the sender is in fast recovery, where the classic window does not grow.
-    pub in_recovery: bool,
-    /// Bytes by which the ack opens the window in congestion avoidance, where an extension decides that.
-    pub increase: Option<f64>,
-    /// The delivery rate, for controllers that use it.
-    pub rate: Option<RateSample>,
-}
-
-/// A signal of congestion.
-#[derive(Clone, Copy, Debug)]
-pub struct Loss {
-    /// When the sender noticed it.
-    pub now: Time,
-    /// What showed it.
-    pub signal: Signal,
-    /// FlightSize: bytes outstanding, of those that the window let go.
-    pub flight: u64,
-}
-
-/// What shows congestion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// Duplicate or selective acks: fast recovery begins.
-    Duplicates,
-    /// A retransmission timeout, or Tahoe's third duplicate ack: everything is sent again, from one segment on.
-    Timeout {
-        /// The segment has timed out before, which leaves the threshold where it is (RFC 5681 3.1).
-        again: bool,
-    },
-    /// An echoed congestion mark (RFC 3168 6.1.2). Nothing is retransmitted.
-    Mark,
-    /// The full queue of the host's own interface dropped a packet (4.4BSD: ENOBUFS, then tcp_quench).
-    Quench,
-}
-
-/// The window after fast recovery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// The slow-start threshold.
-    Threshold,
-    /// What is outstanding and one segment, at most the threshold: avoids a burst (RFC 6582 3.2 step 3, option 1).
-    Outstanding(u64),
-    /// As before recovery, which repaired damage and not congestion.
-    Unchanged,
-}
-
-/// Data that are sent.
-#[derive(Clone, Copy, Debug)]
-pub struct Sent {
-    /// When.
-    pub now: Time,
-    /// Bytes.
-    pub bytes: u64,
-    /// Bytes outstanding before it: 0 ends an idle period, however short.
-    pub outstanding: u64,
-}
-
-/// A congestion-control algorithm. All sizes are in bytes, rates in bytes a second.
-///
-/// A controller that grows by one segment a round trip, halves at each loss, and spreads its window over the round trip.
-/// [`Growth`] is the shorter way to one that has slow start and Reno's reactions.
-///
-/// ```
-/// use backchannel_core::Time;
-/// use backchannel_stacks::controllers::{AckSample, CongestionController, Loss, Signal};
-///
-/// const MSS: f64 = 1000.0;
-///
-/// #[derive(Debug)]
-/// struct Aimd {
-///     window: f64,
-///     srtt_s: f64,
-/// }
-///
-/// impl CongestionController for Aimd {
-///     fn on_ack(&mut self, ack: &AckSample) {
-///         self.window += MSS * ack.acked as f64 / self.window;
-///         self.srtt_s = ack.srtt_s;
-///     }
-///
-///     fn on_loss(&mut self, _loss: &Loss) {
-///         self.window = (self.window / 2.0).max(MSS);
-///     }
-///
-///     fn window(&self) -> f64 {
-///         self.window
-///     }
-///
-///     fn pacing_rate(&self) -> Option<f64> {
-///         (self.srtt_s > 0.0).then(|| self.window / self.srtt_s)
-///     }
-/// }
-///
-/// let mut control = Aimd { window: 10.0 * MSS, srtt_s: 0.0 };
-/// control.on_ack(&AckSample {
-///     now: Time::from_seconds(0.1),
-///     acked: 10_000,
-///     srtt_s: 0.1,
-///     window_limited: true,
-///     in_recovery: false,
-///     increase: None,
-///     rate: None,
-/// });
-/// assert_eq!((control.window(), control.pacing_rate()), (11.0 * MSS, Some(110_000.0)));
-/// control.on_loss(&Loss { now: Time::from_seconds(0.2), signal: Signal::Duplicates, flight: 11_000 });
-/// assert_eq!(control.window(), 5.5 * MSS);
-/// ```
-pub trait CongestionController: Debug + Send {
-    /// Fires on each segment with data.
-    fn on_sent(&mut self, sent: &Sent) {
-        let _ = sent;
-    }
-
-    /// Fires on each ack of new data, in fast recovery too.
-    fn on_ack(&mut self, ack: &AckSample);
-
-    /// Fires on each signal of congestion.
-    fn on_loss(&mut self, loss: &Loss);
-
-    /// Fires on the ack that ends fast recovery, after [`CongestionController::on_ack`].
-    fn on_recovery_end(&mut self, ack: &AckSample, exit: Exit) {
-        let _ = (ack, exit);
-    }
-
-    /// Fires before the first segment after a retransmission timeout's length without one (RFC 5681 4.1).
-    fn on_idle(&mut self) {}
-
-    /// The congestion window, at most [`Config::max_window_segments`], which stand for a socket buffer. The sender
-    /// inflates it in fast recovery without selective acks.
-    fn window(&self) -> f64;
-
-    /// The slow-start threshold; `None`: there is none.
-    fn ssthresh(&self) -> Option<f64> {
-        None
-    }
-
-    /// Whether a window of `cwnd`, which fast recovery may have inflated or deflated, is one of slow start.
-    fn in_slow_start(&self, cwnd: f64) -> bool {
-        self.ssthresh().is_some_and(|ssthresh| cwnd < ssthresh)
-    }
-
-    /// The rate at which segments leave; `None`: as acks arrive.
-    fn pacing_rate(&self) -> Option<f64> {
-        None
-    }
-
-    /// Whether acks bring a [`RateSample`], which costs a record for each segment.
-    fn uses_rate_samples(&self) -> bool {
-        false
-    }
-}
-
-/// Constructor of a controller of another crate, for segments of so many bytes of data. Without selective acks such a
-/// connection recovers as NewReno.
-pub type BuildController = fn(&Config, mss: u32) -> Box<dyn CongestionController>;
-
-choice! {
-    /// Congestion control, and recovery without selective acks.
-    pub enum Algorithm {
-        /// Fast retransmit, then slow start.
-        Tahoe = "tahoe",
-        /// Fast recovery that the first new ack ends (4.4BSD).
-        Reno = "reno",
-        /// Fast recovery that continues after partial acks (RFC 6582).
-        NewReno = "newreno",
-        /// NewReno's recovery with a cubic window (RFC 9438).
-        Cubic = "cubic",
-        .. Added
-    }
-}
+use crate::config::{Algorithm, Config};
 
 /// The controller of one connection.
 #[derive(Debug)]
@@ -289,6 +100,7 @@ impl CongestionController for CongestionControl {
 pub(crate) mod tests {
     use super::*;
     use crate::config::stack_config;
+    use backchannel_core::time::Time;
     use serde_json::{json, Value};
 
     /// A window of `segments` of 1000 bytes; by default in slow start without bound.

@@ -1,23 +1,11 @@
 //! Explicit congestion notification on one connection (RFC 3168 6.1), and what ack congestion control adds (asym 6.1):
 //! acks are ECN-capable too, and the sender of data reports to the receiver when one of them was marked.
 
-use backchannel_core::choice;
 use backchannel_core::packet::{mark, Ecn as Field, TcpFlags};
 
+use crate::config::EcnMode;
 use crate::seq::Offset;
 use crate::wire::Segment;
-
-choice! {
-    /// Which segments are ECN-capable.
-    pub enum EcnMode {
-        /// None: the connection does not offer ECN.
-        Off = "off",
-        /// New data (RFC 3168).
-        Data = "data",
-        /// Acks as well.
-        DataAndAcks = "data-and-acks",
-    }
-}
 
 /// State of both halves.
 #[derive(Clone, Copy, Debug)]

@@ -1,87 +1,19 @@
-//! What implementations did beside the RFCs, and papers were measured with: 4.4BSD, ns of 1997, ns-2 of 2004. Each is one
-//! file below `era/`, which reads like its source: the options that make it, and the rules behind them.
+//! What implementations did beside the RFCs, and papers were measured with: 4.4BSD, ns of 1997, ns-2 of 2004. The sender asks
+//! its [`Era`] where the sources differ, and knows none of the options. `config/eras.rs` has those that make an era.
 //!
-//! The option `era` sets all of them, and options that a campaign sets beside it go first. Single options study one
-//! rule at a time. The sender asks its [`Era`] where the sources differ, and knows none of the options.
+//! The rules of ns are one file each below `era/`. Those of 4.4BSD, which look at a whole connection, are in
+//! `bsd_4_4.rs`.
 
-mod bsd_4_4;
 mod ns_1997;
 mod ns_2;
 
-use backchannel_core::options::{CheckedOptions, OptionValue, Preset};
-use backchannel_core::registry::Entry;
-use backchannel_core::scenario::Options;
-use serde_json::Value;
+use crate::config::{Config, TimeoutDecrease, TimerKind};
 
-use crate::config::Config;
-pub use ns_2::TimeoutDecrease;
-
-/// The eras with their options.
-const ERAS: [(&str, &[Setting]); 3] =
-    [("4.4bsd", bsd_4_4::OPTIONS), ("ns-1997", ns_1997::OPTIONS), ("ns-2", ns_2::OPTIONS)];
-
-/// The name of an era, as an option; `None`: single options alone say what differs from the RFCs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EraName(Option<&'static str>);
-
-impl OptionValue for EraName {
-    const CHOICES: &'static [&'static str] = &[ERAS[0].0, ERAS[1].0, ERAS[2].0];
-
-    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> EraName {
-        let set = checked.text(name);
-        EraName(EraName::CHOICES.iter().copied().find(|era| Some(*era) == set))
-    }
-}
-
-/// An option of an era.
-type Setting = (&'static str, Preset, Only);
-
-/// Where an option of an era has a meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Only {
-    Always,
-    /// With congestion reno without selective acks.
-    Reno,
-    /// With a limit on bursts.
-    Bursts,
-}
-
-/// The options of a stack with those of its era.
-///
-/// # Errors
-/// See [`CheckedOptions::check`].
-pub(crate) fn expanded(entry: &Entry, options: &Options) -> Result<Options, String> {
-    let checked = CheckedOptions::check(entry, options)?;
-    let EraName(era) = EraName::read(&checked, "era");
-    let Some((_, settings)) = ERAS.iter().find(|(name, _)| Some(*name) == era) else { return Ok(options.clone()) };
-    let applies = |only: Only| match only {
-        Only::Always => true,
-        Only::Reno => checked.text("congestion") == Some("reno") && !checked.flag("sack"),
-        Only::Bursts => checked.number("maxburst_segments").is_some(),
-    };
-    let mut all: Options = settings
-        .iter()
-        .filter(|(.., only)| applies(*only))
-        .map(|(name, value, _)| ((*name).to_owned(), json(value)))
-        .collect();
-    all.extend(options.clone());
-    Ok(all)
-}
-
-fn json(value: &Preset) -> Value {
-    match *value {
-        Preset::Number(number) => number.into(),
-        Preset::Flag(flag) => flag.into(),
-        Preset::Text(text) => text.into(),
-        Preset::Absent | Preset::Required(_) => unreachable!("an era sets its options"),
-    }
-}
-
-/// The rules of one connection. Each file below `era/` has the methods for its own.
+/// The rules of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Era {
     // 4.4BSD
-    header_prediction: bool,
+    pub header_prediction: bool,
     pub acks_by_space: bool,
     pub quench: bool,
     // ns of 1997
@@ -102,66 +34,12 @@ impl Era {
             acks_by_space: config.acks_by_space,
             quench: config.quench,
             reno_of_1997: config.reno_of_1997,
-            timer_of_1997: config.timer == crate::rtt::TimerKind::Ns1997,
+            timer_of_1997: config.timer == TimerKind::Ns1997,
             burst_by_first_rtt: config.burst_by_first_rtt,
             successive: config.successive_fast_retransmits,
             successive_after_recovery: config.successive_after_recovery,
             timeout_halves: config.timeout_halves,
             timing_in_recovery: config.timing_in_recovery,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::config::{entries, stack_config};
-
-    /// A configuration without the name of its era, as text.
-    fn config(stack: &str, options: Value) -> String {
-        let options = serde_json::from_value(options).unwrap();
-        let config = stack_config(stack, &options).unwrap_or_else(|why| panic!("{why}"));
-        format!("{:?}", Config { era: EraName(None), ..config })
-    }
-
-    #[test]
-    fn every_stack_can_be_of_every_era() {
-        for entry in entries() {
-            for era in EraName::CHOICES {
-                config(entry.name, json!({"era": era}));
-            }
-        }
-    }
-
-    /// Those of asym's, ton's and ns2's campaigns.
-    #[test]
-    fn an_era_is_the_options_that_campaigns_set_one_by_one() {
-        let ns_1997 = json!({
-            "successive_fast_retransmits": false, "successive_after_recovery": true, "timer": "ns-1997",
-            "whole_threshold": true, "reno_of_1997": true, "timeout_halves": "window", "handshake_sample": false,
-            "ack_heartbeat": false,
-        });
-        assert_eq!(config("reno-ns", json!({"era": "ns-1997"})), config("reno-ns", ns_1997.clone()));
-        assert_eq!(config("reno-ns-1997", json!({})), config("reno-bsd", ns_1997.clone()));
-        let mut bursts = ns_1997;
-        bursts["burst_by_first_rtt"] = true.into();
-        assert_eq!(config("sa", json!({"era": "ns-1997"})), config("sa", bursts));
-        let bsd = json!({"counting": "bsd", "header_prediction": true, "acks_by_space": true, "quench": true});
-        assert_eq!(config("reno-4.4bsd", json!({})), config("reno-bsd", bsd));
-        let ns_2 = json!({
-            "initial_window_segments": 2, "limited_transmit": true, "timer": "ns", "timer_tick_s": 0.01,
-            "rto_min_s": 0.2, "whole_threshold": true, "successive_fast_retransmits": false,
-            "timeout_halves": "window", "full_ack": "threshold", "timing_in_recovery": true, "ack_heartbeat": false,
-        });
-        assert_eq!(config("newreno-ns-2", json!({})), config("newreno", ns_2));
-    }
-
-    #[test]
-    fn an_option_beside_it_goes_first_and_the_stack_s_own_does_not() {
-        let of_1997 = |timer: &str| config("sa", json!({"era": "ns-1997", "timer": timer}));
-        assert_eq!(of_1997("ns-1997"), config("sa", json!({"era": "ns-1997"})));
-        assert_ne!(of_1997("ns"), of_1997("ns-1997"));
     }
 }

@@ -10,7 +10,6 @@ mod pulsed_ack;
 mod rate_request;
 mod retransmit_request;
 
-use backchannel_core::choice;
 use std::time::Duration;
 
 use backchannel_core::time::Time;
@@ -18,24 +17,6 @@ use backchannel_core::time::Time;
 use crate::config::Config;
 use crate::seq::Offset;
 use crate::wire::Segment;
-pub use loss_notification::LossNotificationMode;
-
-choice! {
-    /// After how many segments a receiver acknowledges. Out-of-order data, the filling of a gap, old data and a FIN are
-    /// acknowledged at once by every rule (RFC 5681 4.2), or fast retransmit and the end of a transfer would break.
-    pub enum AckRule {
-        /// Every so many: 1, 2 (RFC 1122 4.2.3.2), or any fixed d.
-        Every = "every",
-        /// Ack congestion control with marks (asym 6.1).
-        AccEcn = "acc-ecn",
-        /// Ack congestion control with preset limits (asym 8.2).
-        AccPeerwin = "acc-peerwin",
-        /// Pulsed ACK (pulsed 3.2.3).
-        Pulsed = "pulsed",
-        /// As the sender requests (draft-ietf-tcpm-ack-rate-request).
-        Requested = "requested",
-    }
-}
 
 /// The state of a connection that an outgoing segment may report.
 #[derive(Clone, Copy, Debug)]

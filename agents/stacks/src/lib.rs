@@ -39,7 +39,7 @@
 //!
 //! A [controller](controllers) alone decides on the congestion window and the pacing rate. `recovery` chooses what is
 //! retransmitted, and `pacer` spaces segments. `sender`, `acks`, `scoreboard`, `receiver` and `rtt` follow the RFCs.
-//! What 4.4BSD and ns did differently is in `era`, what single papers add in `extensions`. [`wire`] converts segments
+//! What 4.4BSD and ns did differently is in `bsd_4_4` and `era`, what single papers add in `extensions`. [`wire`] converts segments
 //! to packets.
 //!
 //! # Add a controller
@@ -49,16 +49,19 @@
 //! Another crate calls `Registry::controller` instead. docs/stacks.md describes the options and the steps.
 
 mod acks;
+mod bsd_4_4;
 mod challenge;
 pub mod config;
+mod congestion;
 mod connection;
 pub mod controllers;
-pub mod ecn;
+mod ecn;
 mod era;
 mod extensions;
 mod factory;
 mod handshake;
 mod input;
+mod opening;
 mod output;
 mod pacer;
 mod rate;

@@ -3,9 +3,9 @@
 use backchannel_core::packet::{Packet, TcpFlags};
 use backchannel_core::time::Time;
 
+use crate::config::SackSender;
 use crate::connection::{Connection, State};
 use crate::extensions::Extension;
-use crate::recovery::SackSender;
 use crate::seq::Offset;
 use crate::wire::{Segment, MOST_OPTIONS};
 
@@ -28,7 +28,7 @@ impl Connection {
         if self.handshake.syn_due() {
             return Some(self.syn_packet(now));
         }
-        if self.handshake.is_open(self.state) {
+        if self.state.is_opening() {
             return None;
         }
         let may_have_data = self.can_send_data() && !self.sender.is_unused();

@@ -9,32 +9,13 @@ mod smart;
 
 use std::time::Duration;
 
-use backchannel_core::choice;
 use backchannel_core::time::Time;
 
-use crate::config::Config;
-use crate::controllers::Exit;
-use crate::era::Era;
+use crate::config::{Config, SackSender};
+use crate::congestion::Exit;
 use crate::scoreboard::Scoreboard;
 use crate::seq::Offset;
-pub use inflation::FullAck;
 use inflation::{Inflation, Rule};
-
-choice! {
-    /// How a sender uses selective acknowledgments.
-    pub enum SackSender {
-        /// RFC 6675: three segments' worth above a hole make it lost; the pipe follows from the scoreboard.
-        Rfc6675 = "rfc6675",
-        /// The sender of 1996 (Fall and Floyd's sack1, which ton cites): after the third duplicate ack every hole below
-        /// the highest block is missing; what is sent raises the pipe, what duplicates report as gone lowers it.
-        Sack1996 = "1996",
-        /// SMART as in ton III-A: a hole is lost at once; a segment is retransmitted unless that happened within the
-        /// last round trip.
-        Smart = "smart",
-        /// Not at all: the blocks are for a base station on the path (ton III-B).
-        Ignored = "ignored",
-    }
-}
 
 /// Duplicate acks that mean a loss (RFC 5681 3.2).
 pub const DUPLICATE_THRESHOLD: u32 = 3;
@@ -204,12 +185,12 @@ impl Recovery {
     /// Whether duplicates concern what was outstanding at the last loss, which has been dealt with. RFC 6675 5.1: until
     /// everything sent before it is acknowledged. RFC 6582 3.2 step 2: until more than that is, because what a timeout
     /// sends again brings duplicates of the very ack that covers all of it. Tahoe and Reno have no such rule; what
-    /// implementations did is a matter of their era.
-    pub fn is_old_loss(&self, una: Offset, era: &Era) -> bool {
+    /// implementations did is a matter of their era, which `ignores` asks with whether the timer found that loss.
+    pub fn is_old_loss(&self, una: Offset, ignores: impl FnOnce(bool) -> bool) -> bool {
         if self.selective.is_some() {
             return una < self.recover;
         }
-        let checks = matches!(self.inflation.rule, Rule::FullAck(_)) || era.ignores_old_duplicates(self.timed_out);
+        let checks = matches!(self.inflation.rule, Rule::FullAck(_)) || ignores(self.timed_out);
         checks && una <= self.recover
     }
 

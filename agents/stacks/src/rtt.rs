@@ -3,29 +3,12 @@
 //! Two families. The coarse clocks of the papers' stacks (4.4BSD's 500 ms, ns-2's 100 ms) work in scaled integers as
 //! there; the wireless results depend on this more than on anything else. The other is RFC 6298.
 
-use backchannel_core::choice;
 use std::time::Duration;
 
 use backchannel_core::time::Time;
 
-use crate::config::Config;
+use crate::config::{Config, TimerKind};
 use crate::seq::Offset;
-
-choice! {
-    /// The timers of a stack, as an option names them.
-    pub enum TimerKind {
-        /// 4.4BSD's: 500 ms ticks.
-        Bsd = "bsd",
-        /// 4.4BSD's, from exact round trips (asym 8.3).
-        BsdExact = "bsd-exact",
-        /// ns-2's: 100 ms ticks.
-        Ns = "ns",
-        /// Those of ns in July 1997 (`tcp.cc`).
-        Ns1997 = "ns-1997",
-        /// RFC 6298.
-        Modern = "modern",
-    }
-}
 
 /// How the timeout is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,7 +7,8 @@ use std::time::Duration;
 use backchannel_core::time::Time;
 
 use crate::config::Config;
-use crate::controllers::{CongestionControl, CongestionController, Loss, Sent, Signal};
+use crate::congestion::{CongestionController, Loss, Sent, Signal};
+use crate::controllers::CongestionControl;
 use crate::ecn::Ecn;
 use crate::era::Era;
 use crate::extensions::{Extension, Extensions, Outgoing};
@@ -340,11 +341,12 @@ impl Sender {
     /// back (RFC 9293 3.8.6.1; the override timeout of 3.8.6.2.1).
     #[inline]
     pub fn watch_closed_window(&mut self, now: Time, timers: &mut TimerTable) {
-        let waiting = self.data_end() > self.nxt
-            && self.una >= self.nxt
-            && !timers.is_set(Timer::Retransmission)
-            && !self.probe.due;
-        if waiting && !timers.is_set(Timer::Persist) {
+        let waits = self.data_end() > self.nxt && self.una >= self.nxt && !self.probe.due;
+        let is_closed = self.window.edge.since(self.nxt) < u64::from(self.mss);
+        if waits && is_closed && self.era.probes_instead_of_timing() {
+            timers.stop(Timer::Retransmission);
+        }
+        if waits && !timers.is_set(Timer::Retransmission) && !timers.is_set(Timer::Persist) {
             timers.set(Timer::Persist, now + self.rtt.persist(self.probe.sent));
         }
     }

@@ -329,7 +329,7 @@ impl Run {
 }
 
 fn now_at_start(config: &Config) -> bool {
-    config.ecn != backchannel_stacks::ecn::EcnMode::Off
+    config.ecn != backchannel_stacks::config::EcnMode::Off
 }
 
 fn number(text: &str) -> Outcome<u32> {

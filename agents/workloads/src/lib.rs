@@ -33,28 +33,13 @@ mod transactions;
 mod transfers;
 mod video;
 mod web;
+mod workload;
 
-use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::Table;
-use backchannel_core::rng::RunRng;
-use backchannel_core::scenario::Flow;
 
-pub use application::{Action, Application, Transaction, Workload};
+pub use application::Application;
 pub use datagrams::{datagram_header_bytes, LEAST_NUMBERED_BYTES};
-
-/// What a workload knows of its surroundings, in addition to its options.
-#[derive(Debug)]
-pub struct Context<'a> {
-    /// The flow.
-    pub flow: &'a Flow,
-    /// The random stream of the flow.
-    pub rng: RunRng,
-}
-
-/// Constructor of a workload.
-pub type Build = fn(&CheckedOptions<'_>, Context<'_>) -> Result<Box<dyn Workload>, String>;
-/// Workloads by name.
-pub type Workloads = Table<Build>;
+pub use workload::{Action, Build, Context, Transaction, Workload, Workloads};
 
 /// The workloads of this crate.
 pub fn builtin() -> Workloads {

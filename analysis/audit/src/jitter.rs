@@ -10,7 +10,7 @@ use backchannel_core::event::EventKind;
 use backchannel_core::scenario::DirectionSpec;
 use rustc_hash::FxHashMap;
 
-use crate::{Direction, JitterEvent};
+use crate::direction::{Direction, JitterEvent};
 
 /// Time by which the order of packets at the end of a run is uncertain, beyond what jitter explains.
 const GRACE_NS: i64 = 100_000_000;

@@ -8,10 +8,10 @@ use rustc_hash::FxHashMap;
 use backchannel_core::event::EventKind;
 use backchannel_core::registry::Disorder;
 
+use crate::direction::{Direction, DirectionAudit, Event};
 use crate::jitter::{self, Steadied};
 use crate::line::{Line, Size};
 use crate::records::{Key, Record};
-use crate::{Direction, DirectionAudit, Event};
 
 /// A dropped packet entered at most this long before its drop was reported; if no packet did, an older one that waited.
 const AT_ARRIVAL_NS: i64 = 100_000_000;
@@ -220,9 +220,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::direction::Window;
     use crate::mechanisms::Mechanisms;
     use crate::records::Tcp;
-    use crate::Window;
 
     /// Pairs packets of these kinds ("data", "ack", "rst"). `left` lists those that left, in order, by number. Returns
     /// the fates and the number of reordered packets.

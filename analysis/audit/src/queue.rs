@@ -3,9 +3,9 @@
 use backchannel_core::event::EventKind;
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
 
+use crate::direction::{Direction, DirectionAudit};
 use crate::pairs::{Fate, Pairs};
 use crate::timeline::Timeline;
-use crate::{Direction, DirectionAudit};
 
 /// Uncertainty of the time at which the line began to serve a packet.
 const START_NS: i64 = 150_000;

@@ -6,9 +6,9 @@ use backchannel_core::report::Lateness;
 use backchannel_core::service_rate::ServiceRate;
 use rustc_hash::FxHashSet;
 
+use crate::direction::{Direction, DirectionAudit};
 use crate::line::{Line, Size};
 use crate::pairs::Pairs;
-use crate::{Direction, DirectionAudit};
 
 /// A driver that writes a packet has by then read every packet that was sent to it this much earlier.
 const READ_WITHIN_NS: i64 = 2_000_000;

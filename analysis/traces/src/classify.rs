@@ -7,9 +7,9 @@
 
 use crate::budget::Budget;
 use crate::class;
-use crate::connection::Connection;
+use crate::connection::{Arrival, Connection};
 use crate::counts::Counts;
-use crate::decode::{flag, TcpPacket};
+use crate::packet::{flag, TcpPacket};
 use crate::stream::{Recovery, Retransmission, Stream};
 
 /// A retransmission this soon after the duplicate ack that asks for it is a fast one (Wireshark).
@@ -20,17 +20,6 @@ const REORDERING_NS: i64 = 3_000_000;
 const TIMEOUT_NS: i64 = 200_000_000;
 /// Retransmissions of one direction that wait for a proof that they were spurious.
 const MAX_RETRANSMISSIONS: usize = 512;
-
-/// A segment and its unwrapped sequence range `seq..end`, which includes SYN and FIN.
-#[derive(Clone, Copy)]
-pub(crate) struct Arrival<'a> {
-    pub(crate) time_ns: i64,
-    pub(crate) packet: &'a TcpPacket,
-    pub(crate) seq: i64,
-    pub(crate) end: i64,
-    /// Row in the table of segments.
-    pub(crate) row: u64,
-}
 
 impl Connection {
     /// What the segment's sequence numbers say.

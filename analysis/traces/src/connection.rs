@@ -2,9 +2,8 @@
 
 use crate::budget::Budget;
 use crate::class;
-use crate::classify::Arrival;
 use crate::counts::Counts;
-use crate::decode::{ecn, flag, Address, Checksum, TcpPacket};
+use crate::packet::{ecn, flag, Address, Checksum, TcpPacket};
 use crate::stream::Stream;
 
 /// A segment with its place in the connection.
@@ -26,6 +25,17 @@ pub struct Segment {
     pub rtt_ns: Option<i64>,
     /// Bytes of this direction's data before the first hole, this segment included.
     pub in_order: i64,
+}
+
+/// A segment and its unwrapped sequence range `seq..end`, which includes SYN and FIN.
+#[derive(Clone, Copy)]
+pub(crate) struct Arrival<'a> {
+    pub(crate) time_ns: i64,
+    pub(crate) packet: &'a TcpPacket,
+    pub(crate) seq: i64,
+    pub(crate) end: i64,
+    /// Row in the table of segments.
+    pub(crate) row: u64,
 }
 
 /// One connection of a capture.

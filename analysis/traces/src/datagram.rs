@@ -6,8 +6,8 @@ use backchannel_core::icmp;
 use backchannel_core::ip::IpVersion;
 
 use crate::capture::Frame;
-use crate::decode::Address;
 use crate::link_layer::ip_packet;
+use crate::packet::Address;
 
 /// UDP's protocol number.
 const UDP: u8 = 17;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::decode::{Address, Enclosing, NoTcp};
+use crate::packet::{Address, Enclosing, NoTcp};
 
 /// Packets under reassembly at a time; the oldest is given up first.
 const MAX_OPEN: usize = 1024;

@@ -1,7 +1,7 @@
 //! From a captured frame to its IP packet, by link type (<https://www.tcpdump.org/linktypes.html>).
 
 use crate::capture::Frame;
-use crate::decode::{be16, NoTcp};
+use crate::packet::{be16, NoTcp};
 
 /// EtherTypes (IEEE 802).
 mod ethertype {

@@ -20,7 +20,8 @@ use self::summary::Summary;
 use crate::capture::{Capture, Frame};
 use crate::connection::Connection;
 use crate::datagram::Datagram;
-use crate::decode::{Decoder, NoTcp, TcpPacket};
+use crate::decode::Decoder;
+use crate::packet::{NoTcp, TcpPacket};
 use crate::tracker::Tracker;
 
 /// Rows of a row group. Bounds memory.

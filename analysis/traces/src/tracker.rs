@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::budget::Budget;
 use crate::connection::{Connection, Segment};
-use crate::decode::{flag, Address, TcpPacket};
+use crate::packet::{flag, Address, TcpPacket};
 
 /// A connection that ended is released after this time: twice the maximum segment lifetime (RFC 9293 3.4.2).
 const LINGER_NS: i64 = 240_000_000_000;

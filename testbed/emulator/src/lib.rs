@@ -31,8 +31,8 @@ mod tap;
 
 pub use os::clock::monotonic_ns;
 pub use os::process::{become_realtime, die_with, leave_realtime};
-pub use protocol::check_request;
+pub use protocol::{check_request, EmulationReport};
 pub use pulse::Stalls;
 pub use run_clock::RunTime;
-pub use server::{serve, EmulationReport};
+pub use server::serve;
 pub use tap::parse_mac;

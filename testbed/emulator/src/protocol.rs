@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use backchannel_core::report::DirectionStatus;
+use backchannel_core::report::{DirectionStatus, LinkReport};
 use backchannel_core::scenario::{Change, LinkSpec};
-use backchannel_links::{Context, Registry};
+use backchannel_links::{Context, Fault, Registry};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::emulated_link::service;
-use crate::server::EmulationReport;
+use crate::pulse::Stalls;
 
 /// A request.
 #[derive(Deserialize)]
@@ -103,6 +104,20 @@ pub(crate) struct Start {
     /// File for telemetry.
     #[serde(default)]
     pub(crate) telemetry: Option<String>,
+}
+
+/// Report of a run, in the answer to `stop`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct EmulationReport {
+    /// Directions of each link, by name of the link.
+    pub links: BTreeMap<String, LinkReport>,
+    /// Whether the emulator ran in the real-time scheduling class.
+    pub realtime: bool,
+    /// Times at which the emulator itself did not run.
+    pub stalls: Stalls,
+    /// Tests of the guards only: the fault that was injected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
 }
 
 /// An answer. Every answer has `ok`.

@@ -5,13 +5,10 @@ use std::io::{self, Read, Write};
 
 use backchannel_core::ids::{Id, LinkId, Numbered};
 use backchannel_core::registry::unknown;
-use backchannel_core::report::LinkReport;
 use backchannel_core::scenario::{Change, LinkSpec};
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::traits::Port;
 use backchannel_links::{Context, Fault, Registry};
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use crate::emulated_link::{service, EmulatedLink};
 use crate::interface::Interface;
@@ -19,8 +16,8 @@ use crate::os::clock::{monotonic_ns, Timer};
 use crate::os::link_layer::LinkLayer;
 use crate::os::process::{become_realtime, CpuWaits, Priority};
 use crate::os::wait::Epoll;
-use crate::protocol::{read_request, Answer, Direction, EndSpec, Request, Start};
-use crate::pulse::{Pulse, Stalls};
+use crate::protocol::{read_request, Answer, Direction, EmulationReport, EndSpec, Request, Start};
+use crate::pulse::Pulse;
 use crate::run_clock::{RunClock, RunTime, EARLY_NS};
 use crate::tap::{parse_mac, Tap};
 
@@ -55,20 +52,6 @@ impl Source {
             interface => Source::Interface(LinkId::new((interface >> 16) as usize), interface as Port),
         }
     }
-}
-
-/// Report of a run, in the answer to `stop`.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct EmulationReport {
-    /// Directions of each link, by name of the link.
-    pub links: BTreeMap<String, LinkReport>,
-    /// Whether the emulator ran in the real-time scheduling class.
-    pub realtime: bool,
-    /// Times at which the emulator itself did not run.
-    pub stalls: Stalls,
-    /// Tests of the guards only: the fault that was injected.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fault: Option<Fault>,
 }
 
 /// Environment variable with a fault as JSON, for tests of the guards.

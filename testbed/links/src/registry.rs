@@ -7,8 +7,7 @@ use backchannel_core::traits::Link;
 use backchannel_core::Error;
 use backchannel_middleboxes::Middleboxes;
 use backchannel_policies::Policies;
-use backchannel_stacks::config::Stacks;
-use backchannel_stacks::controllers::BuildController;
+use backchannel_stacks::config::{BuildController, Stacks};
 use backchannel_workloads::Workloads;
 
 use crate::errors::{self, ErrorModels};

@@ -2,8 +2,6 @@
 
 mod world;
 
-use std::sync::LazyLock;
-
 use super::*;
 use std::fmt::Write as _;
 
@@ -16,10 +14,7 @@ use serde_json::json;
 
 use self::world::{Hop, World, CLEAN};
 
-/// Stacks that end every transfer. With `reno-ns-1997` one can fail: its timer runs with nothing outstanding, so that
-/// behind a closed window no probe is sent, and the connection gives up. That simulator had no closed windows.
-static STACKS: LazyLock<Vec<&str>> =
-    LazyLock::new(|| StackName::CHOICES.iter().copied().filter(|name| *name != "reno-ns-1997").collect());
+const STACKS: &[&str] = StackName::CHOICES;
 const MS: u64 = 1_000_000;
 
 fn flow() -> FlowKey {

@@ -1,30 +1,8 @@
 //! The classic window: slow start, congestion avoidance by a [`Growth`], a decrease at each signal of congestion (RFC
 //! 5681 3.1, RFC 3465; asym 6.3, 8.3).
 
-use backchannel_core::choice;
-
 use super::{AckSample, CongestionController, Exit, Loss, Sent, Signal};
-use crate::config::Config;
-
-choice! {
-    /// How the window grows with acks.
-    pub enum Counting {
-        /// One increase an ack, however much it acknowledges (the papers' senders).
-        Acks = "acks",
-        /// As 4.4BSD's tcp_input: in avoidance an eighth of a segment more with each ack (RFC 2525 2.6), a window that
-        /// equals its threshold still doubles, the ack that ends a recovery opens the window as any other, and
-        /// thresholds are whole segments.
-        Bsd = "bsd",
-        /// By bytes acknowledged, in slow start at most two segments an ack (RFC 3465).
-        Bytes = "bytes",
-        /// An ack for s segments is s increases (asym 6.3, simulated).
-        Segments = "segments",
-        /// Half an increase a segment acknowledged: what a receiver that acks every second one would give (asym 8.3,
-        /// figure 19): n = acked / (2 mss), in reals, since the printed integer division would freeze a window that is
-        /// acknowledged segment by segment.
-        HalfSegments = "half-segments",
-    }
-}
+use crate::config::{Config, Counting};
 
 /// L of RFC 3465 2.2: segments by which one ack opens the window in slow start at most.
 const L: f64 = 2.0;

@@ -3,25 +3,11 @@
 
 use std::time::Duration;
 
-use backchannel_core::options::Preset::{Flag, Text};
 use backchannel_core::time::Time;
 
-use super::Only::{Always, Bursts, Reno};
-use super::{Era, Setting};
+use super::Era;
 use crate::recovery::{Recovery, DUPLICATE_THRESHOLD};
 use crate::rtt::RttEstimator;
-
-pub(super) const OPTIONS: &[Setting] = &[
-    ("timer", Text("ns-1997"), Always),
-    ("whole_threshold", Flag(true), Always),
-    ("reno_of_1997", Flag(true), Reno),
-    ("successive_fast_retransmits", Flag(false), Always),
-    ("successive_after_recovery", Flag(true), Reno),
-    ("timeout_halves", Text("window"), Always),
-    ("burst_by_first_rtt", Flag(true), Bursts),
-    ("handshake_sample", Flag(false), Always),
-    ("ack_heartbeat", Flag(false), Always),
-];
 
 impl Era {
     /// `tcp-reno.cc`: outside recovery, three duplicates were of an old loss, and count as segments that have left all
@@ -42,6 +28,13 @@ impl Era {
     #[inline]
     pub fn early_timer(&self, now: Time, rtt: &RttEstimator, passes: bool) -> Option<Time> {
         self.timer_of_1997.then(|| if passes { Time::MAX } else { rtt.deadline(now) })
+    }
+
+    /// Whether the timer may run with nothing sent since the last ack or timeout, and stops where the peer's window holds
+    /// everything back. `tcp.cc` has no closed windows: there its timer would time out again and again, until the
+    /// connection is given up, and no probe would go.
+    pub fn probes_instead_of_timing(&self) -> bool {
+        self.timer_of_1997
     }
 
     /// `tcp-asym.cc`: the smoothed round trip stays the first one, because its gain of 1/8 is an integer division. The

@@ -2,37 +2,9 @@
 //! simulations ran on releases near it. Two initial segments came in May 2001, limited transmit in November 2001, ticks
 //! of 10 ms in March 2002, the least timeout of 0.2 s in October 2004.
 
-use backchannel_core::choice;
-use backchannel_core::options::Preset::{Flag, Number, Text};
-
-use super::Only::{Always, Reno};
-use super::{Era, Setting};
+use super::Era;
+use crate::config::TimeoutDecrease;
 use crate::recovery::Recovery;
-
-choice! {
-    /// What a timeout in fast recovery halves, where duplicate acks have inflated the window.
-    pub enum TimeoutDecrease {
-        /// What is outstanding (RFC 5681 3.1, equation 4), the segments included that duplicate acks let go.
-        Outstanding = "outstanding",
-        /// The window that recovery began with, as in ns-2.
-        Window = "window",
-    }
-}
-
-pub(super) const OPTIONS: &[Setting] = &[
-    ("initial_window_segments", Number(2.0), Always),
-    ("limited_transmit", Flag(true), Always),
-    ("timer", Text("ns"), Always),
-    ("timer_tick_s", Number(0.01), Always),
-    ("rto_min_s", Number(0.2), Always),
-    ("whole_threshold", Flag(true), Always),
-    ("successive_fast_retransmits", Flag(false), Always),
-    ("successive_after_recovery", Flag(true), Reno),
-    ("timeout_halves", Text("window"), Always),
-    ("full_ack", Text("threshold"), Always),
-    ("timing_in_recovery", Flag(true), Always),
-    ("ack_heartbeat", Flag(false), Always),
-];
 
 impl Era {
     /// `bugFix_`: whether duplicates of what was outstanding at the last loss are none. 4.4BSD counts them as another

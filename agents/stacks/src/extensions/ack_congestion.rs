@@ -11,8 +11,8 @@ use std::time::Duration;
 use backchannel_core::packet::mark;
 use backchannel_core::time::Time;
 
-use super::{AckRule, Extension};
-use crate::config::Config;
+use super::Extension;
+use crate::config::{AckRule, Config};
 use crate::wire::Segment;
 
 /// The receiver's half. Round trips are measured by timestamps, as in the paper: one has passed since an event when the

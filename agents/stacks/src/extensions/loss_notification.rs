@@ -6,27 +6,14 @@
 //! the next byte expected lies in one of them. An ack therefore reports one loss at a time ("does not convey
 //! information about multiple wireless-related losses to the sender", IV-C).
 
-use backchannel_core::choice;
 use std::collections::VecDeque;
 
 use backchannel_core::packet::mark;
 
 use super::{DuplicateHints, Extension, Outgoing};
-use crate::config::Config;
+use crate::config::{Config, LossNotificationMode};
 use crate::seq::Offset;
 use crate::wire::Segment;
-
-choice! {
-    /// When the sender acts on the mark.
-    pub enum LossNotificationMode {
-        /// Never, and the receiver does not send it.
-        Off = "off",
-        /// At the third duplicate ack (E2E-ELN).
-        ThirdDuplicate = "third-duplicate",
-        /// At the first duplicate ack with the mark (E2E-ELN-RXMT).
-        FirstDuplicate = "first-duplicate",
-    }
-}
 
 /// Corrupted ranges that a receiver remembers: more than any window of the paper has segments.
 const MOST_RANGES: usize = 64;

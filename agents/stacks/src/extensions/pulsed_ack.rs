@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use backchannel_core::time::Time;
 
-use super::{AckRule, Extension, Outgoing};
-use crate::config::Config;
+use super::{Extension, Outgoing};
+use crate::config::{AckRule, Config};
 use crate::wire::{Pulse, Segment, PULSE_OPTION};
 
 /// Both halves.

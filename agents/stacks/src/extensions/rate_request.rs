@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use backchannel_core::time::Time;
 
-use super::{AckRule, Extension, Outgoing};
-use crate::config::Config;
+use super::{Extension, Outgoing};
+use crate::config::{AckRule, Config};
 use crate::wire::{Segment, REQUEST_OPTION};
 
 /// Largest R: seven bits.

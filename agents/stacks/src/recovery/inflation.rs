@@ -3,21 +3,9 @@
 //! next hole, which is retransmitted at once, and recovery ends when everything is acknowledged that was outstanding
 //! when it began.
 
-use backchannel_core::choice;
-
 use super::NewAck;
-use crate::config::Config;
-use crate::controllers::{Algorithm, Exit};
-
-choice! {
-    /// The window after a full ack (RFC 6582 3.2 step 3).
-    pub enum FullAck {
-        /// Option 1: what is outstanding and one segment, at most the threshold. Avoids a burst.
-        Outstanding = "outstanding",
-        /// Option 2: the threshold.
-        Threshold = "threshold",
-    }
-}
+use crate::config::{Algorithm, Config, FullAck};
+use crate::congestion::Exit;
 
 /// What a third duplicate ack begins, and what ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,8 @@
 use super::*;
+use crate::packet::flag;
 use etherparse::{IpHeaders, PacketBuilder, PacketBuilderStep, TcpOptionElement};
 use proptest::prelude::*;
+use std::net::IpAddr;
 
 fn decode(link_type: u16, data: &[u8]) -> Result<TcpPacket, NoTcp> {
     let mut packet = TcpPacket::default();

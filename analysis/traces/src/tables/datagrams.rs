@@ -8,7 +8,7 @@ use parquet::data_type::ByteArray;
 use super::parquet::{Layout, Table};
 use super::ROWS;
 use crate::datagram::Datagram;
-use crate::decode::Address;
+use crate::packet::Address;
 
 const COLUMNS: &str = "message datagrams {
     required int32 file (integer(16,false));

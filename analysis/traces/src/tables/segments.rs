@@ -6,8 +6,8 @@ use super::parquet::{Encoded, Layout, Table};
 use super::ROWS;
 use crate::class;
 use crate::connection::Segment;
-use crate::decode::TcpPacket;
 use crate::in_turn::InTurn;
+use crate::packet::TcpPacket;
 
 const SEGMENTS: &str = "message segments {
     required int32 file (integer(16,false));

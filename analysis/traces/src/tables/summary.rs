@@ -9,7 +9,8 @@ use super::Input;
 use crate::capture::Capture;
 use crate::connection::Connection;
 use crate::counts::Counts;
-use crate::decode::{Address, Decoder, NoTcp};
+use crate::decode::Decoder;
+use crate::packet::{Address, NoTcp};
 use crate::tracker::Tracker;
 
 /// Connections that the summary of a capture lists. The table has all.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::class;
-use crate::decode::flag::{ACK, ECE, FIN, RST, SYN};
-use crate::decode::Checksum;
+use crate::packet::flag::{ACK, ECE, FIN, RST, SYN};
+use crate::packet::Checksum;
 use proptest::prelude::*;
 
 const A: (Address, u16) = (Address::four(0x0a00_0001), 1000);

@@ -1,36 +1,22 @@
 //! 4.4BSD (Net/3): `tcp_input`, `tcp_output`, `tcp_quench`; RFC 2525 lists its bugs. ton and asym measured on BSD/OS, which
-//! has this TCP. Its growth is [`crate::controllers::Counting::Bsd`], its timer `bsd` of `rtt.rs`.
+//! has this TCP. Its growth is [`crate::config::Counting::Bsd`], its timer `bsd` of `rtt.rs`.
 
-use backchannel_core::options::Preset::{Flag, Text};
-
-use super::Only::Always;
-use super::{Era, Setting};
 use crate::connection::Connection;
 use crate::sender::Sender;
 use crate::wire::Segment;
 
-pub(super) const OPTIONS: &[Setting] = &[
-    ("counting", Text("bsd"), Always),
-    ("header_prediction", Flag(true), Always),
-    ("acks_by_space", Flag(true), Always),
-    ("quench", Flag(true), Always),
-    ("successive_fast_retransmits", Flag(true), Always),
-    ("timer", Text("bsd"), Always),
-    ("ack_heartbeat", Flag(true), Always),
-];
-
-impl Era {
+impl Sender {
     /// Whether header prediction takes a new ack (RFC 2525 2.8): it checks that nothing is being sent again, that the
     /// window offered stands, and that the congestion window would hold nothing back, but not whether that window is
     /// inflated. Fast recovery then does not end: the window stays inflated, and duplicates are counted on from where
     /// they were. The repair of a corrupted segment ends all the same: loss notification looks at every ack.
     #[inline]
-    pub fn predicts(&self, sender: &Sender, segment: &Segment, is_repairing: impl FnOnce() -> bool) -> bool {
-        self.header_prediction
+    pub fn predicts(&self, segment: &Segment, is_repairing: impl FnOnce() -> bool) -> bool {
+        self.era.header_prediction
             && segment.payload == 0
-            && sender.nxt == sender.max
-            && sender.window.offer_stands
-            && sender.cwnd() >= sender.window.offered as f64
+            && self.nxt == self.max
+            && self.window.offer_stands
+            && self.cwnd() >= self.window.offered as f64
             && !is_repairing()
     }
 }
