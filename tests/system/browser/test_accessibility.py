@@ -17,7 +17,7 @@ from analysis.store.rows import CellProgressRow
 from tests.conftest import backchannel
 from tests.sim.web.test_pages import campaign
 from tests.support.simulated import Simulated, ran
-from tests.support.site import COUNTED, FakeSession, captured, served
+from tests.support.site import COUNTED, DESKTOP_PX, PHONE_PX, FakeSession, captured, served
 from tests.support.waiting import wait_until
 from web.app import create_app
 
@@ -26,6 +26,8 @@ pytestmark = pytest.mark.browser
 AXE = (Path(__file__).with_name("axe") / "axe.min.js").read_text()
 #: WCAG 2.2 to level AA, and axe's own best practices.
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+#: The colour of each theme's paper.
+PAPER: dict[Literal["light", "dark"], str] = {"light": "rgb(251, 251, 249)", "dark": "rgb(19, 23, 22)"}
 PAGES = (
     "home", "campaigns", "campaign", "explorer", "panels", "effects", "run", "compare", "scorecard", "launch", "import",
     "docs", "guide", "profile", "error", "sessions",
@@ -110,7 +112,6 @@ def test_every_kind_of_page_is_examined(simulated: Simulated, others: dict[str, 
 
 def violations(page: Page) -> list[str]:
     """What axe-core finds: rule, element and what is wrong with it."""
-    page.evaluate(AXE)
     result: dict[str, Any] = page.evaluate(
         "(rules) => axe.run(document, { runOnly: rules, resultTypes: ['violations'] })", RULES
     )
@@ -121,23 +122,32 @@ def violations(page: Page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Iterator[Page]:
+    """One tab for every page, whose scripts and styles stay in the browser's cache."""
+    page = browser.new_page()
+    yield page
+    page.close()
+
+
+@pytest.mark.parametrize("width", [DESKTOP_PX, PHONE_PX])
 @pytest.mark.parametrize("kind", PAGES + OTHERS)
 def test_axe_finds_nothing(
-    browser: Browser,
+    tab: Page,
     address: str,
     simulated: Simulated,
     others: dict[str, str],
     session: FakeSession,
     kind: str,
     width: int,
-    scheme: Literal["light", "dark"],
 ) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    page.goto(others.get(kind) or address + path_of(kind, simulated), wait_until="load")
-    result = violations(page)
-    wide = page.evaluate("document.documentElement.scrollWidth")
-    page.close()
-    assert result == []
-    assert wide <= width
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.goto(others.get(kind) or address + path_of(kind, simulated), wait_until="load")
+    tab.evaluate(AXE)
+    # The themes are in the style sheet alone, so both are examined on the page as it was loaded.
+    for scheme, paper in PAPER.items():
+        tab.emulate_media(color_scheme=scheme)
+        assert violations(tab) == []
+        assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == paper
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.locator("h1").count() == 1

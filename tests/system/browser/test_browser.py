@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
@@ -542,55 +541,6 @@ def test_light_and_dark_is_remembered(page: Page, address: str) -> None:
     assert paper() == light
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_fit_their_window(browser: Browser, address: str, simulated: Simulated, width: int, scheme: Any) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    campaign = simulated.campaign["campaign"]
-    run = f"/runs/{simulated.run_id()}"
-    compare = f"/compare?point={campaign}:0&point={campaign}:1"
-    for path in (
-        "/",
-        "/campaigns",
-        simulated.address,
-        f"{simulated.address}/explore",
-        run,
-        compare,
-        "/scorecard",
-        "/launch?file=quickstart.yaml",
-        "/import",
-        "/docs",
-    ):
-        page.goto(address + path, wait_until="load")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (paper == "rgb(19, 23, 22)") == (scheme == "dark")
-    page.close()
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["campaign", "run", "compare", "/", "/launch?file=quickstart.yaml", "/campaigns", "/scorecard", "/import", "/docs"],
-)
-def test_what_screen_readers_need_has_a_name(page: Page, address: str, simulated: Simulated, path: str) -> None:
-    campaign = simulated.campaign["campaign"]
-    paths = {
-        "campaign": simulated.address, "run": f"/runs/{simulated.run_id()}",
-        "compare": f"/compare?point={campaign}:0&point={campaign}:1",
-    }  # fmt: skip
-    page.goto(address + paths.get(path, path))
-    nameless = page.evaluate(
-        """() => [...document.querySelectorAll(
-            "input:not([type=hidden]), select, textarea, button, a[href], svg[role=img], canvas, progress")]
-        .filter((e) => e.checkVisibility() && !e.closest(".u-wrap, [aria-hidden=true]"))
-        .filter((e) => !(e.labels?.length || e.getAttribute("aria-label") || e.textContent.trim() || e.title))
-        .map((e) => e.outerHTML.slice(0, 90))"""
-    )
-    assert nameless == []
-    assert page.evaluate("document.querySelectorAll('h1').length") == 1
-    assert page.evaluate("document.documentElement.lang") == "en"
-
-
 def test_nothing_moves_while_it_loads(page: Page, address: str, simulated: Simulated) -> None:
     page.add_init_script(
         """window.shifts = 0; new PerformanceObserver((list) => {
@@ -659,8 +609,8 @@ def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own
     expect(page.locator("#verdict")).to_contain_text("did you mean 'newreno'?")
     page.get_by_role("button", name="Show line").click()
     assert page.evaluate("getSelection().toString()") == "stack: newrno"
-    page.get_by_label("The file").fill(TINY.replace("repetitions: 2", "repetitions: 40").replace("2 s", "10 s"))
-    expect(page.locator("#verdict")).to_contain_text("40 runs, about")
+    page.get_by_label("The file").fill(TINY.replace("repetitions: 2", "repetitions: 8"))
+    expect(page.locator("#verdict")).to_contain_text("8 runs, about")
     # One is for phones.
     expect(page.locator("#picture svg").filter(visible=True)).to_have_count(1)
     page.get_by_role("button", name="Launch").click()
@@ -675,7 +625,7 @@ def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own
         page.get_by_role("link", name=re.compile("the campaign")).click(timeout=60_000)
         page.wait_for_url("**/campaigns/*")
         expect(page.locator("#live-state")).to_have_text("complete", timeout=120_000)
-        expect(page.locator("#live-facts")).to_contain_text("40 of 40 runs valid")
+        expect(page.locator("#live-facts")).to_contain_text("8 of 8 runs valid")
         expect(page.locator("#live-figure .u-wrap canvas")).to_be_visible()
     finally:
         runner.send_signal(signal.SIGINT)

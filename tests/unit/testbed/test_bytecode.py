@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,18 @@ def found(file: Path, then: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return bytecode.file(environment(tmp_path))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Has the cache of the tests of `file`."""
+    folder = tmp_path_factory.mktemp("bytecode")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def file(folder: Path) -> Path:
+    return bytecode.file(environment(folder))
 
 
 def test_every_module_of_a_run_comes_from_the_file(file: Path) -> None:
@@ -63,8 +72,8 @@ except Exception as error:
     assert found(file, then).startswith("raise TestbedError(")
 
 
-def test_a_file_is_made_anew_when_a_module_has_changed(file: Path, tmp_path: Path) -> None:
-    made = environment(tmp_path)
+def test_a_file_is_made_anew_when_a_module_has_changed(file: Path, folder: Path) -> None:
+    made = environment(folder)
     first = file.stat().st_mtime_ns
     assert bytecode.file(made) == file
     assert file.stat().st_mtime_ns == first

@@ -20,10 +20,19 @@ from tests.conftest import two_hosts
 from tests.support.waiting import wait_until
 
 
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The guest's Python modules, which the first machine compiles."""
+    return tmp_path_factory.mktemp("modules")
+
+
 @pytest.fixture(autouse=True)
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_cache(modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's cache, without kernels."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path
+    place = build_cache.place("bytecode")
+    place.parent.mkdir()
+    place.symlink_to(modules)
 
 
 def test_a_kernel_that_is_not_built_is_reported_with_the_command_that_builds_it() -> None:
