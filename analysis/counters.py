@@ -17,7 +17,7 @@ from typing import ClassVar, NotRequired, TypedDict
 
 import polars as pl
 
-from analysis.runs import Flow, Kind, Line, Link, RunView, Slices, active_window_s
+from analysis.runs import Flow, Kind, Line, Link, RunView, Slices, Unmeasured, active_window_s
 from analysis.statistics import variation
 from testbed.report import Report
 from testbed.scenario import DIRECTIONS, Direction, Scenario
@@ -228,6 +228,14 @@ class CountedFlow(Flow):
         return (levels[-1] - levels[0]) / ((len(levels) - 1) * self.run.every_s) if len(levels) > 1 else None
 
     def throughput_over_time(self, width_s: float, from_s: float = 0.0, to_s: float | None = None) -> pl.DataFrame:
+        """Not counted: counters hold what was delivered in order."""
+        raise Unmeasured("counters hold what was delivered in order; what arrives needs captures (capture.at)")
+
+    def slice_s(self, least_s: float) -> float:
+        """The length of the counters' bins."""
+        return self.run.every_s
+
+    def delivery_over_time(self, width_s: float, from_s: float = 0.0, to_s: float | None = None) -> pl.DataFrame:
         """In the bins of the counters, whatever slices are asked for."""
         bins, every_s = self.bins["delivered_bytes"], self.run.every_s
         times_s = [min((number + 1) * every_s, self.run.end_s) for number in range(len(bins))]

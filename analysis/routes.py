@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from testbed.addressing import Plan, both, make_plan, next_hop
 from testbed.errors import TestbedError
-from testbed.scenario import Scenario
+from testbed.scenario import DirectionSpec, Flow, LinkSpec, Scenario
 
 
 def direction_name(port: int) -> str:
@@ -78,13 +79,50 @@ def bottlenecks(scenario: Scenario) -> dict[str, list[str]]:
     for flow in scenario.workload:
         for node, name, _ in routes.between(flow.from_, flow.to):
             if name in inner:
-                port = links[name].ends.index(node)
-                line = f"{name}/{direction_name(port)}"
+                line, direction = _line(links[name], node)
                 flows.setdefault(line, []).append(flow.name)
-                rate = (links[name].reverse if port else links[name].forward).rate_bps
-                rates[line] = math.inf if rate is None else rate
+                rates[line] = math.inf if direction.rate_bps is None else direction.rate_bps
     by_path: dict[tuple[str, ...], str] = {}
     for line in sorted(flows, key=lambda line: rates[line]):
         if len(flows[line]) > 1:
             by_path.setdefault(tuple(flows[line]), line)
     return {line: list(names) for names, line in by_path.items()}
+
+
+@dataclass(frozen=True)
+class LimitingLine:
+    """The slowest line on a flow's path."""
+
+    #: LINK/DIRECTION.
+    name: str
+    #: From when (s since the run's start) it has which rate (bit/s), in order of time; at least the rate at the start.
+    rates: tuple[tuple[float, float], ...]
+
+
+def limiting_line(scenario: Scenario, flow: Flow) -> LimitingLine | None:
+    """The line with the least declared rate at the start that a flow's data crosses; None if no line has one.
+
+    Of equal ones, one between routers.
+    """
+    hosts = {node.name for node in scenario.nodes if node.kind == "host"}
+    if not scenario.links or not {flow.from_, flow.to} <= {node.name for node in scenario.nodes}:
+        return None
+    links = {link.name: link for link in scenario.links}
+    hops = Routes(make_plan(scenario.nodes, scenario.links)).between(flow.from_, flow.to)
+    limited = [
+        (direction.rate_bps, bool(hosts & {node, after}), name, direction)
+        for node, link, after in hops
+        for name, direction in [_line(links[link], node)]
+        if direction.rate_bps
+    ]
+    if not limited:
+        return None
+    rate_bps, _, name, direction = min(limited, key=lambda line: line[:2])
+    changes = [(change.at_s, float(change.rate_bps)) for change in direction.schedule if change.rate_bps]
+    return LimitingLine(name, ((0.0, float(rate_bps)), *changes))
+
+
+def _line(link: LinkSpec, node: str) -> tuple[str, DirectionSpec]:
+    """Name and declaration of the direction of a link that begins at a node."""
+    port = link.ends.index(node)
+    return f"{link.name}/{direction_name(port)}", link.reverse if port else link.forward

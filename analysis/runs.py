@@ -179,7 +179,15 @@ class Flow(ABC):
 
     @abstractmethod
     def throughput_over_time(self, width_s: float, from_s: float = 0.0, to_s: float | None = None) -> pl.DataFrame:
-        """Throughput at the receiver in slices: `t_s` (the slice's end) and `bps`; a slice without bytes has 0."""
+        """Data that arrives at the receiver, in slices: `t_s` (the slice's end) and `bps`; without bytes, 0."""
+
+    @abstractmethod
+    def delivery_over_time(self, width_s: float, from_s: float = 0.0, to_s: float | None = None) -> pl.DataFrame:
+        """Data that becomes deliverable in order, in slices: the bytes behind a hole count when it is filled."""
+
+    @abstractmethod
+    def slice_s(self, least_s: float) -> float:
+        """Length of slices of at least `least_s` in which several packets arrive (slices.width_s)."""
 
     @abstractmethod
     def window_samples(self) -> pl.DataFrame:

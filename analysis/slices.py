@@ -17,6 +17,10 @@ from analysis.errors import AnalysisError
 MAX_DENSE = 100_000
 #: Maximum number of slices of a period, listed or not: a float represents every number up to it.
 MAX_NUMBER = 2**53
+#: Packets in a slice at least, so that a rate over time does not jump with single packets.
+PACKETS = 5
+#: By how much slices are lengthened at most for a flow that sends seldom.
+MOST_LONGER = 10
 
 
 def count(from_s: float, to_s: float, width_s: float, most: int = MAX_NUMBER) -> int:
@@ -33,6 +37,18 @@ def count(from_s: float, to_s: float, width_s: float, most: int = MAX_NUMBER) ->
             f"{(to_s - from_s) / min(most, MAX_DENSE):.3g} s"
         )
     return max(-int(-(to_s - from_s) // width_s), 0)
+
+
+def width_s(least_s: float, packet_s: float, gap_s: float) -> float:
+    """Length of slices in which several packets arrive: a multiple of `least_s`, in s.
+
+    Args:
+        least_s: the shortest length.
+        packet_s: time that the flow's largest packet takes on the slowest line; 0 if unknown.
+        gap_s: median time between two packets that arrive; 0 for fewer than two packets.
+    """
+    wanted_s = max(PACKETS * packet_s, min(PACKETS * gap_s, MOST_LONGER * least_s), least_s)
+    return math.ceil(wanted_s / least_s - 1e-9) * least_s
 
 
 def totals(events: pl.DataFrame, from_s: float, width_s: float, number: int) -> pl.DataFrame:

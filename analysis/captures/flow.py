@@ -9,10 +9,17 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis import exchanges, outputs, parquet, slices
+from analysis import exchanges, outputs, parquet, routes, slices
 from analysis.captures.losses import retransmitted, timeouts
 from analysis.captures.rtt import rtt_samples
-from analysis.captures.segments import FAST_RETRANSMISSION, FLOW_TELEMETRY, is_a, step_mean, step_variation
+from analysis.captures.segments import (
+    BAD_CHECKSUM,
+    FAST_RETRANSMISSION,
+    FLOW_TELEMETRY,
+    is_a,
+    step_mean,
+    step_variation,
+)
 from analysis.captures.tables import MissingCapture, Tables
 from analysis.exchanges import datagrams
 from analysis.records import read_records
@@ -182,8 +189,30 @@ class CapturedFlow(Flow):
             # The first byte is 1; that of a capture that begins amid a transfer is the first one acknowledged.
             acknowledged = acks.select((pl.col("ack") - 1).clip(0).alias("in_order"), "t_s", "stream")
             data = pl.concat([data, acknowledged]).sort("t_s", maintain_order=True)
-        grown = data.select("t_s", (top - top.shift(1, fill_value=0)).over("stream").alias("bytes"))
+        grown = data.select("t_s", "stream", (top - top.shift(1, fill_value=0)).over("stream").alias("bytes"))
         return grown.filter(pl.col("bytes") > 0).with_columns(pl.col("bytes").cum_sum().alias("total"))
+
+    @cached_property
+    def received(self) -> pl.DataFrame:
+        """Data as it arrives at the receiver's interfaces: `t_s`, `bytes`, and `packet_bytes` with headers.
+
+        Segments that come twice count twice, damaged ones do not. Packets of UDP, and connections of which only acks
+        were captured, are those of `arrivals`.
+        """
+        columns = ("t_s", "bytes", pl.col("bytes").cast(pl.Int64).alias("packet_bytes"))
+        if self.spec.kind in datagrams():
+            return self.arrivals.select(columns)
+        is_data = (pl.col("dir") == 0) & (pl.col("payload") > 0) & ~is_a(BAD_CHECKSUM)
+        data = self.rows(("payload", "ip_len"), receiver=True, where=is_data)
+        arrived = data.select(
+            "t_s",
+            pl.col("payload").cast(pl.Int64).alias("bytes"),
+            pl.col("ip_len").cast(pl.Int64).alias("packet_bytes"),
+        )
+        if data["stream"].n_unique() == self.connections["stream"].n_unique():
+            return arrived
+        acknowledged = self.arrivals.join(data, on="stream", how="anti").select(columns)
+        return pl.concat([arrived, acknowledged]).sort("t_s", maintain_order=True)
 
     @cached_property
     def _packets(self) -> pl.DataFrame:
@@ -334,7 +363,7 @@ class CapturedFlow(Flow):
         return None if first is None or last is None or end - begin <= 1.0 else (last - first) / (end - begin - 1.0)
 
     def throughput_over_time(self, width_s: float, from_s: float = 0.0, to_s: float | None = None) -> pl.DataFrame:
-        """Throughput at the receiver in slices: `t_s` (the slice's end) and `bps`; a slice without bytes has 0.
+        """Data that arrives at the receiver (`received`), in slices: `t_s` (the slice's end) and `bps`.
 
         Long gaps are left out as analysis/slices.py states.
 
@@ -346,8 +375,26 @@ class CapturedFlow(Flow):
         Raises:
             AnalysisError: the slices are too short for the period.
         """
+        return self._rates(self.received, width_s, from_s, to_s)
+
+    def delivery_over_time(self, width_s: float, from_s: float = 0.0, to_s: float | None = None) -> pl.DataFrame:
+        """Data that becomes deliverable in order (`arrivals`), in the same slices."""
+        return self._rates(self.arrivals, width_s, from_s, to_s)
+
+    def slice_s(self, least_s: float) -> float:
+        """Length of slices in which several packets arrive, by the slowest line of the path and the median gap."""
+        if self.received.is_empty():
+            return least_s
+        line = routes.limiting_line(self.run.scenario, self.spec)
+        largest_bits = 8 * int(self.received["packet_bytes"].max())  # type: ignore[call-overload]
+        packet_s = largest_bits / min(rate for _, rate in line.rates) if line else 0.0
+        gaps_s = self.received["t_s"].diff().drop_nulls()
+        gap_s = 0.0 if gaps_s.is_empty() else float(gaps_s.median())  # type: ignore[arg-type]
+        return slices.width_s(least_s, packet_s, gap_s)
+
+    def _rates(self, events: pl.DataFrame, width_s: float, from_s: float, to_s: float | None) -> pl.DataFrame:
         number = slices.count(from_s, self.run.window_s[1] if to_s is None else to_s, width_s)
-        return slices.totals(self.arrivals, from_s, width_s, number).select(
+        return slices.totals(events, from_s, width_s, number).select(
             (from_s + (pl.col("slice") + 1) * width_s).alias("t_s"), (pl.col("bytes") * 8 / width_s).alias("bps")
         )
 

@@ -23,6 +23,7 @@ import polars as pl
 from analysis import metrics, slices
 from analysis.captures import CapturedFlow, MissingCapture, RunData
 from analysis.errors import AnalysisError, writing
+from analysis.exchanges import datagrams
 
 VERSION = 4
 #: More than this, unpacked, is no results file.
@@ -208,7 +209,8 @@ def _grid(run: RunData, step_s: float) -> tuple[float, list[float], list[_Series
     """The step that keeps the x values few enough, the x values, and the series."""
     while True:
         count = slices.count(0.0, run.window_s[1], step_s) + 1
-        series = [line for flow in run.flows for line in _of_flow(flow, step_s)]
+        dense = count <= slices.MAX_DENSE
+        series = [line for flow in run.flows for line in _of_flow(flow, step_s, dense)]
         times_s = pl.concat([pl.Series("t_s", [], pl.Float64), *(frame["t_s"] for _, _, _, frame, _ in series)])
         occupied = ((times_s - _ROUNDING_S) / step_s).ceil()
         listed = slices.listed_slices(occupied.filter((occupied >= 0) & (occupied < count)), count)
@@ -217,12 +219,22 @@ def _grid(run: RunData, step_s: float) -> tuple[float, list[float], list[_Series
         step_s *= 2
 
 
-def _of_flow(flow: CapturedFlow, step_s: float) -> list[_Series]:
-    """A flow's throughput, round-trip times and congestion window, as far as they were captured."""
+def _of_flow(flow: CapturedFlow, step_s: float, dense: bool) -> list[_Series]:
+    """A flow's throughput, round-trip times and congestion window, as far as they were captured.
+
+    Args:
+        flow: the flow.
+        step_s: between x values.
+        dense: whether every step is listed; otherwise slices are one step long.
+    """
     series: list[_Series] = []
     try:
-        rates = metrics.throughput_over_time(flow, step_s)
-        series.append((flow.name, "", "Mbits/s", rates.select("t_s", pl.col("bps") / 1e6), False))
+        width_s = flow.slice_s(step_s) if dense else step_s
+        # A slice of several steps holds from its first step on.
+        of_step = [pl.col("t_s") - width_s + step_s, pl.col("bps") / 1e6]
+        series.append((flow.name, "", "Mbits/s", flow.throughput_over_time(width_s).select(of_step), True))
+        if flow.spec.kind not in datagrams():
+            series.append((flow.name, "in_order", "Mbits/s", flow.delivery_over_time(width_s).select(of_step), True))
     except MissingCapture:
         pass
     try:

@@ -83,6 +83,8 @@ class Series:
     keep_all: bool = False
     #: Whether the fitted range of an axis makes room for it. A receive window may lie far from the rest.
     fits: bool = True
+    #: A limit to compare with, such as a line's rate: it shows nothing that was measured.
+    reference: bool = False
     #: Of a bar or cell, in units of the axis.
     width: float = 0.0
 

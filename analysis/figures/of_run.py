@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -15,8 +16,11 @@ from analysis.figures import run
 from analysis.figures.campaign import cdf
 from analysis.figures.model import Figure
 from analysis.figures.registry import Asked, figure
+from analysis.routes import limiting_line
 from analysis.runs import Flow, Line, Unmeasured
 from testbed.units import show
+
+Measured = TypeVar("Measured")
 
 
 @figure(
@@ -52,16 +56,38 @@ def _sequence(flow: CapturedFlow, *, receiver: bool) -> Figure:
 
 @figure(
     "throughput",
-    "bytes in order at the receivers of flows, by intervals (`--slice`) or the counters' bins",
+    "data that arrives at the receivers of flows, and data delivered in order, by intervals of several packets "
+    "(`--slice`) or the counters' bins, with the rate of the slowest line",
     of=Flow,
     sliced=True,
     overlay="Throughput",
 )
 def throughput(flows: Sequence[Flow], asked: Asked) -> Figure:
-    """Bytes that arrived in order, by slices, or by the counters' bins."""
-    series = _measured(flows, lambda flow: flow.throughput_over_time(asked.slice_s, asked.from_s, asked.to_s))
-    drawn = run.throughput("throughput at the receiver", series, asked.rate_unit)
-    return replace(drawn, notes=(f"bins of {show(flows[0].run.bin_s or asked.slice_s, 'time')}",))
+    """Data as it arrives and as it is delivered in order, in slices of several packets or the counters' bins."""
+    period = (asked.from_s, asked.to_s)
+    widths = _measured(flows, lambda flow: flow.slice_s(asked.slice_s))
+    measured = [flow for flow in flows if flow.name in widths]
+    arriving: dict[str, pl.DataFrame] = {}
+    for flow in measured:
+        with contextlib.suppress(Unmeasured):
+            arriving[flow.name] = flow.throughput_over_time(widths[flow.name], *period)
+    delivered = {
+        flow.name: flow.delivery_over_time(widths[flow.name], *period)
+        for flow in measured
+        if flow.spec.kind not in datagrams()
+    }
+    lines = {line.name: line for flow in measured if (line := limiting_line(flow.run.scenario, flow.spec))}
+    rates = {name: line.rates for name, line in lines.items()}
+    drawn = run.throughput("throughput at the receiver", arriving, delivered, rates, period, asked.rate_unit)
+    of_width: dict[float, list[str]] = {}
+    for name, width_s in widths.items():
+        of_width.setdefault(width_s, []).append(name)
+    several = len(of_width) > 1
+    bins = [
+        f"bins of {show(width_s, 'time')}" + (f" ({', '.join(names)})" if several else "")
+        for width_s, names in of_width.items()
+    ]
+    return replace(drawn, notes=("; ".join(bins),))
 
 
 @figure("rtt", "round-trip samples of flows over the whole run", of=CapturedFlow, overlay="Round-trip time")
@@ -145,13 +171,13 @@ def rtt_cdf(flows: Sequence[CapturedFlow], asked: Asked) -> Figure:
     return cdf({name: rows["rtt_s"].to_list() for name, rows in samples.items()}, "round-trip time", "time")
 
 
-def _measured(flows: Iterable[Flow], measure: Callable[[Any], pl.DataFrame]) -> dict[str, pl.DataFrame]:
+def _measured(flows: Iterable[Flow], measure: Callable[[Any], Measured]) -> dict[str, Measured]:
     """What was measured of each flow that has it.
 
     Raises:
         Unmeasured: none has.
     """
-    measured: dict[str, pl.DataFrame] = {}
+    measured: dict[str, Measured] = {}
     refusal: Unmeasured | None = None
     for flow in flows:
         try:

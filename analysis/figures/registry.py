@@ -108,7 +108,11 @@ class RunKind(Kind[Callable[[Any, Asked], Figure]]):
         """The series of a run's figure that stand for the run where several are laid over each other."""
         if self.represents:
             return [line for line in figure.series if line.name == self.represents]
-        return [line for line in figure.series if not line.keep_all and line.fits and line.kind != "segments"]
+        return [
+            line
+            for line in figure.series
+            if not (line.keep_all or line.reference) and line.fits and line.kind != "segments"
+        ]
 
 
 FIGURES: Registry[RunKind] = Registry("figure", "backchannel.figures", ["analysis.figures.of_run"])

@@ -88,22 +88,50 @@ def outstanding(title: str, steps: Mapping[str, pl.DataFrame]) -> Figure:
     return Figure(TIME, Axis("outstanding data", "kB"), series, title)
 
 
-def throughput(title: str, slices: Mapping[str, pl.DataFrame], unit: str = "") -> Figure:
-    """Throughput at the receivers; `t_s`, the end of a slice, and `bps` by flow.
+def throughput(
+    title: str, arriving: Mapping[str, pl.DataFrame], delivered: Mapping[str, pl.DataFrame],
+    rates: Mapping[str, Sequence[tuple[float, float]]], period: tuple[float, float], unit: str = "",
+) -> Figure:  # fmt: skip
+    """Throughput at the receivers, in steps, with the rates of the lines that limit it.
 
     Args:
         title: of the figure.
-        slices: by flow.
+        arriving: `t_s`, the end of a slice, and `bps` by flow: data as it arrives.
+        delivered: the same, data as it becomes deliverable in order. It exceeds the line's rate when a hole is filled,
+            so the axis makes no room for it beside what arrives.
+        rates: from when (s) a line has which rate (bit/s), by line.
+        period: that the slices cover, in s.
         unit: "kbit/s" or another rate; the one that suits the values without it.
     """
-    size, unit = (
-        (1e3, unit) if unit else axis_scale((value for rows in slices.values() for value in rows["bps"]), "rate")
-    )
-    series = tuple(
-        Series(name, "line", _xy(rows, pl.col("bps") / size), _colour(number), size=1.4)
-        for number, (name, rows) in enumerate(slices.items())
-    )
-    return Figure(TIME, Axis("throughput", unit), series, title)
+    shown = [rows["bps"].max() or 0.0 for rows in (arriving or delivered).values()]
+    size, unit = (1e3, unit) if unit else axis_scale(shown, "rate")  # type: ignore[arg-type]
+    # What was delivered has the colour of what arrived.
+    colours = {name: _colour(number) for number, name in enumerate(dict.fromkeys([*arriving, *delivered]))}
+    series = [
+        Series(name, "steps", _from_ends(rows, period[0], size), colours[name], size=1.6)
+        for name, rows in arriving.items()
+    ]
+    series += [
+        Series(
+            f"{name}, in order", "steps", _from_ends(rows, period[0], size), colours[name], size=1.0,
+            dash=(3.0, 2.0) if name in arriving else (), fits=name not in arriving,
+        )
+        for name, rows in delivered.items()
+    ]  # fmt: skip
+    for line, changes in rates.items():
+        times, values = zip(*changes, strict=True)
+        points = pl.DataFrame(
+            {"x": [*times, max(period[1], times[-1])], "y": [v / size for v in (*values, values[-1])]}
+        )
+        series.append(Series(f"rate of {line}", "steps", points, "soft", size=1.0, dash=(8.0, 4.0), reference=True))
+    return Figure(TIME, Axis("throughput", unit), tuple(series), title)
+
+
+def _from_ends(slices: pl.DataFrame, from_s: float, size: float) -> pl.DataFrame:
+    """Steps from the starts of slices; the last one ends with a point."""
+    times, values = slices["t_s"].to_list(), (slices["bps"] / size).to_list()
+    steps = zip([from_s, *times], [*values, *values[-1:]], strict=True) if times else ()
+    return pl.DataFrame(list(steps), schema={"x": pl.Float64, "y": pl.Float64}, orient="row")
 
 
 def utilisation(title: str, shares: Mapping[str, pl.DataFrame], warm_up_s: float = 0.0) -> Figure:

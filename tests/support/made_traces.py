@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from analysis.captures import DATA, FAST_RETRANSMISSION, NEW, PURE_ACK, RETRANSMISSION, SPURIOUS, RunData
+from analysis.captures import BAD_CHECKSUM, DATA, FAST_RETRANSMISSION, NEW, PURE_ACK, RETRANSMISSION, SPURIOUS, RunData
 from testbed.addressing import interfaces
 from testbed.report import DriverReport
 from tests.conftest import typed
@@ -17,11 +17,12 @@ from tests.support.addresses import planned
 KINDS = {
     "new": NEW | DATA, "again": RETRANSMISSION | DATA, "fast": RETRANSMISSION | FAST_RETRANSMISSION | DATA,
     "spurious": RETRANSMISSION | SPURIOUS | DATA, "ack": PURE_ACK,
+    "damaged": NEW | DATA | BAD_CHECKSUM,
 }  # fmt: skip
 HEADER = 52
 SCHEMA = {
     "file": pl.UInt16, "time_ns": pl.Int64, "conn": pl.UInt32, "dir": pl.UInt8, "ip_len": pl.UInt32,
-    "payload": pl.UInt32, "seq": pl.Int64, "ack": pl.Int64, "window": pl.Int64, "flags": pl.UInt8, "class": pl.UInt16,
+    "payload": pl.UInt32, "seq": pl.Int64, "ack": pl.Int64, "window": pl.Int64, "flags": pl.UInt8, "class": pl.UInt32,
     "rtt_ns": pl.Int64, "in_order": pl.Int64,
 }  # fmt: skip
 

@@ -221,11 +221,11 @@ def test_flows_of_one_way_are_numbered_and_summed(tmp_path: Path) -> None:
     document = flent.compose(trace.run(), "two")
     assert document["metadata"]["NAME"] == "tcp_ndown"
     assert document["metadata"]["TEST_PARAMETERS"] == {"download_streams": "2"}
-    # 1000 bytes in 0.2 s: 0.04 Mbit/s, told at the end of its slice.
+    # A packet each 0.2 s, so slices of five steps: 2000 bytes from 2 s to 3 s, from the end of the first step on.
     at = round(2.2 / 0.2)
-    assert document["results"]["TCP download::1"][at : at + 3] == pytest.approx([0.04, 0.04, 0])
-    assert document["results"]["TCP download::2"][at : at + 3] == pytest.approx([0.04, 0.04, 0.04])
-    assert document["results"]["TCP download sum"][at : at + 3] == pytest.approx([0.08, 0.08, 0.04])
+    assert document["results"]["TCP download::1"][at - 1 : at + 6] == pytest.approx([0, *[0.016] * 5, 0])
+    assert document["results"]["TCP download::2::in_order"][at - 1 : at + 6] == pytest.approx([0, *[0.024] * 5, 0])
+    assert document["results"]["TCP download sum"][at - 1 : at + 6] == pytest.approx([0, *[0.04] * 5, 0])
 
 
 def flent_file(path: Path, **changes: Any) -> Path:

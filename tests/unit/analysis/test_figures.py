@@ -17,7 +17,8 @@ from analysis.figures import campaign, page, printed
 from analysis.figures import run as over_time
 from analysis.figures.means import number_of, quantities
 from analysis.figures.model import MOST_POINTS, PALETTE, Axis, Figure, Series, axis_scale
-from analysis.metrics import outstanding, rtt_samples, throughput_over_time, utilisation_over_time
+from analysis.figures.registry import FIGURES, Asked
+from analysis.metrics import outstanding, rtt_samples, utilisation_over_time
 from tests.support.made_traces import Trace, path_scenario
 
 VIEW = (0.0, 10.0)
@@ -93,10 +94,45 @@ def test_window_round_trips_outstanding_throughput(run: Any) -> None:
     assert not cwnd["ssthresh"]["fits"]
     assert series(over_time.round_trips("", {"bulk": rtt_samples(flow)}))["bulk"]["y"] == [200] * 4
     assert series(over_time.outstanding("", {"bulk": outstanding(flow)}))["bulk"]["y"] == [1, 0] * 4 + [0]
-    figure = over_time.throughput("", {"bulk": throughput_over_time(flow, 1.0, *VIEW)})
-    assert series(figure)["bulk"]["x"] == [float(t) for t in range(1, 11)]
-    assert series(figure)["bulk"]["y"] == [0, 0, 8, 8, 8, 8, 0, 0, 0, 0]
+
+
+def test_throughput_is_what_arrives_in_steps_below_the_lines_rate() -> None:
+    """A hole at 2 s is filled at 3.7 s: what arrives stays below the rate, what is delivered in order leaps."""
+    trace = Trace(path_scenario(forward_bps=16_000))
+    for number, byte in enumerate([0, 2000, 3000, 4000, 1000]):
+        trace.data("b-eth0", 1.5 + 0.55 * number, byte, kind="again" if byte == 1000 else "new")
+    flow = trace.run().flows[0]
+    figure = FIGURES.find("throughput").function([flow], Asked(0.0, 10.0, 1.0))
+    shown = series(figure)
+    assert list(shown) == ["bulk", "bulk, in order", "rate of line/forward"]
+    # Five packets of 1052 bytes take 2.63 s at 16 kbit/s: three slices of 1 s.
+    assert figure.notes == ("bins of 3 s",)
+    assert (shown["bulk"]["kind"], shown["bulk"]["x"]) == ("steps", [0, 3, 6, 9, 12])
+    assert shown["bulk"]["y"] == pytest.approx([8, 16 / 3, 0, 0, 0])
+    assert shown["bulk, in order"]["y"] == pytest.approx([8 / 3, 32 / 3, 0, 0, 0])
+    assert not shown["bulk, in order"]["fits"]
+    assert (shown["rate of line/forward"]["x"], shown["rate of line/forward"]["y"]) == ([0, 10], [16, 16])
     assert figure.y.label == "throughput (kbit/s)"
+    assert [line.name for line in FIGURES.find("throughput").overlaid(figure)] == ["bulk"]
+
+
+def test_a_line_whose_rate_changes_is_drawn_in_steps() -> None:
+    scenario = path_scenario(forward_bps=16_000)
+    scenario["links"][1]["forward"]["schedule"] = [{"at_s": 4.0, "rate_bps": 8_000}]
+    trace = Trace(scenario)
+    trace.data("b-eth0", 2.0, 0)
+    shown = series(FIGURES.find("throughput").function([trace.run().flows[0]], Asked(0.0, 10.0, 1.0, "kbit/s")))
+    limit = shown["rate of line/forward"]
+    assert (limit["kind"], limit["x"], limit["y"]) == ("steps", [0, 4, 10], [16, 8, 8])
+
+
+def test_a_segment_that_comes_twice_counts_twice_and_a_damaged_one_not() -> None:
+    trace = Trace(path_scenario())
+    trace.data("b-eth0", 2.0, 0)
+    trace.data("b-eth0", 2.1, 0, kind="spurious")
+    trace.data("b-eth0", 2.2, 1000, kind="damaged")
+    flow = trace.run().flows[0]
+    assert flow.received["bytes"].to_list() == [1000, 1000]
 
 
 def test_queue_and_utilisation(run: Any) -> None:

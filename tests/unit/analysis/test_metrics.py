@@ -77,9 +77,10 @@ def test_a_hole_delivers_nothing_until_it_is_filled() -> None:
     flow = trace.run().flows[0]
     assert flow.delivered_bytes(0, 3) == 1000
     assert flow.delivered_bytes(3, 5) == 3000
-    over_time = metrics.throughput_over_time(flow, 1.0)
+    over_time = flow.delivery_over_time(1.0)
     assert over_time["t_s"].to_list() == [float(second) for second in range(1, 11)]
     assert over_time["bps"].to_list() == [0, 0, 8000, 0, 24000, 0, 0, 0, 0, 0]
+    assert metrics.throughput_over_time(flow, 1.0)["bps"].to_list() == [0, 0, 24000, 0, 8000, 0, 0, 0, 0, 0]
 
 
 def test_the_bytes_of_all_connections_of_a_flow_count() -> None:
@@ -710,7 +711,7 @@ def test_every_byte_is_delivered_once(came: list[tuple[float, int, int]], width_
     complete = sum(100 * next(number for number in range(8) if number not in entry) for entry in seen)
     assert flow.delivered_bytes(-math.inf, math.inf) == complete
     assert flow.delivered_bytes(-math.inf, cut_s) + flow.delivered_bytes(cut_s, math.inf) == complete
-    slices = metrics.throughput_over_time(flow, width_s)
+    slices = flow.delivery_over_time(width_s)
     assert float(slices["bps"].sum()) * width_s / 8 == pytest.approx(complete)
     assert slices["bps"].min() >= 0  # type: ignore[operator]
 
