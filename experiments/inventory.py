@@ -131,6 +131,8 @@ class InventoryFile(Model):
 LINE_VARIABLES, RADIO_VARIABLE = ("ppp_lines", "slip_lines"), "wifi_interfaces"
 #: Variables of roles that create or prepare interfaces, and the group of the hosts that have them.
 HARDWARE_GROUPS = {name: f"{name.partition('_')[0]}_hosts" for name in (*LINE_VARIABLES, RADIO_VARIABLE)}
+#: Roles that became kinds of the role `interfaces`.
+FORMER_ROLES = ("endpoint", "router", "base_station", "emulated_modem", "emulated_radio", "queue_policy")
 #: Types of argument specifications: description, and Python types.
 TYPES: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "str": ("a text", (str, int, float)),
@@ -218,6 +220,10 @@ def wrong_variable(name: str, value: object) -> str | None:
     """Why a role's variable is invalid. None for valid ones and for variables of other roles."""
     if name in CONNECTION_FIELDS:
         return f"a campaign's own connections would not follow it; set '{CONNECTION_FIELDS[name]}' instead"
+    if former := next((role for role in FORMER_ROLES if name.startswith(f"{role}_")), None):
+        current = "interfaces_" + name.removeprefix(f"{former}_")
+        current = current if current in role_options()["interfaces"] else "interfaces_addresses"
+        return f"the role {former} is a kind of the role interfaces now; write '{current}'"
     role = next((role for role in role_options() if name.startswith(f"{role}_")), None)
     if role is None:
         return None

@@ -17,7 +17,9 @@ def link_collection() -> Path:
     """Links the folder `ansible` as the collection backchannel.testbed. Returns an entry of Ansible's search path."""
     collections = node_binary.ROOT / ".cache" / "collections"
     link = collections / "ansible_collections" / "backchannel" / "testbed"
-    if not link.is_symlink():
+    # A copied checkout has a link to the original's folder.
+    if link.resolve() != ANSIBLE.resolve():
+        link.unlink(missing_ok=True)
         link.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             link.symlink_to(ANSIBLE)

@@ -337,7 +337,6 @@ def host_vars(placement: Placement, links: Sequence[LinkSpec], name: str, with_i
     host = placement.hosts[name]
     variables: dict[str, Any] = {
         "backchannel_plays": host.plays,
-        "backchannel_tcp_sysctls": dict(TCP_BASE),
         "backchannel_all_interfaces": [
             interface
             for place in placement.links.values()
@@ -349,7 +348,8 @@ def host_vars(placement: Placement, links: Sequence[LinkSpec], name: str, with_i
         node = placement.plan.nodes[host.plays]
         if with_ipv6:
             node = addressing.both_versions(node)
-        variables["backchannel_router_sysctls"] = {**ROUTER_BASE, **(ROUTER_BASE_V6 if with_ipv6 else {})}
+        forwarding = {**ROUTER_BASE, **(ROUTER_BASE_V6 if with_ipv6 else {})}
+        variables["backchannel_sysctls"] = dict(TCP_BASE) if placement.kinds[host.plays] == "host" else forwarding
         variables["backchannel_interfaces"] = [
             {
                 "name": end.name,
@@ -383,13 +383,13 @@ def host_vars(placement: Placement, links: Sequence[LinkSpec], name: str, with_i
         ]
     radios = {link["name"] for link in node_binary.registry()["links"] if link["radio"]}
     kinds = {link.name: link.kind for link in links}
-    for key, is_radio in (("backchannel_modems", False), ("backchannel_radios", True)):
-        variables[key] = [
-            {"link": place.link, "interfaces": list(box_interfaces(placement.plan, place))}
-            for place in placement.links.values()
-            if place.box == name and (kinds[place.link] in radios) == is_radio
-        ]
-    return variables
+    emulated: dict[str, list[dict[str, Any]]] = {}
+    for place in placement.links.values():
+        if place.box == name:
+            part = "emulated_radio" if kinds[place.link] in radios else "emulated_modem"
+            interfaces = list(box_interfaces(placement.plan, place))
+            emulated.setdefault(part, []).append({"link": place.link, "interfaces": interfaces})
+    return {**variables, "backchannel_links": emulated}
 
 
 def _list_ends(ends: Sequence[addressing.Interface]) -> str:

@@ -1,9 +1,11 @@
-"""Tables of the docs that are made from the registries of metrics, figures and exports.
+"""Text that is made from declarations: tables of the docs and default values of Ansible's roles.
 
-    python -m tests.tables             # fails if a table differs from its registry
-    python -m tests.tables --update    # writes the tables
+    python -m tests.tables             # fails if one differs from its declaration
+    python -m tests.tables --update    # writes them
 
-A table stands between the lines `<!-- table: NAME -->` and `<!-- end -->`.
+A table stands between the lines `<!-- table: NAME -->` and `<!-- end -->`; it shows a registry of metrics, figures or
+exports. The `defaults/main.yml` of an Ansible role has the defaults of its `meta/argument_specs.yml`, which Ansible
+uses for documentation only.
 """
 
 from __future__ import annotations
@@ -11,12 +13,17 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from analysis import kinds
 from analysis.metrics import METRICS
 from analysis.registry import plugin_of
 from testbed.node_binary import ROOT
 
+ROLES = ROOT / "ansible" / "roles"
+#: An option of a role in its specification, and the option's default. Fields of entries of a list are indented further.
+OPTION = re.compile(r"^ {6}(\w+):\n((?: {8}.*\n)+)", re.MULTILINE)
+DEFAULT = re.compile(r"^ {8}default: (.*\n(?: {10}.*\n)*)", re.MULTILINE)
 TABLE = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -58,16 +65,30 @@ def renewed(text: str) -> str:
     return TABLE.sub(lambda table: table[1] + "".join(TABLES[table[2]]()) + table[3], text)
 
 
-def main() -> int:
-    """Compares or updates the pages."""
-    differ = []
+def role_defaults(role: str) -> str:
+    """`defaults/main.yml` of a role."""
+    options = OPTION.findall((ROLES / role / "meta/argument_specs.yml").read_text(encoding="utf-8"))
+    values = [(name, value[1]) for name, body in options if (value := DEFAULT.search(body))]
+    lines = [f"{name}: {re.sub('^ {8}', '', value, flags=re.MULTILINE)}" for name, value in values]
+    return "---\n# Written by python -m tests.tables --update from meta/argument_specs.yml.\n" + "".join(lines)
+
+
+def declared() -> Iterator[tuple[Path, str]]:
+    """Every file with made text, and what its text should be."""
     for page in sorted((ROOT / "docs").glob("*.md")):
-        before = page.read_text(encoding="utf-8")
-        after = renewed(before)
-        if before != after:
-            differ.append(page.name)
+        yield page, renewed(page.read_text(encoding="utf-8"))
+    for role in sorted(ROLES.iterdir()):
+        yield role / "defaults/main.yml", role_defaults(role.name)
+
+
+def main() -> int:
+    """Compares or updates the files."""
+    differ = []
+    for path, text in declared():
+        if path.read_text(encoding="utf-8") != text:
+            differ.append(str(path.relative_to(ROOT)))
             if "--update" in sys.argv:
-                page.write_text(after, encoding="utf-8")
+                path.write_text(text, encoding="utf-8")
     print("\n".join(differ))
     return int(bool(differ) and "--update" not in sys.argv)
 

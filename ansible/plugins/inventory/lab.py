@@ -48,15 +48,13 @@ links:
   line: {real: wire}
 """
 
-#: Network roles by group, in the order of their installation.
-NETWORK_ROLES = {
+#: Kinds of the role `interfaces` by group, in the order of their installation.
+KINDS = {
     "queues": "queue_policy",
     "endpoints": "endpoint",
     "routers": "router",
     "base_stations": "base_station",
 }
-#: Network roles of a link box, by the variable with their links.
-BOX_ROLES = {"backchannel_modems": "emulated_modem", "backchannel_radios": "emulated_radio"}
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -106,7 +104,7 @@ class InventoryModule(BaseInventoryPlugin):
                 topology_vars = placement.host_vars(placed, scenario.links, name, with_ipv6) if is_member else {}
                 variables = {
                     **topology_vars,
-                    "backchannel_roles": network_roles(name, groups, topology_vars),
+                    "backchannel_kinds": interface_kinds(name, groups, topology_vars),
                     "backchannel_lines": [interface for _, interface in lab.serial_lines(lab_inventory, [name])],
                     **connection_vars(lab_inventory, placed.hosts[name], namespaces, jump),
                     **lab.host_variables(lab_inventory, name),
@@ -118,10 +116,10 @@ class InventoryModule(BaseInventoryPlugin):
                     inventory.set_variable(name, key, value)
 
 
-def network_roles(name, groups, topology_vars):
-    """Network roles of a host, in the order of their installation; none for a host outside the topology."""
-    of_node = [role for group, role in NETWORK_ROLES.items() if name in groups[group]]
-    return of_node + [role for links, role in BOX_ROLES.items() if topology_vars.get(links)]
+def interface_kinds(name, groups, topology_vars):
+    """Kinds of the role `interfaces` on a host, in the order of their installation; none outside the topology."""
+    of_node = [kind for group, kind in KINDS.items() if name in groups[group]]
+    return of_node + sorted(topology_vars.get("backchannel_links", {}))
 
 
 def lab_processes():
@@ -148,7 +146,7 @@ def connection_vars(inventory, host, namespaces, jump):
         "ansible_become": ssh.user != "root",
         "ansible_ssh_timeout": math.ceil(ssh.connect_timeout),
         # Runs log in to the agent's account, which must own what the agent opens.
-        **dict.fromkeys(("agent_user", "capture_user", "queue_policy_user"), ssh.agent_user),
+        **dict.fromkeys(("agent_user", "capture_user", "interfaces_user"), ssh.agent_user),
     }
     if host.name in namespaces:
         # A rehearsal's hosts share the clock of this machine too.

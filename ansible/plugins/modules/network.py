@@ -21,7 +21,7 @@ options:
   role:
     type: str
     required: true
-    description: Role that owns these settings. Several roles can own interfaces of one host.
+    description: Part of the host that owns these settings. Several parts can own interfaces of one host.
   interfaces:
     type: list
     elements: dict
@@ -331,7 +331,9 @@ def interface_commands(changes, originals, live, interface, parameters):
     if is_new:
         if not tap:
             if not changes.check_mode:
-                raise HostError(f"interface '{name}' does not exist; the role queue_policy creates it")
+                raise HostError(
+                    f"interface '{name}' does not exist; the role interfaces creates it with kind queue_policy"
+                )
             if interface.get("address"):
                 changes.add("", f"{name}: address {interface['address']}")
             return []

@@ -22,8 +22,8 @@ PLAYBOOK = """
   hosts: mine
   gather_facts: false
   roles:
-    - role: backchannel.testbed.router
-      vars: {router_interfaces: [{name: b-eth0, address: 10.9.0.1/24}], router_routes: [], router_neighbours: []}
+    - role: backchannel.testbed.interfaces
+      vars: {interfaces_kind: router, interfaces_addresses: [{name: b-eth0, address: 10.9.0.1/24}]}
     - role: backchannel.testbed.capture
 """
 WHOLE = """
@@ -109,6 +109,6 @@ def test_a_playbook_elsewhere_uses_it(installed: Path, lab_files: Path, tmp_path
     assert "set BACKCHANNEL_ROOT" in parts["rootless"]
     assert "@link_boxes" in parts["rooted"], parts["rooted"]
     assert "status 0" in parts["site"], parts["site"]
-    # The roles that a host's variables choose have the tag too, and the checks run with every tag.
-    assert "Set addresses, routes and TCP of an end system" in parts["site"]
+    # The roles of a play have the tag too, and the checks run with every tag.
+    assert "Set the interfaces of the host's part" in parts["site"]
     assert "Check holder, system, kernel" in parts["site"]

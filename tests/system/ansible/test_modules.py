@@ -11,7 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
+from experiments import inventory
+from tests import tables
 from tests.support.ansible_lab import ANSIBLE, collection_module
 
 MODULES = sorted(path.stem for path in (ANSIBLE / "plugins/modules").glob("*.py"))
@@ -53,6 +56,15 @@ def test_documentation_declares_the_arguments(modules: dict[str, Any], name: str
     assert module["doc"]["attributes"]["check_mode"]["support"] == "full"
     declared = specification(collection_module(f"modules.{name}").ARGUMENTS, "options")
     assert specification(module["doc"]["options"], "suboptions") == declared
+
+
+@pytest.mark.parametrize("role", sorted(path.name for path in tables.ROLES.iterdir()))
+def test_defaults_of_a_role_are_those_of_its_argument_specification(role: str) -> None:
+    text = (tables.ROLES / role / "defaults/main.yml").read_text()
+    assert tables.role_defaults(role) == text, "python -m tests.tables --update renews them"
+    values = YAML(typ="safe").load(text)
+    options = inventory.role_options()[role]
+    assert values == {name: option["default"] for name, option in options.items() if "default" in option}
 
 
 def test_ansible_doc_shows_the_other_plugins() -> None:

@@ -61,10 +61,14 @@ def test_the_inventory_plugin_reads_a_campaigns_topology(lab_files: Path) -> Non
     assert groups["workers"] == groups["results_sites"] == ["m"]
     hostvars = everything["_meta"]["hostvars"]
     assert hostvars["r"]["backchannel_queues"] == [{"link": "dial", "tap": "bq-r-eth0", "interface": "r-eth0"}]
-    assert hostvars["box1"]["backchannel_modems"] == [{"link": "line", "interfaces": ["l1e0", "l1e1"]}]
-    assert hostvars["box2"]["backchannel_radios"] == [{"link": "air", "interfaces": ["l2e0", "l2e1"]}]
+    assert hostvars["box1"]["backchannel_links"] == {
+        "emulated_modem": [{"link": "line", "interfaces": ["l1e0", "l1e1"]}]
+    }
+    assert hostvars["box2"]["backchannel_links"] == {
+        "emulated_radio": [{"link": "air", "interfaces": ["l2e0", "l2e1"]}]
+    }
     assert hostvars["a"]["ansible_connection"] == "backchannel.testbed.namespace"
-    assert {name: hostvars[name]["backchannel_roles"] for name in hostvars} == {
+    assert {name: hostvars[name]["backchannel_kinds"] for name in hostvars} == {
         "a": ["endpoint"], "r": ["queue_policy", "router"], "b": ["base_station"], "m": ["endpoint"],
         "box1": ["emulated_modem"], "box2": ["emulated_radio"],
     }  # fmt: skip
@@ -86,7 +90,7 @@ def test_ssh_hosts_are_reached_as_the_file_says(lab_files: Path) -> None:
     assert hostvars["ansible_ssh_private_key_file"] == str(path.with_name("lab_key"))
     assert str(path.with_name("lab_known")) in hostvars["ansible_ssh_common_args"]
     # Every role with a variable for the agent's account.
-    assert {hostvars[name] for name in ("agent_user", "capture_user", "queue_policy_user")} == {"bob"}
+    assert {hostvars[name] for name in ("agent_user", "capture_user", "interfaces_user")} == {"bob"}
 
 
 def test_sets_of_hosts_a_hosts_variables_and_a_host_in_between(tmp_path: Path) -> None:

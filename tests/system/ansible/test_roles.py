@@ -12,21 +12,26 @@ from typing import Any, NamedTuple
 import pytest
 
 from analysis import versions
+from experiments import inventory
 from testbed import node_binary
 from tests.support.ansible_lab import NGINX, in_lab, recorded, write_yaml
 
 pytestmark = [pytest.mark.emulated, pytest.mark.shares_cpu]
 
 ANSIBLE = node_binary.ROOT / "ansible"
-#: Host of each role.
-PLACES = {
-    "common": "a",
+#: Host of each kind of the role `interfaces`.
+KINDS = {
     "endpoint": "m",
     "router": "b",
     "base_station": "b",
     "emulated_modem": "box1",
     "emulated_radio": "box2",
     "queue_policy": "r",
+}
+#: Host of each role, and of each kind in place of its role.
+PLACES = {
+    **KINDS,
+    "common": "a",
     "capture": "a",
     "agent": "a",
     "worker": "box1",
@@ -78,7 +83,7 @@ def certificate() -> dict[str, Any]:
 
 
 def scenario(role: str, host: str) -> list[dict[str, Any]]:
-    """The plays of one role."""
+    """The plays of one role, or of one kind of the role `interfaces`."""
 
     def play(step: str, **more: Any) -> dict[str, Any]:
         return {"name": f"{role} {step}", "hosts": host, "gather_facts": False, **more}
@@ -86,8 +91,9 @@ def scenario(role: str, host: str) -> list[dict[str, Any]]:
     def snapshot(step: str) -> dict[str, Any]:
         return play(step, tasks=[{"name": step, "ansible.builtin.raw": SNAPSHOT, "changed_when": False}])
 
-    used = {"role": f"backchannel.testbed.{role}"}
-    away = {**used, f"{role}_state": "absent"}
+    name, variables = ("interfaces", {"interfaces_kind": role}) if role in KINDS else (role, {})
+    used = {"role": f"backchannel.testbed.{name}", **variables}
+    away = {**used, f"{name}_state": "absent"}
     return [
         *([play("prepare", tasks=[PREPARED[role]()])] if role in PREPARED else []),
         snapshot("before"),
@@ -95,7 +101,10 @@ def scenario(role: str, host: str) -> list[dict[str, Any]]:
         snapshot("after the dry run"),
         play("first", roles=[used], diff=True),
         # This applies the role again.
-        {"import_playbook": str(ANSIBLE / "roles" / role / "tests/main.yml"), "vars": {"role_hosts": host}},
+        {
+            "import_playbook": str(ANSIBLE / "roles" / name / "tests/main.yml"),
+            "vars": {"role_hosts": host, **variables},
+        },
         play("dry away", roles=[away], check_mode=True),
         play("away", roles=[away]),
         play("away again", roles=[away]),
@@ -123,14 +132,16 @@ def results_by_role(lab_files: Path, emulation: None) -> dict[str, RoleResults]:
     results = [result for host in hosts for result in recorded(lab_files.with_name(f"{host}.yml"))]
     assert results, done.stdout + done.stderr
     assert not [result for result in results if result["failed"]], [result for result in results if result["failed"]]
+    all_steps: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    role = ""
+    for result in results:
+        verifies = result["play"].startswith("Test of the role ")
+        # The play of a verification names no kind, and follows other plays of its role on the same host.
+        role, step = (role, "verify") if verifies else result["play"].split(" ", 1)
+        all_steps.setdefault(role, {}).setdefault(step, []).append(result)
     results_ = {}
     for role in PLACES:
-        steps: dict[str, list[dict[str, Any]]] = {}
-        for result in results:
-            if result["play"].startswith(f"{role} "):
-                steps.setdefault(result["play"].removeprefix(f"{role} "), []).append(result)
-            elif result["play"] == f"Test of the role {role}":
-                steps.setdefault("verify", []).append(result)
+        steps = all_steps[role]
         snapshots = {step: steps[step][0]["stdout"] for step in ("before", "after the dry run", "after")}
         assert snapshots["before"] == snapshots["after the dry run"], f"the dry run of {role} changed the host"
         results_[role] = RoleResults(steps, snapshots["before"], snapshots["after"])
@@ -146,7 +157,9 @@ CHANGING = sorted(set(PLACES) - {"common"})
 
 
 def test_every_role_is_tested() -> None:
-    assert sorted({*PLACES, *IN_MACHINES}) == sorted(path.name for path in (ANSIBLE / "roles").iterdir())
+    tested = {*PLACES, *IN_MACHINES} - set(KINDS) | {"interfaces"}
+    assert tested == {path.name for path in (ANSIBLE / "roles").iterdir()}
+    assert set(KINDS) == set(inventory.role_options()["interfaces"]["interfaces_kind"]["choices"])
 
 
 @pytest.mark.parametrize("role", CHANGING)

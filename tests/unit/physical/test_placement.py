@@ -195,6 +195,13 @@ def test_a_variable_has_the_type_of_its_roles_argument_spec(name: str, spec: dic
     assert inventory.wrong_variable(name, "{{ what_ansible_works_out }}") is None
 
 
+@pytest.mark.parametrize(
+    ("name", "current"), [("router_sysctls", "interfaces_sysctls"), ("endpoint_interfaces", "interfaces_addresses")]
+)
+def test_a_variable_of_a_former_role_names_its_successor(name: str, current: str) -> None:
+    assert f"write '{current}'" in str(inventory.wrong_variable(name, []))
+
+
 @pytest.mark.parametrize(("elements", "wrong"), [("str", True), ("dict", "text")])
 def test_each_element_of_a_list_has_the_declared_type(elements: str, wrong: object) -> None:
     lists = [name for name, spec in options() if spec["type"] == "list" and spec["elements"] == elements]
