@@ -9,10 +9,10 @@ from pathlib import Path
 
 from analysis.store import Store
 from experiments.catalogue import Reproduction
+from experiments.engine.batch import unique
 from experiments.engine.forecast import Forecaster
 from experiments.engine.options import Options
 from experiments.engine.scheduling import Outcome, run_campaigns
-from experiments.engine.selection import unique
 from experiments.language.campaign import Plan, Run
 from experiments.language.problems import CampaignError
 from experiments.terminal import TerminalReporter

@@ -14,7 +14,7 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS
-from experiments.language.backends import in_virtual_time
+from experiments.language.backends import Backend
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,18 +75,17 @@ def load_runnable_plan(
         TestbedError: the kernel is needed and cannot be built.
     """
     from experiments.language import source
-    from experiments.language.backends import EMULATED, VIRTUAL_KERNEL
     from experiments.language.problems import CampaignError
     from testbed import capability
     from testbed.virtual_kernel import kernels
     from testbed.virtual_kernel.build import build
 
     plan = load_plan(file, overrides, backend)
-    is_named = plan.backend != EMULATED or backend is not None or "backend" in plan.overrides
+    is_named = not plan.backend.in_cell or backend is not None or "backend" in plan.overrides
     if is_named or "backend" in source.read(file).values or (capability.has_rights() and not kernels.built()):
         return plan
     try:
-        virtual = load_plan(file, overrides, VIRTUAL_KERNEL)
+        virtual = load_plan(file, overrides, Backend.VIRTUAL_KERNEL)
     except CampaignError:
         # It uses something that there is only outside; root is what it lacks.
         return plan
@@ -174,7 +173,7 @@ def wider_limits(store: Store, campaign_id: str, backend: str) -> list[str]:
     """A sentence if a campaign accepts runs by wider limits than the default; to be shown with its results."""
     from testbed import fidelity
 
-    if in_virtual_time(backend):
+    if Backend(backend).in_virtual_time:
         return []
     scenario = store.first_scenario(campaign_id)
     wider = fidelity.wider(scenario.fidelity) if scenario else []

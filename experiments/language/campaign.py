@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, overload
 from pydantic import ValidationError
 
 from experiments.language import checks, registry, source
+from experiments.language.backends import Backend
 from experiments.language.fields import assign, dotted, look_up, resolve
 from experiments.language.mechanisms import MechanismError
 from experiments.language.messages import Invalid
@@ -113,7 +114,7 @@ class Plan:
     file: str
     text: str
     overrides: Mapping[str, str]
-    backend: str
+    backend: Backend
     seed: int
     repetitions: int
     points: Sequence[Point]
@@ -187,11 +188,11 @@ def _reading(file: source.Source) -> Iterator[None]:
 
 
 def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
-    backend = str(file.values.get("backend", "emulated"))
+    backend = str(file.values.get("backend", Backend.EMULATED))
     for text in overrides:
         field, _, value = text.partition("=")
         backend = value.strip() if field.strip() == "backend" else backend
-    file = source.for_backend(file, backend, [entry.name for entry in registry.of_kind("backend")])
+    file = source.for_backend(file, backend, list(Backend))
     expansion = _Expansion(file)
     values = copy.deepcopy(file.values)
     # An override such as stack.sack needs the default stack.

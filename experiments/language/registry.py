@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiments.language.backends import REAL_PACKETS
+from experiments.language.backends import REAL_PACKETS, Backend
 from testbed import kernel_links, kernel_tcp, node_binary, units
 from testbed.scenario import LinkSpec, Options
 
@@ -286,14 +286,7 @@ _PYTHON_ENTRIES = (
             ("prague", "Prague, which trees of L4S have", "draft-briscoe-iccrg-prague-congestion-control"),
         )
     ),
-    Entry("backend", "sim", "simulation in virtual time; deterministic for a scenario and a seed",
-          "docs/architecture.md"),
-    Entry("backend", "emulated", "real packets between Mininet nodes on this machine, over emulated links",
-          "docs/architecture.md"),
-    Entry("backend", "virtual-kernel", "real packets between the nodes of a Linux kernel of its own, in virtual time",
-          "docs/virtual-kernel.md"),
-    Entry("backend", "physical", "real packets between the hosts of a lab; lines may be emulated or real",
-          "docs/physical.md"),
+    *(Entry("backend", backend.value, backend.summary, backend.source) for backend in Backend),
     Entry("topology", "asymmetric-path", "server - router1 - router2 - client with an asymmetric line in the middle",
           "asym 7.1, figure 7"),
     Entry("topology", "dumbbell", "a server and a client for each flow, and one shared line between them",
