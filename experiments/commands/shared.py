@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from analysis.store import Store
     from analysis.store.rows import CampaignRow, TableRow
     from experiments.language.campaign import Plan
+    from experiments.language.source import Source
 
 #: Columns of tables that are not printed to a terminal.
 PIPE_COLUMNS = 200
@@ -58,9 +59,15 @@ def console(stderr: bool = False) -> Console:
 
 def load_plan(file: Path, overrides: Sequence[str] | None, backend: str | None = None) -> Plan:
     """Reads a campaign file; CampaignError lists its problems."""
-    from experiments.language.campaign import load
+    from experiments.language import source
 
-    return load(file, [*(overrides or ()), *(() if backend is None else [f"backend={backend}"])])
+    return _expanded(source.read(file), overrides, backend)
+
+
+def _expanded(campaign: Source, overrides: Sequence[str] | None, backend: str | None) -> Plan:
+    from experiments.language.campaign import expand
+
+    return expand(campaign, [*(overrides or ()), *(() if backend is None else [f"backend={backend}"])])
 
 
 def load_runnable_plan(
@@ -80,12 +87,13 @@ def load_runnable_plan(
     from testbed.virtual_kernel import kernels
     from testbed.virtual_kernel.build import build
 
-    plan = load_plan(file, overrides, backend)
-    is_named = not plan.backend.in_cell or backend is not None or "backend" in plan.overrides
-    if is_named or "backend" in source.read(file).values or (capability.has_rights() and not kernels.built()):
+    campaign = source.read(file)
+    plan = _expanded(campaign, overrides, backend)
+    is_named = not plan.backend.in_cell or backend is not None or "backend" in {*plan.overrides, *campaign.values}
+    if is_named or (capability.has_rights() and not kernels.built()):
         return plan
     try:
-        virtual = load_plan(file, overrides, Backend.VIRTUAL_KERNEL)
+        virtual = _expanded(campaign, overrides, Backend.VIRTUAL_KERNEL)
     except CampaignError:
         # It uses something that there is only outside; root is what it lacks.
         return plan

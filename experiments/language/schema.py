@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from analysis.figures.spec import FigureSpec
 from analysis.measures import Measure, Split
-from experiments.language import registry
+from experiments.language import files, registry
 from experiments.language.backends import Backend
 from experiments.language.mechanisms import Stack, read_options
 from experiments.language.network import Network
@@ -74,8 +74,8 @@ class Flow(Model):
         return self
 
     @model_validator(mode="after")
-    def _options_of_its_kind(self) -> Flow:
-        options = read_options(registry.find("workload", self.kind), self.options, ("options",))
+    def _options_of_its_kind(self, info: ValidationInfo) -> Flow:
+        options = read_options(registry.find("workload", self.kind), self.options, files.reader(info), ("options",))
         object.__setattr__(self, "options", options)
         return self
 
