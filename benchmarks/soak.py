@@ -1,6 +1,6 @@
 """A long campaign of tiny simulated runs: runs per second, memory, descriptors and store size, from start to end.
 
-    ./backchannel bench soak [--runs N] [--scheduler none|local] [--beside] [--samples N] [--most-s S]
+    ./backchannel bench soak [--runs N] [--duration S] [--beside] [--samples N] [--most-s S]
     ./backchannel bench soak --postgresql [--object-store] [--runners 2] [--restart] [--beside] [--runs N]
 
 Prints one line for each share of the runs. A value that rises with the number of runs shows a leak; the store grows by
@@ -8,7 +8,7 @@ the same number of bytes for each run. With `--postgresql` the store is a server
 share the campaign; memory and descriptors are those of the first. `--restart` ends the server as a crash does when half
 of the runs have landed, and starts it again; a runner that ended is started again, too. `--object-store` keeps the
 files of runs in an S3 server on loopback (moto) instead of a folder. `--beside` runs the campaign in a results folder
-with one runner and without Dask first, and prints the ratio of the rates. The exit status is 1 if a run is missing at
+with one runner first, and prints the ratio of the rates. The exit status is 1 if a run is missing at
 the end.
 
 Ctrl-C, SIGTERM and `--most-s` end the campaign early; the counts until then are printed.
@@ -46,7 +46,7 @@ network: {{topology: line, forward: {{rate: 10 Mbit/s, delay: 1 ms}}}}
 stack: newreno
 workload:
   - {{name: bulk, from: left, to: right}}
-duration: 0.1 s
+duration: {duration_s:g} s
 repetitions: {runs}
 """
 LOOK_S = 0.5
@@ -152,7 +152,7 @@ def main() -> int:
     """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2000, help="number of runs (2000)")
-    parser.add_argument("--scheduler", default="none", choices=["none", "local"], help="threads or Dask workers (none)")
+    parser.add_argument("--duration", type=float, default=0.1, help="duration of a run in s (0.1)")
     parser.add_argument("--samples", type=int, default=10, help="number of lines (10)")
     parser.add_argument("--postgresql", action="store_true", help="store runs in a PostgreSQL server on loopback")
     parser.add_argument("--object-store", action="store_true", help="with --postgresql: keep files in an S3 server")
@@ -184,14 +184,14 @@ def main() -> int:
         return outcome.status
     print(
         f"{outcome.rate:.2f} runs/s, {outcome.rate / beside.rate:.2f} times the {beside.rate:.2f} of a results folder, "
-        "one runner and no Dask"
+        "one runner"
     )
     return outcome.status or beside.status
 
 
 def plain(options: argparse.Namespace) -> argparse.Namespace:
-    """The options of the campaign that others are compared with: one runner, no Dask."""
-    return argparse.Namespace(**{**vars(options), "runners": 1, "scheduler": "none"})
+    """The options of the campaign that others are compared with: one runner."""
+    return argparse.Namespace(**{**vars(options), "runners": 1})
 
 
 @dataclass(frozen=True)
@@ -212,8 +212,8 @@ def _soak(folder: Path, store: MeasuredStore, options: argparse.Namespace, resta
         restarted: the server to restart in mid-campaign.
     """
     file, runs = folder / "soak.yaml", options.runs
-    file.write_text(CAMPAIGN.format(runs=runs))
-    words = [sys.executable, "-m", "experiments", "run", str(file), "--scheduler", options.scheduler, *store.words]
+    file.write_text(CAMPAIGN.format(runs=runs, duration_s=options.duration))
+    words = [sys.executable, "-m", "experiments", "run", str(file), *store.words]
     started_s = time.monotonic()
     print("   runs  seconds  runs/s     MB  descriptors  kB of database/run  kB of files/run")
     last, due, stopped = Sample(0, 0.0, 0, 0, 0, 0), 1, False

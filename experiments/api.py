@@ -175,8 +175,8 @@ def estimate(plan: Plan, results: str) -> Estimate:
         StoreError: the store cannot be opened.
     """
     from analysis.store import Store
+    from experiments.engine.batch import unique
     from experiments.engine.forecast import forecast
-    from experiments.engine.selection import unique
 
     with Store.open(results) as store:
         done = store.valid_runs(plan.run_ids)

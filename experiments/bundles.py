@@ -11,7 +11,7 @@ from analysis.exports import crate_reader
 from analysis.metrics import Measured
 from analysis.store import Store
 from experiments.engine.execution import analyse
-from experiments.language.backends import EMULATED, PHYSICAL, SIM, VIRTUAL_KERNEL
+from experiments.language.backends import Backend
 from experiments.language.identity import run_identity
 from testbed.documents import Document
 from testbed.installation import Installation
@@ -32,7 +32,7 @@ def read(store: Store, path: Path) -> crate_reader.Bundle:
 
 
 def _identity(backend: str, scenario: Scenario, document: Document, report: Report) -> str | None:
-    if backend not in (SIM, EMULATED, PHYSICAL, VIRTUAL_KERNEL):
+    if backend not in list(Backend):
         return None
     made_by = None if report.installation is None else Installation.read(report.installation)
     return run_identity(backend, document, None if made_by is None else made_by.identity().as_json())

@@ -15,9 +15,8 @@ from rich.console import Console
 from analysis.store import Store, requests
 from analysis.store.rows import RequestRow
 from experiments import exits
-from experiments.engine.dispatch import interruptible
 from experiments.engine.options import Options
-from experiments.engine.scheduling import Outcome, run_campaign
+from experiments.engine.scheduling import Outcome, interruptible, run_campaign
 from experiments.language import source
 from experiments.language.campaign import expand
 from experiments.terminal import TerminalReporter
@@ -58,7 +57,7 @@ class Runner:
         """
         lacks = missing_for_emulation()
         failed = 0
-        with Store.open(self._results) as store, self._there(store, lacks), interruptible(self._stop):
+        with Store.open(self._results) as store, self._there(store, lacks), interruptible(self._stop.set):
             self._console.print(f"Taking requests from {self._results} (Ctrl-C ends it)", highlight=False)
             if lacks:
                 self._console.print(f"Only simulations can be run here: {'; '.join(lacks)}", highlight=False)

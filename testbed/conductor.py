@@ -6,10 +6,9 @@ controller's). It works through the nodes' agents only.
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,41 +17,35 @@ from typing import Any, TypeVar
 from agents.clocks import read_together
 from agents.errors import AgentError
 from agents.kernel import ROUTER_BASE, TCP_BASE
-from agents.messages import CaptureRequest, InterfaceAddress
+from agents.messages import CaptureRequest
 from agents.qdiscs import SAMPLES
-from testbed import addressing, commands, exchanges, flows, kernel_links, kernel_tcp, load, probing, telemetry
+from testbed import addressing, flow_drivers, kernel_links, kernel_tcp, load, probing, telemetry
 from testbed.addressing import Interface
 from testbed.clock import Clock
 from testbed.concurrency import on_each
 from testbed.errors import TestbedError
 from testbed.fidelity import LIMITS
+from testbed.flow_drivers import FlowDriver
 from testbed.kernel_links import KernelLink
 from testbed.network import Network
 from testbed.report import (
     CaptureReport,
-    CommandReport,
     DirectionReport,
     DriverReport,
-    FlowReport,
     Measurement,
     Phase,
     ProbeReceiveReport,
     ProbeSendReport,
-    ProgramReport,
     Progress,
-    ReceiveReport,
     Report,
-    SendReport,
 )
-from testbed.scenario import Direction, Flow, Limits, LinkSpec, Scenario
+from testbed.scenario import Direction, Limits, LinkSpec, Scenario
 
 #: Time between the start of all receivers and the run's zero, by which every sender must have started: at least, at
 #: most, and in multiples of the time that starting the receivers took, which shows how busy the machine is.
 LEAST_LEAD_S, MOST_LEAD_S, LEAD_OF_RECEIVERS = 0.3, 3.0, 4.0
 #: Time for packets under way when the last transfer has ended.
 AFTER_THE_LAST_S = 1.0
-#: Time of a server that does not serve in time to say so and end, in s.
-SERVER_ENDS_S = 5.0
 #: Most that is kept of a failed run's files.
 SALVAGE_BYTES = 200_000_000
 
@@ -237,16 +230,16 @@ class Conductor:
 
     def _run(self, scenario: Scenario, out: Path, on_progress: OnProgress) -> Report:
         on_progress(Progress(Phase.PREPARING))
-        opened = self.open(scenario, out)
-        self._start_senders(scenario, opened.zero_ns)
+        opened, flows = self.open(scenario, out), self._flows(scenario)
+        self._start_senders(flows.values(), opened.zero_ns)
         armed_ns = time.monotonic_ns()
-        self._wait(scenario, opened.zero_ns, on_progress)
+        self._wait(flows.values(), scenario.duration_s, opened.zero_ns, on_progress)
 
         ended_s = opened.passed_s
         on_progress(Progress(Phase.COLLECTING))
-        flow_reports = {flow.name: self._stop_flow(flow, opened.zero_ns) for flow in scenario.workload}
+        flow_reports = {name: flow.stop(opened.zero_ns) for name, flow in flows.items()}
         report = self.collect(scenario, out, opened, self._stop_links(scenario.links))
-        self._collect_outputs(scenario, flow_reports, out / commands.FOLDER)
+        on_each(self._pool, flows, lambda name: flows[name].collect(out, flow_reports[name]))
         return report.replace(
             duration_s=min(ended_s, scenario.duration_s),
             armed_late_s=max(0.0, (armed_ns - opened.zero_ns) / 1e9),
@@ -312,6 +305,9 @@ class Conductor:
         }
         return {name: part for name, part in parts.items() if part is not None}
 
+    def _flows(self, scenario: Scenario) -> dict[str, FlowDriver]:
+        return flow_drivers.of(scenario, self._network, self._clock)
+
     def _prepare(self, scenario: Scenario) -> tuple[dict[str, dict[str, str]], float]:
         """Links, settings, captures, receivers. Returns the settings in force and how long receivers took, in s."""
         self._configure(scenario.links, scenario.seed)
@@ -322,89 +318,29 @@ class Conductor:
         loads_bps = load.greatest_load_bps(scenario, self._network.plan, self._real_links())
         self._each(lambda name: self._start_captures(scenario, name, loads_bps))
         began_s = time.monotonic()
-        for flow in scenario.workload:
-            if flows.is_command(flow):
-                self._start_server(scenario, flow)
-            else:
-                self._start(flows.receiver(scenario, self._network.plan, flow))
+        for flow in self._flows(scenario).values():
+            flow.prepare()
         return settings, time.monotonic() - began_s
 
-    def _start_server(self, scenario: Scenario, flow: Flow) -> None:
-        """Prepares the hosts of a flow's programs, and starts its server."""
-        plan, spec = self._network.plan, commands.spec_of(flow)
-        for role, node in commands.roles(flow):
-            agent = self._network.agents[node]
-            agent.put_files(spec.files, commands.program_name(flow, role))
-            # Programs that choose no congestion controller have that of the host's stack.
-            ends = [InterfaceAddress(end.name, f"{end.address}/{end.prefix}") for end in plan.nodes[node].interfaces]
-            controller = flows.stack_of(scenario, node).name
-            agent.network(ends, addressing.controller_routes(plan.nodes[node], controller, flow.ip), give=True)
-        found = commands.server(scenario, plan, flow)
-        if found is not None:
-            self._start(found[0], found[1])
-
-    def _start_senders(self, scenario: Scenario, zero_ns: int) -> None:
+    def _start_senders(self, flows: Collection[FlowDriver], zero_ns: int) -> None:
         """Announces the run's zero to receivers and starts all senders, on each node's own clock."""
+        receivers = sorted({flow.announced_at for flow in flows} - {""})
+        offset_ns = self._clock.monotonic_offset_ns
+        on_each(self._pool, receivers, lambda name: self._network.agents[name].begin(zero_ns + offset_ns(name)))
+        for flow in flows:
+            flow.start(zero_ns)
 
-        def node_zero_ns(node: str) -> int:
-            return zero_ns + self._clock.monotonic_offset_ns(node)
-
-        receivers = {flow.to for flow in scenario.workload if not flows.is_command(flow)}
-        on_each(self._pool, sorted(receivers), lambda name: self._network.agents[name].begin(node_zero_ns(name)))
-        for flow in scenario.workload:
-            if flows.is_command(flow):
-                at = node_zero_ns(commands.hosts(flow)[0])
-                self._start(commands.client(scenario, self._network.plan, flow, at))
-            else:
-                self._start(flows.sender(scenario, self._network.plan, flow, node_zero_ns(flow.from_)))
-
-    def _start(self, program: flows.Program, ready_s: float | None = None) -> None:
-        """Starts a program; one that listens does so afterwards. `ready_s`: its own limit of time for that."""
-        patience_s = None if ready_s is None else ready_s + SERVER_ENDS_S
-        self._network.agents[program.node].start_traffic(program.name, program.program, program.options, patience_s)
-
-    def _wait(self, scenario: Scenario, zero_ns: int, on_progress: OnProgress) -> None:
+    def _wait(self, flows: Collection[FlowDriver], duration_s: float, zero_ns: int, on_progress: OnProgress) -> None:
         """Until the run's end; earlier when every flow ends by itself and the last one has ended."""
-        duration_s = scenario.duration_s
-        sized = all(map(_ends, scenario.workload))
+        sized = all(flow.ends for flow in flows)
         while (passed_s := (time.monotonic_ns() - zero_ns) / 1e9) < duration_s:
             self._network.check()
             on_progress(Progress(Phase.RUNNING, max(passed_s, 0.0), duration_s))
             time.sleep(min(1.0, max(duration_s - passed_s, 0.001)))
-            if sized and passed_s > 0 and not any(map(self._receives, scenario.workload)):
+            if sized and passed_s > 0 and not any(flow.runs() for flow in flows):
                 # The last acks are captured too.
                 time.sleep(AFTER_THE_LAST_S)
                 return
-
-    def _receives(self, flow: Flow) -> bool:
-        node, name = flow.to, flows.receiver_name(flow)
-        if flows.is_command(flow):
-            node, name = commands.hosts(flow)[0], commands.program_name(flow, "client")
-        return name in self._network.agents[node].running_traffic()
-
-    def _stop_flow(self, flow: Flow, zero_ns: int) -> FlowReport:
-        if flows.is_command(flow):
-            return self._stop_programs(flow, zero_ns)
-        sender, receiver = self._network.agents[flow.from_], self._network.agents[flow.to]
-        return FlowReport(
-            send=sender.stop_traffic(flows.sender_name(flow), SendReport.read),
-            receive=receiver.stop_traffic(flows.receiver_name(flow), ReceiveReport.read),
-        )
-
-    def _stop_programs(self, flow: Flow, zero_ns: int) -> FlowReport:
-        """Ends the client, if it still runs, and then its server."""
-        found = {}
-        for role, node in commands.roles(flow):
-            name = commands.program_name(flow, role)
-            found[role] = self._network.agents[node].stop_traffic(name, ProgramReport.read)
-        client, node_zero_ns = found["client"], zero_ns + self._clock.monotonic_offset_ns(commands.hosts(flow)[0])
-        started = client.started_monotonic_ns
-        report = CommandReport(
-            client=client, server=found.get("server"),
-            started_s=None if started is None else (started - node_zero_ns) / 1e9,
-            ended_s=(client.ended_monotonic_ns - node_zero_ns) / 1e9,
-        )  # fmt: skip
-        return FlowReport(send=SendReport(started_late_s=client.started_late_s), command=report)
 
     # Nodes -----------------------------------------------------------------------------------------------------------
 
@@ -436,43 +372,13 @@ class Conductor:
             for name, of_node in self._each(lambda name: self._network.agents[name].stop_captures()).items()
             for counters in of_node
         ]
-        self._each(lambda name: self._fetch(scenario, name, captures, out))
-        for flow in scenario.workload:
-            if flows.has_records(flow):
-                self._collect_exchanges(flow, scenario.duration_s, out / exchanges.FOLDER)
+        self._each(lambda name: self._fetch(name, captures, out))
         return captures
 
-    def _collect_exchanges(self, flow: Flow, duration_s: float, to: Path) -> None:
-        """Fetches what both programs of a flow recorded, and joins it."""
-        to.mkdir(exist_ok=True)
-        sent, arrived = to / flows.sent_file(flow), to / flows.arrived_file(flow)
-        self._network.agents[flow.from_].fetch(sent.name, sent)
-        self._network.agents[flow.to].fetch(arrived.name, arrived)
-        exchanges.join(sent, arrived, duration_s, to / f"{flow.name}.jsonl")
-        sent.unlink()
-        arrived.unlink()
-
-    def _collect_outputs(self, scenario: Scenario, reports: Mapping[str, FlowReport], to: Path) -> None:
-        """Fetches the outputs of programs, and writes what is known of each flow's programs beside them."""
-        for flow in scenario.workload:
-            report = reports[flow.name].command
-            if report is None:
-                continue
-            to.mkdir(exist_ok=True)
-            (to / f"{flow.name}.json").write_text(json.dumps(report.as_json(), indent=1) + "\n")
-            for role, node in commands.roles(flow):
-                for ending in (commands.OUTPUT, commands.ERRORS):
-                    name = commands.output_file(flow.name, role, ending)
-                    self._network.agents[node].fetch(name, to / name)
-
-    def _fetch(self, scenario: Scenario, name: str, captures: Iterable[CaptureReport], out: Path) -> None:
-        agent = self._network.agents[name]
+    def _fetch(self, name: str, captures: Iterable[CaptureReport], out: Path) -> None:
         for capture in captures:
             if capture.node == name:
-                agent.fetch(f"captures/{capture.path}", out / "captures" / capture.path)
-        for flow in scenario.workload:
-            if flow.from_ == name and not flows.is_command(flow):
-                agent.fetch(f"{flow.name}.jsonl", out / "telemetry" / f"{flow.name}.jsonl")
+                self._network.agents[name].fetch(f"captures/{capture.path}", out / "captures" / capture.path)
 
     def _salvage(self, to: Path) -> None:
         """Copies logs, reports and captures of a failed run, smallest first, because logs explain most."""
@@ -490,11 +396,6 @@ class Conductor:
             kept = to / path.relative_to(self._network.folder)
             kept.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, kept)
-
-
-def _ends(flow: Flow) -> bool:
-    """Whether a flow ends by itself."""
-    return commands.ends_by_itself(flow) if flows.is_command(flow) else bool(flow.bytes)
 
 
 def captured(at: Sequence[str], interfaces: Iterable[Interface]) -> list[Interface]:

@@ -48,14 +48,9 @@ def stack_of(scenario: Scenario, node: str) -> Named:
     return stack
 
 
-def is_command(flow: Flow) -> bool:
-    """Whether the flow consists of programs of the campaign (testbed.commands)."""
-    return flow.kind == "command"
-
-
 def has_records(flow: Flow) -> bool:
     """Whether both programs of the flow record what its application experienced."""
-    return flow.kind not in ("bulk", "command")
+    return flow.kind != "bulk"
 
 
 def receiver(scenario: Scenario, plan: Plan, flow: Flow) -> Program:

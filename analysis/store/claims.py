@@ -8,7 +8,7 @@ first result stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import sqlalchemy as sa
 
@@ -33,32 +33,43 @@ class Claims:
         self._store = store
         self._owner = store.owner
         self._now = store.now if now is None else now
+        #: Runs whose claims are to be deleted.
+        self._ended: set[str] = set()
 
     def take(self, run_ids: Sequence[str]) -> set[str]:
-        """Claims runs that nobody else holds, and returns those that are this runner's now."""
+        """Claims runs that nobody else holds. Returns those without a valid result: this runner makes them."""
         # PostgreSQL's writers do not wait for each other.
         with self._store.writing("claims") as connection:
             others = self._held(connection, run_ids)
-            mine = [run_id for run_id in dict.fromkeys(run_ids) if run_id not in others]
-            for some in batched(mine):
-                connection.execute(sa.delete(claim).where(claim.c.run_id.in_(some)))
+            free = [run_id for run_id in dict.fromkeys(run_ids) if run_id not in others]
+            self._delete(connection, free)
             seen = self._now()
-            if mine:
-                rows = [{"run_id": run_id, "owner": self._owner, "seen": seen} for run_id in mine]
+            if free:
+                rows = [{"run_id": run_id, "owner": self._owner, "seen": seen} for run_id in free]
                 connection.execute(sa.insert(claim), rows)
-        return set(mine)
+        # A run lands before its claim is released, so that a claim and no result mean that nobody has made it.
+        made = self._store.valid_runs(free)
+        self._ended |= made
+        return set(free) - made
 
-    def held(self, run_ids: Sequence[str]) -> set[str]:
-        """Those that other runners hold."""
-        with self._store.connect() as connection:
-            return self._held(connection, run_ids)
+    def end(self, run_id: str) -> None:
+        """Gives up the claim on a run that has ended, at the next `renew`."""
+        self._ended.add(run_id)
 
-    def renew(self, ended: Collection[str] = ()) -> None:
-        """Keeps the claims, but for runs that have ended."""
+    def renew(self) -> None:
+        """Keeps the claims on what has not ended."""
+        ended, self._ended = self._ended, set()
         with self._store.writing() as connection:
-            for some in batched(list(ended)):
-                connection.execute(sa.delete(claim).where(claim.c.run_id.in_(some), claim.c.owner == self._owner))
+            self._delete(connection, list(ended), claim.c.owner == self._owner)
             connection.execute(sa.update(claim).where(claim.c.owner == self._owner).values(seen=self._now()))
+
+    def settled(self, run_ids: Sequence[str]) -> tuple[set[str], set[str]]:
+        """Of runs at other runners: those that have a valid result now, and those that are free again."""
+        # In this order: a run that lands in between is held, and seen the next time.
+        with self._store.connect() as connection:
+            held = self._held(connection, run_ids)
+        made = self._store.valid_runs(list(run_ids))
+        return made, set(run_ids) - held - made
 
     def release(self) -> None:
         """Gives up all claims, and removes those that have lapsed."""
@@ -66,6 +77,10 @@ class Claims:
         lapsed = ~claim.c.seen.between(now - LAPSES_AFTER_S, now + LAPSES_AFTER_S)
         with self._store.writing() as connection:
             connection.execute(sa.delete(claim).where(sa.or_(claim.c.owner == self._owner, lapsed)))
+
+    def _delete(self, connection: sa.Connection, run_ids: Sequence[str], *conditions: sa.ColumnElement[bool]) -> None:
+        for some in batched(run_ids):
+            connection.execute(sa.delete(claim).where(claim.c.run_id.in_(some), *conditions))
 
     def _held(self, connection: sa.Connection, run_ids: Sequence[str]) -> set[str]:
         now = self._now()

@@ -39,7 +39,6 @@ from experiments.commands.shared import (
     store_location,
 )
 from experiments.engine.options import TRIES
-from experiments.language.backends import in_virtual_time
 
 LabOption = Annotated[
     Path | None,
@@ -78,8 +77,8 @@ def run(
         str | None,
         typer.Option(
             "--scheduler", metavar="ADDRESS", show_default=False,
-            help="Dask scheduler, such as tcp://host:8786; 'local' starts a cluster on this machine, 'none' uses "
-            "threads. By default 'local' from 200 runs on, otherwise 'none'.",
+            help="Dask scheduler whose workers make the runs, such as tcp://host:8786. Default: this machine makes "
+            "them.",
         ),
     ] = None,
     backend: BackendOption = None,
@@ -97,13 +96,14 @@ def run(
     file_order = is_file_order(order)
     terminal = console(stderr=as_json)
     plan = load_runnable_plan(file, overrides, backend, results, artefacts)
-    if plan.backend == "physical":
+    if plan.backend.in_lab:
         from experiments import lab
 
         plan = lab.in_lab(inventory, plan, lambda text: typer.echo(f"backchannel: {text}", err=True))
     options = Options(
         results=store_location(results), jobs=jobs, tries=tries, force=force, only=only or (),
-        retry_failed=retry_failed, limit=limit, fail_fast=fail_fast, file_order=file_order, scheduler=scheduler,
+        retry_failed=retry_failed, limit=limit, fail_fast=fail_fast, file_order=file_order,
+        scheduler=_address(scheduler),
         artefacts=artefacts, inventory=inventory,
     )  # fmt: skip
     outcome = run_campaign(plan, options, TerminalReporter(terminal))
@@ -119,6 +119,14 @@ def run(
         raise typer.Exit(exits.INTERRUPTED)
     if outcome.failed or outcome.lease_over:
         raise typer.Exit(exits.FAILED)
+
+
+def _address(scheduler: str | None) -> str | None:
+    """A scheduler's address. Earlier versions had 'none' and 'local' for this machine."""
+    if scheduler not in ("none", "local"):
+        return scheduler
+    typer.echo(f"backchannel: leave out '--scheduler {scheduler}': this machine makes the runs by default", err=True)
+    return None
 
 
 def plan(
@@ -137,12 +145,12 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Show what `run` would run, what the results folder has already, and the expected time and disk space."""
+    from experiments.engine.batch import chosen, ordered, to_make, unique
     from experiments.engine.forecast import forecast
-    from experiments.engine.selection import chosen, ordered, to_make, unique
 
     file_order = is_file_order(order)
     plan = load_runnable_plan(file, overrides, backend, results, artefacts)
-    if plan.backend == "physical" and inventory is not None:
+    if plan.backend.in_lab and inventory is not None:
         from experiments import lab
 
         plan = lab.in_lab(inventory, plan, lambda text: typer.echo(f"backchannel: {text}", err=True))
@@ -202,7 +210,7 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
             f"\nThis campaign runs programs on this machine or lab, with your rights: {', '.join(plan.programs)}"
         )
     # How fast virtual time passes depends on the simulator.
-    passing = "of virtual time" if in_virtual_time(plan.backend) else "one after another"
+    passing = "of virtual time" if plan.backend.in_virtual_time else "one after another"
     typer.echo(
         f"\n{len(plan.points)} points, {len(plan.runs)} runs on the {plan.backend} backend, "
         f"{show(plan.duration_s, 'time')} {passing}"

@@ -14,7 +14,7 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS
-from experiments.language.backends import in_virtual_time
+from experiments.language.backends import Backend
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from analysis.store import Store
     from analysis.store.rows import CampaignRow, TableRow
     from experiments.language.campaign import Plan
+    from experiments.language.source import Source
 
 #: Columns of tables that are not printed to a terminal.
 PIPE_COLUMNS = 200
@@ -70,9 +71,15 @@ def console(stderr: bool = False) -> Console:
 
 def load_plan(file: Path, overrides: Sequence[str] | None, backend: str | None = None) -> Plan:
     """Reads a campaign file; CampaignError lists its problems."""
-    from experiments.language.campaign import load
+    from experiments.language import source
 
-    return load(file, [*(overrides or ()), *(() if backend is None else [f"backend={backend}"])])
+    return _expanded(source.read(file), overrides, backend)
+
+
+def _expanded(campaign: Source, overrides: Sequence[str] | None, backend: str | None) -> Plan:
+    from experiments.language.campaign import expand
+
+    return expand(campaign, [*(overrides or ()), *(() if backend is None else [f"backend={backend}"])])
 
 
 def load_runnable_plan(
@@ -87,18 +94,18 @@ def load_runnable_plan(
         TestbedError: the kernel is needed and cannot be built.
     """
     from experiments.language import source
-    from experiments.language.backends import EMULATED, VIRTUAL_KERNEL
     from experiments.language.problems import CampaignError
     from testbed import capability
     from testbed.virtual_kernel import kernels
     from testbed.virtual_kernel.build import build
 
-    plan = load_plan(file, overrides, backend)
-    is_named = plan.backend != EMULATED or backend is not None or "backend" in plan.overrides
-    if is_named or "backend" in source.read(file).values or (capability.has_rights() and not kernels.built()):
+    campaign = source.read(file)
+    plan = _expanded(campaign, overrides, backend)
+    is_named = not plan.backend.in_cell or backend is not None or "backend" in {*plan.overrides, *campaign.values}
+    if is_named or (capability.has_rights() and not kernels.built()):
         return plan
     try:
-        virtual = load_plan(file, overrides, VIRTUAL_KERNEL)
+        virtual = _expanded(campaign, overrides, Backend.VIRTUAL_KERNEL)
     except CampaignError:
         # It uses something that there is only outside; root is what it lacks.
         return plan
@@ -186,7 +193,7 @@ def wider_limits(store: Store, campaign_id: str, backend: str) -> list[str]:
     """A sentence if a campaign accepts runs by wider limits than the default; to be shown with its results."""
     from testbed import fidelity
 
-    if in_virtual_time(backend):
+    if Backend(backend).in_virtual_time:
         return []
     scenario = store.first_scenario(campaign_id)
     wider = fidelity.wider(scenario.fidelity) if scenario else []

@@ -1,12 +1,19 @@
-"""The campaigns of a batch: what is to be made for each, how far it is, and how it ended."""
+"""What a batch makes: which runs of each campaign, in which order, how far it is, and how it ended. Pure."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analysis.store import Store
+from analysis.store.documents import Batch
 from experiments.engine.forecast import effort_s
+from experiments.language import registry
 from experiments.language.campaign import Plan, Run
+from experiments.language.problems import CampaignError, Problem
+
+#: Minimum length of a prefix that selects a run by its id.
+LEAST_ID = 6
 
 
 @dataclass
@@ -59,6 +66,7 @@ class PlannedCampaign:
     closed: bool = False
 
     def __post_init__(self) -> None:
+        self._positions = {run.id: position for position, run in enumerate(self.runs)}
         # Repetitions differ by what varies only, and a scenario takes as long to type as a run to be made.
         of_point: dict[int, float] = {}
         for run in self.runs:
@@ -78,9 +86,95 @@ class PlannedCampaign:
         """Whether all of its runs have ended."""
         return len(self.finished) == len(self.runs) + len(self.shared)
 
-    def close(self, store: Store) -> None:
-        """Marks the campaign in the store as complete or incomplete."""
-        if not self.closed:
-            run_ids = set(self.plan.run_ids)
-            store.end_campaign(self.outcome.campaign_id, store.valid_runs(list(run_ids)) == run_ids)
-            self.closed = True
+    def place(self, run_id: str) -> Batch:
+        """Place of one of its runs in the order, for the manifest."""
+        seed = {} if self.order_seed is None else {"order_seed": self.order_seed}
+        return Batch(position=self._positions[run_id], of=len(self.runs), **seed)
+
+
+def chosen(plan: Plan, only: Sequence[str]) -> list[Run]:
+    """The runs that meet all conditions.
+
+    Args:
+        plan: the campaign.
+        only: conditions: FIELD=VALUE of a swept field (its last words are enough), repetition=N counted from 1, or the
+            beginning of a run's id. Two conditions on one field allow either value.
+
+    Raises:
+        CampaignError: a condition matches no field, value, repetition or run of this campaign.
+    """
+    problems: list[Problem] = []
+    groups: dict[str, list[Callable[[Run], bool]]] = {}
+    for text in only:
+        try:
+            key, allows = _condition(plan, text)
+        except ValueError as error:
+            problems.append(Problem(0, "", str(error), f"--only {text}"))
+        else:
+            groups.setdefault(key, []).append(allows)
+    if problems:
+        raise CampaignError(plan.file, problems)
+    return [run for run in plan.runs if all(any(allows(run) for allows in group) for group in groups.values())]
+
+
+def _condition(plan: Plan, text: str) -> tuple[str, Callable[[Run], bool]]:
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals:
+        if len(name) >= LEAST_ID and any(run.id.startswith(name) for run in plan.members):
+            return "", lambda run: run.id.startswith(name)
+        raise ValueError(
+            f"'{name}' is neither FIELD=VALUE nor the beginning of a run's id ({LEAST_ID} characters or more)"
+        )
+    if name == "repetition":
+        if not value.isdecimal() or not 1 <= int(value) <= plan.repetitions:
+            raise ValueError(f"there is no repetition '{value}'; they are 1 to {plan.repetitions}")
+        return name, lambda run: run.repetition == int(value) - 1
+    fields = list(dict.fromkeys(field for point in plan.points for field in point.parameters))
+    shorts = [field.rpartition(".")[2] for field in fields]
+    matches = [field for field in fields if field == name or field.endswith(f".{name}")]
+    if len(matches) != 1:
+        if matches:
+            raise ValueError(f"'{name}' is ambiguous; use one of {', '.join(matches)}")
+        raise ValueError(registry.unknown("swept field", name, shorts))
+    field = matches[0]
+    values = list(dict.fromkeys(point.parameters[field] for point in plan.points if field in point.parameters))
+    if value not in values:
+        raise ValueError(registry.unknown(f"value of {field}", value, values))
+    numbers = {position for position, point in enumerate(plan.points) if point.parameters.get(field) == value}
+    return field, lambda run: run.point in numbers
+
+
+def ordered(runs: Sequence[Run], seed: int | None) -> list[Run]:
+    """The order of execution: by repetition, with the points of each repetition shuffled by `seed`, if there is one.
+
+    A machine that becomes slower during a campaign then affects all points alike, and an interrupted campaign has runs
+    of every point.
+    """
+    blocks: dict[int, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: (run.repetition, run.point)):
+        blocks.setdefault(run.repetition, []).append(run)
+    if seed is not None:
+        for repetition, block in blocks.items():
+            random.Random(f"{seed}/order/{repetition}").shuffle(block)
+    return [run for block in blocks.values() for run in block]
+
+
+def to_make(runs: Sequence[Run], known: Collection[str], tried: Callable[[list[str]], set[str]] | None) -> list[Run]:
+    """Runs without a known result.
+
+    Args:
+        runs: to select from.
+        known: ids of runs with a valid result.
+        tried: returns which of some ids were attempted (Store.tried_runs). If it is set, only those are selected.
+    """
+    left = [run for run in runs if run.id not in known]
+    if tried is None:
+        return left
+    tried_ids = tried([run.id for run in left])
+    return [run for run in left if run.id in tried_ids]
+
+
+def unique(runs: Sequence[Run]) -> list[Run]:
+    """The runs, each once. Points with the same scenario share their runs."""
+    by_id: Mapping[str, Run] = {run.id: run for run in reversed(runs)}
+    return [run for run in runs if by_id[run.id] is run]

@@ -16,8 +16,9 @@ from distributed import Status, Worker, WorkerPlugin, get_worker
 
 from analysis.store import Store, StoreError
 from analysis.versions import sources
-from experiments.engine.executors import Machine, this_machine
-from experiments.engine.pool import CellPool, Job, PoolStatus, Result
+from experiments.engine.executors import this_machine
+from experiments.engine.jobs import Job, Machine, PoolStatus, Result
+from experiments.engine.pool import CellPool
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError
 
@@ -87,7 +88,7 @@ class CampaignPlugin(WorkerPlugin):
         pool, store = self._pool, self._store
         assert pool is not None
         assert store is not None
-        if job.run.backend == "emulated" and (missing := await asyncio.to_thread(missing_for_emulation)):
+        if job.run.backend.in_cell and (missing := await asyncio.to_thread(missing_for_emulation)):
             problem = f"worker {self._worker.address}: {'; '.join(missing)}"
             store.note_failure(job.run.id, job.attempt, problem)
             return Result((problem,), failed=True)
@@ -105,10 +106,10 @@ class CampaignPlugin(WorkerPlugin):
         pool.submit(job, on_result)
         return await finished
 
-    def allow(self, cells: int, others: int) -> None:
-        """Sets how many cells may be active here, and how many are active in the machine's other workers."""
+    def allow(self, cells: int) -> None:
+        """Sets how many cells may be active here."""
         if self._pool is not None:
-            self._pool.allow(cells, others)
+            self._pool.allow(cells)
 
     def stop(self) -> None:
         """Stops every run at once."""
@@ -138,9 +139,9 @@ async def execute(name: str, job: Job) -> Result:
     return await get_worker().plugins[name].execute(job)  # type: ignore[attr-defined, no-any-return]
 
 
-def allow(name: str, cells: Mapping[str, tuple[int, int]], dask_worker: Any = None) -> None:
-    """CampaignPlugin.allow with the worker's own numbers; `cells` is by address."""
-    dask_worker.plugins[name].allow(*cells[dask_worker.address])
+def allow(name: str, cells: Mapping[str, int], dask_worker: Any = None) -> None:
+    """CampaignPlugin.allow with the worker's own number; `cells` is by address."""
+    dask_worker.plugins[name].allow(cells[dask_worker.address])
 
 
 def stop(name: str, dask_worker: Any = None) -> None:

@@ -23,7 +23,6 @@ from analysis.store import Landing
 from analysis.store.documents import Batch, CpuShares, Documents, Manifest
 from experiments import found_flows
 from experiments.engine import machine
-from experiments.language.backends import SIM, VIRTUAL_KERNEL
 from experiments.language.campaign import Run
 from experiments.testbeds import OnProgress, Testbed, TestbedFactory
 from testbed import commands, delivery, fidelity, node_binary
@@ -77,9 +76,9 @@ class Worker:
                 gets a new cell.
         """
         try:
-            if run.backend == SIM:
+            if not run.backend.has_real_packets:
                 return self._simulate(run, attempt, folder)
-            if run.backend == VIRTUAL_KERNEL:
+            if run.backend.has_own_kernel:
                 return self._run_in_virtual_kernel(run, attempt, folder)
             return self._emulate(run, attempt, folder)
         except TestbedError as error:
@@ -213,7 +212,7 @@ def _require_installation(run: Run, report: Report) -> None:
 def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, batch: Batch) -> Landing:
     """Computes a run's metrics and verdict, and writes the scenario and the manifest that reproduce it."""
     began = time.time()
-    if run.backend != SIM:
+    if run.backend.has_real_packets:
         report = audited(run.scenario, report, folder)
     scenario = run.scenario
     undelivered = delivery.problems(scenario, report, make_plan(scenario.nodes, scenario.links))

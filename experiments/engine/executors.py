@@ -1,46 +1,25 @@
-"""Where runs are executed: on this machine's own cells, or on a Dask cluster's (experiments.engine.dask_executor).
+"""Where runs are executed: by this process, or by the workers of a Dask cluster (experiments.engine.dask_executor).
 
-An executor runs jobs on machines. The dispatcher decides how many jobs each machine gets.
+An executor runs jobs on machines, and posts what happens as events. The engine decides how many jobs each machine gets.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from analysis.store import Store
-from experiments.engine.pool import CellPool, Job, PoolStatus, Result
+from experiments.engine.core import Event, JobEnded, StatusRead
+from experiments.engine.jobs import Job, Machine, PoolStatus
+from experiments.engine.pool import CellPool
 from experiments.testbeds import TestbedFactory
-from testbed.cell import Cell
 
-
-@dataclass(frozen=True)
-class Machine:
-    """One machine: workers on it share its CPUs, and so its governor."""
-
-    #: Equal for two workers on one machine.
-    id: str
-    #: For people.
-    name: str
-    cpus: int
-    memory_bytes: int
-
-
-class Listener(Protocol):
-    """Receives an executor's events, from any thread."""
-
-    def on_status(self, machine_id: str, status: PoolStatus) -> None:
-        """A reading of a machine."""
-
-    def on_result(self, machine_id: str, job: Job, result: Result) -> None:
-        """A job has ended."""
-
-    def on_lost(self, machine_id: str, job: Job, reason: str) -> None:
-        """A job's worker is gone, and the state of the run is unknown."""
+#: Receives an event, from any thread.
+Post = Callable[[Event], None]
 
 
 class Executor(Protocol):
@@ -50,7 +29,7 @@ class Executor(Protocol):
         """The machines that can take jobs now."""
 
     def submit(self, machine_id: str, job: Job) -> None:
-        """Gives a job to a machine; the listener receives its result."""
+        """Gives a job to a machine, whose end or loss is posted."""
 
     def allow(self, machine_id: str, cells: int) -> None:
         """How many cells may be busy on a machine at once."""
@@ -81,78 +60,52 @@ def _free_memory_bytes() -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-class LabExecutor:
-    """The sets of hosts of a lab, driven from this machine, which has the keys. Each is a machine of its own.
-
-    Args:
-        cells: connects to each set of hosts; "" is the name of the only one.
-    """
-
-    def __init__(self, store: Store, listener: Listener, cells: Mapping[str, TestbedFactory]) -> None:
-        here = this_machine()
-        #: By the id of the set's machine.
-        self._executors: dict[str, LocalExecutor] = {}
-        for name, factory in cells.items():
-            machine = replace(here, id=f"{here.id} {name}", name=name)
-            self._executors[machine.id] = LocalExecutor(store, listener, factory, machine)
-
-    def machines(self) -> list[Machine]:
-        """The sets of hosts."""
-        return [machine for executor in self._executors.values() for machine in executor.machines()]
-
-    def submit(self, machine_id: str, job: Job) -> None:
-        """Gives a job to a set of hosts; the listener receives its result."""
-        self._executors[machine_id].submit(machine_id, job)
-
-    def allow(self, machine_id: str, cells: int) -> None:
-        """How many runs a set of hosts may make at once."""
-        self._executors[machine_id].allow(machine_id, cells)
-
-    def stop(self) -> None:
-        """Ends all runs at once."""
-        for executor in self._executors.values():
-            executor.stop()
-
-    def close(self) -> None:
-        """Releases the hosts."""
-        for executor in self._executors.values():
-            executor.close()
-
-
 class LocalExecutor:
-    """Cells of this machine, in threads of this process; or hosts that stand in for a machine.
+    """Cells of this machine, in threads of this process; or the sets of hosts of a lab, each of which is a machine.
+    This process drives them, because it has the keys.
 
     Args:
-        machine: of a set of hosts; None: this one.
+        store: where runs land.
+        post: receives events.
+        sets: connects to each set of hosts; "" is the name of the only one. None: cells of this machine.
     """
 
-    def __init__(
-        self, store: Store, listener: Listener, cells: TestbedFactory = Cell, machine: Machine | None = None
-    ) -> None:
-        self._machine = machine or this_machine()
-        self._listener = listener
-        self._lock = threading.Lock()
-        self._pool = CellPool(
-            store, lambda status: listener.on_status(self._machine.id, status), cells, on_hosts=machine is not None
-        )
+    def __init__(self, store: Store, post: Post, sets: Mapping[str, TestbedFactory] | None = None) -> None:
+        here = this_machine()
+        testbeds: dict[Machine, dict[str, Any]] = {here: {}}
+        if sets is not None:
+            testbeds = {
+                replace(here, id=f"{here.id} {name}", name=name): {"cells": factory, "on_hosts": True}
+                for name, factory in sets.items()
+            }
+        self._post = post
+        self._machines = list(testbeds)
+        self._pools = {
+            machine.id: CellPool(store, partial(self._read, machine.id), **testbed)
+            for machine, testbed in testbeds.items()
+        }
 
     def machines(self) -> list[Machine]:
         """The machines that can take jobs now."""
-        return [self._machine]
+        return self._machines
 
     def submit(self, machine_id: str, job: Job) -> None:
-        """Gives a job to a machine; the listener receives its result."""
-        done: Callable[[Result], None] = lambda result: self._listener.on_result(machine_id, job, result)  # noqa: E731
-        self._pool.submit(job, done)
+        """Gives a job to a machine, whose end is posted."""
+        self._pools[machine_id].submit(job, lambda result: self._post(JobEnded(machine_id, job, result)))
+
+    def _read(self, machine_id: str, status: PoolStatus) -> None:
+        self._post(StatusRead(machine_id, status))
 
     def allow(self, machine_id: str, cells: int) -> None:
         """How many cells may be busy on a machine at once."""
-        self._pool.allow(cells)
+        self._pools[machine_id].allow(cells)
 
     def stop(self) -> None:
         """Ends all runs at once."""
-        self._pool.stop()
+        for pool in self._pools.values():
+            pool.stop()
 
     def close(self) -> None:
         """Ends everything that was started for this batch."""
-        self._pool.close()
+        for pool in self._pools.values():
+            pool.close()

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from experiments.engine.governor import RULES
-from experiments.language.backends import PHYSICAL, SIM, in_virtual_time
+from experiments.language.backends import Backend
 from experiments.language.campaign import Run
 from experiments.language.routes import PACKET_BYTES, Route, route
 from testbed.scenario import DIRECTIONS, Direction, Document, LinkSpec, Scenario, ScenarioDocument
@@ -100,9 +100,9 @@ class Forecaster:
         jobs: maximum number of cells, if the user set it.
     """
 
-    def __init__(self, backend: str, history: Sequence[HistoryRow], cpus: int, jobs: int | None = None) -> None:
+    def __init__(self, backend: Backend, history: Sequence[HistoryRow], cpus: int, jobs: int | None = None) -> None:
         self._backend, self._history, self._cpus, self._jobs = backend, history, cpus, jobs
-        self._is_virtual = in_virtual_time(backend)
+        self._is_virtual = backend.in_virtual_time
         self._of_point: dict[str, list[HistoryRow]] = {}
         for past in history:
             self._of_point.setdefault(_point(past.scenario), []).append(past)
@@ -142,7 +142,7 @@ class Forecaster:
         """Runs at the same time, each of which keeps this share of a CPU busy."""
         if self._is_virtual:
             return min(self._jobs or self._cpus, runs)
-        if self._backend == PHYSICAL:
+        if self._backend.in_lab:
             # A lab is one testbed, so `jobs` has no effect.
             return 1
         seen = sorted(past.batch.cells for past in self._history if past.batch.cells)
@@ -188,7 +188,7 @@ def _taken(history: Sequence[HistoryRow], virtual: bool) -> list[float]:
 
 def effort_s(run: Run) -> float:
     """Cost of a run relative to others of its backend: its duration in real time, its CPU time in virtual time."""
-    if not in_virtual_time(run.backend):
+    if not run.backend.in_virtual_time:
         return _length_s(run.scenario)
     return _virtual_s(run.backend, run.scenario, traffic(run.scenario))
 
@@ -241,9 +241,9 @@ def _modelled_bytes(traffic: Traffic) -> float:
     return BYTES_A_RUN + BYTES_A_PACKET * traffic.captured
 
 
-def _virtual_s(backend: str, scenario: Scenario, traffic: Traffic) -> float:
+def _virtual_s(backend: Backend, scenario: Scenario, traffic: Traffic) -> float:
     """CPU time of a run in virtual time, in s."""
-    if backend == SIM:
+    if not backend.has_real_packets:
         return SIM_S_A_RUN + SIM_S_A_PACKET * traffic.captured + SIM_S_A_CROSSING * traffic.crossings
     return VIRTUAL_S_A_RUN + VIRTUAL_S_A_SECOND * scenario.duration_s + VIRTUAL_S_A_PACKET * traffic.captured
 

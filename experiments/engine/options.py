@@ -33,8 +33,7 @@ class Options:
     fail_fast: bool = False
     #: Run the points in the order of the file.
     file_order: bool = False
-    #: Address of a Dask scheduler; "local" for a cluster on this machine; "none" for threads of this process; None:
-    #: "local" for large campaigns, otherwise "none".
+    #: Address of a Dask scheduler; None: this process makes the runs.
     scheduler: str | None = None
     #: fsspec URL of the files beside a PostgreSQL store.
     artefacts: str | None = None

@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis.store import Landing, Store
-from analysis.store.documents import Batch
 from experiments.engine import machine
 from experiments.engine.execution import Worker, lines_key
-from experiments.language.backends import in_virtual_time
-from experiments.language.campaign import Run
+from experiments.engine.jobs import Job, PoolStatus, Result
 from experiments.testbeds import TestbedFactory
 from testbed import cpu_hold, fidelity
 from testbed.cell import Cell, topology_key
@@ -38,62 +36,6 @@ MOST_PASSED_OVER = 8
 FAILED_STRAIN = 1.01
 #: Idle time after which a cell is ended, in s.
 IDLE_S = 120.0
-
-
-@dataclass(frozen=True)
-class Job:
-    """An attempt of a run."""
-
-    run: Run
-    attempt: int
-    #: Replace the store's result of this run when the new one has landed.
-    replaces: bool = False
-    #: The run's place in the campaign's order, for the manifest.
-    order: Batch = Batch()
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a job ended."""
-
-    #: What makes the run invalid, or why it has no result.
-    problems: tuple[str, ...] = ()
-    #: Whether it gave no result.
-    failed: bool = False
-    #: Whether the pool was stopped, which means nothing for the run.
-    stopped: bool = False
-    #: testbed.fidelity.strain; 0 in virtual time.
-    strain: float = 0.0
-    #: Maximum number of busy cells on the machine while it ran.
-    cells: int = 1
-    #: How long the cell worked on it, in s.
-    length_s: float = 0.0
-    #: Why a host of the lab does not answer, which means nothing for the run; empty: all do.
-    lost_host: str = ""
-    #: Why the lab's hosts are taken away before the run would end; empty: they are not.
-    lease_over: str = ""
-    #: An error that the run did not cause, such as a full disk.
-    error: BaseException | None = None
-
-
-@dataclass(frozen=True)
-class PoolStatus:
-    """A reading of the machine and its cells."""
-
-    #: Busy share of all CPUs, without niced work.
-    busy: float
-    #: Share of all CPUs that the machine's host stole.
-    stolen: float
-    #: Share of all CPUs that niced work used, which gives way to cells.
-    niced: float
-    #: Number of busy cells.
-    running: int
-    #: Number of them that have no testbed yet.
-    building: int
-    #: Number of cells that the pool was last allowed.
-    allowed: int
-    #: Cell, run id, progress.
-    cells: tuple[tuple[str, str, Progress], ...]
 
 
 @dataclass
@@ -161,7 +103,7 @@ class CellPool:
         self._slots: list[_CellThread] = []
         self._working: set[_CellThread] = set()
         self._analysing: set[str] = set()
-        self._allowed = self._others = 0
+        self._allowed = 0
         self._analysts = ThreadPoolExecutor(
             max_workers=os.cpu_count() or 1, thread_name_prefix="analysis", initializer=_lower_priority
         )
@@ -174,16 +116,10 @@ class CellPool:
             self._waiting.append(_WaitingJob(job, done, topology_key(scenario), lines_key(scenario)))
         self._start()
 
-    def allow(self, cells: int, others: int = 0) -> None:
-        """Sets the number of cells that may be busy. Busy cells continue.
-
-        Args:
-            cells: number in this pool.
-            others: number of busy cells in other processes of this machine.
-        """
+    def allow(self, cells: int) -> None:
+        """Sets the number of cells that may be busy. Busy cells continue."""
         with self._lock:
-            self._allowed, self._others = cells, others
-            self._update_max_cells()
+            self._allowed = cells
         self._start()
 
     def stop(self) -> None:
@@ -227,15 +163,12 @@ class CellPool:
                     self._idle.remove(slot)
                 slot.topology, slot.run_id = waiting.topology, waiting.job.run.id
                 slot.progress = Progress(Phase.STARTING)
-                slot.real_time = not in_virtual_time(waiting.job.run.backend)
+                slot.real_time = not waiting.job.run.backend.in_virtual_time
                 slot.max_cells = 0
                 self._working.add(slot)
-                self._update_max_cells()
+                for working in self._working:
+                    working.max_cells = max(working.max_cells, len(self._working))
                 slot.jobs.put((waiting.job, waiting.done))
-
-    def _update_max_cells(self) -> None:
-        for slot in self._working:
-            slot.max_cells = max(slot.max_cells, len(self._working) + self._others)
 
     def _next(self) -> tuple[_WaitingJob, _CellThread | None]:
         """The next job and its cell; None for a new cell.
@@ -317,7 +250,7 @@ class CellPool:
         try:
             landing: Landing = gathered(job.order.replace(cells=ran.cells))
             self._store.land(landing, replaces=job.replaces)
-            strain = 0.0 if in_virtual_time(job.run.backend) else _strain(landing)
+            strain = 0.0 if job.run.backend.in_virtual_time else _strain(landing)
             return replace(ran, problems=tuple(landing.problems), strain=strain)
         except TestbedError as error:
             self._store.note_failure(job.run.id, job.attempt, str(error), folder)
@@ -357,7 +290,7 @@ class CellPool:
         """Whether runs with real packets are running, or wait for the machine."""
         with self._lock:
             return any(slot.real_time for slot in self._working) or any(
-                not in_virtual_time(waiting.job.run.backend) for waiting in self._waiting
+                not waiting.job.run.backend.in_virtual_time for waiting in self._waiting
             )
 
 

@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any, NamedTuple, overload
 
 from pydantic import ValidationError
 
-from experiments.language import checks, registry, source
+from experiments.language import checks, source
+from experiments.language.backends import Backend
 from experiments.language.fields import assign, dotted, look_up, resolve
 from experiments.language.mechanisms import MechanismError
 from experiments.language.messages import Invalid
@@ -113,7 +113,7 @@ class Plan:
     file: str
     text: str
     overrides: Mapping[str, str]
-    backend: str
+    backend: Backend
     seed: int
     repetitions: int
     points: Sequence[Point]
@@ -172,26 +172,11 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Plan:
 
 def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
     """Validates and expands a file that was read. Arguments and errors are those of `load`."""
-    with _reading(file):
-        return _expand(file, overrides)
-
-
-@contextmanager
-def _reading(file: source.Source) -> Iterator[None]:
-    """Fields that name a file read it beside this one."""
-    token = registry.FILES.set(file.file)
-    try:
-        yield
-    finally:
-        registry.FILES.reset(token)
-
-
-def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
-    backend = str(file.values.get("backend", "emulated"))
+    backend = str(file.values.get("backend", Backend.EMULATED))
     for text in overrides:
         field, _, value = text.partition("=")
         backend = value.strip() if field.strip() == "backend" else backend
-    file = source.for_backend(file, backend, [entry.name for entry in registry.of_kind("backend")])
+    file = source.for_backend(file, backend, list(Backend))
     expansion = _Expansion(file)
     values = copy.deepcopy(file.values)
     # An override such as stack.sack needs the default stack.
@@ -238,10 +223,9 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
     def campaign_of(number: int) -> Campaign:
         if number < len(kept):
             return kept[number]
-        with _reading(file):
-            point_values = dict(values)
-            expansion.assign(point_values, combinations[number])
-            return Campaign.model_validate(point_values)
+        point_values = dict(values)
+        expansion.assign(point_values, combinations[number])
+        return Campaign.model_validate(point_values, context=file.file)
 
     return Plan(
         name=campaign.name, title=campaign.title or campaign.name, file=file.name, text=file.text, overrides=applied,
@@ -320,7 +304,7 @@ class _Expansion:
             if places is None:
                 continue
             try:
-                campaigns.append(Campaign.model_validate(point_values))
+                campaigns.append(Campaign.model_validate(point_values, context=self._file.file))
             except ValidationError as error:
                 for details in error.errors(include_url=False):
                     self._report_invalid(details, places)

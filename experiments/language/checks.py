@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from analysis import exchanges
 from experiments.language import registry, topologies
-from experiments.language.backends import EMULATED, PHYSICAL, REAL_PACKETS, SIM, VIRTUAL_KERNEL
+from experiments.language.backends import REAL_PACKETS, Backend
 from experiments.language.measures import chain_problem
 from experiments.language.mechanisms import Stack
 from experiments.language.routes import planned
@@ -177,7 +177,7 @@ def _of_measures(campaign: Campaign) -> Iterator[Finding]:
 
 def _of_variation(campaign: Campaign) -> Iterator[Finding]:
     spec = campaign.variation
-    if spec.processing and campaign.backend != SIM:
+    if spec.processing and campaign.backend.has_real_packets:
         yield ("variation", "processing"), "only simulations have a processing time; real hosts have their own"
     for flow in campaign.workload:
         varied_s = spec.start or 0.0 if flow.start[0] == flow.start[1] else 0.0
@@ -188,7 +188,7 @@ def _of_variation(campaign: Campaign) -> Iterator[Finding]:
 
 
 def _of_clocks(campaign: Campaign, links: Links) -> Iterator[Finding]:
-    if campaign.backend == SIM:
+    if not campaign.backend.has_real_packets:
         return
     for link in links:
         for way, direction in link.directions():
@@ -272,13 +272,13 @@ def _kernel_link_refusal(links: Links, campaign: Campaign) -> str | None:
                 f"link kind kernel with one of the backends {able}"
             )
     of_kernel = [link for link in links if link.kind == kernel_links.KIND]
-    if of_kernel and campaign.backend == SIM:
+    if of_kernel and not campaign.backend.has_real_packets:
         return f"link '{of_kernel[0].name}' has the kind kernel, which needs one of the backends {able}"
-    is_here = campaign.backend == EMULATED
+    is_here = campaign.backend.in_cell
     for link in of_kernel:
         if reason := kernel_links.refusal(link, is_here):
             return reason
-        if campaign.backend == VIRTUAL_KERNEL and (policy := kernel_links.lack(link, _lacks(campaign))):
+        if campaign.backend.has_own_kernel and (policy := kernel_links.lack(link, _lacks(campaign))):
             return f"link '{link.name}': {_lack_of_kernel(campaign, policy, policy)}"
     return None
 
@@ -316,18 +316,16 @@ def _of_stacks(campaign: Campaign, refusals: _Refusals) -> Iterator[Finding]:
 
 def _kernel_stack_lack(campaign: Campaign, stack: Stack) -> str | None:
     """What the kernel lacks that runs a stack; None if nothing, or where only the hosts of a lab know it."""
-    if campaign.backend == VIRTUAL_KERNEL and stack.name in _lacks(campaign):
+    if campaign.backend.has_own_kernel and stack.name in _lacks(campaign):
         return _lack_of_kernel(campaign, stack.name, f"congestion control {stack.name}")
     needs_accecn = kernel_tcp.uses_accecn(stack.options)
-    if campaign.backend == VIRTUAL_KERNEL and needs_accecn and kernels.ACCECN in _lacks(campaign):
+    if campaign.backend.has_own_kernel and needs_accecn and kernels.ACCECN in _lacks(campaign):
         return _lack_of_kernel(campaign, kernels.ACCECN, f"Accurate ECN ('ecn: {stack.options['ecn']}')")
-    if campaign.backend == EMULATED:
+    if campaign.backend.in_cell:
         lack = kernel_tcp.lack(stack.name)
         if lack is None and needs_accecn and kernel_tcp.lacks_accecn():
-            name = kernels.DEFAULT
-            lack = (
-                f"the kernel of this machine has no Accurate ECN; the backend {VIRTUAL_KERNEL} has, with Linux {name}"
-            )
+            able = f"the backend {Backend.VIRTUAL_KERNEL} has, with Linux {kernels.DEFAULT}"
+            lack = f"the kernel of this machine has no Accurate ECN; {able}"
         return lack
     return None
 
@@ -404,12 +402,12 @@ def _of_ip(campaign: Campaign) -> Iterator[Finding]:
         if (campaign.ip if flow.ip is None else flow.ip) == 4:
             continue
         field: FieldPath = ("ip",) if flow.ip is None else ("workload", number, "ip")
-        if campaign.backend == EMULATED and not capability.has_ipv6():
-            able = ", ".join((SIM, VIRTUAL_KERNEL, PHYSICAL))
+        if campaign.backend.in_cell and not capability.has_ipv6():
+            able = ", ".join(backend for backend in Backend if not backend.in_cell)
             yield (
                 field,
-                f"no IPv6 on the {EMULATED} backend: the kernel of this machine has no IPv6; use 'ip: 4', or one of "
-                f"the backends {able}",
+                f"no IPv6 on the {campaign.backend} backend: the kernel of this machine has no IPv6; use 'ip: 4', or "
+                f"one of the backends {able}",
             )
             return
         for end in (flow.from_, flow.to):
@@ -433,7 +431,7 @@ def _of_ip(campaign: Campaign) -> Iterator[Finding]:
 def _of_application(campaign: Campaign, number: int) -> Iterator[Finding]:
     """What only the programs on real packets lack."""
     flow = campaign.workload[number]
-    if campaign.backend == SIM:
+    if not campaign.backend.has_real_packets:
         return
     node_stacks = {node.name: node.stack for node in campaign.network.nodes}
     needs_kernel = flow.kind == "command" or flow.kind in exchanges.datagrams()
@@ -476,10 +474,10 @@ def _of_commands(campaign: Campaign) -> Iterator[Finding]:
 
 def _of_capture(campaign: Campaign, links: Links) -> Iterator[Finding]:
     capture = campaign.capture
-    if not capture.telemetry and campaign.backend != SIM:
+    if not capture.telemetry and campaign.backend.has_real_packets:
         yield ("capture", "telemetry"), f"only the sim backend can omit telemetry, not {campaign.backend}"
     if capture.counters is not None:
-        if campaign.backend != SIM:
+        if campaign.backend.has_real_packets:
             yield ("capture", "counters"), f"only the sim backend has counters; {campaign.backend} has captures"
         names = [link.name for link in links]
         for number, name in enumerate(capture.counters.at):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, model_validator
 
-from experiments.language import registry
+from experiments.language import files, registry
+from experiments.language.files import Reader
 from testbed.scenario import MiddleboxSpec, Named, Options
 
 #: Keys below a mechanism (empty: the mechanism itself), and what is wrong there.
@@ -22,12 +23,13 @@ class MechanismError(ValueError):
         super().__init__("; ".join(message for _, message in problems))
 
 
-def read_options(entry: registry.Entry, options: Options, below: tuple[str, ...] = ()) -> Options:
+def read_options(entry: registry.Entry, options: Options, read: Reader, below: tuple[str, ...] = ()) -> Options:
     """Options by their full names, in SI units.
 
     Args:
         entry: the mechanism.
         options: as the file has them.
+        read: reads a file that an option names.
         below: the key that holds the options, where there is one.
 
     Raises:
@@ -40,7 +42,7 @@ def read_options(entry: registry.Entry, options: Options, below: tuple[str, ...]
             param = entry.param(name)
             if param.name in values:
                 raise ValueError(f"'{name}' is another name of '{param.short}', which is set already")
-            values[param.name] = _child(value) if param.unit == "policy" else param.read(value)
+            values[param.name] = _child(value, read) if param.unit == "policy" else param.read(value, read)
         except MechanismError as error:
             problems += [((*below, name, *keys), message) for keys, message in error.problems]
         except ValueError as error:
@@ -53,7 +55,7 @@ def read_options(entry: registry.Entry, options: Options, below: tuple[str, ...]
     return values
 
 
-def _read_named(kind: str, key: str, value: Any) -> tuple[registry.Entry, Options]:
+def _read_named(kind: str, key: str, value: Any, read: Reader) -> tuple[registry.Entry, Options]:
     """A mechanism of a kind and its options; `key` holds its name, unless the value is the name.
 
     Raises:
@@ -66,12 +68,12 @@ def _read_named(kind: str, key: str, value: Any) -> tuple[registry.Entry, Option
         entry = registry.find(kind, named[key])
     except ValueError as error:
         raise MechanismError([((key,) if isinstance(value, dict) else (), str(error))]) from None
-    return entry, read_options(entry, {name: option for name, option in named.items() if name != key})
+    return entry, read_options(entry, {name: option for name, option in named.items() if name != key}, read)
 
 
-def _child(value: Any) -> dict[str, Any]:
+def _child(value: Any, read: Reader) -> dict[str, Any]:
     """A policy that another one holds, as a scenario has it."""
-    entry, options = _read_named("policy", "policy", value)
+    entry, options = _read_named("policy", "policy", value, read)
     if entry.backends:
         raise ValueError(f"{entry.name} is the kernel's own policy, which no other policy can hold")
     return Named(name=entry.name, options=options).as_json()
@@ -89,11 +91,11 @@ class Mechanism(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _read(cls, value: Any) -> Any:
+    def _read(cls, value: Any, info: ValidationInfo) -> Any:
         kind, key = cls.model_fields["KIND"].default, cls.model_fields["KEY"].default
         if isinstance(value, cls):
             return value
-        entry, options = _read_named(kind, key, value)
+        entry, options = _read_named(kind, key, value, files.reader(info))
         return {"KIND": kind, "KEY": key, "name": entry.name, "options": options}
 
     def as_scenario(self) -> Named:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Any, Literal, TypedDict
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from experiments.language import registry
+from experiments.language import files, registry
 from experiments.language.mechanisms import ErrorModel, LinkKind, MiddleboxOrNone, Policy, Stack
 from experiments.language.quantities import Bytes, Model, Name, Rate, Seconds, default, quantity, time_range
 from testbed import scenario
 
 
-def _file(value: object) -> str | None:
-    return None if value is None else registry.read_file(value)
+def _file(value: object, info: ValidationInfo) -> str | None:
+    return None if value is None else files.named(value, files.reader(info))
 
 
 class LineFields(TypedDict, total=False):

@@ -7,7 +7,7 @@ import binascii
 import itertools
 import lzma
 
-from experiments.language.registry import MAX_FILE_BYTES
+from experiments.language.files import MAX_FILE_BYTES
 
 _HEAD = ", which is read above, packed (xz, base64):"
 _WIDTH = 110

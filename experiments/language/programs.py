@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from experiments.language import registry
+from experiments.language import files
 from experiments.language.quantities import Model, quantity
 from testbed import scenario, units
 
@@ -134,7 +134,7 @@ class Command(Model):
     _texts: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
-    def _read_files(self) -> Command:
+    def _read_files(self, info: ValidationInfo) -> Command:
         for name in self.files:
             path = PurePosixPath(name)
             if path.is_absolute() or not path.parts or ".." in path.parts[1:]:
@@ -143,7 +143,7 @@ class Command(Model):
             kept = path.name if path.parts[0] == ".." else str(path)
             if kept in self._texts:
                 raise ValueError(f"two files have the name '{kept}'")
-            self._texts[kept] = registry.read_file(name)
+            self._texts[kept] = files.named(name, files.reader(info))
         return self
 
     @property

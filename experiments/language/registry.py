@@ -6,14 +6,14 @@ Validation, `./backchannel list` and the documentation use only this registry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from experiments.language.backends import REAL_PACKETS
+from experiments.language import files
+from experiments.language.backends import REAL_PACKETS, Backend
+from experiments.language.files import Reader
 from testbed import kernel_links, kernel_tcp, node_binary, units
 from testbed.errors import unknown as unknown
 from testbed.scenario import LinkSpec, Options
@@ -31,55 +31,6 @@ KINDS = {
     "topology": "topologies",
 }
 _SUFFIXES = ("_packets", "_bytes", "_bps", "_s", "_segments")
-
-
-def no_file(name: str) -> str:
-    """Reads files for a text that has no folder.
-
-    Raises:
-        ValueError: always.
-    """
-    raise ValueError(
-        f"files cannot be read here, and {name} is not attached to this text; run the file in its folder "
-        "(./backchannel run)"
-    )
-
-
-#: Reads a file that the current campaign names. Set while a campaign is expanded.
-FILES: ContextVar[Callable[[str], str]] = ContextVar("FILES", default=no_file)
-#: Size limit of such files, because scenarios contain them.
-MAX_FILE_BYTES = 8 * 1024 * 1024
-
-
-def read_file(value: object) -> str:
-    """The text of a file that a campaign names.
-
-    Raises:
-        ValueError: the value is not a file name, or the file cannot be read.
-    """
-    if not isinstance(value, str):
-        raise ValueError(f"'{value}' is not a file name; write the name of a file beside the campaign file")
-    return FILES.get()(value)
-
-
-def read_path(path: Path) -> str:
-    """The text of a file on this machine.
-
-    Raises:
-        ValueError: it is no regular file, cannot be read, is too large, or is not UTF-8.
-    """
-    try:
-        if path.exists() and not path.is_file():
-            raise ValueError(f"{path} is no regular file")
-        with path.open("rb") as stream:
-            data = stream.read(MAX_FILE_BYTES + 1)
-        if len(data) > MAX_FILE_BYTES:
-            raise ValueError(f"{path} is larger than {MAX_FILE_BYTES // 1024**2} MiB")
-        return data.decode()
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text (byte {error.start}); save the file as UTF-8") from None
 
 
 @dataclass(frozen=True)
@@ -121,8 +72,8 @@ class Param:
             words.append(f"default {shown:.15g}" if isinstance(shown, float) else f"default {shown}")
         return ", ".join(words)
 
-    def read(self, value: object) -> Any:
-        """A value of a campaign file in the SI unit.
+    def read(self, value: object, read: Reader) -> Any:
+        """A value of a campaign file in the SI unit; `read` reads a file that it names.
 
         Raises:
             ValueError: invalid value; the message says what is allowed.
@@ -140,7 +91,7 @@ class Param:
                 raise ValueError(unknown("choice", str(value), self.choices))
             return value
         if self.unit == "file":
-            return read_file(value)
+            return files.named(value, read)
         number = units.parse(value, self.unit)
         if self.min is not None and number < self.min:
             raise ValueError(f"'{value}' is out of range: it must be at least {self.min:.15g}")
@@ -286,14 +237,7 @@ _PYTHON_ENTRIES = (
             ("prague", "Prague, which trees of L4S have", "draft-briscoe-iccrg-prague-congestion-control"),
         )
     ),
-    Entry("backend", "sim", "simulation in virtual time; deterministic for a scenario and a seed",
-          "docs/architecture.md"),
-    Entry("backend", "emulated", "real packets between Mininet nodes on this machine, over emulated links",
-          "docs/architecture.md"),
-    Entry("backend", "virtual-kernel", "real packets between the nodes of a Linux kernel of its own, in virtual time",
-          "docs/virtual-kernel.md"),
-    Entry("backend", "physical", "real packets between the hosts of a lab; lines may be emulated or real",
-          "docs/physical.md"),
+    *(Entry("backend", backend.value, backend.summary, backend.source) for backend in Backend),
     Entry("topology", "asymmetric-path", "server - router1 - router2 - client with an asymmetric line in the middle",
           "asym 7.1, figure 7"),
     Entry("topology", "dumbbell", "a server and a client for each flow, and one shared line between them",

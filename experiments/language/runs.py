@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
+from experiments.language.backends import Backend
 from experiments.language.identity import run_identity
 from experiments.language.scenarios import derive_seed, make_scenario
 from experiments.language.schema import Campaign
@@ -29,7 +30,7 @@ class Run:
     id: str
     point: int
     repetition: int
-    backend: str
+    backend: Backend
     document: ScenarioDocument
     #: On real hosts, what plays nodes and links.
     installation: Installation | None = None
@@ -47,7 +48,7 @@ class Run:
 
 def count_runs(campaign: Campaign) -> int:
     """Number of a point's runs: one where every repetition would be the same simulation."""
-    if campaign.backend != "sim" or campaign.repetitions == 1:
+    if campaign.backend.has_real_packets or campaign.repetitions == 1:
         return campaign.repetitions
     first = _scenario(campaign, 0)
     if next(draws(first), None) is not None:

@@ -7,7 +7,6 @@ import random
 from itertools import cycle
 
 from experiments.language import topologies
-from experiments.language.backends import VIRTUAL_KERNEL
 from experiments.language.schema import Campaign, CaptureSpec, Flow
 from experiments.language.variation import Variation
 from testbed import scenario
@@ -70,7 +69,7 @@ def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> Scen
         workload=flows,
         capture=_capture(campaign.capture),
         fidelity=_fidelity_limits(campaign),
-        kernel=kernels.full_name(campaign.kernel) if campaign.backend == VIRTUAL_KERNEL else None,
+        kernel=kernels.full_name(campaign.kernel) if campaign.backend.has_own_kernel else None,
     )
     if not is_varied:
         return made
@@ -93,7 +92,7 @@ class IpVersions:
 
 def _fidelity_limits(campaign: Campaign) -> Limits | None:
     """The limits that the campaign sets. None in simulation, where they would only change the run's id."""
-    limits = None if campaign.backend == "sim" else campaign.fidelity.as_scenario()
+    limits = campaign.fidelity.as_scenario() if campaign.backend.has_real_packets else None
     return limits if limits is not None and limits.as_json() else None
 
 

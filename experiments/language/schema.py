@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from analysis.figures.spec import FigureSpec
-from experiments.language import registry
+from experiments.language import files, registry
+from experiments.language.backends import Backend
 from experiments.language.measures import Measure, Split
 from experiments.language.mechanisms import Stack, read_options
 from experiments.language.network import Network
@@ -73,8 +74,8 @@ class Flow(Model):
         return self
 
     @model_validator(mode="after")
-    def _options_of_its_kind(self) -> Flow:
-        options = read_options(registry.find("workload", self.kind), self.options, ("options",))
+    def _options_of_its_kind(self, info: ValidationInfo) -> Flow:
+        options = read_options(registry.find("workload", self.kind), self.options, files.reader(info), ("options",))
         object.__setattr__(self, "options", options)
         return self
 
@@ -161,7 +162,7 @@ class Campaign(Model):
     name: Name
     title: str = ""
     description: str = ""
-    backend: str = "emulated"
+    backend: Backend = Backend.EMULATED
     kernel: str = Field(kernels.DEFAULT, description="Linux of the virtual-kernel backend")
     network: Network
     stack: Stack = Field(default_factory=default(Stack, "reno"))
@@ -194,7 +195,7 @@ class Campaign(Model):
             raise ValueError(kernels.unknown(value))
         return value
 
-    @field_validator("backend")
+    @field_validator("backend", mode="before")
     @classmethod
-    def _exists(cls, value: str) -> str:
-        return registry.find("backend", value).name
+    def _exists(cls, value: object) -> Backend:
+        return Backend(registry.find("backend", str(value)).name)

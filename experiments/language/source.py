@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.language import packed, registry, yaml_text
+from experiments.language import files, packed, registry, yaml_text
 from experiments.language.backends import block_for
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.yaml_text import FieldPath
@@ -60,7 +60,7 @@ class Source:
         attached = packed.find(self.text, name)
         if attached is not None:
             return attached
-        return registry.no_file(name) if self.folder is None else registry.read_path(self.folder / name)
+        return files.no_file(name) if self.folder is None else files.read_path(self.folder / name)
 
     def place(self, path: FieldPath) -> FileLine:
         """File and line of a value, or of the innermost mapping or list around it that a file contains."""
@@ -334,7 +334,7 @@ def _list(value: Any) -> list[Any]:
 
 def _text(path: Path) -> str:
     try:
-        return registry.read_path(path)
+        return files.read_path(path)
     except ValueError as error:
         message = str(error).removeprefix(f"{path} ")
         raise CampaignError(str(path), [Problem(0, "", message)]) from None

@@ -13,6 +13,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from experiments.language import registry
+from experiments.language.backends import Backend
 from experiments.language.campaign import Plan
 from experiments.language.routes import PACKET_BYTES, Route, route
 from experiments.language.source import Source
@@ -35,8 +36,6 @@ DRAIN_SHARE = 0.5
 ACK_BYTES_V6 = 60
 #: Names of the lines under study in named topologies.
 STUDIED = ("bottleneck", "line", "air")
-#: Backends on which packets cross real interfaces.
-REAL = ("emulated", "physical")
 
 #: Link, direction and message. Link and direction are empty for a finding about the whole scenario.
 Finding = tuple[str, str, str]
@@ -56,7 +55,7 @@ class Trap:
 class Scene:
     """A scenario on a backend, with what several traps look at."""
 
-    backend: str
+    backend: Backend
     scenario: Scenario
 
     @cached_property
@@ -79,7 +78,7 @@ class Scene:
         ]
 
 
-def find(backend: str, scenario: Scenario) -> list[Trap]:
+def find(backend: Backend, scenario: Scenario) -> list[Trap]:
     """All findings for one scenario."""
     scene = Scene(backend, scenario)
     traps = (Trap(name, *finding) for name, look in TRAPS.items() for finding in look(scene))
@@ -107,7 +106,7 @@ def queue_below_one_burst(scene: Scene) -> Iterator[Finding]:
 
 def timer_coarser_than_a_packet(scene: Scene) -> Iterator[Finding]:
     """On a fast line several packets are due before a timer has fired once, so they leave in bursts."""
-    if scene.backend not in REAL:
+    if scene.backend.in_virtual_time:
         return
     for link, side in _directions(scene.scenario):
         packet_s = PACKET_BYTES * 8 / _rate_bps(link, side)
@@ -122,7 +121,7 @@ def timer_coarser_than_a_packet(scene: Scene) -> Iterator[Finding]:
 
 def more_packets_than_the_emulator_carries(scene: Scene) -> Iterator[Finding]:
     """Packets beyond the capacity of one core are late, and every run is invalid."""
-    if scene.backend != "emulated":
+    if not scene.backend.in_cell:
         return
     for flow, hops in scene.flows:
         slowest_bps = min(_rate_bps(link, side) for link, side in hops)
@@ -157,7 +156,7 @@ def offloads_may_be_on(scene: Scene) -> Iterator[Finding]:
 
     Emulated lines end in interfaces without offloads. Network cards have them.
     """
-    if scene.backend == "physical":
+    if scene.backend.in_lab:
         yield (
             "", "",
             "network cards join and split packets where captures do not see it (tso, gso, gro), so 'ethtool -k' must "
@@ -168,7 +167,7 @@ def offloads_may_be_on(scene: Scene) -> Iterator[Finding]:
 
 def clocks_apart(scene: Scene) -> Iterator[Finding]:
     """The error of a one-way delay between two hosts is the difference of their clocks."""
-    if scene.backend == "physical":
+    if scene.backend.in_lab:
         yield (
             "", "",
             "one-way delays compare the clocks of two hosts, so they are meaningful only if chrony keeps the clocks "

@@ -11,7 +11,6 @@ import random
 from collections.abc import Iterator, Sequence
 
 from experiments.language import registry
-from experiments.language.backends import SIM, in_virtual_time
 from experiments.language.routes import PACKET_BYTES, route
 from experiments.language.schema import Campaign, Flow
 from testbed.scenario import Direction, DirectionSpec, LinkSpec, Named, Options, Scenario
@@ -33,8 +32,8 @@ class Variation:
 
     def __init__(self, campaign: Campaign, seed: int) -> None:
         self._spec = campaign.variation
-        self._is_simulated = campaign.backend == SIM
-        self._is_exact = in_virtual_time(campaign.backend)
+        self._is_simulated = not campaign.backend.has_real_packets
+        self._is_exact = campaign.backend.in_virtual_time
         self._duration_s = campaign.duration
         self._seed = seed
         self._record = VariationRecord()

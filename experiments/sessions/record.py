@@ -15,7 +15,7 @@ from analysis.store import Landing, Store
 from analysis.store.documents import CpuShares, Documents, Manifest, SessionChange, SessionDescription
 from experiments import collections_of_runs, found_datagrams, found_flows
 from experiments.engine import execution
-from experiments.language.backends import EMULATED
+from experiments.language.backends import Backend
 from experiments.language.identity import run_identity
 from experiments.sessions import outside, replay
 from experiments.sessions.changes import typed
@@ -103,10 +103,10 @@ def keep(
     )  # fmt: skip
     documents = Documents(scenario.as_json(), manifest.as_json())
     documents.write(folder)
-    run_id = run_identity(EMULATED, scenario.as_json())
-    landing = Landing(run_id, EMULATED, documents, measured.rows, problems, 1, folder)
+    run_id = run_identity(Backend.EMULATED, scenario.as_json())
+    landing = Landing(run_id, Backend.EMULATED, documents, measured.rows, problems, 1, folder)
     store.land(landing)
-    collections_of_runs.enter(store, EMULATED, collection.name, collection.title, collection.parameter, run_id)
+    collections_of_runs.enter(store, Backend.EMULATED, collection.name, collection.title, collection.parameter, run_id)
     return landing
 
 

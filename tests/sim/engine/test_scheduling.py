@@ -13,12 +13,13 @@ import pytest
 from rich.console import Console
 
 from analysis.store import Store
-from experiments.engine import dispatch
-from experiments.engine import selection as select
+from experiments.engine import batch as select
+from experiments.engine import core
+from experiments.engine.core import JobLost
 from experiments.engine.execution import Finish, Worker
-from experiments.engine.executors import Listener, Machine, this_machine
+from experiments.engine.executors import Post, this_machine
+from experiments.engine.jobs import Job, Machine
 from experiments.engine.options import Options
-from experiments.engine.pool import Job
 from experiments.engine.scheduling import Outcome, run_campaign, run_campaigns
 from experiments.language import runs
 from experiments.language.campaign import Plan, Run, load
@@ -203,9 +204,9 @@ def test_retry_failed_makes_only_what_failed_and_keeps_its_logs_until_it_is_vali
 class Deadly:
     """An executor whose workers all die of a run."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, post: Post) -> None:
         self._machine = this_machine()
-        self._listener = listener
+        self._post = post
         self.allowed = 0
 
     def machines(self) -> list[Machine]:
@@ -213,7 +214,7 @@ class Deadly:
 
     def submit(self, machine_id: str, job: Job) -> None:
         assert self.allowed > 0, "how many may be at work was said before"
-        self._listener.on_lost(machine_id, job, "the worker tcp://10.0.0.7 is gone")
+        self._post(JobLost(machine_id, job, "the worker tcp://10.0.0.7 is gone"))
 
     def allow(self, machine_id: str, cells: int) -> None:
         self.allowed = cells
@@ -225,7 +226,7 @@ class Deadly:
 
 
 def test_retry_failed_makes_what_took_its_workers_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.engine.dispatch.Dispatcher._open_executor", lambda self: Deadly(self))
+    monkeypatch.setattr("experiments.engine.scheduling.open_executor", lambda store, state, post: Deadly(post))
     outcome = run(tmp_path, only=["repetition=2"])
     why = "the worker tcp://10.0.0.7 is gone, for the 4th time with this run"
     assert set(outcome.failed.values()) == {why}
@@ -261,7 +262,7 @@ def test_a_run_that_is_never_valid_is_tried_as_often_as_asked(tmp_path: Path, mo
     monkeypatch.setattr(Worker, "run", cut)
     monkeypatch.setattr("experiments.engine.scheduling.require_emulation", lambda: None)
     (tmp_path / "engine.yaml").write_text(FILE.replace("backend: sim", "backend: emulated"))
-    options = Options(tmp_path / "results", jobs=1, tries=3, limit=1, scheduler="none")
+    options = Options(tmp_path / "results", jobs=1, tries=3, limit=1)
     outcome = run_campaign(load(tmp_path / "engine.yaml"), options, TerminalReporter(Console(quiet=True)))
     assert tried == [1, 2, 3]
     assert len(outcome.failed) == 1
@@ -281,7 +282,7 @@ def parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: Callable[[i
 
     monkeypatch.setattr(Worker, "run", on_hosts)
     for name, value in more.items():
-        monkeypatch.setattr(dispatch, name, value)
+        monkeypatch.setattr(core, name, value)
     return tried
 
 
@@ -289,7 +290,7 @@ def test_a_lost_host_parks_the_remaining_runs_until_it_is_back(tmp_path: Path, m
     tried = parked(tmp_path, monkeypatch, lambda number: number == 1 or number > 9, PARKED_S=0.2)
     (tmp_path / "engine.yaml").write_text(FILE)
     console = Console(record=True, width=200)
-    options = Options(tmp_path / "results", jobs=1, tries=2, scheduler="none")
+    options = Options(tmp_path / "results", jobs=1, tries=2)
     outcome = run_campaign(load(tmp_path / "engine.yaml"), options, TerminalReporter(console))
     assert (outcome.landed, outcome.failed) == (4, {})
     # No attempt was counted, and the host was not asked all the time.
@@ -302,7 +303,7 @@ def test_a_lost_host_parks_the_remaining_runs_until_it_is_back(tmp_path: Path, m
 def test_a_host_that_stays_lost_ends_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parked(tmp_path, monkeypatch, lambda number: number == 1, PARKED_S=0.1, MOST_PARKED_S=0.5)
     with pytest.raises(TestbedError, match="host pc2 was lost: .* landed runs stay, and the same command continues"):
-        run(tmp_path, scheduler="none")
+        run(tmp_path)
     assert len(valid(tmp_path)) == 1
 
 
@@ -327,7 +328,7 @@ def test_no_run_begins_while_the_host_takes_the_cpus_and_then_they_go_on(
     monkeypatch.setattr(Worker, "run", cut)
     monkeypatch.setattr("experiments.engine.scheduling.require_emulation", lambda: None)
     (tmp_path / "engine.yaml").write_text(FILE.replace("backend: sim", "backend: emulated"))
-    options = Options(tmp_path / "results", jobs=1, tries=1, scheduler="none")
+    options = Options(tmp_path / "results", jobs=1, tries=1)
     outcome = run_campaign(load(tmp_path / "engine.yaml"), options, TerminalReporter(Console(quiet=True)))
     assert len(outcome.failed) == 4
     assert begun[1] >= begun[0] + 40, "the second waited until the CPUs were free"

@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,21 +64,18 @@ class Part:
         name: for people.
         is_part: which of the command's processes it has; None: the command itself.
         most: kills while one command runs.
-        words: options that the command needs to have the part.
     """
 
     name: str
     is_part: Callable[[int], bool] | None
     most: int = 1
-    words: Sequence[str] = ()
 
 
 RUNNER = Part("runner", None)
 NODE = Part("node binary", _runs("backchannel-node"), most=4)
-DASK_WORKER = Part("Dask worker", _runs("spawn_main"), most=4, words=("--scheduler", "local"))
-SIMULATED_PARTS = (RUNNER, NODE, DASK_WORKER)
-#: In this order again and again: a cluster takes ten times the CPU of its kills.
-SIMULATED_TURNS = (RUNNER, RUNNER, NODE) * 4 + (DASK_WORKER,)
+SIMULATED_PARTS = (RUNNER, NODE)
+#: In this order again and again.
+SIMULATED_TURNS = (RUNNER, RUNNER, NODE)
 TCPDUMP = Part("tcpdump", lambda pid: command_line(pid)[:1] == ["tcpdump"], most=2)
 EMULATOR = Part("emulator", _runs("backchannel-node emulate"), most=2)
 EMULATED_PARTS = (
@@ -128,7 +125,7 @@ class Campaign:
 
     def kill(self, part: Part, count: Count, most: int | None = None) -> None:
         """Starts the command, kills processes of a part, at most `most`, and checks the rest."""
-        command = self._start(self._results, *part.words)
+        command = self._start(self._results)
         struck = 0
         while struck < (part.most if most is None else min(most, part.most)) and self._strike(command, part):
             struck += 1
@@ -136,7 +133,7 @@ class Campaign:
 
     def stop(self, part: Part, count: Count) -> None:
         """Starts the command, stops one process of a part for a while, and checks the rest."""
-        command = self._start(self._results, *part.words)
+        command = self._start(self._results)
         victim = self._strike(command, part, signal.SIGSTOP)
         if victim:
             # The fault itself.

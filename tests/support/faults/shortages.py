@@ -86,7 +86,7 @@ class Bench:
     def _words(self, results: Path, *more: str) -> list[str]:
         return [
             sys.executable, "-m", "experiments", "run", str(self._file), "--results", str(results), "--jobs", "1",
-            "--scheduler", "none", *more,
+            *more,
         ]  # fmt: skip
 
     def _run(self, results: Path, limits: str = "", *more: str) -> subprocess.CompletedProcess[str]:

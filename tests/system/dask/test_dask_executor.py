@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -16,58 +17,82 @@ from typing import Any
 
 import dask
 import pytest
+from distributed import LocalCluster
 from rich.console import Console
 
 from analysis import versions
 from analysis.store import Store
 from experiments.engine import dask_worker
-from experiments.engine.dask_executor import DaskExecutor
+from experiments.engine.core import Event, JobLost, StatusRead
+from experiments.engine.dask_executor import MOST_JOBS, DaskExecutor
 from experiments.engine.dask_worker import CampaignPlugin
+from experiments.engine.jobs import Job, PoolStatus, Result
 from experiments.engine.options import Options
-from experiments.engine.pool import Job, PoolStatus, Result
 from experiments.engine.scheduling import run_campaign
+from experiments.language.backends import Backend
 from experiments.language.campaign import Run, load
 from experiments.terminal import TerminalReporter
 from testbed import node_binary
+from testbed.local_folders import ScratchFolder
 from testbed.scenario import ScenarioDocument
 from tests.support.campaign_texts import one_line
 from tests.support.waiting import wait_until
 
 
 class Recorder:
-    """A listener that records losses and numbers of active cells."""
+    """Records losses and numbers of active cells."""
 
     def __init__(self) -> None:
         self.lost: list[str] = []
         self.running: list[int] = []
 
-    def on_status(self, machine_id: str, status: PoolStatus) -> None:
-        self.running.append(status.running)
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, JobLost):
+            self.lost.append(event.reason)
+        if isinstance(event, StatusRead):
+            self.running.append(event.status.running)
 
-    def on_result(self, machine_id: str, job: Job, result: Result) -> None:
-        pass
 
-    def on_lost(self, machine_id: str, job: Job, reason: str) -> None:
-        self.lost.append(reason)
+@contextmanager
+def cluster_of(workers: int) -> Iterator[str]:
+    """Address of the scheduler of a cluster on this machine."""
+    with (
+        ScratchFolder() as scratch,
+        dask.config.set({"temporary-directory": str(scratch)}),
+        LocalCluster(
+            n_workers=workers, threads_per_worker=MOST_JOBS, dashboard_address=None, host="127.0.0.1", memory_limit=0,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+        ) as cluster,
+    ):  # fmt: skip
+        yield cluster.scheduler_address
+
+
+@pytest.fixture(autouse=True, scope="module")
+def shared_folder() -> Iterator[None]:
+    """Workers of this machine reach its results folders."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("experiments.engine.dask_executor.is_url", lambda _: True)
+        yield
 
 
 def test_living_workers_are_never_reported_as_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Store.open(tmp_path).close()
     # At this interval Dask's client overwrites its copy of the scheduler's information, without the workers.
-    with dask.config.set({"distributed.client.scheduler-info-interval": "1ms"}):
-        executor = DaskExecutor(None, Options(tmp_path), Recorder())
-    try:
-        monkeypatch.setattr("experiments.engine.dask_executor.QUERY_INTERVAL_S", 0.0)
-        seen = []
-        until_s = time.monotonic() + 3
-        while time.monotonic() < until_s:
-            executor.machines()
-            seen.append(len(executor._workers))
-        assert len(seen) > 100
-        assert set(seen) == {seen[0]}
-        assert seen[0] > 0
-    finally:
-        executor.close()
+    with cluster_of(2) as address:
+        with dask.config.set({"distributed.client.scheduler-info-interval": "1ms"}):
+            executor = DaskExecutor(address, Options(tmp_path), Recorder())
+        try:
+            monkeypatch.setattr("experiments.engine.dask_executor.QUERY_INTERVAL_S", 0.0)
+            seen = []
+            until_s = time.monotonic() + 3
+            while time.monotonic() < until_s:
+                executor.machines()
+                seen.append(len(executor._workers))
+            assert len(seen) > 100
+            assert set(seen) == {seen[0]}
+            assert seen[0] > 0
+        finally:
+            executor.close()
 
 
 def plugin(results: str = "unused", runner_sources: str = "0" * 64) -> CampaignPlugin:
@@ -118,39 +143,29 @@ def test_a_release_without_commit_and_rust_sources_has_a_digest(copied: Path) ->
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskExecutor]:
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskExecutor]:
     """Three workers on this machine."""
     results = tmp_path_factory.mktemp("results")
     Store.open(results).close()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("os.cpu_count", lambda: 3)
-        executor = DaskExecutor(None, Options(results), Recorder())
-    executor._client.wait_for_workers(3)
-    executor._query()
-    yield executor
-    executor.close()
+    with cluster_of(3) as address:
+        executor = DaskExecutor(address, Options(results), Recorder())
+        executor._client.wait_for_workers(3)
+        executor._query()
+        yield executor
+        executor.close()
 
 
-@pytest.fixture
-def three(cluster: DaskExecutor) -> DaskExecutor:
-    """The cluster, without any status received."""
-    for received in (cluster._statuses, cluster._running, cluster._reported_s):
-        received.clear()
-    return cluster
-
-
-def limits(executor: DaskExecutor) -> list[tuple[int, int]]:
-    """The limits that the pools of all workers know: cells of their own, and cells of the others."""
+def limits(executor: DaskExecutor) -> list[int]:
+    """The cells that the pools of all workers are allowed."""
     name = executor._name
 
-    def known(dask_worker: Any) -> tuple[int, int]:
-        pool = dask_worker.plugins[name]._pool
-        return pool._allowed, pool._others
+    def known(dask_worker: Any) -> int:
+        return int(dask_worker.plugins[name]._pool._allowed)
 
     for _ in range(2):
         # A change during a message is sent after it.
-        for thread in executor._sending.values():
-            thread.join(10)
+        if executor._sending is not None:
+            executor._sending.join(10)
         executor.machines()
     return sorted(executor._client.run(known).values())
 
@@ -160,46 +175,42 @@ def event(worker: str, allowed: int, running: int) -> tuple[float, dict[str, Any
     return 0.0, {"worker": worker, **asdict(PoolStatus(0.5, 0.0, 0.0, running, 0, allowed, ()))}
 
 
-def test_workers_of_one_machine_share_what_it_is_allowed(three: DaskExecutor) -> None:
+def test_one_worker_of_a_machine_makes_its_runs_and_others_stand_by(three: DaskExecutor) -> None:
     (machine,) = three.machines()
-    for cells, shares in ((1, [0, 0, 1]), (5, [1, 2, 2]), (12, [4, 4, 4]), (0, [0, 0, 0])):
+    for cells in (1, 12, 0):
         three.allow(machine.id, cells)
-        assert [share for share, _ in limits(three)] == shares
+        assert limits(three) == [0, 0, cells]
+    first, second, _ = three._workers
+    assert three._serving() == {machine.id: first}
+    # What a worker that has ended was allowed goes to the next.
+    three.allow(machine.id, 5)
+    assert limits(three) == [0, 0, 5]
+    gone = three._workers.pop(first)
+    assert three._serving() == {machine.id: second}
+    assert limits(three) == [0, 5, 5]
+    three._workers[first] = gone
 
 
-def test_every_worker_knows_the_active_cells_of_the_others(three: DaskExecutor) -> None:
-    (machine,) = three.machines()
-    three.allow(machine.id, 12)
-    limits(three)
-    for number, worker in enumerate(sorted(three._workers)):
-        three._on_event(event(worker, 4, number + 2))
-    listener = three._listener
-    assert isinstance(listener, Recorder)
-    assert listener.running == [2], "a machine's status comes at the rate of one worker's"
-    three._reported_s.clear()
-    three._on_event(event(max(three._workers), 4, 4))
-    assert listener.running == [2, 9]
-    assert limits(three) == [(4, 5), (4, 6), (4, 7)]
-
-
-def test_a_lost_share_is_sent_again(three: DaskExecutor) -> None:
+def test_a_lost_number_of_cells_is_sent_again(three: DaskExecutor) -> None:
     (machine,) = three.machines()
     three.allow(machine.id, 3)
-    assert limits(three) == [(1, 0)] * 3
-
-    name = three._name
+    limits(three)
+    name, worker = three._name, three._serving()[machine.id]
 
     def forget(dask_worker: Any) -> None:
         dask_worker.plugins[name]._pool.allow(7)
 
-    three._client.run(forget)
-    assert limits(three) == [(7, 0)] * 3
-    three._on_event(event(min(three._workers), 7, 0))
-    assert limits(three) == [(1, 0)] * 3
+    three._client.run(forget, workers=[worker])
+    assert limits(three)[-1] == 7
+    three._on_event(event(worker, 7, 2))
+    assert 7 not in limits(three)
+    recorder = three._post
+    assert isinstance(recorder, Recorder)
+    assert recorder.running[-1] == 2
 
 
 def test_jobs_leave_no_threads_behind(three: DaskExecutor) -> None:
-    name, job = three._name, Job(Run("r00", 0, 0, "sim", ScenarioDocument({})), 1)
+    name, job = three._name, Job(Run("r00", 0, 0, Backend.SIM, ScenarioDocument({})), 1)
 
     class Answering:
         """Answers from another thread, as cells do."""
@@ -223,7 +234,7 @@ def test_jobs_leave_no_threads_behind(three: DaskExecutor) -> None:
 
 
 def test_jobs_of_a_broken_connection_are_lost_although_their_workers_stay(three: DaskExecutor) -> None:
-    name, job = three._name, Job(Run("r01", 0, 0, "sim", ScenarioDocument({})), 1)
+    name, job = three._name, Job(Run("r01", 0, 0, Backend.SIM, ScenarioDocument({})), 1)
 
     class Silent:
         """Never answers."""
@@ -236,7 +247,7 @@ def test_jobs_of_a_broken_connection_are_lost_although_their_workers_stay(three:
         kept = getattr(plugin, "silenced", None)
         plugin.silenced, plugin._pool = plugin._pool, kept or Silent()
 
-    listener = three._listener
+    listener = three._post
     assert isinstance(listener, Recorder)
     three._client.run(exchange)
     try:
@@ -266,8 +277,9 @@ def test_one_job_at_a_time_on_a_cluster(tmp_path: Path) -> None:
     file = tmp_path / "single.yaml"
     file.write_text(CAMPAIGN)
     plan = load(file)
-    options = Options(tmp_path / "results", jobs=1, scheduler="local")
-    assert run_campaign(plan, options, TerminalReporter(Console(quiet=True))).landed == 4
+    with cluster_of(2) as address:
+        options = Options(tmp_path / "results", jobs=1, scheduler=address)
+        assert run_campaign(plan, options, TerminalReporter(Console(quiet=True))).landed == 4
     store = Store.open(tmp_path / "results")
     manifests = [result.documents.manifest for run_id in plan.run_ids if (result := store.run(run_id)) is not None]
     store.close()
@@ -284,7 +296,7 @@ def test_a_run_that_a_worker_cannot_execute_counts_as_tried(tmp_path: Path, monk
     Store.open(tmp_path).close()
     here = plugin(str(tmp_path), versions.sources())
     assert not isinstance(here.introduce(), str)
-    job = Job(Run("r00", 0, 0, "emulated", ScenarioDocument({})), 1)
+    job = Job(Run("r00", 0, 0, Backend.EMULATED, ScenarioDocument({})), 1)
     # A loop runs in the main thread after a test in a browser: Playwright leaves it there.
     with ThreadPoolExecutor(1) as thread:
         result = thread.submit(lambda: asyncio.run(here.execute(job))).result()

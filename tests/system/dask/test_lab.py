@@ -133,10 +133,10 @@ def test_the_store_is_the_same_on_postgresql(tmp_path: Path) -> None:
     assert "6 deselected" in outcome["messages"]
 
 
-def test_an_interrupted_cluster_ends_with_its_runner(tmp_path: Path) -> None:
-    """Ctrl-C in a terminal reaches the workers as well as the runner."""
+def test_an_interrupted_runner_ends_with_a_message(tmp_path: Path) -> None:
+    """Ctrl-C in a terminal reaches the cells as well as the runner."""
     (tmp_path / "own.yaml").write_text(CAMPAIGN.replace("4 s", "60 s"))
-    words = ["run", str(tmp_path / "own.yaml"), "--results", str(tmp_path / "results"), "--scheduler", "local"]
+    words = ["run", str(tmp_path / "own.yaml"), "--results", str(tmp_path / "results")]
     runner = subprocess.Popen(
         [sys.executable, "-m", "experiments", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         start_new_session=True,
@@ -149,23 +149,6 @@ def test_an_interrupted_cluster_ends_with_its_runner(tmp_path: Path) -> None:
     assert runner.returncode == 130, outcome
     assert "the same command continues" in outcome
     assert "Traceback" not in outcome
-
-
-def test_a_cluster_of_this_machine_runs_the_same(tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text(CAMPAIGN)
-    words = [
-        "run",
-        str(tmp_path / "own.yaml"),
-        "--results",
-        str(tmp_path / "results"),
-        "--json",
-        "--scheduler",
-        "local",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments", *words], capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    complete({"status": done.returncode, "messages": done.stderr, "campaign": done.stdout})
 
 
 NOWHERE = "postgresql://nobody@127.0.0.1:9/none"

@@ -14,7 +14,9 @@ from analysis.store import Landing, Store
 from analysis.store.documents import Documents, Manifest
 from experiments.engine import pool
 from experiments.engine.execution import Finish, Worker, lines_key
-from experiments.engine.pool import CellPool, Job, PoolStatus, Result
+from experiments.engine.jobs import Job, PoolStatus, Result
+from experiments.engine.pool import CellPool
+from experiments.language.backends import Backend
 from experiments.language.campaign import Run, load
 from testbed.errors import TestbedError
 from testbed.local_folders import private_folder
@@ -166,24 +168,21 @@ def test_nothing_begins_before_the_pool_was_told_how_many_may(runs: list[Run], t
     made.close()
 
 
-def test_cells_of_other_processes_are_beside_a_run_as_well(runs: list[Run], watched: Watched) -> None:
+def test_a_run_is_told_how_many_cells_were_busy_beside_it(runs: list[Run], watched: Watched) -> None:
     watched.submit(runs[0])
     watched.submit(runs[1])
-    watched.pool.allow(2, others=7)
-    watched.pool.allow(2, others=5)
     for run in runs[:2]:
         Made.gates[run.id].set()
     watched.until(runs[:2])
-    assert [watched.results[run.id].cells for run in runs[:2]] == [9, 9]
+    assert [watched.results[run.id].cells for run in runs[:2]] == [2, 2]
     landed = watched.store.run(runs[0].id)
     assert landed is not None
-    assert landed.documents.manifest.batch.cells == 9
+    assert landed.documents.manifest.batch.cells == 2
     watched.idle()
-    # The next one began when they were fewer.
     Made.gates[runs[2].id].set()
     watched.submit(runs[2])
     watched.until([runs[2]])
-    assert watched.results[runs[2].id].cells == 6
+    assert watched.results[runs[2].id].cells == 1
 
 
 def test_a_failure_that_cannot_be_noted_comes_back_as_well(
@@ -242,7 +241,7 @@ class Slow(Stands):
 def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> None:
     file = tmp_path / "pool.yaml"
     file.write_text(FILE)
-    run = replace(load(file).runs[0], backend="emulated")
+    run = replace(load(file).runs[0], backend=Backend.EMULATED)
     made: list[Slow] = []
     may, gate = threading.Event(), threading.BoundedSemaphore(1)
     progress: list[Progress] = []
@@ -284,7 +283,7 @@ def test_the_gate_is_that_of_all_processes_of_a_machine(tmp_path: Path, monkeypa
 def test_whatever_is_built_goes_through_the_gate_and_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "pool.yaml"
     file.write_text(FILE)
-    run = replace(load(file).runs[0], backend="emulated")
+    run = replace(load(file).runs[0], backend=Backend.EMULATED)
     renamed = [{**link, "name": "other"} for link in run.document.document["links"]]
     other = replace(run, document=ScenarioDocument({**run.document.document, "links": renamed}))
     gate = Counted()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.language import packed, registry, source
+from experiments.language import files, packed, registry, source
 from experiments.language.campaign import Plan, expand, load
 from experiments.language.problems import CampaignError
 from tests.support.campaign_texts import one_line
@@ -147,7 +147,7 @@ def test_traces_are_attached_to_the_text(tmp_path: Path) -> None:
     for wrong, reason in ((plan.text[:-60], "incomplete|damaged"), (spoilt, "damaged")):
         with pytest.raises(ValueError, match=reason):
             [packed.find(wrong, name) for name in ("air.down", "air.up", "loss")]
-    endless = packed.attach("name: a", "big", "1\n" * registry.MAX_FILE_BYTES)
+    endless = packed.attach("name: a", "big", "1\n" * files.MAX_FILE_BYTES)
     with pytest.raises(ValueError, match="larger than 8 MiB"):
         packed.find(endless, "big")
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from experiments.language import source, traps
+from experiments.language.backends import Backend
 from experiments.language.campaign import expand, load
 from experiments.language.problems import CampaignError
 from testbed.node_binary import ROOT
@@ -26,7 +27,10 @@ duration: 30 s
 
 def found(text: str, backend: str | None = None) -> dict[str, traps.Trap]:
     plan = expand(source.parse("c.yaml", text))
-    return {trap.name: trap for trap in traps.find(backend or plan.backend, plan.runs[0].scenario)}
+    return {
+        trap.name: trap
+        for trap in traps.find(plan.backend if backend is None else Backend(backend), plan.runs[0].scenario)
+    }
 
 
 def test_a_clean_campaign_has_none() -> None:
@@ -109,7 +113,7 @@ def test_a_queue_behind_a_slower_line_needs_no_limit() -> None:
     # Packets reach the client's wire at the rate of the line under study.
     text = CLEAN.replace("delay: 1 ms, queue: {policy: droptail, limit: 30 packets}", "queue: {limit: 2 packets}")
     plan = expand(source.parse("c.yaml", text.replace("queue: {limit", "queue: {policy: droptail, limit")))
-    assert {trap.link for trap in traps.find("emulated", plan.runs[0].scenario)} == {"server-access"}
+    assert {trap.link for trap in traps.find(Backend.EMULATED, plan.runs[0].scenario)} == {"server-access"}
 
 
 LINE = (

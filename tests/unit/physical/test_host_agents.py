@@ -19,6 +19,7 @@ from agents.client import AgentClient
 from agents.errors import AgentUnreachable
 from agents.service import Server
 from experiments.engine.execution import Worker
+from experiments.language.backends import Backend
 from experiments.language.campaign import load
 from testbed.errors import TestbedError
 from testbed.host_agents import HostAccess, HostAgents
@@ -164,7 +165,7 @@ def test_a_stopped_worker_starts_nothing_more(tmp_path: Path, during: str) -> No
     """While hosts are being connected, there are no connections to cut yet."""
     file = tmp_path / "small.yaml"
     file.write_text(CAMPAIGN)
-    run = replace(load(file).runs[0], backend="physical")
+    run = replace(load(file).runs[0], backend=Backend.PHYSICAL)
     testbed = Unaware(during, lambda: worker.kill())
     worker = Worker("cell", lambda progress: None, lambda _name, _on_progress: testbed)
     with pytest.raises(TestbedError, match="the campaign was stopped"):

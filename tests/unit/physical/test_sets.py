@@ -17,10 +17,11 @@ from agents.messages import Health
 from analysis.store import Store
 from experiments import inventory
 from experiments import lab as labs
-from experiments.engine import dispatch
+from experiments.engine import core, scheduling
 from experiments.engine.execution import Finish, Worker, _require_installation
-from experiments.engine.executors import LabExecutor, LocalExecutor
+from experiments.engine.executors import LocalExecutor, Post
 from experiments.engine.options import Options
+from experiments.engine.pool import CellPool
 from experiments.engine.scheduling import run_campaign
 from experiments.language.campaign import Plan, Run, load
 from experiments.terminal import TerminalReporter
@@ -207,18 +208,18 @@ class Sets:
         def named(name: str) -> Any:
             return lambda _, __: name
 
-        def executor(store: Store, listener: Any) -> LabExecutor:
-            return LabExecutor(store, listener, {name: named(name) for name in ("red", "blue")})
+        def executor(store: Store, post: Post) -> LocalExecutor:
+            return LocalExecutor(store, post, {name: named(name) for name in ("red", "blue")})
 
         monkeypatch.setattr(Worker, "run", on_hosts)
-        monkeypatch.setattr(dispatch, "LocalExecutor", executor)
+        monkeypatch.setattr(scheduling, "LocalExecutor", executor)
 
 
 def test_sets_run_at_once_and_a_lost_host_parks_its_own_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sets = Sets(monkeypatch, {"red": 2})
-    monkeypatch.setattr(dispatch, "PARKED_S", 0.4)
+    monkeypatch.setattr(core, "PARKED_S", 0.4)
     console = Console(record=True, width=200)
-    options = Options(tmp_path / "results", tries=1, scheduler="none")
+    options = Options(tmp_path / "results", tries=1)
     outcome = run_campaign(simulated(tmp_path), options, TerminalReporter(console))
     assert (outcome.landed, outcome.failed) == (8, {})
     assert sets.most > 1
@@ -234,32 +235,30 @@ def test_sets_run_at_once_and_a_lost_host_parks_its_own_only(tmp_path: Path, mon
 def test_sets_connect_at_once_on_a_machine_with_one_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     nothing: Any = None
-    executor = LabExecutor(nothing, nothing, {"red": nothing, "blue": nothing})
+    executor = LocalExecutor(nothing, nothing, {"red": nothing, "blue": nothing})
     both = threading.Barrier(2, timeout=10)
 
-    def connect(local: LocalExecutor) -> int:
-        with local._pool.building:
+    def connect(pool: CellPool) -> int:
+        with pool.building:
             return both.wait()
 
     with ThreadPoolExecutor(2) as threads:
-        assert sorted(threads.map(connect, executor._executors.values())) == [0, 1]
+        assert sorted(threads.map(connect, executor._pools.values())) == [0, 1]
     executor.close()
 
 
 def test_one_set_that_stays_lost_does_not_end_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sets = Sets(monkeypatch, {"red": 1000})
-    monkeypatch.setattr(dispatch, "PARKED_S", 0.05)
-    monkeypatch.setattr(dispatch, "MOST_PARKED_S", 0.1)
-    options = Options(tmp_path / "results", tries=1, scheduler="none")
+    monkeypatch.setattr(core, "PARKED_S", 0.05)
+    monkeypatch.setattr(core, "MOST_PARKED_S", 0.1)
+    options = Options(tmp_path / "results", tries=1)
     plan = simulated(tmp_path)
     outcome = run_campaign(plan, options, TerminalReporter(Console(quiet=True)))
     assert outcome.landed == 8
     assert set(sets.made) == {"blue"}
     sets.lost["blue"] = 1000
     with pytest.raises(TestbedError, match="it was waited for during"):
-        run_campaign(
-            plan, Options(tmp_path / "other", tries=1, scheduler="none"), TerminalReporter(Console(quiet=True))
-        )
+        run_campaign(plan, Options(tmp_path / "other", tries=1), TerminalReporter(Console(quiet=True)))
 
 
 def test_unlike_sets_are_rejected_and_a_silent_one_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,16 +33,20 @@ def test_a_run_has_one_runner(store: Store, other: Store) -> None:
     assert first.take(["a", "b", "b"]) == {"a", "b"}
     assert second.take(["b", "c"]) == {"c"}
     assert first.take(["a", "c"]) == {"a"}
-    assert (first.held(["a", "b", "c"]), second.held(["a", "b", "c"])) == ({"c"}, {"a", "b"})
+    assert first.settled(["a", "b", "c"]) == (set(), {"a", "b"})
+    assert second.settled(["a", "b", "c"]) == (set(), {"c"})
 
 
 def test_what_has_ended_is_free(store: Store, other: Store) -> None:
     first, second = Claims(store), Claims(other)
     first.take(["a", "b"])
     second.take(["c"])
-    first.renew(ended=["a", "c"])
+    first.end("a")
+    first.end("c")
+    assert second.take(["a"]) == set(), "until the next renewal"
+    first.renew()
     assert second.take(["a", "b"]) == {"a"}
-    assert first.held(["c"]) == {"c"}, "another runner's claim stays"
+    assert first.settled(["c"]) == (set(), set()), "another runner's claim stays"
     first.release()
     assert second.take(["b"]) == {"b"}
 
@@ -60,7 +64,7 @@ def test_claims_that_are_not_renewed_lapse(store: Store, other: Store) -> None:
     assert second.take(["a"]) == {"a"}
     # A runner that stood still does not take it back.
     first.renew()
-    assert first.held(["a", "b"]) == {"a"}
+    assert first.settled(["a", "b"]) == (set(), {"b"})
 
 
 def test_a_clock_that_was_set_back_keeps_no_claim(store: Store, other: Store) -> None:
