@@ -5,6 +5,7 @@ use backchannel_core::options::Preset::{Flag, Number, Text};
 use backchannel_core::options::{CheckedOptions, OptionValue, Preset};
 use backchannel_core::registry::Entry;
 use backchannel_core::scenario::Options;
+use backchannel_core::Error;
 use serde_json::Value;
 
 use self::Only::{Always, Bursts, Reno};
@@ -42,7 +43,7 @@ enum Only {
 ///
 /// # Errors
 /// See [`CheckedOptions::check`].
-pub(super) fn expanded(entry: &Entry, options: &Options) -> Result<Options, String> {
+pub(super) fn expanded(entry: &Entry, options: &Options) -> Result<Options, Error> {
     let checked = CheckedOptions::check(entry, options)?;
     let EraName(era) = EraName::read(&checked, "era");
     let Some((_, settings)) = ERAS.iter().find(|(name, _)| Some(*name) == era) else { return Ok(options.clone()) };
