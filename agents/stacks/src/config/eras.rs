@@ -1,5 +1,5 @@
-//! What makes an era: presets over the options, as named stacks are. The option `era` sets all of them, and options that a
-//! campaign sets beside it go first. `era.rs` has the rules behind them.
+//! What makes an era: presets over the options, as named stacks are. The option `era` sets all of them, and options that
+//! a campaign sets beside it go first. `era.rs` has the rules behind them.
 
 use backchannel_core::options::Preset::{Flag, Number, Text};
 use backchannel_core::options::{CheckedOptions, OptionValue, Preset};
