@@ -38,6 +38,7 @@ use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
 use backchannel_core::registry::Entry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
+use backchannel_core::Error;
 use backchannel_core::{choice, options};
 
 use crate::Context;
@@ -87,7 +88,7 @@ pub(crate) static ENTRY: Entry =
         .source("asym 6.4")
         .options(Parameters::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context<'_>) -> Result<Box<dyn Middlebox>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context<'_>) -> Result<Box<dyn Middlebox>, Error> {
     Ok(Box::new(AckReconstruction { parameters: Parameters::read(checked), flows: HashMap::new() }))
 }
 

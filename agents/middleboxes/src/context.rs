@@ -3,6 +3,7 @@
 use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::Table;
 use backchannel_core::traits::Middlebox;
+use backchannel_core::Error;
 use backchannel_stacks::config::Stacks;
 
 /// What a middlebox knows of its surroundings, in addition to its options.
@@ -13,6 +14,6 @@ pub struct Context<'a> {
 }
 
 /// Constructor of a middlebox.
-pub type Build = fn(&CheckedOptions<'_>, &Context<'_>) -> Result<Box<dyn Middlebox>, String>;
+pub type Build = fn(&CheckedOptions<'_>, &Context<'_>) -> Result<Box<dyn Middlebox>, Error>;
 /// Middleboxes by name.
 pub type Middleboxes = Table<Build>;

@@ -28,6 +28,7 @@ use backchannel_core::packet::{FlowKey, Packet, Tcp, TcpFlags};
 use backchannel_core::registry::Entry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
+use backchannel_core::Error;
 
 use crate::Context;
 
@@ -57,7 +58,7 @@ pub(crate) static LL_SMART_TCP_AWARE: Entry =
 pub(crate) fn build<const SMART: bool, const AWARE: bool>(
     checked: &CheckedOptions<'_>,
     _: &Context<'_>,
-) -> Result<Box<dyn Middlebox>, String> {
+) -> Result<Box<dyn Middlebox>, Error> {
     let parameters = Parameters { smart: SMART, aware: AWARE, options: Options::read(checked) };
     Ok(Box::new(LinkLayer { parameters, flows: HashMap::new() }))
 }

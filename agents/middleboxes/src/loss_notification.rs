@@ -15,6 +15,7 @@ use backchannel_core::packet::{mark, FlowKey, Packet, TcpFlags};
 use backchannel_core::registry::Entry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
+use backchannel_core::Error;
 
 use crate::Context;
 
@@ -30,7 +31,7 @@ pub(crate) static ENTRY: Entry =
         .source("ton V-B")
         .options(Parameters::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context<'_>) -> Result<Box<dyn Middlebox>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context<'_>) -> Result<Box<dyn Middlebox>, Error> {
     Ok(Box::new(LossNotification { parameters: Parameters::read(checked), flows: HashMap::new() }))
 }
 

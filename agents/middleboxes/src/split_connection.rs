@@ -30,6 +30,7 @@ use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
 use backchannel_core::transport::{End, Transport};
+use backchannel_core::Error;
 use backchannel_stacks::config::{Config, Counting, StackName, Stacks};
 use backchannel_stacks::wire::{Segment, TCP_HEADER};
 use backchannel_stacks::{reset_for, Connection, Sample, Source, State};
@@ -64,7 +65,7 @@ pub(crate) static SPLIT_SMART: Entry =
         PARAMS
     });
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context<'_>) -> Result<Box<dyn Middlebox>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context<'_>) -> Result<Box<dyn Middlebox>, Error> {
     Ok(Box::new(SplitConnection::new(&Parameters::read(checked), context.stacks)?))
 }
 
@@ -110,7 +111,7 @@ fn number(side: Side) -> usize {
 }
 
 impl SplitConnection {
-    fn new(parameters: &Parameters, stacks: &Stacks) -> Result<SplitConnection, String> {
+    fn new(parameters: &Parameters, stacks: &Stacks) -> Result<SplitConnection, Error> {
         let part = |stack: StackName| {
             stacks.config(stack.0, &Options::new()).map(|config| Config {
                 receive_buffer_bytes: parameters.buffer_bytes,

@@ -27,5 +27,5 @@ fn error_of(registry: &Registry, spec: Value) -> Option<String> {
         return built.err();
     }
     let stack = serde_json::from_value::<Named>(spec).map_err(|error| format!("invalid stack: {error}"));
-    stack.and_then(|stack| registry.stacks.config(&stack.name, &stack.options)).err()
+    stack.and_then(|stack| Ok(registry.stacks.config(&stack.name, &stack.options)?)).err()
 }

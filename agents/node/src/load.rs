@@ -172,7 +172,7 @@ impl Workload {
     }
 
     fn record<T: serde::Serialize>(&self, lines: impl IntoIterator<Item = T>) -> Result<(), String> {
-        self.records.as_deref().map_or(Ok(()), |path| write_lines(path, lines))
+        self.records.as_deref().map_or(Ok(()), |path| Ok(write_lines(path, lines)?))
     }
 }
 

@@ -11,6 +11,7 @@ use backchannel_core::options;
 use backchannel_core::options::{CheckedOptions, Param, ABSENT};
 use backchannel_core::registry::{unknown, Entry};
 use backchannel_core::scenario::Options;
+use backchannel_core::Error;
 
 use crate::congestion::CongestionController;
 use crate::wire::{MOST_OPTIONS, TCP_HEADER};
@@ -155,11 +156,11 @@ impl Config {
     ///
     /// # Errors
     /// It has not.
-    pub fn fits(&self, ip: IpVersion) -> Result<(), String> {
+    pub fn fits(&self, ip: IpVersion) -> Result<(), Error> {
         let least = least_packet_bytes(ip);
         if self.packet_bytes < least {
             let (version, bytes) = (u8::from(ip), self.packet_bytes);
-            return Err(format!("packet_bytes is {bytes}, and must be at least {least} over IPv{version}"));
+            return Err(format!("packet_bytes is {bytes}, and must be at least {least} over IPv{version}").into());
         }
         Ok(())
     }
@@ -207,7 +208,7 @@ impl Stacks {
     ///
     /// # Errors
     /// There is no such stack, an option is unknown or out of range, or two options exclude each other.
-    pub fn config(&self, name: &str, options: &Options) -> Result<Config, String> {
+    pub fn config(&self, name: &str, options: &Options) -> Result<Config, Error> {
         let entry = self.entries.iter().find(|entry| entry.name == name);
         let names = || self.entries.iter().map(|entry| entry.name);
         let entry = entry.ok_or_else(|| unknown("research stack", name, names()))?;
@@ -216,7 +217,7 @@ impl Stacks {
         let added = self.added.iter().find(|(name, _)| checked.text(CONGESTION) == Some(name));
         let config = Config { added_controller: added.map(|(_, build)| *build), ..Config::read(&checked) };
         match contradiction(&config) {
-            Some(reason) => Err(format!("stack {name}: {reason}")),
+            Some(reason) => Err(format!("stack {name}: {reason}").into()),
             None => Ok(config),
         }
     }
@@ -229,7 +230,7 @@ const CONGESTION: &str = "congestion";
 ///
 /// # Errors
 /// Those of [`Stacks::config`].
-pub fn stack_config(name: &str, options: &Options) -> Result<Config, String> {
+pub fn stack_config(name: &str, options: &Options) -> Result<Config, Error> {
     Stacks::builtin().config(name, options)
 }
 
@@ -325,7 +326,7 @@ mod tests {
             ("sack-1996", "reno_of_1997", "a rule of congestion reno"),
             ("reno-ns", "burst_by_first_rtt", "needs maxburst"),
         ] {
-            assert!(with(stack, option).unwrap_err().contains(error), "{stack}");
+            assert!(with(stack, option).unwrap_err().to_string().contains(error), "{stack}");
         }
         assert!(with("reno-ns", "reno_of_1997").unwrap().reno_of_1997);
         assert!(with("sa", "burst_by_first_rtt").unwrap().burst_by_first_rtt);
@@ -344,7 +345,7 @@ mod tests {
         for stack in ["reno-bsd", "reno-ns", "sa", "acc-sa", "pulsed-ack"] {
             assert!(with(stack, false, false).unwrap().successive_after_recovery, "{stack}");
         }
-        let rejected = |stack, successive, sack| with(stack, successive, sack).unwrap_err();
+        let rejected = |stack, successive, sack| with(stack, successive, sack).unwrap_err().to_string();
         assert!(rejected("reno-ns", true, false).contains("needs successive_fast_retransmits: false"));
         for (stack, sack) in [("newreno", false), ("modern", false), ("tahoe", false), ("reno-ns", true)] {
             assert!(rejected(stack, false, sack).contains("congestion reno without sack"), "{stack}");
@@ -360,7 +361,7 @@ mod tests {
         assert_eq!(config(1500).largest_payload(IpVersion::V4), 1460);
         assert_eq!(config(1500).largest_payload(IpVersion::V6), 1440);
         assert!(config(88).fits(IpVersion::V4).is_ok() && config(108).fits(IpVersion::V6).is_ok());
-        let rejected = config(107).fits(IpVersion::V6).unwrap_err();
+        let rejected = config(107).fits(IpVersion::V6).unwrap_err().to_string();
         assert_eq!(rejected, "packet_bytes is 107, and must be at least 108 over IPv6");
     }
 
@@ -375,7 +376,8 @@ mod tests {
         assert_eq!(clock("ns", Some(0.01)), Clock::Ns(Duration::from_millis(10)));
         assert_eq!(clock("bsd", Some(0.2)), Clock::Ticks(Duration::from_millis(200)));
         assert_eq!(clock("modern", Some(0.004)), Clock::Smooth(Duration::from_millis(4)));
-        let rejected = stack_config("reno-ns", &Options::from([("timer_tick_s".into(), json!(2.0))])).unwrap_err();
+        let rejected =
+            stack_config("reno-ns", &Options::from([("timer_tick_s".into(), json!(2.0))])).unwrap_err().to_string();
         assert!(rejected.contains("timer_tick"), "{rejected}");
     }
 
@@ -384,12 +386,12 @@ mod tests {
         let options = Options::from([("ack_every_segments".into(), json!(1)), ("rto_min_s".into(), json!(0.5))]);
         let config = stack_config("reno-bsd", &options).unwrap();
         assert_eq!((config.ack_every_segments, RtoConfig::new(&config).min), (1, Duration::from_millis(500)));
-        let rejected = |options| stack_config("tahoe", &options).unwrap_err();
+        let rejected = |options| stack_config("tahoe", &options).unwrap_err().to_string();
         assert!(rejected(Options::from([("sack".into(), json!(true))])).contains("does not go with"));
         assert!(rejected(Options::from([("eln".into(), json!("first-duplicate"))])).contains("not defined"));
         assert!(rejected(Options::from([("sack_sender".into(), json!("smart"))])).contains("needs sack"));
         assert!(rejected(Options::from([("ack_rule".into(), json!("acc-ecn"))])).contains("marked acks"));
         assert!(rejected(Options::from([("ack_delay_s".into(), json!(0.7))])).contains("ack_delay_s"));
-        assert!(stack_config("vegas", &Options::new()).unwrap_err().contains("reno-bsd"));
+        assert!(stack_config("vegas", &Options::new()).unwrap_err().to_string().contains("reno-bsd"));
     }
 }

@@ -39,8 +39,8 @@
 //!
 //! A [controller](controllers) alone decides on the congestion window and the pacing rate. `recovery` chooses what is
 //! retransmitted, and `pacer` spaces segments. `sender`, `acks`, `scoreboard`, `receiver` and `rtt` follow the RFCs.
-//! What 4.4BSD and ns did differently is in `bsd_4_4` and `era`, what single papers add in `extensions`. [`wire`] converts segments
-//! to packets.
+//! What 4.4BSD and ns did differently is in `bsd_4_4` and `era`, what single papers add in `extensions`. [`wire`]
+//! converts segments to packets.
 //!
 //! # Add a controller
 //!

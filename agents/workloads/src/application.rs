@@ -4,6 +4,7 @@ use backchannel_core::registry::{ExchangeKind, Kind};
 use backchannel_core::rng;
 use backchannel_core::scenario::Flow;
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 
 use crate::workload::{Action, Context, Transaction, Workload, Workloads};
 
@@ -20,7 +21,7 @@ pub struct Application {
 impl Application {
     /// # Errors
     /// There is no such workload, or the options do not fit it.
-    pub fn new(workloads: &Workloads, flow: &Flow, seed: u64) -> Result<Application, String> {
+    pub fn new(workloads: &Workloads, flow: &Flow, seed: u64) -> Result<Application, Error> {
         let context = Context { flow, rng: rng::stream(seed, &format!("workload/{}", flow.name)) };
         let built = workloads.checked(&flow.kind, &flow.options).and_then(|(checked, build)| {
             let kind = workloads.entries().find(|entry| entry.name == flow.kind).map(|entry| entry.kind);
@@ -29,7 +30,7 @@ impl Application {
             };
             Ok((build(&checked, context)?, exchanges))
         });
-        let (workload, exchanges) = built.map_err(|why| format!("flow '{}': {why}", flow.name))?;
+        let (workload, exchanges) = built.map_err(|error| error.within(format!("flow '{}'", flow.name)))?;
         Ok(Application {
             transaction: workload.transaction(),
             request_bytes: workload.request_bytes(),

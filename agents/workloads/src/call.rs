@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::{Entry, ExchangeKind};
+use backchannel_core::Error;
 use backchannel_core::{choice, options};
 
 use crate::datagrams::{datagram_header_bytes, Datagrams, RTP_HEADER};
@@ -46,7 +47,7 @@ pub(crate) static ENTRY: Entry = Entry::workload(
 .source("RFC 3551 4.5; ITU-T G.107")
 .options(Options::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, Error> {
     let Options { codec, frame_s, .. } = Options::read(checked);
     let speech = (codec.rate_bps() * frame_s / 8.0).round() as u32;
     let packet_bytes = speech + RTP_HEADER + datagram_header_bytes(context.flow.ip);

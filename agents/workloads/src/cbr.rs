@@ -4,6 +4,7 @@ use backchannel_core::options;
 use backchannel_core::options::{CheckedOptions, REQUIRED};
 use backchannel_core::registry::{Entry, ExchangeKind};
 use backchannel_core::time::service_time;
+use backchannel_core::Error;
 
 use crate::datagrams::{check_room, datagram_header_bytes, Datagrams};
 use crate::{Context, Workload};
@@ -21,7 +22,7 @@ pub(crate) static ENTRY: Entry =
         .source("acq 3.4; aq 4.7, 4.8")
         .options(Options::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, Error> {
     let Options { rate_bps, packet_bytes } = Options::read(checked);
     let ip = context.flow.ip;
     check_room(packet_bytes, datagram_header_bytes(ip), ip)?;

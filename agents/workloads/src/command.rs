@@ -2,6 +2,7 @@
 
 use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::{Entry, ExchangeKind};
+use backchannel_core::Error;
 
 use crate::{Context, Workload};
 
@@ -12,6 +13,6 @@ pub(crate) static ENTRY: Entry = Entry::workload(
 )
 .source("docs/programs.md");
 
-pub(crate) fn build(_: &CheckedOptions<'_>, _: Context<'_>) -> Result<Box<dyn Workload>, String> {
+pub(crate) fn build(_: &CheckedOptions<'_>, _: Context<'_>) -> Result<Box<dyn Workload>, Error> {
     Err("a command needs real packets: use emulated, virtual-kernel or physical".into())
 }

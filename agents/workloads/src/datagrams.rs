@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use backchannel_core::ip::IpVersion;
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 
 use crate::{Action, Workload};
 
@@ -24,12 +25,12 @@ pub const fn datagram_header_bytes(ip: IpVersion) -> u32 {
 ///
 /// # Errors
 /// They have not.
-pub(crate) fn check_room(packet_bytes: u32, headers: u32, ip: IpVersion) -> Result<(), String> {
+pub(crate) fn check_room(packet_bytes: u32, headers: u32, ip: IpVersion) -> Result<(), Error> {
     if packet_bytes > headers {
         return Ok(());
     }
     let version = u8::from(ip);
-    Err(format!("packet_bytes is {packet_bytes}, and must be more than {headers} over IPv{version}"))
+    Err(format!("packet_bytes is {packet_bytes}, and must be more than {headers} over IPv{version}").into())
 }
 
 #[derive(Debug)]

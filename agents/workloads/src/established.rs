@@ -5,6 +5,7 @@ use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::{Entry, ExchangeKind};
 use backchannel_core::time::Time;
 use backchannel_core::transport::ENDLESS;
+use backchannel_core::Error;
 
 use crate::{Action, Context, Workload};
 
@@ -23,11 +24,11 @@ pub(crate) static ENTRY: Entry = Entry::workload(
 .source("ns; asym 7.1; aq 4")
 .options(Options::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, Error> {
     let opened = Time::from_seconds(Options::read(checked).opened_s);
     let start = context.flow.start();
     if opened > start {
-        return Err(format!("it is opened at {opened}, after its start at {start}"));
+        return Err(format!("it is opened at {opened}, after its start at {start}").into());
     }
     Ok(Box::new(Established { opened, start, bytes: context.flow.bytes, connected: false }))
 }

@@ -4,6 +4,7 @@ use backchannel_core::options;
 use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::{Entry, ExchangeKind};
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 
 use crate::{Action, Context, Workload};
 
@@ -23,11 +24,11 @@ pub(crate) static ENTRY: Entry = Entry::workload(
 .source("asym 7.3")
 .options(Options::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, Error> {
     let Options { request_bytes, connections } = Options::read(checked);
     let bytes = context.flow.bytes.ok_or("a fetch needs a size: the bytes that are requested")?;
     if connections > bytes {
-        return Err(format!("{bytes} bytes cannot be shared by {connections} connections"));
+        return Err(format!("{bytes} bytes cannot be shared by {connections} connections").into());
     }
     Ok(Box::new(Fetch { request_bytes, bytes, connections, opened: None }))
 }

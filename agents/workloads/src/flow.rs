@@ -8,6 +8,7 @@ use backchannel_core::exchange::{Exchange, Exchanges};
 use backchannel_core::scenario::Flow;
 use backchannel_core::time::Time;
 use backchannel_core::transport::ENDLESS;
+use backchannel_core::Error;
 
 use crate::{Action, Application};
 
@@ -82,7 +83,7 @@ pub trait SendingEnd {
     ///
     /// # Errors
     /// The flow cannot go on.
-    fn connect(&mut self, _first: Write) -> Result<Self::Stream, String> {
+    fn connect(&mut self, _first: Write) -> Result<Self::Stream, Error> {
         Err("this driver has no connections".into())
     }
 
@@ -90,7 +91,7 @@ pub trait SendingEnd {
     ///
     /// # Errors
     /// The flow cannot go on.
-    fn write(&mut self, _stream: Self::Stream, _next: Write) -> Result<(), String> {
+    fn write(&mut self, _stream: Self::Stream, _next: Write) -> Result<(), Error> {
         Ok(())
     }
 
@@ -102,7 +103,7 @@ pub trait SendingEnd {
     ///
     /// # Errors
     /// The flow cannot go on.
-    fn request(&mut self, _bytes: u64) -> Result<(), String> {
+    fn request(&mut self, _bytes: u64) -> Result<(), Error> {
         Ok(())
     }
 
@@ -110,7 +111,7 @@ pub trait SendingEnd {
     ///
     /// # Errors
     /// The flow cannot go on.
-    fn packet(&mut self, _number: u64, _length: u32) -> Result<(), String> {
+    fn packet(&mut self, _number: u64, _length: u32) -> Result<(), Error> {
         Err("this driver sends no packets without a connection".into())
     }
 }
@@ -137,7 +138,7 @@ pub trait ReceivingEnd {
 ///
 /// # Errors
 /// The driver's.
-pub fn on_due<E: SendingEnd>(end: &mut E, at: Time, now: Time) -> Result<(), String> {
+pub fn on_due<E: SendingEnd>(end: &mut E, at: Time, now: Time) -> Result<(), Error> {
     let (action, next) = end.sender().application.act(at);
     if let Some(next) = next {
         end.schedule(next);
@@ -241,13 +242,13 @@ mod tests {
             self.due = Some(at);
         }
 
-        fn connect(&mut self, first: Write) -> Result<usize, String> {
+        fn connect(&mut self, first: Write) -> Result<usize, Error> {
             self.opened += 1;
             self.done.push(format!("connect {}", shown(first)));
             Ok(self.opened)
         }
 
-        fn write(&mut self, stream: usize, next: Write) -> Result<(), String> {
+        fn write(&mut self, stream: usize, next: Write) -> Result<(), Error> {
             self.done.push(format!("write {stream} {}", shown(next)));
             Ok(())
         }
@@ -256,12 +257,12 @@ mod tests {
             self.done.push(format!("begun {stream} {exchange}"));
         }
 
-        fn request(&mut self, bytes: u64) -> Result<(), String> {
+        fn request(&mut self, bytes: u64) -> Result<(), Error> {
             self.done.push(format!("request {bytes}"));
             Ok(())
         }
 
-        fn packet(&mut self, number: u64, length: u32) -> Result<(), String> {
+        fn packet(&mut self, number: u64, length: u32) -> Result<(), Error> {
             self.done.push(format!("packet {number} {length}"));
             Ok(())
         }

@@ -7,6 +7,7 @@ use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::{Entry, ExchangeKind, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::{service_time, Time};
+use backchannel_core::Error;
 
 use crate::{Action, Context, Workload};
 
@@ -29,7 +30,7 @@ pub(crate) static ENTRY: Entry = Entry::workload(
 .random(When::Always)
 .options(Options::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, Error> {
     let options = Options::read(checked);
     let every = service_time(options.write_bytes * 8, options.rate_bps as u64);
     Ok(Box::new(OnOff { options, every, rng: context.rng, until: None, connected: false }))

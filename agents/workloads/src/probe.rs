@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::{Entry, ExchangeKind};
+use backchannel_core::Error;
 use backchannel_core::{choice, options};
 
 use crate::datagrams::{check_room, datagram_header_bytes, Datagrams, LEAST_NUMBERED_BYTES};
@@ -37,7 +38,7 @@ pub(crate) static ENTRY: Entry = Entry::workload(
 .source("RFC 2681; RFC 7679")
 .options(Options::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, Error> {
     let Options { protocol, interval_s, packet_bytes } = Options::read(checked);
     let ip = context.flow.ip;
     check_room(packet_bytes, datagram_header_bytes(ip), ip)?;

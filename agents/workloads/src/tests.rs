@@ -48,7 +48,7 @@ fn an_established_connection_is_opened_before_its_start() {
     assert_eq!((action, next), (Action::Connect { bytes: None, silent: true }, Some(Time::from_seconds(5.5))));
     assert_eq!(application.act(Time::from_seconds(5.5)), (Action::Write(7), None));
     let late = r#"{"name":"e","kind":"established","from":"a","to":"b","port":9,"options":{"opened_s":1}}"#;
-    assert!(Application::new(&builtin(), &flow(late), 1).unwrap_err().contains("after its start"));
+    assert!(Application::new(&builtin(), &flow(late), 1).unwrap_err().to_string().contains("after its start"));
 }
 
 #[test]
@@ -72,16 +72,18 @@ fn a_fetch_asks_and_then_shares_its_bytes() {
     let share = |bytes| Action::Connect { bytes: Some(bytes), silent: false };
     assert_eq!(shares, [share(10_000), share(10_000), share(10_000), share(10_001)]);
     let endless = flow(r#"{"name":"f","kind":"fetch","from":"a","to":"b","port":9}"#);
-    assert!(Application::new(&builtin(), &endless, 1).unwrap_err().contains("needs a size"));
+    assert!(Application::new(&builtin(), &endless, 1).unwrap_err().to_string().contains("needs a size"));
 }
 
 #[test]
 fn an_unknown_workload_and_a_wrong_option_are_refused() {
     let why = Application::new(&builtin(), &flow(r#"{"name":"x","kind":"cbd","from":"a","to":"b","port":9}"#), 1)
-        .unwrap_err();
+        .unwrap_err()
+        .to_string();
     assert!(why.contains("there are: bulk, call, cbr"), "{why}");
     let why = Application::new(&builtin(), &flow(r#"{"name":"x","kind":"cbr","from":"a","to":"b","port":9}"#), 1)
-        .unwrap_err();
+        .unwrap_err()
+        .to_string();
     assert!(why.contains("'rate_bps' must be given"), "{why}");
 }
 

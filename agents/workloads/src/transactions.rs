@@ -7,6 +7,7 @@ use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::{Entry, ExchangeKind, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 
 use crate::{Action, Context, Transaction, Workload};
 
@@ -29,7 +30,7 @@ pub(crate) static ENTRY: Entry = Entry::workload(
 .random(When::With("think_s"))
 .options(Options::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, Error> {
     Ok(Box::new(Transactions { options: Options::read(checked), rng: context.rng, connected: false }))
 }
 

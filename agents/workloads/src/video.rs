@@ -7,6 +7,7 @@ use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::{Entry, ExchangeKind, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 
 use crate::datagrams::{check_room, datagram_header_bytes, RTP_HEADER};
 use crate::{Action, Context, Workload};
@@ -37,7 +38,7 @@ pub(crate) static ENTRY: Entry = Entry::workload(
 .random(When::With("variation"))
 .options(Options::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, Error> {
     let options = Options::read(checked);
     let ip = context.flow.ip;
     let headers = datagram_header_bytes(ip) + RTP_HEADER;
@@ -188,6 +189,6 @@ mod tests {
             Application::new(&crate::builtin(), &serde_json::from_str(&json).unwrap(), 1).is_err()
         };
         assert!(!reject(4) && !reject(6));
-        assert!(super::check_room(60, 60, IpVersion::V6).unwrap_err().contains("more than 60 over IPv6"));
+        assert!(super::check_room(60, 60, IpVersion::V6).unwrap_err().to_string().contains("more than 60 over IPv6"));
     }
 }

@@ -7,6 +7,7 @@ use backchannel_core::options::CheckedOptions;
 use backchannel_core::registry::{Entry, ExchangeKind, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 
 use crate::{Action, Context, Workload};
 
@@ -28,7 +29,7 @@ pub(crate) static ENTRY: Entry = Entry::workload(
 .random(When::Always)
 .options(Options::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: Context<'_>) -> Result<Box<dyn Workload>, Error> {
     Ok(Box::new(Web { options: Options::read(checked), rng: context.rng }))
 }
 

@@ -7,6 +7,7 @@ use backchannel_core::registry::Table;
 use backchannel_core::rng::RunRng;
 use backchannel_core::scenario::Flow;
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 
 /// What an application does next.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -117,6 +118,6 @@ pub struct Context<'a> {
 }
 
 /// Constructor of a workload.
-pub type Build = fn(&CheckedOptions<'_>, Context<'_>) -> Result<Box<dyn Workload>, String>;
+pub type Build = fn(&CheckedOptions<'_>, Context<'_>) -> Result<Box<dyn Workload>, Error>;
 /// Workloads by name.
 pub type Workloads = Table<Build>;

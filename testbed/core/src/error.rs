@@ -1,4 +1,4 @@
-//! Why a part of a scenario cannot be built.
+//! Why a part of a scenario cannot be built or run.
 
 use std::fmt;
 
@@ -11,6 +11,8 @@ pub enum Error {
     Option(String),
     /// The options are allowed one by one, and not together or not here.
     Unfit(String),
+    /// A file cannot be written, or another call of the system fails.
+    System(String),
     /// A part of what is built has the cause: a direction, a child.
     Within(String, Box<Error>),
 }
@@ -26,7 +28,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Unknown(kind, name, known) => write!(f, "there is no {kind} '{name}'; there are: {known}"),
-            Error::Option(why) | Error::Unfit(why) => f.write_str(why),
+            Error::Option(why) | Error::Unfit(why) | Error::System(why) => f.write_str(why),
             Error::Within(part, cause) => write!(f, "{part}: {cause}"),
         }
     }

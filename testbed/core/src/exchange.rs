@@ -8,6 +8,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::error::Error;
 use crate::time::Time;
 
 /// A packet, a transfer or a transaction. Times count from the start of the run.
@@ -98,8 +99,8 @@ impl Exchanges {
 ///
 /// # Errors
 /// The file cannot be written; the message names it.
-pub fn write_lines<T: Serialize>(path: &Path, lines: impl IntoIterator<Item = T>) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
+pub fn write_lines<T: Serialize>(path: &Path, lines: impl IntoIterator<Item = T>) -> Result<(), Error> {
+    let failed = |error: std::io::Error| Error::System(format!("cannot write {}: {error}", path.display()));
     let mut file = BufWriter::new(File::create(path).map_err(failed)?);
     for line in lines {
         serde_json::to_writer(&mut file, &line).map_err(|error| failed(error.into()))?;

@@ -45,6 +45,6 @@ pub mod transport;
 pub use error::Error;
 pub use event::{Event, EventKind, Events};
 pub use ip::IpVersion;
-pub use packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags, Transport};
+pub use packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags, TransportHeader};
 pub use time::{service_time, Time};
 pub use traits::{Delivery, Link, Middlebox, Policy, Port, Side};

@@ -113,7 +113,7 @@ pub struct Tcp {
 
 /// Payload of the network layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub enum TransportHeader {
     /// TCP with a readable header.
     Tcp(Tcp),
     /// UDP with this many bytes of data.
@@ -155,7 +155,7 @@ struct Body {
     /// Of bytes and zeros.
     length: u32,
     flow: Option<FlowKey>,
-    transport: Transport,
+    transport: TransportHeader,
     /// Offset of the transport header in `bytes`; 0 without a readable IP header.
     transport_at: u16,
     /// The transport checksum need not be computed: it was written here, and nothing has damaged it.
@@ -186,7 +186,7 @@ impl Packet {
             bytes: Bytes::Allocated(bytes),
             zeros: 0,
             flow: None,
-            transport: Transport::Other,
+            transport: TransportHeader::Other,
             transport_at: 0,
             checksum_is_right: false,
         };
@@ -283,7 +283,7 @@ impl Packet {
             6 => (IpVersion::V6, bytes.get(6)),
             _ => return None,
         };
-        let is_icmp = self.body.transport == Transport::Other && protocol == Some(&icmp::protocol(ip));
+        let is_icmp = self.body.transport == TransportHeader::Other && protocol == Some(&icmp::protocol(ip));
         match usize::from(self.body.transport_at) {
             at if is_icmp && at > 0 => Echo::parse(ip, bytes.get(at..)?),
             _ => None,
@@ -294,16 +294,16 @@ impl Packet {
     pub fn transport_checksum(&self) -> u16 {
         let at = match (self.body.transport, self.body.transport_at) {
             (_, 0) => return 0,
-            (Transport::Tcp(_), at) => at + 16,
-            (Transport::Udp { .. }, at) => at + 6,
-            (Transport::Other, at) => at + 2,
+            (TransportHeader::Tcp(_), at) => at + 16,
+            (TransportHeader::Udp { .. }, at) => at + 6,
+            (TransportHeader::Other, at) => at + 2,
         };
         let bytes = self.bytes().get(usize::from(at)..).and_then(|rest| rest.first_chunk());
         bytes.map_or(0, |checksum| u16::from_be_bytes(*checksum))
     }
 
     /// The transport header.
-    pub fn transport(&self) -> &Transport {
+    pub fn transport(&self) -> &TransportHeader {
         &self.body.transport
     }
 
@@ -311,7 +311,7 @@ impl Packet {
     #[inline]
     pub fn tcp(&self) -> Option<&Tcp> {
         match &self.body.transport {
-            Transport::Tcp(tcp) => Some(tcp),
+            TransportHeader::Tcp(tcp) => Some(tcp),
             _ => None,
         }
     }
@@ -333,9 +333,9 @@ impl Packet {
     pub fn payload(&self) -> &[u8] {
         let at = self.body.transport_at as usize;
         match self.body.transport {
-            Transport::Tcp(tcp) => &self.body.bytes[at + tcp.header as usize..],
-            Transport::Udp { .. } => &self.body.bytes[at + 8..],
-            Transport::Other => &[],
+            TransportHeader::Tcp(tcp) => &self.body.bytes[at + tcp.header as usize..],
+            TransportHeader::Udp { .. } => &self.body.bytes[at + 8..],
+            TransportHeader::Other => &[],
         }
     }
 

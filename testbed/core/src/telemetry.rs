@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
+use crate::error::Error;
 use crate::event::{Event, EventKind, JitterSample, SenderSample, SenderState};
 use crate::time::Time;
 use crate::traits::Backlog;
@@ -298,8 +299,9 @@ impl FlowTelemetry {
     ///
     /// # Errors
     /// The file cannot be created.
-    pub fn create(path: &Path) -> Result<FlowTelemetry, String> {
-        let file = File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    pub fn create(path: &Path) -> Result<FlowTelemetry, Error> {
+        let file =
+            File::create(path).map_err(|error| Error::System(format!("cannot write {}: {error}", path.display())))?;
         Ok(FlowTelemetry { file, lines: String::new(), columns: Columns::default() })
     }
 
@@ -307,7 +309,7 @@ impl FlowTelemetry {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn write(&mut self, line: &FlowLine) -> Result<(), String> {
+    pub fn write(&mut self, line: &FlowLine) -> Result<(), Error> {
         line.append_to(&mut self.lines, &mut self.columns);
         if self.lines.len() < FLOW_BYTES {
             return Ok(());
@@ -319,14 +321,14 @@ impl FlowTelemetry {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn finish(mut self) -> Result<(), String> {
+    pub fn finish(mut self) -> Result<(), Error> {
         self.flush()
     }
 
-    fn flush(&mut self) -> Result<(), String> {
+    fn flush(&mut self) -> Result<(), Error> {
         let written = self.file.write_all(self.lines.as_bytes());
         self.lines.clear();
-        written.map_err(|error| format!("cannot write telemetry: {error}"))
+        written.map_err(|error| Error::System(format!("cannot write telemetry: {error}")))
     }
 }
 
@@ -374,8 +376,9 @@ impl Telemetry {
     ///
     /// # Errors
     /// The file cannot be created.
-    pub fn create(path: &str) -> Result<Telemetry, String> {
-        let file = File::create(path).map_err(|error| format!("cannot write telemetry to {path}: {error}"))?;
+    pub fn create(path: &str) -> Result<Telemetry, Error> {
+        let file =
+            File::create(path).map_err(|error| Error::System(format!("cannot write telemetry to {path}: {error}")))?;
         Ok(Telemetry { out: BufWriter::with_capacity(1 << 18, file), failed: None })
     }
 
@@ -407,11 +410,11 @@ impl Telemetry {
     ///
     /// # Errors
     /// Any write so far failed.
-    pub fn finish(mut self) -> Result<(), String> {
+    pub fn finish(mut self) -> Result<(), Error> {
         if let Err(error) = self.out.flush() {
             self.failed.get_or_insert(error.to_string());
         }
-        self.failed.map_or(Ok(()), |why| Err(format!("telemetry could not be written: {why}")))
+        self.failed.map_or(Ok(()), |why| Err(Error::System(format!("telemetry could not be written: {why}"))))
     }
 
     fn write(&mut self, line: impl fmt::Display) {

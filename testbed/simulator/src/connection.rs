@@ -5,6 +5,7 @@ use backchannel_core::scenario::{Flow, Named, Options};
 use backchannel_core::telemetry::{FlowLine, FlowTelemetry};
 use backchannel_core::time::Time;
 use backchannel_core::transport::Transport;
+use backchannel_core::Error;
 use backchannel_stacks::config::{Config, Stacks};
 use backchannel_stacks::{Connection, Sample};
 
@@ -73,7 +74,7 @@ impl HostConnection {
 ///
 /// # Errors
 /// The node has no stack, or the options do not fit it.
-pub(crate) fn flow_config(stacks: &Stacks, stack: Option<&Named>, flow: &Flow) -> Result<Config, String> {
+pub(crate) fn flow_config(stacks: &Stacks, stack: Option<&Named>, flow: &Flow) -> Result<Config, Error> {
     let stack = stack.ok_or_else(|| format!("flow '{}' ends at a node without a stack", flow.name))?;
     let mut options: Options = stack.options.clone();
     let mut name = stack.name.as_str();
@@ -93,14 +94,14 @@ pub(crate) fn flow_config(stacks: &Stacks, stack: Option<&Named>, flow: &Flow) -
     stacks
         .config(name, &options)
         .and_then(|config| config.fits(flow.ip).map(|()| config))
-        .map_err(|why| format!("flow '{}': {why}", flow.name))
+        .map_err(|error| error.within(format!("flow '{}'", flow.name)))
 }
 
 /// Writes samples of a sender with times since `start`; `mss` in bytes.
 ///
 /// # Errors
 /// The file cannot be written.
-pub(crate) fn write_samples(file: &mut FlowTelemetry, samples: &[Sample], start: Time, mss: f64) -> Result<(), String> {
+pub(crate) fn write_samples(file: &mut FlowTelemetry, samples: &[Sample], start: Time, mss: f64) -> Result<(), Error> {
     samples.iter().try_for_each(|sample| {
         let t_ns = sample.at.since(start).as_nanos() as u64;
         file.write(&FlowLine { t_ns, sample: sample.in_segments(mss) })

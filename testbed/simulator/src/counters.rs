@@ -8,11 +8,12 @@ use std::path::Path;
 
 use backchannel_core::event::SenderEvent;
 use backchannel_core::ids::{FlowId, LinkId, Numbered};
-use backchannel_core::packet::{Packet, Tcp, Transport};
+use backchannel_core::packet::{Packet, Tcp, TransportHeader};
 use backchannel_core::report::direction_name;
 use backchannel_core::scenario::Counters as Spec;
 use backchannel_core::time::Time;
 use backchannel_core::traits::Port;
+use backchannel_core::Error;
 use backchannel_stacks::Sample;
 use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
@@ -125,19 +126,19 @@ impl Counters {
             direction.acks_left = direction.acks_left.max(position + 1);
         }
         let bins = match packet.transport() {
-            Transport::Tcp(tcp) if tcp.payload > 0 => {
+            TransportHeader::Tcp(tcp) if tcp.payload > 0 => {
                 direction.data_packets += 1;
                 direction.data_payload += u64::from(tcp.payload);
                 &mut direction.data
             }
-            Transport::Tcp(_) => {
+            TransportHeader::Tcp(_) => {
                 if packet.is_pure_ack() {
                     direction.ack_packets += 1;
                     direction.ack_packets_bytes += u64::from(packet.len());
                 }
                 &mut direction.acks
             }
-            Transport::Udp { .. } | Transport::Other => &mut direction.other,
+            TransportHeader::Udp { .. } | TransportHeader::Other => &mut direction.other,
         };
         *at(bins, now.nanos() / self.bin_ns) += u64::from(packet.len());
     }
@@ -167,7 +168,7 @@ impl Counters {
 
     /// A packet of a flow reaches its receiver's host.
     pub(crate) fn on_segment(&mut self, flow: FlowId, packet: &Packet) {
-        if let Transport::Tcp(Tcp { payload, .. }) = packet.transport() {
+        if let TransportHeader::Tcp(Tcp { payload, .. }) = packet.transport() {
             self.on_arrival(flow, packet.len(), *payload);
         }
     }
@@ -208,7 +209,7 @@ impl Counters {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(crate) fn write(mut self, end: Time, links: &[&str], flows: &[&str], path: &Path) -> Result<(), String> {
+    pub(crate) fn write(mut self, end: Time, links: &[&str], flows: &[&str], path: &Path) -> Result<(), Error> {
         let bins = end.nanos().div_ceil(self.bin_ns).max(1);
         let start = |bin: u64| bin * self.bin_ns;
         let lengths: Vec<f64> =
@@ -233,7 +234,7 @@ impl Counters {
             file.flows.insert((*name).to_owned(), flow.counters(&lengths));
         }
         let text = serde_json::to_value(&file).expect("numbers and texts are JSON").to_string();
-        fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+        fs::write(path, text).map_err(|error| Error::System(format!("cannot write {}: {error}", path.display())))
     }
 }
 

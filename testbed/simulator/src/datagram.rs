@@ -72,7 +72,7 @@ fn ip_header(flow: FlowKey, length: u32, protocol: u8) -> (Vec<u8>, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backchannel_core::packet::Transport;
+    use backchannel_core::packet::TransportHeader;
 
     #[test]
     fn a_datagram_is_one_of_its_length_with_right_checksums() {
@@ -81,7 +81,7 @@ mod tests {
             let flow = FlowKey { src: address(1), dst: address(2), src_port: 5, dst_port: 6 };
             let packet = datagram(1, flow, 211);
             assert_eq!((packet.len(), packet.flow()), (211, Some(flow)));
-            assert_eq!(*packet.transport(), Transport::Udp { payload });
+            assert_eq!(*packet.transport(), TransportHeader::Udp { payload });
             assert_eq!(packet.to_vec().len(), 211);
             let (at, addresses) = if ip == IpVersion::V4 { (20, 12..20) } else { (40, 8..40) };
             let pseudo = ones_sum(&packet.bytes()[addresses]) + 17 + u64::from(payload + 8);

@@ -11,6 +11,7 @@ use backchannel_core::scenario::{Named, NodeKind};
 use backchannel_core::service::LinkService;
 use backchannel_core::time::Time;
 use backchannel_core::traits::Port;
+use backchannel_core::Error;
 use backchannel_links::AnyLink;
 use rustc_hash::FxHashMap;
 
@@ -183,7 +184,7 @@ pub(crate) fn build(
     input: &Input,
     out: &Path,
     links: &[LinkService<AnyLink>],
-) -> Result<(Nodes, Vec<Vec<Attachment>>), String> {
+) -> Result<(Nodes, Vec<Vec<Attachment>>), Error> {
     let mut attached: Numbered<LinkId, Vec<Option<Attachment>>> =
         links.iter().map(|link| vec![None; link.ends()]).collect();
     let by_name: FxHashMap<_, _> = links.iter().map(|link| link.name()).zip((0..).map(LinkId::new)).collect();
@@ -214,7 +215,7 @@ pub(crate) fn build(
                 .includes(&spec.name, &interface.link)
                 .then(|| PcapWriter::create(&path, LinkType::Raw, capture.snaplen))
                 .transpose()
-                .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+                .map_err(|error| Error::System(format!("cannot write {}: {error}", path.display())))?;
             node.interfaces.push(Interface { name: interface.name.clone(), link, port: interface.end, capture });
             node.addresses.push(interface.address);
             let subnet = u32::from(interface.address) & !0xff;
@@ -230,7 +231,7 @@ pub(crate) fn build(
     Ok((nodes, attached.collect::<Result<_, _>>()?))
 }
 
-fn add_routes(node: &mut Node, plan: &NodePlan) -> Result<(), String> {
+fn add_routes(node: &mut Node, plan: &NodePlan) -> Result<(), Error> {
     for route in &plan.routes {
         let (subnet, prefix_length) = parse_subnet(&route.subnet)?;
         let interface = plan.interfaces.iter().position(|interface| interface.name == route.interface);

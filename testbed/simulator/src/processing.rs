@@ -9,6 +9,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::Node;
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 
 /// The segments that a host is processing.
 pub(crate) struct Processing {
@@ -21,7 +22,7 @@ impl Processing {
     ///
     /// # Errors
     /// The bound is negative or not finite.
-    pub(crate) fn of(node: &Node, seed: u64) -> Result<Option<Processing>, String> {
+    pub(crate) fn of(node: &Node, seed: u64) -> Result<Option<Processing>, Error> {
         let Some(bound_s) = node.processing_s else { return Ok(None) };
         let bound = Duration::try_from_secs_f64(bound_s)
             .map_err(|_| format!("node '{}': processing_s is {bound_s}; it must be at least 0", node.name))?;
@@ -114,6 +115,6 @@ mod tests {
     fn a_host_without_a_bound_takes_no_time_and_a_negative_bound_is_an_error() {
         assert!(Processing::of(&node(""), 1).unwrap().is_none());
         let error = Processing::of(&node(r#","processing_s":-0.1"#), 1).err().unwrap();
-        assert_eq!(error, "node 'a': processing_s is -0.1; it must be at least 0");
+        assert_eq!(error.to_string(), "node 'a': processing_s is -0.1; it must be at least 0");
     }
 }

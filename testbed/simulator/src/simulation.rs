@@ -8,14 +8,15 @@ use std::path::Path;
 
 use backchannel_core::exchange;
 use backchannel_core::ids::{ConnectionId, FlowId, LinkId, NodeId, Numbered};
-use backchannel_core::packet::{Packet, Transport};
+use backchannel_core::packet::{Packet, TransportHeader};
 use backchannel_core::pcap::VIRTUAL_EPOCH_NS;
 use backchannel_core::scenario::Flow;
 use backchannel_core::service::LinkService;
 use backchannel_core::telemetry::{FlowTelemetry, Telemetry};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
-use backchannel_core::transport::Transport as _;
+use backchannel_core::transport::Transport;
+use backchannel_core::Error;
 use backchannel_links::{AnyLink, Context, Registry};
 use backchannel_workloads::flow::Sender;
 use backchannel_workloads::Application;
@@ -36,7 +37,7 @@ use crate::report::{CaptureReport, DriverReport, FlowReport, FlowSideReport, Sim
 ///
 /// # Errors
 /// The input does not fit together, or a file cannot be written.
-pub fn simulate(registry: &Registry, input: &Input, out: &Path) -> Result<SimulationReport, String> {
+pub fn simulate(registry: &Registry, input: &Input, out: &Path) -> Result<SimulationReport, Error> {
     let mut simulation = Simulation::new(registry, input, out)?;
     simulation.run()?;
     simulation.report()
@@ -93,14 +94,14 @@ struct Simulation<'a> {
     /// Flow and exchange of each recorded UDP packet under way, by its id.
     datagrams: FxHashMap<u64, (FlowId, usize)>,
     /// Why the run cannot continue.
-    failed: Option<String>,
+    failed: Option<Error>,
 }
 
 impl<'a> Simulation<'a> {
-    fn new(registry: &'a Registry, input: &'a Input, out: &'a Path) -> Result<Simulation<'a>, String> {
+    fn new(registry: &'a Registry, input: &'a Input, out: &'a Path) -> Result<Simulation<'a>, Error> {
         for folder in ["captures", "telemetry"] {
             fs::create_dir_all(out.join(folder))
-                .map_err(|error| format!("cannot write into {}: {error}", out.display()))?;
+                .map_err(|error| Error::System(format!("cannot write into {}: {error}", out.display())))?;
         }
         let scenario = &input.scenario;
         let context = Context { seed: scenario.seed, registry: registry.clone() };
@@ -150,7 +151,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// `nodes`: by name.
-    fn add_flow(&mut self, flow: &Flow, nodes: &FxHashMap<&str, NodeId>) -> Result<(), String> {
+    fn add_flow(&mut self, flow: &Flow, nodes: &FxHashMap<&str, NodeId>) -> Result<(), Error> {
         let node = |name: &str| nodes.get(name).copied().ok_or_else(|| format!("there is no node '{name}'"));
         let (from, to) = (node(&flow.from)?, node(&flow.to)?);
         let application = Application::new(&self.registry.workloads, flow, self.input.scenario.seed)?;
@@ -166,7 +167,9 @@ impl<'a> Simulation<'a> {
         for (node, name) in [(to, &flow.to), (from, &flow.from)].into_iter().take(1 + usize::from(is_requested)) {
             let address = self.nodes[node].addresses[0];
             if self.listening.insert((address, flow.port), id).is_some() {
-                return Err(format!("flow '{}': port {} of {name} is used by another flow", flow.name, flow.port));
+                return Err(
+                    format!("flow '{}': port {} of {name} is used by another flow", flow.name, flow.port).into()
+                );
             }
         }
         if is_echoed {
@@ -183,7 +186,7 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    fn run(&mut self) -> Result<(), String> {
+    fn run(&mut self) -> Result<(), Error> {
         for link in self.links.ids() {
             self.links[link].schedule(link, self.now, &mut self.queue);
         }
@@ -207,7 +210,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Ends the run after this event.
-    fn fail(&mut self, why: String) {
+    fn fail(&mut self, why: Error) {
         self.failed.get_or_insert(why);
     }
 
@@ -356,7 +359,7 @@ impl<'a> Simulation<'a> {
         }
         let Some(destination) = destination(&packet) else { return };
         let Some(&number) = self.listening.get(&(destination, flow.dst_port)) else { return };
-        let Transport::Udp { payload } = *packet.transport() else {
+        let TransportHeader::Udp { payload } = *packet.transport() else {
             return self.accept(number, node, flow, &packet);
         };
         let id = packet.id;
@@ -367,7 +370,7 @@ impl<'a> Simulation<'a> {
         self.on_datagram(number, node, &packet);
     }
 
-    fn report(mut self) -> Result<SimulationReport, String> {
+    fn report(mut self) -> Result<SimulationReport, Error> {
         let workload = &self.input.scenario.workload;
         self.telemetry.take().map_or(Ok(()), Telemetry::finish)?;
         if let Some(counters) = self.counters.take() {
@@ -379,7 +382,8 @@ impl<'a> Simulation<'a> {
         for (flow, state) in workload.iter().zip(self.flows.iter()) {
             let Some(exchanges) = state.sender.exchanges() else { continue };
             let folder = self.out.join("applications");
-            fs::create_dir_all(&folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
+            fs::create_dir_all(&folder)
+                .map_err(|error| Error::System(format!("cannot create {}: {error}", folder.display())))?;
             exchange::write_lines(&folder.join(format!("{}.jsonl", flow.name)), exchanges)?;
         }
         let links = self.links.iter_mut().map(|link| (link.service.name().to_owned(), link.service.report())).collect();
@@ -411,13 +415,15 @@ impl<'a> Simulation<'a> {
     }
 }
 
-fn finish_captures(nodes: Numbered<NodeId, Node>) -> Result<Vec<CaptureReport>, String> {
+fn finish_captures(nodes: Numbered<NodeId, Node>) -> Result<Vec<CaptureReport>, Error> {
     let mut reports = Vec::new();
     for node in nodes {
         for interface in node.interfaces {
             let Some(capture) = interface.capture else { continue };
             let packets = capture.packets();
-            capture.finish().map_err(|error| format!("cannot write the capture on {}: {error}", interface.name))?;
+            capture
+                .finish()
+                .map_err(|error| Error::System(format!("cannot write the capture on {}: {error}", interface.name)))?;
             reports.push(CaptureReport {
                 node: node.name.clone(),
                 path: format!("{}.pcap", interface.name),

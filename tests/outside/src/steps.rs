@@ -5,7 +5,7 @@ use std::time::Duration;
 use backchannel_node::core::options;
 use backchannel_node::core::options::CheckedOptions;
 use backchannel_node::core::registry::{Entry, ExchangeKind};
-use backchannel_node::core::Time;
+use backchannel_node::core::{Error, Time};
 use backchannel_node::workloads::{Action, Context, Workload};
 
 options! {
@@ -21,7 +21,7 @@ pub(crate) static ENTRY: Entry =
     Entry::workload("steps", "transfers at equal intervals, each longer than the one before", ExchangeKind::Transfers)
         .options(Parameters::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, _: Context<'_>) -> Result<Box<dyn Workload>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: Context<'_>) -> Result<Box<dyn Workload>, Error> {
     Ok(Box::new(Steps { parameters: Parameters::read(checked), bytes: 0 }))
 }
 

@@ -4,7 +4,7 @@ use backchannel_node::core::event::{EventKind, Events};
 use backchannel_node::core::options;
 use backchannel_node::core::options::CheckedOptions;
 use backchannel_node::core::registry::Entry;
-use backchannel_node::core::{Middlebox, Packet, Side, Time};
+use backchannel_node::core::{Error, Middlebox, Packet, Side, Time};
 use backchannel_node::middleboxes::Context;
 
 options! {
@@ -17,7 +17,7 @@ options! {
 pub(crate) static ENTRY: Entry =
     Entry::middlebox("thin-acks", "passes one pure ack of several").options(Parameters::PARAMS);
 
-pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context<'_>) -> Result<Box<dyn Middlebox>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context<'_>) -> Result<Box<dyn Middlebox>, Error> {
     Ok(Box::new(ThinAcks { parameters: Parameters::read(checked), acks: 0 }))
 }
 

@@ -10,6 +10,7 @@ use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::ones_sum;
 use backchannel_core::scenario::Flow;
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 use backchannel_emulator::os::arrivals::{receive_stamped, stamp_arrivals};
 use backchannel_emulator::os::clock::RealtimeLead;
 use backchannel_emulator::os::process::Priority;
@@ -119,14 +120,14 @@ impl SendingEnd for PacketSender {
         self.due = Some(at);
     }
 
-    fn packet(&mut self, number: u64, length: u32) -> Result<(), String> {
+    fn packet(&mut self, number: u64, length: u32) -> Result<(), Error> {
         let mut payload = vec![0; length as usize - udp_headers(self.to)];
         payload[..NUMBER].copy_from_slice(&number.to_be_bytes());
         match self.channel.send(number, &payload) {
             Ok(()) => self.bytes += payload.len() as u64,
             // A full queue of the kernel, or what ICMP says of earlier packets: this packet is lost.
             Err(error) if is_transient(&error) || is_unreachable(&error) => {}
-            Err(error) => return Err(format!("sending failed after {number} packets: {error}")),
+            Err(error) => return Err(Error::System(format!("sending failed after {number} packets: {error}"))),
         }
         Ok(())
     }

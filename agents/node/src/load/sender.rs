@@ -5,6 +5,7 @@ use std::time::Duration;
 use backchannel_core::exchange::SentLine;
 use backchannel_core::scenario::Flow;
 use backchannel_core::time::Time;
+use backchannel_core::Error;
 use backchannel_emulator::monotonic_ns;
 use backchannel_workloads::flow::{self, on_answer, on_due, SendingEnd, Write};
 use backchannel_workloads::Application;
@@ -91,14 +92,14 @@ impl<S: Streams> SendingEnd for Sender<'_, S> {
         self.due = Some(at);
     }
 
-    fn connect(&mut self, first: Write) -> Result<S::Id, String> {
-        let stream = self.streams.connect()?;
-        self.streams.write(stream, first)?;
+    fn connect(&mut self, first: Write) -> Result<S::Id, Error> {
+        let stream = self.streams.connect().map_err(Error::System)?;
+        self.streams.write(stream, first).map_err(Error::System)?;
         Ok(stream)
     }
 
-    fn write(&mut self, stream: S::Id, next: Write) -> Result<(), String> {
-        self.streams.write(stream, next)
+    fn write(&mut self, stream: S::Id, next: Write) -> Result<(), Error> {
+        self.streams.write(stream, next).map_err(Error::System)
     }
 
     fn begun(&mut self, stream: S::Id, exchange: usize) {

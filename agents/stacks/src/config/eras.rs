@@ -1,10 +1,11 @@
-//! What makes an era: presets over the options, as named stacks are. The option `era` sets all of them, and options that a
-//! campaign sets beside it go first. `era.rs` has the rules behind them.
+//! What makes an era: presets over the options, as named stacks are. The option `era` sets all of them, and options that
+//! a campaign sets beside it go first. `era.rs` has the rules behind them.
 
 use backchannel_core::options::Preset::{Flag, Number, Text};
 use backchannel_core::options::{CheckedOptions, OptionValue, Preset};
 use backchannel_core::registry::Entry;
 use backchannel_core::scenario::Options;
+use backchannel_core::Error;
 use serde_json::Value;
 
 use self::Only::{Always, Bursts, Reno};
@@ -42,7 +43,7 @@ enum Only {
 ///
 /// # Errors
 /// See [`CheckedOptions::check`].
-pub(super) fn expanded(entry: &Entry, options: &Options) -> Result<Options, String> {
+pub(super) fn expanded(entry: &Entry, options: &Options) -> Result<Options, Error> {
     let checked = CheckedOptions::check(entry, options)?;
     let EraName(era) = EraName::read(&checked, "era");
     let Some((_, settings)) = ERAS.iter().find(|(name, _)| Some(*name) == era) else { return Ok(options.clone()) };

@@ -30,8 +30,8 @@ impl Era {
         self.timer_of_1997.then(|| if passes { Time::MAX } else { rtt.deadline(now) })
     }
 
-    /// Whether the timer may run with nothing sent since the last ack or timeout, and stops where the peer's window holds
-    /// everything back. `tcp.cc` has no closed windows: there its timer would time out again and again, until the
+    /// Whether the timer gives way to probes where the peer's window holds everything back. It may run with nothing sent
+    /// since the last ack or timeout. `tcp.cc` has no closed windows: there it would expire again and again, until the
     /// connection is given up, and no probe would go.
     pub fn probes_instead_of_timing(&self) -> bool {
         self.timer_of_1997

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use super::{fold, ones_sum};
-use super::{Ecn, Packet, Transport};
+use super::{Ecn, Packet, TransportHeader};
 
 impl Packet {
     /// Sets Congestion Experienced. Returns false, and changes nothing, if the packet is not ECN-capable.
@@ -27,7 +27,7 @@ impl Packet {
     /// packet is TCP.
     pub fn set_mark(&mut self, bits: u8) -> bool {
         let at = self.body.transport_at as usize + 12;
-        let Transport::Tcp(tcp) = &mut self.body.transport else { return false };
+        let TransportHeader::Tcp(tcp) = &mut self.body.transport else { return false };
         tcp.marks |= bits;
         let old = u16::from_be_bytes([self.body.bytes[at], self.body.bytes[at + 1]]);
         self.body.bytes[at] |= bits;
@@ -39,7 +39,7 @@ impl Packet {
     /// Replaces the acknowledgment number and updates the checksum. Returns whether the packet is TCP.
     pub fn set_ack_number(&mut self, ack: u32) -> bool {
         let at = self.body.transport_at as usize + 8;
-        let Transport::Tcp(tcp) = &mut self.body.transport else { return false };
+        let TransportHeader::Tcp(tcp) = &mut self.body.transport else { return false };
         tcp.ack = ack;
         for (offset, new) in [(at, (ack >> 16) as u16), (at + 2, ack as u16)] {
             let old = u16::from_be_bytes([self.body.bytes[offset], self.body.bytes[offset + 1]]);
@@ -81,9 +81,9 @@ impl Packet {
     pub fn damage_checksum(&mut self) -> bool {
         let at = self.body.transport_at as usize
             + match self.body.transport {
-                Transport::Tcp(_) => 16,
-                Transport::Udp { .. } => 6,
-                Transport::Other => return false,
+                TransportHeader::Tcp(_) => 16,
+                TransportHeader::Udp { .. } => 6,
+                TransportHeader::Other => return false,
             };
         // Every change makes the checksum wrong, except 0 <-> 0xffff, the same number in one's complement.
         self.body.bytes[at + 1] ^= 0x55;
@@ -102,10 +102,10 @@ impl Packet {
         let (Some(flow), protocol) = (
             self.body.flow,
             match self.body.transport {
-                Transport::Tcp(_) => 6u16,
-                Transport::Udp { .. } if self.body.bytes[at + 6..at + 8] == [0, 0] => return true,
-                Transport::Udp { .. } => 17,
-                Transport::Other => return true,
+                TransportHeader::Tcp(_) => 6u16,
+                TransportHeader::Udp { .. } if self.body.bytes[at + 6..at + 8] == [0, 0] => return true,
+                TransportHeader::Udp { .. } => 17,
+                TransportHeader::Other => return true,
             },
         ) else {
             return true;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use etherparse::{Ipv4HeaderSlice, Ipv6HeaderSlice, TcpHeaderSlice, UdpHeaderSlice};
 
-use super::{sack, FlowKey, Packet, Tcp, TcpFlags, Transport};
+use super::{sack, FlowKey, Packet, Tcp, TcpFlags, TransportHeader};
 
 impl Packet {
     pub(super) fn parse(&mut self) {
@@ -34,7 +34,7 @@ impl Packet {
                 let header = tcp.slice().len();
                 self.body.flow =
                     Some(FlowKey { src, dst, src_port: tcp.source_port(), dst_port: tcp.destination_port() });
-                self.body.transport = Transport::Tcp(Tcp {
+                self.body.transport = TransportHeader::Tcp(Tcp {
                     seq: tcp.sequence_number(),
                     ack: tcp.acknowledgment_number(),
                     flags: TcpFlags(rest[13]),
@@ -50,7 +50,7 @@ impl Packet {
                 let Ok(udp) = UdpHeaderSlice::from_slice(rest) else { return };
                 self.body.flow =
                     Some(FlowKey { src, dst, src_port: udp.source_port(), dst_port: udp.destination_port() });
-                self.body.transport = Transport::Udp { payload: rest.len() as u32 - 8 + self.body.zeros };
+                self.body.transport = TransportHeader::Udp { payload: rest.len() as u32 - 8 + self.body.zeros };
             }
             _ => (),
         }

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use super::bytes::Bytes;
-use super::{fold, ones_sum, Body, Ecn, FlowKey, Packet, Tcp, Transport};
+use super::{fold, ones_sum, Body, Ecn, FlowKey, Packet, Tcp, TransportHeader};
 
 const IP_HEADER: usize = 20;
 pub(super) const TCP_HEADER: usize = 20;
@@ -106,7 +106,7 @@ pub(super) fn body_of(flow: FlowKey, ip_header: usize, tcp: &Tcp, data: usize, b
         zeros: tcp.payload.checked_sub(data as u32).expect("the data fit the payload"),
         length: ip_header as u32 + u32::from(tcp.header) + tcp.payload,
         flow: Some(flow),
-        transport: Transport::Tcp(*tcp),
+        transport: TransportHeader::Tcp(*tcp),
         transport_at: ip_header as u16,
         checksum_is_right: true,
     }

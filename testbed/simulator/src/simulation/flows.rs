@@ -7,6 +7,7 @@ use backchannel_core::rng;
 use backchannel_core::scenario::Flow;
 use backchannel_core::time::Time;
 use backchannel_core::transport::{Factory, Transport};
+use backchannel_core::Error;
 use backchannel_stacks::{Connection, Content, Tcp};
 use backchannel_workloads::flow::{on_answer, on_data, on_due, ReceivingEnd, Sender, SendingEnd, Write};
 use backchannel_workloads::Application;
@@ -104,7 +105,7 @@ impl<'a> Simulation<'a> {
         to: NodeId,
         first: Write,
         isn_label: &str,
-    ) -> Result<ConnectionId, String> {
+    ) -> Result<ConnectionId, Error> {
         let flow = self.spec(number);
         let key = self.key(number, (from, src_port), to);
         let config = flow_config(&self.registry.stacks, self.nodes[from].stack.as_ref(), flow)?;
@@ -255,7 +256,7 @@ impl SendingEnd for FlowDriver<'_, '_> {
         self.simulation.queue.schedule(at, Event::Application(self.number));
     }
 
-    fn connect(&mut self, first: Write) -> Result<ConnectionId, String> {
+    fn connect(&mut self, first: Write) -> Result<ConnectionId, Error> {
         let number = self.number;
         let flow = self.flow();
         let (src_port, from, to) = (flow.next_source_port(number), flow.from, flow.to);
@@ -263,7 +264,7 @@ impl SendingEnd for FlowDriver<'_, '_> {
     }
 
     /// A connection that was opened without data stays open after the last write, as in ns.
-    fn write(&mut self, stream: ConnectionId, next: Write) -> Result<(), String> {
+    fn write(&mut self, stream: ConnectionId, next: Write) -> Result<(), Error> {
         self.simulation.connections[stream].connection.write(next.bytes);
         self.simulation.drive(stream);
         Ok(())
@@ -274,14 +275,14 @@ impl SendingEnd for FlowDriver<'_, '_> {
     }
 
     /// The receiver opens a connection to the flow's port at the sender.
-    fn request(&mut self, bytes: u64) -> Result<(), String> {
+    fn request(&mut self, bytes: u64) -> Result<(), Error> {
         let number = self.number;
         let &mut FlowState { from, to, .. } = self.flow();
         let (port, write) = (first_source_port(number), Write { bytes, finishes: true });
         self.simulation.open(number, Role::RequestSender, (to, port), from, write, "request").map(drop)
     }
 
-    fn packet(&mut self, number: u64, length: u32) -> Result<(), String> {
+    fn packet(&mut self, number: u64, length: u32) -> Result<(), Error> {
         let &mut FlowState { from, to, .. } = self.flow();
         let key = self.simulation.key(self.number, (from, first_source_port(self.number)), to);
         let flow = self.flow();
