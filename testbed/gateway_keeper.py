@@ -80,9 +80,7 @@ class Keeper:
         state, management = module_utils("interface_state").KernelState(), module_utils("management")
         routes = state.routes["inet"]
         link = state.links.get(interface)
-        ssh = management.management_interfaces(
-            state.links, management.ssh_connection(), management.interface_towards
-        )  # fmt: skip
+        ssh = management.management_interfaces(state.links, management.ssh_connection(), management.interface_towards)
         manager = None if link is None else management.manager(interface, link["ifindex"])
         if problem := rules.objection(interface, state.links, routes, ssh, manager, dhcp):
             raise TestbedError(problem)

@@ -21,6 +21,7 @@ import agents
 from agents import qdiscs
 from agents.errors import AgentError
 from agents.kernel import offload_command
+from agents.shaping import ifb_name
 from testbed.addressing import Interface
 from testbed.errors import TestbedError
 from testbed.scenario import DirectionSpec, LinkSpec, Named, Options
@@ -276,8 +277,6 @@ def _receiver(direction: DirectionSpec, far: str) -> list[str]:
             raise TestbedError(f"netem has no error model {model.name}; it has uniform and gilbert-elliott")
     if not netem:
         return []
-    from agents.shaping import ifb_name
-
     ifb = ifb_name(far)
     return [
         f"qdisc add dev {far} handle ffff: ingress",

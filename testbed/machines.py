@@ -162,9 +162,8 @@ class Machines:
     """
 
     def __init__(
-        self, placements: Sequence[Placement], folder: Path, ssh: SshFiles, image: Image,
-        special: SpecialInterfaces,
-    ) -> None:  # fmt: skip
+        self, placements: Sequence[Placement], folder: Path, ssh: SshFiles, image: Image, special: SpecialInterfaces
+    ) -> None:
         self._placements = placements
         self._special = special
         self._serial_cables: list[SerialCable] = []

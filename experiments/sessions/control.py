@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.unix_server import UnixServer, listens
+from experiments.language.problems import CampaignError
 from testbed.errors import TestbedError, listed
 from testbed.local_folders import private_folder, runtime_folder
 
@@ -47,8 +48,6 @@ class ControlServer:
 
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
-                from experiments.language.problems import CampaignError
-
                 self.connection.settimeout(PATIENCE_S)
                 with suppress(OSError):
                     line = self.rfile.readline(MOST_BYTES)

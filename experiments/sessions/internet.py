@@ -63,9 +63,8 @@ class Internet:
         ]  # fmt: skip
         with log.open("wb") as stream:
             self._process = process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True,
-                pass_fds=[space],
-            )  # fmt: skip
+                words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True, pass_fds=[space]
+            )
         os.close(space)
         deadline = time.monotonic() + START_S
         while INTERFACE not in Path(f"/proc/{outside}/net/dev").read_text():

@@ -78,9 +78,7 @@ def plan_session(
     routers = [*([gateway] if internet else []), *([host] if devices else [])]
     if routers:
         changes["nodes"] = tuple(_as_router(node) if node.name in routers else node for node in scenario.nodes)
-    document = {
-        key: value for key, value in scenario.replace(**changes).as_json().items() if value is not None
-    }  # fmt: skip
+    document = {key: value for key, value in scenario.replace(**changes).as_json().items() if value is not None}
     return SessionPlan(label, Scenario.read(document), host, gateway, plan.text, name, tuple(overrides), devices)
 
 

@@ -147,9 +147,7 @@ def _nodes(plan: SessionPlan, report: Report) -> Callable[[str], str | None]:
     return node
 
 
-def _flows(
-    nodes: Callable[[str], str | None], report: Report, folder: Path
-) -> tuple[Report, list[Flow], int, int]:  # fmt: skip
+def _flows(nodes: Callable[[str], str | None], report: Report, folder: Path) -> tuple[Report, list[Flow], int, int]:
     """Flows between nodes, one for each listening port of either, and probes; how many flows and packets are left out.
 
     The report names the nodes of further addresses.

@@ -53,14 +53,12 @@ def campaign_text(plan: SessionPlan, scenario: Scenario, description: SessionDes
         "duration": f"{scenario.duration_s:.6f} s",
         # The lines of the session, not lines like them.
         "variation": "none",
-    }  # fmt: skip
+    }
     out = io.StringIO()
     yaml = YAML()
     yaml.default_flow_style = False
     yaml.dump(campaign, out)
-    head = _HEAD.format(
-        label=description.label, lasted_s=description.lasted_s, n_changes=len(description.changes)
-    )  # fmt: skip
+    head = _HEAD.format(label=description.label, lasted_s=description.lasted_s, n_changes=len(description.changes))
     return head + out.getvalue()
 
 

@@ -11,9 +11,9 @@ from testbed import node_binary
 
 #: Folders below the root with files of users and services. Everything else there are programs and libraries, wherever
 #: the system keeps them.
-PRIVATE = frozenset({
-    "boot", "dev", "etc", "home", "lost+found", "media", "mnt", "proc", "root", "run", "srv", "sys", "tmp", "var",
-})  # fmt: skip
+PRIVATE = frozenset(
+    {"boot", "dev", "etc", "home", "lost+found", "media", "mnt", "proc", "root", "run", "srv", "sys", "tmp", "var"}
+)
 #: Files of /etc with secrets, and folders that have some among other files.
 SECRET = frozenset({"shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "sudoers.d", "private"})
 MIXED = frozenset({"ssh", "ssl"})
