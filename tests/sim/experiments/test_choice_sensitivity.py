@@ -131,7 +131,7 @@ def test_sensitivity_needs_an_artefact() -> None:
 def test_an_artefact_is_scored_with_another_number_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     status, _, errors = called("papers", "score", "--repetitions", "2")
     assert status == 2
-    assert "--repetitions 2 needs the artefacts or papers to run, for example: score asym-table1" in errors
+    assert "--repetitions 2 needs the artefacts or papers to run, for example: papers score asym-table1" in errors
     status, _, errors = called("papers", "score", "asym-fig1", "--repetitions", "2")
     assert (status, "asym-fig1" in errors) == (2, True)
     monkeypatch.chdir(tmp_path)

@@ -620,7 +620,7 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
     land(store, tmp_path, f"{0:024x}", 0.2e6, replaces=True)
     page = client.get("/scorecard").text
     for wanted in (
-        "1 verdict is inconclusive", ", inconclusive</span>", "inconclusive: the interval crosses a limit",
+        "1 verdict of a backend is inconclusive", ", inconclusive</span>", "inconclusive: the interval crosses a limit",
         "inconclusive: the order is not significant",
     ):  # fmt: skip
         assert wanted in page
