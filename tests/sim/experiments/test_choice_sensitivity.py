@@ -143,4 +143,4 @@ def test_an_artefact_is_scored_with_another_number_of_runs(tmp_path: Path, monke
     # Neither runs nor scores are kept.
     assert list(tmp_path.iterdir()) == []
     status, printed, _ = called("papers", "score", "asym-fig10", "--repetitions", "2")
-    assert (status, "max_idle_gap" in printed) == (0, True)
+    assert (status, "Max idle gap" in printed) == (0, True)
