@@ -55,7 +55,8 @@ def import_(
     """Import captures from any source as a run, with the same metrics and plots as other runs; or a bundled campaign,
     which is verified and measured again.
     """
-    if len(files) == 1 and zipfile.is_zipfile(files[0]):
+    # A damaged bundle is still recognised by its name.
+    if len(files) == 1 and (files[0].suffix.lower() == ".zip" or zipfile.is_zipfile(files[0])):
         _bundle(files[0], results, artefacts)
         return
     from experiments.limits import GB, Limits, limited
@@ -80,9 +81,12 @@ def import_(
 
 
 def _bundle(file: Path, results: str, artefacts: str | None) -> None:
+    from analysis.errors import AnalysisError
     from analysis.store import Store
     from experiments import bundles
 
+    if not file.is_file():
+        raise AnalysisError(f"there is no file {file}")
     with Store.open(results, artefacts) as store:
         read = bundles.read(store, file)
     typer.echo(f"{read.name} ({read.id}): {read.files} files verified; {read.runs} runs, {read.landed} new here")

@@ -84,15 +84,18 @@ def counts(score: Score) -> Iterator[str]:
 
 def totals(counted: Mapping[str, int]) -> list[str]:
     """Sentences about all artefacts, from `scorecard.count`."""
-    inconclusive = counted["inconclusive"]
-    return [
+    sentences = [
         f"{counted['pass']} of {counted['artefacts']} artefacts pass.",
         f"Over all backends, {counted['values_within']} of {counted['values']} stated values lie within tolerance, and "
         f"{counted['orderings_hold']} of {counted['orderings']} orderings hold, {counted['orderings_tied']} of them as "
         "ties.",
-        f"{number_of(inconclusive, 'verdict')} of a backend {'is' if inconclusive == 1 else 'are'} inconclusive: other "
-        "runs of the same campaign could give another.",
     ]
+    if inconclusive := counted["inconclusive"]:
+        sentences.append(
+            f"{number_of(inconclusive, 'verdict')} of a backend {'is' if inconclusive == 1 else 'are'} inconclusive: "
+            "other runs of the same campaign could give another."
+        )
+    return sentences
 
 
 def totals_with_defaults(counted: Mapping[str, int]) -> str:

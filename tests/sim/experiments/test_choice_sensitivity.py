@@ -131,7 +131,7 @@ def test_sensitivity_needs_an_artefact() -> None:
 def test_an_artefact_is_scored_with_another_number_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     status, _, errors = called("papers", "score", "--repetitions", "2")
     assert status == 2
-    assert "--repetitions 2 needs the artefacts or papers to run, for example: score asym-table1" in errors
+    assert "--repetitions 2 needs the artefacts or papers to run, for example: papers score asym-table1" in errors
     status, _, errors = called("papers", "score", "asym-fig1", "--repetitions", "2")
     assert (status, "asym-fig1" in errors) == (2, True)
     monkeypatch.chdir(tmp_path)
@@ -143,4 +143,4 @@ def test_an_artefact_is_scored_with_another_number_of_runs(tmp_path: Path, monke
     # Neither runs nor scores are kept.
     assert list(tmp_path.iterdir()) == []
     status, printed, _ = called("papers", "score", "asym-fig10", "--repetitions", "2")
-    assert (status, "max_idle_gap" in printed) == (0, True)
+    assert (status, "Max idle gap" in printed) == (0, True)

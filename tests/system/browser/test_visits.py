@@ -48,9 +48,9 @@ def test_the_scorecard_is_a_wall_of_figures_that_open_to_their_explanation(
     # The published value is a dash on its tolerance, the measured mean a mark that does not agree: a square.
     expect(card.locator("svg line.stroke-ink")).to_have_count(1)
     expect(card.locator("svg rect")).to_have_attribute("rx", "0")
-    expect(card.get_by_text("3.2 Mbit/s published, 1.1 Mbit/s measured")).to_be_hidden()
+    expect(card.get_by_text("3.2 Mbit/s published, 1.1 ± 1.3 Mbit/s measured")).to_be_hidden()
     card.locator("summary").first.click()
-    expect(card.get_by_text("3.2 Mbit/s published, 1.1 Mbit/s measured (−65.6 %)")).to_be_visible()
+    expect(card.get_by_text("3.2 Mbit/s published, 1.1 ± 1.3 Mbit/s measured (−65.6 %)")).to_be_visible()
     name = card.get_attribute("id")
     # A link to a card opens it, also on the page that stands open.
     page.goto(f"{address}/scorecard")

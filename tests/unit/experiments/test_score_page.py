@@ -65,7 +65,7 @@ def test_a_row_has_published_measured_verdict_and_what_was_chosen() -> None:
         ],
     }  # fmt: skip
     assert "2 of 4 artefacts pass" in text
-    assert "0 verdicts of a backend are inconclusive" in text
+    assert "inconclusive" not in text
 
 
 def test_an_interval_around_no_middle_is_written_by_its_ends() -> None:
