@@ -175,17 +175,17 @@ def test_a_run_that_fails_leaves_its_logs_and_captures(tmp_path: Path) -> None:
 
 
 def test_nothing_survives_a_killed_runner(tmp_path: Path) -> None:
-    """`kill -9` twenty times at random moments, from the cell's first instant to the middle of a run.
+    """`kill -9` twelve times at random moments, from the cell's first instant to the middle of a run.
 
     Four runners live side by side, and whichever has the earliest moment is killed next.
     """
     draws = random.Random(20261121)
     scenario = json.dumps(two_hosts(duration_s=5.0))
     before, interfaces_before = namespaces(), interfaces()
-    for group in range(5):
+    for group in range(3):
         mark = f"BACKCHANNEL_TEST_VICTIM={os.getpid()}-{group}"
         environment = {**os.environ, "PYTHONPATH": str(node_binary.ROOT), **dict([mark.split("=")])}
-        moments = sorted(draws.uniform(0.05, 8.0) for _ in range(4))
+        moments = sorted(draws.uniform(0.05, 6.0) for _ in range(4))
         begin = time.monotonic()
         runners = [
             subprocess.Popen(

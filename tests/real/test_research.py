@@ -35,8 +35,8 @@ LOSSY = {
         named("duplicate", probability=0.002),
     ]
 }
-#: Each way, in each of five pairings: 1 GB in all.
-EACH_BYTES = 100_000_000
+#: Each way, in each of five pairings.
+EACH_BYTES = 40_000_000
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_every_byte_arrives_in_both_directions(
     report = cell.run(typed(made), tmp_path).as_json()
     for direction in ("forward", "reverse"):
         events = report["driver"]["links"]["line"][direction]["events"]
-        assert all(events[kind] > 50 for kind in ("lost", "damaged", "reordered", "duplicated")), events
+        assert all(events[kind] > 10 for kind in ("lost", "damaged", "reordered", "duplicated")), events
     for flow in report["flows"].values():
         assert flow["receive"]["payload_ok"]
         assert flow["receive"]["bytes"] == EACH_BYTES

@@ -24,7 +24,13 @@ RADIO = "packet radio, one hop"
 HEARTBEAT_S = 0.2
 
 
-@pytest.mark.parametrize("name", ["ack filtering, 28.8 kbit/s", "header compression, 9.6 kbit/s"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ack filtering, 28.8 kbit/s",
+        pytest.param("header compression, 9.6 kbit/s", marks=pytest.mark.slow("a second scenario")),
+    ],
+)
 def test_the_same_seed_gives_the_same_throughput(name: str, kernel: Kernel, tmp_path: Path) -> None:
     """The median of three runs, within 5 %.
 

@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.ansible_lab import collection_module
 
+pytestmark = pytest.mark.shares_cpu
+
 #: Everything that a removal must restore. Counters and times differ.
 SNAPSHOT = r"""
 state() { for family in -4 -6; do
@@ -100,9 +102,9 @@ settled
 def test_what_was_on_an_interface_is_there_again() -> None:
     out = on_host(
         """
-state >/tmp/before.$$; network; network; ip -4 -o address show dev eth1; ip route show dev eth1; ip route show default
-network "$absent"; settled; state >/tmp/after.$$; network "$absent"
-echo ==; diff /tmp/before.$$ /tmp/after.$$ && echo same; wc -l </tmp/before.$$; rm /tmp/before.$$ /tmp/after.$$; exit 0
+state >/run/before; network; network; ip -4 -o address show dev eth1; ip route show dev eth1; ip route show default
+network "$absent"; settled; state >/run/after; network "$absent"
+echo ==; diff /run/before /run/after && echo same; wc -l </run/before; exit 0
 """
     )
     taken, restored = out.split("==\n")
