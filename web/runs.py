@@ -351,11 +351,11 @@ def plot_file(run_id: str, kind: str, form: str) -> Response:
     return answer(drawn, form, name, lambda: complete.cut(low, high).as_csv("time_s"))
 
 
-def figure(run: StoredRun, kind: str) -> Figure:
-    """A figure of the flow, or of the line, that the address asks for."""
+def figure(run: StoredRun, kind: str, of: str | None = None) -> Figure:
+    """A figure of a flow or a line; without `of`, of the one that the address asks for."""
     if kind not in FIGURES:
         abort(404, f"There is no plot {kind}; there are: {', '.join(FIGURES)}.")
-    of, known = request.args.get("flow", ""), run_view.names(run, kind)
+    of, known = request.args.get("flow", "") if of is None else of, run_view.names(run, kind)
     if of and of not in known:
         what = "queue" if FIGURES[kind].per == "line" else "flow"
         abort(404, f"There is no {what} {of[:80]!r} in this run; there are: {', '.join(dict.fromkeys(known[:20]))}.")
