@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import operator
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
@@ -85,22 +87,101 @@ def points(campaign_id: str) -> Sequence[PointRow]:
     return cached(("points", campaign_id), lambda: g.store.points(campaign_id))
 
 
-def kinds(campaign_id: str) -> list[Kind]:
-    """Its metrics without details; a group of flows comes before its members."""
+def all_kinds(campaign_id: str) -> list[Kind]:
+    """Its metrics; a group of flows comes before its members."""
 
     def compute() -> list[Kind]:
-        # Details are on the run's page and in exports.
-        rows = [row for row in g.store.kinds(campaign_id) if not is_detail(row.name)]
-        rows.sort(key=lambda row: (order(row.name), len(row.subject), row.subject))
+        rows = sorted(g.store.kinds(campaign_id), key=lambda row: (order(row.name), len(row.subject), row.subject))
         return [Kind(row.name, row.subject, row.unit) for row in rows]
 
     return cached(("kinds", campaign_id), compute)
 
 
+def kinds(campaign_id: str) -> list[Kind]:
+    """Its metrics without details, which only the explorer, a run's page and exports have."""
+    return [kind for kind in all_kinds(campaign_id) if not is_detail(kind.name)]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit on a metric that runs must keep: "latency_p99/ping <= 200 ms"."""
+
+    text: str
+    kind: Kind
+    comparison: str
+    #: In the SI unit.
+    value: float
+
+    def keeps(self, value: float) -> bool:
+        """Whether a run with this value is kept."""
+        return _COMPARISONS[self.comparison](value, self.value)
+
+
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
+}  # fmt: skip
+#: METRIC/SUBJECT, comparison, value.
+_LIMIT = re.compile(r"\s*(.*?)\s*(<=|>=|<|>)\s*(.+?)\s*")
+
+
+def limit(text: str, known: Sequence[Kind]) -> Limit:
+    """A limit from an address.
+
+    Raises:
+        ValueError: it is not one, with a sentence that says why.
+    """
+    match = _LIMIT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"'{text[:80]}' is not METRIC/FLOW <= VALUE, such as latency_p99/ping <= 200 ms")
+    key, comparison, value = match.groups()
+    of_key = {kind.key: kind for kind in known} | {kind.name: kind for kind in known if not kind.subject}
+    if key not in of_key:
+        raise ValueError(str(unknown("metric", key, list(of_key))))
+    kind = of_key[key]
+    try:
+        number = float(value)
+    except ValueError:
+        number = float(units.parse(value, kind.unit))
+    return Limit(text, kind, comparison, number)
+
+
+def limits(campaign_id: str) -> tuple[list[Limit], list[str]]:
+    """The limits that the address has as `where`, and what is wrong with the others."""
+    kept, problems = [], []
+    for text in request.args.getlist("where"):
+        if not text.strip():
+            continue
+        try:
+            kept.append(limit(text, all_kinds(campaign_id)))
+        except ValueError as error:
+            problems.append(str(error))
+    return kept, problems
+
+
+def within_limits(campaign_id: str) -> frozenset[str] | None:
+    """Ids of the runs that keep every limit of the address; None without one."""
+    chosen, _ = limits(campaign_id)
+    if not chosen:
+        return None
+
+    def compute() -> frozenset[str]:
+        kept = [
+            {
+                row.run_id
+                for row in g.store.values(campaign_id, only=[(one.kind.name, one.kind.subject)])
+                if one.keeps(row.value)
+            }
+            for one in chosen
+        ]
+        return frozenset(set.intersection(*kept))
+
+    return cached(("limits", campaign_id, tuple(one.text for one in chosen)), compute)
+
+
 def columns(campaign_id: str) -> list[Kind]:
     """Metrics in the table of runs: those that the address asks for, or usual ones."""
     picked = request.args.getlist("col")
-    chosen = [kind for kind in kinds(campaign_id) if kind.key in picked]
+    chosen = [kind for kind in all_kinds(campaign_id) if kind.key in picked]
     known = kinds(campaign_id)
     outputs = [kind for kind in known if is_output(kind.name)]
     room = max(MOST_COLUMNS - len(axes_of(campaign_id)), LEAST_COLUMNS)
@@ -126,7 +207,7 @@ def asked(campaign_id: str) -> RunQuery:
         state=request.args.get("state", ""),
         words=tuple(request.args.get("q", "").lower().split()),
         points=chosen_points(campaign_id, chosen) if chosen != axes else None,
-        only=_tagged(campaign_id),
+        only=_only(campaign_id),
         sort=sort,
         ranking=ranking,
         descending=request.args.get("order") == "desc",
@@ -179,6 +260,14 @@ def _tagged(campaign_id: str) -> tuple[str, ...] | None:
     return tuple(run_id for run_id, note in notes(campaign_id).items() if tag in note.tags) if tag else None
 
 
+def _only(campaign_id: str) -> tuple[str, ...] | None:
+    """Ids of the runs that have the tag and keep the limits of the address; None without either."""
+    tagged, within = _tagged(campaign_id), within_limits(campaign_id)
+    if tagged is None or within is None:
+        return tagged if within is None else tuple(sorted(within))
+    return tuple(run_id for run_id in tagged if run_id in within)
+
+
 def page_number() -> int:
     """The page that the address asks for, from 1."""
     return min(max(request.args.get("page", 1, int), 1), MOST_PAGES)
@@ -226,11 +315,12 @@ def _words_of(point: PointRow) -> set[str]:
 def ignored(campaign_id: str, axes: Mapping[str, Sequence[str]]) -> list[str]:
     """Arguments of the address that name nothing this campaign has, each as a sentence."""
     args = request.args
-    keys = [kind.key for kind in kinds(campaign_id)]
+    keys = [kind.key for kind in all_kinds(campaign_id)]
     orders = ["point", "repetition", "state", "landed", *axes, *(column.key for column in columns(campaign_id))]
     slots = [(slot, "swept field", [*axes, "none"]) for slot in SLOTS]
     allowed = [
-        ("metric", "metric", keys), ("sort", "order of runs", [*orders, *keys]), *slots,
+        ("metric", "metric", keys), ("against", "metric", keys), ("log", "axis", ["x", "y"]),
+        ("sort", "order of runs", [*orders, *keys]), *slots,
         ("kind", "view", list(KINDS)), ("col", "metric", keys),
         ("state", "state of runs", ["valid", "invalid", MISSING]), ("order", "direction", ["asc", "desc"]),
         ("tag", "tag", tags(campaign_id)),
@@ -247,6 +337,7 @@ def ignored(campaign_id: str, axes: Mapping[str, Sequence[str]]) -> list[str]:
         for name in args
         if name.startswith("fix.") and name.removeprefix("fix.") not in axes
     ]
+    problems += limits(campaign_id)[1]
     return [f"{problem[0].upper()}{problem[1:]}. It is left out." for problem in problems]
 
 
@@ -301,9 +392,9 @@ def file_figure(campaign: CampaignRow) -> CampaignFigure | None:
 
 def chosen_kind(campaign: CampaignRow) -> Kind | None:
     """The metric that the address asks for; else the one that was published, or the first. None without results."""
-    known = {kind.key: kind for kind in kinds(campaign.id)}
+    known = {kind.key: kind for kind in all_kinds(campaign.id)}
     published = (f"{value.metric}/{value.subject}" for value in scorecard.published_for(campaign))
-    wanted = [request.args.get("metric", ""), *published, next(iter(known), "")]
+    wanted = [request.args.get("metric", ""), *published, next((kind.key for kind in kinds(campaign.id)), "")]
     return next((known[key] for key in wanted if key in known), None)
 
 

@@ -14,7 +14,7 @@ from analysis.figures.registry import FIGURES, RunKind
 from analysis.runs import Flow, Line
 from analysis.statistics import RunKey
 from experiments.api import point_label
-from web import run_view, runs
+from web import flow_roles, run_view, runs
 from web.cache import cached
 from web.campaign_data import title_of
 from web.compared import Row, Subject, difference_json, note_on, rows_of, verdicts
@@ -30,7 +30,7 @@ MOST = 8
 def show() -> str:
     """`run` and `point` (CAMPAIGN:NUMBER), repeatable, name the subjects; the first is the reference."""
     subjects = _subjects()
-    rows = _shown(subjects)
+    rows = _by_weight(_shown(subjects))
     scenario = g.store.scenario(subjects[0].run_id) if subjects else None
     flows = [flow.name for flow in scenario.workload] if scenario else []
     links = (
@@ -53,6 +53,7 @@ def show() -> str:
         "compare.html",
         subjects=subjects,
         rows=rows,
+        telling=sum(map(_tells, rows)),
         flows=flows,
         flow=flow,
         links=links,
@@ -61,6 +62,8 @@ def show() -> str:
         campaigns=g.store.campaigns(limit=12) if not subjects else [],
         most=MOST,
         without=_without,
+        matches=_matches(subjects),
+        reference_flows=_flow_names(subjects[0]) if subjects else [],
         comparisons=note_on(rows),
         verdicts=verdicts(subjects, rows),
         means=means,
@@ -105,11 +108,13 @@ def _laid_over(kind: str) -> tuple[Figure, tuple[float, float]]:
         abort(404, "There is nothing to compare: the address names runs as run=ID and points as point=CAMPAIGN:NUMBER.")
     if kind not in overlaid():
         abort(404, f"There is no such plot {kind}; there are: {', '.join(overlaid())}.")
+    wanted = request.args.get("flow", "")
     period = runs.period_asked(max(g.store.duration(subject.run_id) for subject in subjects))
     series: list[Series] = []
     figures = []
     for subject in subjects:
-        drawn = runs.figure(runs.stored(subject.run_id), kind)
+        named = {other: name for name, other in _matched(subject, subjects[0]).items()}
+        drawn = runs.figure(runs.stored(subject.run_id), kind, named.get(wanted, wanted))
         figures.append(drawn)
         lines = FIGURES[kind].overlaid(drawn)
         series += [
@@ -158,12 +163,71 @@ def _subjects() -> list[Subject]:
             replace(subject, label=f"{subject.campaign}: {subject.label}" if subject.campaign else subject.label)
             for subject in subjects
         ]
+    subjects = [subjects[0], *(_renamed(subject, subjects[0]) for subject in subjects[1:])] if subjects else []
     labels = [subject.label for subject in subjects]
     # Equal points of several campaigns are numbered.
     return [
         subject if labels.count(subject.label) == 1 else replace(subject, label=f"{subject.label} ({number + 1})")
         for number, subject in enumerate(subjects)
     ]
+
+
+def _by_hand() -> dict[str, str]:
+    """What the address says of flows: `as` is FLOW:FLOW OF THE FIRST, or FLOW: for none."""
+    pairs = (text.partition(":") for text in request.args.getlist("as"))
+    return {name: other for name, colon, other in pairs if name and colon and other != "auto"}
+
+
+def _flow_names(subject: Subject) -> list[str]:
+    scenario = g.store.scenario(subject.run_id)
+    return list(dict.fromkeys(flow.group or flow.name for flow in scenario.workload)) if scenario else []
+
+
+def _matched(subject: Subject, first: Subject) -> dict[str, str]:
+    scenarios = [g.store.scenario(one.run_id) for one in (first, subject)]
+    if None in scenarios:
+        return {}
+    reference, other = (scenario.workload for scenario in scenarios)
+    return flow_roles.matched(reference, other, _by_hand())
+
+
+def _renamed(subject: Subject, first: Subject) -> Subject:
+    """The subject with its flows called as those of the first with which they are compared."""
+    names = {name: other for name, other in _matched(subject, first).items() if name != other}
+    if not names:
+        return subject
+    # A name that now means another flow no longer means its own.
+    taken = set(names.values())
+    values = {
+        (metric, names.get(of, of)): runs_
+        for (metric, of), runs_ in subject.values.items()
+        if of in names or of not in taken
+    }
+    return replace(subject, values=values)
+
+
+def _matches(subjects: Sequence[Subject]) -> dict[str, str]:
+    """Flows of the others that the first does not have, to the flow that they are compared with, or ""."""
+    if not subjects:
+        return {}
+    known, by_hand = _flow_names(subjects[0]), _by_hand()
+    pairs = {}
+    for subject in subjects[1:]:
+        matched = _matched(subject, subjects[0])
+        pairs |= {name: matched.get(name, "") for name in _flow_names(subject) if name not in known or name in by_hand}
+    return pairs
+
+
+def _tells(row: Row) -> bool:
+    """Whether a row shows a difference, or is the metric that the address asks for."""
+    wanted = request.args.get("metric", "") == f"{row.name}/{row.subject}"
+    return wanted or any(cell is not None and cell.verdict in ("better", "worse", "different") for cell in row.cells)
+
+
+def _by_weight(rows: Sequence[Row]) -> list[Row]:
+    """The chosen metric first, then rows that show a difference, then the others."""
+    wanted = request.args.get("metric", "")
+    return sorted(rows, key=lambda row: (f"{row.name}/{row.subject}" != wanted, not _tells(row)))
 
 
 def _run(run_id: str, colour: str) -> Subject:
@@ -204,7 +268,7 @@ def _point(name: str, colour: str) -> Subject:
 
 def _shown(subjects: Sequence[Subject]) -> list[Row]:
     """Rows without details, which are on a run's own page and in the JSON."""
-    key = ("compared", tuple((subject.key, subject.label) for subject in subjects))
+    key = ("compared", tuple((subject.key, subject.label) for subject in subjects), tuple(request.args.getlist("as")))
     return cached(key, lambda: rows_of(subjects, details=False))
 
 
@@ -249,7 +313,7 @@ def _is_counted(subject: Subject) -> bool:
 
 def _named() -> dict[str, list[str]]:
     """What names the subjects in an address."""
-    return {key: request.args.getlist(key) for key in ("run", "point")}
+    return {key: request.args.getlist(key) for key in ("run", "point", "as")}
 
 
 def _without(key: str) -> str:

@@ -15,7 +15,7 @@ from analysis.figures.explorer import KINDS, SLOTS, Layout, View
 from analysis.figures.model import csv_text
 from analysis.results import Quantity
 from analysis.statistics import RunKey
-from analysis.store.rows import CampaignRow
+from analysis.store.rows import CampaignRow, ValueRow
 from web import campaign_data
 from web.cache import cached
 from web.campaign_data import Kind, head, points
@@ -92,7 +92,9 @@ def show(campaign_id: str) -> str:
         ignored=ignored,
         explored=explored,
         axes=axes,
-        kinds_of=_by_subject(campaign_data.kinds(campaign_id)),
+        kinds_of=_by_subject(campaign_data.all_kinds(campaign_id)),
+        against=_against(campaign_id),
+        limits=campaign_data.limits(campaign_id)[0],
         kind_names=KINDS,
         slots=SLOTS,
         layout=layout,
@@ -155,25 +157,52 @@ def _explored(campaign: CampaignRow) -> Explored | None:
     axes = campaign_data.axes_of(campaign.id)
     chosen = campaign_data.filtered(axes)
     layout = _layout(chosen)
-    key = ("explored", campaign.id, kind.key, layout, tuple((name, *values) for name, values in chosen.items()))
-    return cached(key, lambda: _made(campaign.id, kind, axes, chosen, layout))
+    across = _against(campaign.id) if layout.kind == "against" else None
+    within = campaign_data.within_limits(campaign.id)
+    key = (
+        "explored",
+        campaign.id,
+        kind.key,
+        layout,
+        across,
+        within,
+        tuple((name, *values) for name, values in chosen.items()),
+    )
+    return cached(key, lambda: _made(campaign.id, kind, axes, chosen, layout, across, within))
 
 
 def _made(
-    campaign_id: str, kind: Kind, axes: Mapping[str, list[str]], chosen: Mapping[str, list[str]], layout: Layout
-) -> Explored:
+    campaign_id: str, kind: Kind, axes: Mapping[str, list[str]], chosen: Mapping[str, list[str]], layout: Layout,
+    across: Kind | None, within: frozenset[str] | None,
+) -> Explored:  # fmt: skip
     parameters = {point.number: dict(point.parameters) for point in points(campaign_id)}
     kept = set(campaign_data.chosen_points(campaign_id, chosen))
-    values = cached(
-        ("values", campaign_id, kind.key), lambda: g.store.values(campaign_id, only=[(kind.name, kind.subject)])
-    )
+    values = _values(campaign_id, kind)
     samples = [
         Sample(row.point, RunKey(row.repetition, row.seed), row.run_id, parameters[row.point], row.value)
         for row in values
-        if row.point in kept
+        if row.point in kept and (within is None or row.run_id in within)
     ]
+    of_x = None
+    if across is not None:
+        by_run = {row.run_id: row.value for row in _values(campaign_id, across)}
+        of_x = explorer.Across(across.label, across.unit, by_run)
     quantity = Quantity(kind.name, kind.subject, kind.unit)
-    return Explored(kind, axes, chosen, explorer.view(samples, chosen, layout, quantity, kind.label))
+    return Explored(kind, axes, chosen, explorer.view(samples, chosen, layout, quantity, kind.label, of_x))
+
+
+def _values(campaign_id: str, kind: Kind) -> Sequence[ValueRow]:
+    """The metric's values of all valid runs."""
+    return cached(
+        ("values", campaign_id, kind.key), lambda: g.store.values(campaign_id, only=[(kind.name, kind.subject)])
+    )
+
+
+def _against(campaign_id: str) -> Kind | None:
+    """The metric on the x axis of a view of two metrics; without one in the address, the second."""
+    known = {kind.key: kind for kind in campaign_data.all_kinds(campaign_id)}
+    usual = [kind.key for kind in campaign_data.kinds(campaign_id)][1:2]
+    return next((known[key] for key in [request.args.get("against", ""), *usual] if key in known), None)
 
 
 def _layout(axes: Mapping[str, Sequence[str]]) -> Layout:
@@ -188,7 +217,8 @@ def _layout(axes: Mapping[str, Sequence[str]]) -> Layout:
     kind = request.args.get("kind", "")
     if kind not in KINDS:
         kind = usual.kind if slots["x"] and (usual.kind != "heatmap" or slots["colour"]) else "means"
-    return Layout(kind, **slots)
+    log = tuple(axis for axis in ("x", "y") if axis in request.args.getlist("log"))
+    return Layout(kind, **slots, log=log)
 
 
 def _box(panels: int) -> Box | None:

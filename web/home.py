@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flask import Blueprint, Response, g, jsonify, render_template
 
 from analysis.store import requests
+from analysis.store.rows import CampaignRow
 from experiments.api import campaign_text
-from web import scorecard
+from web import answers, campaign_data, scorecard
 from web.cache import cached
 
 blueprint = Blueprint("home", __name__)
@@ -15,6 +18,8 @@ blueprint = Blueprint("home", __name__)
 FIRST = "quickstart.yaml"
 #: Causes of invalid and failed runs that the page lists.
 MOST_CAUSES = 8
+#: Valid runs of a campaign whose answer the page gives.
+MOST_ANSWERED = 1000
 
 
 @blueprint.get("/")
@@ -32,12 +37,26 @@ def index() -> str:
         campaigns=store.campaigns(limit=6),
         total=total,
         first_campaign="" if total else campaign_text(FIRST),
+        showed=_showed(store.campaigns(limit=6)),
         newest=cached(("newest",), lambda: store.newest()),
         causes=cached(("causes",), lambda: store.causes()[:MOST_CAUSES]),
         unfinished=cached(("unfinished",), lambda: store.campaigns(state="incomplete", limit=5)),
         counts=cached(("counts",), lambda: store.counts()),
         card=scorecard.read(),
     )
+
+
+def _showed(campaigns: Sequence[CampaignRow]) -> dict[str, str]:
+    """What each campaign showed: the first sentence of its answer; of none that is too large to be answered at once."""
+    shown = {}
+    for campaign in campaigns:
+        if not 0 < campaign.valid <= MOST_ANSWERED:
+            continue
+        means = campaign_data.metric_figure(campaign)
+        answer = answers.of(campaign, means, campaign_data.axes_of(campaign.id))
+        if answer is not None and answer.sentences:
+            shown[campaign.id] = answer.sentences[0]
+    return shown
 
 
 @blueprint.get("/api/attention")

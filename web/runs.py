@@ -35,7 +35,7 @@ from analysis.store.rows import RunRow
 from testbed import commands, fidelity, kernel_links
 from testbed.report import DirectionReport, Measurement, Report
 from testbed.scenario import DIRECTIONS, Scenario
-from web import crossing, fates, run_view
+from web import crossing, fates, packet_filter, run_story, run_view
 from web.cache import derived
 from web.campaign_data import is_detail, order
 from web.campaign_exports import network_file
@@ -52,7 +52,6 @@ MOST_CONVERSATIONS = 100
 SEGMENTS = 500
 #: Columns of segments.parquet in an answer, and those that lead to its SACK blocks.
 FIELDS = ("dir", "seq", "payload", "ip_len", "ack", "window", "flags", "class", "rtt_ns", "in_order", "file", "frame")
-FLAGS = ((2, "SYN"), (1, "FIN"), (4, "RST"), (8, "PSH"), (16, "ACK"), (32, "URG"), (64, "ECE"), (128, "CWR"))
 
 
 class Segment(TypedDict):
@@ -172,6 +171,9 @@ def show(run_id: str) -> str:
         wider=fidelity.wider(scenario.fidelity),
         topology=network_picture(scenario),
         range=(request.args.get("from", ""), request.args.get("to", "")),
+        story=run_story.tell(scenario, run.metrics, report),
+        most_outcomes=run_story.MOST_OUTCOMES,
+        packet_words=packet_filter.words(),
         shown=sorted(run.metrics, key=lambda row: (is_detail(row.name), order(row.name), row.subject))[:400],
     )
 
@@ -269,15 +271,21 @@ def write_note(run_id: str) -> Any:
 
 @blueprint.get("/api/runs/<run_id>/segments")
 def segments(run_id: str) -> Response:
-    """Single segments of a flow with all fields; `side` is sender or receiver; the first (`tail`: last) 500."""
+    """Single segments of a flow with all fields, the first (`tail`: last) 500.
+
+    `side` is sender or receiver. `filter` has words that all hold: data, ack, a flag, a class or a byte number.
+    """
     run = stored(run_id)
     low, high = _range(run.row)
     try:
         seen = run_view.captured(run)
         flow = seen.flow(request.args.get("flow", ""))
         inside = flow.rows(FIELDS, receiver=request.args.get("side") == "receiver", period=(low, high))
+        inside = inside.filter(*packet_filter.parse(request.args.get("filter", "")))
     except Unmeasured as error:
         abort(404, run_view.sentence(error))
+    except packet_filter.UnknownFilter as error:
+        abort(400, f"{error}")
     inside = inside.filter((pl.col("t_s") >= low) & (pl.col("t_s") <= high))
     some = inside.tail(SEGMENTS) if request.args.get("tail") else inside.head(SEGMENTS)
     blocks = seen.sack_blocks(some)
@@ -343,11 +351,11 @@ def plot_file(run_id: str, kind: str, form: str) -> Response:
     return answer(drawn, form, name, lambda: complete.cut(low, high).as_csv("time_s"))
 
 
-def figure(run: StoredRun, kind: str) -> Figure:
-    """A figure of the flow, or of the line, that the address asks for."""
+def figure(run: StoredRun, kind: str, of: str | None = None) -> Figure:
+    """A figure of a flow or a line; without `of`, of the one that the address asks for."""
     if kind not in FIGURES:
         abort(404, f"There is no plot {kind}; there are: {', '.join(FIGURES)}.")
-    of, known = request.args.get("flow", ""), run_view.names(run, kind)
+    of, known = request.args.get("flow", "") if of is None else of, run_view.names(run, kind)
     if of and of not in known:
         what = "queue" if FIGURES[kind].per == "line" else "flow"
         abort(404, f"There is no {what} {of[:80]!r} in this run; there are: {', '.join(dict.fromkeys(known[:20]))}.")
@@ -378,7 +386,7 @@ def _segment(row: Mapping[str, Any], sacks: list[list[int]]) -> Segment:
         ip_bytes=row["ip_len"],
         ack=None if row["ack"] < 0 else row["ack"],
         window=row["window"],
-        flags=[name for bit, name in FLAGS if row["flags"] & bit],
+        flags=[name for bit, name in packet_filter.FLAGS if row["flags"] & bit],
         classes=[label for bit, label in class_labels() if row["class"] & bit],
         rtt_ms=None if row["rtt_ns"] is None else round(row["rtt_ns"] / 1e6, 3),
         in_order=row["in_order"],

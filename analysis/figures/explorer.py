@@ -25,7 +25,7 @@ from testbed.units import number_of
 #: Kinds of views and their names.
 KINDS = {
     "means": "means", "heatmap": "heatmap", "dots": "single runs", "box": "box plot", "ecdf": "distribution (ECDF)",
-    "effects": "main effects",
+    "effects": "main effects", "against": "metric against metric",
 }  # fmt: skip
 #: Where a field can be drawn, and its names.
 SLOTS = {
@@ -47,11 +47,24 @@ class Layout:
     colour: str = ""
     row: str = ""
     column: str = ""
+    #: Axes that are logarithmic, where they show quantities: "x", "y".
+    log: tuple[str, ...] = ()
 
     @property
     def fields(self) -> list[str]:
-        """The fields that are drawn."""
-        return [name for name in (self.x, self.colour, self.row, self.column) if name]
+        """The fields that are drawn. Of two metrics, the x axis is the other metric's."""
+        x = "" if self.kind == "against" else self.x
+        return [name for name in (x, self.colour, self.row, self.column) if name]
+
+
+@dataclass(frozen=True)
+class Across:
+    """The metric on the x axis of a view of a metric against a metric."""
+
+    title: str
+    unit: str
+    #: Its value in each run that has one, in the SI unit.
+    values: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -97,8 +110,9 @@ def default_layout(axes: Mapping[str, Sequence[str]]) -> Layout:
 
 
 def view(
-    samples: Sequence[Sample], axes: Mapping[str, Sequence[str]], layout: Layout, quantity: Quantity, title: str
-) -> View:
+    samples: Sequence[Sample], axes: Mapping[str, Sequence[str]], layout: Layout, quantity: Quantity, title: str,
+    across: Across | None = None,
+) -> View:  # fmt: skip
     """The panels of a metric.
 
     Args:
@@ -107,11 +121,14 @@ def view(
         layout: of KINDS, with fields of `axes`.
         quantity: the metric.
         title: of the metric.
+        across: the metric on the x axis, of a layout of the kind "against".
     """
-    made = _Maker(samples, {name: ordered(values) for name, values in axes.items()}, layout, quantity, title)
+    if across is not None:
+        samples = [sample for sample in samples if sample.run_id in across.values]
+    made = _Maker(samples, {name: ordered(values) for name, values in axes.items()}, layout, quantity, title, across)
     panels = made.effects() if layout.kind == "effects" else made.panels()
     columns = 2 if layout.kind == "effects" else len(axes.get(layout.column, [""]))
-    return View(layout, _with_shared_axes(panels, layout.kind), columns, made.notes)
+    return View(layout, _with_shared_axes(made.logarithmic(panels), layout.kind), columns, made.notes)
 
 
 def selected(figure: Figure, x: tuple[float, float], y: tuple[float, float] | None) -> tuple[set[int], set[str]]:
@@ -151,6 +168,7 @@ class _Maker:
     layout: Layout
     quantity: Quantity
     title: str
+    across: Across | None = None
     notes: list[str] = field(default_factory=list)
     _numbers: int = 0
 
@@ -186,6 +204,24 @@ class _Maker:
             Panel(f"by {short(name)}", self._means(cells, scale, name, ""), cells) for name, cells in of_field.items()
         ]
 
+    def logarithmic(self, panels: Sequence[Panel]) -> list[Panel]:
+        """The panels with the axes that the layout wants logarithmic, where these show quantities."""
+        drawn = []
+        for panel in panels:
+            axes = {"x": panel.figure.x, "y": panel.figure.y}
+            log = {
+                name: replace(axis, log=True)
+                for name, axis in axes.items()
+                if name in self.layout.log and not axis.ticks and axis.range is None
+            }
+            drawn.append(replace(panel, figure=replace(panel.figure, **log)))
+        hidden = sum(sample.value <= 0 for sample in self.samples) if "y" in self.layout.log else 0
+        if self.across and "x" in self.layout.log:
+            hidden += sum(self.across.values[sample.run_id] <= 0 for sample in self.samples)
+        if hidden:
+            self.notes.append(f"{number_of(hidden, 'value')} of 0 or less have no place on a logarithmic axis.")
+        return drawn
+
     def cells(self, fields: Sequence[str]) -> list[Cell]:
         """The samples by their values of some fields, in the order of the values."""
         samples: dict[tuple[str, ...], list[Sample]] = {}
@@ -209,7 +245,7 @@ class _Maker:
         # The curves of a distribution are the colours' or, without any, those of the x field.
         drawn = replace(layout, x="").fields if layout.kind == "ecdf" and layout.colour else layout.fields
         hidden = [short(name) for name, values in self.axes.items() if len(values) > 1 and name not in drawn]
-        if hidden and self.layout.kind in ("box", "ecdf"):
+        if hidden and self.layout.kind in ("box", "ecdf", "against"):
             self.notes.append(f"Runs of all values of {', '.join(hidden)} are together.")
         elif hidden:
             self.notes.append(f"Pooled over {', '.join(hidden)}: a repetition's mean over the points is one value.")
@@ -224,6 +260,10 @@ class _Maker:
             return lambda some: self._heatmap(some, scale, levels)
         if layout.kind == "ecdf":
             return lambda some: self._ecdf(some, scale)
+        if self.across is not None:
+            across = self.across
+            across_scale = axis_scale([across.values[sample.run_id] for sample in self.samples], across.unit)
+            return lambda some: self._against(some, scale, across, across_scale)
         if layout.kind in ("dots", "box"):
             if layout.kind == "dots" and len(self.samples) > MOST_DOTS:
                 self.notes.append(f"Runs are drawn one by one up to {MOST_DOTS}; filter a field to see them.")
@@ -259,7 +299,7 @@ class _Maker:
             mean = cell.estimate.mean / scale[0]
             rows.setdefault(levels.of(mean) if flat else -1, []).append({
                 "x": float(self._index(x, cell)), "y": float(self._index(y, cell)), "cell": cell.number,
-                "label": f"{mean:.3g}" if flat else "2 groups",
+                "label": f"{mean:.3g}" if flat else _both(cell.estimate.groups, scale[0]),
                 "text": f"{self.title}: {cell.estimate.text(self.quantity.unit)}, {number_of(cell.runs, 'run')}",
             })  # fmt: skip
         schema = {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64, "label": pl.String, "text": pl.String}
@@ -270,7 +310,8 @@ class _Maker:
             for number, colour in enumerate(levels.colours)
         ]
         if -1 in rows:
-            series.append(Series("two groups, no mean", "cells", pl.DataFrame(rows[-1], schema), "soft", width=0.96))
+            groups = pl.DataFrame(rows[-1], schema)
+            series.append(Series("two groups, no mean", "cells", groups, "soft", width=0.96, hollow=True))
         return Figure(self._names(x), self._names(y), tuple(series), empty="no valid run yet")
 
     def _ecdf(self, cells: Sequence[Cell], scale: tuple[float, str]) -> Figure:
@@ -292,6 +333,28 @@ class _Maker:
             series.append(Series(name, "steps", frame, look.colour, dash=look.dash))
         x = Axis(self.title, scale[1], zero=False)
         return Figure(x, Axis("share of runs", range=(0.0, 1.02)), tuple(series), empty="no valid run yet")
+
+    def _against(
+        self, cells: Sequence[Cell], scale: tuple[float, str], across: Across, across_scale: tuple[float, str]
+    ) -> Figure:
+        """A mark for each run, coloured by a field."""
+        by = self.layout.colour
+        series = []
+        for number, value in enumerate(self.axes.get(by, [""])[:MOST_SERIES]):
+            drawn = [(cell, sample) for cell in cells if cell.place.get(by, "") == value for sample in cell.samples]
+            frame = pl.DataFrame(
+                {
+                    "x": [across.values[sample.run_id] / across_scale[0] for _, sample in drawn],
+                    "y": [sample.value / scale[0] for _, sample in drawn],
+                    "cell": [cell.number for cell, _ in drawn],
+                    "run": [sample.run_id for _, sample in drawn],
+                },
+                {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64, "run": pl.String},
+            )
+            name, look = place_label({by: value}) if by else "", style_of(number)
+            series.append(Series(name, "points", frame, look.colour, look.marker, 7.0, hollow=True))
+        x = Axis(across.title, across_scale[1])
+        return Figure(x, Axis(self.title, scale[1]), tuple(series), empty="no run has both metrics")
 
     def _distributions(self, cells: Sequence[Cell], scale: tuple[float, str]) -> Figure:
         """Boxes, or single runs with the mean and its interval, side by side at each place."""
@@ -318,6 +381,11 @@ class _Maker:
         values = self.axes.get(name, [""])
         ticks = tuple((float(number), value or "all runs") for number, value in enumerate(values))
         return Axis(short(name), ticks=ticks, range=(-0.5, len(values) - 0.5))
+
+
+def _both(groups: Sequence[Sequence[float]], size: float) -> str:
+    """The means of two groups: "1.2 | 7.9"."""
+    return " | ".join(f"{math.fsum(group) / len(group) / size:.3g}" for group in groups)
 
 
 def pooled(samples: Sequence[Sample]) -> tuple[list[float], int]:

@@ -77,7 +77,7 @@ class Series:
     #: Marker size or line width, in points; 0 is the renderer's own.
     size: float = 0.0
     dash: tuple[float, ...] = ()
-    #: An open marker.
+    #: An open marker, or a hatched cell.
     hollow: bool = False
     #: Never thinned: losses and retransmissions.
     keep_all: bool = False
@@ -226,7 +226,7 @@ def fitted(axis: Axis, figure: Figure, name: str) -> tuple[float, float]:
                 column_values = column_values.filter(column_values > 0) if axis.log else column_values
                 if len(column_values):
                     values += [float(column_values.min()) - reach, float(column_values.max()) + reach]  # type: ignore[arg-type]
-        if line.kind == "bars" and name == "y":
+        if line.kind == "bars" and name == "y" and not axis.log:
             values.append(0.0)
     if not values:
         return (0.1, 1.0) if axis.log else (0.0, 1.0)

@@ -110,6 +110,10 @@ def _draw(figure: Figure) -> Sheet:
 
 def _series(axes: Axes, series: Series, order: float) -> None:
     points = series.points.filter(pl.col("x").is_finite() & pl.col("y").is_finite())
+    if series.kind == "line":
+        # A place without a value interrupts a line, as on the page.
+        kept = pl.col("y").is_null() | pl.col("y").is_finite()
+        points = series.points.filter(pl.col("x").is_finite() & kept).with_columns(pl.col("y").fill_null(float("nan")))
     colour, rough = PALETTE[series.colour], points.height > MOST_VECTORS
     x, y = points["x"], points["y"]
     look: dict[str, Any] = {"color": colour, "zorder": order, "rasterized": rough}
@@ -129,12 +133,18 @@ def _series(axes: Axes, series: Series, order: float) -> None:
     elif series.kind == "bars":
         axes.bar(x, y, series.width, color=colour, zorder=order)
     elif series.kind == "cells":
-        axes.bar(x, series.width, series.width, bottom=y - series.width / 2, color=colour, zorder=order)
-        dark = series.colour in ("soft", *LEVELS[DARK_FROM:])
+        fill: dict[str, Any] = (
+            {"facecolor": "white", "edgecolor": colour, "hatch": "////", "lw": 0.6}
+            if series.hollow
+            else {"color": colour}
+        )
+        axes.bar(x, series.width, series.width, bottom=y - series.width / 2, zorder=order, **fill)
+        dark = series.colour in LEVELS[DARK_FROM:] and not series.hollow
         for left, top, label in points.select("x", "y", "label").iter_rows():
             axes.text(
-                left, top, label, ha="center", va="center", fontsize=6.5, color="white" if dark else PALETTE["ink"]
-            )
+                left, top, label, ha="center", va="center", fontsize=6.5, color="white" if dark else PALETTE["ink"],
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8} if series.hollow else None,
+            )  # fmt: skip
     elif series.kind == "points":
         size = series.size * 0.7 or (4.0 if points.height < 200 else 2.0)
         thin = series.marker in ("cross", "tick", "dash")
@@ -200,7 +210,8 @@ def _legend(sheet: Sheet, figure: Figure) -> None:
         colour = PALETTE[line.colour]
         name = f"{line.name} ({line.points.height})" if line.keep_all else line.name
         if line.kind in ("bars", "cells"):
-            handles.append(Patch(color=colour, label=name))
+            hatched: dict[str, Any] = {"facecolor": "white", "edgecolor": colour, "hatch": "////"}
+            handles.append(Patch(label=name, **(hatched if line.hollow else {"color": colour})))
             continue
         joined = line.kind in ("line", "steps", "segments")
         handles.append(

@@ -35,7 +35,7 @@
 
   function wire() {
     for (const chart of boards.splice(0)) chart.remove();
-    const form = $("#explore");
+    views();
     $$("[data-panel]").forEach(draw);
     for (const row of $$("tr[data-cells]")) {
       const show = (rows) => () => mark(rows);
@@ -45,6 +45,66 @@
       }
     }
   }
+
+  // Saved views are addresses that this browser keeps, by campaign.
+  function saved(change = null) {
+    const key = `views ${$("#views").dataset.views}`;
+    try {
+      const all = JSON.parse(localStorage.getItem(key) ?? "{}");
+      if (!change) return all;
+      change(all);
+      localStorage.setItem(key, JSON.stringify(all));
+      return all;
+    } catch {
+      return {};
+    }
+  }
+
+  function views() {
+    const panel = $("#views");
+    if (!panel) return;
+    const rows = Object.entries(saved()).map(([name, query]) => {
+      const row = document.createElement("li");
+      const link = Object.assign(document.createElement("a"), { href: `${location.pathname}${query}`, textContent: name });
+      link.dataset.here = "";
+      const remove = Object.assign(document.createElement("button"), { type: "button", className: "plain", textContent: "Remove" });
+      remove.setAttribute("aria-label", `Remove the view ${name}`);
+      remove.addEventListener("click", () => {
+        saved((all) => delete all[name]);
+        views();
+      });
+      row.append(link, " ", remove);
+      return row;
+    });
+    $("ul", panel).replaceChildren(...rows);
+  }
+
+  document.addEventListener("click", (event) => {
+    if (event.target.id !== "save-view") return;
+    const name = $("#view-name").value.trim();
+    if (!name) return $("#view-name").focus();
+    saved((all) => (all[name] = location.search));
+    $("#view-name").value = "";
+    views();
+  });
+
+  // Finding a metric hides the others from its list; Enter takes the first.
+  document.addEventListener("input", (event) => {
+    const { finds } = event.target.dataset;
+    if (!finds) return;
+    const words = event.target.value.toLowerCase().split(/\s+/);
+    for (const option of $$(`#${finds} option`)) option.hidden = !words.every((word) => `${option.textContent} ${option.value}`.toLowerCase().includes(word));
+    for (const group of $$(`#${finds} optgroup`)) group.hidden = $$("option", group).every((option) => option.hidden);
+  });
+  document.addEventListener("keydown", (event) => {
+    const { finds } = event.target.dataset;
+    if (!finds || event.key !== "Enter") return;
+    event.preventDefault();
+    const first = $$(`#${finds} option`).find((option) => !option.hidden);
+    if (!first) return;
+    $(`#${finds}`).value = first.value;
+    changed($(`#${finds}`).form);
+  });
 
   function changed(form) {
     form.querySelector("[name=box]")?.remove();

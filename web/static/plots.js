@@ -27,6 +27,7 @@ function look(range) {
   pending = setTimeout(() => {
     remember();
     plots.forEach(refresh);
+    packets.show();
   }, 120);
 }
 
@@ -136,8 +137,63 @@ async function draw(plot) {
     plot.board.textContent = `This plot cannot be shown: ${error.message}`;
   }
   plot.holder.dataset.drawn = "true";
+  grip(plot);
   performance.mark(`drawn ${plot.holder.dataset.kind}`);
   if (asked !== view) await refresh(plot);
+}
+
+// A bar below a plot of the timeline changes its height, by the pointer or the arrow keys; the browser keeps it by kind.
+const LOWEST = 80;
+const HIGHEST = 900;
+
+function grip(plot) {
+  if (!plot.holder.closest(".timeline") || plot.holder.querySelector(".grip")) return;
+  const bar = document.createElement("div");
+  bar.className = "grip";
+  bar.tabIndex = 0;
+  bar.title = "Drag to change the height; double-click for the usual one";
+  for (const [name, value] of [["role", "separator"], ["aria-orientation", "horizontal"], ["aria-label", `Height of ${plot.holder.querySelector("figcaption").firstChild.textContent.trim()}`], ["aria-valuemin", LOWEST], ["aria-valuemax", HIGHEST], ["aria-valuenow", Math.round(plot.height)]]) bar.setAttribute(name, value);
+  bar.addEventListener("pointerdown", (event) => {
+    bar.setPointerCapture(event.pointerId);
+    const [top, high] = [event.clientY, plot.height];
+    bar.onpointermove = (moved) => resize(plot, high + moved.clientY - top);
+    bar.onpointerup = bar.onpointercancel = () => (bar.onpointermove = null);
+  });
+  bar.addEventListener("dblclick", () => resize(plot, null));
+  bar.addEventListener("keydown", (event) => {
+    const by = { ArrowUp: -20, ArrowDown: 20 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    event.stopPropagation();
+    resize(plot, plot.height + by);
+  });
+  plot.holder.append(bar);
+}
+
+function resize(plot, height) {
+  const { style, dataset } = plot.holder;
+  if (height === null) style.removeProperty("--height");
+  else style.setProperty("--height", `${Math.max(Math.min(height, HIGHEST), LOWEST)}px`);
+  try {
+    if (height === null) localStorage.removeItem(`height ${dataset.kind}`);
+    else localStorage.setItem(`height ${dataset.kind}`, style.getPropertyValue("--height"));
+  } catch {
+    // Without storage the height lasts as long as the page.
+  }
+  plot.height = size(plot.holder).height;
+  plot.holder.querySelector(".grip").setAttribute("aria-valuenow", Math.round(plot.height));
+  if (!plot.figure) return;
+  plot.figure.options.height = plot.height;
+  plot.chart.setSize({ width: plot.board.clientWidth, height: plot.height });
+}
+
+function keptHeight(holder) {
+  try {
+    const kept = holder.closest(".timeline") && localStorage.getItem(`height ${holder.dataset.kind}`);
+    if (kept) holder.style.setProperty("--height", kept);
+  } catch {
+    // As without one.
+  }
 }
 
 // On a screen with room, plots are as low as style.css says, and the last one alone has the times. On paper all have them.
@@ -162,7 +218,7 @@ function clicks(u) {
 // Single segments ----------------------------------------------------------------------------------------------------
 
 const heightOf = (one) => (one.direction === "data" ? one.end : one.ack ?? 0) / 1e3;
-const segments = (from, to, tail) => get(board.dataset.segments, { flow: board.dataset.flow, side: board.dataset.side, from, to, ...(tail ? { tail: 1 } : {}) });
+const segments = (from, to, tail, filter) => get(board.dataset.segments, { flow: board.dataset.flow, side: board.dataset.side, from, to, ...(tail ? { tail: 1 } : {}), ...(filter ? { filter } : {}) });
 
 async function nearest(u, left, top) {
   const perPixel = (view[1] - view[0]) / u.over.clientWidth;
@@ -234,6 +290,7 @@ function choose(one, widens = false) {
   panel.replaceChildren(line, told, list);
   panel.hidden = false;
   story = null;
+  packets.mark();
   follow(one, told, widens);
   keep(one);
   if (one.time_s < view[0] || one.time_s > view[1]) {
@@ -242,6 +299,61 @@ function choose(one, widens = false) {
   }
   for (const plot of plots) if (plot.inspects) plot.chart?.redraw(false, false);
 }
+
+// The list of the packets in view, beside the time-sequence plot: a row chooses a segment, and the chosen one has its row.
+const packets = {
+  panel: document.getElementById("packets"),
+  rows: [],
+  asked: 0,
+  async show() {
+    if (!this.panel?.open) return;
+    const mine = ++this.asked;
+    const out = document.getElementById("packets-shown");
+    const filter = this.panel.querySelector("input").value.trim();
+    const [from, to] = view;
+    try {
+      const { total, segments: found } = await segments(from, to, false, filter);
+      if (mine !== this.asked) return;
+      out.textContent = total > found.length ? `the first ${found.length} of ${total} in view` : `${total} in view`;
+      this.rows = found;
+    } catch (error) {
+      if (mine !== this.asked) return;
+      out.textContent = error.message;
+      this.rows = [];
+    }
+    this.fill();
+  },
+  fill() {
+    const lines = this.rows.map((one) => {
+      const line = document.createElement("tr");
+      const cells = [0, 1, 2].map(() => document.createElement("td"));
+      const time = Object.assign(document.createElement("button"), { type: "button", className: "plain", textContent: one.time_s.toFixed(6) });
+      cells[0].className = "number";
+      cells[0].append(time);
+      cells[1].textContent = one.direction === "data" ? (one.payload ? `${one.seq} to ${one.end}` : "no data") : `ack ${one.ack ?? "–"}`;
+      cells[2].textContent = [...one.flags.filter((flag) => flag !== "ACK" && flag !== "PSH"), ...one.classes.filter((word) => !["data", "new", "pure ack"].includes(word))].join(", ");
+      line.append(...cells);
+      line.addEventListener("click", () => choose(one));
+      return line;
+    });
+    this.panel.querySelector("tbody").replaceChildren(...lines);
+    this.mark();
+  },
+  mark() {
+    if (!this.panel?.open) return;
+    const at = segment ? this.rows.findIndex((one) => same(one, segment)) : -1;
+    this.panel.querySelectorAll("tbody tr").forEach((line, index) => {
+      line.classList.toggle("near", index === at);
+      if (index !== at) return line.removeAttribute("aria-current");
+      line.setAttribute("aria-current", "true");
+      // The list scrolls, not the page.
+      const list = this.panel.querySelector(".scroll");
+      const [top, bottom] = [line.offsetTop - list.querySelector("thead").offsetHeight, line.offsetTop + line.offsetHeight];
+      if (top < list.scrollTop) list.scrollTop = top;
+      else if (bottom > list.scrollTop + list.clientHeight) list.scrollTop = bottom - list.clientHeight;
+    });
+  },
+};
 
 // What became of a data segment that the sender sent: lost where and why, retransmitted when and why.
 async function follow(one, told, widens) {
@@ -372,6 +484,7 @@ if (board) {
   view = Number.isFinite(from) && Number.isFinite(to) && to > from && from < whole[1] && to > 0 ? [Math.max(from, 0), Math.min(to, whole[1])] : whole;
   showPeriod();
   for (const holder of board.querySelectorAll(".plot")) {
+    keptHeight(holder);
     const inspects = Boolean(board.dataset.segments) && holder.dataset.kind === (board.dataset.side === "sender" ? "sequence" : "received");
     const first = prefetched(holder.dataset.first);
     plots.push({ holder, first, board: holder.querySelector(".board"), inspects, ...size(holder), figure: null, get chart() { return this.figure?.plot ?? null; } });
@@ -413,6 +526,16 @@ if (board) {
     event.preventDefault();
     keys[event.key]();
   });
+  if (packets.panel) {
+    let typing = 0;
+    packets.panel.addEventListener("toggle", () => packets.show());
+    packets.panel.querySelector("input").addEventListener("input", () => {
+      clearTimeout(typing);
+      typing = setTimeout(() => packets.show(), 200);
+    });
+    // Beside the plot there is room for it from the start.
+    before = before.then(() => (packets.panel.open ||= innerWidth > 1100));
+  }
   document.getElementById("print")?.addEventListener("click", async () => {
     await before;
     for (const plot of plots) if (!plot.holder.dataset.drawn && !plot.holder.closest("details:not([open])")) await draw(plot);

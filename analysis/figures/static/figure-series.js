@@ -75,11 +75,12 @@ const FigureSeries = (() => {
         stroke.lineTo(at, Math.min(top, y(one.low[index]) - 2 * ratio));
       } else if (one.kind === "bars") {
         const half = (x(one.x[index] + one.width / 2) - x(one.x[index] - one.width / 2)) / 2;
-        const zero = y(Math.max(u.scales.y.min, 0));
+        const zero = y(Math.max(u.scales.y.min, u.scales.y.distr === 3 ? 1e-300 : 0));
         fill.rect(left - half, Math.min(top, zero), 2 * half, Math.abs(zero - top));
       } else if (one.kind === "cells") {
         const [wide, high] = size(u, one, true);
         fill.rect(left - wide / 2, top - high / 2, wide, high);
+        if (one.hollow) hatch(stroke, left - wide / 2, top - high / 2, wide, high, 8 * ratio);
       }
       if (one.marker && one.kind !== "segments") {
         for (const path of OPEN.has(one.marker) ? [stroke] : one.hollow ? [fill, stroke] : [fill]) {
@@ -90,6 +91,15 @@ const FigureSeries = (() => {
     return { stroke, fill, clip: null, band: null, gaps: null, flags: 3 };
   }
 
+  // The outline of a cell, and lines across it, which no colour of the scale has.
+  function hatch(path, left, top, wide, high, step) {
+    path.rect(left, top, wide, high);
+    for (let at = step; at < wide + high; at += step) {
+      path.moveTo(left + Math.max(at - high, 0), top + Math.min(at, high));
+      path.lineTo(left + Math.min(at, wide), top + Math.max(at - wide, 0));
+    }
+  }
+
   // Width and height of a series' cells in pixels.
   const size = (u, one, canvas = false) => ["x", "y"].map((key) => Math.abs(u.valToPos(one.width, key, canvas) - u.valToPos(0, key, canvas)));
 
@@ -98,12 +108,22 @@ const FigureSeries = (() => {
     if (one.kind !== "cells") return;
     const ratio = devicePixelRatio || 1;
     const [wide, high] = size(u, one, true);
-    u.ctx.fillStyle = color(one.colour === "soft" || (one.colour[0] === "h" && Number(one.colour[1]) >= DARK_FROM) ? "raised" : "ink");
-    u.ctx.font = `${12 * ratio}px system-ui, sans-serif`;
+    const ink = color(!one.hollow && one.colour[0] === "h" && Number(one.colour[1]) >= DARK_FROM ? "raised" : "ink");
     u.ctx.textAlign = "center";
     u.ctx.textBaseline = "middle";
     one.label.forEach((text, index) => {
-      if (high < 15 * ratio || wide < u.ctx.measureText(text).width + 6 * ratio) return;
+      // Smaller where there is less room.
+      const size = [12, 10, 8.5].find((each) => {
+        u.ctx.font = `${each * ratio}px system-ui, sans-serif`;
+        return high >= (each + 2) * ratio && wide >= u.ctx.measureText(text).width + 4 * ratio;
+      });
+      if (!size) return;
+      if (one.hollow) {
+        const room = u.ctx.measureText(text).width + 6 * ratio;
+        u.ctx.fillStyle = color("raised");
+        u.ctx.fillRect(u.valToPos(one.x[index], "x", true) - room / 2, u.valToPos(one.y[index], "y", true) - size * ratio * 0.7, room, size * ratio * 1.4);
+      }
+      u.ctx.fillStyle = ink;
       u.ctx.fillText(text, u.valToPos(one.x[index], "x", true), u.valToPos(one.y[index], "y", true));
     });
   }
@@ -178,5 +198,5 @@ const FigureSeries = (() => {
     return canvas;
   }
 
-  return { aligned, color, intervals, labels, paint, sample, size, span };
+  return { aligned, color, intervals, labels, paint, sample, search, size, span };
 })();

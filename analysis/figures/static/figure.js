@@ -3,7 +3,7 @@
 "use strict";
 
 const Figures = (() => {
-  const { aligned, color, intervals, labels, paint, sample, size, span } = FigureSeries;
+  const { aligned, color, intervals, labels, paint, sample, search, size, span } = FigureSeries;
   const number = (value, digits = 6) => String(+value.toPrecision(digits));
   const FONT = "12px system-ui, sans-serif";
 
@@ -26,7 +26,7 @@ const Figures = (() => {
         if (key === "x") for (const side of [-0.5, 0.5]) hold(one.x[index] + side * one.width);
         else for (const values of [one.y, one.low, one.high]) if (values) hold(values[index]);
       }
-      if (key === "y" && one.kind === "bars") hold(0);
+      if (key === "y" && one.kind === "bars" && !axis.log) hold(0);
     }
     if (!(high >= low)) return axis.log ? [0.1, 1] : [0, 1];
     if (low === 0 && high === 0) return [0, 1];
@@ -99,7 +99,7 @@ const Figures = (() => {
   // A chart -------------------------------------------------------------------------------------------------------
 
   // Options: height; bare, whether the x axis has no labels; sync, the name of a group of linked cursors; onView(range), called instead of zooming here; readout,
-  // whether the nearest point is named below the chart; wheel, whether the wheel alone zooms; onDraw(u), onReady(u).
+  // whether the nearest point is read aloud; wheel, whether the wheel alone zooms; onDraw(u), onReady(u).
   function draw(board, figure, options = {}) {
     const chart = { board, figure, hidden: new Set(), view: { x: null, y: null }, plot: null, options };
     chart.whole = () => ({ x: fitted(figureOf(chart), "x", new Set()), y: null });
@@ -158,11 +158,13 @@ const Figures = (() => {
       axes: [axisOptions(figure, "x", chart), axisOptions(figure, "y", chart)],
       series: [{ label: x.unit === "s" ? "time" : x.label || "point", value: (_, value) => ofX(value) }, ...series],
       cursor: {
+        y: !chart.options.sync,
         ...(chart.options.sync ? { sync: { key: chart.options.sync, setSeries: false, scales: ["x", null], filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } } } : {}),
         drag: { x: true, y: !chart.options.onView, uni: 24, setScale: false },
         points: { show: false },
       },
-      legend: { markers: { show: false } },
+      // Values are shown beside the pointer: in the legend they would move its names.
+      legend: { live: false, markers: { show: false } },
       hooks: {
         setSelect: [(u) => select(chart, u)],
         drawSeries: [(u, index) => index && u.series[index].show && clipped(u, () => {
@@ -171,19 +173,17 @@ const Figures = (() => {
         })],
         draw: [(u) => clipped(u, () => verticals(u, chart.figure.verticals)), (u) => chart.options.onDraw?.(u)],
         ready: [(u) => gestures(chart, u), (u) => chart.options.onReady?.(u)],
-        setCursor: [(u) => chart.options.readout && tell(chart, u)],
+        setCursor: [(u) => tell(chart, u)],
         setSeries: [(u, index, changed) => hide(chart, u, index, changed)],
       },
     };
     chart.plot = new uPlot(uplot, aligned(figure), board);
     legend(chart);
-    board.classList.toggle("reads", Boolean(chart.options.readout));
-    if (chart.options.readout) {
-      chart.readout = document.createElement("p");
-      chart.readout.className = "readout";
-      chart.readout.setAttribute("aria-live", "polite");
-      board.append(chart.readout);
-    }
+    chart.readout = document.createElement("div");
+    chart.readout.className = "readout";
+    chart.readout.hidden = true;
+    if (chart.options.readout) chart.readout.setAttribute("aria-live", "polite");
+    chart.plot.over.append(chart.readout);
     board.setAttribute("role", "figure");
     board.setAttribute("aria-label", figure.description);
     board.tabIndex = 0;
@@ -254,13 +254,12 @@ const Figures = (() => {
   function legend(chart) {
     chart.board.querySelectorAll(".u-legend .u-series").forEach((row, index) => {
       const head = row.querySelector("th");
-      if (!index) return;
       // Its sample has the colour; in the lighter ones, a name could not be read.
       head.querySelector(".u-label").style.color = "";
-      head.prepend(sample(chart.figure.series[index - 1]));
+      head.prepend(sample(chart.figure.series[index]));
       head.setAttribute("role", "button");
       head.tabIndex = 0;
-      head.setAttribute("aria-pressed", String(!chart.hidden.has(chart.figure.series[index - 1].name)));
+      head.setAttribute("aria-pressed", String(!chart.hidden.has(chart.figure.series[index].name)));
       head.addEventListener("keydown", (event) => {
         if (event.key !== "Enter" && event.key !== " ") return;
         event.preventDefault();
@@ -271,8 +270,7 @@ const Figures = (() => {
     if (chart.figure.series.every((one) => !one.name)) chart.board.querySelector(".u-legend").hidden = true;
     const seen = new Set();
     chart.board.querySelectorAll(".u-legend .u-series").forEach((row, index) => {
-      if (!index) return;
-      const { name } = chart.figure.series[index - 1];
+      const { name } = chart.figure.series[index];
       row.hidden = !name || (seen.has(name));
       seen.add(name);
     });
@@ -283,7 +281,7 @@ const Figures = (() => {
     const { name } = chart.figure.series[index - 1];
     if (changed.show) chart.hidden.delete(name);
     else chart.hidden.add(name);
-    const row = chart.board.querySelectorAll(".u-legend .u-series")[index];
+    const row = chart.board.querySelectorAll(".u-legend .u-series")[index - 1];
     row?.querySelector("th").setAttribute("aria-pressed", String(changed.show));
     chart.figure.series.forEach((one, other) => {
       if (one.name === name && u.series[other + 1].show !== changed.show) u.setSeries(other + 1, { show: changed.show });
@@ -360,13 +358,56 @@ const Figures = (() => {
     return best;
   }
 
-  // The point nearest to the cursor, in words.
+  // Beside the pointer: the point nearest to it in words, or on a common time axis every series' value at that time.
   function tell(chart, u) {
     const { left, top } = u.cursor;
-    const best = left == null || left < 0 ? null : nearest(chart, u, left, top);
-    chart.readout.textContent = best ? words(chart.figure, ...best) : "";
+    const isOutside = left == null || left < 0;
+    if (chart.options.sync) {
+      const values = isOutside ? [] : valuesAt(chart, u, left);
+      place(chart, u, values.map((value) => value.join(" ")), left, top);
+      return;
+    }
+    const best = isOutside ? null : nearest(chart, u, left, top);
+    place(chart, u, best ? words(chart.figure, ...best).split(" · ") : [], left, top);
     chart.options.onNear?.(best);
     u.over.style.cursor = best?.[0].run && chart.options.onRun ? "pointer" : "";
+  }
+
+  // The box beside the pointer, inside the plot; in plots that follow another one's pointer it stands at the top.
+  function place(chart, u, lines, left, top) {
+    const box = chart.readout;
+    box.hidden = !lines.length;
+    if (box.hidden) return;
+    box.replaceChildren(...lines.map((text) => Object.assign(document.createElement("span"), { textContent: text })));
+    const [wide, high] = [u.over.clientWidth, u.over.clientHeight];
+    const x = left > wide / 2 ? left - box.offsetWidth - 14 : left + 14;
+    const y = u.over.matches(":hover") ? top + 14 : 2;
+    box.style.transform = `translate(${Math.max(Math.min(x, wide - box.offsetWidth), 0)}px, ${Math.max(Math.min(y, high - box.offsetHeight), 0)}px)`;
+  }
+
+  // The time, and the values of the series there: of steps what holds, of lines what lies between two points, of marks what is
+  // within 6 pixels.
+  function valuesAt(chart, u, left) {
+    const t = u.posToVal(left, "x");
+    const reach = 6 * (chart.view.x[1] - chart.view.x[0]) / u.over.clientWidth;
+    const values = chart.figure.series.filter((one) => one.x.length && !chart.hidden.has(one.name)).map((one) => [one.name, valueAt(one, t, reach)]);
+    const unit = chart.figure.y.unit;
+    return [[`${number(t, 7)} ${chart.figure.x.unit}`], ...values.filter(([, value]) => value != null).map(([name, value]) => [name ? `${name}:` : "", `${value} ${unit}`.trim()])];
+  }
+
+  function valueAt(one, t, reach) {
+    const after = search(one.x, t);
+    if (one.kind === "steps" || one.kind === "line") {
+      const at = one.x[after] === t ? after : after - 1;
+      if (at < 0 || one.y[at] == null) return null;
+      if (one.kind === "steps" || one.x[at] === t) return number(one.y[at], 5);
+      if (one.y[after] == null) return null;
+      return number(one.y[at] + (one.y[after] - one.y[at]) * (t - one.x[at]) / (one.x[after] - one.x[at]), 5);
+    }
+    const near = [after - 1, after].filter((index) => one.x[index] !== undefined && Math.abs(one.x[index] - t) <= reach);
+    if (!near.length) return null;
+    const at = near.reduce((a, b) => (Math.abs(one.x[b] - t) < Math.abs(one.x[a] - t) ? b : a));
+    return one.kind === "segments" ? `${number(one.low[at])} to ${number(one.y[at])}` : number(one.y[at], 5);
   }
 
   // An error interval: its half-width, or its ends where it is not symmetric.

@@ -141,3 +141,51 @@ def test_filters_and_order_by_a_field_hold_for_the_table_of_runs(client: FlaskCl
     assert [entry["parameters"][RATE] for entry in kept] == ["9.6 kbit/s"] * 2 + ["128 kbit/s"] * 2
     rates = [entry["parameters"][RATE] for entry in runs_of(f"sort={RATE}&order=desc")]
     assert rates == ["128 kbit/s"] * 4 + ["28.8 kbit/s"] * 4 + ["9.6 kbit/s"] * 4
+
+
+def test_a_metric_against_a_metric_has_the_runs_that_have_both() -> None:
+    runs = samples()
+    across = explorer.Across(
+        "Latency", "time", {sample.run_id: 0.01 * number for number, sample in enumerate(runs[:5])}
+    )
+    view = explorer.view(runs, AXES, Layout("against", colour="policy", log=("x",)), THROUGHPUT, "Throughput", across)
+    (panel,) = view.panels
+    points = {run: (x, y) for line in panel.figure.series for x, y, _, run in line.points.iter_rows()}
+    assert points.keys() == across.values.keys()
+    assert points[runs[3].run_id][0] == pytest.approx(30)
+    assert (panel.figure.x.label, panel.figure.x.log, panel.figure.y.log) == ("Latency (ms)", True, False)
+    assert "1 value of 0 or less have no place on a logarithmic axis." in view.notes
+
+
+def test_a_heatmap_hatches_two_groups_and_writes_both_means() -> None:
+    values = (1.0, 1.01, 5.0, 5.02, 1.0, 5.0)
+    groups = [Sample(0, RunKey(n, n), f"g-{n}", {"a": "1", "b": "2"}, value) for n, value in enumerate(values)]
+    view = explorer.view(
+        groups,
+        {"a": ["1"], "b": ["2"]},
+        Layout("heatmap", "a", "b"),
+        Quantity("queue_mean", "", "packets"),
+        "Throughput",
+    )
+    series = view.panels[0].figure.series[-1]
+    assert (series.name, series.hollow) == ("two groups, no mean", True)
+    assert series.points["label"].to_list() == ["1 | 5.01"]
+
+
+def test_limits_keep_runs_by_their_values(client: FlaskClient, simulated: Simulated) -> None:
+    rows = Store.open(simulated.results).values(simulated.campaign["campaign"], only=[("goodput", "reverse")])
+    middle = sorted(row.value for row in rows)[len(rows) // 2]
+    kept = {row.run_id for row in rows if row.value >= middle}
+    query = f"where=goodput/reverse+>=+{middle}"
+    listed: Any = client.get(f"/api{simulated.address}/runs?{query}").json
+    assert {run["run_id"] for run in listed["runs"]} == kept
+    means = list(csv.DictReader(io.StringIO(client.get(f"{simulated.address}/explore.csv?{query}").text)))
+    assert sum(int(row["runs"]) for row in means) <= len(kept)
+    page = client.get(f"{simulated.address}/explore?where=godput/reverse+>=+1").text
+    assert "did you mean &#39;goodput/reverse&#39;" in page or "did you mean 'goodput/reverse'" in page
+    assert "is not METRIC/FLOW" in client.get(f"{simulated.address}/explore?where=fast").text
+
+
+def test_details_are_metrics_of_the_explorer(client: FlaskClient, simulated: Simulated) -> None:
+    page = client.get(f"{simulated.address}/explore?metric=outstanding_mean/reverse").text
+    assert re.search(r'<option value="outstanding_mean/reverse" selected', page)

@@ -148,3 +148,41 @@ def test_plots_without_scripts_are_pictures(browser: Browser, address: str, simu
         assert box["height"] > 60
         assert box["x"] + box["width"] <= width
     context.close()
+
+
+def test_packets_and_plot_select_each_other(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id()}?flow=reverse")
+    drawn(page, "sequence")
+    packets = page.locator("#packets")
+    if not packets.get_attribute("open"):
+        packets.locator("summary").click()
+    rows = packets.locator("tbody tr")
+    expect(rows.first).to_be_visible()
+    rows.nth(3).click()
+    expect(rows.nth(3)).to_have_attribute("aria-current", "true")
+    shown = page.get_by_role("region", name="Segment")
+    expect(shown).to_contain_text(rows.nth(3).locator("button").inner_text())
+    page.get_by_role("button", name="Next", exact=True).click()
+    expect(rows.nth(4)).to_have_attribute("aria-current", "true")
+    packets.get_by_label("Filter").fill("retransmission data")
+    expect(rows.filter(has_not_text="retransmission")).to_have_count(0)
+    expect(rows.first).to_contain_text("retransmission")
+    packets.get_by_label("Filter").fill("retranmission")
+    expect(page.locator("#packets-shown")).to_contain_text("did you mean 'retransmission'")
+
+
+def test_hovering_moves_nothing_and_a_lane_is_resized(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}")
+    plot = drawn(page, "cwnd")
+    plot.scroll_into_view_if_needed()
+    tall = plot.locator(".u-over").bounding_box()["height"]
+    assert tall > 60
+    before = page.evaluate("document.documentElement.scrollHeight")
+    plot.locator(".u-over").hover(position={"x": 100, "y": 20})
+    expect(plot.locator(".readout")).to_contain_text("segments")
+    assert page.evaluate("document.documentElement.scrollHeight") == before
+    plot.get_by_role("separator").press("ArrowDown")
+    assert plot.locator(".u-over").bounding_box()["height"] == pytest.approx(tall + 20, abs=2)
+    page.reload()
+    again = drawn(page, "cwnd")
+    assert again.locator(".u-over").bounding_box()["height"] == pytest.approx(tall + 20, abs=2)

@@ -1,0 +1,88 @@
+"""What happened in a run, for the top of its page: what each flow is judged by, and which queues dropped packets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.metrics import METRICS
+from analysis.routes import limiting_line
+from analysis.store.rows import MetricRow
+from experiments.api import format_quantity
+from testbed.report import DROPS, Report
+from testbed.scenario import Scenario
+
+#: Metrics that say what happened to a flow, the first ones first; a flow's row shows those that it has.
+OUTCOMES = (
+    "call_rating", "call_delay", "call_frames_lost", "video_frames_in_time", "video_frozen",
+    "latency_p50", "latency_p99",
+    "packet_loss", "completion_time", "throughput", "rtt_mean",
+    "retransmissions", "coarse_timeouts",
+)  # fmt: skip
+#: Metrics of a flow in its row, flows, and queues.
+MOST_OUTCOMES, MOST_FLOWS, MOST_QUEUES = 4, 8, 4
+
+
+@dataclass(frozen=True)
+class FlowStory:
+    """A flow, and what happened to it."""
+
+    name: str
+    kind: str
+    sender: str
+    receiver: str
+    #: Title and value of each outcome.
+    outcomes: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Story:
+    """The run in words."""
+
+    flows: list[FlowStory]
+    #: Flows that are not listed.
+    more_flows: int
+    #: Sentences on the queues that dropped or marked packets, the most drops first; one that says there were none.
+    queues: list[str]
+
+
+def tell(scenario: Scenario, metrics: Sequence[MetricRow], report: Report | None) -> Story:
+    """The story of a run."""
+    values = {(row.name, row.subject): row for row in metrics}
+    flows = []
+    for flow in scenario.workload[:MOST_FLOWS]:
+        rows = [values[name, flow.name] for name in OUTCOMES if (name, flow.name) in values]
+        # A probe, a call and a video send at a rate of their own.
+        if any(row.name.startswith(("latency", "call", "video")) for row in rows):
+            rows = [row for row in rows if row.name != "throughput"]
+        line = limiting_line(scenario, flow)
+        outcomes = []
+        for row in rows[:MOST_OUTCOMES]:
+            text = format_quantity(row.value, row.unit)
+            if row.name == "throughput" and line and len(line.rates) == 1:
+                rate_bps = line.rates[0][1]
+                share = format_quantity(row.value / rate_bps, "fraction")
+                text += f", {share} of {format_quantity(rate_bps, 'rate')} ({line.name})"
+            outcomes.append((METRICS[row.name].title, text))
+        flows.append(FlowStory(flow.name, flow.kind, flow.from_, flow.to, outcomes))
+    return Story(flows, max(len(scenario.workload) - MOST_FLOWS, 0), _queues(report))
+
+
+def _queues(report: Report | None) -> list[str]:
+    if report is None:
+        return []
+    sentences = []
+    for link, direction, counters in report.directions():
+        dropped = sum(counters.events.get(kind, 0) for kind in DROPS)
+        marked = sum(count for kind, count in counters.events.items() if kind.startswith("marked"))
+        parts = [
+            f"{word} {count} packet{'s' if count != 1 else ''}"
+            for word, count in (("dropped", dropped), ("marked", marked), ("lost to errors", counters.error_losses))
+            if count
+        ]
+        if parts:
+            total = f" of {counters.submitted_packets}" if counters.submitted_packets else ""
+            sentences.append((dropped + counters.error_losses, f"{link} {direction}: {', '.join(parts)}{total}."))
+    if not sentences:
+        return ["No queue dropped or marked a packet, and no link lost one."]
+    return [text for _, text in sorted(sentences, key=lambda item: -item[0])][:MOST_QUEUES]
