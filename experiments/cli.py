@@ -56,6 +56,8 @@ _COMMANDS = {
     "export": _Command("export:export", "Export results for other programs"),
     "import-bundle": _Command("export:import_bundle", "Import a bundled campaign"),
     "verify": _Command("verify:verify", "Check stored results for damage"),
+    "backup": _Command("backup:backup", "Back up a results folder, also while it is in use"),
+    "restore": _Command("backup:restore", "Make a results folder from a backup"),
     "copy": _Command("copying:copy", "Copy a campaign into another store"),
     "import": _Command("imports:import_", "Import captures as a run"),
     "list": _Command("inspect:list_", "List stacks, policies, links, topologies and other mechanisms"),
