@@ -279,7 +279,7 @@ def _document(score: Score) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Apart:
+class BackendDisagreement:
     """A value on which real packets and virtual time do not agree."""
 
     artefact: str
@@ -300,7 +300,7 @@ class Agreement:
     within_5_percent: int
     #: Values that differ by more than 0.1 % and whose 95 % confidence intervals do not overlap, the largest
     #: difference first.
-    apart: Sequence[Apart]
+    disagreements: Sequence[BackendDisagreement]
 
 
 def between_backends(artefacts: Sequence[Artefact]) -> Agreement | None:
@@ -311,7 +311,7 @@ def between_backends(artefacts: Sequence[Artefact]) -> Agreement | None:
         if {"sim", "emulated"} <= artefact.scores.keys()
         for in_time, real in zip(artefact.scores["sim"].values, artefact.scores["emulated"].values, strict=True)
     ]
-    apart, shares = [], []
+    disagreements, shares = [], []
     for artefact_id, measured_here, other in pairs:
         if measured_here.measured is None or other.measured is None:
             continue
@@ -321,10 +321,10 @@ def between_backends(artefacts: Sequence[Artefact]) -> Agreement | None:
         # Intervals of counts and constants may have no width.
         interval = measured_here.interval or exact_interval(measured_here.measured)
         if share > 0.001 and not interval.overlaps(other.interval or exact_interval(other.measured)):
-            apart.append(
+            disagreements.append(
                 (
                     share,
-                    Apart(
+                    BackendDisagreement(
                         artefact_id, measured_here.measure, measured_here.cell, measured_here.measured, other.measured
                     ),
                 )
@@ -333,7 +333,7 @@ def between_backends(artefacts: Sequence[Artefact]) -> Agreement | None:
         return None
     return Agreement(
         len(shares), statistics.median(shares), sum(share <= 0.05 for share in shares),
-        [gap for _, gap in sorted(apart, key=lambda pair: -pair[0])],
+        [gap for _, gap in sorted(disagreements, key=lambda pair: -pair[0])],
     )  # fmt: skip
 
 

@@ -151,6 +151,9 @@ def main() -> NoReturn:
 
 
 def _run() -> NoReturn:
+    command = _COMMANDS.get(*sys.argv[1:2] or [""])
+    if command is None or not command.passes_on:
+        _accept_old_names()
     try:
         application(*sys.argv[1:2])(standalone_mode=True, prog_name="backchannel")
     except KeyboardInterrupt:
@@ -163,6 +166,17 @@ def _run() -> NoReturn:
             raise
         fail(*known)
     sys.exit(exits.OK)
+
+
+def _accept_old_names() -> None:
+    """Replaces names of earlier versions in the command, and says what they are called now."""
+    from experiments.language import renamed
+
+    sys.argv[1:], told = renamed.command_line(sys.argv[1:])
+    variables, more = renamed.environment(os.environ)
+    os.environ.update(variables)
+    for sentence in (*told, *more):
+        typer.echo(f"backchannel: {sentence}", err=True)
 
 
 def _flush() -> None:

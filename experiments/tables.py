@@ -242,15 +242,14 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
             Text(
                 f"{both.values} values were measured with real packets and in virtual time: half of them differ by "
                 f"{both.median:.1%} or less, {both.within_5_percent} by 5 % or less; the confidence intervals of "
-                f"{len(both.apart)} do not meet"
+                f"{len(both.disagreements)} do not meet"
             )
         )
         parts += [
             Text(
-                f"    {apart.artefact} {apart.measure} {_labels(apart.cell)}: emulated {apart.emulated:.4g}, "
-                f"sim {apart.sim:.4g}"
+                f"    {gap.artefact} {gap.measure} {_labels(gap.cell)}: emulated {gap.emulated:.4g}, sim {gap.sim:.4g}"
             )
-            for apart in both.apart
+            for gap in both.disagreements
             if details
         ]
     return Group(*parts)

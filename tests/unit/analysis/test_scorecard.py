@@ -610,7 +610,7 @@ def test_the_document_for_scripts_has_scores_totals_and_agreement() -> None:
     sim = artefact["scores"]["sim"]
     assert (sim["campaign"], sim["stated"], sim["within"], sim["passes"], len(sim["values"])) == ("c", 1, 1, True, 2)
     assert (result["count"]["values"], result["count"]["values_within"], result["count"]["run"]) == (2, 2, 1)
-    assert (result["between_backends"]["values"], len(result["between_backends"]["apart"])) == (2, 2)
+    assert (result["between_backends"]["values"], len(result["between_backends"]["disagreements"])) == (2, 2)
     assert scorecard.document([])["between_backends"] is None
 
 
@@ -635,7 +635,7 @@ def test_the_documentation_has_every_field_of_the_document() -> None:
     assert told["interval"] - {"t"} == score["values"][0]["interval"].keys()
     assert told["orderings[]"] == score["orderings"][0].keys()
     assert {field.removesuffix("[]") for field in told["between_backends"]} == agreement.keys()
-    assert told["apart[]"] == agreement["apart"][0].keys()
+    assert told["disagreements[]"] == agreement["disagreements"][0].keys()
 
 
 @settings(deadline=None)  # the first interval imports SciPy
@@ -753,7 +753,7 @@ def test_backends_are_held_against_each_other() -> None:
     assert (told.values, told.within_5_percent) == (4, 2)
     assert told.median == pytest.approx((0.01 + 0.09) / 2)
     # 10.0 and 10.9 are half a unit wide either way, and so meet; 20 and 22 do not.
-    assert [(entry.cell, entry.sim, entry.emulated) for entry in told.apart] == [({"n": 2}, 20.0, 22.0)]
+    assert [(entry.cell, entry.sim, entry.emulated) for entry in told.disagreements] == [({"n": 2}, 20.0, 22.0)]
 
 
 def test_backends_that_disagree_most_come_first_and_of_zero_any_difference_is_one() -> None:
@@ -765,15 +765,15 @@ def test_backends_that_disagree_most_come_first_and_of_zero_any_difference_is_on
     told = between_backends([Artefact("a", "a", "A", "1", "measured", 3, 0, scores)])
     assert told is not None
     assert told.median == 0.5
-    assert [entry.cell["n"] for entry in told.apart] == [2, 1, 0]
+    assert [entry.cell["n"] for entry in told.disagreements] == [2, 1, 0]
 
 
 @pytest.mark.parametrize(
-    ("sim", "emulated", "half", "apart"),
+    ("sim", "emulated", "half", "disagreements"),
     [(1000.0, 1001.0, None, 0), (1000.0, 1001.1, None, 1), (2.0, 2.5, None, 1), (2.0, 2.5, 0.25, 0)],
 )
-def test_values_apart_differ_by_more_than_a_thousandth_and_their_intervals(
-    sim: float, emulated: float, half: float | None, apart: int
+def test_disagreements_differ_by_more_than_a_thousandth_and_their_intervals(
+    sim: float, emulated: float, half: float | None, disagreements: int
 ) -> None:
     scores = {
         backend: Score(backend, "c", 1, 1, [rate(measured, half)], [])
@@ -781,7 +781,7 @@ def test_values_apart_differ_by_more_than_a_thousandth_and_their_intervals(
     }  # fmt: skip
     told = between_backends([Artefact("a", "a", "A", "1", "measured", 1, 0, scores)])
     assert told is not None
-    assert len(told.apart) == apart
+    assert len(told.disagreements) == disagreements
 
 
 def test_artefacts_without_a_run_with_defaults_are_counted() -> None:
