@@ -15,7 +15,15 @@ from pathlib import Path
 
 from analysis.store import damage
 from analysis.store.artefacts import FAILED, LocalArtefacts
-from analysis.store.database import BUSY_S, DATABASE, StoreDamaged, StoreFailed, StorePlaceError
+from analysis.store.database import (
+    BUSY_S,
+    DATABASE,
+    StoreDamaged,
+    StoreFailed,
+    StorePlaceError,
+    connect_read_only,
+    is_read_only,
+)
 from analysis.store.location import exists, folder_of, is_url
 from analysis.store.rows import FileRow
 
@@ -76,8 +84,9 @@ def copy_store(source: Path | str, target: Path | str) -> Copy:
 
 
 def _copy_database(source: Path, target: Path) -> None:
+    connect = connect_read_only if is_read_only(source.parent) else sqlite3.connect
     try:
-        with closing(sqlite3.connect(source)) as database, closing(sqlite3.connect(target)) as copy:
+        with closing(connect(source)) as database, closing(sqlite3.connect(target)) as copy:
             database.backup(copy)
             # Opening the copy must not need files beside it, which a rename would leave behind.
             copy.execute("PRAGMA journal_mode=DELETE")
@@ -88,13 +97,14 @@ def _copy_database(source: Path, target: Path) -> None:
 @contextmanager
 def _nothing_lands(database: Path) -> Iterator[None]:
     """Holds the lock that a landing takes."""
+    if is_read_only(database.parent):
+        yield
+        return
     with closing(sqlite3.connect(database, timeout=BUSY_S, isolation_level=None)) as connection:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            # Nothing lands in a store that cannot be written.
-            if error.sqlite_errorname != "SQLITE_READONLY":
-                raise StoreFailed(f"{database} cannot be locked: {error}") from None
+            raise StoreFailed(f"{database} cannot be locked: {error}") from None
         yield
 
 

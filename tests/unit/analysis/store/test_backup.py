@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from analysis.store import Store, StorePlaceError, backup
+from analysis.store import Store, StoreError, StoreFailed, StorePlaceError, backup
 from analysis.verifying import verify
 from tests.unit.analysis.store.conftest import POSTGRESQL, begin, landing
 
@@ -50,11 +52,11 @@ def test_a_run_that_is_replaced_during_the_copy_has_its_new_rows_and_files(
     copytree = shutil.copytree
 
     def replaced_before(source: Path, target: Path, **more: Any) -> Any:
-        monkeypatch.setattr(backup.shutil, "copytree", copytree)
+        monkeypatch.setattr("analysis.store.backup.shutil.copytree", copytree)
         land(store, "r00", 5.0, b"newer", replaces=True)
         return copytree(source, target, **more)
 
-    monkeypatch.setattr(backup.shutil, "copytree", replaced_before)
+    monkeypatch.setattr("analysis.store.backup.shutil.copytree", replaced_before)
     assert backup.copy_store(store.folder, tmp_path / "saved").damaged == {}
     assert values(tmp_path / "saved") == {"r00": 5.0}
 
@@ -96,13 +98,50 @@ def test_an_interrupted_copy_is_no_store_and_is_continued(
 ) -> None:
     land(store, "r00", 1.0)
     with monkeypatch.context() as patched:
-        patched.setattr(backup.shutil, "copytree", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(
+            "analysis.store.backup.shutil.copytree", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             backup.copy_store(store.folder, tmp_path / "saved")
     with pytest.raises(StorePlaceError, match="there are no results in"):
         backup.copy_store(tmp_path / "saved", tmp_path / "again")
     backup.copy_store(store.folder, tmp_path / "saved")
     assert values(tmp_path / "saved") == {"r00": 1.0}
+
+
+def test_a_store_that_cannot_be_written_is_read_and_copied(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(store, "r00", 1.0)
+    store.close()
+    folder = tmp_path / "results"
+    shutil.rmtree(folder / "incoming")
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    with monkeypatch.context() as patched:
+        # Root may write everywhere but on a file system that is mounted read-only.
+        patched.setattr("analysis.store.database.os.access", lambda path, mode: Path(path) != folder)
+        assert values(folder) == {"r00": 1.0}
+        with Store.open(folder) as opened, pytest.raises(StoreFailed, match="readonly"):
+            begin(opened)
+        backup.copy_store(folder, tmp_path / "saved")
+        assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+        (folder / "results.sqlite-wal").write_bytes(b"log")
+        with pytest.raises(StoreError, match="a program was using it when it was copied"):
+            Store.open(folder)
+    assert values(tmp_path / "saved") == {"r00": 1.0}
+
+
+def test_a_store_of_another_version_that_cannot_be_written_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.open(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / "results.sqlite")) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0007_claims'")
+    for log in tmp_path.glob("results.sqlite-*"):
+        log.unlink()
+    monkeypatch.setattr("analysis.store.database.os.access", lambda path, mode: False)
+    with pytest.raises(StoreError, match="made by another version of Backchannel and cannot be written"):
+        Store.open(tmp_path)
 
 
 def test_a_copy_replaces_no_results_and_takes_folders_only(store: Store, tmp_path: Path) -> None:
