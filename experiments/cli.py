@@ -151,7 +151,7 @@ def main() -> NoReturn:
 
 
 def _run() -> NoReturn:
-    command = _COMMANDS.get(*sys.argv[1:2] or [""])
+    command = _COMMANDS.get(sys.argv[1]) if len(sys.argv) > 1 else None
     if command is None or not command.passes_on:
         _accept_old_names()
     try:
