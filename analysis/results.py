@@ -11,6 +11,8 @@ from analysis.statistics import RunKey
 
 #: Names under which earlier versions stored a metric, and its name today.
 RENAMED = {
+    "commonest_gap_of_acks": "ack_gap_mode",
+    "resent_per_loss": "retransmissions_per_loss",
     "active_aggregate_throughput": "active_total_packet_throughput",
     "cwnd_coefficient_of_variation": "cwnd_variation",
     "rtt_stddev": "rtt_sd",

@@ -130,7 +130,7 @@ def measure_hosts(path: Path) -> None:
 def measure_runs(path: Path) -> None:
     """In a lab: prints number, attempts, wall time, CPU time and bytes of campaigns."""
     call("testbed", "site", "-i", str(path))
-    words = ["run", str(path.with_name("scale.yaml")), "--backend", "physical", "-i", str(path), "--tries", "20"]
+    words = ["run", str(path.with_name("scale.yaml")), "--backend", "physical", "-i", str(path), "--attempts", "20"]
     # What keeps CPUs from halting takes all that nothing else uses. Here this process does, and the commands do not.
     with Slots(cpu_hold.SLOT, 1, threading.Event()), cpu_hold.held(wanted=True):
         for runs in RUNS:

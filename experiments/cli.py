@@ -61,6 +61,8 @@ _GROUPS = {
         "export": _Command("export:export", "Export results for other programs"),
         "copy": _Command("copying:copy", "Copy a campaign into another store"),
         "verify": _Command("verify:verify", "Check stored results for damage"),
+        "backup": _Command("backup:backup", "Back up a results folder, also while it is in use"),
+        "restore": _Command("backup:restore", "Make a results folder from a backup"),
     },
     "Captures": {
         "import": _Command("imports:import_", "Import captures as a run, or a bundled campaign"),
@@ -74,6 +76,8 @@ _GROUPS = {
     },
 }
 _COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
+#: Commands whose unknown options go on to Ansible, or to the command that they start.
+_PASSES_ON = ("shell", "testbed")
 #: Commands that have another name now, and that name.
 _RENAMED = {
     "reproduce": ("papers", "run"),
@@ -194,6 +198,8 @@ def _run() -> NoReturn:
         if words := _RENAMED.get("".join(sys.argv[1:2])):
             show_note(f"'{sys.argv[1]}' is now '{' '.join(words)}'")
             sys.argv[1:2] = words
+        if "".join(sys.argv[1:2]) not in _PASSES_ON:
+            _accept_old_names()
         application(*sys.argv[1:2])(standalone_mode=True, prog_name="backchannel")
     except KeyboardInterrupt:
         fail("interrupted", exits.INTERRUPTED)
@@ -205,6 +211,17 @@ def _run() -> NoReturn:
             raise
         fail(*known)
     sys.exit(exits.OK)
+
+
+def _accept_old_names() -> None:
+    """Replaces names of earlier versions in the command, and says what they are called now."""
+    from experiments.language import renamed
+
+    sys.argv[1:], told = renamed.command_line(sys.argv[1:])
+    variables, more = renamed.environment(os.environ)
+    os.environ.update(variables)
+    for sentence in (*told, *more):
+        typer.echo(f"backchannel: {sentence}", err=True)
 
 
 def _flush() -> None:

@@ -61,7 +61,7 @@ def lines(imported: Imported, run: RunRow) -> list[str]:
 
 #: Metrics that the terminal shows by the kind of a flow, with the word behind each.
 FACTS = {
-    "bulk": (("throughput", "throughput"), ("goodput", "goodput"), ("retransmissions", "resent")),
+    "bulk": (("throughput", "throughput"), ("goodput", "goodput"), ("retransmissions", "retx")),
     "datagrams": (("throughput", "throughput"), ("delay_forward", "one way"), ("packet_loss", "lost")),
     "probe": (("latency_p50", "round trip"), ("latency_p95", "for 95 %"), ("packet_loss", "lost")),
 }

@@ -43,7 +43,7 @@ FORWARDING_V6 = CONF_V6 / "all/forwarding"
 RULES_S = 5.0
 
 
-class Keeper:
+class GatewayDaemon:
     """The machine's part of one gateway."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Keeper:
         link = state.links.get(interface)
         ssh = management.management_interfaces(state.links, management.ssh_connection(), management.interface_towards)
         manager = None if link is None else management.manager(interface, link["ifindex"])
-        if problem := rules.objection(interface, state.links, routes, ssh, manager, dhcp):
+        if problem := rules.rejection_reason(interface, state.links, routes, ssh, manager, dhcp):
             raise TestbedError(problem)
         assert link is not None
         ways = rules.uplinks(routes)
@@ -303,11 +303,11 @@ def _run(words: list[str], stdin: str = "") -> str:
 
 def main() -> int:
     """Serves until the end of its input."""
-    keeper = Keeper()
+    daemon = GatewayDaemon()
     try:
         for line in sys.stdin:
             try:
-                answer = {"ok": True, **keeper.handle(json.loads(line))}
+                answer = {"ok": True, **daemon.handle(json.loads(line))}
             except TestbedError as error:
                 answer = {"ok": False, "error": str(error)}
             except Exception as error:  # noqa: BLE001 (a defect must reach the user and the log)
@@ -316,7 +316,7 @@ def main() -> int:
             sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
     finally:
-        keeper.close()
+        daemon.close()
     return 0
 
 

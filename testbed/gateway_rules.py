@@ -78,7 +78,7 @@ def uplinks(routes: Iterable[Mapping[str, Any]]) -> list[str]:
     return list(found)
 
 
-def objection(
+def rejection_reason(
     name: str, links: Links, routes: Sequence[Mapping[str, Any]], ssh: Iterable[str], manager: str | None, dhcp: bool
 ) -> str | None:
     """Why a gateway must not take an interface, as a sentence with the remedy; None if it can.

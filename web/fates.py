@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from analysis.captures import FAST_RETRANSMISSION, RETRANSMISSION, TIMEOUT, CapturedFlow, MissingCapture
-from analysis.captures.fate import Fate, Lost, Sent, fate
+from analysis.captures.fate import Lost, Sent, TransmissionOutcome, fate
 from analysis.routes import Routes
 from testbed.addressing import make_plan
 from testbed.scenario import Direction
@@ -35,7 +35,7 @@ class LossLocation:
 
 
 @dataclass(frozen=True)
-class Story:
+class SegmentExplanation:
     """What became of a transmission, for the page."""
 
     sentence: str
@@ -45,7 +45,7 @@ class Story:
     again_s: float | None
 
 
-def story(flow: CapturedFlow, seq: int, payload: int, at: float) -> Story | None:
+def explain_segment(flow: CapturedFlow, seq: int, payload: int, at: float) -> SegmentExplanation | None:
     """What became of the transmission of a segment at a time; None if the sender's capture does not have it.
 
     Raises:
@@ -65,12 +65,12 @@ def story(flow: CapturedFlow, seq: int, payload: int, at: float) -> Story | None
     acks = rows.filter(pl.col("dir") == 1)["t_s"].to_list()
     # Nothing is known of an import's network.
     path = Routes(make_plan(scenario.nodes, scenario.links)).between(spec.from_, spec.to) if scenario.links else []
-    result = fate(sent, at, flow.sightings(stream, seq, payload), path, acks)
+    result = fate(sent, at, flow.capture_times(stream, seq, payload), path, acks)
     if result is None:
         return None
     place = _place(flow, result.lost) if result.lost else None
     again_s = result.again.t_s if result.again else None
-    return Story(_sentence(result, place), result.sent.t_s, result.arrived_s, place, again_s)
+    return SegmentExplanation(_sentence(result, place), result.sent.t_s, result.arrived_s, place, again_s)
 
 
 def _kind(bits: int) -> str:
@@ -103,7 +103,7 @@ def _place(flow: CapturedFlow, lost: Lost) -> LossLocation:
     return LossLocation(lost.link, direction, lost.t_s, event, queue, int(limit) if limit else None)
 
 
-def _sentence(result: Fate, place: LossLocation | None) -> str:
+def _sentence(result: TransmissionOutcome, place: LossLocation | None) -> str:
     if place is not None:
         held = f", queue {place.queue_packets} of {place.limit_packets} packets" if place.limit_packets else ""
         reason = REASONS.get(place.event, "lost")

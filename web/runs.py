@@ -302,12 +302,12 @@ def fate(run_id: str) -> Response:
     if seq is None or payload is None or at is None or not (0 <= seq < 1 << 62 and 0 < payload < 1 << 31):
         abort(400, "'seq' and 'payload' are whole numbers, 'at' is a time in seconds.")
     try:
-        story = fates.story(run_view.captured(run).flow(request.args.get("flow", "")), seq, payload, at)
+        explanation = fates.explain_segment(run_view.captured(run).flow(request.args.get("flow", "")), seq, payload, at)
     except Unmeasured as error:
         abort(404, run_view.sentence(error))
-    if story is None:
+    if explanation is None:
         abort(404, f"The sender's capture has no segment {seq} of {payload} bytes at {at:g} s.")
-    return jsonify(story)
+    return jsonify(explanation)
 
 
 @blueprint.get("/api/runs/<run_id>/idle")

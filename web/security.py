@@ -37,7 +37,7 @@ from flask import (
 
 from web import import_queue
 
-blueprint = Blueprint("door", __name__)
+blueprint = Blueprint("auth", __name__)
 
 #: Browsers load from this server alone, and run nothing inline.
 POLICY = (
@@ -53,12 +53,12 @@ GUESSES = 20
 SESSION_S = 30 * 24 * 3600
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Endpoints that need no token.
-OPEN = frozenset({"door.sign_in", "static", "figures.static", "monitoring.health"})
+OPEN = frozenset({"auth.sign_in", "static", "figures.static", "monitoring.health"})
 #: Endpoints that accept captures; all others accept forms.
 UPLOADS = frozenset({"imports.act", "imports.submit"})
 
 
-class Door:
+class TokenAuth:
     """The site's token, if it has one, and the wrong attempts."""
 
     def __init__(self, token: str, ended: EndedSessions) -> None:
@@ -156,8 +156,8 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
         token: empty: no token is needed.
         names: host names beside those of this machine.
     """
-    door = Door(token, EndedSessions(results / "site.ended-sessions"))
-    app.extensions["door"] = door
+    auth = TokenAuth(token, EndedSessions(results / "site.ended-sessions"))
+    app.extensions["auth"] = auth
     app.secret_key = _key(results)
     app.config.update(
         # Cookies ignore ports: two sites of one host would overwrite each other's.
@@ -169,7 +169,7 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
     allowed = {*LOCAL_NAMES, *names}
     app.register_blueprint(blueprint)
     app.jinja_env.globals["csrf"] = csrf
-    app.jinja_env.globals["locked"] = door.locked
+    app.jinja_env.globals["locked"] = auth.locked
 
     @app.before_request
     def _check() -> Any:
@@ -178,16 +178,16 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
             abort(400, f"This site does not accept the host name {host!r}; --name adds one.")
         g.by_token = False
         given = _bearer_token()
-        if door.locked and given is not None:
-            if not door.opens(given):
+        if auth.locked and given is not None:
+            if not auth.opens(given):
                 abort(401, "The token is wrong.")
             g.by_token = True
-        if door.locked and not g.by_token and not door.knows() and request.endpoint not in OPEN:
+        if auth.locked and not g.by_token and not auth.knows() and request.endpoint not in OPEN:
             if request.path.startswith("/api/"):
                 abort(401, "This site asks for a token: send it as 'Authorization: Bearer TOKEN'.")
             if request.method not in SAFE:
                 abort(401, "Your session has ended; give the token again.")
-            return redirect(url_for("door.sign_in", to=request.full_path.rstrip("?")))
+            return redirect(url_for("auth.sign_in", to=request.full_path.rstrip("?")))
         if request.endpoint in UPLOADS:
             request.max_content_length = import_queue.MOST_BODY
         # Before anything parses a form.
@@ -209,10 +209,10 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
 
 def may_upload() -> bool:
     """Whether the current request is an upload of somebody who may send one. Looks at no body."""
-    door: Door = current_app.extensions["door"]
+    auth: TokenAuth = current_app.extensions["auth"]
     token = _bearer_token()
-    by_token = token is not None and door.is_token(token)
-    return request.endpoint in UPLOADS and (not door.locked or by_token or door.knows())
+    by_token = token is not None and auth.is_token(token)
+    return request.endpoint in UPLOADS and (not auth.locked or by_token or auth.knows())
 
 
 def _bearer_token() -> str | None:
@@ -251,17 +251,17 @@ def _not_forged() -> None:
 @blueprint.route("/enter", methods=["GET", "POST"])
 def sign_in() -> Any:
     """Asks for the token."""
-    door: Door = current_app.extensions["door"]
+    auth: TokenAuth = current_app.extensions["auth"]
     to = request.values.get("to", "/")
     # Only to a page of this site. Browsers remove control characters from an address before they read it.
     if not to.startswith("/") or to.startswith(("//", "/\\")) or not to.isprintable():
         to = "/"
     wrong = False
     if request.method == "POST":
-        if not door.locked:
+        if not auth.locked:
             return redirect(to)
-        if door.opens(request.form.get("token", "")):
-            door.begin_session()
+        if auth.opens(request.form.get("token", "")):
+            auth.begin_session()
             return redirect(to)
         wrong = True
     return render_template("enter.html", to=to, wrong=wrong), 401 if wrong else 200
@@ -270,9 +270,9 @@ def sign_in() -> Any:
 @blueprint.post("/leave")
 def leave() -> Any:
     """Ends the visitor's session."""
-    door: Door = current_app.extensions["door"]
-    door.end_session()
-    return redirect(url_for("door.sign_in"))
+    auth: TokenAuth = current_app.extensions["auth"]
+    auth.end_session()
+    return redirect(url_for("auth.sign_in"))
 
 
 def is_local(host: str) -> bool:

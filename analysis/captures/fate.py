@@ -31,7 +31,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Fate:
+class TransmissionOutcome:
     """What became of a transmission."""
 
     sent: Sent
@@ -48,7 +48,7 @@ class Fate:
 def fate(
     sent: Sequence[Sent], at: float, seen: Mapping[tuple[str, str], Sequence[float]],
     path: Sequence[tuple[str, str, str]], acks: Sequence[float],
-) -> Fate | None:  # fmt: skip
+) -> TransmissionOutcome | None:  # fmt: skip
     """What became of the transmission that left at a time; None if there is none.
 
     Args:
@@ -79,7 +79,9 @@ def fate(
             break
         now_s = arrival
     duplicates = 0 if again is None else max(bisect_right(acks, again.t_s) - 1, 0)
-    return Fate(transmission, now_s if followed and lost is None and path else None, lost, again, duplicates)
+    return TransmissionOutcome(
+        transmission, now_s if followed and lost is None and path else None, lost, again, duplicates
+    )
 
 
 def matched(entries: Sequence[float], exits: Sequence[float]) -> list[float | None]:

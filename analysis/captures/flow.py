@@ -117,7 +117,7 @@ class CapturedFlow(Flow):
         # A node with several interfaces sees a connection's directions on different ones, or all on one.
         return frame if frame["t_s"].is_sorted() else frame.sort("t_s", maintain_order=True)
 
-    def sightings(self, stream: int, seq: int, payload: int) -> dict[tuple[str, str], list[float]]:
+    def capture_times(self, stream: int, seq: int, payload: int) -> dict[tuple[str, str], list[float]]:
         """Where a data segment was captured: (node, link) to its times in s, ascending, in all of its copies.
 
         An interface that was captured and never saw it has no times.

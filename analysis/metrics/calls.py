@@ -38,7 +38,7 @@ DEFAULT_FRAME_S, DEFAULT_BUFFER_S = 0.02, 0.06
 
 
 @dataclass(frozen=True)
-class Played:
+class Playout:
     """A call as its jitter buffer plays it."""
 
     codec: Codec
@@ -49,7 +49,7 @@ class Played:
 
 
 @once_a_flow
-def played(flow: Flow) -> Played | None:
+def playout(flow: Flow) -> Playout | None:
     """The call behind its jitter buffer; None for other workloads, or if nothing arrived.
 
     Every frame is played the buffer's length after the transit time of the fastest one. Frames that were under way at
@@ -67,7 +67,7 @@ def played(flow: Flow) -> Played | None:
     sent = frames.filter(pl.col("sent_s") <= came["sent_s"].max()).height
     played_frames = came.filter(in_time(waits_s)).height
     frame_s = float(options.get("frame_s", DEFAULT_FRAME_S))
-    return Played(codec, frame_s + codec.ahead_s + waits_s, 1.0 - played_frames / sent)
+    return Playout(codec, frame_s + codec.ahead_s + waits_s, 1.0 - played_frames / sent)
 
 
 def rating(codec: Codec, delay_s: float, lost: float) -> float:
@@ -86,7 +86,7 @@ def delay_impairment(delay_s: float) -> float:
     return 25.0 * (math.pow(1 + x**6, 1 / 6) - 3 * math.pow(1 + (x / 3) ** 6, 1 / 6) + 2)
 
 
-def opinion(r: float) -> float:
+def mean_opinion_score(r: float) -> float:
     """Mean opinion score of a rating (annex B)."""
     if r <= 0:
         return 1.0
@@ -98,7 +98,7 @@ def opinion(r: float) -> float:
 @metric("number", "Call rating", Flow, "ITU-T G.107: R", better="more", bounds=Bounds(0.0, 100.0))
 def call_rating(flow: Flow) -> float | None:
     """R of the E-model, from 0 to 93.2: above 80 most users are satisfied, below 60 nearly all are not."""
-    call = played(flow)
+    call = playout(flow)
     return None if call is None else rating(call.codec, call.delay_s, call.lost)
 
 
@@ -114,18 +114,18 @@ def call_rating(flow: Flow) -> float | None:
 def call_quality(flow: Flow) -> float | None:
     """Estimated mean opinion score, from 1 to 4.5."""
     found = call_rating(flow)
-    return None if found is None else opinion(found)
+    return None if found is None else mean_opinion_score(found)
 
 
 @metric("time", "Call delay", Flow, "ITU-T G.114: mouth to ear", detail=True, better="less")
 def call_delay(flow: Flow) -> float | None:
     """From mouth to ear, in s: a frame's length, the coder's lookahead, the fastest frame's transit, and the buffer."""
-    call = played(flow)
+    call = playout(flow)
     return None if call is None else call.delay_s
 
 
 @metric("fraction", "Call frames lost", Flow, "lost, or too late for the jitter buffer", detail=True, better="less")
 def call_frames_lost(flow: Flow) -> float | None:
     """Share of the frames that were lost, or arrived after they should have been played."""
-    call = played(flow)
+    call = playout(flow)
     return None if call is None else call.lost

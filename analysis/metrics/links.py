@@ -262,8 +262,8 @@ def longest_gap_of_data(line: CountedLine) -> float:
 ACK_GAP_S = 0.05
 
 
-@metric("time", "Commonest gap of acks", CountedLine, "asym 7.1.3, figure 11", detail=True, better=None)
-def commonest_gap_of_acks(line: CountedLine) -> float | None:
+@metric("time", "Mode of the gaps of acks", CountedLine, "asym 7.1.3, figure 11", detail=True, better=None)
+def ack_gap_mode(line: CountedLine) -> float | None:
     """Mode of the times of more than 50 ms without pure acks from the line while every flow is active, in s.
 
     To the length of a bin. None if bins are longer than 50 ms, or without such a gap.

@@ -18,7 +18,7 @@ from analysis.runs import Flow
     "class RETRANSMISSION (docs/traces.md)",
     summed=True,
     better="less",
-    column="resent",
+    column="retx",
 )
 def retransmissions(flow: Flow) -> float | None:
     """Number of data segments that the sender sent again; None for a flow that is not TCP."""
@@ -55,7 +55,7 @@ def coarse_timeouts(flow: Flow) -> float | None:
 
 
 @metric("number", "Retransmissions per packet lost", CountedRun, "ton IV-B", detail=True, better="less")
-def resent_per_loss(run: CountedRun) -> float | None:
+def retransmissions_per_loss(run: CountedRun) -> float | None:
     """Segments that the senders sent again over packets that error models destroyed in the links' forward directions.
 
     None without such losses.

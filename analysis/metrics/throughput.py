@@ -140,7 +140,7 @@ def throughput_spread(run: RunView) -> float | None:
 UPSWING_SLICES, UPSWING_FACTOR = 10, 2.0
 
 
-def upswing(slices: Slices) -> int | None:
+def throughput_onset(slices: Slices) -> int | None:
     """Place of the first slice of an upswing; None without any.
 
     It has something, the slice before it has nothing, and from it on UPSWING_SLICES slices have more than
@@ -162,5 +162,5 @@ def first_upswing(flow: Flow) -> float | None:
     Since the run's start, to the length of a slice (1 s, or a counter's bin). None without any.
     """
     slices = flow.arrival_slices()
-    first = upswing(slices)
+    first = throughput_onset(slices)
     return None if first is None else (slices.first + first) * slices.width_s

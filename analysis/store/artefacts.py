@@ -59,7 +59,7 @@ class Artefacts(Protocol):
         """Deletes the files of a failed attempt, if there are any."""
 
 
-class Patience:
+class IoDeadline:
     """How long a call of a file system may take from now on."""
 
     def __init__(self) -> None:
@@ -176,7 +176,9 @@ class RemoteArtefacts:
                 if not _answer(lambda _: self._files.exists(top)):
                     return here
         except Exception as error:  # noqa: BLE001
-            raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
+            raise ArtefactError(
+                f"the artefacts of a run cannot be read from {self.url}: {_error_text(error)}"
+            ) from error
         here.parent.mkdir(parents=True, exist_ok=True)
         sweep(here.parent, "part-")
         # Several processes may fetch the same run at once.
@@ -188,7 +190,9 @@ class RemoteArtefacts:
                     file = making / name
                     _check(name, file.stat().st_size if file.exists() else 0, size)
             except Exception as error:  # noqa: BLE001
-                raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
+                raise ArtefactError(
+                    f"the artefacts of a run cannot be read from {self.url}: {_error_text(error)}"
+                ) from error
             # Fails if another process was faster.
             with contextlib.suppress(OSError):
                 making.rename(here)
@@ -227,7 +231,9 @@ class RemoteArtefacts:
         try:
             exists = _answer(lambda _: self._files.exists(self._failed(run_id)))
         except Exception as error:  # noqa: BLE001
-            raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
+            raise ArtefactError(
+                f"the artefacts of a run cannot be read from {self.url}: {_error_text(error)}"
+            ) from error
         return f"{self.url.rstrip('/')}/{FAILED}/{run_id}" if exists else None
 
     def remove_failed(self, run_id: str) -> None:
@@ -245,40 +251,42 @@ class RemoteArtefacts:
         try:
             _answer(partial(self._clear, target))
         except Exception as error:  # noqa: BLE001
-            raise ArtefactError(f"the artefacts of a run cannot be removed at {self.url}: {_said(error)}") from error
+            raise ArtefactError(
+                f"the artefacts of a run cannot be removed at {self.url}: {_error_text(error)}"
+            ) from error
 
     # Each of these calls the place several times, and announces each call.
 
-    def _upload(self, target: str, paths: Mapping[str, Path], patience: Patience) -> None:
-        self._clear(target, patience)
+    def _upload(self, target: str, paths: Mapping[str, Path], deadline: IoDeadline) -> None:
+        self._clear(target, deadline)
         folders = set()
         for at, path in paths.items():
             above = at.rpartition("/")[0]
             if above not in folders:
                 folders.add(above)
-                patience.renew()
+                deadline.renew()
                 self._files.makedirs(above, exist_ok=True)
-            patience.renew(path.stat().st_size)
+            deadline.renew(path.stat().st_size)
             self._files.put_file(str(path), at)
         self._files.invalidate_cache()
         for at, path in paths.items():
-            patience.renew()
+            deadline.renew()
             _check(at, self._files.size(at), path.stat().st_size)
 
-    def _fetch(self, top: str, folder: Path, sizes: Mapping[str, int], patience: Patience) -> None:
+    def _fetch(self, top: str, folder: Path, sizes: Mapping[str, int], deadline: IoDeadline) -> None:
         for path in self._files.find(top):
             name = path[len(top) :].lstrip("/")
             if name.startswith(VERSION):
                 continue
             to = folder / name
             to.parent.mkdir(parents=True, exist_ok=True)
-            patience.renew(sizes.get(name, 0))
+            deadline.renew(sizes.get(name, 0))
             self._files.get_file(path, str(to))
 
-    def _clear(self, target: str, patience: Patience) -> None:
-        patience.renew()
+    def _clear(self, target: str, deadline: IoDeadline) -> None:
+        deadline.renew()
         if self._files.exists(target):
-            patience.renew()
+            deadline.renew()
             self._files.rm(target, recursive=True)
 
     def _entries(self, folder: str) -> list[str]:
@@ -302,10 +310,10 @@ def _putting(url: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 (every file system has errors of its own)
-        raise ArtefactError(f"the artefacts of a run cannot be put to {url}: {_said(error)}") from error
+        raise ArtefactError(f"the artefacts of a run cannot be put to {url}: {_error_text(error)}") from error
 
 
-def _answer(work: Callable[[Patience], T]) -> T:
+def _answer(work: Callable[[IoDeadline], T]) -> T:
     """The result of calls of a file system.
 
     Args:
@@ -317,23 +325,23 @@ def _answer(work: Callable[[Patience], T]) -> T:
     """
     results: list[T] = []
     errors: list[Exception] = []
-    patience = Patience()
+    deadline = IoDeadline()
 
     def attempt() -> None:
         try:
-            results.append(work(patience))
+            results.append(work(deadline))
         except Exception as error:  # noqa: BLE001 (raised again below)
             errors.append(error)
 
     # One thread for all calls: a landing makes dozens.
     thread = threading.Thread(target=attempt, daemon=True)
     thread.start()
-    while thread.is_alive() and (left_s := patience.left_s()) > 0:
+    while thread.is_alive() and (left_s := deadline.left_s()) > 0:
         thread.join(left_s)
     if errors:
         raise errors[0]
     if not results:
-        raise TimeoutError(f"no answer within {patience.limit_s:.0f} s")
+        raise TimeoutError(f"no answer within {deadline.limit_s:.0f} s")
     return results[0]
 
 
@@ -342,5 +350,5 @@ def _check(name: str, size: int | None, expected: int) -> None:
         raise ArtefactError(f"{name} has {size} bytes there instead of {expected}")
 
 
-def _said(error: Exception) -> Any:
+def _error_text(error: Exception) -> Any:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

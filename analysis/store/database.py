@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import sqlalchemy as sa
 
@@ -83,6 +86,29 @@ class Database:
             raise StoreError(f"the results store {file} cannot be opened: {_cause(error)}") from None
         except OSError as error:
             raise StoreError(f"the results store {file} cannot be opened: {error.strerror}") from None
+        return database
+
+    @classmethod
+    def open_read_only(cls, folder: Path) -> Database:
+        """Opens the file DATABASE in a folder that cannot be written, such as a snapshot.
+
+        Raises:
+            StoreError: it cannot be read so.
+        """
+        file = folder / DATABASE
+        engine = sa.create_engine("sqlite://", creator=lambda: connect_read_only(file))
+        sa.event.listen(engine, "connect", _on_connect)
+        database = cls(engine, str(folder))
+        try:
+            with engine.connect() as connection:
+                is_current = _revision(connection) == revisions_of(MIGRATIONS)[-1]
+        except (StoreFailed, sa.exc.DatabaseError) as error:
+            raise StoreError(f"the results store {file} cannot be opened: {_cause(error)}") from None
+        if not is_current:
+            raise StoreError(
+                f"the results store {file} was made by another version of Backchannel and cannot be written; copy the "
+                "folder to a place that can be written"
+            )
         return database
 
     @classmethod
@@ -195,6 +221,27 @@ class Database:
             config.set_main_option("script_location", str(MIGRATIONS))
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+
+
+def is_read_only(folder: Path) -> bool:
+    """Whether the file DATABASE in a folder can be read and not written."""
+    return not os.access(folder, os.W_OK) and (folder / DATABASE).is_file()
+
+
+def connect_read_only(file: Path) -> sqlite3.Connection:
+    """A connection that makes no files beside the database's.
+
+    Raises:
+        StoreError: a program was using the database when it became read-only.
+    """
+    # SQLite can do without only where nothing changes the file, and then it does not read its log.
+    log = file.with_name(f"{file.name}-wal")
+    if log.exists() and log.stat().st_size:
+        raise StoreError(
+            f"the results store {file} cannot be written, and a program was using it when it was copied; copy the "
+            "folder to a place that can be written"
+        )
+    return sqlite3.connect(f"file:{quote(str(file))}?mode=ro&immutable=1", uri=True, check_same_thread=False)
 
 
 def revisions_of(migrations: Path) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from analysis.store.artefacts import ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
-from analysis.store.database import DATABASE, POSTGRESQL, Database, StorePlaceError
+from analysis.store.database import DATABASE, POSTGRESQL, Database, StorePlaceError, is_read_only
 from testbed.errors import TestbedError
 from testbed.local_folders import shared_parent_folder
 
@@ -68,12 +68,14 @@ def shown(where: Path | str) -> str:
 
 
 def open_folder(folder: Path) -> Location:
-    """Opens a results folder, creating and migrating it as needed.
+    """Opens a results folder, creating and migrating it as needed. One that cannot be written is opened for reading.
 
     Raises:
         StorePlaceError: the place cannot be used.
         StoreError: its database cannot be opened, or a newer version made it.
     """
+    if is_read_only(folder):
+        return Location(Database.open_read_only(folder), folder, LocalArtefacts(folder))
     try:
         (folder / "runs").mkdir(parents=True, exist_ok=True)
         (folder / "incoming").mkdir(exist_ok=True)

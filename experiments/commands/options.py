@@ -57,11 +57,11 @@ JobsOption = Annotated[
 TriesOption = Annotated[
     int,
     typer.Option(
-        "--tries",
+        "--attempts",
         metavar="N",
         min=1,
         max=100,
-        envvar="BACKCHANNEL_TRIES",
+        envvar="BACKCHANNEL_ATTEMPTS",
         help="Maximum attempts per run with real packets until it is valid; raise it on a busy virtual machine.",
     ),
 ]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.foreign_labs.files import rows_of
-from experiments.foreign_labs.lent import ROWS, LentHost, LentLab, Nic, Rows, host_name, instant, lent_lab
+from experiments.foreign_labs.lent import ROWS, LeasedLab, LentHost, Nic, Rows, host_name, instant, lent_lab
 
 NAME = "chameleon"
 FILES = "the JSON of `openstack server list`, and of `openstack reservation lease show` for the lease"
@@ -20,7 +20,7 @@ FILES = "the JSON of `openstack server list`, and of `openstack reservation leas
 USER = "cc"
 
 
-def read(paths: Sequence[Path]) -> LentLab:
+def read(paths: Sequence[Path]) -> LeasedLab:
     """Reads a list of servers, and a lease.
 
     A server is reached at its floating address: the last one of the network that has several; otherwise at its first.

@@ -6,13 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.foreign_labs.files import Element, xml_of
-from experiments.foreign_labs.lent import LentHost, LentLab, Nic, hardware_address, host_name, instant, lent_lab, wrong
+from experiments.foreign_labs.lent import (
+    LeasedLab,
+    LentHost,
+    Nic,
+    hardware_address,
+    host_name,
+    instant,
+    lent_lab,
+    wrong,
+)
 
 NAME = "cloudlab"
 FILES = "the manifest (XML)"
 
 
-def read(paths: Sequence[Path]) -> LentLab:
+def read(paths: Sequence[Path]) -> LeasedLab:
     """Reads one manifest.
 
     Raises:

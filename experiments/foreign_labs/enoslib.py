@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from experiments.foreign_labs.files import rows_of
-from experiments.foreign_labs.lent import LentHost, LentLab, Nic, Rows, host_name, lent_lab
+from experiments.foreign_labs.lent import LeasedLab, LentHost, Nic, Rows, host_name, lent_lab
 
 NAME = "enoslib"
 FILES = "the roles (YAML or JSON)"
 
 
-def read(paths: Sequence[Path]) -> LentLab:
+def read(paths: Sequence[Path]) -> LeasedLab:
     """Reads roles. A role with one host gives it the name; a host is called by its alias otherwise.
 
     Networks are those of the addresses of a host's devices, which `enoslib.sync_info` finds.

@@ -13,8 +13,8 @@ from typing import Any
 from experiments.foreign_labs.files import rows_of
 from experiments.foreign_labs.lent import (
     ROWS,
+    LeasedLab,
     LentHost,
-    LentLab,
     Nic,
     Rows,
     hardware_address,
@@ -30,7 +30,7 @@ FILES = "the JSON of list_nodes, of list_interfaces, and of the slice (toJson) f
 SHOWN = {"lease_expiration_(utc)": "lease_end", "physical_device": "physical_dev", "device": "dev"}
 
 
-def read(paths: Sequence[Path]) -> LentLab:
+def read(paths: Sequence[Path]) -> LeasedLab:
     """Reads the files of one slice, in any order.
 
     Raises:

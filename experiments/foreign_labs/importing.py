@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from experiments import inventory
 from experiments.foreign_labs import chameleon, cloudlab, enoslib, fabric
 from experiments.foreign_labs.asking import with_names
-from experiments.foreign_labs.lent import LentLab, instant, wrong
+from experiments.foreign_labs.lent import LeasedLab, instant, wrong
 from experiments.foreign_labs.matching import matched
 from experiments.language import campaign
 from experiments.language.problems import CampaignError
@@ -26,7 +26,7 @@ from testbed.leases import HostLease
 from testbed.tunnels import Jump, SshOptions
 
 #: Reader, description of its files, and how many it takes at most, by the name of the system.
-SYSTEMS: Mapping[str, tuple[Callable[[Sequence[Path]], LentLab], str, int]] = {
+SYSTEMS: Mapping[str, tuple[Callable[[Sequence[Path]], LeasedLab], str, int]] = {
     cloudlab.NAME: (cloudlab.read, cloudlab.FILES, 1),
     fabric.NAME: (fabric.read, fabric.FILES, 10),
     chameleon.NAME: (chameleon.read, chameleon.FILES, 10),
@@ -104,7 +104,7 @@ def import_lab(request: Request, now_s: float) -> list[str]:
     return [*lines, f"next: ./backchannel testbed site --inventory {request.inventory}"]
 
 
-def _ssh(request: Request, lent: LentLab) -> dict[str, Any]:
+def _ssh(request: Request, lent: LeasedLab) -> dict[str, Any]:
     """The field `ssh`, with what the description says of logins and keys."""
     if request.proxy_jump is not None:
         try:

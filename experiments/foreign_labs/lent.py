@@ -36,7 +36,7 @@ class LentHost:
 
 
 @dataclass(frozen=True)
-class LentLab:
+class LeasedLab:
     """Hosts that somebody lends."""
 
     hosts: tuple[LentHost, ...]
@@ -71,7 +71,7 @@ def instant(text: str) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def lent_lab(file: str, hosts: Sequence[LentHost], ends: datetime | None = None) -> LentLab:
+def lent_lab(file: str, hosts: Sequence[LentHost], ends: datetime | None = None) -> LeasedLab:
     """A lab, once it is found to have hosts whose names and addresses differ.
 
     Raises:
@@ -85,7 +85,7 @@ def lent_lab(file: str, hosts: Sequence[LentHost], ends: datetime | None = None)
             other = seen.setdefault(key(host), host)
             if other is not host:
                 raise wrong(file, 0, host.name, f"two hosts have equal {what} ({key(host)}); each needs its own")
-    return LentLab(tuple(hosts), ends)
+    return LeasedLab(tuple(hosts), ends)
 
 
 def wrong(file: str, line: int, field: str, why: str) -> CampaignError:

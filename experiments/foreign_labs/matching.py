@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Required, TypedDict
 
-from experiments.foreign_labs.lent import LentHost, LentLab, Nic
+from experiments.foreign_labs.lent import LeasedLab, LentHost, Nic
 from experiments.language import registry
 from testbed.errors import TestbedError
 from testbed.scenario import LinkSpec, Node
@@ -57,7 +57,7 @@ class _Carrier:
 
 
 def matched(
-    lab: LentLab, nodes: Sequence[Node], links: Sequence[LinkSpec], plays: Mapping[str, str],
+    lab: LeasedLab, nodes: Sequence[Node], links: Sequence[LinkSpec], plays: Mapping[str, str],
     carried: Mapping[str, Sequence[str]],
 ) -> Matched:  # fmt: skip
     """The fields `hosts` and `links` of an inventory.
@@ -103,7 +103,7 @@ def matched(
     return {"hosts": hosts, "links": places}
 
 
-def _host_of(lab: LentLab, nodes: Sequence[str], plays: Mapping[str, str]) -> dict[str, str]:
+def _host_of(lab: LeasedLab, nodes: Sequence[str], plays: Mapping[str, str]) -> dict[str, str]:
     names = [host.name for host in lab.hosts]
     for host, node in plays.items():
         if host not in names:

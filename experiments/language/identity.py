@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.exchanges import FOUND_DATAGRAMS
-from experiments.language import registry
+from experiments.language import registry, renamed
 from testbed.scenario import Document
 
 #: Part of every id. Increase it when equal scenarios give different results than before.
 FORMAT = 1
+#: Options with another name than when they first entered ids.
+NAMES_IN_IDS = {now: before for before, now in renamed.FIELDS.items()}
 
 
 def run_identity(backend: str, scenario: Document, installation: Document | None = None) -> str:
@@ -48,11 +50,13 @@ def run_identity(backend: str, scenario: Document, installation: Document | None
 
 
 def canonical_json(value: Any) -> str:
-    """The same text for equal values: sorted keys, no spaces, ASCII, integers without a decimal point."""
-    return json.dumps(_integers(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    """The same text for equal values: sorted keys, no spaces, ASCII, integers without a decimal point, and the
+    names with which options first entered ids.
+    """
+    return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def _integers(value: Any) -> Any:
+def _canonical(value: Any) -> Any:
     match value:
         # Most values are these, and asking whether something is a mapping takes longest.
         case str() | int() | None:
@@ -60,9 +64,9 @@ def _integers(value: Any) -> Any:
         case float():
             return int(value) if value.is_integer() and abs(value) < 2**53 else value
         case list() | tuple():
-            return [_integers(item) for item in value]
+            return [_canonical(item) for item in value]
         case Mapping():
-            return {key: _integers(item) for key, item in value.items()}
+            return {NAMES_IN_IDS.get(key, key): _canonical(item) for key, item in value.items()}
     return value
 
 

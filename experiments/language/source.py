@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.language import files, packed, registry, yaml_text
+from experiments.language import files, packed, registry, renamed, yaml_text
 from experiments.language.backends import block_for
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.yaml_text import FieldPath
@@ -50,6 +50,8 @@ class Source:
     places: Mapping[FieldPath, FileLine]
     #: Folder of the files that it names; None for a text without a folder.
     folder: Path | None = None
+    #: Warnings about names of earlier versions, with their places.
+    notes: tuple[str, ...] = ()
 
     def file(self, name: str) -> str:
         """The text of a file that this one names: attached to its text, or in its folder.
@@ -158,6 +160,7 @@ def _with_includes(name: str, text: str, include: Include, ancestors: tuple[str,
         raise fail((INCLUDE,), "expected the name of a file, or a list of names")
     values: dict[str, Any] = {}
     places: dict[FieldPath, FileLine] = {}
+    notes: tuple[str, ...] = ()
     attached = _attached(text)
     for number, file in enumerate(names):
         at: FieldPath = (INCLUDE, number) if isinstance(wanted, list) else (INCLUDE,)
@@ -170,12 +173,13 @@ def _with_includes(name: str, text: str, include: Include, ancestors: tuple[str,
             raise fail(at, f"{file} includes itself through this file")
         included = _with_includes(str(Path(name).parent / file), body, inner, (*ancestors, key))
         values = _merge(values, included.values, (), places, included.places)
+        notes += included.notes
         if file not in attached:
             commented = "".join(f"# {line}".rstrip() + "\n" for line in included.text.splitlines())
             text = f"{text.rstrip()}\n\n# {file}{_HEAD}\n{commented}"
     values = _merge(values, including.values, (), places, including.places)
     places.setdefault((), (including.name, 0))
-    return Source(including.name, text, values, places)
+    return Source(including.name, text, values, places, notes=(*notes, *including.notes))
 
 
 def _with_traces(source: Source) -> Source:
@@ -342,4 +346,6 @@ def _text(path: Path) -> str:
 
 def _parse(name: str, text: str) -> Source:
     values, lines = yaml_text.parse(name, text)
-    return Source(name, text, values, {path: (name, line) for path, line in lines.items()})
+    notes = tuple(f"{name}:{line}: warning: {note}" for line, note in renamed.notes(lines))
+    places = {renamed.path(path): (name, line) for path, line in lines.items()}
+    return Source(name, text, renamed.fields(values), places, notes=notes)

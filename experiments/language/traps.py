@@ -288,7 +288,7 @@ TRAPS: Mapping[str, Callable[[Scene], Iterator[Finding]]] = {
 
 
 def warnings(plan: Plan, source: Source) -> list[str]:
-    """One line for each trap of a campaign, with file, line, field, and the number of points if not all have it."""
+    """One line for each old name, and one for each trap with file, line, field, and the points if not all have it."""
     points: dict[Trap, set[int]] = {}
     for number, scenario in plan.first_scenarios():
         for trap in find(plan.backend, scenario):
@@ -297,7 +297,7 @@ def warnings(plan: Plan, source: Source) -> list[str]:
     groups: dict[tuple[str, FieldPath], list[Trap]] = {}
     for trap in points:
         groups.setdefault((trap.name, _place(source, trap)), []).append(trap)
-    lines = []
+    lines = list(source.notes)
     for (name, path), traps in groups.items():
         affected = set().union(*(points[trap] for trap in traps))
         some = f" (at {len(affected)} of {len(plan.points)} points)" if len(affected) < len(plan.points) else ""

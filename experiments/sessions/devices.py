@@ -54,7 +54,7 @@ class Device:
 
 
 class DeviceGateway:
-    """An interface of this machine that devices are connected to (experiments.sessions.outside.Outside).
+    """An interface of this machine that devices are connected to (experiments.sessions.outside.Uplink).
 
     Args:
         interface: its name.

@@ -28,7 +28,7 @@ START_S = 5.0
 
 
 class Internet:
-    """The way by pasta (experiments.sessions.outside.Outside).
+    """The way by pasta (experiments.sessions.outside.Uplink).
 
     Raises:
         Unavailable: pasta is not installed.

@@ -18,7 +18,7 @@ from testbed.local_network import ENABLE_IPV6
 from testbed.report import SessionHost
 
 
-class Outside(Protocol):
+class Uplink(Protocol):
     """What joins a session's nodes to other networks."""
 
     @property

@@ -16,7 +16,7 @@ from analysis.store.documents import SessionChange, SessionDescription
 from experiments.engine import machine
 from experiments.sessions import control, program, record
 from experiments.sessions.changes import parse_changes, typed
-from experiments.sessions.outside import Outside
+from experiments.sessions.outside import Uplink
 from experiments.sessions.plan import SessionPlan, studied
 from experiments.sessions.state import DeclaredDirection, SessionState
 from testbed.cell import Cell
@@ -54,7 +54,7 @@ class Session:
     """
 
     def __init__(
-        self, plan: SessionPlan, store: Store, record_bytes: int, outside: Outside | None, interface: str | None = None
+        self, plan: SessionPlan, store: Store, record_bytes: int, outside: Uplink | None, interface: str | None = None
     ) -> None:
         self._plan = plan
         self._store = store

@@ -43,7 +43,7 @@ def campaign(results: Path, file: Path, *overrides: str) -> subprocess.Completed
     with nothing_left(results.parent / f"{results.name}-watched") as environment:
         return subprocess.run(
             [
-                sys.executable, "-m", "experiments", "run", str(file), "--results", str(results), "--tries", "1",
+                sys.executable, "-m", "experiments", "run", str(file), "--results", str(results), "--attempts", "1",
                 "--jobs", "1", "--set", LATE, *(word for override in overrides for word in ("--set", override)),
             ],
             capture_output=True, text=True, check=False, timeout=300, env=environment,

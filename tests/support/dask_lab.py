@@ -199,7 +199,7 @@ def main() -> int:
             _, _, outcome["again"] = finish(run(folder))
         elif mode == "failed":
             outcome["status"], outcome["campaign"], outcome["messages"] = finish(
-                run(folder, "--limit", "1", "--tries", "1")
+                run(folder, "--limit", "1", "--attempts", "1")
             )
         else:
             runner = subprocess.Popen(run(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -47,7 +47,7 @@ def run(folder: Path, capabilities: list[str], tries: int) -> subprocess.Complet
     """A campaign as root with these capabilities only."""
     (folder / "contained.yaml").write_text(CAMPAIGN)
     bounding = ",".join(["-all", *(f"+{name.lower()}" for name in capabilities)])
-    words = ["run", "contained.yaml", "--backend", "emulated", "--tries", str(tries)]
+    words = ["run", "contained.yaml", "--backend", "emulated", "--attempts", str(tries)]
     return subprocess.run(
         ["setpriv", f"--bounding-set={bounding}", sys.executable, "-m", "experiments", *words],
         capture_output=True, text=True, check=False, cwd=folder, timeout=600,

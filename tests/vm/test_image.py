@@ -79,7 +79,7 @@ def test_the_pod_of_the_manifest_makes_its_runs(image: str, tmp_path: Path) -> N
     (container,) = spec["containers"]
     assert container["args"][:1] == ["run"]
     container["image"] = image
-    container["args"] = ["run", "/results/contained.yaml", *container["args"][2:], "--tries", "20"]
+    container["args"] = ["run", "/results/contained.yaml", *container["args"][2:], "--attempts", "20"]
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     del volumes["results"]["persistentVolumeClaim"]
     volumes["results"]["hostPath"] = {"path": str(tmp_path / "results"), "type": "Directory"}

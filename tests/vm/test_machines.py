@@ -103,7 +103,7 @@ say "hours off"
 backchannel run machines.yaml -i hosts.yml --results none; echo "status $?"; ls -d none
 say "hours off, checked"; backchannel testbed check -i hosts.yml --limit pc1; echo "status $?"
 on 11 'systemctl restart chrony; chronyc waitsync 60 0.5 >/dev/null; date'
-say "campaign"; backchannel run machines.yaml -i hosts.yml --results results --tries 10; echo "status $?"
+say "campaign"; backchannel run machines.yaml -i hosts.yml --results results --attempts 10; echo "status $?"
 say "nothing is left"; for address in 10 11 12; do on $address 'tc qdisc show; ip -br link show type ifb'; done
 say "power"; on 12 'systemctl kill -s KILL backchannel-agent; sleep 3; systemctl is-active backchannel-agent'
 say "teardown"; backchannel testbed teardown -i hosts.yml; echo "status $?"

@@ -97,7 +97,7 @@ state >before
 say "site"; backchannel testbed site -i hosts.yml; echo "status $?"
 say "second"; backchannel testbed site -i hosts.yml --diff; echo "status $?"
 say "ping"; on 10 'ping -c 5 10.1.0.2; ip -o link show dev ppp0'
-say "campaign"; backchannel run dialup.yaml -i hosts.yml --results results --tries 10; echo "status $?"
+say "campaign"; backchannel run dialup.yaml -i hosts.yml --results results --attempts 10; echo "status $?"
 say "compressed"; on 11 'pppstats -c 1 -w 1 ppp0; cat /etc/ppp/peers/backchannel-ppp0'
 say "reboot"; both 'cat /proc/sys/kernel/random/boot_id; shutdown -r now'; sleep 20
 for address in 10 11; do
@@ -114,7 +114,7 @@ backchannel testbed teardown -i hosts.yml >/dev/null; echo "status $?"
 say "slip"; verify slip slip.yml dialup.yaml; echo "status $?"
 on 11 'ip -d -o link show dev sl0'
 backchannel testbed site -i slip.yml >site.log; echo "site $?"
-backchannel run dialup.yaml -i slip.yml --results slip --tries 10 >run.log; echo "run $?"
+backchannel run dialup.yaml -i slip.yml --results slip --attempts 10 >run.log; echo "run $?"
 backchannel testbed teardown -i slip.yml >/dev/null; echo "teardown $?"
 state >after; diff before after && echo same
 say "end"
@@ -125,7 +125,7 @@ state >before
 say "ad hoc"; backchannel testbed site -i hosts.yml; echo "status $?"
 on 10 'ping -c 5 10.1.0.2; iw dev wlan0 info; iw dev wlan0 station dump'
 say "second"; backchannel testbed site -i hosts.yml --diff; echo "status $?"
-say "campaign"; backchannel run wavelan.yaml -i hosts.yml --results results --tries 10; echo "status $?"
+say "campaign"; backchannel run wavelan.yaml -i hosts.yml --results results --attempts 10; echo "status $?"
 say "teardown"; backchannel testbed teardown -i hosts.yml; echo "status $?"
 state >after; diff before after && echo same
 say "access point"; verify wifi access.yml wavelan.yaml; echo "status $?"
@@ -133,7 +133,7 @@ backchannel testbed site -i access.yml >site.log; echo "site $?"
 say "second access point"; backchannel testbed site -i access.yml --diff; echo "status $?"
 say "station"
 on 11 'ping -c 5 10.1.0.1; iw dev wlan0 link'
-backchannel run wavelan.yaml -i access.yml --results access --tries 10 >run.log; echo "run $?"
+backchannel run wavelan.yaml -i access.yml --results access --attempts 10 >run.log; echo "run $?"
 backchannel testbed teardown -i access.yml >/dev/null; echo "teardown $?"
 state >after; diff before after && echo same
 say "end"

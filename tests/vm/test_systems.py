@@ -28,7 +28,7 @@ cd "$LAB"
 backchannel testbed site -i hosts.yml; echo "site $?"
 backchannel testbed site -i hosts.yml | grep -c 'changed=0'; echo "again $?"
 backchannel testbed check -i hosts.yml; echo "check $?"
-backchannel run pair.yaml --backend physical -i hosts.yml --results results --tries 9 --limit 1; echo "run $?"
+backchannel run pair.yaml --backend physical -i hosts.yml --results results --attempts 9 --limit 1; echo "run $?"
 pid=$(python3 -c "import json; print(json.load(open('$BACKCHANNEL_LAB'))['left'])")
 nsenter --target "$pid" --mount --pid sh -c '. /etc/os-release; echo "system $VERSION_CODENAME"; python3 --version'
 backchannel testbed teardown -i hosts.yml; echo "teardown $?"

@@ -126,7 +126,7 @@ impl Direction {
         *match compressed.kind {
             Kind::CompressedTcp => &mut report.headers.compressed,
             Kind::UncompressedTcp => &mut report.headers.uncompressed,
-            Kind::Ip => &mut report.headers.as_they_are,
+            Kind::Ip => &mut report.headers.unmodified,
         } += 1;
         report.bytes += packet.len() as u64;
         report.compressed_bytes += compressed.bytes.len() as u64;

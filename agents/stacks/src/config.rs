@@ -86,7 +86,7 @@ options! {
         pulse_in_header: bool = ABSENT, [Flag]
             "the fields of Pulsed ACK are in the header and take no bytes (pulsed 3.2.1; acks of 40 bytes, 4.1); \
              absent: an option";
-        asks_acks_per_win: Option<u32> = ABSENT, [Count 1 to 255]
+        requested_acks_per_window: Option<u32> = ABSENT, [Count 1 to 255]
             "data request the ack rate that gives so many acks a window (draft-ietf-tcpm-ack-rate-request); absent: no \
              request";
         ecn: EcnMode = "off", [Choice] "congestion marks: on data (RFC 3168), or on acks as well (asym 6.1)";

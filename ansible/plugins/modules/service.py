@@ -5,9 +5,9 @@ from __future__ import annotations
 
 DOCUMENTATION = """
 module: service
-short_description: Long-running program with its account, folders and files
+short_description: Long-running program with its account, folders and secrets
 description:
-  - Creates the account, folders and files of a service, and restarts it when one of them or O(watch) changes.
+  - Creates the account, folders and secrets of a service, and restarts it when one of them or O(watch) changes.
   - Uses a systemd unit. A host without systemd (a container or namespace) gets the same command by C(start-stop-daemon)
     and C(setpriv).
   - With O(state=absent) it stops the service and removes what it created.
@@ -49,10 +49,6 @@ options:
     type: dict
     default: {}
     description: Mode, such as C("0700"), of each folder that the account owns.
-  files:
-    type: dict
-    default: {}
-    description: Text of each file, by path. Root owns them and everybody can read them.
   secrets:
     type: dict
     default: {}
@@ -130,7 +126,6 @@ ARGUMENTS = {
     "capabilities": {"type": "list", "elements": "str", "default": []},
     "environment": {"type": "dict", "default": {}},
     "folders": {"type": "dict", "default": {}},
-    "files": {"type": "dict", "default": {}},
     "secrets": {"type": "dict", "default": {}, "no_log": True},
     "watch": {"type": "list", "elements": "str", "default": []},
     "ready": {"type": "path"},
@@ -148,11 +143,9 @@ def apply(parameters, changes):
     add_account(changes, parameters["user"], parameters["name"])
     for path, mode in sorted(parameters["folders"].items()):
         set_folder(changes, path, parameters["user"], int(str(mode), 8))
-    for path, text in sorted(parameters["files"].items()):
-        set_file(changes, path, text)
     for path, text in sorted(parameters["secrets"].items()):
         set_secret(changes, path, text, parameters["user"])
-    watched = [*parameters["watch"], *sorted(parameters["files"]), *sorted(parameters["secrets"])]
+    watched = [*parameters["watch"], *sorted(parameters["secrets"])]
     changed = set_file(changes, service.path, service.text(fingerprint(watched)))
     running = service.running()
     if not changed and running:
@@ -169,12 +162,12 @@ def apply(parameters, changes):
 
 
 def remove(parameters, changes, service):
-    """Stops the service and removes its files, folders and account."""
+    """Stops the service and removes its secrets, folders and account."""
     name = parameters["name"]
     if service.running() and changes.add(f"{name}: running", f"{name}: not running"):
         service.stop()
     set_file(changes, service.path, None)
-    for path in [*service.leftovers(), *sorted(parameters["files"]), *sorted(parameters["secrets"])]:
+    for path in [*service.leftovers(), *sorted(parameters["secrets"])]:
         remove_tree(changes, path)
     for path in [*sorted(parameters["folders"]), *parameters["remove"]]:
         remove_tree(changes, path)

@@ -322,7 +322,7 @@ pub struct Headers {
     /// Sent uncompressed to set a slot of the far end.
     pub uncompressed: u64,
     /// Sent unchanged: not TCP, start or end of a connection, or a fragment.
-    pub as_they_are: u64,
+    pub unmodified: u64,
     /// Discarded by the far end, which could not decompress the header.
     pub tossed: u64,
     /// Delivered with a wrong header, because the ends were out of step.

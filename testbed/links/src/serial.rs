@@ -165,7 +165,7 @@ impl Transmitter {
                 *match compressed.kind {
                     Kind::CompressedTcp => &mut self.headers.compressed,
                     Kind::UncompressedTcp => &mut self.headers.uncompressed,
-                    Kind::Ip => &mut self.headers.as_they_are,
+                    Kind::Ip => &mut self.headers.unmodified,
                 } += 1;
                 (self.framing.encoded_len(&compressed, packet.zeros(), idle), Some(compressed))
             }

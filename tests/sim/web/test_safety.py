@@ -299,14 +299,14 @@ def test_guessing_is_refused_and_keeps_nobody_out(locked: FlaskClient) -> None:
 def test_wrong_tokens_are_counted_over_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1000.0
     monkeypatch.setattr(security, "time", SimpleNamespace(monotonic=lambda: now_s))
-    door = security.Door(TOKEN, security.EndedSessions(tmp_path / "ended"))
+    auth = security.TokenAuth(TOKEN, security.EndedSessions(tmp_path / "ended"))
     for _ in range(security.GUESSES):
-        assert not door.opens("wrong")
+        assert not auth.opens("wrong")
     now_s = 1059.9
     with pytest.raises(TooManyRequests):
-        door.opens("wrong")
+        auth.opens("wrong")
     now_s = 1120.0
-    assert not door.opens("wrong")
+    assert not auth.opens("wrong")
 
 
 def test_a_cookie_that_was_copied_opens_nothing_after_its_visitor_left(locked: FlaskClient, tmp_path: Path) -> None:

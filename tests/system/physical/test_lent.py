@@ -34,7 +34,7 @@ inside left ip address flush dev left-eth0; inside right ip address flush dev ri
 lease "+1 hour"
 backchannel testbed site -i hosts.yml; echo "site $?"
 backchannel testbed check -i hosts.yml; echo "check $?"
-backchannel run pair.yaml --backend physical -i hosts.yml --results results --tries 9 --limit 1; echo "run $?"
+backchannel run pair.yaml --backend physical -i hosts.yml --results results --attempts 9 --limit 1; echo "run $?"
 lease "+4 minutes"
 backchannel run pair.yaml --backend physical -i hosts.yml --results results --set duration=5min; echo "short $?"
 lease "-1 second"

@@ -18,7 +18,7 @@ STORY = (
     INSIDE
     + """
 cd "$LAB"
-run() { backchannel run pair.yaml --backend physical -i hosts.yml --tries 9 "$@"; }
+run() { backchannel run pair.yaml --backend physical -i hosts.yml --attempts 9 "$@"; }
 backchannel testbed site -i hosts.yml; echo "site $?"
 backchannel testbed check -i hosts.yml; echo "check $?"
 run --results both --limit 4; echo "both $?"

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.captures import RunData
 from analysis.counters import CountedRun, FlowBins, LineBins
-from analysis.metrics import METRICS, commonest_gap_of_acks, longest_gap_of_data, measure, utility_settling_time
+from analysis.metrics import METRICS, ack_gap_mode, longest_gap_of_data, measure, utility_settling_time
 from analysis.metrics.window import cwnd_excursions
 from analysis.store.documents import Batch
 from experiments.engine.execution import Worker
@@ -81,7 +81,7 @@ def test_metrics_from_counters() -> None:
     assert rows["rtt_mean", "f"] == 0.25
     assert rows["rtt_sd", "f"] == pytest.approx(0.1)
     assert rows["data_goodput", "l/forward"] == 1
-    assert rows["resent_per_loss", ""] == 0.25
+    assert rows["retransmissions_per_loss", ""] == 0.25
     assert rows["resent_twice_per_loss", ""] == 0.25
 
 
@@ -125,7 +125,7 @@ def test_gaps_of_acks_count_above_50_ms_and_the_longest_of_data_is_reported() ->
     for at in (10, 60, 70, 90):
         bins["data_bytes"][at] = 1000
     run = on_the_link(counted(duration_s=2.0, warm_up_s=0.0), 0.01, bins, bins)
-    assert commonest_gap_of_acks(run.lines[0]) == pytest.approx(0.09)
+    assert ack_gap_mode(run.lines[0]) == pytest.approx(0.09)
     assert longest_gap_of_data(run.lines[0]) == pytest.approx(0.19)
 
 

@@ -138,8 +138,8 @@ def test_the_e_model(delay_s: float, lost: float, codec: str, r: float) -> None:
 def test_long_delay_impairs_as_g107_says() -> None:
     # G.107, figure B.2 and G.114: 400 ms without echo costs some 25 points.
     assert 20 < calls.delay_impairment(0.4) < 30
-    assert calls.opinion(93.2) == pytest.approx(4.41, abs=0.01)
-    assert (calls.opinion(0), calls.opinion(100)) == (1.0, 4.5)
+    assert calls.mean_opinion_score(93.2) == pytest.approx(4.41, abs=0.01)
+    assert (calls.mean_opinion_score(0), calls.mean_opinion_score(100)) == (1.0, 4.5)
 
 
 def test_a_late_frame_is_lost(tmp_path: Path) -> None:

@@ -778,11 +778,11 @@ def test_backends_that_disagree_most_come_first_and_of_zero_any_difference_is_on
 
 
 @pytest.mark.parametrize(
-    ("sim", "emulated", "half", "apart"),
+    ("sim", "emulated", "half", "disagreements"),
     [(1000.0, 1001.0, None, 0), (1000.0, 1001.1, None, 1), (2.0, 2.5, None, 1), (2.0, 2.5, 0.25, 0)],
 )
-def test_values_apart_differ_by_more_than_a_thousandth_and_their_intervals(
-    sim: float, emulated: float, half: float | None, apart: int
+def test_disagreements_differ_by_more_than_a_thousandth_and_their_intervals(
+    sim: float, emulated: float, half: float | None, disagreements: int
 ) -> None:
     scores = {
         backend: Score(backend, "c", 1, 1, [rate(measured, half)], [])
@@ -790,7 +790,7 @@ def test_values_apart_differ_by_more_than_a_thousandth_and_their_intervals(
     }  # fmt: skip
     told = between_backends([Artefact("a", "a", "A", "1", "measured", 1, 0, scores)])
     assert told is not None
-    assert len(told.disagreements) == apart
+    assert len(told.disagreements) == disagreements
 
 
 def test_artefacts_without_a_run_with_defaults_are_counted() -> None:

@@ -17,7 +17,7 @@ import pytest
 from experiments import inventory
 from experiments.foreign_labs import asking, chameleon, enoslib, importing
 from experiments.foreign_labs.files import MAX_BYTES, xml_of
-from experiments.foreign_labs.lent import LentHost, LentLab, Nic, hardware_address, host_name, instant, lent_lab
+from experiments.foreign_labs.lent import LeasedLab, LentHost, Nic, hardware_address, host_name, instant, lent_lab
 from experiments.foreign_labs.matching import Matched, matched, named
 from experiments.language.problems import CampaignError
 from testbed import node_binary
@@ -223,15 +223,15 @@ def test_a_foreign_file_is_read_within_bounds(tmp_path: Path, content: bytes, me
         xml_of(tmp_path / "missing.xml")
 
 
-def lab(*hosts: tuple[str, list[str]]) -> LentLab:
+def lab(*hosts: tuple[str, list[str]]) -> LeasedLab:
     """Hosts by name and networks; interfaces are called after their networks."""
     made = []
     for name, networks in hosts:
         made.append(LentHost(name, f"{name}.test", tuple(Nic(network, f"to-{network}") for network in networks)))
-    return LentLab(tuple(made))
+    return LeasedLab(tuple(made))
 
 
-def match(lent: LentLab, nodes: str = "a b", links: str = "line:a-b", **more: Any) -> Matched:
+def match(lent: LeasedLab, nodes: str = "a b", links: str = "line:a-b", **more: Any) -> Matched:
     specs = []
     for text in links.split():
         name, _, ends = text.partition(":")
@@ -304,7 +304,7 @@ MISFITS: dict[str, tuple[Callable[[], object], str]] = {
         "host a: interface to-n1 carries both link 'one' and link 'two'; choose other networks with '--link'",
     ),
     "no name": (
-        lambda: match(LentLab((
+        lambda: match(LeasedLab((
             LentHost("a", "a", (Nic("n1", None, "02:00:00:00:00:01"),)), LentHost("b", "b", (Nic("n1", "e"),)),
         ))),
         "host a: the description does not name the interface on network n1 (02:00:00:00:00:01); add '--ask'",

@@ -26,13 +26,13 @@ LINKS = {
 }
 
 
-def objection(name: str, dhcp: bool = True, manager: str | None = None) -> str | None:
-    return rules.objection(name, LINKS, [DEFAULT], {"eth2"} if name != "eth1" else (), manager, dhcp)
+def rejection_reason(name: str, dhcp: bool = True, manager: str | None = None) -> str | None:
+    return rules.rejection_reason(name, LINKS, [DEFAULT], {"eth2"} if name != "eth1" else (), manager, dhcp)
 
 
 def test_a_free_interface_is_taken() -> None:
-    assert objection("eth1") is None
-    assert objection("lan", dhcp=False) is None
+    assert rejection_reason("eth1") is None
+    assert rejection_reason("lan", dhcp=False) is None
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,15 @@ def test_a_free_interface_is_taken() -> None:
     ],
 )
 def test_other_interfaces_are_refused(name: str, sentence: str) -> None:
-    assert sentence in (objection(name) or "")
+    assert sentence in (rejection_reason(name) or "")
 
 
 def test_a_manager_and_the_ssh_connection_refuse_an_interface() -> None:
-    assert objection("eth1", manager="NetworkManager manages interface eth1") == "NetworkManager manages interface eth1"
-    refusal = rules.objection("eth1", LINKS, [DEFAULT], {"eth1"}, None, True)
+    assert (
+        rejection_reason("eth1", manager="NetworkManager manages interface eth1")
+        == "NetworkManager manages interface eth1"
+    )
+    refusal = rules.rejection_reason("eth1", LINKS, [DEFAULT], {"eth1"}, None, True)
     assert refusal is not None
     assert "SSH connection" in refusal
 

@@ -34,7 +34,7 @@ pub(super) struct RateRequest {
 impl RateRequest {
     pub(super) fn new(config: &Config) -> RateRequest {
         RateRequest {
-            acks_per_window: config.asks_acks_per_win,
+            acks_per_window: config.requested_acks_per_window,
             obeys: config.ack_rule == AckRule::Requested,
             requested: None,
         }

@@ -62,8 +62,8 @@ def test_each_file_is_announced_with_its_size(
 ) -> None:
     """The time limit of an upload or download grows with the file."""
     calls: list[int | str] = []
-    monkeypatch.setattr(artefacts.Patience, "renew", lambda self, size=0: calls.append(size))
-    monkeypatch.setattr(artefacts.Patience, "left_s", lambda self: 60.0)
+    monkeypatch.setattr(artefacts.IoDeadline, "renew", lambda self, size=0: calls.append(size))
+    monkeypatch.setattr(artefacts.IoDeadline, "left_s", lambda self: 60.0)
     for name in ("put_file", "get_file"):
         transfer = getattr(place._files, name)
 

@@ -498,8 +498,10 @@ def test_metrics_that_were_renamed_keep_their_values(tmp_path: Path) -> None:
                 ('r', 'utilisation_acks', 'wire:reverse', 3, 'fraction'),
                 ('r', 'ack_share', 'wire/reverse', 4, 'fraction'), ('r', 'queue_mean', 'wire:forward', 5, 'number'),
                 ('s', 'utilisation_acks', 'wire:reverse', 6, 'fraction'),
+                ('s', 'resent_per_loss', '', 9, 'number'),
                 ('s', 'throughput', '10.0.0.1-10.0.0.2:80', 7, 'rate');
-            INSERT INTO replaced VALUES ('r', 1, 'cwnd_coefficient_of_variation', 'f', 2, 1, 8, 'number');
+            INSERT INTO replaced VALUES ('r', 1, 'cwnd_coefficient_of_variation', 'f', 2, 1, 8, 'number'),
+                ('r', 1, 'commonest_gap_of_acks', 'wire/reverse', 2, 1, 0.1, 'time');
         """)
     store = Store.open(tmp_path)
     with sqlite3.connect(tmp_path / "results.sqlite") as database:
@@ -509,9 +511,10 @@ def test_metrics_that_were_renamed_keep_their_values(tmp_path: Path) -> None:
     assert rows == {
         ("r", "rtt_sd", "f", 1, "time"), ("r", "ack_fraction", "wire/reverse", 2, "fraction"),
         ("r", "ack_share", "wire/reverse", 4, "fraction"), ("r", "queue_mean", "wire/forward", 5, "packets"),
-        ("s", "ack_share", "wire/reverse", 6, "fraction"), ("s", "throughput", "10.0.0.1-10.0.0.2:80", 7, "rate"),
+        ("s", "ack_share", "wire/reverse", 6, "fraction"), ("s", "retransmissions_per_loss", "", 9, "number"),
+        ("s", "throughput", "10.0.0.1-10.0.0.2:80", 7, "rate"),
     }  # fmt: skip
-    assert replaced == [("cwnd_variation", "f", 8)]
+    assert sorted(replaced) == [("ack_gap_mode", "wire/reverse", 0.1), ("cwnd_variation", "f", 8)]
 
 
 OTHER_HOST = """

@@ -36,7 +36,7 @@ fn no_header_of_ipv6_is_compressed() {
         assert_eq!(link.usage(0).line_bits, (2 * 60 + 2 * 560) * 8, "{compression}");
         assert_eq!(out.len(), 4);
         if let Some(headers) = link.usage(0).headers {
-            assert_eq!(headers, Headers { as_they_are: 4, ..Headers::default() });
+            assert_eq!(headers, Headers { unmodified: 4, ..Headers::default() });
         }
     }
 }
@@ -337,7 +337,7 @@ proptest! {
         let headers = usage.headers.unwrap_or_default();
         prop_assert_eq!(usage.headers.is_some(), options["header_compression"] == "rfc1144");
         if usage.headers.is_some() {
-            prop_assert_eq!(headers.compressed + headers.uncompressed + headers.as_they_are, segments.len() as u64);
+            prop_assert_eq!(headers.compressed + headers.uncompressed + headers.unmodified, segments.len() as u64);
         }
         prop_assert_eq!(headers.tossed, events.count(EventKind::Tossed) as u64);
         // A packet may be both out of step and damaged.

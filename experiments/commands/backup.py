@@ -1,0 +1,43 @@
+"""`backup` and `restore`: a complete copy of a results folder, also while it is in use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments import exits
+from experiments.commands.options import RESULTS, ResultsOption
+from experiments.commands.shared import store_location
+
+
+def backup(
+    to: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for the backup.", show_default=False)],
+    results: ResultsOption = RESULTS,
+) -> None:
+    """Copy a results folder, also while runs land in it. After an interruption the same command continues.
+
+    Exit status 1 if runs are damaged; all others are copied.
+    """
+    _copy(store_location(results), to)
+
+
+def restore(
+    backup: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a backup.", show_default=False)],
+    results: ResultsOption = RESULTS,
+) -> None:
+    """Make a results folder from a backup. The folder must have no results."""
+    _copy(backup, store_location(results))
+
+
+def _copy(source: Path | str, target: Path | str) -> None:
+    from analysis.errors import REPEAT
+    from analysis.store.backup import copy_store
+
+    done = copy_store(source, target)
+    for run_id, reasons in done.damaged.items():
+        typer.echo(f"run {run_id} is damaged: {'; '.join(reasons)}")
+    hint = f"; damaged runs: {len(done.damaged)}; {REPEAT}" if done.damaged else ""
+    typer.echo(f"{done.runs} runs of {source} copied to {target}{hint}")
+    raise typer.Exit(exits.FAILED if done.damaged else exits.OK)

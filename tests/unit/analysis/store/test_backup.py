@@ -1,0 +1,152 @@
+"""Copies of a results folder that is in use."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.store import Store, StoreError, StoreFailed, StorePlaceError, backup
+from analysis.verifying import verify
+from tests.unit.analysis.store.conftest import POSTGRESQL, begin, landing
+
+pytestmark = pytest.mark.skipif(POSTGRESQL is not None, reason="a PostgreSQL server has tools of its own")
+
+
+def values(folder: Path) -> dict[str, float]:
+    """Throughput by run of a store whose files are those of its rows."""
+    with Store.open(folder) as opened:
+        runs = opened.run_ids("")
+        assert verify(opened, runs, lambda done: None).findings == []
+        return {run_id: rows["throughput", "bulk"].value for run_id, rows in opened.metrics_of(runs).items()}
+
+
+def land(store: Store, run_id: str, value: float, content: bytes = b"abc", **more: Any) -> None:
+    """Lands a run whose capture has the content."""
+    made = landing(store, run_id, value)
+    (made.folder / "captures/a.pcap").write_bytes(content)
+    store.land(made, **more)
+
+
+def test_a_copy_has_every_row_and_file_and_goes_back(store: Store, tmp_path: Path) -> None:
+    begin(store)
+    land(store, "r00", 1.0)
+    land(store, "r01", 2.0)
+    assert backup.copy_store(store.folder, tmp_path / "saved") == backup.Copy(2, {})
+    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == ["results.sqlite", "runs"]
+    backup.copy_store(tmp_path / "saved", tmp_path / "again")
+    assert values(tmp_path / "again") == {"r00": 1.0, "r01": 2.0}
+    with Store.open(tmp_path / "again") as again:
+        assert [row.id for row in again.campaigns()] == ["c1"]
+
+
+def test_a_run_that_is_replaced_during_the_copy_has_its_new_rows_and_files(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(store, "r00", 1.0)
+    copytree = shutil.copytree
+
+    def replaced_before(source: Path, target: Path, **more: Any) -> Any:
+        monkeypatch.setattr("analysis.store.backup.shutil.copytree", copytree)
+        land(store, "r00", 5.0, b"newer", replaces=True)
+        return copytree(source, target, **more)
+
+    monkeypatch.setattr("analysis.store.backup.shutil.copytree", replaced_before)
+    assert backup.copy_store(store.folder, tmp_path / "saved").damaged == {}
+    assert values(tmp_path / "saved") == {"r00": 5.0}
+
+
+def test_copies_while_runs_land_are_complete(store: Store, tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def land_many() -> None:
+        number = 0
+        while not ended.is_set():
+            land(store, f"r{number % 7:02d}", float(number), str(number).encode(), replaces=True)
+            number += 1
+
+    writer = threading.Thread(target=land_many)
+    writer.start()
+    try:
+        while not store.run_ids(""):
+            pass
+        for number in range(8):
+            backup.copy_store(store.folder, tmp_path / f"saved{number}")
+            assert values(tmp_path / f"saved{number}")
+    finally:
+        ended.set()
+        writer.join()
+
+
+def test_a_damaged_run_is_named_and_the_others_are_copied(store: Store, tmp_path: Path) -> None:
+    land(store, "r00", 1.0)
+    land(store, "r01", 2.0)
+    (store.folder_of_run("r00") / "captures/a.pcap").write_bytes(b"ABC")
+    done = backup.copy_store(store.folder, tmp_path / "saved")
+    assert done.runs == 2
+    assert done.damaged == {"r00": ["captures/a.pcap differs from its checksum"]}
+    assert (tmp_path / "saved/runs/r0/r01/captures/a.pcap").read_bytes() == b"abc"
+
+
+def test_an_interrupted_copy_is_no_store_and_is_continued(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(store, "r00", 1.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "analysis.store.backup.shutil.copytree", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
+        with pytest.raises(KeyboardInterrupt):
+            backup.copy_store(store.folder, tmp_path / "saved")
+    with pytest.raises(StorePlaceError, match="there are no results in"):
+        backup.copy_store(tmp_path / "saved", tmp_path / "again")
+    backup.copy_store(store.folder, tmp_path / "saved")
+    assert values(tmp_path / "saved") == {"r00": 1.0}
+
+
+def test_a_store_that_cannot_be_written_is_read_and_copied(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(store, "r00", 1.0)
+    store.close()
+    folder = tmp_path / "results"
+    shutil.rmtree(folder / "incoming")
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    with monkeypatch.context() as patched:
+        # Root may write everywhere but on a file system that is mounted read-only.
+        patched.setattr("analysis.store.database.os.access", lambda path, mode: Path(path) != folder)
+        assert values(folder) == {"r00": 1.0}
+        with Store.open(folder) as opened, pytest.raises(StoreFailed, match="readonly"):
+            begin(opened)
+        backup.copy_store(folder, tmp_path / "saved")
+        assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+        (folder / "results.sqlite-wal").write_bytes(b"log")
+        with pytest.raises(StoreError, match="a program was using it when it was copied"):
+            Store.open(folder)
+    assert values(tmp_path / "saved") == {"r00": 1.0}
+
+
+def test_a_store_of_another_version_that_cannot_be_written_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.open(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / "results.sqlite")) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0007_claims'")
+    for log in tmp_path.glob("results.sqlite-*"):
+        log.unlink()
+    monkeypatch.setattr("analysis.store.database.os.access", lambda path, mode: False)
+    with pytest.raises(StoreError, match="made by another version of Backchannel and cannot be written"):
+        Store.open(tmp_path)
+
+
+def test_a_copy_replaces_no_results_and_takes_folders_only(store: Store, tmp_path: Path) -> None:
+    Store.open(tmp_path / "other").close()
+    with pytest.raises(StorePlaceError, match="there are results in .*other; name another folder"):
+        backup.copy_store(store.folder, tmp_path / "other")
+    with pytest.raises(StorePlaceError, match="pg_dump"):
+        backup.copy_store("postgresql://host/results", tmp_path / "saved")
