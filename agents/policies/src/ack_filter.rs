@@ -340,17 +340,7 @@ impl<P: Policy> Policy for AckFiltering<P> {
         self.child.on_rates(now, own_bps, opposite_bps);
     }
 
-    fn backlog(&self) -> Backlog {
-        self.child.backlog()
-    }
-
-    fn peek(&self, place: usize) -> Option<&Packet> {
-        self.child.peek(place)
-    }
-
-    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
-        self.child.take(place, instead)
-    }
+    crate::fifo::kept_in!(child);
 }
 
 #[cfg(test)]

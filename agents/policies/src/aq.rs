@@ -25,7 +25,7 @@ use backchannel_core::options::{CheckedOptions, ABSENT};
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::time::Time;
-use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::traits::Policy;
 use backchannel_core::Error;
 use backchannel_core::{choice, options};
 
@@ -246,17 +246,7 @@ impl Policy for AsymmetricQueueing {
         }
     }
 
-    fn backlog(&self) -> Backlog {
-        self.classes.backlog()
-    }
-
-    fn peek(&self, place: usize) -> Option<&Packet> {
-        self.classes.peek(place)
-    }
-
-    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
-        self.classes.take(place, instead)
-    }
+    crate::fifo::kept_in!(classes);
 }
 
 #[cfg(test)]

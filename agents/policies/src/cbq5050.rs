@@ -7,7 +7,7 @@ use backchannel_core::options::{CheckedOptions, ABSENT};
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::Entry;
 use backchannel_core::time::Time;
-use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::traits::Policy;
 use backchannel_core::Error;
 
 use crate::classes::{Class, ClassChildren, ClassOptions, Classes, BOUNDED_CLASSES};
@@ -88,17 +88,7 @@ impl Policy for Cbq5050 {
         }
     }
 
-    fn backlog(&self) -> Backlog {
-        self.classes.backlog()
-    }
-
-    fn peek(&self, place: usize) -> Option<&Packet> {
-        self.classes.peek(place)
-    }
-
-    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
-        self.classes.take(place, instead)
-    }
+    crate::fifo::kept_in!(classes);
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use backchannel_core::options::CheckedOptions;
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::time::Time;
-use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::traits::Policy;
 use backchannel_core::Error;
 
 use crate::fifo::Fifo;
@@ -58,17 +58,7 @@ impl Policy for DropFront {
         self.queue.pop()
     }
 
-    fn backlog(&self) -> Backlog {
-        self.queue.backlog()
-    }
-
-    fn peek(&self, place: usize) -> Option<&Packet> {
-        self.queue.peek(place)
-    }
-
-    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
-        self.queue.take(place, instead)
-    }
+    crate::fifo::kept_in!(queue);
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::scenario::{Named, Options};
 use backchannel_core::time::Time;
-use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::traits::Policy;
 use backchannel_core::Error;
 
 use crate::fifo::Fifo;
@@ -78,24 +78,14 @@ impl Policy for DropTail {
         self.queue.pop()
     }
 
-    #[inline]
-    fn backlog(&self) -> Backlog {
-        self.queue.backlog()
-    }
-
-    fn peek(&self, place: usize) -> Option<&Packet> {
-        self.queue.peek(place)
-    }
-
-    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
-        self.queue.take(place, instead)
-    }
+    crate::fifo::kept_in!(queue);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use backchannel_core::packet::build::data;
+    use backchannel_core::traits::Backlog;
 
     #[test]
     fn a_packet_passes_an_empty_queue_if_it_fits_and_waits_behind_others() {

@@ -61,6 +61,25 @@ impl Fifo {
     }
 }
 
+/// The methods of a policy whose packets all wait in one of its fields.
+macro_rules! kept_in {
+    ($field:ident) => {
+        #[inline]
+        fn backlog(&self) -> backchannel_core::traits::Backlog {
+            self.$field.backlog()
+        }
+
+        fn peek(&self, place: usize) -> Option<&Packet> {
+            self.$field.peek(place)
+        }
+
+        fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+            self.$field.take(place, instead)
+        }
+    };
+}
+pub(crate) use kept_in;
+
 /// The queue in which a packet waits, and its place there, if the queues stand one behind the other.
 pub(crate) fn place_in<'a>(
     queues: impl IntoIterator<Item = &'a Box<dyn Policy>>,

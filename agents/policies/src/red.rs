@@ -30,7 +30,7 @@ use backchannel_core::registry::{Entry, Queueing, When};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::Named;
 use backchannel_core::time::{service_time, Time};
-use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::traits::Policy;
 use backchannel_core::Error;
 use backchannel_core::{choice, options};
 
@@ -312,17 +312,7 @@ impl<P: Policy> Policy for Red<P> {
         self.child.on_rates(now, own_bps, opposite_bps);
     }
 
-    fn backlog(&self) -> Backlog {
-        self.child.backlog()
-    }
-
-    fn peek(&self, place: usize) -> Option<&Packet> {
-        self.child.peek(place)
-    }
-
-    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
-        self.child.take(place, instead)
-    }
+    crate::fifo::kept_in!(child);
 }
 
 #[cfg(test)]
