@@ -214,13 +214,14 @@ class DaskExecutor:
                 elif answer is not None:  # None: Dask is still attaching the plugin
                     reason = answer if isinstance(answer, str) else message_of(answer)
                     self._rejected[worker] = f"the worker {worker} cannot take runs: {reason}"
-        for worker in self._workers.keys() - present:
-            with self._lock:
+        gone = self._workers.keys() - present
+        with self._lock:
+            for worker in gone:
                 del self._workers[worker]
                 self._sent.pop(worker, None)
-            for entry in self._lose(lambda entry, worker=worker: entry.worker == worker):
-                entry.future.cancel(force=True)
-                self._post(JobLost(entry.machine_id, entry.job, f"the worker {worker} is gone"))
+        for entry in self._lose(lambda entry: entry.worker in gone):
+            entry.future.cancel(force=True)
+            self._post(JobLost(entry.machine_id, entry.job, f"the worker {entry.worker} is gone"))
         # The scheduler forgets the jobs of a client whose connection breaks, and the workers stay.
         for entry in self._lose(lambda entry: entry.future.status in FORGOTTEN):
             self._post(JobLost(entry.machine_id, entry.job, "the connection to the Dask scheduler broke"))

@@ -122,7 +122,7 @@ def _campaign(checkout: Path, file: str, limit: int | None) -> dict[str, Any]:
         if limit and max(run["scenario"]["duration_s"] for run in runs) > LONGEST_S:
             return told
         words = ["--limit", str(limit)] if limit else []
-        ran = call("run", file, "--backend", "sim", "--results", results, "--scheduler", "none", "--jobs", "1", *words)
+        ran = call("run", file, "--backend", "sim", "--results", results, "--jobs", "1", *words)
         database = Path(results, "results.sqlite")
         if not database.is_file():
             return {**told, "failed": ran.stderr}

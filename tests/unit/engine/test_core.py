@@ -209,7 +209,7 @@ def test_why_a_batch_stopped(plan_of: Callable[..., Plan], case: str) -> None:
     campaign = planned(plan_of(runs=2))
     state = batch(campaign, fail_fast=True)
     job, *_ = jobs(claimed(state))
-    made = {"signal": Interrupted(), "invalid": JobEnded("here", job, Result(("late",)))}
+    made: dict[str, core.Event] = {"signal": Interrupted(), "invalid": JobEnded("here", job, Result(("late",)))}
     for event in events:
         step(state, made[event], 1.0)
     assert (state.stop, state.is_over) == (stop, True)
