@@ -21,7 +21,7 @@ from analysis.comparison import CompareError, compare
 from analysis.results import Results, ValueRow, by_point
 from analysis.store import Store
 from experiments import cli
-from experiments.language.measures import Difference, Metric
+from experiments.language.measures import AnyForm, Difference, Metric
 from experiments.papers.table import Table
 from experiments.tables import comparison_table
 from tests.support.command_line import backchannel
@@ -195,7 +195,7 @@ def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, i
     # The site judges all metrics together.
     assert cells[1]["difference_low"] < low < high < cells[1]["difference_high"]
 
-    measures = {
+    measures: dict[str, AnyForm] = {
         "rate": Metric(metric="throughput", of="bulk"),
         "gap": Difference(difference="rate", axis="limit", between=("20 packets", "10 packets")),
     }

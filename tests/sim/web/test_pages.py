@@ -27,6 +27,7 @@ from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign, RunRow
 from analysis.thinning import View, thin
 from experiments import catalogue
+from experiments.papers.page import PAPERS
 from experiments.papers.scorecard import document, scorecard
 from testbed import units
 from testbed.errors import TestbedError
@@ -640,7 +641,7 @@ def test_limits_wider_than_usual_are_told_where_runs_are_held_to_them(tmp_path: 
 
 def test_why_something_does_not_agree_stands_beside_it() -> None:
     result = scorecards.reasons()
-    assert set(result) == set(scorecards.PAPERS)
+    assert set(result) == set(PAPERS)
     assert all(told.startswith("**") for paragraphs in result.values() for told in paragraphs)
     named = scorecards._named("asym", "Table II and figures 20 and 21 agree; `asym-claim-k` does not")
     assert named == {"asym-table2", "asym-fig20", "asym-fig21", "asym-claim-k"}

@@ -15,7 +15,7 @@ from analysis.figures.model import Axis, Figure, Series, frame_of
 from analysis.figures.spec import FigureSpec, size_of
 from analysis.results import Quantity
 from analysis.statistics import RunKey, sd_interval
-from experiments.language.measures import Metric, Stdev, read
+from experiments.language.measures import AnyForm, Metric, Stdev, read
 from experiments.papers.figure import make
 from experiments.papers.table import Table
 from experiments.papers.targets import Expected
@@ -74,7 +74,7 @@ def test_series_stand_in_the_order_asked_for_with_their_names_and_in_the_axes_un
 
 
 def test_a_measure_with_an_interval_of_its_own_is_drawn_with_it() -> None:
-    measures = {"up": Metric(metric="throughput", of="f"), "spread": Stdev(stdev="up")}
+    measures: dict[str, AnyForm] = {"up": Metric(metric="throughput", of="f"), "spread": Stdev(stdev="up")}
     runs = [1e6, 2e6, 4e6, 3e6, 9e6, 2e6]
     values = {0: {Quantity("throughput", "f", "rate"): {RunKey(at, at): value for at, value in enumerate(runs)}}}
     made = Table(measures, [], {0: {"policy": "aq"}}, values)

@@ -21,7 +21,7 @@ from analysis.results import Quantity
 from analysis.statistics import Interval, RunKey, exact_interval, sd_interval, share_interval
 from experiments.language import source
 from experiments.language.campaign import Plan, expand
-from experiments.language.measures import Configured, Metric, Ratio, Split, read
+from experiments.language.measures import AnyForm, Configured, Metric, Ratio, Split, read
 from experiments.language.problems import CampaignError
 from experiments.papers import scorecard, theory
 from experiments.papers.reproduction import reproductions, select_reproductions
@@ -196,7 +196,8 @@ def test_a_ratio_of_runs_that_do_not_pair_is_one_value() -> None:
 
 def ratios(a: dict[RunKey, float], b: dict[RunKey, float]) -> Sequence[float]:
     """The values of a measured ratio of `a` over `b`."""
-    measures = {"x": Metric(metric="throughput", of="f"), "over": Ratio(ratio="x", axis="p", between=("a", "b"))}
+    ratio = Ratio(ratio="x", axis="p", between=("a", "b"))
+    measures: dict[str, AnyForm] = {"x": Metric(metric="throughput", of="f"), "over": ratio}
     values = {number: {Quantity("throughput", "f", "rate"): side} for number, side in enumerate((a, b))}
     return Table(measures, [], {0: {"p": "a"}, 1: {"p": "b"}}, values).cell("over", {}).values
 
