@@ -786,7 +786,7 @@ def test_the_site_tells_every_page_of_a_change(page: Page, own: tuple[str, Path]
     file.write_text(TINY)
     done = backchannel("run", file, "--results", results, "--json")
     assert json.loads(done.stdout)["state"] == "complete"
-    expect(page.locator("#live-new")).to_contain_text("2 runs in the store")
+    expect(page.locator("#live-new")).to_contain_text("2 in the store")
 
 
 #: A line that loses, damages and fills up, so that segments are sent again for every reason.
