@@ -230,14 +230,14 @@ class Flow(Model):
 class Headers(Part):
     """RFC 1144 header compression of one direction. All counts are packets."""
 
-    #: Sent unchanged: not TCP, start or end of a connection, or a fragment.
-    as_they_are: int
     #: Sent with a compressed header.
     compressed: int
     #: Discarded by the far end, which could not decompress the header.
     tossed: int
     #: Sent uncompressed to set a slot of the far end.
     uncompressed: int
+    #: Sent unchanged: not TCP, start or end of a connection, or a fragment.
+    unmodified: int
     #: Delivered with a wrong header, because the ends were out of step.
     wrong: int
 

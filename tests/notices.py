@@ -61,7 +61,8 @@ def text() -> str:
             users.setdefault(f"No licence file is published with it; it is licensed under {licence}.", []).append(
                 f"{name} {version} ({licence})"
             )
-    parts = ["The program backchannel-node contains these crates. The script library uPlot has its licence beside it."]
+    scripts = "The script libraries uPlot and CodeMirror have their licences beside them."
+    parts = [f"The program backchannel-node contains these crates. {scripts}"]
     parts += ["\n".join([*names, "", licence]) for licence, names in users.items()]
     return ("\n\n" + "-" * 80 + "\n\n").join(parts) + "\n"
 

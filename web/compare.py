@@ -211,7 +211,7 @@ def _matches(subjects: Sequence[Subject]) -> dict[str, str]:
     if not subjects:
         return {}
     known, by_hand = _flow_names(subjects[0]), _by_hand()
-    pairs = {}
+    pairs: dict[str, str] = {}
     for subject in subjects[1:]:
         matched = _matched(subject, subjects[0])
         pairs |= {name: matched.get(name, "") for name in _flow_names(subject) if name not in known or name in by_hand}

@@ -13,9 +13,9 @@ from analysis.figures import explorer
 from analysis.figures.cells import Sample
 from analysis.figures.explorer import KINDS, SLOTS, Layout, View
 from analysis.figures.model import csv_text
-from analysis.results import Quantity
+from analysis.results import Quantity, ValueRow
 from analysis.statistics import RunKey
-from analysis.store.rows import CampaignRow, ValueRow
+from analysis.store.rows import CampaignRow
 from web import campaign_data
 from web.cache import cached
 from web.campaign_data import Kind, head, points

@@ -49,9 +49,11 @@ def index() -> str:
 def _showed(campaigns: Sequence[CampaignRow]) -> dict[str, str]:
     """What each campaign showed: the first sentence of its answer; of none that is too large to be answered at once."""
     shown = {}
-    for campaign in campaigns:
-        if not 0 < campaign.valid <= MOST_ANSWERED:
+    for listed in campaigns:
+        if not 0 < listed.valid <= MOST_ANSWERED:
             continue
+        # With its file, which a list lacks: it names the published values.
+        campaign = campaign_data.head(listed.id)
         means = campaign_data.metric_figure(campaign)
         answer = answers.of(campaign, means, campaign_data.axes_of(campaign.id))
         if answer is not None and answer.sentences:

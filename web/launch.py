@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,28 @@ def check_as_json() -> Response:
     """What the validator says of a campaign, what it will take, and its network as SVG. Nothing is submitted."""
     name, text, overrides, _ = _body()
     return jsonify(_as_json(judge(name, text, overrides)))
+
+
+@blueprint.get("/api/completions")
+def completions_as_json() -> Response:
+    """What an editor of campaign files offers: `keys`, and `values` of fields that name mechanisms."""
+    kinds = {
+        "stack": "stack", "policy": "policy", "child": "policy", "topology": "topology", "backend": "backend",
+        "profile": "profile", "model": "error-model", "middlebox": "middlebox",
+    }  # fmt: skip
+    values = {field: [entry.name for entry in mechanisms(kind)] for field, kind in kinds.items()}
+    values["kind"] = [entry.name for kind in ("workload", "link") for entry in mechanisms(kind)]
+    return jsonify({"keys": _keys(), "values": values})
+
+
+@cache
+def _keys() -> list[str]:
+    """Fields that the campaigns of the catalogue use, and options of mechanisms."""
+    fields = {
+        key for name in campaign_files() for key in re.findall(r"(?:^|[{\s,])([a-z][\w.-]*):\s", _file(name), re.M)
+    }
+    options = {parameter.name for entry in mechanisms() for parameter in entry.params}
+    return sorted(fields | options | set(SWEPT))
 
 
 @blueprint.post("/api/build")
@@ -358,8 +381,15 @@ def _page(text: str, name: str, overrides: list[str], verdict: Verdict | None, f
         recent=requests.recent(g.store, 8),
         names={kind: [entry.name for entry in mechanisms(kind)] for kind in ("stack", "policy", "topology", "backend")},
         swept=SWEPT,
+        hosts=HOSTS,
     )
 
+
+#: Hosts that a flow of the form can name, by topology.
+HOSTS = {
+    "asymmetric-path": ("server", "client"), "hybrid": ("server", "client"), "line": ("left", "right"),
+    "wireless": ("server", "mobile"), "packet-radio": ("server", "mobile"),
+}  # fmt: skip
 
 #: What people sweep most, offered while they type; any field of the file may be named.
 SWEPT = (

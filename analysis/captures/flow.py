@@ -386,7 +386,7 @@ class CapturedFlow(Flow):
         if self.received.is_empty():
             return least_s
         line = routes.limiting_line(self.run.scenario, self.spec)
-        largest_bits = 8 * int(self.received["packet_bytes"].max())  # type: ignore[call-overload]
+        largest_bits = 8 * float(self.received["packet_bytes"].max())  # type: ignore[arg-type]
         packet_s = largest_bits / min(rate for _, rate in line.rates) if line else 0.0
         gaps_s = self.received["t_s"].diff().drop_nulls()
         gap_s = 0.0 if gaps_s.is_empty() else float(gaps_s.median())  # type: ignore[arg-type]

@@ -209,12 +209,13 @@ class _Maker:
         drawn = []
         for panel in panels:
             axes = {"x": panel.figure.x, "y": panel.figure.y}
-            log = {
-                name: replace(axis, log=True)
+            x, y = (
+                replace(axis, log=name in self.layout.log and not axis.ticks and axis.range is None)
+                if name in self.layout.log
+                else axis
                 for name, axis in axes.items()
-                if name in self.layout.log and not axis.ticks and axis.range is None
-            }
-            drawn.append(replace(panel, figure=replace(panel.figure, **log)))
+            )
+            drawn.append(replace(panel, figure=replace(panel.figure, x=x, y=y)))
         hidden = sum(sample.value <= 0 for sample in self.samples) if "y" in self.layout.log else 0
         if self.across and "x" in self.layout.log:
             hidden += sum(self.across.values[sample.run_id] <= 0 for sample in self.samples)

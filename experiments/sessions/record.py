@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import ipaddress
 import json
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,8 @@ from testbed.scenario import DIRECTIONS, Flow, Limits, LinkSpec, Scenario
 CAMPAIGN, TITLE = "shell", "Sessions: programs behind emulated lines"
 #: Length of a record without a single packet.
 LEAST_S = 1e-3
+#: Characters of a command in the list of sessions.
+MOST_WORDS = 80
 
 
 def land(
@@ -54,8 +58,17 @@ def land(
     scenario = recorded(plan.scenario, description, report)
     routes = outside.routes(plan) if description.internet else None
     report = audited(scenario, report, folder, routes)
-    collection = Collection(CAMPAIGN, TITLE, ("network", plan.label))
+    collection = Collection(CAMPAIGN, TITLE, ("network", f"{plan.label}: {_carried(description, started)}"))
     return keep(store, scenario, report, description, folder, started, cpu, nodes, collection, write_replay)
+
+
+def _carried(description: SessionDescription, started: float) -> str:
+    """What a session carried. Runs of one command are repetitions; what is done in a shell is unlike any other."""
+    if description.command:
+        words = shlex.join(description.command)
+        return words if len(words) <= MOST_WORDS else f"{words[: MOST_WORDS - 1]}…"
+    moment = datetime.datetime.fromtimestamp(started, datetime.UTC)
+    return f"shell of {moment:%Y-%m-%d %H:%M:%S}"
 
 
 @dataclass(frozen=True)

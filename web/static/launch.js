@@ -39,6 +39,7 @@ function messages(className, all) {
 }
 
 function show(answer) {
+  annotate(answer);
   if (answer.problems.length) return verdict.replaceChildren(messages("problems", answer.problems));
   const many = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
   verdict.replaceChildren(
@@ -50,17 +51,76 @@ function show(answer) {
   picture.hidden = false;
 }
 
+// The editor --------------------------------------------------------------------------------------------------------
+
+let annotations = [];
+const editor = CodeMirror.fromTextArea(text, {
+  mode: "yaml",
+  lineNumbers: true,
+  lineWrapping: true,
+  viewportMargin: Infinity,
+  gutters: ["CodeMirror-lint-markers", "CodeMirror-linenumbers"],
+  lint: { getAnnotations: () => annotations, lintOnChange: false },
+  // The Tab key leaves the editor, as it leaves any field.
+  extraKeys: { Tab: false, "Shift-Tab": false, "Ctrl-Space": () => offer() },
+  screenReaderLabel: "Campaign file",
+});
+editor.getInputField().setAttribute("aria-describedby", "verdict");
+document.getElementById("text-label").addEventListener("click", () => editor.focus());
+
+editor.on("changes", (_, changes) => {
+  editor.save();
+  // What was wrong in a line that changes is judged anew.
+  const lines = new Set(changes.flatMap((change) => [change.from.line, change.to.line]));
+  const isMoved = changes.some((change) => change.text.length !== change.removed.length);
+  annotations = isMoved ? [] : annotations.filter((one) => !lines.has(one.from.line));
+  editor.performLint();
+  verdict.setAttribute("aria-busy", "true");
+  later();
+  if (changes.some((change) => change.origin === "+input" && /^[\w.-]$/.test(change.text.join("")))) offer();
+});
+
+let completions = null;
+async function offer() {
+  completions ??= requestJson("/api/completions").catch(() => ({ keys: [], values: {} }));
+  const { keys, values } = await completions;
+  editor.showHint({
+    completeSingle: false,
+    closeOnUnfocus: true,
+    hint: () => {
+      const at = editor.getCursor();
+      const before = editor.getLine(at.line).slice(0, at.ch);
+      const word = /[\w.-]*$/.exec(before)[0];
+      // A value after "policy:", also in a list; otherwise a field.
+      const field = /([\w.-]+):\s*(?:\[[^\]]*)?[\w.-]*$/.exec(before)?.[1].split(".").at(-1);
+      const known = field ? (values[field] ?? []) : keys;
+      const list = known.filter((one) => one.startsWith(word) && one !== word).map((one) => (field ? one : `${one}: `));
+      return { list: list.slice(0, 60), from: CodeMirror.Pos(at.line, at.ch - word.length), to: at };
+    },
+  });
+}
+
+function annotate(answer) {
+  const of = (severity) => (message) => {
+    const line = Number(/^[^:]*:(\d+): /.exec(message)?.[1]) - 1;
+    return line >= 0 && line < editor.lineCount() ? [{ severity, message: message.replace(/^[^:]*:\d+: /, ""), from: CodeMirror.Pos(line, /^\s*/.exec(editor.getLine(line))[0].length), to: CodeMirror.Pos(line) }] : [];
+  };
+  annotations = [...answer.problems.flatMap(of("error")), ...(answer.warnings ?? []).flatMap(of("warning"))];
+  editor.performLint();
+}
+
 function toLine(line) {
-  const lines = text.value.split("\n");
-  const start = lines.slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
-  text.focus();
-  text.setSelectionRange(start, start + lines[line - 1].length);
-  text.scrollTop = Math.max(0, (line - 4) * parseFloat(getComputedStyle(text).lineHeight));
+  editor.focus();
+  editor.setSelection(CodeMirror.Pos(line - 1, 0), CodeMirror.Pos(line - 1));
+  editor.scrollIntoView(null, 80);
 }
 
 async function check() {
-  if (!text.value.trim()) return;
   const mine = ++asked;
+  if (!text.value.trim()) {
+    verdict.removeAttribute("aria-busy");
+    return verdict.replaceChildren(paragraph("empty", "The validator's messages appear here."));
+  }
   const body = {
     text: text.value,
     file: form.elements.file.value,
@@ -79,12 +139,11 @@ async function check() {
   if (mine === asked) verdict.removeAttribute("aria-busy");
 }
 
-for (const field of [text, form.elements.overrides]) {
-  field.addEventListener("input", () => {
-    clearTimeout(pending);
-    pending = setTimeout(check, 500);
-  });
+function later() {
+  clearTimeout(pending);
+  pending = setTimeout(check, 500);
 }
+form.elements.overrides.addEventListener("input", later);
 
 form.elements.run_backend.addEventListener("change", check);
 
@@ -104,7 +163,20 @@ async function build() {
   } catch (error) {
     return show({ problems: [error.message] });
   }
-  text.value = built.text;
+  editor.setValue(built.text);
   form.elements.file.value = "new.yaml";
   check();
 }
+
+// A flow's hosts are those of the topology.
+const hostsOf = JSON.parse(document.querySelector("[data-hosts]").dataset.hosts);
+function offerHosts() {
+  const hosts = hostsOf[form.elements.topology.value];
+  for (const select of document.querySelectorAll("select[name$='.from'], select[name$='.to']")) {
+    for (const option of select.options) option.hidden = option.disabled = Boolean(option.value && hosts && !hosts.includes(option.value));
+    if (!select.selectedOptions[0]?.disabled) continue;
+    select.value = hosts[select.name.endsWith(".from") ? 0 : 1];
+  }
+}
+form.elements.topology.addEventListener("change", offerHosts);
+offerHosts();

@@ -23,6 +23,47 @@
   // Time and bytes of each direction at the last look, for its throughput since.
   const before = new Map();
 
+  // Charts of the last LONGEST_S: for each session, the rows of its lines' throughput (kbit/s) and queues (packets).
+  const LONGEST_S = 120;
+  const history = new Map();
+  const charts = new Map();
+  const UNITS = { throughput: "kbit/s", queue: "packets" };
+
+  function note(session, line, kind, y) {
+    const lines = history.get(session.name) ?? history.set(session.name, { throughput: {}, queue: {} }).get(session.name);
+    const points = (lines[kind][line] ??= { x: [], y: [] });
+    points.x.push(session.passed_s);
+    points.y.push(y);
+    while (points.x[0] < session.passed_s - LONGEST_S) {
+      points.x.shift();
+      points.y.shift();
+    }
+  }
+
+  function draw(session, section) {
+    const lines = history.get(session.name);
+    for (const board of lines ? section.querySelectorAll("[data-chart]") : []) {
+      const { chart: kind } = board.dataset;
+      const series = Object.entries(lines[kind]).map(([name, points], number) => ({ name, kind: "steps", colour: `s${number % 8}`, marker: "", size: 1.6, dash: [], hollow: false, fits: true, width: 0, x: [...points.x], y: [...points.y] }));
+      if (!series.some((one) => one.x.length > 1)) continue;
+      const axis = { log: false, range: null, zero: true, ticks: null, integers: false };
+      const range = [Math.max(session.passed_s - LONGEST_S, 0), Math.max(session.passed_s, 1)];
+      const title = kind === "throughput" ? "throughput" : "queue";
+      const figure = { title, x: { ...axis, label: "time (s)", unit: "s", range }, y: { ...axis, label: `${title} (${UNITS[kind]})`, unit: UNITS[kind] }, series, notes: [], verticals: [], description: `${title} of ${session.name}` };
+      const drawn = charts.get(board);
+      if (!drawn) charts.set(board, Figures.draw(board, figure, { height: 200, view: range }));
+      else {
+        drawn.update(figure);
+        drawn.show(range);
+      }
+    }
+    for (const [board, drawn] of charts) {
+      if (board.isConnected) continue;
+      drawn.remove();
+      charts.delete(board);
+    }
+  }
+
   function show(session, section) {
     for (const row of section.querySelectorAll("tr[data-link]")) {
       const { link, direction } = row.dataset;
@@ -31,7 +72,13 @@
       const last = before.get(key);
       before.set(key, [session.passed_s, now.transmitted_bytes]);
       const set = (name, text) => (row.querySelector(`[data-now=${name}]`).textContent = text);
-      if (last && session.passed_s > last[0]) set("throughput", rate((8 * (now.transmitted_bytes - last[1])) / (session.passed_s - last[0])));
+      const line = `${link} ${direction}`;
+      if (last && session.passed_s > last[0]) {
+        const bps = (8 * (now.transmitted_bytes - last[1])) / (session.passed_s - last[0]);
+        set("throughput", rate(bps));
+        note(session, line, "throughput", bps / 1e3);
+        note(session, line, "queue", now.queue_packets);
+      }
       set("queue", `${now.queue_packets} packets`);
       const count = (kinds) => kinds.reduce((sum, kind) => sum + (now.events[kind] ?? 0), 0);
       set("dropped", count($("#sessions").dataset.drops.split(" ")));
@@ -52,7 +99,9 @@
       if (shown !== shape(sessions.map((one) => [one.name, one.changes.length]))) await swap();
       for (const session of sessions) {
         const section = $(`section[data-session="${CSS.escape(session.name)}"]`);
-        if (section) show(session, section);
+        if (!section) continue;
+        show(session, section);
+        draw(session, section);
       }
     } catch (error) {
       told.textContent = error.message;

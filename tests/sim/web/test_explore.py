@@ -8,6 +8,7 @@ import json
 import re
 import statistics
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,7 +44,8 @@ def samples() -> list[Sample]:
 
 
 def explored(kind: str, **slots: str) -> explorer.View:
-    return explorer.view(samples(), AXES, Layout(kind, **slots), THROUGHPUT, "Throughput")
+    layout = replace(Layout(kind), **slots)  # type: ignore[arg-type]
+    return explorer.view(samples(), AXES, layout, THROUGHPUT, "Throughput")
 
 
 def test_a_heatmap_is_the_default_from_two_fields_of_quantities_on() -> None:

@@ -49,7 +49,7 @@ def test_an_empty_store_invites_to_run_something(tmp_path: Path) -> None:
     empty = create_app(tmp_path / "results").test_client()
     assert "Nothing was run yet" in empty.get("/").text
     assert "No campaign has been run yet" in empty.get("/campaigns").text
-    assert "No campaign of the papers was run yet" in empty.get("/scorecard").text
+    assert re.search(r"None of the \d+ published tables, figures and claims was run here", empty.get("/scorecard").text)
     assert "No campaign has been run yet" in empty.get("/compare").text
     for path in ("/launch", "/import", "/docs"):
         assert empty.get(path).status_code == 200
@@ -58,7 +58,9 @@ def test_an_empty_store_invites_to_run_something(tmp_path: Path) -> None:
 def test_home_tells_what_is_there(client: FlaskClient) -> None:
     page = client.get("/").text
     assert "A sweep of rates" in page
-    assert "12 runs in the store" in page
+    assert "12 in the store" in page
+    # What the campaign showed is its answer's first sentence.
+    assert "Throughput, forward, is highest with" in page
     assert "every run is valid" in page
 
 
@@ -582,7 +584,7 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
     store = Store.open(tmp_path / "results")
     client = create_app(tmp_path / "results").test_client()
     assert "None of the 2 published" in client.get("/").text
-    assert "No campaign of the papers was run yet" in client.get("/scorecard").text
+    assert "published tables, figures and claims was run here" in client.get("/scorecard").text
     where = campaign(store, ARTEFACT)
     land(store, tmp_path, f"{0:024x}", 1.0e6)
     assert "inconclusive: no interval" in client.get("/scorecard").text, "a single run decides nothing"
@@ -590,8 +592,8 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
         land(store, tmp_path, f"{run_id:024x}", value)
     page = client.get("/scorecard").text
     for wanted in (
-        "Of 2 published artefacts, 1 were run and 0 of these pass", "0 of 1 stated values", "1 of 1 orderings",
-        "sim: incomplete", ">not run</span>", "3.2 Mbit/s", "1.1 \u00b1 1.3 Mbit/s",
+        "Of 2 published tables, figures and claims, 1 was run here, and 0 of these pass.", "0 of 1 stated values",
+        "1 of 1 orderings", "sim: incomplete", ">not run</span>", "3.2 Mbit/s", "1.1 \u00b1 1.3 Mbit/s",
         "Return &lt;channels", "3 of 4 runs", "so it is not scored",
     ):  # fmt: skip
         assert wanted in page
@@ -600,7 +602,7 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
     assert "asym-table9" in client.get("/scorecard?show=incomplete").text
     assert "asym-table9" not in client.get("/scorecard?show=not+run").text
     home = client.get("/").text
-    assert "0 of 1</span><span>artefacts that were run are reproduced; 2 are published" in home
+    assert "Of 2 published tables, figures and claims, 1 was run here, and 0 of these pass." in home
     assert "1 incomplete, 1 not run" in home
     told: Any = client.get("/api/scorecard").json
     assert told == json.loads(json.dumps(document(scorecard(OpenResults(store, "")))))

@@ -606,14 +606,35 @@ def own(tmp_path: Path, serve: Callable[[Path], str]) -> tuple[str, Path]:
     return serve(results), results
 
 
+def write(page: Page, text: str) -> None:
+    """Replaces the file in the editor."""
+    page.evaluate("(text) => editor.setValue(text)", text)
+
+
+def test_the_editor_offers_mechanisms_and_fields(page: Page, own: tuple[str, Path]) -> None:
+    page.goto(f"{own[0]}/launch")
+    write(page, "stack: newr")
+    page.evaluate("editor.focus(); editor.setCursor(0, 11)")
+    page.keyboard.press("Control+Space")
+    page.locator(".CodeMirror-hint").first.click()
+    expect(page.locator("#text")).to_have_value(re.compile("^stack: newreno"))
+    write(page, "repeti")
+    page.evaluate("editor.focus(); editor.setCursor(0, 6)")
+    page.keyboard.press("Control+Space")
+    page.locator(".CodeMirror-hint", has_text="repetitions").click()
+    expect(page.locator("#text")).to_have_value("repetitions: ")
+
+
 def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own: tuple[str, Path]) -> None:
     address, results = own
     page.goto(f"{address}/launch")
-    page.get_by_label("The file").fill(TINY.replace("newreno", "newrno"))
+    write(page, TINY.replace("newreno", "newrno"))
     expect(page.locator("#verdict")).to_contain_text("did you mean 'newreno'?")
     page.get_by_role("button", name="Show line").click()
-    assert page.evaluate("getSelection().toString()") == "stack: newrno"
-    page.get_by_label("The file").fill(TINY.replace("repetitions: 2", "repetitions: 8"))
+    assert page.evaluate("editor.getSelection()") == "stack: newrno"
+    expect(page.locator(".CodeMirror-lint-marker-error")).to_have_count(1)
+    write(page, TINY.replace("repetitions: 2", "repetitions: 8"))
+    expect(page.locator(".CodeMirror-lint-marker-error")).to_have_count(0)
     expect(page.locator("#verdict")).to_contain_text("8 runs, about")
     # One is for phones.
     expect(page.locator("#picture svg").filter(visible=True)).to_have_count(1)
@@ -642,13 +663,13 @@ def test_a_form_makes_a_file_and_a_check_keeps_both(page: Page, own: tuple[str, 
     page.get_by_label("Title").fill("What it asks")
     page.get_by_label("Rate", exact=True).first.fill("100 Mbit/s")
     page.get_by_role("button", name="Make the file").click()
-    expect(page.get_by_label("The file")).to_have_value(re.compile("title: What it asks"))
+    expect(page.locator("#text")).to_have_value(re.compile("title: What it asks"))
     # What validate warns of; its line is one click away.
     expect(page.locator("#verdict .warnings")).to_contain_text("warning: bottleneck elsewhere")
     page.get_by_role("button", name="Check").click()
     expect(page.locator("#verdict .good")).to_contain_text("2 points, 6 runs")
     expect(page.get_by_label("Title")).to_have_value("What it asks")
-    expect(page.get_by_label("The file")).to_have_value(re.compile("title: What it asks"))
+    expect(page.locator("#text")).to_have_value(re.compile("title: What it asks"))
 
 
 @pytest.fixture
@@ -715,7 +736,7 @@ def test_the_site_tells_every_page_of_a_change(page: Page, own: tuple[str, Path]
     file.write_text(TINY)
     done = backchannel("run", file, "--results", results, "--json")
     assert json.loads(done.stdout)["state"] == "complete"
-    expect(page.locator("#live-new")).to_contain_text("2 runs in the store")
+    expect(page.locator("#live-new")).to_contain_text("2 in the store")
 
 
 #: A line that loses, damages and fills up, so that segments are sent again for every reason.

@@ -171,18 +171,24 @@ def test_packets_and_plot_select_each_other(page: Page, address: str, simulated:
     expect(page.locator("#packets-shown")).to_contain_text("did you mean 'retransmission'")
 
 
+def height(plot: Locator) -> float:
+    box = plot.locator(".u-over").bounding_box()
+    assert box is not None
+    return box["height"]
+
+
 def test_hovering_moves_nothing_and_a_lane_is_resized(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id(1)}")
     plot = drawn(page, "cwnd")
     plot.scroll_into_view_if_needed()
-    tall = plot.locator(".u-over").bounding_box()["height"]
+    tall = height(plot)
     assert tall > 60
     before = page.evaluate("document.documentElement.scrollHeight")
     plot.locator(".u-over").hover(position={"x": 100, "y": 20})
     expect(plot.locator(".readout")).to_contain_text("segments")
     assert page.evaluate("document.documentElement.scrollHeight") == before
     plot.get_by_role("separator").press("ArrowDown")
-    assert plot.locator(".u-over").bounding_box()["height"] == pytest.approx(tall + 20, abs=2)
+    assert height(plot) == pytest.approx(tall + 20, abs=2)
     page.reload()
     again = drawn(page, "cwnd")
-    assert again.locator(".u-over").bounding_box()["height"] == pytest.approx(tall + 20, abs=2)
+    assert height(again) == pytest.approx(tall + 20, abs=2)

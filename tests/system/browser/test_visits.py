@@ -155,17 +155,17 @@ def test_a_launch_starts_from_a_line_the_catalogue_the_guide_or_a_result(
     # Runs, time and traps are previewed before anything is entered.
     expect(page.locator("#verdict .good")).to_contain_text("3 points, 15 runs on the sim backend")
     expect(page.locator("#verdict")).to_contain_text("To be run: 15 runs, about")
-    expect(page.get_by_label("The file")).to_have_value(re.compile("profile: hybrid-cable"))
+    expect(page.locator("#text")).to_have_value(re.compile("profile: hybrid-cable"))
     page.locator("summary", has_text="The catalogue").click()
     page.locator("summary", has_text=re.compile("^asym")).click()
     page.get_by_role("link", name="RED feedback to data only").click()
-    expect(page.get_by_label("The file")).to_have_value(re.compile("artefact: asym-claim-data-only-marking"))
+    expect(page.locator("#text")).to_have_value(re.compile("artefact: asym-claim-data-only-marking"))
     expect(page.locator("#verdict .good")).to_be_visible()
     # The guide's first example.
     page.goto(f"{address}/docs")
     page.get_by_role("link", name="How to write a campaign").click()
     page.get_by_role("link", name="Open in launch example 1", exact=True).click()
-    expect(page.get_by_label("The file")).to_have_value(re.compile("^name: smallest"))
+    expect(page.locator("#text")).to_have_value(re.compile("^name: smallest"))
     expect(page.locator("#verdict .good")).to_contain_text("1 point, 1 run")
     # From a result: the same with another stack.
     page.goto(f"{address}{simulated.address}")

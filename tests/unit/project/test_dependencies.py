@@ -100,7 +100,9 @@ def test_every_declaration_is_pinned(file: str, extras: list[str]) -> None:
     assert "mininet" not in names
 
 
-@pytest.mark.parametrize("where", ["analysis/figures/static/uplot", "tests/system/browser/axe"])
+@pytest.mark.parametrize(
+    "where", ["analysis/figures/static/uplot", "web/static/codemirror", "tests/system/browser/axe"]
+)
 def test_vendored_scripts_are_those_that_were_published(where: str) -> None:
     folder = ROOT / where
     listed = {}
