@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from experiments import exits
-from experiments.commands.shared import fail
+from experiments.commands.shared import fail, show_note
 
 HELP = (
     "Experiments on TCP over links that are asymmetric, lossy or half-duplex.\n\n"
@@ -46,12 +46,12 @@ _COMMANDS = {
     "shell": _Command("shell:shell", "Run a shell or any command behind an emulated line", passes_on=True),
     "gateway": _Command("gateway:gateway", "Connect devices behind an interface through an emulated line"),
     "results": _Command("inspect:results", "Show results of campaigns"),
+    "runs": _Command("runs:runs", "List runs, with filters"),
     "serve": _Command("services:serve", "Show results in a browser"),
     "runner": _Command("services:runner", "Run campaigns that are requested on the site"),
     "measure": _Command("measure:measure", "Compute metrics of stored runs again"),
     "plot": _Command("plot:plot", "Draw a figure"),
-    "contrast": _Command("contrast:contrast", "Compare the values of a swept field"),
-    "compare": _Command("compare:compare", "Compare one campaign with another"),
+    "compare": _Command("compare:compare", "Compare the values of a swept field, or two campaigns"),
     "sensitivity": _Command("sensitivity:sensitivity", "Perturb a campaign's links slightly"),
     "export": _Command("export:export", "Export results for other programs"),
     "import-bundle": _Command("export:import_bundle", "Import a bundled campaign"),
@@ -69,6 +69,8 @@ _COMMANDS = {
     "scheduler": _Command("services:scheduler", "Start the Dask scheduler of a lab"),
     "worker": _Command("services:worker", "Start a Dask worker on this machine"),
 }
+#: Commands that have another name now, and that name.
+_RENAMED = {"contrast": ("compare",)}
 
 
 class _WithKinds(TyperCommand):
@@ -150,6 +152,9 @@ def main() -> NoReturn:
 
 def _run() -> NoReturn:
     try:
+        if words := _RENAMED.get("".join(sys.argv[1:2])):
+            show_note(f"'{sys.argv[1]}' is now '{' '.join(words)}'")
+            sys.argv[1:2] = words
         application(*sys.argv[1:2])(standalone_mode=True, prog_name="backchannel")
     except KeyboardInterrupt:
         fail("interrupted", exits.INTERRUPTED)

@@ -12,11 +12,13 @@ from flask import Blueprint, abort, current_app, flash, g, jsonify, redirect, re
 from markupsafe import Markup
 
 from analysis import campaign_file
-from analysis.answer import STARVED
+from analysis.answer import starved_of
 from analysis.attempts import attempts_of
 from analysis.estimates import Estimate
 from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
+from analysis.question import better_of
+from analysis.results import Quantity
 from analysis.store import requests
 from analysis.store.rows import CampaignRow, MemberRow, PointRow
 from testbed import fidelity
@@ -41,7 +43,7 @@ class Mark:
     #: The mean, or the means of two groups, and the interval, as shares of the greatest end in the table.
     middles: list[float]
     interval: tuple[float, float] | None
-    #: "best", "starves" (below a tenth of the best) or empty.
+    #: "best", "starves" (below a tenth of a fair share of the link) or empty.
     word: str
 
 
@@ -76,6 +78,7 @@ def show(campaign_id: str) -> str:
         "campaign.html",
         campaign=campaign,
         question=_question(campaign, axes),
+        asked=campaign_data.question_of(campaign_id),
         ignored=campaign_data.ignored(campaign_id, axes),
         description=campaign_file.read(campaign.text).description,
         axes=axes,
@@ -193,16 +196,19 @@ def _marks(campaign_id: str, metric: str, flow: str, some: Sequence[PointRow]) -
     reach = max((abs(end) for made in estimates.values() for end in (*made.values, *made.ends) if end), default=0.0)
     if len(rows) < 2 or not reach:
         return {}
-    top = max(row.mean for row in rows)
-    is_more_better = metric in METRICS and METRICS[metric].better == "more"
+    better = better_of(metric)
+    best = (min if better == "less" else max)(row.mean for row in rows) if better else None
+    quantity = Quantity(metric, flow, rows[0].unit)
 
-    def mark(made: Estimate) -> Mark:
+    def mark(number: int, made: Estimate) -> Mark:
         middles = [statistics.fmean(group) for group in made.groups] or [made.mean]
         interval = None if made.interval is None else (made.interval.low / reach, made.interval.high / reach)
-        word = "best" if made.mean == top else "starves" if made.mean < STARVED * top else ""
-        return Mark([middle / reach for middle in middles], interval, word if is_more_better and top > 0 else "")
+        word = "best" if made.mean == best else ""
+        if starved_of(campaign_data.scenario_of_point(campaign_id, number), quantity, made.mean):
+            word = "starves"
+        return Mark([middle / reach for middle in middles], interval, word)
 
-    return {number: mark(made) for number, made in estimates.items()}
+    return {number: mark(number, made) for number, made in estimates.items()}
 
 
 def _question(campaign: CampaignRow, axes: Mapping[str, Sequence[str]]) -> str:

@@ -88,6 +88,7 @@ def run(
 ) -> None:  # fmt: skip
     """Run every run of a campaign that the results folder lacks, then print its table."""
     from analysis.attempts import attempts_of
+    from analysis.handle import StoredCampaign
     from analysis.store import Store
     from experiments.engine.options import Options
     from experiments.engine.scheduling import run_campaign
@@ -108,12 +109,12 @@ def run(
     )  # fmt: skip
     outcome = run_campaign(plan, options, TerminalReporter(terminal))
     with Store.open(options.results, artefacts) as store:
-        campaign, rows, attempts = store.campaign(plan.id), store.table(plan.id), attempts_of(store, plan.id)
+        campaign = store.campaign(plan.id)
         assert campaign is not None
         if as_json:
-            typer.echo(results_json(campaign, rows, attempts))
+            typer.echo(results_json(campaign, store.table(plan.id), attempts_of(store, plan.id)))
         else:
-            print_results(terminal, campaign, rows, attempts)
+            print_results(terminal, StoredCampaign(store, campaign))
         _print_outcome(terminal, plan, outcome, store, results)
     if outcome.interrupted:
         raise typer.Exit(exits.INTERRUPTED)

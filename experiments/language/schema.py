@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from analysis.figures.spec import FigureSpec
 from analysis.measures import Measure, Split
+from analysis.question import QuestionSpec
 from experiments.language import registry
 from experiments.language.mechanisms import Stack, read_options
 from experiments.language.network import Network
@@ -181,6 +182,7 @@ class Campaign(Model):
     artefact: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)] | None = None
     measures: dict[str, Measure] = Field(default_factory=dict)
     split: list[Split] = Field(default_factory=list)
+    question: QuestionSpec | None = Field(None, description="what is asked of its results")
     figure: FigureSpec | None = Field(None, description="how the campaign's figure is drawn")
     repetitions: Annotated[int, quantity("count", above=0)] = 1
     seed: Annotated[int, quantity("count")] = 1
