@@ -137,7 +137,7 @@ class OpenResults:
         Raises:
             AnalysisError: there is none.
         """
-        known = self.store.campaigns(texts=True)
+        known = [*self.store.campaigns(texts=True), *self.store.campaigns(texts=True, set_aside="archived")]
         head = naming.found(known, name)
         row = self.store.campaign(head.id)
         assert row is not None
