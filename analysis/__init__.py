@@ -7,7 +7,7 @@ For scripts and notebooks::
     with analysis.open("results") as s:
         s.campaigns()  # a polars frame
         s["quickstart"].values()  # a row per run, metric and flow
-        s["quickstart"].contrast(first="droptail")  # differences with effect sizes
+        s["quickstart"].contrast(baseline="droptail")  # differences with effect sizes
         run = s.run("3f9a")
         run.segments, run.telemetry  # lazy frames
         analysis.metrics.rtt_samples(run.data.flows[0])

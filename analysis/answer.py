@@ -1,24 +1,30 @@
 """What a campaign answers: which point is best by a metric, by how much, and what it costs another quantity.
 
-The best point and the next are chosen by their means, so their comparison is corrected for the choice: any of the
-k (k - 1) / 2 pairs of k points might have been compared, and they share the error (Bonferroni). Of a metric without a
-better direction, such as the utilisation, the highest and the lowest point are compared.
+Best point and next are compared as analysis/question.py says, whose family allows for choosing them by their means. Of
+a metric without a better direction, such as the utilisation, the highest and the lowest point are compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.estimates import Estimate, relative_text
+from analysis.comparison import difference_text
+from analysis.estimates import Estimate
 from analysis.metrics import METRICS
-from analysis.metrics.registry import estimate
-from analysis.results import Quantity, Results, Values
-from analysis.statistics import LEVEL, MARGIN, Compared, compare_all
+from analysis.metrics.registry import Better, estimate
+from analysis.question import better_of
+from analysis.results import Quantity, Results
+from analysis.routes import data_paths
+from analysis.statistics import MARGIN, Compared
 from testbed import units
+from testbed.scenario import Scenario
 
-#: Another quantity is starved at a point where its mean is below this share of its best mean.
+#: A flow is starved where it has less than this part of its fair share of the slowest line on its way.
 STARVED = 0.1
+#: Kinds of flows that take what they can get.
+GREEDY = frozenset({"bulk", "established", "fetch"})
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,8 @@ class Cost:
     quantity: Quantity
     here: Ranked
     most: Ranked
-
-    @property
-    def starved(self) -> bool:
-        """Whether little of it is left; only of quantities of which more is better."""
-        wanted = _better(self.quantity) == "more"
-        return wanted and self.most.estimate.mean > 0 and self.here.estimate.mean < STARVED * self.most.estimate.mean
+    #: Its fair share at the best point, in bit/s, where it is starved; otherwise None.
+    starved_of_bps: float | None
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Best:
     """The best point by a metric."""
 
     quantity: Quantity
+    better: Better | None
     #: The highest point of a metric without a better direction.
     best: Ranked
     #: The lowest point of a metric without a better direction. None with a single point.
@@ -57,38 +60,70 @@ class Best:
     #: Best less next. Interval and verdict have the same level.
     compared: Compared | None
     cost: Cost | None
+    #: Whether the campaign does not ask about it.
+    exploratory: bool
 
 
 def best(
-    results: Results, quantity: Quantity, other: Quantity | None = None, among: Sequence[int] = (), questions: int = 1
-) -> Best | None:
+    results: Results, quantity: Quantity, other: Quantity | None = None, among: Sequence[int] = (),
+    scenario_of: Callable[[int], Scenario | None] = lambda point: None,
+) -> Best | None:  # fmt: skip
     """The best point by a metric; None if no point has it.
 
     Args:
-        results: of a campaign.
+        results: of a campaign, with its question.
         quantity: by which points are ranked.
         other: whose cost is named, such as the other direction's.
         among: indices of the points; all without any.
-        questions: that are answered together and share the error.
+        scenario_of: a point's network and flows, from which fair shares follow.
     """
     candidates = ranked(results, quantity, among)
-    if not candidates:
+    if not candidates or results.question is None:
         return None
     first, rest = candidates[0], candidates[1:]
-
-    def values(ranked: Ranked) -> Values:
-        return results.values[ranked.point][quantity]
-
-    pairs = len(candidates) * (len(candidates) - 1) // 2
-    level = 1 - (1 - LEVEL) / max(pairs * questions, 1)
-    rival = (rest[0] if _better(quantity) else rest[-1]) if rest else None
-    judged = compare_all([(values(rival), values(first))], level) if rival else []
+    better = results.question.better_of(quantity)
+    rival = (rest[0] if better else rest[-1]) if rest else None
+    judged = None
+    if rival is not None:
+        values = (results.values[at.point][quantity] for at in (rival, first))
+        judged = results.question.judged(quantity, *values)
     cost = None
     if other is not None and other in results.values[first.point]:
         of_other = ranked(results, other, [candidate.point for candidate in candidates])
         here = next((entry for entry in of_other if entry.point == first.point), None)
-        cost = Cost(other, here, of_other[0]) if here is not None else None
-    return Best(quantity, first, rival, judged[0] if rival else None, cost)
+        if here is not None:
+            cost = Cost(other, here, of_other[0], starved_of(scenario_of(first.point), other, here.estimate.mean))
+    exploratory = results.question.is_exploratory(quantity)
+    return Best(quantity, better, first, rival, judged, cost, exploratory)
+
+
+def starved_of(scenario: Scenario | None, quantity: Quantity, mean: float) -> float | None:
+    """The fair share, in bit/s, of flows that have less than a part of STARVED of it; None for others.
+
+    A fair share is the least, over the lines on the way, of a line's rate over the greedy flows whose data cross it.
+    Lines without a rate of their own, such as those of a trace, do not count.
+
+    Args:
+        scenario: network and flows.
+        quantity: of a flow or group.
+        mean: of the quantity there.
+    """
+    if quantity.unit != "rate" or scenario is None:
+        return None
+    shares = [fair for name, group, fair in _fair_shares(scenario) if quantity.subject in (name, group)]
+    share_bps = sum(shares)
+    return share_bps if share_bps and mean < STARVED * share_bps else None
+
+
+def _fair_shares(scenario: Scenario) -> Iterator[tuple[str, str | None, float]]:
+    """Name, group and fair share in bit/s of each greedy flow that crosses a line with a rate."""
+    greedy = {flow.name for flow in scenario.workload if flow.kind in GREEDY}
+    ways = {name: path for name, path in data_paths(scenario).items() if name in greedy}
+    flows_on = Counter(line for lines in ways.values() for line, _ in lines)
+    for flow in scenario.workload:
+        rates = [rate / flows_on[line] for line, rate in ways.get(flow.name, ()) if rate is not None]
+        if rates:
+            yield flow.name, flow.group, min(rates)
 
 
 def ranked(results: Results, quantity: Quantity, among: Sequence[int] = ()) -> list[Ranked]:
@@ -98,7 +133,8 @@ def ranked(results: Results, quantity: Quantity, among: Sequence[int] = ()) -> l
         for point, of_point in results.values.items()
         if quantity in of_point and (not among or point in among)
     ]
-    return sorted(entries, key=lambda item: item.estimate.mean, reverse=_better(quantity) != "less")
+    better = results.question.better_of(quantity) if results.question else None
+    return sorted(entries, key=lambda item: item.estimate.mean, reverse=better != "less")
 
 
 def sentences(answer: Best, labels: Mapping[int, str], named: bool = True) -> list[str]:
@@ -109,32 +145,23 @@ def sentences(answer: Best, labels: Mapping[int, str], named: bool = True) -> li
         labels: of the points.
         named: whether the quantity is named.
     """
-    unit, word = answer.quantity.unit, _word(answer.quantity)
+    unit, word = answer.quantity.unit, "lowest" if answer.better == "less" else "highest"
     shown = _shown(answer.best.estimate, unit)
     head = f"{_name(answer.quantity)} is {word}" if named else word.capitalize()
     parts = [f"{head} with {labels[answer.best.point]}: {shown}."]
     if answer.next is None:
         parts = [f"{_name(answer.quantity)} is {shown}."]
     if answer.next is not None and answer.compared is not None:
-        place = "the next" if _better(answer.quantity) else "the lowest"
+        place = "the next" if answer.better else "the lowest"
         parts.append(_lead(answer.next, answer.compared, unit, labels, place))
     if answer.cost is not None:
         parts.append(_cost(answer.cost, labels, is_only=answer.next is None))
     return parts
 
 
-def _better(quantity: Quantity) -> str | None:
-    """ "more" or "less"; None without a better direction, as of metrics that this version does not have."""
-    return METRICS[quantity.metric].better if quantity.metric in METRICS else None
-
-
-def _word(quantity: Quantity) -> str:
-    return "lowest" if _better(quantity) == "less" else "highest"
-
-
 def _name(quantity: Quantity) -> str:
     title = METRICS[quantity.metric].title if quantity.metric in METRICS else quantity.metric
-    return f"{title}, {quantity.subject}," if quantity.subject else title
+    return f"{title} of {quantity.subject}" if quantity.subject else title
 
 
 def _shown(estimate: Estimate, unit: str) -> str:
@@ -142,36 +169,29 @@ def _shown(estimate: Estimate, unit: str) -> str:
 
 
 def _lead(second: Ranked, compared: Compared, unit: str, labels: Mapping[int, str], place: str) -> str:
-    gap = compared.difference
-    ends = (gap.interval.low, gap.interval.high) if gap.interval else ()
-    # Shares differ by percentage points.
-    scale, name = (0.01, "points") if unit == "fraction" else units.scale_of(max(map(abs, (gap.value, *ends))), unit)
-    if gap.value == 0 and not ends and compared.verdict == "same":
+    there = f"{labels[second.point]}, {place}: {second.estimate.text(unit)}"
+    if compared.difference.value == 0 and compared.difference.interval is None and compared.verdict == "same":
         return f"It is equal, run by run, with {labels[second.point]}."
-    size = f"{abs(gap.value) / scale:.3g} {name}".strip()
-    way = "more" if gap.value >= 0 else "less"
-    size += relative_text(gap.relative) if unit != "fraction" else ""
-    text = f"That is {size} {way} than with {labels[second.point]}, {place}: {second.estimate.text(unit)}"
-    if ends:
-        low, high = (f"{end / scale:.3g}".replace("-", "−") for end in ends)
-        text += f"; interval of the difference {low} to {high} {name}".rstrip()
+    text = f"Against {there}, the difference is {difference_text(compared, unit)}"
     match compared.verdict:
         case "different":
-            return f"{text}. The difference is conclusive."
+            return f"{text}, which is conclusive."
         case "same":
             return f"{text}. The two are equal within {MARGIN * 100:.0f} %."
-    if gap.error is None:
-        return f"{text}. Nothing can be concluded, because neither side has runs that differ."
-    return f"{text}. The difference is not conclusive."
+    return f"{text}."
 
 
 def _cost(cost: Cost, labels: Mapping[int, str], is_only: bool) -> str:
-    unit, name = cost.quantity.unit, cost.quantity.subject or _name(cost.quantity)
-    here = f"{name} has {cost.here.estimate.text(unit)}"
+    unit, name = cost.quantity.unit, _name(cost.quantity)
+    here = f"{name[0].lower()}{name[1:]} is {cost.here.estimate.text(unit)}"
+    fair = ""
+    if cost.starved_of_bps is not None:
+        share = units.show(cost.starved_of_bps, "rate")
+        fair = f", less than {STARVED * 100:.0f} % of its fair share of the link ({share}): it starves"
     if is_only:
-        return f"{here[0].upper()}{here[1:]}."
-    text, word = f"With {labels[cost.here.point]}, {here}", "best" if _better(cost.quantity) else "highest"
-    if cost.here.point == cost.most.point:
-        return f"{text}, which is its {word}, too."
-    best_of_it = f"{cost.most.estimate.text(unit)} with {labels[cost.most.point]}"
-    return f"{text} and starves: it has up to {best_of_it}." if cost.starved else f"{text}; its {word} is {best_of_it}."
+        return f"{here[0].upper()}{here[1:]}{fair}."
+    text = f"With {labels[cost.here.point]}, {here}{fair}"
+    word = "best" if better_of(cost.quantity.metric) else "highest"
+    if cost.here.estimate.mean == cost.most.estimate.mean:
+        return f"{text}. That is its {word}, too."
+    return f"{text}. Its {word} is {cost.most.estimate.text(unit)} with {labels[cost.most.point]}."

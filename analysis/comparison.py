@@ -8,15 +8,22 @@ from __future__ import annotations
 import datetime
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from analysis import naming
 from analysis.errors import AnalysisError, unknown
+from analysis.estimates import LEAST_FOR_INTERVAL, plus_minus, relative_text
+from analysis.question import Question, of_stored
 from analysis.results import Parameters, Quantity, Results, Values
-from analysis.statistics import LEVEL, MARGIN, Compared, Difference, compare_all, mean
+from analysis.statistics import LEVEL, MARGIN, Compared, Difference, mean
 from analysis.store import Store, is_url
+from testbed import units
+
+if TYPE_CHECKING:
+    from analysis.metrics.registry import Better
 
 Verdict = Literal["same", "better", "worse", "different", "cannot tell"]
 
@@ -40,6 +47,10 @@ class Line:
     compared: Compared
     #: "different" where neither way is better.
     verdict: Verdict
+    #: Whether the campaigns do not ask about it.
+    exploratory: bool
+    #: Comparisons that share the error with this one.
+    family: int
 
     @property
     def difference(self) -> Difference:
@@ -62,6 +73,7 @@ class Comparison:
     confidence: float
     #: Greatest difference of what is called the same, as a share of A's mean.
     margin: float
+    #: The question's lines first.
     lines: tuple[Line, ...]
     #: Points that one campaign alone has.
     only_a: tuple[Parameters, ...]
@@ -95,7 +107,7 @@ def _line_document(line: Line) -> dict[str, Any]:
         },
         "p_adjusted": line.compared.p_adjusted,
         "equivalence_p_adjusted": line.compared.equivalence_p_adjusted,
-        "verdict": line.verdict, "relative": line.relative,
+        "verdict": line.verdict, "relative": line.relative, "exploratory": line.exploratory,
     }  # fmt: skip
 
 
@@ -107,24 +119,27 @@ class Contrast:
     point: Parameters
     quantity: Quantity
     #: The field's values.
-    first: str
-    second: str
+    baseline: str
+    value: str
     compared: Compared
     verdict: Verdict
+    exploratory: bool
 
 
 # Two campaigns -----------------------------------------------------------------------------------------------
 
 
 def compare(
-    a: Results, b: Results, confidence: float = LEVEL, margin: float = MARGIN, metrics: Sequence[str] = ()
+    a: Results, b: Results, confidence: float | None = None, margin: float = MARGIN, metrics: Sequence[str] = ()
 ) -> Comparison:
     """Compares B with A, point by point.
+
+    The question is A's. Its comparisons share the error among the points, all others among points and metrics.
 
     Args:
         a: the reference.
         b: the campaign under test.
-        confidence: of all intervals and of all verdicts together.
+        confidence: of all intervals and of all verdicts of a family; None: the question's.
         margin: greatest difference of what is called the same, as a share of A's mean.
         metrics: names of the metrics to compare; all if empty.
 
@@ -141,32 +156,78 @@ def compare(
         for quantity, in_a in values_a.items():
             if quantity in values_b and (not metrics or quantity.metric in metrics):
                 pairs.append((point, quantity, in_a, values_b[quantity]))
-    judged = compare_all([(in_a, in_b) for _, _, in_a, in_b in pairs], confidence, margin)
-    lines = tuple(
-        Line(
-            point, *quantity, len(in_a), len(in_b), mean(list(in_a.values())), mean(list(in_b.values())), judgement,
-            verdict(quantity.metric, judgement),
-        )
-        for (point, quantity, in_a, in_b), judgement in zip(pairs, judged, strict=True)
-    )  # fmt: skip
+    asked = a.question.to(b.question) if a.question and b.question else None
+    if asked is not None and confidence is not None:
+        asked = replace(asked, level=confidence)
+    lines = [
+        _line(asked, point, quantity, in_a, in_b, margin) for point, quantity, in_a, in_b in pairs if asked is not None
+    ]
     return Comparison(
-        a.name, b.name, confidence, margin, lines,
+        a.name, b.name, asked.level if asked else confidence or LEVEL, margin,
+        tuple(sorted(lines, key=lambda line: line.exploratory)),
         tuple(point for point in a.points if point not in b.points),
         tuple(point for point in b.points if point not in a.points),
     )  # fmt: skip
 
 
-def verdict(metric: str, compared: Compared) -> Verdict:
-    """Whether the second mean is better, worse, or different where the metric declares no better direction."""
-    from analysis.metrics import METRICS
+def _line(asked: Question, point: Parameters, quantity: Quantity, in_a: Values, in_b: Values, margin: float) -> Line:
+    compared = asked.judged(quantity, in_a, in_b, margin)
+    return Line(
+        point, *quantity, len(in_a), len(in_b), mean(list(in_a.values())), mean(list(in_b.values())), compared,
+        verdict(asked.better_of(quantity), compared), asked.is_exploratory(quantity),
+        asked.comparisons(quantity),
+    )  # fmt: skip
 
-    better = METRICS[metric].better if metric in METRICS else None
+
+def verdict(better: Better | None, compared: Compared) -> Verdict:
+    """Whether the second mean is better, worse, or different where no direction is better."""
     if compared.verdict != "different" or better is None:
         return compared.verdict
     return "better" if (compared.difference.value > 0) == (better == "more") else "worse"
 
 
-def load(text: str, results: str, artefacts: str | None = None) -> Results:
+def difference_text(compared: Compared, unit: str) -> str:
+    """The second mean less the first, for people: "+1.2 ± 0.3 Mbit/s (+27 %)"; of shares in percentage points.
+
+    Where the interval says nothing, how many runs would: "+13 points; 3 runs cannot tell, about 12 would".
+    """
+    gap = compared.difference
+    half = None if _says_nothing(compared, unit) else gap.half
+    # Shares differ by percentage points.
+    scale, name = (0.01, "points") if unit == "fraction" else units.scale_of(max(abs(gap.value), half or 0.0), unit)
+    sign = "−" if gap.value < 0 else "+" if gap.value else ""
+    size = abs(gap.value) / scale
+    text = f"{sign}{plus_minus(size, half / scale, most=3) if half else f'{size:.3g}'} {name}".strip()
+    text += relative_text(gap.relative) if unit != "fraction" else ""
+    return f"{text}; {runs_text(compared)}" if compared.verdict == "cannot tell" else text
+
+
+def runs_text(compared: Compared) -> str:
+    """That the runs cannot tell, and how many would if difference and spread stay as they are."""
+    n, needed = compared.runs, compared.runs_needed
+    runs = "one run" if n == 1 else f"{n} runs"
+    cannot = f"{runs} cannot tell"
+    if compared.difference.error is None:
+        return (
+            f"{cannot}, at least {LEAST_FOR_INTERVAL} are needed" if n == 1 else f"{cannot}: none differs from another"
+        )
+    if not needed or needed <= n:
+        return cannot
+    return f"{cannot}, about {needed} would"
+
+
+def _says_nothing(compared: Compared, unit: str) -> bool:
+    """Whether an interval reaches farther than the means themselves, or than shares can differ."""
+    gap = compared.difference
+    if compared.verdict != "cannot tell" or gap.half is None:
+        return False
+    most = 1.0 if unit == "fraction" else max(abs(gap.mean_first), abs(gap.mean_second))
+    return gap.half > most or (unit == "fraction" and abs(gap.value) + gap.half > most)
+
+
+def load(
+    text: str, results: str, artefacts: str | None = None, say: Callable[[str], None] = lambda sentence: None
+) -> Results:
     """A campaign's results from a store.
 
     Args:
@@ -176,9 +237,10 @@ def load(text: str, results: str, artefacts: str | None = None) -> Results:
             latest result.
         results: the store of names without a folder.
         artefacts: artefact store of a PostgreSQL store.
+        say: is called with which campaign was taken, where the name left a choice.
 
     Raises:
-        CompareError: there is no such campaign.
+        AnalysisError: there is no such campaign.
         StoreError: the store cannot be used.
     """
     what, at, date = text.partition("@")
@@ -197,22 +259,22 @@ def load(text: str, results: str, artefacts: str | None = None) -> Results:
         raise CompareError(f"{folder} is no results folder")
     with Store.open(folder, artefacts if is_url(folder) else None) as store:
         moment = _moment(date) if at else math.inf
-        known = store.campaigns()
+        known = store.campaigns(texts=True)
         names = list(dict.fromkeys(str(campaign.name) for campaign in known))
         if not name and len(names) != 1:
             raise CompareError(f"{folder} has the campaigns {', '.join(names)}: give {folder}:NAME")
-        campaigns = [campaign for campaign in known if not name or name in (campaign.id, campaign.name)]
-        if not campaigns:
-            raise CompareError(str(unknown(f"campaign in {folder}", name, names)))
-        dated = [
-            (campaign.id, store.values_at(campaign.id, moment)) for campaign in (campaigns if at else campaigns[:1])
-        ]
-        campaign_id, rows = max(dated, key=lambda item: max((row.landed for row in item[1]), default=-math.inf))
+        taken = naming.found(known, name, folder) if name else known[0]
+        # Each of several campaigns of one name may be meant by a date.
+        dated = [row for row in known if at and name != row.id and row.name == taken.name] or [taken]
+        values = [(row, store.values_at(row.id, moment)) for row in dated]
+        campaign, rows = max(values, key=lambda item: max((row.landed for row in item[1]), default=-math.inf))
         if at and not rows:
-            raise CompareError(f"of campaign {campaigns[0].name} in {folder}, nothing had landed by {date}")
-        campaign = store.campaign(campaign_id)
-        assert campaign is not None
-    return Results.of_rows(text, [dict(point.parameters) for point in campaign.points], rows)
+            raise CompareError(f"of campaign {taken.name} in {folder}, nothing had landed by {date}")
+        if note := naming.took(known, name or campaign.id, campaign):
+            say(note)
+        points = store.points(campaign.id)
+        asked = of_stored(store, campaign)
+    return Results.of_rows(text, [dict(point.parameters) for point in points], rows, asked)
 
 
 def _moment(date: str) -> float:
@@ -230,18 +292,16 @@ def _moment(date: str) -> float:
 
 
 def contrast(
-    results: Results, field: str = "", first: str = "", metrics: Sequence[str] = (), level: float = LEVEL,
-    margin: float = MARGIN,
-) -> list[Contrast]:  # fmt: skip
-    """Compares each value of a swept field with a reference value, for every combination of the other fields.
+    results: Results, field: str = "", baseline: str = "", metrics: Sequence[str] = (), margin: float = MARGIN
+) -> list[Contrast]:
+    """Compares each value of a swept field with a baseline, for every combination of the other fields.
 
     Args:
         results: the campaign's.
         field: the swept field, or its last words; may be empty if there is only one.
-        first: the reference; the first value of the sweep if empty.
-        metrics: names of the metrics to compare; all if empty.
-        level: of all intervals and of all verdicts together.
-        margin: greatest difference of what is called the same, as a share of the reference's mean.
+        baseline: a value of the field; the first value of the sweep if empty.
+        metrics: names of the metrics to compare; all if empty. The question's come first.
+        margin: greatest difference of what is called the same, as a share of the baseline's mean.
 
     Raises:
         AnalysisError: there is no such field or value, or the field has one value only.
@@ -255,11 +315,11 @@ def contrast(
     axis = axes[0]
     points = {at: point for at, point in enumerate(results.points) if axis in point and at in results.values}
     known = list(dict.fromkeys(point[axis] for point in points.values()))
-    if first and first not in known:
-        raise unknown(f"value of {axis}", first, known)
+    if baseline and baseline not in known:
+        raise unknown(f"value of {axis}", baseline, known)
     if len(known) < 2:
         raise AnalysisError(f"{axis} has one value only: there is nothing to compare")
-    base = first or known[0]
+    base, asked = baseline or known[0], results.question
     sides: dict[tuple[tuple[tuple[str, str], ...], Quantity], dict[str, Values]] = {}
     for number, point in points.items():
         rest = tuple((name, value) for name, value in point.items() if name != axis)
@@ -267,14 +327,12 @@ def contrast(
             if metrics and quantity.metric not in metrics:
                 continue
             sides.setdefault((rest, quantity), {})[point[axis]] = values
-    pairs = [
-        (dict(rest), quantity, other, (by_value[base], by_value[other]))
-        for (rest, quantity), by_value in sides.items()
-        for other in known
-        if other != base and base in by_value and other in by_value
-    ]
-    judged = compare_all([sets for *_, sets in pairs], level, margin)
-    return [
-        Contrast(rest, quantity, base, other, judgement, verdict(quantity.metric, judgement))
-        for (rest, quantity, other, _), judgement in zip(pairs, judged, strict=True)
-    ]
+    contrasts = []
+    for (rest, quantity), by_value in sides.items():
+        for other in known:
+            if asked is not None and other != base and base in by_value and other in by_value:
+                compared = asked.judged(quantity, by_value[base], by_value[other], margin)
+                word = verdict(asked.better_of(quantity), compared)
+                exploratory = asked.is_exploratory(quantity)
+                contrasts.append(Contrast(dict(rest), quantity, base, other, compared, word, exploratory))
+    return sorted(contrasts, key=lambda row: row.exploratory)

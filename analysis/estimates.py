@@ -169,6 +169,8 @@ def bounded_interval(values: Sequence[float], bounds: Bounds, level: float = LEV
     Student's cut at the bounds: the mean lies within them, so that the cut loses no coverage.
     """
     interval = t_interval(values, level)
+    # Values that rounding puts beyond a bound are values all the same: the interval has their mean.
+    bounds = Bounds(min(bounds.least, *values), max(bounds.most, *values)) if values else bounds
     if interval is None or (bounds.least <= interval.low and interval.high <= bounds.most):
         return interval
     if len(values) >= LEAST_FOR_BOOTSTRAP:

@@ -28,20 +28,22 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 import sqlalchemy as sa
 
-from analysis import comparison, parquet, versions
+from analysis import comparison, naming, parquet, versions
 from analysis.attempts import attempts_of
 from analysis.captures import MissingCapture, RunData
 from analysis.captures.segments import FLOW_TELEMETRY, LINK_TELEMETRY
 from analysis.counters import CountedRun
 from analysis.errors import REPEAT, AnalysisError, no_results, unknown
 from analysis.figures import registry as figures
+from analysis.figures.campaign import axes_of
 from analysis.figures.model import Figure
 from analysis.figures.run import TIME
 from analysis.measuring import Changes, measure_again, new_names
 from analysis.metrics.registry import METRICS, catalogue, estimate
+from analysis.question import Question, of_stored
 from analysis.results import Results
 from analysis.runs import RunView
-from analysis.statistics import LEVEL, MARGIN
+from analysis.statistics import MARGIN
 from analysis.store import Store, exists, is_url
 from analysis.store.rows import MISSING, CampaignRow, RunRow
 from analysis.store.schema import campaign, membership, run
@@ -76,10 +78,11 @@ _MEANS: dict[str, type[pl.DataType] | pl.DataType] = {
 }  # fmt: skip
 #: Columns of a contrast beside the other swept fields.
 CONTRASTED: dict[str, type[pl.DataType]] = {
-    "metric": pl.String, "subject": pl.String, "unit": pl.String, "first": pl.String, "second": pl.String,
+    "metric": pl.String, "subject": pl.String, "unit": pl.String, "baseline": pl.String, "value": pl.String,
     "n": pl.Int64, "mean_first": pl.Float64, "mean_second": pl.Float64, "difference": pl.Float64, "sd": pl.Float64,
-    "low": pl.Float64, "high": pl.Float64, "level": pl.Float64, "p": pl.Float64, "p_holm": pl.Float64,
-    "verdict": pl.String, "margin": pl.Float64, "comparisons": pl.Int64, "d_z": pl.Float64, "g_z": pl.Float64,
+    "low": pl.Float64, "high": pl.Float64, "level": pl.Float64, "p": pl.Float64, "p_adjusted": pl.Float64,
+    "verdict": pl.String, "exploratory": pl.Boolean, "shown": pl.String, "margin": pl.Float64,
+    "comparisons": pl.Int64, "d_z": pl.Float64, "g_z": pl.Float64,
     "relative": pl.Float64, "unpaired": pl.Int64, "method": pl.String,
 }  # fmt: skip
 
@@ -128,17 +131,17 @@ class OpenResults:
         return f"<results in {self.store.where}: {len(self.store.campaigns())} campaigns>"
 
     def __getitem__(self, name: str) -> StoredCampaign:
-        """The campaign of a name (the newest of several) or an id.
+        """The campaign of a name (the newest of several), of an id, or of the first characters of an id. `taken` of the
+        result says which was taken where the name left a choice.
 
         Raises:
             AnalysisError: there is none.
         """
-        known = self.store.campaigns()
-        head = next((row for row in known if name in (row.id, row.name)), None)
-        row = None if head is None else self.store.campaign(head.id)
-        if row is None:
-            raise unknown("campaign", name, [row.name for row in known])
-        return StoredCampaign(self.store, row)
+        known = [*self.store.campaigns(texts=True), *self.store.campaigns(texts=True, set_aside="archived")]
+        head = naming.found(known, name)
+        row = self.store.campaign(head.id)
+        assert row is not None
+        return StoredCampaign(self.store, row, naming.took(known, name, head))
 
     def run(self, name: str) -> StoredRun:
         """The run of an id, or of the first characters of one.
@@ -210,9 +213,21 @@ class OpenResults:
 class StoredCampaign:
     """A campaign of an open store."""
 
-    def __init__(self, store: Store, row: CampaignRow) -> None:
+    def __init__(self, store: Store, row: CampaignRow, taken: str = "") -> None:
         self.store = store
         self.row = row
+        #: Which campaign this is, where its name left a choice; otherwise "".
+        self.taken = taken
+
+    @cached_property
+    def question(self) -> Question | None:
+        """What it asks; None without results."""
+        return of_stored(self.store, self.row)
+
+    @property
+    def axes(self) -> dict[str, list[str]]:
+        """Its swept fields and their values, in the order of the sweep."""
+        return axes_of(self.row.points)
 
     def __repr__(self) -> str:
         row = self.row
@@ -256,44 +271,47 @@ class StoredCampaign:
         return self._with_fields(pl.DataFrame(rows, schema=_MEANS))
 
     def contrast(
-        self, field: str = "", first: str = "", metrics: Sequence[str] = (), level: float = LEVEL,
-        margin: float = MARGIN,
-    ) -> pl.DataFrame:  # fmt: skip
+        self, field: str = "", baseline: str = "", metrics: Sequence[str] = (), margin: float = MARGIN
+    ) -> pl.DataFrame:
         """The values of a swept field against one of them, as analysis.comparison.contrast computes them.
 
-        A row for each other value of the field, combination of the other swept fields, metric and subject. Columns: the
-        other swept fields, then those of analysis.statistics.Difference; `n` is the number of pairs, or of runs of the
-        smaller side where `method` is welch; `level` is that of the row's own interval, by Bonferroni over
-        `comparisons`; `p_holm` and `verdict` take all comparisons together.
+        A row for each other value of the field, combination of the other swept fields, metric and subject; what the
+        campaign asks about comes first. Columns: the other swept fields, then those of analysis.statistics.Difference;
+        `n` is the number of pairs, or of runs of the smaller side where `method` is welch. `comparisons` share the
+        error (analysis/question.py): `level` is that of the row's own interval, and `p_adjusted` and `verdict` allow
+        for them. `shown` is the difference for people.
+        `exploratory` says that the campaign does not ask about the metric.
 
         Args:
             field: the swept field, or its last words; may be empty if there is only one.
-            first: the reference value; the first of the sweep if empty.
+            baseline: a value of the field; the first of the sweep if empty.
             metrics: names of the metrics to compare; all if empty.
-            level: of all intervals and of all verdicts together.
-            margin: greatest difference of what is called the same, as a share of the reference's mean.
+            margin: greatest difference of what is called the same, as a share of the baseline's mean.
 
         Raises:
             AnalysisError: there is no such field, value or metric, or the field has one value only.
         """
         points = [dict(point.parameters) for point in self.row.points]
-        stored = Results.of_rows(self.row.name, points, self.store.values(self.row.id))
+        stored = Results.of_rows(self.row.name, points, self.store.values(self.row.id), self.question)
         known = dict.fromkeys(quantity.metric for values in stored.values.values() for quantity in values)
         for name in metrics:
             if name not in known:
                 raise unknown("metric of this campaign", name, list(known))
-        contrasts = comparison.contrast(stored, field, first, metrics, level, margin)
+        contrasts = comparison.contrast(stored, field, baseline, metrics, margin)
         rows = []
         for row in contrasts:
             gap = row.compared.difference
+            assert self.question is not None
             rows.append({
-                **row.point, **row.quantity._asdict(), "first": row.first, "second": row.second,
+                **row.point, **row.quantity._asdict(), "baseline": row.baseline, "value": row.value,
                 "n": min(gap.n_first, gap.n_second), "mean_first": gap.mean_first, "mean_second": gap.mean_second,
                 "difference": gap.value, "sd": gap.sd,
                 "low": gap.interval.low if gap.interval else None, "high": gap.interval.high if gap.interval else None,
-                "level": gap.level, "p": gap.p, "p_holm": row.compared.p_adjusted, "verdict": row.verdict,
-                "margin": margin, "comparisons": len(contrasts), "d_z": gap.d_z, "g_z": gap.g_z,
-                "relative": gap.relative, "unpaired": len(gap.unpaired), "method": gap.method,
+                "level": gap.level, "p": gap.p, "p_adjusted": row.compared.p_adjusted, "verdict": row.verdict,
+                "exploratory": row.exploratory, "shown": comparison.difference_text(row.compared, row.quantity.unit),
+                "margin": margin, "comparisons": self.question.comparisons(row.quantity),
+                "d_z": gap.d_z, "g_z": gap.g_z, "relative": gap.relative, "unpaired": len(gap.unpaired),
+                "method": gap.method,
             })  # fmt: skip
         others = dict.fromkeys((name for row in contrasts for name in row.point), pl.String)
         return pl.DataFrame(rows, schema={**others, **CONTRASTED})

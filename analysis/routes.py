@@ -62,26 +62,38 @@ class Routes:
             node = following.node
 
 
+def data_paths(scenario: Scenario) -> dict[str, list[tuple[str, float | None]]]:
+    """The lines that each flow's data cross, each with its declared rate at the start in bit/s; None without one."""
+    if not scenario.links:
+        return {}
+    routes = Routes(make_plan(scenario.nodes, scenario.links))
+    links = {link.name: link for link in scenario.links}
+    paths: dict[str, list[tuple[str, float | None]]] = {}
+    for flow in scenario.workload:
+        path = paths.setdefault(flow.name, [])
+        for node, name, _ in routes.between(flow.from_, flow.to):
+            port = links[name].ends.index(node)
+            rate = (links[name].reverse if port else links[name].forward).rate_bps
+            path.append((f"{name}/{direction_name(port)}", rate))
+    return paths
+
+
 def bottlenecks(scenario: Scenario) -> dict[str, list[str]]:
     """Lines that several flows share in one direction, each with the names of these flows.
 
     Of the lines that the same flows cross, only that with the least declared rate at the start; of equal ones the first
     on the path. Lines at a host count only where there are no others.
     """
-    if not scenario.links:
-        return {}
-    routes = Routes(make_plan(scenario.nodes, scenario.links))
-    links = {link.name: link for link in scenario.links}
     hosts = {node.name for node in scenario.nodes if node.kind == "host"}
-    inner = [link.name for link in scenario.links if not hosts & set(link.ends)] or list(links)
+    links = [link.name for link in scenario.links]
+    inner = [link.name for link in scenario.links if not hosts & set(link.ends)] or links
     flows: dict[str, list[str]] = {}
     rates: dict[str, float] = {}
-    for flow in scenario.workload:
-        for node, name, _ in routes.between(flow.from_, flow.to):
-            if name in inner:
-                line, direction = _line(links[name], node)
-                flows.setdefault(line, []).append(flow.name)
-                rates[line] = math.inf if direction.rate_bps is None else direction.rate_bps
+    for name, path in data_paths(scenario).items():
+        for line, rate in path:
+            if line.rpartition("/")[0] in inner:
+                flows.setdefault(line, []).append(name)
+                rates[line] = math.inf if rate is None else rate
     by_path: dict[tuple[str, ...], str] = {}
     for line in sorted(flows, key=lambda line: rates[line]):
         if len(flows[line]) > 1:

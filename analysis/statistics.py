@@ -7,8 +7,9 @@ Every part that shows an interval or a difference calls this module: command lin
 - **Pairing.** Two runs belong together if they have the same key: repetition and seed. The difference of two sets is
   paired if at least two runs, and at least half of the smaller set, have a partner. Runs without a partner are then
   left out and listed (`unpaired`). In every other case all runs count and the interval is Welch's.
-- **Many differences.** `compare_all` adjusts p-values by Holm's method and widens intervals by Bonferroni's, and finds
-  means equivalent only by a test.
+- **Many differences.** `judged` adjusts one difference for the number that share the error, by Bonferroni's method;
+  analysis/question.py states that number. `compare_all` judges a whole set by Holm's. Means are equivalent only by a
+  test.
 - **The greatest of several means.** `possibly_greatest` and `greatest_interval` allow for its selection by the runs.
 - **Outliers** stay in every mean. `outliers` lists the values beyond Tukey's fences.
 - **Warm-up.** Nothing is cut off but the scenario's `warm_up`. `steady_from` proposes where to cut a series.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -37,6 +39,8 @@ FENCE = 1.5
 LEAST_FOR_FENCES = 4
 #: Bonett's interval trims 1 / (2 sqrt(n - 4)) of n values at both ends.
 LEAST_FOR_SD_INTERVAL = 5
+#: More runs than these are not asked for.
+MOST_RUNS_NEEDED = 1000
 #: Rounding alone leaves a standard error of about 1e-16 of the values. A relative one below this counts as zero.
 ROUNDING = 1e-12
 
@@ -362,10 +366,35 @@ class Compared:
 
     #: Its interval has Bonferroni's level: all intervals hold together at the level asked for.
     difference: Difference
-    #: p of equal means and p of a difference of the margin or more, each by Holm over all comparisons; None without.
+    #: p of equal means and p of a difference of the margin or more, each adjusted for all comparisons; None without.
     p_adjusted: float | None
     equivalence_p_adjusted: float | None
     verdict: Literal["same", "different", "cannot tell"]
+
+    @property
+    def runs(self) -> int:
+        """Pairs, or runs of the smaller side."""
+        return min(self.difference.n_first, self.difference.n_second)
+
+    @property
+    def runs_needed(self) -> int | None:
+        """Runs of each side from which on this difference, with this spread, would be shown; None if no number of them
+        up to MOST_RUNS_NEEDED would, or nothing is known of the spread.
+        """
+        gap = self.difference
+        if not gap.value or not gap.error or gap.freedom is None:
+            return None
+        n = min(gap.n_first, gap.n_second)
+        sides = 1 if gap.method == "paired" else 2
+
+        def shows(runs: int) -> bool:
+            half = t_quantile(0.5 + gap.level / 2, sides * (runs - 1)) * error * math.sqrt(n / runs)
+            return half < abs(gap.value)
+
+        error = gap.error
+        counts = range(2, MOST_RUNS_NEEDED + 1)
+        at = bisect_left(counts, True, key=shows)
+        return counts[at] if at < len(counts) else None
 
 
 def compare_all(
@@ -388,6 +417,28 @@ def compare_all(
         Compared(difference, p, same_p, _verdict(p, same_p, 1 - level))
         for difference, p, same_p in zip(differences, unequal, equal, strict=True)
     ]
+
+
+def judged(
+    first: Mapping[Key, float], second: Mapping[Key, float], level: float = LEVEL, margin: float = MARGIN,
+    family: int = 1,
+) -> Compared:  # fmt: skip
+    """Judges one of several differences that share the error, by Bonferroni. Unlike `compare_all`, the result does not
+    depend on the others.
+
+    Args:
+        first: run to value, as `difference` takes it.
+        second: the same of the other set.
+        level: of all verdicts, and of all intervals, together.
+        margin: greatest difference of equivalent means, as a share of the first mean.
+        family: number of the differences that share the error.
+    """
+    gap = difference(first, second, 1 - (1 - level) / family)
+    p, same_p = (
+        None if each is None else min(1.0, family * each)
+        for each in (gap.p, gap.equivalence_p(margin * abs(gap.mean_first)))
+    )
+    return Compared(gap, p, same_p, _verdict(p, same_p, 1 - level))
 
 
 def _verdict(p: float | None, same_p: float | None, least: float) -> Literal["same", "different", "cannot tell"]:

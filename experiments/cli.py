@@ -52,13 +52,16 @@ _GROUPS = {
     },
     "Results": {
         "results": _Command("inspect:results", "Show results of campaigns"),
+        "runs": _Command("runs:runs", "List runs, with filters"),
         "serve": _Command("services:serve", "Show results in a browser, and run what visitors request"),
         "plot": _Command("plot:plot", "Draw a figure"),
-        "contrast": _Command("contrast:contrast", "Compare the values of a swept field"),
-        "compare": _Command("compare:compare", "Compare one campaign with another"),
+        "compare": _Command("compare:compare", "Compare the values of a swept field, or two campaigns"),
         "sensitivity": _Command("sensitivity:sensitivity", "Perturb a campaign's links slightly"),
         "measure": _Command("measure:measure", "Compute metrics of stored runs again"),
         "export": _Command("export:export", "Export results for other programs"),
+        "archive": _Command("remove:archive", "Take a campaign out of all lists"),
+        "delete": _Command("remove:delete", "Delete a campaign, or an imported run"),
+        "undelete": _Command("remove:undelete", "List an archived or deleted campaign again"),
         "copy": _Command("copying:copy", "Copy a campaign into another store"),
         "verify": _Command("verify:verify", "Check stored results for damage"),
         "backup": _Command("backup:backup", "Back up a results folder, also while it is in use"),
@@ -87,6 +90,7 @@ _RENAMED = {
     "worker": ("dask", "worker"),
     "lab": ("testbed", "rehearse"),
     "import-bundle": ("import",),
+    "contrast": ("compare",),
 }
 
 

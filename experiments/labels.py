@@ -67,23 +67,21 @@ def cell_text(row: TableRow | None, runs: int | None = None) -> str:
     return shown if runs in (None, row.n) else f"{shown}, n = {row.n}"
 
 
-def comparisons_note(count: int, confidence: float, level: float, margin: float) -> str:
-    """How many means were compared, and what that makes of intervals, p-values and verdicts.
+def comparisons_note(margin: float, levels: Mapping[int, float]) -> str:
+    """What the verdicts mean, and how many comparisons share the error.
 
     Args:
-        count: of the comparisons.
-        confidence: of all of them together.
-        level: of each interval.
         margin: greatest difference of what is called the same, as a share of the first mean.
+        levels: number of comparisons that share the error, to the level of each interval.
     """
-    each, although = "", ""
-    if count > 1:
-        each = f" (each at {level * 100:.4g} %, Bonferroni), p-values by Holm's method"
-        although = "; by Holm's method also where the wider interval includes 0"
+    families = " or ".join(
+        f"{number_of(count, 'comparison')}, an interval at {level * 100:.4g} %"
+        for count, level in sorted(levels.items())
+    )
     return (
-        f"{number_of(count, 'comparison')}: intervals at {confidence * 100:.4g} % together{each}. "
-        f"Better, worse and different: the means are shown to be unequal{although}. Same: they are shown to be less "
-        f"than {margin * 100:.3g} % of the first mean apart. Cannot tell: none of these is shown."
+        f"The error is shared by {families} (Bonferroni); exploratory metrics share it among themselves. "
+        "Better, worse and different: the means are shown to be unequal. Same: they are shown to be less than "
+        f"{margin * 100:.3g} % of the first mean apart. Cannot tell: none of these is shown."
     )
 
 

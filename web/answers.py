@@ -12,7 +12,7 @@ from analysis import answer
 from analysis.figures import tradeoff
 from analysis.figures.means import Means, quantities
 from analysis.figures.model import Figure
-from analysis.figures.registry import side_of
+from analysis.question import beside_of
 from analysis.results import Quantity, Results
 from analysis.store.rows import CampaignRow, PointRow
 from experiments.api import point_label
@@ -21,7 +21,6 @@ from web import campaign_data
 from web.cache import cached
 from web.figures import embedded
 
-OPPOSITE = {"forward": "reverse", "reverse": "forward"}
 #: Values of the x field that get a sentence each.
 MOST_PLACES = 12
 
@@ -53,21 +52,26 @@ def _made(
 ) -> Answer | None:
     points = campaign_data.points(campaign.id)
     chosen = [point for point in points if fixed.items() <= dict(point.parameters).items()]
-    scenario = campaign_data.scenario(campaign.id)
-    opposite = other_direction(scenario, means.subject) if scenario else ""
-    asked, wanted = Quantity(means.metric, means.subject, means.unit), [(means.metric, means.subject)]
-    other = Quantity(means.metric, opposite, means.unit) if opposite else None
-    rows = g.store.values(campaign.id, only=[*wanted, *([(means.metric, opposite)] if opposite else [])])
-    results = Results.of_rows(campaign.name, [dict(point.parameters) for point in points], rows)
+    asked, stated = Quantity(means.metric, means.subject, means.unit), campaign_data.question_of(campaign.id)
+    if stated is not None and not stated.is_exploratory(asked):
+        other = stated.beside
+    else:
+        known = (Quantity(kind.name, kind.subject, kind.unit) for kind in campaign_data.kinds(campaign.id))
+        other = beside_of(asked, campaign_data.scenario(campaign.id), known)
+    rows = g.store.values(campaign.id, only=[quantity[:2] for quantity in (asked, other) if quantity is not None])
+    results = Results.of_rows(campaign.name, [dict(point.parameters) for point in points], rows, stated)
     groups = _places(chosen, means)
-    questions = len(groups) + 1
     labels = {point.number: point_label(dict(point.parameters)) or "all runs" for point in points}
-    best = answer.best(results, asked, other, [point.number for point in chosen], questions)
+
+    def scenario_of_point(number: int) -> Scenario | None:
+        return campaign_data.scenario_of_point(campaign.id, number)
+
+    best = answer.best(results, asked, other, [point.number for point in chosen], scenario_of_point)
     if best is None:
         return None
     by_place = []
     for place, of_place in groups:
-        best_way = answer.best(results, asked, other, [point.number for point in of_place], questions)
+        best_way = answer.best(results, asked, other, [point.number for point in of_place], scenario_of_point)
         short = {
             point.number: point_label({name: value for name, value in point.parameters if name != means.x_field})
             for point in of_place
@@ -80,18 +84,12 @@ def _made(
         colour_of = {point.number: dict(point.parameters).get(field, "all runs") for point in chosen}
         titles = (campaign_data.Kind(*asked).label, campaign_data.Kind(*other).label)
         figure = tradeoff.tradeoff([row for row in rows if row.point in colour_of], asked, other, titles, colour_of)
-    return Answer(answer.sentences(best, labels), by_place, figure, embedded(figure) if figure else Markup(""))
-
-
-def other_direction(scenario: Scenario, subject: str) -> str:
-    """The first flow or group of flows that goes the other way, or a link's other direction; empty without one."""
-    link, _, side = subject.rpartition("/")
-    if link and side in OPPOSITE:
-        return f"{link}/{OPPOSITE[side]}"
-    ways = {flow.group or flow.name: (side_of(flow.from_), side_of(flow.to)) for flow in scenario.workload}
-    ways |= {flow.name: (side_of(flow.from_), side_of(flow.to)) for flow in scenario.workload if flow.name == subject}
-    path_ = ways.get(subject)
-    return next((name for name, way in ways.items() if path_ is not None and way == path_[::-1]), "")
+    said = answer.sentences(best, labels)
+    if best.exploratory:
+        said.append("This metric is exploratory: the campaign does not ask about it.")
+    elif stated is not None and stated.instead:
+        said.insert(0, stated.instead)
+    return Answer(said, by_place, figure, embedded(figure) if figure else Markup(""))
 
 
 def _places(points: Sequence[PointRow], means: Means) -> list[tuple[str, list[PointRow]]]:

@@ -11,12 +11,14 @@ from urllib.parse import urlencode
 from flask import abort, g, request, url_for
 from werkzeug.datastructures import MultiDict
 
+from analysis import question
 from analysis.errors import unknown
 from analysis.figures import campaign as figures
 from analysis.figures.explorer import KINDS, SLOTS, ordered
 from analysis.figures.means import Means
 from analysis.handle import StoredCampaign
 from analysis.metrics import METRICS
+from analysis.question import Question, is_detail
 from analysis.registry import plugin_of
 from analysis.results import is_output
 from analysis.store import notes as written
@@ -91,7 +93,9 @@ def all_kinds(campaign_id: str) -> list[Kind]:
     """Its metrics; a group of flows comes before its members."""
 
     def compute() -> list[Kind]:
-        rows = sorted(g.store.kinds(campaign_id), key=lambda row: (order(row.name), len(row.subject), row.subject))
+        rows = list(g.store.kinds(campaign_id))
+        places = question.in_file_order(scenario(campaign_id), {row.subject for row in rows})
+        rows.sort(key=lambda row: (order(row.name), places.index(row.subject)))
         return [Kind(row.name, row.subject, row.unit) for row in rows]
 
     return cached(("kinds", campaign_id), compute)
@@ -183,15 +187,35 @@ def columns(campaign_id: str) -> list[Kind]:
     picked = request.args.getlist("col")
     chosen = [kind for kind in all_kinds(campaign_id) if kind.key in picked]
     known = kinds(campaign_id)
-    outputs = [kind for kind in known if is_output(kind.name)]
+    asked = question_of(campaign_id)
+    wanted = [asked.quantity, asked.beside] if asked is not None else []
+    first = [kind for quantity in wanted for kind in known if quantity and kind.key == f"{quantity[0]}/{quantity[1]}"]
+    usual = [*(kind for kind in known if is_output(kind.name)), *(kind for kind in known if _is_usual(kind.name))]
     room = max(MOST_COLUMNS - len(axes_of(campaign_id)), LEAST_COLUMNS)
-    return chosen or [*outputs, *(kind for kind in known if _is_usual(kind.name))][:room]
+    return chosen or list(dict.fromkeys([*first, *usual]))[:room]
 
 
 def scenario(campaign_id: str) -> Scenario | None:
     """The scenario of the first run in the store."""
     first: Scenario | None = cached(("scenario", campaign_id), lambda: g.store.first_scenario(campaign_id))
     return first
+
+
+def scenario_of_point(campaign_id: str, number: int) -> Scenario | None:
+    """The scenario of a point's first run in the store; None without one."""
+    members = g.store.siblings(campaign_id, number)
+    return cached(("scenario", campaign_id, number), lambda: g.store.scenario(members[0].run_id)) if members else None
+
+
+def question_of(campaign_id: str) -> Question | None:
+    """What it asks; None without results."""
+    return cached(
+        ("question", campaign_id),
+        lambda: question.question(
+            head(campaign_id), scenario(campaign_id), g.store.kinds(campaign_id),
+            [dict(point.parameters) for point in points(campaign_id)],
+        ),
+    )  # fmt: skip
 
 
 def asked(campaign_id: str) -> RunQuery:
@@ -343,12 +367,14 @@ def ignored(campaign_id: str, axes: Mapping[str, Sequence[str]]) -> list[str]:
 
 def tabled(campaign_id: str) -> list[tuple[str, str]]:
     """Metrics of the table of means. Most metrics of lines have figures only; a group stands for its flows."""
-    first = scenario(campaign_id)
+    first, asked = scenario(campaign_id), question_of(campaign_id)
     groups = {flow.group for flow in first.workload if flow.group} if first else set()
+    headline = asked.quantity[:2] if asked else ("", "")
     return [
         (kind.name, kind.subject)
-        for kind in kinds(campaign_id)
-        if (kind.name not in METRICS or METRICS[kind.name].per in ("flow", "run") or _is_usual(kind.name))
+        for kind in sorted(kinds(campaign_id), key=lambda kind: kind.name != headline[0])
+        if (kind.name, kind.subject) == headline
+        or (kind.name not in METRICS or METRICS[kind.name].per in ("flow", "run") or _is_usual(kind.name))
         and ":" not in kind.subject
         and kind.subject.rpartition("-")[0] not in groups
     ]
@@ -391,11 +417,12 @@ def file_figure(campaign: CampaignRow) -> CampaignFigure | None:
 
 
 def chosen_kind(campaign: CampaignRow) -> Kind | None:
-    """The metric that the address asks for; else the one that was published, or the first. None without results."""
+    """The metric that the address asks for; else the one that the campaign asks about. None without results."""
+    asked = question_of(campaign.id)
+    if asked is None:
+        return None
     known = {kind.key: kind for kind in all_kinds(campaign.id)}
-    published = (f"{value.metric}/{value.subject}" for value in scorecard.published_for(campaign))
-    wanted = [request.args.get("metric", ""), *published, next((kind.key for kind in kinds(campaign.id)), "")]
-    return next((known[key] for key in wanted if key in known), None)
+    return known.get(request.args.get("metric", "")) or Kind(*asked.quantity)
 
 
 def metric_figure(campaign: CampaignRow) -> Means | None:
@@ -421,11 +448,6 @@ def metric_figure(campaign: CampaignRow) -> Means | None:
 
     # With its intervals, which take most of the time.
     return cached(("means", campaign_id, metric, subject, x_field, tuple(fixed.items())), make)
-
-
-def is_detail(name: str) -> bool:
-    """Whether a metric is shown on its run's page alone."""
-    return bool(getattr(METRICS.get(name), "detail", False))
 
 
 def _is_usual(name: str) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from flask import Blueprint, Response, abort, g, jsonify, request
 
 from analysis.attempts import attempts_of
+from analysis.exports.si import unit_name
 from analysis.figures.means import Means
 from analysis.figures.model import csv_text
 from analysis.metrics.registry import estimate
@@ -151,7 +152,8 @@ def as_csv(campaign_id: str) -> Response:
         for row in sorted(rows, key=lambda row: (campaign_data.order(row.name), row.subject)):
             tried = attempts[point.number]
             yield [
-                row.name, row.subject, row.unit, row.n, row.mean, *estimate(row.name, row.unit, row.values).ends,
+                row.name, row.subject, unit_name(row.unit), row.n, row.mean,
+                *estimate(row.name, row.unit, row.values).ends,
                 row.sd, " ".join(map(str, row.values)), tried.total, "; ".join(tried.reasons),
             ]  # fmt: skip
 
@@ -166,11 +168,12 @@ def runs_as_csv(campaign_id: str) -> Response:
     def lines(point: PointRow) -> Iterator[Sequence[object]]:
         for row in store.values(campaign_id, [point.number]):
             yield [
-                point.number, row.repetition, row.run_id, "valid", row.seed, row.name, row.subject, row.unit, row.value,
+                point.number, row.repetition + 1, row.run_id, "valid", row.seed, row.name, row.subject,
+                unit_name(row.unit), row.value,
             ]  # fmt: skip
         for member in store.members(campaign_id, [point.number]):
             if member.state != "valid":
-                yield [point.number, member.repetition, member.run_id, member.state, "", "", "", "", ""]
+                yield [point.number, member.repetition + 1, member.run_id, member.state, "", "", "", "", ""]
 
     return _table(campaign, f"{campaign.name}-runs", VALUES, lines)
 

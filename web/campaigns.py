@@ -6,17 +6,19 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from flask import Blueprint, abort, current_app, flash, g, jsonify, redirect, render_template, request, url_for
 from markupsafe import Markup
 
-from analysis.answer import STARVED
+from analysis.answer import starved_of
 from analysis.attempts import attempts_of
 from analysis.estimates import Estimate
 from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
-from analysis.store import requests
+from analysis.question import better_of
+from analysis.results import Quantity
+from analysis.store import removal, requests
 from analysis.store.rows import CampaignRow, MemberRow, PointRow
 from experiments.papers import declared
 from testbed import fidelity
@@ -41,7 +43,7 @@ class Mark:
     #: The mean, or the means of two groups, and the interval, as shares of the greatest end in the table.
     middles: list[float]
     interval: tuple[float, float] | None
-    #: "best", "starves" (below a tenth of the best) or empty.
+    #: "best", "starves" (below a tenth of a fair share of the link) or empty.
     word: str
 
 
@@ -76,6 +78,9 @@ def show(campaign_id: str) -> str:
         "campaign.html",
         campaign=campaign,
         question=_question(campaign, axes),
+        asked=campaign_data.question_of(campaign_id),
+        aside=g.store.aside(campaign_id),
+        goes=g.store.would_go(campaign_id),
         ignored=campaign_data.ignored(campaign_id, axes),
         description=declared.read(campaign.text).description,
         axes=axes,
@@ -104,17 +109,43 @@ def show(campaign_id: str) -> str:
     )
 
 
+#: State of a campaign after an action, "" for a listed one, and what the page says.
+ASIDE: dict[str, tuple[removal.State | Literal[""], str]] = {
+    "archive": ("archived", "The campaign is archived: it is in no list any more, and nothing of it is lost."),
+    "delete": ("deleted", "The campaign is deleted. It can be restored for a day; then its runs and files go."),
+    "restore": ("", "The campaign is listed again."),
+}
+
+
+def set_aside(campaign: CampaignRow, action: str) -> str:
+    """Archives, deletes or restores a campaign; returns what is said about it."""
+    state, message = ASIDE[action]
+    try:
+        if state:
+            g.store.set_aside(campaign.id, state)
+        else:
+            g.store.restore(campaign.id)
+    except removal.RemovalError as error:
+        abort(409, f"{str(error)[0].upper()}{str(error)[1:]}.")
+    return message
+
+
 @blueprint.post("/campaigns/<campaign_id>/<action>")
 def act(campaign_id: str, action: str) -> Any:
-    """Requests a rerun (all runs), a resume (missing runs) or a cancellation."""
+    """Requests a rerun (all runs), a resume (missing runs) or a cancellation; archives, deletes or restores."""
     campaign = head(campaign_id)
+    if action in ASIDE:
+        flash(set_aside(campaign, action))
+        return redirect(url_for("campaigns.show", campaign_id=campaign.id))
     flash(request_action(campaign, action)[1])
     return redirect(url_for("campaigns.show", campaign_id=campaign.id))
 
 
 @blueprint.post("/api/campaigns/<campaign_id>/<action>")
 def act_by_json(campaign_id: str, action: str) -> Any:
-    """Requests a rerun, a resume or a cancellation."""
+    """Requests a rerun, a resume or a cancellation; archives, deletes or restores."""
+    if action in ASIDE:
+        return jsonify({"message": set_aside(head(campaign_id), action)})
     number, message = request_action(head(campaign_id), action)
     return jsonify({"request": number, "message": message}), 202
 
@@ -131,7 +162,7 @@ def request_action(campaign: CampaignRow, action: str) -> tuple[int, str]:
         number = requests.ask_cancel(g.store, campaign.id)
         return number, "The campaign stops in a few seconds. Results so far are kept."
     if action not in ("rerun", "resume"):
-        abort(404, f"There is no action {action}; there are: rerun, resume, cancel.")
+        abort(404, f"There is no action {action}; there are: rerun, resume, cancel, archive, delete, restore.")
     if campaign.state == "running":
         abort(409, "This campaign is running.")
     if not campaign.text:
@@ -193,16 +224,19 @@ def _marks(campaign_id: str, metric: str, flow: str, some: Sequence[PointRow]) -
     reach = max((abs(end) for made in estimates.values() for end in (*made.values, *made.ends) if end), default=0.0)
     if len(rows) < 2 or not reach:
         return {}
-    top = max(row.mean for row in rows)
-    is_more_better = metric in METRICS and METRICS[metric].better == "more"
+    better = better_of(metric)
+    best = (min if better == "less" else max)(row.mean for row in rows) if better else None
+    quantity = Quantity(metric, flow, rows[0].unit)
 
-    def mark(made: Estimate) -> Mark:
+    def mark(number: int, made: Estimate) -> Mark:
         middles = [statistics.fmean(group) for group in made.groups] or [made.mean]
         interval = None if made.interval is None else (made.interval.low / reach, made.interval.high / reach)
-        word = "best" if made.mean == top else "starves" if made.mean < STARVED * top else ""
-        return Mark([middle / reach for middle in middles], interval, word if is_more_better and top > 0 else "")
+        word = "best" if made.mean == best else ""
+        if starved_of(campaign_data.scenario_of_point(campaign_id, number), quantity, made.mean):
+            word = "starves"
+        return Mark([middle / reach for middle in middles], interval, word)
 
-    return {number: mark(made) for number, made in estimates.items()}
+    return {number: mark(number, made) for number, made in estimates.items()}
 
 
 def _question(campaign: CampaignRow, axes: Mapping[str, Sequence[str]]) -> str:

@@ -11,12 +11,13 @@ from flask import Blueprint, Response, abort, g, jsonify, render_template, reque
 from analysis.figures.means import Group, Mean, Means
 from analysis.figures.model import COLOURS, Figure, Series
 from analysis.figures.registry import FIGURES, RunKind
+from analysis.question import Question
 from analysis.runs import Flow, Line
 from analysis.statistics import RunKey
 from experiments.api import point_label
 from web import flow_roles, run_view, runs
 from web.cache import cached
-from web.campaign_data import title_of
+from web.campaign_data import question_of, title_of
 from web.compared import Row, Subject, difference_json, note_on, rows_of, verdicts
 from web.figures import answer, embedded
 
@@ -132,7 +133,7 @@ def as_json() -> Response:
     """Means, intervals and differences from the first subject, in SI units."""
     subjects = _subjects()
     metrics = []
-    for row in rows_of(subjects):
+    for row in rows_of(subjects, _asked):
         cells = [
             {
                 "of": subject.key, "n": cell.estimate.n, "mean": cell.estimate.mean, "low_95": cell.estimate.ends[0],
@@ -240,7 +241,7 @@ def _run(run_id: str, colour: str) -> Subject:
             part for part in (point_label(dict(home.parameters)), f"repetition {home.repetition + 1}") if part
         )
     return Subject(
-        f"run:{run_id}", label, home.name if home else "", home.title if home else "",
+        f"run:{run_id}", label, home.id if home else "", home.name if home else "", home.title if home else "",
         url_for("runs.show", run_id=run_id), run_id, colour,
         {(metric.name, metric.subject): {key: metric.value} for metric in run.metrics},
         {metric.name: metric.unit for metric in run.metrics},
@@ -261,15 +262,24 @@ def _point(name: str, colour: str) -> Subject:
         values.setdefault((row.name, row.subject), {})[RunKey(row.repetition, row.seed)] = row.value
     label = point_label(dict(point.parameters)) or "all runs"
     return Subject(
-        f"point:{name}", label, campaign.name, campaign.title, url_for("campaigns.show", campaign_id=campaign_id),
-        rows[0].run_id, colour, values, {row.name: row.unit for row in rows},
+        f"point:{name}", label, campaign.id, campaign.name, campaign.title,
+        url_for("campaigns.show", campaign_id=campaign_id), rows[0].run_id, colour, values,
+        {row.name: row.unit for row in rows},
     )  # fmt: skip
+
+
+def _asked(first: Subject, other: Subject) -> Question | None:
+    """What the campaigns of two subjects ask."""
+    mine, theirs = (question_of(subject.campaign_id) if subject.campaign_id else None for subject in (first, other))
+    if mine is None or theirs is None or first.campaign_id == other.campaign_id:
+        return mine or theirs
+    return mine.to(theirs)
 
 
 def _shown(subjects: Sequence[Subject]) -> list[Row]:
     """Rows without details, which are on a run's own page and in the JSON."""
     key = ("compared", tuple((subject.key, subject.label) for subject in subjects), tuple(request.args.getlist("as")))
-    return cached(key, lambda: rows_of(subjects, details=False))
+    return cached(key, lambda: rows_of(subjects, _asked, details=False))
 
 
 def _means(subjects: Sequence[Subject], rows: Sequence[Row]) -> Means | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from analysis.comparison import verdict
-from analysis.estimates import Estimate, plus_minus, relative_text
+from analysis.comparison import difference_text, verdict
+from analysis.estimates import Estimate
 from analysis.metrics.registry import estimate
-from analysis.statistics import LEVEL, MARGIN, Compared, Difference, RunKey, compare_all
-from experiments.api import comparisons_note, quantity_scale
-from web.campaign_data import is_detail, order, title_of
+from analysis.question import Question, is_detail
+from analysis.results import Quantity
+from analysis.statistics import MARGIN, Compared, Difference, RunKey
+from experiments.api import comparisons_note
+from web.campaign_data import order, title_of
 
 #: Metrics that a verdict names, and its words in their order.
 MOST_NAMED, VERDICTS = 4, ("better", "worse", "different", "same", "cannot tell")
@@ -24,7 +26,8 @@ class Subject:
     #: "run:ID" or "point:CAMPAIGN:NUMBER", as the address names it.
     key: str
     label: str
-    #: Name and title of its campaign; empty for a run without one.
+    #: Id, name and title of its campaign; empty for a run without one.
+    campaign_id: str
     campaign: str
     title: str
     address: str
@@ -41,7 +44,7 @@ class Cell:
     """A metric of one subject."""
 
     estimate: Estimate
-    #: Against the first subject; all differences of the page are judged together.
+    #: Against the first subject, judged as analysis/question.py says.
     compared: Compared | None
     #: "better", "worse", "different", "same" or "cannot tell"; empty of the first subject.
     verdict: str = ""
@@ -52,18 +55,7 @@ class Cell:
         Args:
             unit: of the metric.
         """
-        if self.compared is None:
-            return ""
-        gap = self.compared.difference
-        scale, name = quantity_scale(max(abs(gap.value), gap.half or 0.0), unit)
-        if unit == "fraction":
-            scale, name = 0.01, "points"
-        sign = "−" if gap.value < 0 else "+"
-        share = gap.relative if unit != "fraction" else None
-        relative = relative_text(share)
-        size = abs(gap.value) / scale
-        shown = plus_minus(size, gap.half / scale) if gap.half else f"{size:.3g}"
-        return f"{sign}{shown} {name}".strip() + relative
+        return "" if self.compared is None else difference_text(self.compared, unit)
 
 
 @dataclass(frozen=True)
@@ -74,6 +66,9 @@ class Row:
     subject: str
     unit: str
     cells: list[Cell | None]
+    #: Whether no campaign asks about it; and how many comparisons share the error.
+    exploratory: bool
+    family: int
 
     def bars(self) -> list[Bar | None]:
         """How each cell's difference from the first subject is drawn; None without a difference, and if all are 0."""
@@ -95,7 +90,7 @@ class DifferenceState(TypedDict, total=False):
     difference_low: float | None
     difference_high: float | None
     difference_level: float
-    p_holm: float | None
+    p_adjusted: float | None
     verdict: str
     method: str
 
@@ -116,26 +111,33 @@ def _ends(gap: Difference) -> tuple[float, float]:
     return (gap.interval.low, gap.interval.high) if gap.interval else (gap.value, gap.value)
 
 
-def rows_of(subjects: Sequence[Subject], details: bool = True) -> list[Row]:
+#: What a subject's comparison with the first asks; None: nothing is judged.
+Asked = Callable[[Subject, Subject], Question | None]
+
+
+def rows_of(subjects: Sequence[Subject], asked: Asked, details: bool = True) -> list[Row]:
     """Every metric and flow with the subjects' means and their differences from the first."""
     kinds_present = dict.fromkeys(
         kind for subject in subjects for kind in subject.values if details or not is_detail(kind[0])
     )
     kinds = sorted(kinds_present, key=lambda kind: (order(kind[0]), kind[1]))
     first = subjects[0].values if subjects else {}
-    others = [(kind, subject) for kind in kinds for subject in subjects[1:] if kind in first and kind in subject.values]
-    judged = compare_all([(first[kind], other.values[kind]) for kind, other in others])
-    against = {(kind, other.key): compared for (kind, other), compared in zip(others, judged, strict=True)}
+    question_to = {subject.key: asked(subjects[0], subject) for subject in subjects[1:]}
     rows = []
     for name, subject in kinds:
         unit = next(subject.units[name] for subject in subjects if name in subject.units)
         cells: list[Cell | None] = []
         for subject_ in subjects:
-            values, compared = subject_.values.get((name, subject)), against.get(((name, subject), subject_.key))
-            word = verdict(name, compared) if compared is not None else ""
+            values, question = subject_.values.get((name, subject)), question_to.get(subject_.key)
+            quantity, word, compared = Quantity(name, subject, unit), "", None
+            if question is not None and values and quantity[:2] in first:
+                compared = question.judged(quantity, first[quantity[:2]], values)
+                word = verdict(question.better_of(quantity), compared)
             cells.append(Cell(estimate(name, unit, list(values.values())), compared, word) if values else None)
-        rows.append(Row(name, subject, unit, cells))
-    return rows
+        exploratory = all(question is None or question.is_exploratory(quantity) for question in question_to.values())
+        families = {question.comparisons(quantity) for question in question_to.values() if question is not None}
+        rows.append(Row(name, subject, unit, cells, exploratory, max(families, default=1)))
+    return sorted(rows, key=lambda row: row.exploratory)
 
 
 def verdicts(subjects: Sequence[Subject], rows: Sequence[Row]) -> list[str]:
@@ -167,14 +169,19 @@ def _listed(names: Sequence[str]) -> str:
 
 def note_on(rows: Sequence[Row]) -> str:
     """How many differences were judged together, and how; that nothing was, where none has an interval."""
-    judged = [cell.compared for row in rows for cell in row.cells if cell is not None and cell.compared is not None]
+    judged = {
+        row.family: cell.compared
+        for row in rows
+        for cell in row.cells
+        if cell is not None and cell.compared is not None
+    }
     if not judged:
         return ""
-    if not any(compared.difference.interval for compared in judged):
+    if not any(compared.difference.interval for compared in judged.values()):
         return "These runs are too few for intervals, so no difference is called better or worse."
     method = "Differences are taken by pairs of repetitions with the same seed, or by Welch's interval if fewer than "
     method += "half have a partner. "
-    return method + comparisons_note(len(judged), LEVEL, judged[0].difference.level, MARGIN)
+    return method + comparisons_note(MARGIN, {family: compared.difference.level for family, compared in judged.items()})
 
 
 def difference_json(compared: Compared | None) -> DifferenceState:
@@ -185,6 +192,6 @@ def difference_json(compared: Compared | None) -> DifferenceState:
     low, high = (None, None) if difference.interval is None else (difference.interval.low, difference.interval.high)
     return {
         "difference": difference.value, "difference_low": low, "difference_high": high,
-        "difference_level": difference.level, "p_holm": compared.p_adjusted,
+        "difference_level": difference.level, "p_adjusted": compared.p_adjusted,
         "verdict": compared.verdict, "method": difference.method,
     }  # fmt: skip

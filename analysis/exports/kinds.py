@@ -12,6 +12,7 @@ from analysis import metrics
 from analysis.errors import AnalysisError
 from analysis.exports import crate, flent, xplot
 from analysis.exports.registry import Target, export
+from analysis.exports.si import in_si, wide
 
 if TYPE_CHECKING:
     from analysis.handle import StoredCampaign, StoredRun
@@ -23,7 +24,16 @@ if TYPE_CHECKING:
 )  # fmt: skip
 def values(campaign: StoredCampaign, target: Target) -> pl.DataFrame:
     """Every value of the valid runs."""
-    return campaign.values()
+    return in_si(campaign, campaign.values())
+
+
+@export(
+    "wide", "one row for each run, with the swept fields and a column for each metric and subject", of="campaign",
+    file="{name}-runs.csv",
+)  # fmt: skip
+def wide_(campaign: StoredCampaign, target: Target) -> pl.DataFrame:
+    """The valid runs."""
+    return wide(campaign)
 
 
 @export(
@@ -35,7 +45,7 @@ def values(campaign: StoredCampaign, target: Target) -> pl.DataFrame:
 )
 def means(campaign: StoredCampaign, target: Target) -> pl.DataFrame:
     """The means."""
-    return campaign.means()
+    return in_si(campaign, campaign.means())
 
 
 @export(

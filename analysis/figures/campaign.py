@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
 from analysis.errors import AnalysisError, unknown
-from analysis.figures.means import INTERVALS, MOST_SERIES, Group, Mean, Means, number_of, quantities
+from analysis.figures.means import INTERVALS, MOST_GROUPS, MOST_SERIES, Group, Mean, Means, number_of, quantities
 from analysis.figures.model import Axis, Figure, Series, axis_scale, style_of
 from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
 from analysis.store.rows import PointRow, TableRow
 
+#: Means that span more than this factor are drawn on a logarithmic axis.
+LOG_Y_FROM = 30
 #: Columns of `analysis.means` that are no swept fields.
 _OWN = frozenset(
     ("point", "metric", "subject", "unit", "n", "mean", "sd", "low", "high", "level", "method", "groups", "values",
@@ -118,8 +120,28 @@ def fields(table: pl.DataFrame) -> list[str]:
     return [column for column in table.columns if column not in _OWN]
 
 
+def within(table: pl.DataFrame, where: Mapping[str, str]) -> pl.DataFrame:
+    """The rows that have the values of some swept fields.
+
+    Args:
+        table: of `analysis.means` or `analysis.values`.
+        where: field, or its last words, to value.
+
+    Raises:
+        AnalysisError: there is no such field or value.
+    """
+    for name, value in where.items():
+        field = _field(table, name)
+        known = [str(text) for text in table[field].unique(maintain_order=True)]
+        if value not in known:
+            raise unknown(f"value of {field}", value, known)
+        table = table.filter(pl.col(field) == value)
+    return table
+
+
 def bars(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), interval: str = "confidence") -> Figure:
-    """A group of bars for each point, one bar for each subject, with error bars.
+    """Bars with error bars: of several subjects a group for each point, one bar for each subject; of one subject a
+    group for each combination of the other fields, one bar for each value of the field with the fewest.
 
     Args:
         table: of `analysis.means`.
@@ -128,14 +150,22 @@ def bars(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), interva
         interval: a key of INTERVALS.
     """
     rows, wanted = _chosen(table, metric, subjects)
-    names = fields(table)
-    groups = {subject: Group(subject if len(wanted) > 1 else "") for subject in wanted}
+    names = [name for name in fields(table) if rows[name].n_unique() > 1] or fields(table)[:1]
+    few = (
+        [name for name in names if rows[name].n_unique() <= MOST_SERIES] if len(names) > 1 and len(wanted) == 1 else []
+    )
+    colour = min(few, key=lambda name: (_is_numeric(rows, name), rows[name].n_unique()), default="")
+    along = [name for name in names if name != colour]
+    groups: dict[str, Group] = {}
     for row in rows.to_dicts():
-        groups[row["subject"]].means.append(_mean_of(row, _point_name(row, names), interval))
+        label = str(row[colour]) if colour else row["subject"] if len(wanted) > 1 else ""
+        groups.setdefault(label, Group(label)).means.append(_mean_of(row, _short_name(row, along), interval))
     places = list(dict.fromkeys(mean.place for group in groups.values() for mean in group.means))
-    return Means(
-        _title(metric), metric, "", rows["unit"][0], "", places, None, "", list(groups.values()), interval=interval
-    ).over_names()
+    made = Means(
+        _title(metric, wanted), metric, "", rows["unit"][0], "", places, None, "", list(groups.values()),
+        interval=interval,
+    ).over_names()  # fmt: skip
+    return _with_note(made, len(places) - MOST_GROUPS, "places")
 
 
 def sweep(
@@ -146,13 +176,13 @@ def sweep(
     Args:
         table: of `analysis.means`.
         metric: its name.
-        axis: the field, or its last words; without it the only one whose values are quantities.
+        axis: the field, or its last words; without it the one with the most quantities.
         subjects: flows, groups or lines; all without any.
         interval: a key of INTERVALS.
     """
     rows, wanted = _chosen(table, metric, subjects)
     axis = _axis(table, axis)
-    others = [name for name in fields(table) if name != axis]
+    others = [name for name in fields(table) if name != axis and rows[name].n_unique() > 1]
     texts = [str(text) for text in rows[axis].unique(maintain_order=True)]
     known = quantities(texts)
     if known is None:
@@ -161,15 +191,30 @@ def sweep(
     order = sorted(zip(known[1], texts, strict=True))
     groups: dict[tuple[str, ...], Group] = {}
     for row in rows.to_dicts():
-        name = _point_name(row, others) if others else ""
+        name = _short_name(row, others) if others else ""
         apart = row["subject"] if len(wanted) > 1 else ""
         label = ", ".join(part for part in (name, apart) if part)
         group = groups.setdefault((name, row["subject"]), Group(label))
         group.means.append(_mean_of(row, str(row[axis]), interval))
-    return Means(
-        _title(metric), metric, "", rows["unit"][0], axis, [text for _, text in order], [size for size, _ in order],
-        known[0], list(groups.values()), interval=interval,
+    made = Means(
+        _title(metric, wanted), metric, "", rows["unit"][0], axis, [text for _, text in order],
+        [size for size, _ in order], known[0], list(groups.values())[:MOST_SERIES], interval=interval,
     ).over_quantities()  # fmt: skip
+    return _with_note(made, len(groups) - MOST_SERIES, "lines")
+
+
+def _with_note(figure: Figure, left_out: int, what: str) -> Figure:
+    """A figure that says how much it has no room for; with a logarithmic axis where its values lie far apart."""
+    means = [value for series in figure.series if series.kind in ("line", "bars") for value in series.points["y"]]
+    sizes = [value for value in means if value is not None]
+    if sizes and min(sizes) > 0 and max(sizes) >= LOG_Y_FROM * min(sizes):
+        # A bar begins at 0, which a logarithmic axis does not have: dots with their intervals take its place.
+        series = [replace(each, kind="points", size=5) if each.kind == "bars" else each for each in figure.series]
+        figure = replace(figure, y=replace(figure.y, log=True), series=tuple(series))
+    if left_out > 0:
+        note = f"{left_out} more {what} are left out; --where FIELD=VALUE chooses"
+        figure = replace(figure, notes=(*figure.notes, note))
+    return figure
 
 
 def cdf(samples: Mapping[str, Sequence[float]], title: str, unit: str) -> Figure:
@@ -245,19 +290,40 @@ def _point_name(row: Mapping[str, str | None], names: Sequence[str]) -> str:
     return ", ".join(f"{name.rpartition('.')[2]}={row[name]}" for name in names) or "all runs"
 
 
-def _title(metric: str) -> str:
-    return METRICS[metric].title if metric in METRICS else metric
+def _title(metric: str, subjects: Sequence[str] = ()) -> str:
+    title = METRICS[metric].title if metric in METRICS else metric
+    return f"{title} of {subjects[0]}" if len(subjects) == 1 and subjects[0] else title
+
+
+def _short_name(row: Mapping[str, str | None], names: Sequence[str]) -> str:
+    """Values of fields: "droptail, 9.6 kbit/s"; bare numbers with the field's last word."""
+    parts = [
+        f"{name.rpartition('.')[2]} {row[name]}" if str(row[name]).replace(".", "").isdigit() else str(row[name])
+        for name in names
+    ]
+    return ", ".join(parts) or "all runs"
+
+
+def _is_numeric(table: pl.DataFrame, name: str) -> bool:
+    return quantities([str(text) for text in table[name].unique()]) is not None
+
+
+def _field(table: pl.DataFrame, asked: str) -> str:
+    names = fields(table)
+    matches = [name for name in names if name == asked or name.endswith("." + asked)]
+    if len(matches) != 1:
+        raise unknown("swept field", asked, names)
+    return matches[0]
 
 
 def _axis(table: pl.DataFrame, asked: str) -> str:
-    names = fields(table)
     if asked:
-        matches = [name for name in names if name == asked or name.endswith("." + asked)]
-        if len(matches) != 1:
-            raise unknown("swept field", asked, names)
-        return matches[0]
-    numeric = [name for name in names if quantities([str(text) for text in table[name].unique()]) is not None]
-    if len(numeric) != 1:
-        listed = ", ".join(numeric or names) or "none"
-        raise AnalysisError(f"--axis must say which swept field is the axis; there are: {listed}")
-    return numeric[0]
+        return _field(table, asked)
+    names = fields(table)
+    numeric = [name for name in names if _is_numeric(table, name)]
+    if not numeric:
+        raise AnalysisError(
+            f"no swept field has quantities, which a sweep needs; there are: {', '.join(names) or 'none'}. "
+            "`plot bars` draws names"
+        )
+    return max(numeric, key=lambda name: table[name].n_unique())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from analysis.errors import AnalysisError
 from analysis.figures import campaign
 from analysis.figures.model import Figure
 from analysis.figures.registry import AskedOfCampaign, campaign_figure
@@ -15,13 +17,15 @@ if TYPE_CHECKING:
 @campaign_figure("bars", "a metric at every point")
 def bars(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
     """A bar for each point."""
-    return campaign.bars(of.means(), asked.metric, asked.of, asked.interval)
+    metric, subjects = _asked(of, asked)
+    return campaign.bars(campaign.within(of.means(), asked.where), metric, subjects, asked.interval)
 
 
 @campaign_figure("sweep", "a metric over a swept field (`--axis`), a line for each combination of the others")
 def sweep(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
     """A line for each combination of the other fields."""
-    return campaign.sweep(of.means(), asked.metric, asked.axis, asked.of, asked.interval)
+    metric, subjects = _asked(of, asked)
+    return campaign.sweep(campaign.within(of.means(), asked.where), metric, asked.axis, subjects, asked.interval)
 
 
 @campaign_figure(
@@ -29,4 +33,14 @@ def sweep(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
 )
 def cdf(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
     """A curve for each point, and for each subject unless they are pooled."""
-    return campaign.cdf_of_runs(of.values(), asked.metric, asked.of, pooled=asked.pooled)
+    metric, subjects = _asked(of, asked)
+    return campaign.cdf_of_runs(campaign.within(of.values(), asked.where), metric, subjects, pooled=asked.pooled)
+
+
+def _asked(of: StoredCampaign, asked: AskedOfCampaign) -> tuple[str, Sequence[str]]:
+    """Metric and subjects; without a metric those of the campaign's question."""
+    if of.question is None:
+        raise AnalysisError(f"campaign {of.row.name} has no valid run yet")
+    if asked.metric and asked.metric != of.question.quantity.metric:
+        return asked.metric, asked.of
+    return of.question.quantity.metric, asked.of or [of.question.quantity.subject]

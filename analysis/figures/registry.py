@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from analysis.errors import AnalysisError, unknown
@@ -55,11 +55,14 @@ class Asked:
 class AskedOfCampaign:
     """What a figure of a campaign is to show."""
 
-    metric: str = "throughput"
-    #: Flows, groups or lines; all without any.
+    #: "": the one that the campaign asks about.
+    metric: str = ""
+    #: Flows, groups or lines; without any, the one that the campaign asks about, or all of another metric.
     of: Sequence[str] = ()
     #: Swept field on the x axis.
     axis: str = ""
+    #: Swept field, or its last words, to the value that is drawn alone.
+    where: Mapping[str, str] = field(default_factory=dict)
     #: Error bars: confidence or sd.
     interval: str = "confidence"
     #: Whether the values of all subjects are taken together.

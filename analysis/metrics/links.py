@@ -14,60 +14,69 @@ from analysis.captures import DATA, PURE_ACK, CapturedFlow, CapturedLine, Missin
 from analysis.counters import CountedLine, CountedLink
 from analysis.estimates import AT_LEAST_0
 from analysis.metrics.registry import metric
-from analysis.runs import KINDS, Kind, Line, Link
+from analysis.runs import KINDS, Kind, Line, Link, Unmeasured
 from analysis.statistics import variation
+from testbed.scenario import DIRECTIONS
 
 # Use of capacity ---------------------------------------------------------------------------------------------
 
 
-@metric(
-    "fraction", "Utilisation", Line, "aq 4: bits on the link over rate times time, warm-up excluded", better=None,
-    bounds=AT_LEAST_0,
-)  # fmt: skip
+@metric("fraction", "Utilisation", Line, "aq 4: bits on the link over rate times time, warm-up excluded", better=None)
 def utilisation(line: Line) -> float | None:
     """Bits of IP packets that came out of the line over what it can carry.
 
-    Captures count TCP alone. Packets that the error model destroyed do not count. With header compression the line
-    carries fewer bits than these, so that the value may exceed 1; `line_busy` is the line's own share. None for a line
-    without a rate.
+    Captures count TCP alone. Packets that the error model destroyed do not count. None for a line without a rate. A
+    line that compresses headers has none, because it carries fewer bits than its packets have: `line_busy` is its own
+    share.
     """
-    return line.share_of_capacity(*KINDS)
+    return _share_of_capacity(line, *KINDS)
 
 
-@metric("fraction", "Utilisation by TCP", Line, "aq 4.7", detail=True, better=None, bounds=AT_LEAST_0)
+def _share_of_capacity(line: Line, *kinds: Kind) -> float | None:
+    """The share of the capacity that packets of some kinds take.
+
+    Raises:
+        Unmeasured: what the packets take is not known, because the line compresses headers.
+    """
+    way = line.name.rpartition("/")[2]
+    links = [link for link in line.run.scenario.links if link.name == line.link and way in DIRECTIONS]
+    if any(link.direction(way).options.get("header_compression", "none") != "none" for link in links):
+        raise Unmeasured("the line compresses headers, so its packets take less than their bits; see line_busy")
+    return line.share_of_capacity(*kinds)
+
+
+@metric("fraction", "Utilisation by TCP", Line, "aq 4.7", detail=True, better=None)
 def utilisation_tcp(line: Line) -> float | None:
     """The part of `utilisation` by TCP segments."""
-    return line.share_of_capacity("data", "ack")
+    return _share_of_capacity(line, "data", "ack")
 
 
 @metric(
     "fraction", "Utilisation by data", Line, "aq 4, 4.5; pulsed 4.2: utilisation by TCP data", detail=True,
-    better="more", bounds=AT_LEAST_0,
+    better="more",
 )  # fmt: skip
 def data_share(line: Line) -> float | None:
     """The part of `utilisation` by TCP segments with data, headers included."""
-    return line.share_of_capacity("data")
+    return _share_of_capacity(line, "data")
 
 
-@metric(
-    "fraction", "Utilisation by acks", Line, "aq 4, 4.5: utilisation by TCP acks", detail=True, better=None,
-    bounds=AT_LEAST_0,
-)  # fmt: skip
+@metric("fraction", "Utilisation by acks", Line, "aq 4, 4.5: utilisation by TCP acks", detail=True, better=None)
 def ack_share(line: Line) -> float | None:
     """The part of `utilisation` by TCP segments without data."""
-    return line.share_of_capacity("ack")
+    return _share_of_capacity(line, "ack")
 
 
 @metric("fraction", "Line busy", Line, "the driver's counters", detail=True, better=None)
 def line_busy(line: Line) -> float | None:
     """Time in which the line was sending over the run's duration, warm-up included, as the driver counts it.
 
-    Every packet counts, with framing and compression, whether or not it arrived. None for a line without a rate.
+    Every packet counts, with framing and compression, whether or not it arrived. A transmission that the end of the run
+    cuts counts whole, but the line is not busy for longer than the run. None for a line without a rate.
     """
     busy_s = line.counters.busy_s if line.counters else None
     if busy_s is None or line.rate_bps is None:
         return None
-    return float(busy_s) / line.run.window_s[1]
+    return min(float(busy_s) / line.run.window_s[1], 1.0)
 
 
 def utilisation_over_time(line: CapturedLine, width_s: float) -> pl.DataFrame:

@@ -49,6 +49,9 @@ class Artefacts(Protocol):
         in bytes.
         """
 
+    def remove(self, run_id: str) -> None:
+        """Deletes a run's files, if there are any."""
+
     def put_failed(self, run_id: str, folder: Path) -> None:
         """Moves the files of a failed attempt into the storage; they replace those of an earlier one."""
 
@@ -100,6 +103,10 @@ class LocalArtefacts:
     def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
         """A local, read-only folder with the run's files of one version (landing)."""
         return self._folder / _below(run_id)
+
+    def remove(self, run_id: str) -> None:
+        """Deletes a run's files, if there are any."""
+        shutil.rmtree(self.folder(run_id), ignore_errors=True)
 
     def put_failed(self, run_id: str, folder: Path) -> None:
         """Moves the files of a failed attempt into the storage; they replace those of an earlier one."""
@@ -200,6 +207,11 @@ class RemoteArtefacts:
             if other != here and not other.name.startswith("part-"):
                 shutil.rmtree(other, ignore_errors=True)
         return here
+
+    def remove(self, run_id: str) -> None:
+        """Deletes a run's files, if there are any."""
+        self._remove(self._at(run_id))
+        shutil.rmtree(self._cache / _below(run_id), ignore_errors=True)
 
     def put_failed(self, run_id: str, folder: Path) -> None:
         """Stores the files of a failed attempt in place of those of an earlier one: the small files first, until

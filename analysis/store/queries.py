@@ -16,6 +16,7 @@ from analysis.store.database import Database, Row, batched
 from analysis.store.documents import Batch, Documents
 from analysis.store.rows import (
     MISSING,
+    AsideRow,
     AttemptRow,
     CampaignOfRun,
     CampaignRow,
@@ -33,7 +34,7 @@ from analysis.store.rows import (
     RunRow,
     TableRow,
 )
-from analysis.store.schema import attempt, campaign, file, membership, metric, point, replaced, run
+from analysis.store.schema import aside, attempt, campaign, file, membership, metric, point, replaced, run
 from testbed.scenario import Document, Scenario, ScenarioDocument
 
 #: A campaign without its text, for lists.
@@ -84,7 +85,7 @@ class Queries:
 
     def campaigns(
         self, words: Sequence[str] = (), *, state: str = "", limit: int | None = None, offset: int = 0,
-        texts: bool = False,
+        texts: bool = False, set_aside: str = "",
     ) -> list[CampaignRow]:  # fmt: skip
         """Campaigns, newest first, with `runs`, `valid` and `invalid`.
 
@@ -94,8 +95,10 @@ class Queries:
             limit: of their number.
             offset: campaigns that are passed over.
             texts: whether they have `text` and `overrides`.
+            set_aside: archived or deleted: those alone; empty: neither of them.
         """
         query = sa.select(campaign) if texts else sa.select(*_LISTED)
+        query = query.where(_is_aside(set_aside) if set_aside else ~_is_aside())
         if state:
             query = query.where(campaign.c.state == state)
         chosen = _matching(query, words).order_by(campaign.c.started.desc()).limit(limit).offset(offset)
@@ -103,7 +106,13 @@ class Queries:
 
     def count_campaigns(self, words: Sequence[str] = ()) -> int:
         """How many there are."""
-        return int(self.scalars(_matching(sa.select(sa.func.count(campaign.c.id)), words))[0])
+        query = sa.select(sa.func.count(campaign.c.id)).where(~_is_aside())
+        return int(self.scalars(_matching(query, words))[0])
+
+    def aside(self, campaign_id: str) -> AsideRow | None:
+        """Whether a campaign is archived or deleted, and since when."""
+        rows = self.read(sa.select(aside).where(aside.c.campaign_id == campaign_id), AsideRow)
+        return rows[0] if rows else None
 
     def campaign_head(self, campaign_id: str) -> CampaignRow | None:
         """One campaign with `runs`, `valid` and `invalid`, without its points."""
@@ -428,15 +437,15 @@ class Queries:
 
     def newest(self, limit: int = 8) -> list[LandedRow]:
         """The runs that landed last, each with a campaign that asked for it."""
-        last = sa.select(run.c.id, run.c.state, run.c.backend, run.c.landed).order_by(run.c.landed.desc()).limit(limit)
-        return self._with_place(last)
+        query = sa.select(run.c.id, run.c.state, run.c.backend, run.c.landed).where(_is_listed(run.c.id))
+        return self._with_place(query.order_by(run.c.landed.desc()).limit(limit))
 
     def invalid(self, limit: int, campaign_id: str = "") -> list[LandedRow]:
         """The latest invalid runs, with their problems; of one campaign, if it is named."""
         query = sa.select(run.c.id, run.c.state, run.c.backend, run.c.landed, run.c.problems)
         if campaign_id:
             query = query.where(run.c.id.in_(_members_of(campaign_id)))
-        query = query.where(run.c.state == "invalid").order_by(run.c.landed.desc()).limit(limit)
+        query = query.where(run.c.state == "invalid", _is_listed(run.c.id)).order_by(run.c.landed.desc()).limit(limit)
         return self._with_place(query)
 
     def failed(self, limit: int, campaign_id: str = "") -> list[LandedRow]:
@@ -444,7 +453,7 @@ class Queries:
         last = (
             sa.select(sa.func.max(attempt.c.id))
             .select_from(attempt.outerjoin(run, run.c.id == attempt.c.run_id))
-            .where(attempt.c.outcome == "failed", run.c.id.is_(None))
+            .where(attempt.c.outcome == "failed", run.c.id.is_(None), _is_listed(attempt.c.run_id))
             .group_by(attempt.c.run_id)
         )
         if campaign_id:
@@ -549,6 +558,21 @@ def _matching(query: sa.Select[Any], words: Sequence[str]) -> sa.Select[Any]:
     for word in words:
         query = query.where(searched.contains(word.lower(), autoescape=True))
     return query
+
+
+def _is_aside(state: str = "") -> sa.ColumnElement[bool]:
+    """Whether a campaign is archived or deleted, or one of these."""
+    ids = sa.select(aside.c.campaign_id)
+    return campaign.c.id.in_(ids.where(aside.c.state == state) if state else ids)
+
+
+def _is_listed(run_id: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+    """Whether a run is not of deleted campaigns alone."""
+    deleted = sa.select(aside.c.campaign_id).where(aside.c.state == "deleted")
+    members = sa.select(membership.c.run_id)
+    only = members.where(membership.c.campaign_id.in_(deleted))
+    others = members.where(membership.c.campaign_id.not_in(deleted), membership.c.run_id.in_(only))
+    return run_id.not_in(only) | run_id.in_(others)
 
 
 def _members_of(campaign_id: str) -> sa.Select[Any]:

@@ -110,6 +110,16 @@ class CampaignRow(NewCampaign):
 
 
 @dataclass(frozen=True)
+class AsideRow:
+    """A campaign that no list has."""
+
+    campaign_id: str
+    #: archived, or deleted.
+    state: str
+    since: float
+
+
+@dataclass(frozen=True)
 class MetricRow:
     """One metric of a run."""
 

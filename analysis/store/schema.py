@@ -96,6 +96,8 @@ run = _table(
     Index("run_landed", "landed"),
     without=("documents", "metrics", "files", "attempts", "campaigns"), seed=BigInteger,
 )  # fmt: skip
+#: Campaigns that are archived or deleted (removal.py).
+aside = _table("aside", rows.AsideRow, ["campaign_id"], campaign_id=_of("campaign"))
 attempt = _table("attempt", rows.AttemptRow, ["id"], Index("attempt_run", "run_id"))
 metric = _table("metric", rows.MetricRow, ["run_id", "name", "subject"], run_id=_of("run"))
 #: Runs that a runner is about to make or makes (claims.py).

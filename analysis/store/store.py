@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from analysis.errors import REPEAT
-from analysis.store import damage
+from analysis.store import damage, removal
 from analysis.store.artefacts import REASON, ArtefactError
 from analysis.store.database import StoreError, StorePlaceError, Value
 from analysis.store.incoming import Incoming
@@ -33,7 +33,7 @@ from analysis.store.rows import (
     NewCampaign,
     ProgressRow,
 )
-from analysis.store.schema import campaign, file, membership, point, run
+from analysis.store.schema import aside, campaign, file, membership, point, run
 
 
 class Store(Queries):
@@ -98,6 +98,8 @@ class Store(Queries):
         """
         with self._database.writing() as connection:
             self._enter(connection, new, state="running", started=self.now(), finished=None)
+            # Who runs it again wants to see it.
+            connection.execute(sa.delete(aside).where(aside.c.campaign_id == new.id))
             connection.execute(sa.delete(point).where(point.c.campaign_id == new.id))
             connection.execute(sa.delete(membership).where(membership.c.campaign_id == new.id))
             rows: list[dict[str, Value]] = [
@@ -128,10 +130,11 @@ class Store(Queries):
             number = numbers.get(tuple(parameters), len(numbers))
             of_members = sa.select(*MEMBER).where(membership.c.campaign_id == new.id)
             members = [tuple(row) for row in connection.execute(of_members)]
-            at = sum(member[0] == number for member in members)
+            at = max((member[1] for member in members if member[0] == number), default=-1) + 1
             is_new = all((member[0], member[2]) != (number, run_id) for member in members)
             most = max([member[1] for member in members] + ([at] if is_new else [])) + 1
             self._enter(connection, replace(new, repetitions=most), state="complete", started=now, finished=now)
+            connection.execute(sa.delete(aside).where(aside.c.campaign_id == new.id))
             if number == len(numbers):
                 connection.execute(sa.insert(point).values(campaign_id=new.id, number=number, parameters=pairs))
             if is_new:
@@ -170,8 +173,53 @@ class Store(Queries):
         return self._incoming.make(run_id)
 
     def sweep_incoming(self) -> None:
-        """Removes what processes that have ended left half-assembled."""
+        """Removes what processes that have ended left half-assembled, and deleted campaigns whose time is over."""
         self._incoming.sweep()
+        removal.purge(self._database, self._artefacts, self.now())
+
+    # Archived and deleted --------------------------------------------------------------------------------------
+
+    def would_go(self, campaign_id: str) -> removal.Removal:
+        """What deleting a campaign would delete."""
+        return removal.would_go(self._database, campaign_id)
+
+    def set_aside(self, campaign_id: str, state: removal.State) -> None:
+        """Archives or deletes a campaign, which can be restored.
+
+        Raises:
+            RemovalError: it is running.
+        """
+        removal.set_aside(self._database, campaign_id, state)
+
+    def delete_run(self, run_id: str) -> str:
+        """Deletes a run from its collections; returns the id of the campaign of it that can be restored.
+
+        Raises:
+            RemovalError: a campaign's file asks for the run.
+        """
+        return removal.set_run_aside(self._database, run_id)
+
+    def restore(self, campaign_id: str) -> None:
+        """Lists an archived or deleted campaign again; a run is in its collection again."""
+        row = self.campaign(campaign_id)
+        removal.restore(self._database, campaign_id)
+        if row is not None and removal.RUN_OF in row.overrides:
+            (of_run,) = row.points
+            origin = {
+                name: getattr(row, name) for name in ("name", "title", "file", "text", "backend", "seed", "repetitions")
+            }
+            new = NewCampaign(id=row.overrides[removal.RUN_OF], overrides={}, **origin)
+            self.add_member(new, of_run.parameters, of_run.members[0].run_id)
+            with self._database.writing() as connection:
+                connection.execute(sa.delete(campaign).where(campaign.c.id == campaign_id))
+
+    def purge(self, campaign_id: str) -> None:
+        """Deletes the runs and files of a deleted campaign at once.
+
+        Raises:
+            StoreError: files cannot be removed.
+        """
+        removal.purge(self._database, self._artefacts, self.now(), [campaign_id])
 
     def now(self) -> float:
         """Seconds since the UNIX epoch by the database's clock, because the clocks of a team's hosts may differ."""

@@ -1,14 +1,41 @@
-"""`compare`: one campaign against another."""
+"""`compare`: one campaign with another, or the values of a swept field with one of them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, MarginOption, ResultsOption
-from experiments.commands.shared import console, fail
+from experiments.commands.shared import console, fail, open_campaign, show_note
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MetricOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric", metavar="NAME", show_default=False,
+        help="Compare this metric, or 'all'. Repeatable. Default: of one campaign the metric that it asks about, of "
+        "two campaigns all.",
+    ),
+]  # fmt: skip
+FieldOption = Annotated[
+    str,
+    typer.Option(
+        "--field", metavar="FIELD", help="Swept field whose values are compared. Needed if the campaign sweeps several."
+    ),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="FILE", show_default=False,
+        help="Write the comparison of one campaign as a table (.csv, .parquet or .json) instead.",
+    ),
+]  # fmt: skip
 
 
 def compare(
@@ -16,46 +43,72 @@ def compare(
         str,
         typer.Argument(
             metavar="A",
-            help="The baseline: NAME (or id), FOLDER, or FOLDER:NAME, where FOLDER may be a PostgreSQL URL; add @DATE "
-            "for its results on that date.",
+            help="The campaign, or the baseline of two: NAME (or id), FOLDER, or FOLDER:NAME, where FOLDER may be a "
+            "PostgreSQL URL; add @DATE for its results on that date.",
             show_default=False,
         ),
     ],
-    b: Annotated[str, typer.Argument(metavar="B", help="The campaign to compare with it.", show_default=False)],
+    b: Annotated[
+        str, typer.Argument(metavar="[B]", help="Campaign to compare with it. Default: A's own values.")
+    ] = "",
     folder: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
+    field: FieldOption = "",
+    baseline: Annotated[
+        str, typer.Option("--baseline", metavar="VALUE", help="Value of the field that the others are compared with. "
+                          "Default: the first of the sweep.")
+    ] = "",
+    first: Annotated[str, typer.Option("--first", hidden=True)] = "",
     confidence: Annotated[
-        float,
+        float | None,
         typer.Option(
-            "--confidence",
-            min=0.5,
-            max=0.9999,
-            help="Confidence level of all intervals and of all verdicts together.",
+            "--confidence", min=0.5, max=0.9999, show_default=False,
+            help="Confidence level of two campaigns' intervals together. Default: the question's, 0.95 without one.",
         ),
-    ] = 0.95,
-    margin: MarginOption = 0.05,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option("--metric", help="Compare only this metric. Repeatable; all by default.", show_default=False),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Print equal metrics as well.")] = False,
+    margin: MarginOption = 0.05,
+    metrics: MetricOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="Print equal metrics of two campaigns as well.")] = False,
+    out: OutOption = None,
     as_json: JsonOption = False,
-) -> None:
-    """Compare campaign B with campaign A: differences with confidence intervals. Exit status 1 when a metric of B is
+) -> None:  # fmt: skip
+    """Compare the values of a swept field, or campaign B with campaign A: differences with confidence intervals.
+
+    Runs with the same repetition and seed are compared in pairs (docs/metrics.md). Exit status 1 when a metric of B is
     worse.
     """
+    if first:
+        show_note("'--first' is now '--baseline'")
+        baseline = baseline or first
+    names = _known(metrics or ())
+    if b:
+        for option, value in (("--field", field), ("--baseline", baseline), ("--out", out)):
+            if value:
+                fail(f"{option} compares the values of one campaign: leave {b} out", exits.BAD_INPUT)
+        _compare_campaigns(a, b, folder, artefacts, confidence, margin, names, everything, as_json)
+        return
+    if confidence is not None:
+        fail("--confidence is for two campaigns; of one, question.level of its file is the level", exits.BAD_INPUT)
+    _compare_values(a, folder, artefacts, field, baseline, names, margin, out, as_json)
+
+
+def _known(metrics: Sequence[str]) -> list[str] | None:
+    """The metrics by their names; None for all of them, empty for none that was named."""
+    from analysis.question import known_metric
+
+    return None if "all" in metrics else [known_metric(name) for name in metrics]
+
+
+def _compare_campaigns(
+    a: str, b: str, folder: str, artefacts: str | None, confidence: float | None, margin: float,
+    names: list[str] | None, everything: bool, as_json: bool,
+) -> None:  # fmt: skip
     from analysis import comparison
-    from analysis.metrics import METRICS
-    from analysis.results import is_output
-    from experiments.language import registry
     from experiments.tables import comparison_table
 
-    for metric in metrics or ():
-        if metric not in METRICS and not is_output(metric):
-            fail(registry.unknown("metric", metric, METRICS), exits.BAD_INPUT)
     try:
-        in_a, in_b = (comparison.load(name, folder, artefacts) for name in (a, b))
-        compared = comparison.compare(in_a, in_b, confidence, margin, metrics or ())
+        in_a, in_b = (comparison.load(name, folder, artefacts, show_note) for name in (a, b))
+        compared = comparison.compare(in_a, in_b, confidence, margin, names or ())
     except comparison.CompareError as error:
         fail(str(error), exits.BAD_INPUT)
     if as_json:
@@ -64,3 +117,61 @@ def compare(
         console().print(comparison_table(compared, everything))
     if compared.regressions:
         raise typer.Exit(exits.FAILED)
+
+
+def _compare_values(
+    name: str, folder: str, artefacts: str | None, field: str, baseline: str, names: list[str] | None, margin: float,
+    out: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    import analysis
+    from analysis.exports import tables
+
+    with analysis.open(folder, artefacts) as store:
+        campaign = open_campaign(store, name)
+        asked = campaign.question
+        if names is not None and not names and asked is not None:
+            names = [asked.quantity.metric]
+        table = campaign.contrast(field, baseline, names or (), margin=margin)
+    if out is not None:
+        tables.write(table, out)
+        typer.echo(str(out))
+    elif as_json:
+        typer.echo(table.write_json())
+    else:
+        for line in lines(table):
+            typer.echo(line)
+
+
+def lines(table: pl.DataFrame) -> list[str]:
+    """The comparisons, one a line, and a line that explains them."""
+    from analysis.handle import CONTRASTED
+    from experiments.labels import comparisons_note
+
+    others = [name for name in table.columns if name not in CONTRASTED]
+    texts = []
+    rows = table.to_dicts()
+    for row in rows:
+        point = "".join(f", {name.rpartition('.')[2]}={row[name]}" for name in others)
+        name = f"{row['metric']} {row['subject']}".strip()
+        kind = " (exploratory)" if row["exploratory"] else ""
+        texts.append(f"{name}{kind}: {row['value']} against {row['baseline']}{point}: {_details(row)}")
+    if rows:
+        texts.append(
+            f"{comparisons_note(rows[0]['margin'], {row['comparisons']: row['level'] for row in rows})} "
+            "Lines: difference of the means ± half of its interval, relative change, p, Cohen's d_z; over pairs unless "
+            "Welch is named."
+        )
+    return texts
+
+
+def _details(row: dict[str, Any]) -> str:
+    """ "+5.83 ± 0.62 Mbit/s (+438 %), p = 0.0006, d_z = 23.20, 3 pairs: better"."""
+    parts = [row["shown"]]
+    if row["p_adjusted"] is not None:
+        parts.append("the same in every pair" if row["low"] is None else f"p = {row['p_adjusted']:.2g}")
+    if row["d_z"] is not None:
+        parts.append(f"d_z = {row['d_z']:.2f}")
+    parts.append(f"at least {row['n']} runs a side (Welch)" if row["method"] == "welch" else f"{row['n']} pairs")
+    if row["method"] == "paired" and row["unpaired"]:
+        parts.append(f"{row['unpaired']} runs without a partner")
+    return f"{', '.join(parts)}: {row['verdict']}"

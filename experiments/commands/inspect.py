@@ -10,7 +10,7 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption, SetOption
-from experiments.commands.shared import console, fail, print_results, wider_limits
+from experiments.commands.shared import console, fail, open_campaign, print_results, wider_limits
 
 #: What `list` shows beside mechanisms (analysis/kinds.py).
 MEASURED = ("metrics", "figures", "exports")
@@ -134,33 +134,63 @@ def show_(
 
 def results(
     name: Annotated[
-        str, typer.Argument(metavar="CAMPAIGN", help="Name or id of a campaign. Default: list all campaigns.")
+        str,
+        typer.Argument(
+            metavar="CAMPAIGN", help="Name of a campaign, its id or the first characters of it. Default: list all."
+        ),
     ] = "",
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric", metavar="NAME", show_default=False,
+            help="Show this metric. Repeatable. Default: what the campaign asks about, then what has room.",
+        ),
+    ] = None,
+    flows: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--flow", metavar="NAME", show_default=False, help="Show only this flow, group or line. Repeatable."
+        ),
+    ] = None,
+    sort: Annotated[
+        str,
+        typer.Option(
+            "--sort", metavar="NAME",
+            help="Sort by a swept field, or by a shown metric, the best first. Default: file order.",
+        ),
+    ] = "",
+    page: Annotated[int, typer.Option("--page", metavar="N", min=1, help="Page of the table.")] = 1,
+    per_page: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="Combinations of a page.")] = 40,
     folder: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
     as_json: JsonOption = False,
-) -> None:
+) -> None:  # fmt: skip
     """Show the results of a campaign, or list the campaigns of a results folder."""
     import analysis
+    from analysis import naming
     from analysis.attempts import attempts_of
+    from analysis.question import known_metric
     from experiments.labels import results_json
+    from experiments.results_table import Asked
     from experiments.tables import campaigns_table
 
     with analysis.open(folder, artefacts) as opened:
         store = opened.store
         if not name:
-            known = store.campaigns()
+            known = store.campaigns(texts=True)
             if as_json:
                 fields = ("id", "name", "title", "state", "runs", "valid")
                 typer.echo(json.dumps([{key: getattr(row, key) for key in fields} for row in known], indent=2))
             elif known:
-                console().print(campaigns_table(known))
+                console().print(campaigns_table(known, naming.distinguished(known)))
             return
-        campaign = opened[name].row
-        rows, attempts = store.table(campaign.id), attempts_of(store, campaign.id)
+        campaign = open_campaign(opened, name)
         if as_json:
-            typer.echo(results_json(campaign, rows, attempts))
-        else:
-            print_results(console(), campaign, rows, attempts)
-            for sentence in wider_limits(store, campaign.id, campaign.backend):
-                console().print(sentence, highlight=False, soft_wrap=True)
+            row = campaign.row
+            typer.echo(results_json(row, store.table(row.id), attempts_of(store, row.id)))
+            return
+        names = [known_metric(metric) for metric in metrics or ()]
+        by = sort if "output." in sort else sort.replace(".", "_") if sort.replace(".", "_") in names else sort
+        print_results(console(), campaign, Asked(names, flows or (), by, page, per_page))
+        for sentence in wider_limits(store, campaign.row.id, campaign.row.backend):
+            console().print(sentence, highlight=False, soft_wrap=True)

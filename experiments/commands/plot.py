@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
+from experiments.commands.shared import open_campaign
+
+if TYPE_CHECKING:
+    from analysis.handle import OpenResults, StoredRun
 
 
 def plot(
@@ -34,15 +38,34 @@ def plot(
     ] = None,
     of: Annotated[
         list[str] | None,
-        typer.Option("--of", metavar="NAME", help="Flow, group or link/direction to draw. Repeatable. Default: all."),
+        typer.Option(
+            "--of",
+            metavar="NAME",
+            help="Flow, group or link/direction to draw. Repeatable. Default: all; of a campaign "
+            "without --metric the one that it asks about.",
+        ),
     ] = None,
     metric: Annotated[
-        str, typer.Option("--metric", metavar="NAME", help="Metric that a figure of a campaign shows.")
-    ] = "throughput",
+        str,
+        typer.Option(
+            "--metric", metavar="NAME", help="Metric that a figure of a campaign shows. Default: what it asks about."
+        ),
+    ] = "",
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="FIELD=VALUE",
+            show_default=False,
+            help="Draw only this value of a swept field of a campaign. Repeatable.",
+        ),
+    ] = None,
     axis: Annotated[
         str,
         typer.Option(
-            "--axis", metavar="FIELD", help="Swept field on the x axis of a sweep. Default: the only numeric field."
+            "--axis",
+            metavar="FIELD",
+            help="Swept field on the x axis of a sweep. Default: the one with the most numbers.",
         ),
     ] = "",
     interval: Annotated[
@@ -73,6 +96,8 @@ def plot(
     from analysis.errors import unknown
     from analysis.figures.printed import FORMATS, save
     from analysis.figures.registry import CAMPAIGN_FIGURES, FIGURES, AskedOfCampaign
+    from analysis.question import known_metric
+    from experiments.listed_runs import condition
 
     files = out or [Path(f"{kind}.svg")]
     for path in files:
@@ -83,9 +108,36 @@ def plot(
         raise unknown("figure", kind, [*FIGURES, *CAMPAIGN_FIGURES])
     with analysis.open(results, artefacts) as store:
         if kind in FIGURES:
-            figure = store.run(subject).plot(kind, of or (), from_s, to_s, slice_s)
+            figure = _run(store, kind, subject).plot(kind, of or (), from_s, to_s, slice_s)
         else:
-            figure = store[subject].plot(kind, AskedOfCampaign(metric, of or (), axis, interval, pooled))
+            asked = AskedOfCampaign(
+                known_metric(metric) if metric else "",
+                of or (),
+                axis,
+                dict(map(condition, where or ())),
+                interval,
+                pooled,
+            )
+            figure = open_campaign(store, subject).plot(kind, asked)
     for path in files:
         save(figure, path)
         typer.echo(str(path))
+
+
+def _run(store: OpenResults, kind: str, name: str) -> StoredRun:
+    """The run of a name.
+
+    Raises:
+        AnalysisError: there is none. A campaign's name gets its runs as an answer.
+    """
+    from analysis.errors import AnalysisError
+
+    campaign = next((row for row in store.store.campaigns() if name in (row.id, row.name)), None)
+    if campaign is None or store.store.run_ids(name):
+        return store.run(name)
+    runs = store[campaign.id].run_ids
+    such = f", such as {runs[0]}" if runs else ""
+    raise AnalysisError(
+        f"`plot {kind}` draws one run, and {name} is a campaign: give the id of one of its {len(runs)} runs{such}. "
+        f"`./backchannel runs {name}` lists them"
+    )

@@ -87,7 +87,10 @@ def run(
 ) -> None:  # fmt: skip
     """Run every run of a campaign that the results folder lacks, then print its table."""
     from analysis.attempts import attempts_of
+    from analysis.handle import StoredCampaign
     from analysis.store import Store
+    from experiments.engine import pace
+    from experiments.engine.forecast import Forecaster
     from experiments.engine.options import Options
     from experiments.engine.scheduling import run_campaign
     from experiments.labels import results_json
@@ -108,12 +111,14 @@ def run(
     )  # fmt: skip
     outcome = run_campaign(plan, options, TerminalReporter(terminal))
     with Store.open(options.results, artefacts) as store:
-        campaign, rows, attempts = store.campaign(plan.id), store.table(plan.id), attempts_of(store, plan.id)
+        if outcome.landed:
+            pace.keep(plan.backend, Forecaster(plan.backend, store.history(plan.backend), os.cpu_count() or 1).pace)
+        campaign = store.campaign(plan.id)
         assert campaign is not None
         if as_json:
-            typer.echo(results_json(campaign, rows, attempts))
+            typer.echo(results_json(campaign, store.table(plan.id), attempts_of(store, plan.id)))
         else:
-            print_results(terminal, campaign, rows, attempts)
+            print_results(terminal, StoredCampaign(store, campaign))
         _print_outcome(terminal, plan, outcome, store, results)
     if outcome.interrupted:
         raise typer.Exit(exits.INTERRUPTED)
@@ -145,6 +150,7 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Show what `run` would run, what the results folder has already, and the expected time and disk space."""
+    from experiments.engine import pace
     from experiments.engine.batch import chosen, ordered, to_make, unique
     from experiments.engine.forecast import forecast
 
@@ -163,7 +169,8 @@ def plan(
             selected = []
         history = store.history(plan.backend) if store is not None else []
     missing = ordered(selected, None if file_order else plan.seed)[:limit]
-    expected = forecast(missing, history, os.cpu_count() or 1, jobs)
+    measured = pace.of(plan.backend)
+    expected = forecast(missing, history, os.cpu_count() or 1, jobs, measured)
     if as_json:
         typer.echo(json.dumps(_plan_document(plan, missing, done, expected), indent=2))
     else:
@@ -221,7 +228,11 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
         f"to be run: {len(durations_s)}, {show(sum(durations_s.values()), 'time')} {passing}"
     )
     if expected.runs:
-        basis = f"{expected.based_on} runs in {shown(results)}" if expected.based_on else "what the links can carry"
+        basis = "what the links can carry"
+        if expected.based_on:
+            basis = f"{expected.based_on} runs in {shown(results)}"
+        elif expected.pace_runs:
+            basis += f", at the pace of {expected.pace_runs} earlier runs of this machine"
         typer.echo(
             f"expected: about {duration_text(expected.time_s)} with {expected.cells} at a time, "
             f"{show(expected.disk_bytes, 'bytes')} of disk (from {basis}){_disk_warning(results, expected.disk_bytes)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -19,11 +19,11 @@ from experiments.language.backends import Backend
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from analysis.attempts import PointAttempts
+    from analysis.handle import OpenResults, StoredCampaign
     from analysis.store import Store
-    from analysis.store.rows import CampaignRow, TableRow
     from experiments.language.campaign import Plan
     from experiments.language.source import Source
+    from experiments.results_table import Asked
 
 #: Columns of tables that are not printed to a terminal.
 PIPE_COLUMNS = 200
@@ -176,17 +176,24 @@ def open_existing(results: str, artefacts: str | None) -> Iterator[Store | None]
         yield store
 
 
-def print_results(
-    to: Console, campaign: CampaignRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]
-) -> None:
-    """A campaign's title and table of metrics."""
-    from analysis.estimates import ESTIMATES_NOTE
-    from analysis.metrics import METRICS
-    from experiments.tables import results_table
+def open_campaign(opened: OpenResults, name: str) -> StoredCampaign:
+    """The campaign of a name, an id or the first characters of an id; where the name left a choice, a note says which
+    was taken.
+    """
+    campaign = opened[name]
+    if campaign.taken:
+        show_note(campaign.taken)
+    return campaign
 
-    to.print(f"\n{campaign.title}", style="bold", highlight=False)
-    to.print(results_table(campaign.points, rows, METRICS, attempts))
-    to.print(ESTIMATES_NOTE, style="dim", highlight=False)
+
+def print_results(to: Console, campaign: StoredCampaign, asked: Asked | None = None) -> None:
+    """A campaign's title, what it asks, and its table of metrics."""
+    from experiments.results_table import Asked, results_table
+
+    to.print(f"\n{campaign.row.title}", style="bold", highlight=False)
+    if campaign.question is not None and campaign.question.instead:
+        to.print(campaign.question.instead, highlight=False)
+    to.print(results_table(campaign, asked or Asked(), to.width))
 
 
 def wider_limits(store: Store, campaign_id: str, backend: str) -> list[str]:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from experiments.engine.governor import RULES
+from experiments.engine.pace import UNMEASURED, Pace
 from experiments.language.backends import Backend
 from experiments.language.campaign import Run
 from experiments.language.routes import PACKET_BYTES, Route, route
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 PER_ACK = 2
 #: Assumed rate of a flow over lines without a rate, in bit/s.
 FREE_BPS = 1e9
-#: Stored bytes per captured packet (compressed capture, table row, telemetry) and per run.
-BYTES_A_PACKET = 160.0
-BYTES_A_RUN = 120_000.0
+#: Stored bytes per captured packet (compressed capture, table row, telemetry): in a simulation, whose times compress
+#: well, and with real packets. Per captured interface, and per run.
+SIM_BYTES_A_PACKET, BYTES_A_PACKET = 40.0, 160.0
+BYTES_A_CAPTURE, BYTES_A_RUN = 13_000.0, 50_000.0
 #: CPU time of an emulated run: per second, per captured packet, and once per run, in s.
 CPU_S_A_SECOND, CPU_S_A_PACKET, CPU_S_A_RUN = 0.025, 3e-5, 0.4
 #: Time of an emulated run in addition to its duration, and of a cell before its first run, in s.
@@ -54,6 +56,8 @@ class Forecast:
     cells: int
     #: Number of stored runs that it is based on; 0: only the capacity of the links.
     based_on: int
+    #: Runs in other folders by which this machine's pace is known, where there are no stored ones.
+    pace_runs: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,8 @@ class Traffic:
     captured: float
     #: Over all links: a packet counts once for each.
     crossings: float
+    #: Captured interfaces.
+    captures: int
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,9 @@ class _Cost:
     cpu_s: float
 
 
-def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs: int | None = None) -> Forecast:
+def forecast(
+    runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs: int | None = None, pace: Pace = UNMEASURED
+) -> Forecast:
     """Time and disk of runs.
 
     Args:
@@ -84,10 +92,11 @@ def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs
         history: of Store.history, for that backend.
         cpus: number of CPUs.
         jobs: maximum number of cells, if the user set it.
+        pace: of this machine, which counts where there is no history.
     """
     if not runs:
         return Forecast(0, 0.0, 0.0, 0, len(history))
-    return Forecaster(runs[0].backend, history, cpus, jobs).forecast(runs)
+    return Forecaster(runs[0].backend, history, cpus, jobs, pace).forecast(runs)
 
 
 class Forecaster:
@@ -98,9 +107,17 @@ class Forecaster:
         history: of Store.history, for that backend.
         cpus: number of CPUs.
         jobs: maximum number of cells, if the user set it.
+        pace: of this machine, which counts where there is no history.
     """
 
-    def __init__(self, backend: Backend, history: Sequence[HistoryRow], cpus: int, jobs: int | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        history: Sequence[HistoryRow],
+        cpus: int,
+        jobs: int | None = None,
+        pace: Pace = UNMEASURED,
+    ) -> None:
         self._backend, self._history, self._cpus, self._jobs = backend, history, cpus, jobs
         self._is_virtual = backend.in_virtual_time
         self._of_point: dict[str, list[HistoryRow]] = {}
@@ -108,21 +125,27 @@ class Forecaster:
             self._of_point.setdefault(_point(past.scenario), []).append(past)
         self._traffic: dict[str, Traffic] = {}
         modelled = [
-            _modelled_bytes(self._traffic_of(point, past.scenario.scenario))
+            _modelled_bytes(backend, self._traffic_of(point, past.scenario.scenario))
             for point, rows in self._of_point.items()
             for past in rows
         ]
-        self._scale = sum(past.bytes for past in history) / sum(modelled) if modelled else 1.0
         took = _taken(history, self._is_virtual)
-        self._virtual_scale = 1.0
+        in_time = 1.0
         if self._is_virtual and took:
-            self._virtual_scale = sum(took) / sum(
+            in_time = sum(took) / sum(
                 _virtual_s(backend, past.scenario.scenario, self._traffic_of(point, past.scenario.scenario))
                 for point, rows in self._of_point.items()
                 for past in rows
             )
+        in_bytes = sum(past.bytes for past in history) / sum(modelled) if modelled else 1.0
+        self._pace = Pace(in_time, in_bytes, len(history)) if history else pace
         self._costs: dict[str, _Cost] = {}
         self._cost_of_run: dict[str, _Cost] = {}
+
+    @property
+    def pace(self) -> Pace:
+        """Measured over modelled in the history."""
+        return self._pace
 
     def forecast(self, runs: Sequence[Run]) -> Forecast:
         """Time and disk of runs."""
@@ -135,8 +158,9 @@ class Forecaster:
         whole_s = max(longest_s, time_s / cells + longest_s * (1 - 1 / cells) / 2)
         disk_bytes = sum(cost.disk_bytes for cost in costs)
         return Forecast(
-            len(runs), whole_s + (0.0 if self._is_virtual else BUILD_S), disk_bytes, cells, len(self._history)
-        )
+            len(runs), whole_s + (0.0 if self._is_virtual else BUILD_S), disk_bytes, cells, len(self._history),
+            0 if self._history else self._pace.runs,
+        )  # fmt: skip
 
     def _cells(self, runs: int, busy: float) -> int:
         """Runs at the same time, each of which keeps this share of a CPU busy."""
@@ -162,10 +186,12 @@ class Forecaster:
 
     def _estimate(self, point: str, scenario: Scenario) -> _Cost:
         same, traffic = self._of_point.get(point, []), self._traffic_of(point, scenario)
-        disk_bytes = _mean([past.bytes for past in same]) if same else self._scale * _modelled_bytes(traffic)
+        disk_bytes = (
+            _mean([past.bytes for past in same]) if same else self._pace.bytes * _modelled_bytes(self._backend, traffic)
+        )
         known = _taken(same, self._is_virtual)
         if self._is_virtual:
-            modelled_s = self._virtual_scale * _virtual_s(self._backend, scenario, traffic)
+            modelled_s = self._pace.time * _virtual_s(self._backend, scenario, traffic)
             return _Cost(_mean(known) if known else modelled_s, disk_bytes, 0.0)
         length_s = _length_s(scenario)
         cpu_s = CPU_S_A_RUN + CPU_S_A_SECOND * length_s + CPU_S_A_PACKET * traffic.captured
@@ -209,6 +235,8 @@ def _length_s(scenario: Scenario) -> float:
 def traffic(scenario: Scenario) -> Traffic:
     """Estimated packets of all flows."""
     captured = crossings = 0.0
+    interfaces = [f"{end}:{link.name}" for link in scenario.links for end in link.ends]
+    captures = sum(not scenario.capture.at or name in scenario.capture.at for name in interfaces)
     ways = [(flow, route(scenario, flow.from_, flow.to)) for flow in scenario.workload]
     load: dict[tuple[str, str], int] = {}
     for _, hops in ways:
@@ -228,7 +256,7 @@ def traffic(scenario: Scenario) -> Traffic:
         packets *= 1 + 1 / PER_ACK
         captured += packets * _captures(scenario, hops)
         crossings += packets * len(hops)
-    return Traffic(captured, crossings)
+    return Traffic(captured, crossings, captures)
 
 
 def _captures(scenario: Scenario, hops: Route) -> int:
@@ -237,8 +265,9 @@ def _captures(scenario: Scenario, hops: Route) -> int:
     return sum(not at or f"{end}:{link.name}" in at for link, _ in hops for end in link.ends)
 
 
-def _modelled_bytes(traffic: Traffic) -> float:
-    return BYTES_A_RUN + BYTES_A_PACKET * traffic.captured
+def _modelled_bytes(backend: Backend, traffic: Traffic) -> float:
+    a_packet = SIM_BYTES_A_PACKET if not backend.has_real_packets else BYTES_A_PACKET
+    return BYTES_A_RUN + BYTES_A_CAPTURE * traffic.captures + a_packet * traffic.captured
 
 
 def _virtual_s(backend: Backend, scenario: Scenario, traffic: Traffic) -> float:

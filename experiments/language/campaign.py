@@ -42,7 +42,9 @@ __all__ = ["WHOLE_CAMPAIGN", "Plan", "Point", "Run", "expand", "load"]
 _STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|\d+")
 
 #: Fields of the campaign as a whole, which cannot be swept.
-WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions", "artefact", "measures", "split", "figure"})
+WHOLE_CAMPAIGN = frozenset(
+    {"name", "title", "description", "repetitions", "artefact", "measures", "split", "question", "figure"}
+)
 
 #: Problems, the same ones at several points counted apart, after which the expansion ends.
 MAX_PROBLEMS = 200
@@ -227,10 +229,15 @@ def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
         expansion.assign(point_values, combinations[number])
         return Campaign.model_validate(point_values, context=file.file)
 
+    runs = Runs(counts, campaign_of)
+    if campaign.question is not None:
+        for field, problem in campaign.question.problems(runs.scenario_of(0)):
+            expansion.report(("question", field), problem)
+        expansion.raise_problems()
     return Plan(
         name=campaign.name, title=campaign.title or campaign.name, file=file.name, text=file.text, overrides=applied,
-        backend=campaign.backend, seed=campaign.seed, repetitions=campaign.repetitions, points=points,
-        runs=Runs(counts, campaign_of), programs=tuple(programs),
+        backend=campaign.backend, seed=campaign.seed, repetitions=campaign.repetitions, points=points, runs=runs,
+        programs=tuple(programs),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from analysis.figures.spec import FigureSpec
+from analysis.question import QuestionSpec
 from experiments.language import files, registry
 from experiments.language.backends import Backend
 from experiments.language.measures import Measure, Split
@@ -182,6 +183,7 @@ class Campaign(Model):
     artefact: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)] | None = None
     measures: dict[str, Measure] = Field(default_factory=dict)
     split: list[Split] = Field(default_factory=list)
+    question: QuestionSpec | None = Field(None, description="what is asked of its results")
     figure: FigureSpec | None = Field(None, description="how the campaign's figure is drawn")
     repetitions: Annotated[int, quantity("count", above=0)] = 1
     seed: Annotated[int, quantity("count")] = 1

@@ -15,7 +15,7 @@ from tests.support.starter import Starter
 #: What other commands than `run` import.
 IMPORTED = (
     "analysis.captures", "analysis.exports", "analysis.figures", "analysis.metrics",
-    "experiments.commands.compare", "experiments.commands.contrast", "experiments.commands.export",
+    "experiments.commands.compare", "experiments.commands.export",
     "experiments.commands.imports", "experiments.commands.inspect", "experiments.commands.papers",
     "experiments.commands.plot", "experiments.importing", "experiments.language.campaign",
     "experiments.papers.page", "experiments.papers.reproduction", "experiments.papers.tables",

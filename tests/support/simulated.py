@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,20 +38,35 @@ class Simulated(NamedTuple):
 
 def ran(folder: Path, name: str, text: str) -> Simulated:
     """Runs a campaign in a folder, under a file of this name, or copies what an earlier call simulated."""
-    by = versions.versions()
-    determined_by = (name, text, by.sources_sha256, by.node_binary_sha256)
-    key = hashlib.sha256("\0".join(map(str, determined_by)).encode()).hexdigest()[:16]
-    kept = CACHE / f"{Path(name).stem}-{key}"
 
-    def make(new: Path) -> None:
-        for older in CACHE.glob(f"{Path(name).stem}-*"):
-            shutil.rmtree(older, ignore_errors=True)
-        made = new / build_cache.BUILT
+    def make(made: Path) -> None:
         (made / name).write_text(text)
         done = backchannel("run", made / name, "--results", made / "results", "--json")
         assert done.returncode == 0, done.stderr
         (made / "campaign.json").write_text(done.stdout)
 
-    build_cache.build_once(kept, f"lock-{Path(name).stem}", f"simulating {name}", ROOM_BYTES, make)
-    shutil.copytree(kept, folder, dirs_exist_ok=True)
+    kept(folder, Path(name).stem, text, make)
     return Simulated(folder / name, folder / "results", json.loads((folder / "campaign.json").read_text()))
+
+
+def kept(folder: Path, name: str, text: str, make: Callable[[Path], None]) -> None:
+    """Fills a folder with what `make` leaves in the one that it gets, or copies what an earlier call made.
+
+    Args:
+        folder: that is filled.
+        name: under which the result is kept.
+        text: that determines it, beside the sources and the node binary.
+        make: fills an empty folder.
+    """
+    by = versions.versions()
+    determined_by = (name, text, by.sources_sha256, by.node_binary_sha256)
+    key = hashlib.sha256("\0".join(map(str, determined_by)).encode()).hexdigest()[:16]
+    place = CACHE / f"{name}-{key}"
+
+    def build(new: Path) -> None:
+        for older in CACHE.glob(f"{name}-{'?' * 16}"):
+            shutil.rmtree(older, ignore_errors=True)
+        make(new / build_cache.BUILT)
+
+    build_cache.build_once(place, f"lock-{name}", f"simulating {name}", ROOM_BYTES, build)
+    shutil.copytree(place, folder, dirs_exist_ok=True)

@@ -21,12 +21,15 @@ from hypothesis import strategies as st
 import analysis
 from analysis.errors import AnalysisError
 from analysis.exports import crate, crate_reader, flent, tables, xplot
+from analysis.exports.si import in_si, wide
 from analysis.exports.unpack import CAMPAIGN, METADATA, PREVIEW
 from analysis.metrics import throughput
 from analysis.store import Store
 from experiments import bundles
 from tests.support.called import called
+from tests.support.campaign_texts import one_line
 from tests.support.made_traces import Trace, path_scenario
+from tests.support.simulated import ran
 
 
 def a_run(results: Path) -> str:
@@ -41,7 +44,8 @@ def test_tables_come_back_as_they_were(results: Path, tmp_path: Path) -> None:
         "csv": lambda path: pl.read_csv(path, schema_overrides=values.schema), "parquet": pl.read_parquet,
         "json": lambda path: pl.read_json(path, schema_overrides=values.schema),
     }  # fmt: skip
-    values = analysis.open(results)["small"].values()
+    campaign = analysis.open(results)["small"]
+    values = in_si(campaign, campaign.values())
     for ending, reader in readers.items():
         path = tmp_path / f"values.{ending}"
         status, out, err = called("export", "values", "small", "--results", results, "--out", path)
@@ -49,6 +53,30 @@ def test_tables_come_back_as_they_were(results: Path, tmp_path: Path) -> None:
         # CSV has no empty text beside a missing one: the run's own metrics have no subject.
         back = reader(path).with_columns(pl.col("subject").fill_null(""))
         assert back.equals(values), ending
+
+
+def test_tables_have_numbers_with_their_units(simulated_rates: Path) -> None:
+    campaign = analysis.open(simulated_rates)["rates"]
+    values = in_si(campaign, campaign.values())
+    field = "network.forward.rate"
+    assert values.select(field, f"{field}_unit").unique(maintain_order=True).rows() == [
+        (500_000.0, "bit/s"), (1_000_000.0, "bit/s"),
+    ]  # fmt: skip
+    # The site counts repetitions from 1.
+    assert sorted(values["repetition"].unique()) == [1, 2]
+    units = dict(values.select("metric", "unit").unique().iter_rows())
+    assert (units["throughput"], units["rtt_mean"], units["utilisation"]) == ("bit/s", "s", "1")
+    runs = wide(campaign)
+    assert runs.height == 4
+    assert runs.columns[5] == "throughput of bulk (bit/s)", "the question's metric is the first"
+    one = values.filter((pl.col("metric") == "rtt_mean") & (pl.col("run_id") == runs["run_id"][0]))["value"][0]
+    assert runs["rtt_mean of bulk (s)"][0] == one
+
+
+@pytest.fixture(scope="module")
+def simulated_rates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    text = one_line("rates", "sweep: {network.forward.rate: [500 kbit/s, 1 Mbit/s]}\nrepetitions: 2")
+    return ran(tmp_path_factory.mktemp("rates"), "rates.yaml", text).results
 
 
 def test_infinities_are_null_in_json(tmp_path: Path) -> None:

@@ -126,9 +126,13 @@ def test_figures_by_the_command_line(results: Path, tmp_path: Path) -> None:
         (("sequence", "RUN", "--of", "forwards"), "there is no flow or group 'forwards' (did you mean 'forward'?)"),
         (("queue", "RUN", "--of", "bottleneck"), "there is no line 'bottleneck'"),
         (("rtt", "RUN", "--from", "5", "--to", "5"), "there is nothing between 5 s and 5 s"),
-        (("bars", "small", "--metric", "speed"), "there is no metric of this campaign 'speed'"),
+        (("bars", "small", "--metric", "speed"), "unknown metric 'speed'"),
+        (("bars", "small", "--metric", "video_stalls"), "there is no metric of this campaign 'video_stalls'"),
+        (("bars", "small", "--where", "policy=red"), "there is no value of network.reverse.queue.policy 'red'"),
+        (("bars", "small", "--where", "red"), "'red' is not FIELD=VALUE"),
+        (("throughput", "small"), "`plot throughput` draws one run, and small is a campaign"),
         (("bars", "large"), "there is no campaign 'large'"),
-        (("sweep", "small"), "--axis must say which swept field is the axis"),
+        (("sweep", "small"), "no swept field has quantities, which a sweep needs"),
         (("bars", "small", "--out", "x.doc"), "a figure's name ends in .svg, .pdf, .png"),
     ],
 )
@@ -142,7 +146,7 @@ def test_mistakes_are_sentences(words: tuple[str, ...], said: str, results: Path
 def test_policies_are_compared_on_the_same_seeds(results: Path, tmp_path: Path) -> None:
     frame = analysis.open(results)["small"].contrast()
     row = frame.filter((pl.col("metric") == "throughput") & (pl.col("subject") == "forward")).to_dicts()[0]
-    assert (row["first"], row["second"], row["n"], row["unpaired"]) == ("droptail", "acks-first", 2, 0)
+    assert (row["baseline"], row["value"], row["n"], row["unpaired"]) == ("droptail", "acks-first", 2, 0)
     values = analysis.open(results)["small"].values()
     mine = values.filter((pl.col("metric") == "throughput") & (pl.col("subject") == "forward"))["value"].to_list()
     assert row["difference"] == pytest.approx((mine[2] - mine[0] + mine[3] - mine[1]) / 2)
@@ -150,21 +154,24 @@ def test_policies_are_compared_on_the_same_seeds(results: Path, tmp_path: Path) 
     turned = analysis.open(results)["small"].contrast("policy", "acks-first")
     back = turned.filter((pl.col("metric") == "throughput") & (pl.col("subject") == "forward")).to_dicts()[0]
     assert back["difference"] == pytest.approx(-row["difference"])
-    status, out, err = called("contrast", "small", "--results", results)
-    assert status == 0, err
+    status, out, err = called("compare", "small", "--results", results)
+    assert (status, err) == (0, "")
     assert out.startswith("throughput forward: acks-first against droptail: +")
     assert ", 2 pairs" in out
-    status, out, err = called(
-        "contrast", "small", "--metric", "all", "--results", results, "-o", tmp_path / "c.parquet"
-    )
+    status, out, err = called("compare", "small", "--metric", "all", "--results", results, "-o", tmp_path / "c.parquet")
     assert status == 0, err
     assert pl.read_parquet(tmp_path / "c.parquet").equals(frame)
     for words, said in (
-        (("--first", "red"), "there is no value of network.reverse.queue.policy 'red'"),
-        (("--field", "rate"), "there is no swept field 'rate'"), (("--metric", "x"), "there is no metric of this"),
+        (("--baseline", "red"), "there is no value of network.reverse.queue.policy 'red'"),
+        (("--field", "rate"), "there is no swept field 'rate'"), (("--metric", "x"), "unknown metric 'x'"),
+        (("--metric", "video_stalls"), "there is no metric of this"),
     ):  # fmt: skip
-        status, _, err = called("contrast", "small", *words, "--results", results)
+        status, _, err = called("compare", "small", *words, "--results", results)
         assert (status, said in err) == (2, True), err
+    status, former, err = called("contrast", "small", "--first", "droptail", "--results", results)
+    assert (status, former) == (0, called("compare", "small", "--results", results)[1])
+    assert "'contrast' is now 'compare'" in err
+    assert "'--first' is now '--baseline'" in err
 
 
 def test_the_interface_is_what_it_lists() -> None:

@@ -11,8 +11,15 @@ from analysis.figures import printed
 from analysis.figures.tradeoff import tradeoff
 from analysis.results import Quantity, Results, ValueRow
 from analysis.statistics import RunKey
+from tests.conftest import two_hosts, typed
+from tests.support.questions import asking
 
 FORWARD, REVERSE = Quantity("throughput", "forward", "rate"), Quantity("throughput", "reverse", "rate")
+#: An upload over a line of 28.8 kbit/s.
+SLOW_RETURN = typed({
+    **two_hosts(rate_bps=28_800),
+    "workload": [{"name": "reverse", "kind": "bulk", "from": "a", "to": "b", "start_s": 0.0, "port": 5001}],
+})  # fmt: skip
 LABELS = {0: "a", 1: "b", 2: "c"}
 
 
@@ -25,11 +32,12 @@ def results(*points: tuple[list[float], list[float]]) -> Results:
         }
         for number, point in enumerate(points)
     }
-    return Results("own", [{"policy": label} for label in LABELS.values()][: len(points)], values)
+    named = Results("own", [{"policy": label} for label in LABELS.values()][: len(points)], values)
+    return asking(named, FORWARD, REVERSE)
 
 
 def answered(*points: tuple[list[float], list[float]]) -> Best:
-    result = best(results(*points), FORWARD, REVERSE)
+    result = best(results(*points), FORWARD, REVERSE, scenario_of=lambda point: SLOW_RETURN)
     assert result is not None
     return result
 
@@ -43,24 +51,27 @@ def test_the_best_is_named_with_its_lead_and_its_cost() -> None:
     assert (result.best.point, result.next and result.next.point) == (1, 2)
     text = " ".join(sentences(result, LABELS))
     for wanted in (
-        "Throughput, forward, is highest with b: 7.020 ± 0.034 Mbit/s, 4 runs.",
-        "That is 2 Mbit/s (+40 %) more than with c, the next: 5.020 ± 0.034 Mbit/s;", "The difference is conclusive.",
-        "With b, reverse has 1.50 ± 0.92 kbit/s and starves: it has up to 41.5 ± 2.1 kbit/s with a.",
+        "Throughput of forward is highest with b: 7.020 ± 0.034 Mbit/s, 4 runs.",
+        "Against c, the next: 5.020 ± 0.034 Mbit/s, the difference is +2.000 ± 0.017 Mbit/s (+40 %), which is "
+        "conclusive.",
+        "With b, throughput of reverse is 1.50 ± 0.92 kbit/s, less than 10 % of its fair share of the link "
+        "(28.8 kbit/s): it starves. Its best is 41.5 ± 2.1 kbit/s with a.",
     ):  # fmt: skip
         assert wanted in text
 
 
 def test_a_lead_within_chance_is_not_conclusive() -> None:
-    result = answered(([1e6, 3e6, 2e6], [1e3, 1e3, 1e3]), ([2.5e6, 1.5e6, 3e6], [1e3, 1e3, 1e3]))
+    result = answered(([1e6, 3e6, 2e6], [3e3] * 3), ([2.5e6, 1.5e6, 3e6], [3e3] * 3))
     text = " ".join(sentences(result, LABELS))
-    assert "not conclusive" in text
+    assert "; 3 runs cannot tell, about " in text
+    assert "conclusive" not in text
     assert "starves" not in text
 
 
 def test_equal_repetitions_conclude_nothing() -> None:
     text = " ".join(sentences(answered(([1e6] * 3, [1.0] * 3), ([2e6] * 3, [1.0] * 3)), LABELS))
     assert "2 Mbit/s (3 equal)" in text
-    assert "Nothing can be concluded" in text
+    assert "3 runs cannot tell: none differs from another" in text
 
 
 def test_points_that_are_equal_run_by_run_are_called_equal() -> None:
@@ -74,12 +85,14 @@ def test_the_comparison_pays_for_the_choice_among_all_points() -> None:
     pair = ([1.0e6, 1.2e6, 1.1e6, 1.3e6], [1e3] * 4), ([1.3e6, 1.4e6, 1.5e6, 1.5e6], [1e3] * 4)
     two, three = answered(*pair), answered(*pair, ([0.1e6] * 4, [1e3] * 4))
     levels = [entry.compared.difference.level for entry in (two, three) if entry.compared]
-    # One pair, and three pairs.
-    assert levels == pytest.approx([0.95, 1 - 0.05 / 3])
-    shared = best(results(*pair), FORWARD, questions=5)
-    assert shared is not None
-    assert shared.compared is not None
-    assert shared.compared.difference.level == pytest.approx(0.99)
+    # The best may be compared with one other point, or with two.
+    assert levels == pytest.approx([0.95, 1 - 0.05 / 2])
+    # The other direction is exploratory: one other metric at two comparisons.
+    exploratory = best(results(*pair, pair[0]), REVERSE)
+    assert exploratory is not None
+    assert exploratory.exploratory
+    assert exploratory.compared is not None
+    assert exploratory.compared.difference.level == pytest.approx(1 - 0.05 / 2)
 
 
 def test_interval_and_verdict_agree_and_chance_rarely_concludes() -> None:
@@ -99,7 +112,7 @@ def test_interval_and_verdict_agree_and_chance_rarely_concludes() -> None:
 def test_less_is_better_for_some_metrics() -> None:
     resent = Quantity("retransmissions", "forward", "count")
     values = {n: {resent: {RunKey(at, at): 10.0 * n + at for at in range(3)}} for n in range(3)}
-    result = best(Results("own", [{}] * 3, values), resent)
+    result = best(asking(Results("own", [{}] * 3, values), resent), resent)
     assert result is not None
     assert result.best.point == 0
     assert "is lowest with a" in sentences(result, LABELS)[0]
@@ -115,21 +128,22 @@ def test_of_a_metric_without_a_better_direction_the_highest_and_the_lowest_are_c
         }
         for n, both in means.items()
     }
-    result = best(Results("own", [{}] * 3, values), used, back)
+    result = best(asking(Results("own", [{}] * 3, values), used, back), used, back)
     assert result is not None
     assert (result.best.point, result.next and result.next.point) == (1, 2)
     text = " ".join(sentences(result, LABELS))
-    assert text.startswith("Utilisation, bottleneck/forward, is highest with b: 90.15 ± ")
-    assert "That is 70 points more than with c, the lowest: 20.15 ± " in text
-    assert "The difference is conclusive." in text
-    assert "With b, bottleneck/reverse has 20.15" in text
-    assert "; its highest is 90.15" in text
+    assert text.startswith("Utilisation of bottleneck/forward is highest with b: 90.15 ± ")
+    assert "Against c, the lowest: 20.15 ± " in text
+    assert "the difference is +70 points, which is conclusive." in text
+    assert "With b, utilisation of bottleneck/reverse is 20.15" in text
+    assert "Its highest is 90.15" in text
     assert "starves" not in text
 
 
 def test_a_single_point_has_no_next_and_no_other_best() -> None:
     assert sentences(answered(([1e6, 2e6], [1e3, 3e3])), LABELS) == [
-        "Throughput, forward, is 1, 2 Mbit/s, 2 runs.", "Reverse has 1, 3 kbit/s.",
+        "Throughput of forward is 1, 2 Mbit/s, 2 runs.",
+        "Throughput of reverse is 1, 3 kbit/s, less than 10 % of its fair share of the link (28.8 kbit/s): it starves.",
     ]  # fmt: skip
 
 

@@ -10,13 +10,14 @@ import pytest
 from rich.console import Console
 
 from analysis.attempts import PointAttempts, attempts_of, permutation_p
-from analysis.metrics import METRICS
+from analysis.handle import StoredCampaign
 from analysis.results import MetricValue
 from analysis.store import Landing, Store
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
 from experiments.labels import results_json
-from experiments.tables import results_table
+from experiments.results_table import Asked, results_table
+from tests.conftest import two_hosts
 
 
 def test_a_permutation_test_by_hand() -> None:
@@ -50,7 +51,7 @@ def test_the_table_and_the_json_say_how_many_attempts_a_point_took(tmp_path: Pat
             MetricValue("aggregate_throughput", "", throughput, "rate"),
             MetricValue("throughput", "f", 1e6, "rate"),
         ]
-        documents = Documents({"seed": 1, "duration_s": 1.0}, {})
+        documents = Documents(two_hosts(duration_s=1.0), {})
         store.land(Landing(run_id, "emulated", documents, rows, problems, 1, folder))
 
     new = NewCampaign("c", "c", "C", "c.yaml", "", {}, "emulated", seed=1, repetitions=3)
@@ -66,13 +67,12 @@ def test_the_table_and_the_json_say_how_many_attempts_a_point_took(tmp_path: Pat
     assert (result[0].kept_bps, result[0].thrown_bps) == ([5e6] * 3, [2e6] * 2)
     campaign = store.campaign("c")
     assert campaign is not None
-    rows = store.table("c")
     terminal = Console(width=160, record=True, file=(tmp_path / "out").open("w"))
-    terminal.print(results_table(campaign.points, rows, METRICS, result))
+    terminal.print(results_table(StoredCampaign(store, campaign), Asked(), terminal.width))
     text = terminal.export_text()
     assert "3 of 5 tried !" in text
     assert "! policy=red: 2 of 5 attempts were thrown away" in text
-    document = json.loads(results_json(campaign, rows, result))
+    document = json.loads(results_json(campaign, store.table("c"), result))
     assert document["points"][0]["attempts"] == {
         "total": 5, "thrown": 2, "marked": ["2 of 5 attempts were thrown away"],
     }  # fmt: skip

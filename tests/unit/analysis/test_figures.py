@@ -170,22 +170,47 @@ def test_bars_have_error_bars() -> None:
     errors = [collection for collection in axes.collections if isinstance(collection, LineCollection)]
     # Student's t of three values: 4.3027 x 0.1 / sqrt 3.
     assert errors[0].get_segments()[0][:, 1].tolist() == pytest.approx([1.5 - 0.24841, 1.5 + 0.24841], abs=1e-5)
-    (down,) = series(campaign.bars(table(), "throughput", ["down"], "sd")).values()
-    assert (down["low"][0], down["high"][0]) == pytest.approx((0.9, 1.1))
-    assert [text.get_text() for text in axes.get_xticklabels()][0] == "rate=9.6 kbit/s, policy=droptail"
+    assert [text.get_text() for text in axes.get_xticklabels()][0] == "9.6 kbit/s, droptail"
     assert figure.notes == ("means of 3 runs; bars: 95 % confidence",)
+
+
+def test_bars_of_one_flow_are_coloured_by_a_field_of_names() -> None:
+    figure = campaign.bars(table(), "throughput", ["down"], "sd")
+    drawn = series(figure)
+    assert {name: bars["y"] for name, bars in drawn.items()} == {"droptail": [1, 3], "red": [2, 4]}
+    assert (drawn["droptail"]["low"][0], drawn["droptail"]["high"][0]) == pytest.approx((0.9, 1.1))
+    assert [label for _, label in figure.x.ticks] == ["9.6 kbit/s", "28.8 kbit/s"]
+    assert figure.y.label == "Throughput of down (Mbit/s)"
+
+
+def test_means_that_lie_far_apart_have_a_logarithmic_axis() -> None:
+    far = table().with_columns(
+        pl.when(pl.col("subject") == "up").then(pl.lit([1e3, 1.1e3, 1.2e3])).otherwise(pl.col("values")).alias("values")
+    )
+    assert not campaign.bars(table(), "throughput").y.log
+    for figure in (campaign.bars(far, "throughput"), campaign.sweep(far, "throughput")):
+        assert figure.y.log
+        assert "bars" not in [line.kind for line in figure.series]
+        assert b"</svg>" in printed.rendered(figure, "svg")
+
+
+def test_conditions_choose_what_is_drawn() -> None:
+    (drawn,) = series(campaign.sweep(campaign.within(table(), {"policy": "red"}), "throughput", "", ["down"])).values()
+    assert drawn["y"] == [2, 4]
+    with pytest.raises(AnalysisError, match="no value of queue.policy 'blue'"):
+        campaign.within(table(), {"policy": "blue"})
 
 
 def test_few_runs_and_two_groups_are_dots() -> None:
     few = table().with_columns(pl.Series("values", [[1e6, 2e6]] * 8))
     result = series(campaign.bars(few, "throughput", ["down"]))
-    assert (result["single runs"]["y"], result[""]["y"]) == ([1, 2] * 4, [1.5] * 4)
-    assert not any(result[""]["high"])
+    assert (result["single runs"]["y"], result["red"]["y"]) == ([1, 2] * 2, [1.5] * 2)
+    assert not any(result["red"]["high"])
     two = table().with_columns(pl.Series("values", [[1e6, 1e6, 1e6, 9e6, 9e6]] * 8))
     figure = campaign.bars(two, "throughput", ["down"])
-    assert series(figure)["single runs"]["y"] == [1, 1, 1, 9, 9] * 4
+    assert series(figure)["single runs"]["y"] == [1, 1, 1, 9, 9] * 2
     # No mean stands between the groups.
-    assert series(figure)[""]["y"] == []
+    assert series(figure)["red"]["y"] == []
     assert figure.notes == ("means of 5 runs; dots: single runs, where they are two or form two groups",)
     assert "4.2" not in figure.description()
     printed.draw(figure)

@@ -21,6 +21,7 @@ from analysis.metrics.registry import estimate
 from analysis.routes import bottlenecks
 from analysis.runs import Slices
 from testbed.node_binary import ROOT
+from testbed.report import DirectionReport
 from tests import tables
 from tests.conftest import typed
 from tests.support.made_traces import HEADER, Trace, path_scenario
@@ -387,6 +388,25 @@ def line_run(folder: Path, **changes: Any) -> RunData:
     said.append('{"t_ns":2500000000,"link":"line","direction":"reverse","event":"made","bytes":52,"pure_ack":true}')
     counters = {"line": {"forward": {"busy_s": 2.5, "transmitted_bytes": 20_000}, "reverse": {"busy_s": 1.0}}}
     return trace.run(folder, "\n".join(said) + "\n", counters)
+
+
+def test_a_line_that_compresses_headers_has_no_utilisation(tmp_path: Path) -> None:
+    run = line_run(tmp_path)
+    link = run.scenario.links[0].as_json()
+    link["reverse"] = {**link["reverse"], "options": {"header_compression": "rfc1144"}}
+    compressing = typed({**run.scenario.as_json(), "links": [link, *run.scenario.as_json()["links"][1:]]})
+    measured = measure(replace(run, scenario=compressing))
+    lines = {subject for name, subject in measured.values if name in ("utilisation", "utilisation_tcp", "ack_share")}
+    assert lines == {"line/forward"}
+    (reason,) = (text for text in measured.unmeasured if "compresses headers" in text)
+    assert "utilisation" in reason
+
+
+def test_a_line_is_not_busy_for_longer_than_the_run(tmp_path: Path) -> None:
+    run = line_run(tmp_path)
+    # The last transmission ends after the run.
+    forward = DirectionReport.model_validate({"busy_s": 10.4})
+    assert values(replace(run, counters={"line": {"forward": forward}}))["line_busy", "line/forward"] == 1.0
 
 
 def test_what_a_line_carried(tmp_path: Path) -> None:

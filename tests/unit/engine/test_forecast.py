@@ -9,7 +9,8 @@ import pytest
 
 from analysis.store.documents import Batch
 from analysis.store.rows import HistoryRow
-from experiments.engine.forecast import BUILD_S, effort_s, forecast, traffic
+from experiments.engine import pace
+from experiments.engine.forecast import BUILD_S, Forecaster, effort_s, forecast, traffic
 from experiments.language import source
 from experiments.language.campaign import Plan, expand, load
 
@@ -126,3 +127,20 @@ def test_the_analysis_of_simulations_counts_and_that_of_real_packets_does_not() 
 def test_simulations_go_by_the_time_that_they_took() -> None:
     of = plan("sim")
     assert forecast(of.runs, past(of, 3.0, 1000), 2).time_s == pytest.approx(10 * 3.0 / 2, rel=0.1)
+
+
+def test_the_pace_of_this_machine_counts_where_no_run_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    of = plan("sim")
+    modelled = forecast(of.runs, [], 2)
+    learnt = Forecaster("sim", past(of, 3.0, 10_000_000), 2).pace
+    pace.keep("sim", learnt)
+    assert pace.of("sim") == learnt
+    assert pace.of("emulated") == pace.UNMEASURED
+    fresh = forecast(of.runs, [], 2, pace=pace.of("sim"))
+    assert (fresh.time_s, fresh.disk_bytes) == (pytest.approx(10 * 3.0 / 2, rel=0.1), pytest.approx(100_000_000))
+    assert (fresh.based_on, fresh.pace_runs, modelled.pace_runs) == (0, 10, 0)
+    (tmp_path / "backchannel/pace/runs.json").write_text("{")
+    assert pace.of("sim") == pace.UNMEASURED

@@ -1,0 +1,85 @@
+"""Which campaign a name means, and what tells campaigns of one name apart."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from analysis.errors import AnalysisError, unknown
+
+if TYPE_CHECKING:
+    from analysis.store.rows import CampaignRow
+
+#: Campaigns that a message names.
+MOST_NAMED = 5
+#: Characters of an id in messages, unless more are needed.
+SHORT = 8
+
+
+def found(campaigns: Sequence[CampaignRow], name: str, where: str = "") -> CampaignRow:
+    """The campaign of an id, of a name (the newest of several), or of the first characters of an id.
+
+    Args:
+        campaigns: of the store, newest first.
+        name: that was given.
+        where: the store, for messages; "": it is clear.
+
+    Raises:
+        AnalysisError: there is none, or several ids begin so.
+    """
+    for of_row in (lambda row: row.id, lambda row: row.name):
+        if (row := next((row for row in campaigns if of_row(row) == name), None)) is not None:
+            return row
+    beginning = [row for row in campaigns if name and row.id.startswith(name)]
+    if not beginning:
+        raise unknown(f"campaign{f' in {where}' if where else ''}", name, [row.name for row in campaigns])
+    if len(beginning) > 1:
+        listed = ", ".join(f"{row.id} ({row.name})" for row in beginning[:MOST_NAMED])
+        raise AnalysisError(f"{len(beginning)} campaigns begin with '{name}': {listed}. Give more characters")
+    return beginning[0]
+
+
+def took(campaigns: Sequence[CampaignRow], name: str, row: CampaignRow) -> str:
+    """Says which campaign was taken where the name left a choice; "" where it did not.
+
+    Args:
+        campaigns: of the store, with overrides, newest first.
+        name: that was given.
+        row: that was taken.
+    """
+    if name == row.id:
+        return ""
+    others = [other for other in campaigns if other.name == row.name and other.id != row.id]
+    if name != row.name:
+        return f"'{name}' is campaign {row.id}: {row.name}"
+    if not others:
+        return ""
+    apart = distinguished([row, *others])
+    listed = "; ".join(f"{other.id[:SHORT]} ({apart[other.id]})" for other in others[:MOST_NAMED])
+    return (
+        f"{len(others) + 1} campaigns are called {name}. This is the newest, {row.id[:SHORT]} ({apart[row.id]}). "
+        f"Their ids name the others: {listed}"
+    )
+
+
+def distinguished(campaigns: Sequence[CampaignRow]) -> dict[str, str]:
+    """Id to what tells a campaign from others of its name: overrides, file and backend where they differ, and when it
+    was started. "" for a name that is given once.
+
+    Args:
+        campaigns: with overrides.
+    """
+    texts = {}
+    for row in campaigns:
+        same = [other for other in campaigns if other.name == row.name]
+        parts = [_overridden(row)] if len({_overridden(other) for other in same}) > 1 else []
+        parts += [row.file] if len({other.file for other in same}) > 1 else []
+        parts += [row.backend] if len({other.backend for other in same}) > 1 else []
+        parts.append(time.strftime("%Y-%m-%d %H:%M", time.localtime(row.started)))
+        texts[row.id] = ", ".join(filter(None, parts)) if len(same) > 1 else ""
+    return texts
+
+
+def _overridden(row: CampaignRow) -> str:
+    return " ".join(f"{field}={value}" for field, value in row.overrides.items()) or "as in the file"

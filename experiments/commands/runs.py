@@ -1,0 +1,55 @@
+"""`runs`: lists runs of the store, with filters."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
+from experiments.commands.shared import console, open_campaign, show_note
+
+
+def runs(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="CAMPAIGN", help="Name of a campaign, its id or the first characters of it. Default: all campaigns."
+        ),
+    ] = "",
+    state: Annotated[
+        str,
+        typer.Option(
+            "--state", metavar="STATE", help="List valid, invalid or missing runs. Default: those in the store."
+        ),
+    ] = "",
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where", metavar="FIELD=VALUE", show_default=False,
+            help="List runs with this value of a swept field. Repeatable.",
+        ),
+    ] = None,
+    backend: Annotated[str, typer.Option("--backend", metavar="NAME", help="List runs of this backend.")] = "",
+    tag: Annotated[str, typer.Option("--tag", metavar="TAG", help="List runs that have this tag.")] = "",
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Number of runs, the newest first.")] = 40,
+    folder: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """List runs: id, campaign, swept values, repetition, state and when each landed."""
+    import analysis
+    from experiments import listed_runs
+
+    wanted = listed_runs.Wanted(state, tuple(map(listed_runs.condition, where or ())), backend, tag)
+    with analysis.open(folder, artefacts) as store:
+        campaigns = [open_campaign(store, name)] if name else None
+        found = listed_runs.listed(store, campaigns, wanted)
+    if as_json:
+        typer.echo(listed_runs.as_json(found[:limit]))
+    elif found:
+        console().print(listed_runs.table(found[:limit]))
+        if len(found) > limit:
+            show_note(f"{limit} of {len(found)} runs; --limit {len(found)} lists all, --where and --state choose")
+    else:
+        show_note("no run matches")

@@ -1,0 +1,129 @@
+"""Runs of the store in one list: of a campaign or of all, by state, swept values, backend and tag."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from analysis.errors import AnalysisError, unknown
+from analysis.store import notes
+from analysis.store.rows import MISSING
+from experiments.labels import point_label
+
+if TYPE_CHECKING:
+    from analysis.handle import OpenResults, StoredCampaign
+
+STATES = ("valid", "invalid", MISSING)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which runs are listed; empty fields choose nothing."""
+
+    #: Empty: those in the store.
+    state: str = ""
+    #: Swept fields, or their last words, and their values.
+    where: Sequence[tuple[str, str]] = ()
+    backend: str = ""
+    tag: str = ""
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run of a campaign."""
+
+    run_id: str
+    campaign: str
+    campaign_id: str
+    parameters: dict[str, str]
+    #: Counted from 1, as on the site.
+    repetition: int
+    state: str
+    #: Seconds since the epoch; None for a missing run.
+    landed: float | None
+    tags: tuple[str, ...]
+
+
+def condition(text: str) -> tuple[str, str]:
+    """Field and value of FIELD=VALUE.
+
+    Raises:
+        AnalysisError: it has another form.
+    """
+    field, equals, value = text.partition("=")
+    if not equals:
+        raise AnalysisError(f"'{text}' is not FIELD=VALUE, such as policy=droptail")
+    return field, value
+
+
+def listed(store: OpenResults, campaigns: Sequence[StoredCampaign] | None, wanted: Wanted) -> list[ListedRun]:
+    """The runs, the newest first; missing ones last.
+
+    Args:
+        store: of the results.
+        campaigns: whose runs; None: all.
+        wanted: which of them.
+
+    Raises:
+        AnalysisError: there is no such state, field or value.
+    """
+    if wanted.state and wanted.state not in STATES:
+        raise unknown("state of a run", wanted.state, STATES)
+    chosen = [store[row.id] for row in store.store.campaigns()] if campaigns is None else campaigns
+    fields = {name for campaign in chosen for name in campaign.axes}
+    for field, _ in wanted.where:
+        if not any(_is_field(name, field) for name in fields):
+            raise unknown("swept field", field, sorted(fields))
+    runs = [run for campaign in chosen for run in _of(campaign, wanted)]
+    return sorted(runs, key=lambda run: -(run.landed or 0.0))
+
+
+def _of(campaign: StoredCampaign, wanted: Wanted) -> Iterator[ListedRun]:
+    row = campaign.row
+    if wanted.backend and row.backend != wanted.backend:
+        return
+    remarks = notes.of_campaign(campaign.store, row.id)
+    points = {point.number: dict(point.parameters) for point in row.points}
+    matching = [
+        number
+        for number, parameters in points.items()
+        if all(any(_is_field(name, field) and text == value for name, text in parameters.items())
+               for field, value in wanted.where)
+    ]  # fmt: skip
+    for member in campaign.store.members(row.id, matching):
+        note = remarks.get(member.run_id)
+        tags = tuple(note.tags) if note else ()
+        is_wanted = member.state == wanted.state if wanted.state else member.state != MISSING
+        if is_wanted and (not wanted.tag or wanted.tag in tags):
+            yield ListedRun(
+                member.run_id, row.name, row.id, points[member.point], member.repetition + 1, member.state,
+                member.landed, tags,
+            )  # fmt: skip
+
+
+def _is_field(name: str, asked: str) -> bool:
+    return name == asked or name.endswith("." + asked)
+
+
+def as_json(runs: Sequence[ListedRun]) -> str:
+    """For scripts."""
+    return json.dumps([asdict(run) for run in runs], indent=2)
+
+
+def table(runs: Sequence[ListedRun]) -> Table:
+    """A row for each run."""
+    made = Table(box=None, pad_edge=False, show_edge=False)
+    for head in ("id", "campaign", "combination", "repetition", "state", "landed", "tags"):
+        made.add_column(head, header_style="dim", overflow="fold", justify="right" if head == "repetition" else "left")
+    for run in runs:
+        landed = "" if run.landed is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(run.landed))
+        parts = (run.run_id[:12], run.campaign, point_label(run.parameters), str(run.repetition), run.state, landed,
+                 ", ".join(run.tags))  # fmt: skip
+        made.add_row(*map(Text, parts))
+    return made
