@@ -205,7 +205,8 @@ def _declared(campaign: CampaignRow, name: str) -> Mapping[str, Any]:
     virtual kernel; empty without any.
     """
     values = _values_of(campaign.text)
-    blocks = values.get("backends") if isinstance(values.get("backends"), dict) else {}
+    given = values.get("backends")
+    blocks: Mapping[str, Any] = given if isinstance(given, dict) else {}
     fallback = "emulated" if campaign.backend == "virtual-kernel" else ""
     block = blocks.get(campaign.backend) or blocks.get(fallback)
     parts = [part.get(name) for part in (values, block) if isinstance(part, dict)]

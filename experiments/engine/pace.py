@@ -9,6 +9,7 @@ import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from testbed import build_cache
 
@@ -53,5 +54,5 @@ def _place() -> Path:
     return build_cache.place("pace") / _FILE
 
 
-def _read() -> dict[str, dict[str, float]]:
+def _read() -> dict[str, dict[str, Any]]:
     return dict(json.loads(_place().read_text()))

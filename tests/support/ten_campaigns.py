@@ -133,7 +133,7 @@ def _keep_session(store: Store, run_id: str, captures: list[Path]) -> None:
     (folder / "captures").mkdir()
     for path in captures:
         (folder / "captures" / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
-    scenario = Scenario.model_validate({**run.documents.scenario_document, "workload": []})
+    scenario = Scenario.read({**run.documents.scenario_document, "workload": []})
     report = run.documents.manifest.report
     assert report is not None
     node_of = {end.address: end.node for end in report.interfaces}

@@ -7,9 +7,7 @@ from web.flow_roles import matched
 
 
 def flow(name: str, kind: str, sender: str, receiver: str, group: str | None = None) -> Flow:
-    return Flow.model_validate(
-        {"name": name, "kind": kind, "from": sender, "to": receiver, "port": 5001, "group": group}
-    )
+    return Flow.read({"name": name, "kind": kind, "from": sender, "to": receiver, "port": 5001, "group": group})
 
 
 HOME = [

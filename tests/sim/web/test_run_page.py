@@ -53,7 +53,7 @@ def test_the_story_has_what_each_kind_of_flow_is_judged_by_and_the_queues_that_d
         MetricRow("r", "latency_p50", "ping", 0.02, "time"), MetricRow("r", "coarse_timeouts", "bulk", 2.0, "count"),
     ]  # fmt: skip
     links = {"line": {"forward": {"submitted_packets": 90, "events": {"dropped_full": 7}}, "reverse": {}}}
-    report = Report(t0_epoch_ns=0, driver=DriverReport.model_validate({"links": links}))
+    report = Report(t0_epoch_ns=0, driver=DriverReport.read({"links": links}))
     story = run_story.tell(typed(scenario), metrics, report)
     assert [dict(flow.outcomes) for flow in story.flows] == [
         {"Throughput": "250 kbit/s, 25 % of 1 Mbit/s (line/forward)", "Coarse timeouts": "2"},
@@ -63,6 +63,6 @@ def test_the_story_has_what_each_kind_of_flow_is_judged_by_and_the_queues_that_d
 
 
 def test_a_run_without_drops_says_so() -> None:
-    report = Report(t0_epoch_ns=0, driver=DriverReport.model_validate({"links": {"line": {"forward": {}}}}))
+    report = Report(t0_epoch_ns=0, driver=DriverReport.read({"links": {"line": {"forward": {}}}}))
     story = run_story.tell(typed(path_scenario()), [], report)
     assert story.queues == ["No queue dropped or marked a packet, and no link lost one."]

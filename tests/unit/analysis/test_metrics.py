@@ -405,7 +405,7 @@ def test_a_line_that_compresses_headers_has_no_utilisation(tmp_path: Path) -> No
 def test_a_line_is_not_busy_for_longer_than_the_run(tmp_path: Path) -> None:
     run = line_run(tmp_path)
     # The last transmission ends after the run.
-    forward = DirectionReport.model_validate({"busy_s": 10.4})
+    forward = DirectionReport.read({"busy_s": 10.4})
     assert values(replace(run, counters={"line": {"forward": forward}}))["line_busy", "line/forward"] == 1.0
 
 

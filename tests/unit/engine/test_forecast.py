@@ -12,6 +12,7 @@ from analysis.store.rows import HistoryRow
 from experiments.engine import pace
 from experiments.engine.forecast import BUILD_S, Forecaster, effort_s, forecast, traffic
 from experiments.language import source
+from experiments.language.backends import Backend
 from experiments.language.campaign import Plan, expand, load
 
 FILE = """\
@@ -135,7 +136,7 @@ def test_the_pace_of_this_machine_counts_where_no_run_is_stored(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     of = plan("sim")
     modelled = forecast(of.runs, [], 2)
-    learnt = Forecaster("sim", past(of, 3.0, 10_000_000), 2).pace
+    learnt = Forecaster(Backend.SIM, past(of, 3.0, 10_000_000), 2).pace
     pace.keep("sim", learnt)
     assert pace.of("sim") == learnt
     assert pace.of("emulated") == pace.UNMEASURED
