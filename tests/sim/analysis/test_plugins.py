@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -20,6 +21,7 @@ from analysis.store.documents import Manifest
 from testbed import node_binary
 from tests.conftest import CAMPAIGN
 from tests.support.called import called
+from tests.support.starter import Starter
 from web.app import create_app
 
 PACKAGE = """
@@ -68,12 +70,22 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ran(outside: Path, *words: str | Path) -> str:
-    """What a program prints on standard output where the package is installed."""
-    path = os.pathsep.join([str(outside), str(node_binary.ROOT)])
-    done = subprocess.run(
-        [sys.executable, *map(str, words)], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
-    )
+def beside(package: Path) -> dict[str, str]:
+    """The environment of a program where the package is installed."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(package), str(node_binary.ROOT)])}
+
+
+@pytest.fixture(scope="module")
+def starter(outside: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
+    """Forks commands where the package is installed."""
+    starter = Starter(beside(outside), tmp_path_factory.mktemp("commands") / "log")
+    yield starter
+    starter.close()
+
+
+def ran(starter: Starter, outside: Path, *words: str | Path) -> str:
+    """What a command prints on standard output where the package is installed."""
+    done = starter.run([*map(str, words)], beside(outside), timeout_s=240, memory_bytes=None)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -88,7 +100,9 @@ print(json.dumps([site.get(address).text for address in sys.argv[2:]]))
 """
 
 
-def test_a_package_outside_adds_a_metric_a_figure_and_an_export(outside: Path, results: Path, tmp_path: Path) -> None:
+def test_a_package_outside_adds_a_metric_a_figure_and_an_export(
+    starter: Starter, outside: Path, results: Path, tmp_path: Path
+) -> None:
     stored = tmp_path / "results"
     shutil.copytree(results, stored)
     with analysis.open(stored) as s:
@@ -97,7 +111,7 @@ def test_a_package_outside_adds_a_metric_a_figure_and_an_export(outside: Path, r
         expected = float(flow.delivered_bytes(flow.begun_s, flow.begun_s + 1.0))
 
     def backchannel(*words: str | Path) -> str:
-        return ran(outside, "-m", "experiments", *words)
+        return ran(starter, outside, *words)
 
     for word, name in (("metrics", "first_second"), ("figures", "staircase"), ("exports", "staircase")):
         listed = {entry["name"]: entry["source"] for entry in json.loads(backchannel("list", word, "--json"))}
@@ -124,7 +138,9 @@ def test_a_package_outside_adds_a_metric_a_figure_and_an_export(outside: Path, r
 
     at = f"/api/runs/{run.id}/staircase?flow=forward"
     addresses = (f"/runs/{run.id}", at, "/api/openapi.json", "/api/metrics", "/docs")
-    page, figure, openapi, metrics, docs = json.loads(ran(outside, "-c", SITE, stored, *addresses))
+    asked = [sys.executable, "-c", SITE, str(stored), *addresses]
+    answers = subprocess.run(asked, capture_output=True, text=True, check=True, env=beside(outside)).stdout
+    page, figure, openapi, metrics, docs = json.loads(answers)
     assert at in page
     assert "Bytes in the first second" in page
     (series,) = json.loads(figure)["series"]
@@ -139,13 +155,13 @@ def test_a_package_outside_adds_a_metric_a_figure_and_an_export(outside: Path, r
     assert "Bytes in the first second" in docs
 
 
-def test_a_run_states_the_packages_that_measured_it(outside: Path, tmp_path: Path) -> None:
+def test_a_run_states_the_packages_that_measured_it(starter: Starter, outside: Path, tmp_path: Path) -> None:
     text = CAMPAIGN.replace("workload:", "backend: sim\nstack: newreno\nworkload:").replace(
         "duration: 6", "duration: 3"
     )
     (tmp_path / "small.yaml").write_text(text)
     words = ("run", tmp_path / "small.yaml", "--set", "repetitions=1", "--results", tmp_path / "results", "--json")
-    ran(outside, "-m", "experiments", *words)
+    ran(starter, outside, *words)
     with analysis.open(tmp_path / "results") as s:
         run = s.run(s.runs()["run_id"][0])
         assert [plugin.name for plugin in run.row.documents.manifest.plugins] == ["outside-metrics"]
@@ -161,10 +177,11 @@ def test_a_package_that_cannot_be_loaded_is_named(outside: Path, tmp_path: Path)
     broken = tmp_path / "broken"
     shutil.copytree(outside, broken)
     (broken / "outside_metrics.py").write_text("import nothing_like_it\n")
-    with pytest.raises(AssertionError) as error:
-        ran(broken, "-m", "experiments", "list", "metrics")
-    assert "backchannel: the package outside-metrics 0.7, which adds metrics, cannot be loaded" in str(error.value)
-    assert "Traceback" not in str(error.value)
+    words = [sys.executable, "-m", "experiments", "list", "metrics"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=beside(broken))
+    assert done.returncode != 0
+    assert "backchannel: the package outside-metrics 0.7, which adds metrics, cannot be loaded" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_two_entries_of_one_name_are_an_error() -> None:
