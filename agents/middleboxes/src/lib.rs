@@ -3,8 +3,8 @@
 //!
 //! A middlebox is placed at one end of a link, inside the node at that end. It sees every packet that the node sends to
 //! the link and every packet that the link delivers to the node. It may pass, hold, change, drop and create packets.
-//! The trait is [`Middlebox`]. `backchannel-links` wraps a link and its middlebox into one link, so drivers need not
-//! distinguish them.
+//! The trait is [`Middlebox`](backchannel_core::Middlebox). `backchannel-links` wraps a link and its middlebox into one
+//! link, so drivers need not distinguish them.
 //!
 //! | file | middleboxes |
 //! | --- | --- |

@@ -81,7 +81,7 @@ pub struct Sent {
 /// A congestion-control algorithm. All sizes are in bytes, rates in bytes a second.
 ///
 /// A controller that grows by one segment a round trip, halves at each loss, and spreads its window over the round trip.
-/// [`Growth`] is the shorter way to one that has slow start and Reno's reactions.
+/// [`Growth`](crate::controllers::Growth) is the shorter way to one that has slow start and Reno's reactions.
 ///
 /// ```
 /// use backchannel_core::Time;
