@@ -190,8 +190,11 @@ def test_the_legend_has_the_shape_of_each_series(page: Page, address: str, simul
     assert all(name and ":" not in name for name in plot.locator(".u-legend").inner_text().split())
     inks = plot.locator(".u-label").evaluate_all("(all) => all.map((one) => getComputedStyle(one).color)")
     assert len(set(inks)) == 1
+    before = plot.evaluate("(one) => one.offsetHeight")
     plot.locator(".u-over").hover(position={"x": 150, "y": 100})
-    expect(plot.locator(".u-series").first).to_contain_text("s")
+    expect(plot.locator(".readout")).to_contain_text(re.compile(r"[\d.]+ s"))
+    # Values stand beside the pointer, so nothing below moves.
+    assert plot.evaluate("(one) => one.offsetHeight") == before
 
 
 def test_the_receivers_side_is_seen_with_the_same_flow_and_zoom(page: Page, address: str, simulated: Simulated) -> None:

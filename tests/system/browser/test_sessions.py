@@ -25,7 +25,7 @@ def test_a_line_is_watched_and_changed_while_it_runs(
     # The session sent 1000 bytes more at each look, a second apart by its own clock.
     expect(mine.locator("tr[data-direction=reverse] [data-now=throughput]")).to_have_text("8 kbit/s")
     for chart in ("throughput", "queue"):
-        expect(mine.locator(f"[data-chart={chart}] canvas")).to_be_visible()
+        expect(mine.locator(f"[data-chart={chart}] .u-wrap canvas")).to_be_visible()
     rate = mine.get_by_label("Rate of line reverse")
     rate.focus()
     page.keyboard.press("Home")
