@@ -91,8 +91,12 @@ def kinds(campaign_id: str) -> list[Kind]:
     """Its metrics without details; a group of flows comes before its members."""
 
     def compute() -> list[Kind]:
-        # Details are on the run's page and in exports.
-        rows = [row for row in g.store.kinds(campaign_id) if not is_detail(row.name)]
+        # Details are on the run's page and in exports, unless the campaign asks about them.
+        asked = question_of(campaign_id)
+        wanted = asked.quantity[:2] if asked else None
+        rows = [
+            row for row in g.store.kinds(campaign_id) if not is_detail(row.name) or (row.name, row.subject) == wanted
+        ]
         places = question.in_file_order(scenario(campaign_id), {row.subject for row in rows})
         rows.sort(key=lambda row: (order(row.name), places.index(row.subject)))
         return [Kind(row.name, row.subject, row.unit) for row in rows]
