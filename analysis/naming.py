@@ -28,9 +28,9 @@ def found(campaigns: Sequence[CampaignRow], name: str, where: str = "") -> Campa
     Raises:
         AnalysisError: there is none, or several ids begin so.
     """
-    for of_row in (lambda row: row.id, lambda row: row.name):
-        if (row := next((row for row in campaigns if of_row(row) == name), None)) is not None:
-            return row
+    exact = [row for row in campaigns if row.id == name] or [row for row in campaigns if row.name == name]
+    if exact:
+        return exact[0]
     beginning = [row for row in campaigns if name and row.id.startswith(name)]
     if not beginning:
         raise unknown(f"campaign{f' in {where}' if where else ''}", name, [row.name for row in campaigns])

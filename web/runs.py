@@ -27,6 +27,7 @@ from analysis.figures.model import Figure
 from analysis.figures.registry import FIGURES, RunKind, side_of
 from analysis.handle import StoredRun
 from analysis.metrics import pace
+from analysis.question import is_detail
 from analysis.registry import plugin_of
 from analysis.runs import Flow, Unmeasured
 from analysis.runs import Line as RunLine
@@ -37,7 +38,7 @@ from testbed.report import DirectionReport, Measurement, Report
 from testbed.scenario import DIRECTIONS, Scenario
 from web import crossing, fates, run_view
 from web.cache import derived
-from web.campaign_data import is_detail, order
+from web.campaign_data import order
 from web.campaign_exports import network_file
 from web.campaigns import network_picture
 from web.figures import answer

@@ -16,7 +16,6 @@ from analysis.estimates import AT_LEAST_0
 from analysis.metrics.registry import metric
 from analysis.runs import KINDS, Kind, Line, Link, Unmeasured
 from analysis.statistics import variation
-from testbed.scenario import DIRECTIONS
 
 # Use of capacity ---------------------------------------------------------------------------------------------
 
@@ -38,9 +37,10 @@ def _share_of_capacity(line: Line, *kinds: Kind) -> float | None:
     Raises:
         Unmeasured: what the packets take is not known, because the line compresses headers.
     """
-    way = line.name.rpartition("/")[2]
-    links = [link for link in line.run.scenario.links if link.name == line.link and way in DIRECTIONS]
-    if any(link.direction(way).options.get("header_compression", "none") != "none" for link in links):
+    directions = {
+        f"{link.name}/{way}": direction for link in line.run.scenario.links for way, direction in link.directions()
+    }
+    if line.name in directions and directions[line.name].options.get("header_compression", "none") != "none":
         raise Unmeasured("the line compresses headers, so its packets take less than their bits; see line_busy")
     return line.share_of_capacity(*kinds)
 
