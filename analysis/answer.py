@@ -85,8 +85,8 @@ def best(
     rival = (rest[0] if better else rest[-1]) if rest else None
     judged = None
     if rival is not None:
-        theirs, ours = (results.values[at.point][quantity] for at in (rival, first))
-        judged = results.question.judged(quantity, theirs, ours)
+        of_rival, of_first = (results.values[at.point][quantity] for at in (rival, first))
+        judged = results.question.judged(quantity, of_rival, of_first)
     cost = None
     if other is not None and other in results.values[first.point]:
         of_other = ranked(results, other, [candidate.point for candidate in candidates])

@@ -205,10 +205,9 @@ def _declared(campaign: CampaignRow, name: str) -> Mapping[str, Any]:
     virtual kernel; empty without any.
     """
     values = _values_of(campaign.text)
-    given = values.get("backends")
-    blocks: Mapping[str, Any] = given if isinstance(given, dict) else {}
+    blocks: Any = values.get("backends")
     fallback = "emulated" if campaign.backend == "virtual-kernel" else ""
-    block = blocks.get(campaign.backend) or blocks.get(fallback)
+    block = blocks.get(campaign.backend) or blocks.get(fallback) if isinstance(blocks, dict) else None
     parts = [part.get(name) for part in (values, block) if isinstance(part, dict)]
     return {key: value for part in parts if isinstance(part, dict) for key, value in part.items()}
 

@@ -59,8 +59,18 @@ def keep(folder: Path, labels: Sequence[str], files: Sequence[Path]) -> dict[str
     return kept
 
 
-def readable(path: Path, label: str, folder: Path) -> tuple[Path, str]:
-    """A file that our own reader takes, and who reads it: what we do not know goes through tshark."""
+def readable(path: Path, label: str, folder: Path, name: str) -> tuple[Path, str]:
+    """A file that our own reader takes, and who reads it: what we do not know goes through tshark.
+
+    Args:
+        path: of the kept file.
+        label: of the capture.
+        folder: that it is imported into.
+        name: of the file that was given, for messages.
+
+    Raises:
+        ImportProblem: nothing reads it.
+    """
     opener = gzip.open if path.suffix == ".gz" else None
     if opener is None:
         return path, "backchannel"
@@ -73,7 +83,7 @@ def readable(path: Path, label: str, folder: Path) -> tuple[Path, str]:
         return path, "backchannel"
     if shutil.which("tshark") is None:
         raise ImportProblem(
-            f"{label} is neither pcap nor pcapng (it begins with {magic.hex() or 'nothing'}); tshark may read it, "
+            f"{name} is neither pcap nor pcapng (it begins with {magic.hex() or 'nothing'}); tshark may read it, "
             "but is not installed"
         )
     (folder / "converted").mkdir(exist_ok=True)
@@ -85,8 +95,8 @@ def readable(path: Path, label: str, folder: Path) -> tuple[Path, str]:
     done = subprocess.run(words, capture_output=True, text=True, timeout=READER_S, check=False)
     if not target.is_file() or target.stat().st_size == 0:
         why = [line for line in done.stderr.splitlines() if "Running as" not in line]
-        reason = (why[-1] if why else "it gave no reason").replace(str(source), label)
-        raise ImportProblem(f"{label} is neither pcap nor pcapng, and tshark cannot read it: {reason}")
+        reason = (why[-1] if why else "it gave no reason").replace(str(source), name)
+        raise ImportProblem(f"{name} is neither pcap nor pcapng, and tshark cannot read it: {reason}")
     words = confined.words(["capinfos", "-t", "-T", "-r", str(source)], read=[source])
     kind = subprocess.run(words, capture_output=True, text=True, timeout=READER_S, check=False)
     format_ = kind.stdout.strip().split("\t")[-1] or "a format of its own"

@@ -82,8 +82,9 @@ def import_captures(store: Store, request: Request) -> Imported:
     folder = store.incoming(run_id)
     try:
         kept = import_files.keep(folder, labels, request.files)
-        readable = {label: import_files.readable(path, label, folder) for label, path in kept.items()}
-        aligned = _read(folder, {label: path for label, (path, _) in readable.items()}, request.aligned)
+        names = {label: path.name for label, path in zip(labels, request.files, strict=True)}
+        readable = {label: import_files.readable(path, label, folder, names[label]) for label, path in kept.items()}
+        aligned = _read(folder, {label: path for label, (path, _) in readable.items()}, names, request.aligned)
         summary = json.loads((folder / "summary.json").read_text())
         packets, packets_left_out = found_datagrams.read(folder)
         if packets.is_empty() and not any(file["packets"] > file["not_tcp"] for file in summary["files"]):
@@ -141,8 +142,8 @@ def _run_id(request: Request, digests: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def _read(folder: Path, captures: dict[str, Path], aligned: bool) -> Aligned:
-    """Makes the tables, with all clocks as the first capture's."""
+def _read(folder: Path, captures: dict[str, Path], names: dict[str, str], aligned: bool) -> Aligned:
+    """Makes the tables, with all clocks as the first capture's. Messages name the files that were given."""
     words = ["trace", "--datagrams", "--out", str(folder), "--jobs", str(os.cpu_count() or 1)]
     files = [f"{label}={path}" for label, path in captures.items()]
     try:
@@ -159,8 +160,8 @@ def _read(folder: Path, captures: dict[str, Path], aligned: bool) -> Aligned:
         raise
     except TestbedError as error:
         reason = str(error).removeprefix("backchannel-node trace: ")
-        for path in captures.values():
-            reason = reason.replace(f"{path.parent}/", "")
+        for label, path in captures.items():
+            reason = reason.replace(str(path), names[label])
         raise ImportProblem(reason) from None
     return alignment_
 

@@ -56,7 +56,7 @@ def results_table(campaign: StoredCampaign, asked: Asked, width: int) -> Group:
     Raises:
         AnalysisError: a metric, flow or field does not exist.
     """
-    columns = _columns(campaign, asked)
+    columns = columns_of(campaign, asked)
     if not columns and (asked.metrics or asked.flows):
         raise AnalysisError(f"no run has {' or '.join(asked.metrics) or 'a metric'} of {' or '.join(asked.flows)}")
     points = list(campaign.row.points)
@@ -88,7 +88,12 @@ def results_table(campaign: StoredCampaign, asked: Asked, width: int) -> Group:
     return Group(table, *notes, Text(ESTIMATES_NOTE, "dim"))
 
 
-def _columns(campaign: StoredCampaign, asked: Asked) -> list[Column]:
+def columns_of(campaign: StoredCampaign, asked: Asked) -> list[Column]:
+    """What a table shows, as far as there is room: what the campaign asks about first, then metrics in their order.
+
+    Raises:
+        AnalysisError: a metric or flow does not exist.
+    """
     kinds = [(kind.name, kind.subject) for kind in campaign.store.kinds(campaign.row.id)]
     scenario = campaign.store.first_scenario(campaign.row.id)
     places = in_file_order(scenario, {subject for _, subject in kinds})

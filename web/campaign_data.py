@@ -102,8 +102,10 @@ def all_kinds(campaign_id: str) -> list[Kind]:
 
 
 def kinds(campaign_id: str) -> list[Kind]:
-    """Its metrics without details, which only the explorer, a run's page and exports have."""
-    return [kind for kind in all_kinds(campaign_id) if not is_detail(kind.name)]
+    """Its metrics without details, unless it asks about one. The explorer, a run's page and exports have all."""
+    asked = question_of(campaign_id)
+    wanted = asked.quantity[:2] if asked else None
+    return [kind for kind in all_kinds(campaign_id) if not is_detail(kind.name) or (kind.name, kind.subject) == wanted]
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,10 @@ def _share_of_capacity(line: Line, *kinds: Kind) -> float | None:
     Raises:
         Unmeasured: what the packets take is not known, because the line compresses headers.
     """
-    declared = {
+    directions = {
         f"{link.name}/{way}": direction for link in line.run.scenario.links for way, direction in link.directions()
     }
-    way = declared.get(line.name)
-    if way is not None and way.options.get("header_compression", "none") != "none":
+    if line.name in directions and directions[line.name].options.get("header_compression", "none") != "none":
         raise Unmeasured("the line compresses headers, so its packets take less than their bits; see line_busy")
     return line.share_of_capacity(*kinds)
 

@@ -166,12 +166,15 @@ def lines(table: pl.DataFrame) -> list[str]:
 
 def _details(row: dict[str, Any]) -> str:
     """ "+5.83 ± 0.62 Mbit/s (+438 %), p = 0.0006, d_z = 23.20, 3 pairs: better"."""
+    from testbed.units import number_of
+
     parts = [row["shown"]]
     if row["p_adjusted"] is not None:
         parts.append("the same in every pair" if row["low"] is None else f"p = {row['p_adjusted']:.2g}")
     if row["d_z"] is not None:
         parts.append(f"d_z = {row['d_z']:.2f}")
-    parts.append(f"at least {row['n']} runs a side (Welch)" if row["method"] == "welch" else f"{row['n']} pairs")
+    welch = f"at least {number_of(row['n'], 'run')} a side (Welch)"
+    parts.append(welch if row["method"] == "welch" else number_of(row["n"], "pair"))
     if row["method"] == "paired" and row["unpaired"]:
         parts.append(f"{row['unpaired']} runs without a partner")
     return f"{', '.join(parts)}: {row['verdict']}"

@@ -220,12 +220,12 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
     passing = "of virtual time" if plan.backend.in_virtual_time else "one after another"
     typer.echo(
         f"\n{len(plan.points)} points, {len(plan.runs)} runs on the {plan.backend} backend, "
-        f"{show(plan.duration_s, 'time')} {passing}"
+        f"{duration_text(plan.duration_s)} {passing}"
     )
     durations_s = {run.id: run.duration_s for run in missing}
     typer.echo(
         f"{shown(results)} has {sum(run.id in done for run in plan.members)} of them; "
-        f"to be run: {len(durations_s)}, {show(sum(durations_s.values()), 'time')} {passing}"
+        f"to be run: {len(durations_s)}, {duration_text(sum(durations_s.values()))} {passing}"
     )
     if expected.runs:
         basis = "what the links can carry"

@@ -33,7 +33,8 @@ UNMEASURED = Pace()
 def of(backend: str) -> Pace:
     """The pace of a backend on this machine."""
     with suppress(OSError, ValueError, TypeError, KeyError):
-        return Pace(**_read()[backend])
+        known = _read()[backend]
+        return Pace(float(known["time"]), float(known["bytes"]), int(known["runs"]))
     return UNMEASURED
 
 

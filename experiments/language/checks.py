@@ -295,17 +295,22 @@ def _lack_of_kernel(campaign: Campaign, feature: str, words: str) -> str:
     return f"{name} has no {words}{able}"
 
 
+#: Research stack that is nearest to one of the kernel; `modern` to all others.
+_NEAREST = {"reno": "newreno"}
+
+
 def _of_stacks(campaign: Campaign, refusals: _Refusals) -> Iterator[Finding]:
     for path, stack in _stacks(campaign):
         backends = registry.find("stack", stack.name).backends
         if backends and campaign.backend not in backends:
-            available = [
-                entry.name
-                for entry in registry.of_kind("stack")
-                if campaign.backend in (entry.backends or [campaign.backend])
-            ]
-            names = ", ".join(available)
-            yield path, f"stack {stack.name} does not run on the {campaign.backend} backend, which has: {names}"
+            near = _NEAREST.get(stack.name, "modern")
+            yield (
+                path,
+                (
+                    f"stack {stack.name} does not run on the {campaign.backend} backend; the nearest there is {near}. "
+                    "See ./backchannel list stacks"
+                ),
+            )
         elif is_kernel_stack(stack.name):
             reason = kernel_tcp.option_problem(stack.options) or _kernel_stack_lack(campaign, stack)
             if reason:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -63,7 +64,10 @@ def _read_named(kind: str, key: str, value: Any, read: Reader) -> tuple[registry
     """
     named = {key: value} if isinstance(value, str) else value
     if not isinstance(named, dict) or not isinstance(named.get(key), str):
-        raise ValueError(f"expected the name of a {kind.replace('-', ' ')}, or a mapping with '{key}' and its options")
+        near = difflib.get_close_matches(key, named, n=1) if isinstance(named, dict) and key not in named else []
+        hint = f"; did you mean '{key}' instead of '{near[0]}'?" if near else ""
+        of_kind = kind.replace("-", " ")
+        raise ValueError(f"expected the name of a {of_kind}, or a mapping with '{key}' and its options{hint}")
     try:
         entry = registry.find(kind, named[key])
     except ValueError as error:

@@ -39,7 +39,7 @@ _SIMULATED = {
   - {{name: download, from: server, to: client, start: [0 s, 0.2 s]}}
   - {{name: upload, from: client, to: server, start: [0.5 s, 1 s]}}
   - {{name: ping, kind: probe, from: client, to: server, options: {{interval: 100 ms}}}}
-duration: 6 s
+duration: 3 s
 sweep:
   stack: [newreno, sack]
   network.reverse.queue.policy: [droptail, ack-filtering, acks-first, ack-filtering-acks-first]

@@ -91,7 +91,7 @@ def test_a_campaign_shows_figure_table_runs_and_file(client: FlaskClient, simula
 def test_a_campaign_is_answered_first(client: FlaskClient, simulated: Simulated) -> None:
     page = client.get(simulated.address).text
     before = page[: page.index('id="live-figure"')]
-    assert "Throughput, forward, is highest with policy=" in before
+    assert "Throughput of forward is highest with policy=" in before
     assert "the next:" in before
     # Along the rates, each has an answer of its own.
     for rate in ("9.6 kbit/s", "28.8 kbit/s", "128 kbit/s"):

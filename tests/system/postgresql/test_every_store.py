@@ -87,7 +87,7 @@ def copy(stores: Stores) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "words",
     [
-        ("contrast", "small"),
+        ("compare", "small"),
         ("export", "values", "small", "--out", "OUT.csv"),
         ("export", "bundle", "small", "--out", "OUT.zip"),
         ("plot", "bars", "small", "--out", "OUT.svg"),

@@ -1,0 +1,160 @@
+"""Ten campaigns of different shape: each is answered by what it asks, and every view says the same of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from flask.testing import FlaskClient
+
+import analysis
+from analysis.handle import OpenResults
+from experiments.results_table import Asked, columns_of
+from tests.support.called import called
+from tests.support.ten_campaigns import NAMES, ten
+from web.app import create_app
+
+#: Campaign to what it asks: metric, subject and what is beside it.
+ASKED = {
+    "one-axis": ("throughput", "forward", "throughput of reverse"),
+    "three-axes": ("throughput", "download", "throughput of upload"),
+    "probe": ("latency_p99", "ping", "throughput of upload"),
+    "call": ("call_quality", "voice", "throughput of upload"),
+    "uploads": ("throughput", "upload", ""),
+    "other-names": ("completion_time", "backup-to-the-office", "throughput of film"),
+    "four-hundred": ("throughput", "down", "throughput of up"),
+    "shell": ("aggregate_throughput", "", ""),
+    "imports": ("aggregate_throughput", "", ""),
+    "acq-fig7": ("utility", "bottleneck", ""),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ten(tmp_path_factory.mktemp("ten"))
+
+
+@pytest.fixture
+def store(folder: Path) -> Iterator[OpenResults]:
+    with analysis.open(folder) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def site(folder: Path) -> FlaskClient:
+    return create_app(folder).test_client()
+
+
+def test_there_are_ten() -> None:
+    assert set(ASKED) == set(NAMES)
+    assert len(NAMES) == 10
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_campaign_asks_is_first_everywhere(
+    name: str, store: OpenResults, site: FlaskClient, folder: Path
+) -> None:
+    campaign = store[name]
+    metric, subject, beside = ASKED[name]
+    question = campaign.question
+    assert question is not None
+    assert question.quantity[:2] == (metric, subject)
+    assert (" of ".join(question.beside[:2]) if question.beside else "") == beside
+    assert question.is_stated == (name == "probe")
+    title = analysis.metrics.METRICS[metric].title + (f" of {subject}" if subject else "")
+    page = site.get(f"/campaigns/{campaign.row.id}").text
+    (answer,) = re.findall(r'<p class="answer">(.*?)</p>', page, re.DOTALL)
+    assert answer.startswith(f"{title} is ")
+    for path in ("", "/explore"):
+        chosen = re.search(
+            r'<select name="metric".*?</select>', site.get(f"/campaigns/{campaign.row.id}{path}").text, re.S
+        )
+        assert chosen is not None
+        assert f'<option value="{metric}/{subject}" selected' in chosen[0]
+    status, out, err = called("results", name, "--results", folder)
+    assert status == 0, err
+    assert columns_of(campaign, Asked())[0] == (metric, subject)
+    assert (analysis.metrics.METRICS[metric].column or metric) in out
+    status, out, err = called("plot", "bars", name, "--results", folder, "--out", folder.parent / "bars.svg")
+    assert status == 0, err
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("name", NAMES)
+def test_results_fit_any_width_and_cut_no_word(
+    name: str, width: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    status, out, err = called("results", name, "--results", folder)
+    assert status == 0, err
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= width
+    # Forty combinations are one page.
+    assert len(lines) < 200
+    if width == 200 and name in ("three-axes", "four-hundred"):
+        assert len(lines) < 60
+        assert re.search(r"\bdroptail\b", out)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_site_and_command_line_print_the_same_of_each_comparison(
+    name: str, store: OpenResults, site: FlaskClient
+) -> None:
+    """Each of the first values of a field against its baseline, for the question's metric and for another."""
+    campaign = store[name]
+    numbers = {tuple(sorted(dict(point.parameters).items())): point.number for point in campaign.row.points}
+    if len(numbers) < 2:
+        return
+    field = next(field for field, values in campaign.axes.items() if len(values) > 1)
+    rows = campaign.contrast(field).to_dicts()
+    asked, others = ([row for row in rows if row["exploratory"] is wanted] for wanted in (False, True))
+    assert asked
+    for row in (*asked[:3], *others[:2], *others[-2:]):
+        rest = {other: row[other] for other in campaign.axes if other != field}
+        first, second = (numbers[tuple(sorted({**rest, field: row[key]}.items()))] for key in ("baseline", "value"))
+        address = f"point={campaign.row.id}:{first}&point={campaign.row.id}:{second}"
+        answer: Any = site.get(f"/api/compare?{address}").json
+        cell = next(
+            entry["cells"][1] for entry in answer["metrics"]
+            if (entry["metric"], entry["flow"]) == (row["metric"], row["subject"])
+        )  # fmt: skip
+        assert (cell["difference_low"], cell["difference_high"]) == (row["low"], row["high"])
+        assert (cell["difference_level"], cell["p_adjusted"]) == (row["level"], row["p_adjusted"])
+        if row in asked:
+            page = re.sub(r"\s+", " ", site.get(f"/compare?{address}").text.replace("\u00a0", " "))
+            assert f'{row["shown"]}</span> <span class="word {row["verdict"].replace(" ", "-")}">' in page
+
+
+def test_the_question_is_uncorrected_over_metrics_and_the_rest_is_exploratory(store: OpenResults) -> None:
+    question = store["probe"].question
+    assert question is not None
+    assert question.comparisons(question.quantity) == 1
+    rows = store["probe"].contrast().to_dicts()
+    (asked,) = (row for row in rows if not row["exploratory"])
+    assert (asked["metric"], asked["level"]) == ("latency_p99", 0.95)
+    assert {row["comparisons"] for row in rows if row["exploratory"]} == {len(question.others)}
+    wide = store["three-axes"].question
+    assert wide is not None
+    assert wide.comparisons(wide.quantity) == 39
+
+
+def test_three_runs_that_cannot_tell_say_how_many_would(store: OpenResults) -> None:
+    rows = store["three-axes"].contrast("policy", metrics=["throughput"]).to_dicts()
+    texts = [row["shown"] for row in rows if row["verdict"] == "cannot tell"]
+    assert any(re.search(r"; 3 runs cannot tell, about \d+ would$", text) for text in texts)
+    for row in rows:
+        half = (row["high"] - row["low"]) / 2 if row["low"] is not None else 0.0
+        # An interval that is farther than the means themselves is not printed.
+        if row["verdict"] == "cannot tell" and half > max(row["mean_first"], row["mean_second"]):
+            assert "±" not in row["shown"]
+
+
+def test_no_interval_leaves_what_a_metric_can_be(store: OpenResults) -> None:
+    for name in NAMES:
+        for row in store[name].means().filter(pl.col("unit") == "fraction").to_dicts():
+            if row["low"] is not None:
+                assert 0 <= row["low"] <= row["mean"] <= row["high"] <= 1, (name, row["metric"])
