@@ -158,11 +158,11 @@ NOWHERE = "postgresql://nobody@127.0.0.1:9/none"
     ("words", "status", "message"),
     [
         (["--scheduler", "tcp://127.0.0.1:9"], 3, "--results must be a PostgreSQL URL"),
-        (["--results", NOWHERE], 1, "needs a place for captures and tables: --artefacts"),
-        (["--results", NOWHERE, "--artefacts", "nonsense://x"], 1, "cannot be kept at nons"),
+        (["--results", NOWHERE], 2, "needs a place for captures and tables: --artefacts"),
+        (["--results", NOWHERE, "--artefacts", "nonsense://x"], 2, "cannot be kept at nons"),
         (["--results", NOWHERE, "--artefacts", "file:///tmp"], 1, "cannot be opened: conn"),
-        (["--results", "mysql://nobody@127.0.0.1:9/none", "--artefacts", "file:///tmp"], 1, "is no store"),
-        (["--artefacts", "file:///tmp"], 1, "an artefact URL belongs to a PostgreSQL store"),
+        (["--results", "mysql://nobody@127.0.0.1:9/none", "--artefacts", "file:///tmp"], 2, "is no store"),
+        (["--artefacts", "file:///tmp"], 2, "an artefact URL belongs to a PostgreSQL store"),
     ],
 )  # fmt: skip
 def test_an_unreachable_service_is_reported(tmp_path: Path, words: list[str], status: int, message: str) -> None:
