@@ -14,8 +14,8 @@ from analysis.comparison import difference_text
 from analysis.estimates import Estimate
 from analysis.metrics import METRICS
 from analysis.metrics.registry import Better, estimate
-from analysis.question import better_of
-from analysis.results import Quantity, Results
+from analysis.question import Asked, better_of
+from analysis.results import Quantity
 from analysis.routes import data_paths
 from analysis.statistics import MARGIN, Compared
 from testbed import units
@@ -65,7 +65,7 @@ class Best:
 
 
 def best(
-    results: Results, quantity: Quantity, other: Quantity | None = None, among: Sequence[int] = (),
+    results: Asked, quantity: Quantity, other: Quantity | None = None, among: Sequence[int] = (),
     scenario_of: Callable[[int], Scenario | None] = lambda point: None,
 ) -> Best | None:  # fmt: skip
     """The best point by a metric; None if no point has it.
@@ -126,7 +126,7 @@ def _fair_shares(scenario: Scenario) -> Iterator[tuple[str, str | None, float]]:
             yield flow.name, flow.group, min(rates)
 
 
-def ranked(results: Results, quantity: Quantity, among: Sequence[int] = ()) -> list[Ranked]:
+def ranked(results: Asked, quantity: Quantity, among: Sequence[int] = ()) -> list[Ranked]:
     """Points by the means of a metric, the best first; the highest first if it has no better direction."""
     entries = [
         Ranked(point, estimate(quantity.metric, quantity.unit, list(of_point[quantity].values())))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from analysis import naming
 from analysis.errors import AnalysisError, unknown
 from analysis.estimates import LEAST_FOR_INTERVAL, plus_minus, relative_text
-from analysis.question import Question, of_stored
+from analysis.question import Asked, Question, of_stored
 from analysis.results import Parameters, Quantity, Results, Values
 from analysis.statistics import LEVEL, MARGIN, Compared, Difference, mean
 from analysis.store import Store, is_url
@@ -130,7 +130,7 @@ class Contrast:
 
 
 def compare(
-    a: Results, b: Results, confidence: float | None = None, margin: float = MARGIN, metrics: Sequence[str] = ()
+    a: Asked, b: Asked, confidence: float | None = None, margin: float = MARGIN, metrics: Sequence[str] = ()
 ) -> Comparison:
     """Compares B with A, point by point.
 
@@ -227,7 +227,7 @@ def _says_nothing(compared: Compared, unit: str) -> bool:
 
 def load(
     text: str, results: str, artefacts: str | None = None, say: Callable[[str], None] = lambda sentence: None
-) -> Results:
+) -> Asked:
     """A campaign's results from a store.
 
     Args:
@@ -274,7 +274,7 @@ def load(
             say(note)
         points = store.points(campaign.id)
         asked = of_stored(store, campaign)
-    return Results.of_rows(text, [dict(point.parameters) for point in points], rows, asked)
+    return Asked.of(Results.of_rows(text, [dict(point.parameters) for point in points], rows), asked)
 
 
 def _moment(date: str) -> float:
@@ -292,7 +292,7 @@ def _moment(date: str) -> float:
 
 
 def contrast(
-    results: Results, field: str = "", baseline: str = "", metrics: Sequence[str] = (), margin: float = MARGIN
+    results: Asked, field: str = "", baseline: str = "", metrics: Sequence[str] = (), margin: float = MARGIN
 ) -> list[Contrast]:
     """Compares each value of a swept field with a baseline, for every combination of the other fields.
 

@@ -40,7 +40,7 @@ from analysis.figures.model import Figure
 from analysis.figures.run import TIME
 from analysis.measuring import Changes, measure_again, new_names
 from analysis.metrics.registry import METRICS, catalogue, estimate
-from analysis.question import Question, of_stored
+from analysis.question import Asked, Question, of_stored
 from analysis.results import Results
 from analysis.runs import RunView
 from analysis.statistics import MARGIN
@@ -292,7 +292,7 @@ class StoredCampaign:
             AnalysisError: there is no such field, value or metric, or the field has one value only.
         """
         points = [dict(point.parameters) for point in self.row.points]
-        stored = Results.of_rows(self.row.name, points, self.store.values(self.row.id), self.question)
+        stored = Asked.of(Results.of_rows(self.row.name, points, self.store.values(self.row.id)), self.question)
         known = dict.fromkeys(quantity.metric for values in stored.values.values() for quantity in values)
         for name in metrics:
             if name not in known:

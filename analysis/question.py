@@ -28,7 +28,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from analysis.errors import AnalysisError, unknown
-from analysis.results import OUTPUT, RENAMED, Parameters, Quantity, Values, is_output, line_name
+from analysis.results import OUTPUT, RENAMED, Parameters, Quantity, Results, Values, is_output, line_name
 from analysis.statistics import LEVEL, MARGIN, Compared, judged
 
 if TYPE_CHECKING:
@@ -141,6 +141,18 @@ class Question:
         common = sum(point in other.points for point in self.points)
         others = self.others & (other.others | {other.quantity[:2]})
         return replace(self, family=1 if self.is_each else max(common, 1), others=others)
+
+
+@dataclass(frozen=True)
+class Asked(Results):
+    """A campaign's results, and what it asks; None without valid runs."""
+
+    question: Question | None
+
+    @classmethod
+    def of(cls, results: Results, question: Question | None) -> Asked:
+        """Results with a question to them."""
+        return cls(results.name, results.points, results.values, question)
 
 
 def question(

@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from analysis.statistics import RunKey
-
-if TYPE_CHECKING:
-    from analysis.question import Question
 
 #: Names under which earlier versions stored a metric, and its name today.
 RENAMED = {
@@ -86,15 +83,11 @@ class Results:
     points: Sequence[Parameters]
     #: By index into `points`.
     values: Mapping[int, Mapping[Quantity, Values]]
-    #: What the campaign asks (analysis/question.py); None without results.
-    question: Question | None = None
 
     @classmethod
-    def of_rows(
-        cls, name: str, points: Sequence[Parameters], rows: Sequence[ValueRow], question: Question | None = None
-    ) -> Results:
+    def of_rows(cls, name: str, points: Sequence[Parameters], rows: Sequence[ValueRow]) -> Results:
         """From rows of Store.values."""
-        return cls(name, [dict(point) for point in points], by_point(rows), question)
+        return cls(name, [dict(point) for point in points], by_point(rows))
 
 
 def line_name(subject: str) -> str:

@@ -23,8 +23,14 @@ def duration_text(seconds: float) -> str:
 
 
 def point_label(parameters: Mapping[str, str]) -> str:
-    """ "policy=droptail, rate=1 Mbit/s": each parameter under the last part of its field's name."""
-    return ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in parameters.items())
+    """ "policy=droptail, rate=1 Mbit/s": each parameter under the last part of its field's name, or under the last two
+    where they are needed: "forward.rate=1 Mbit/s, reverse.rate=64 kbit/s".
+    """
+    last = [field.rpartition(".")[2] for field in parameters]
+    return ", ".join(
+        f"{word if last.count(word) == 1 else '.'.join(field.split('.')[-2:])}={value}"
+        for (field, value), word in zip(parameters.items(), last, strict=True)
+    )
 
 
 def run_label(plan: Plan, run: Run) -> str:

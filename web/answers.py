@@ -12,7 +12,7 @@ from analysis import answer
 from analysis.figures import tradeoff
 from analysis.figures.means import Means, quantities
 from analysis.figures.model import Figure
-from analysis.question import beside_of
+from analysis.question import Asked, beside_of
 from analysis.results import Quantity, Results
 from analysis.store.rows import CampaignRow, PointRow
 from experiments.api import point_label
@@ -59,7 +59,8 @@ def _made(
         known = (Quantity(kind.name, kind.subject, kind.unit) for kind in campaign_data.kinds(campaign.id))
         other = beside_of(asked, campaign_data.scenario(campaign.id), known)
     rows = g.store.values(campaign.id, only=[quantity[:2] for quantity in (asked, other) if quantity is not None])
-    results = Results.of_rows(campaign.name, [dict(point.parameters) for point in points], rows, stated)
+    stored = Results.of_rows(campaign.name, [dict(point.parameters) for point in points], rows)
+    results = Asked.of(stored, stated)
     groups = _places(chosen, means)
     labels = {point.number: point_label(dict(point.parameters)) or "all runs" for point in points}
 

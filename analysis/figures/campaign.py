@@ -141,7 +141,7 @@ def within(table: pl.DataFrame, where: Mapping[str, str]) -> pl.DataFrame:
 
 def bars(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), interval: str = "confidence") -> Figure:
     """Bars with error bars: of several subjects a group for each point, one bar for each subject; of one subject a
-    group for each combination of the other fields, one bar for each value of the field with the fewest.
+    group for each combination of the other fields, one bar for each value of a field of names.
 
     Args:
         table: of `analysis.means`.
@@ -154,7 +154,7 @@ def bars(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), interva
     few = (
         [name for name in names if rows[name].n_unique() <= MOST_SERIES] if len(names) > 1 and len(wanted) == 1 else []
     )
-    colour = min(few, key=lambda name: (_is_numeric(rows, name), rows[name].n_unique()), default="")
+    colour = max(few, key=lambda name: (not _is_numeric(rows, name), rows[name].n_unique()), default="")
     along = [name for name in names if name != colour]
     groups: dict[str, Group] = {}
     for row in rows.to_dicts():
@@ -206,11 +206,13 @@ def sweep(
 def _with_note(figure: Figure, left_out: int, what: str) -> Figure:
     """A figure that says how much it has no room for; with a logarithmic axis where its values lie far apart."""
     means = [value for series in figure.series if series.kind in ("line", "bars") for value in series.points["y"]]
-    sizes = [value for value in means if value is not None]
-    if sizes and min(sizes) > 0 and max(sizes) >= LOG_Y_FROM * min(sizes):
+    sizes = [value for value in means if value is not None and value > 0]
+    if sizes and max(sizes) >= LOG_Y_FROM * min(sizes):
         # A bar begins at 0, which a logarithmic axis does not have: dots with their intervals take its place.
         series = [replace(each, kind="points", size=5) if each.kind == "bars" else each for each in figure.series]
         figure = replace(figure, y=replace(figure.y, log=True), series=tuple(series))
+        if 0 in means:
+            figure = replace(figure, notes=(*figure.notes, "0 has no place on this axis"))
     if left_out > 0:
         note = f"{left_out} more {what} are left out; --where FIELD=VALUE chooses"
         figure = replace(figure, notes=(*figure.notes, note))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from analysis.question import Question, better_of
+from analysis.question import Asked, Question, better_of
 from analysis.results import Quantity, Results
 from analysis.statistics import LEVEL
 
 
-def asking(results: Results, quantity: Quantity, beside: Quantity | None = None) -> Results:
+def asking(results: Results, quantity: Quantity, beside: Quantity | None = None) -> Asked:
     """The results with a question to all of their points."""
     known = {of[:2] for values in results.values.values() for of in values}
     question = Question(
@@ -17,4 +15,4 @@ def asking(results: Results, quantity: Quantity, beside: Quantity | None = None)
         family=max(len(results.points) - 1, 1), is_each=False,
         others=frozenset(known - {quantity[:2]}), points=results.points,
     )  # fmt: skip
-    return replace(results, question=question)
+    return Asked.of(results, question)

@@ -18,6 +18,7 @@ import pytest
 
 import analysis
 from analysis.comparison import CompareError, compare
+from analysis.question import Asked
 from analysis.results import Quantity, Results, ValueRow, by_point
 from analysis.store import Store
 from experiments import cli
@@ -32,7 +33,7 @@ from web.app import create_app
 def side(
     shift: float = 0.0, noise: float = 1.0, repetitions: int = 5, seed: int = 0, sample: int = 1,
     points: tuple[str, str] = ("reno", "cubic"), name: str = "a",
-) -> Results:  # fmt: skip
+) -> Asked:  # fmt: skip
     draws = random.Random(sample)
     rows = [
         ValueRow(

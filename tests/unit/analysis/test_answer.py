@@ -9,6 +9,7 @@ import pytest
 from analysis.answer import Best, best, sentences
 from analysis.figures import printed
 from analysis.figures.tradeoff import tradeoff
+from analysis.question import Asked
 from analysis.results import Quantity, Results, ValueRow
 from analysis.statistics import RunKey
 from tests.conftest import two_hosts, typed
@@ -23,7 +24,7 @@ SLOW_RETURN = typed({
 LABELS = {0: "a", 1: "b", 2: "c"}
 
 
-def results(*points: tuple[list[float], list[float]]) -> Results:
+def results(*points: tuple[list[float], list[float]]) -> Asked:
     """Values of both directions by point."""
     values = {
         number: {
