@@ -112,7 +112,7 @@ def _make(made: Path) -> None:
     results = made / "results"
     for name, text in _SIMULATED.items():
         (made / f"{name}.yaml").write_text(f"name: {name}\n{text}")
-        _done("run", made / f"{name}.yaml", "--results", results)
+        _done("run", made / f"{name}.yaml", "--results", results, "--scheduler", "none")
     paper = node_binary.ROOT / f"experiments/acq/{PAPER}.yaml"
     _done("run", paper, "--results", results, *(word for change in SHORTER for word in ("--set", change)))
     with Store.open(results) as store:

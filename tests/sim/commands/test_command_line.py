@@ -79,7 +79,7 @@ def test_plan_as_json() -> None:
 
 def test_plan_makes_no_results_folder_and_tells_what_is_done(tmp_path: Path) -> None:
     done = backchannel("plan", QUICKSTART, "--results", str(tmp_path / "none"))
-    assert "has 0 of them; to be run: 12, 420 s one after another" in done.stdout
+    assert "has 0 of them; to be run: 12, 7 min one after another" in done.stdout
     assert not (tmp_path / "none").exists()
 
 
@@ -119,7 +119,7 @@ def test_plan_knows_the_runs_that_the_store_has(tmp_path: Path) -> None:
     store.note_failure(load(Path(QUICKSTART)).runs[1].id, 1, "it was not meant to be")
     store.close()
     done = backchannel("plan", QUICKSTART, "--results", str(results))
-    assert "has 1 of them; to be run: 11, 385 s one after another" in done.stdout
+    assert "has 1 of them; to be run: 11, 6 min one after another" in done.stdout
     again = backchannel("plan", QUICKSTART, "--results", str(results), "--retry-failed")
     assert "has 1 of them; to be run: 1, 35 s one after another" in again.stdout
 
