@@ -107,6 +107,10 @@ class Registry(Mapping[str, Entry]):
             try:
                 for module in self._modules:
                     importlib.import_module(module)
+                # Somebody may have imported a later one first.
+                place = {module: number for number, module in enumerate(self._modules)}
+                declared = sorted(self._entries.items(), key=lambda item: place.get(item[1].module, len(place)))
+                self._entries = dict(declared)
                 for point in importlib.metadata.entry_points(group=self._group):
                     self._load_plugin(point)
                 self._is_loaded = True

@@ -146,7 +146,9 @@ def application(first_word: str = "") -> TyperGroup:
             app.add_typer(target, name=name, short_help=command.summary)
         else:
             app.command(name, cls=_WithKinds, short_help=command.summary)(target)
-    built = typer.main.get_group(app)
+    # With the options and classes of completion.
+    built = typer.main.get_command(app)
+    assert isinstance(built, TyperGroup)
     _name_plainly(built)
     return built
 

@@ -25,7 +25,8 @@ _OUT_OF_MEMORY, _FAILED, _OUT_OF_TIME = 70, 71, 72
 _GRACE_S = 10.0
 _PR_SET_PDEATHSIG = 1
 #: How libraries that end the process say that memory ran out: Rust's allocator, OpenBLAS.
-_NO_MEMORY = ("memory allocation of", "Memory allocation still failed")
+#: The last one is of the allocator of polars, which has no address space for its thread and then crashes.
+_NO_MEMORY = ("memory allocation of", "Memory allocation still failed", "background thread creation failed")
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class Model:
         cls._required = frozenset(name for name in cls._fields if not hasattr(cls, name))
 
     def __init__(self, **fields: Any) -> None:
-        if unknown := fields.keys() - self._fields:
+        if (unknown := fields.keys() - self._fields) and not self.keeps_unknown:
             raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
         if missing := self._required - fields.keys():
             raise TypeError(f"{type(self).__name__} needs {', '.join(sorted(missing))}")

@@ -200,7 +200,7 @@ def wider_limits(store: Store, campaign_id: str, backend: str) -> list[str]:
     """A sentence if a campaign accepts runs by wider limits than the default; to be shown with its results."""
     from testbed import fidelity
 
-    if Backend(backend).in_virtual_time:
+    if backend not in (Backend.EMULATED, Backend.PHYSICAL):
         return []
     scenario = store.first_scenario(campaign_id)
     wider = fidelity.wider(scenario.fidelity) if scenario else []

@@ -267,7 +267,8 @@ def test_version_is_release_and_commit() -> None:
 def test_help_has_one_line_per_command() -> None:
     words = [sys.executable, "-m", "experiments", "--help"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
-    lines = done.stdout.split("Commands:\n")[1].split("\n\n")[0].splitlines()
+    groups = done.stdout.split("Run:\n")[1].split("\n\n  Development")[0]
+    lines = [line for line in groups.splitlines() if line.startswith("  ")]
     assert len(lines) >= 21
     assert not [line for line in lines if line.endswith("...")]
 

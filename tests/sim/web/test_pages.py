@@ -60,7 +60,7 @@ def test_home_tells_what_is_there(client: FlaskClient) -> None:
     assert "A sweep of rates" in page
     assert "12 in the store" in page
     # What the campaign showed is its answer's first sentence.
-    assert "Throughput, forward, is highest with" in page
+    assert "Throughput of forward is highest with" in page
     assert "every run is valid" in page
 
 

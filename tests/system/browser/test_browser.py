@@ -149,7 +149,7 @@ def test_a_loss_is_explained_and_stands_in_the_address(
     expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
 
 
-def test_a_chosen_loss_leaves_all_plots_in_one_view(
+def test_a_chosen_loss_is_explained_beside_its_plot(
     page: Page, serve: Callable[[Path], str], dropping: Simulated
 ) -> None:
     page.set_viewport_size({"width": 1400, "height": 900})
@@ -157,14 +157,9 @@ def test_a_chosen_loss_leaves_all_plots_in_one_view(
     drawn(page, "sequence")
     page.get_by_role("button", name="Next loss").click()
     expect(page.locator(".fate")).to_contain_text("retransmitted at")
-    page.locator("#plots > .controls").evaluate("(e) => e.scrollIntoView()")
-    plots = page.locator(".timeline > .plot")
-    last = plots.last.locator(".u-over")
-    expect(last).to_be_visible()
-    box = last.bounding_box()
-    assert plots.count() >= 5
-    assert box is not None
-    assert box["y"] + box["height"] <= 900
+    assert page.locator(".timeline > .plot").count() >= 5
+    expect(page.locator(".timeline > .plot").first.locator(".u-over")).to_be_in_viewport()
+    expect(page.locator(".fate")).to_be_in_viewport()
 
 
 def test_a_seek_that_fails_is_told_beside_the_controls(page: Page, address: str, simulated: Simulated) -> None:
@@ -432,15 +427,16 @@ def test_a_dot_of_the_trade_off_opens_its_run(page: Page, address: str, simulate
     assert page.url.rpartition("/")[2] in dots["run"]
 
 
-def test_all_plots_of_a_run_are_in_one_view(page: Page, address: str, simulated: Simulated) -> None:
+def test_all_plots_of_a_run_are_tall_and_have_one_time_axis(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id(1)}")
-    page.locator("#plots > .controls").evaluate("(e) => e.scrollIntoView()")
     plots = page.locator(".timeline > .plot")
     for number in range(plots.count()):
+        # Plots are drawn as they come into view.
+        plots.nth(number).scroll_into_view_if_needed()
         expect(plots.nth(number)).to_have_attribute("data-drawn", "true")
     assert plots.count() >= 6
     boxes = [plots.nth(number).locator(".u-over").bounding_box() for number in range(plots.count())]
-    assert all(box is not None and box["y"] > 0 and box["y"] + box["height"] < 900 for box in boxes)
+    assert all(box is not None and box["height"] >= 100 for box in boxes)
     assert len({(round(box["x"]), round(box["width"])) for box in boxes if box}) == 1, "one time axis"
     # Both hosts, beside the same other plots.
     page.get_by_label("Captured at").select_option("both")
@@ -530,7 +526,7 @@ def test_a_run_is_printed_with_all_its_plots_on_light_paper(
     page.set_viewport_size({"width": 1280, "height": 720})
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert page.evaluate(WIDEST) > 900
+    assert page.evaluate(WIDEST) > 800
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(19, 23, 22)"
     page.close()
 

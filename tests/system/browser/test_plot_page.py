@@ -113,7 +113,7 @@ def test_bars_tell_their_point_and_their_errors(page: Page, simulated: Simulated
     page.mouse.move(*place(page, bars["x"][2], bars["y"][2] / 2))
     readout = page.locator(".readout")
     expect(readout).to_contain_text(bars["name"])
-    expect(readout).to_contain_text("policy=")
+    expect(readout).to_contain_text("128 kbit/s")
     expect(readout).to_contain_text("2 runs")
     assert view(board)["y"][0] == 0
     expect(page.locator("body")).to_contain_text("means of 2 runs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import pwd
 import shutil
@@ -110,7 +111,8 @@ def test_a_command_gives_the_same_from_both_stores(stores: Stores, tmp_path: Pat
 def test_the_files_of_runs_are_copied(stores: Stores, tmp_path: Path) -> None:
     listed = backchannel("export", "values", "small", "--results", stores.folder, "--out", str(tmp_path / "v.csv"))
     assert listed.returncode == 0
-    run_id = (tmp_path / "v.csv").read_text().splitlines()[1].split(",")[2]
+    with (tmp_path / "v.csv").open() as table:
+        run_id = next(csv.DictReader(table))["run_id"]
     words = ("plot", "sequence", run_id, "--out", str(tmp_path / "s.svg"), "--results", stores.database)
     drawn = backchannel(*words, "--artefacts", stores.artefacts)
     assert drawn.returncode == 0, drawn.stderr

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -333,3 +335,9 @@ def test_one_palette_prints_and_shows() -> None:
     light = (page.STATIC / "figure.css").read_text().split("}")[0]
     shown_ = dict(re.findall(r"--(\w+): (#\w+);", light))
     assert {name: shown_[name] for name in PALETTE} == PALETTE
+
+
+def test_kinds_are_listed_in_the_order_of_their_modules_whatever_was_imported_first() -> None:
+    program = "import experiments.papers.figure\nfrom analysis.figures.registry import CAMPAIGN_FIGURES as c\nprint(*c)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == "figure"

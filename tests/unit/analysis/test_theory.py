@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from analysis import theory
 from analysis.statistics import exact_interval
+from experiments.papers import theory
 
 #: (artefact, measure, labels, value): each value is worked out from the numbers in its row, not by the formulas.
 BY_HAND: list[tuple[str, str, dict[str, object], float]] = [

@@ -99,6 +99,8 @@ def test_an_object_is_made_of_its_fields_and_does_not_change() -> None:
         made.replace(nam=1)
     with pytest.raises(TypeError, match="no field nam"):
         Outer(name="x", nam=1)  # type: ignore[call-arg]
+    further: dict[str, Any] = {"more": 2}
+    assert Inner(**further).as_json() == further
     with pytest.raises(TypeError, match="needs name"):
         Outer()  # type: ignore[call-arg]
     with pytest.raises(AttributeError, match="frozen"):
