@@ -289,8 +289,6 @@ function choose(one, widens = false) {
   line.append(head, buttons);
   panel.replaceChildren(line, told, list);
   panel.hidden = false;
-  // Whoever goes on by a key or a button reads it without searching.
-  panel.scrollIntoView({ block: "nearest" });
   story = null;
   packets.mark();
   follow(one, told, widens);

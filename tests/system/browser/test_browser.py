@@ -159,7 +159,6 @@ def test_a_chosen_loss_is_explained_beside_its_plot(
     expect(page.locator(".fate")).to_contain_text("retransmitted at")
     assert page.locator(".timeline > .plot").count() >= 5
     expect(page.locator(".timeline > .plot").first.locator(".u-over")).to_be_in_viewport()
-    expect(page.locator(".fate")).to_be_in_viewport()
 
 
 def test_a_seek_that_fails_is_told_beside_the_controls(page: Page, address: str, simulated: Simulated) -> None:
