@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from analysis.backend_blocks import block_for
 from analysis.errors import AnalysisError, unknown
 from analysis.results import OUTPUT, RENAMED, Parameters, Quantity, Results, Values, is_output, line_name
 from analysis.statistics import LEVEL, MARGIN, Compared, judged
@@ -218,8 +219,7 @@ def _declared(campaign: CampaignRow, name: str) -> Mapping[str, Any]:
     """
     values = _values_of(campaign.text)
     blocks: Any = values.get("backends")
-    fallback = "emulated" if campaign.backend == "virtual-kernel" else ""
-    block = blocks.get(campaign.backend) or blocks.get(fallback) if isinstance(blocks, dict) else None
+    block = blocks.get(block_for(blocks, campaign.backend)) if isinstance(blocks, dict) else None
     parts = [part.get(name) for part in (values, block) if isinstance(part, dict)]
     return {key: value for part in parts if isinstance(part, dict) for key, value in part.items()}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from enum import StrEnum
 
 
@@ -71,13 +70,3 @@ _SUMMARIES = {
 
 #: Backends with real packets, in the order of messages.
 REAL_PACKETS = (Backend.EMULATED, Backend.PHYSICAL, Backend.VIRTUAL_KERNEL)
-
-
-def block_for(blocks: Container[str], backend: str) -> str | None:
-    """The backend whose fields under `backends` apply to a backend; None for no such fields.
-
-    The virtual kernel has the network and the stacks of the emulated backend, so it takes that backend's fields where
-    the file has none for it.
-    """
-    wanted = (Backend.VIRTUAL_KERNEL, Backend.EMULATED) if backend == Backend.VIRTUAL_KERNEL else (backend,)
-    return next((name for name in wanted if name in blocks), None)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from analysis.backend_blocks import block_for
 from experiments.language import files, packed, registry, renamed, yaml_text
-from experiments.language.backends import block_for
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.yaml_text import FieldPath
 

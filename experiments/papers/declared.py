@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from experiments.language.backends import block_for
+from analysis.backend_blocks import block_for
 from experiments.language.measures import AnyForm, Measure, Split
 
 _MEASURES = TypeAdapter[dict[str, AnyForm]](dict[str, Measure])

@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from analysis.backend_blocks import block_for
 from experiments import catalogue
 from experiments.engine.forecast import Forecaster
 from experiments.language import registry
-from experiments.language.backends import block_for
 from experiments.language.campaign import Plan, Run, expand
 from experiments.language.problems import CampaignError
 from experiments.language.source import BACKENDS, Source, read
