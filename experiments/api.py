@@ -277,9 +277,10 @@ def session_state(name: str) -> SessionState:
     Raises:
         TestbedError: it has ended.
     """
-    from experiments.sessions.state import read_state
+    from experiments.sessions import control
+    from experiments.sessions.state import SessionControl
 
-    return read_state(name)
+    return control.ask(name, SessionControl.status)
 
 
 def set_session(name: str, link: str, words: Sequence[str]) -> list[str]:
@@ -293,9 +294,10 @@ def set_session(name: str, link: str, words: Sequence[str]) -> list[str]:
     Raises:
         TestbedError: it has ended, or a change is invalid.
     """
-    from experiments.sessions.state import change
+    from experiments.sessions import control
+    from experiments.sessions.state import SessionControl
 
-    return [session_change_text(made) for made in change(name, link, words)]
+    return [session_change_text(made) for made in control.ask(name, SessionControl.change, link, words)]
 
 
 def session_change_text(change: SessionChange) -> str:

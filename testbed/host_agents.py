@@ -12,6 +12,7 @@ from typing import TypeVar
 from agents.client import AgentClient
 from agents.errors import AgentError, AgentUnreachable
 from agents.messages import Health
+from agents.rpc import TIMEOUT_S
 from testbed import clock
 from testbed.concurrency import on_each
 from testbed.errors import HostLost, TestbedError
@@ -175,7 +176,7 @@ class HostAgents:
         for tunnel in self._tunnels.values():
             tunnel.close()
 
-    def _release(self, timeout_s: float | None = None) -> None:
+    def _release(self, timeout_s: float = TIMEOUT_S) -> None:
         self._stop.set()
         # A thread that closes the connections waits until another one has released the hosts.
         with self._releasing:
@@ -196,7 +197,7 @@ class HostAgents:
                     continue  # The run itself reports a lost host.
 
 
-def _release(client: AgentClient, timeout_s: float | None) -> None:
+def _release(client: AgentClient, timeout_s: float) -> None:
     try:
         client.release(timeout_s)
     except AgentError:

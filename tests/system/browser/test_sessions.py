@@ -52,6 +52,6 @@ def test_sessions_come_and_go_on_an_open_page(
     name = f"more{os.getpid()}"
     later = page.locator(f'section[data-session="{name}"]')
     expect(later).to_have_count(0)
-    with closing(ControlServer(name, lambda request: {**session.answer(request), "name": name})):
+    with closing(ControlServer(name, FakeSession(name))):
         expect(later).to_be_visible()
     expect(later).to_have_count(0)
