@@ -307,7 +307,15 @@ def listens(path: Path) -> bool:
 
 
 class Client(ABC):
-    """Makes requests."""
+    """Makes requests.
+
+    Args:
+        rejected: the exception for a server's sentence.
+        unanswered: the exception for an answer that is missing or invalid, by the reason.
+    """
+
+    def __init__(self, rejected: Callable[[str], Exception], unanswered: Callable[[str], Exception]) -> None:
+        self._rejected, self._unanswered = rejected, unanswered
 
     @abstractmethod
     def request(self, op: str, arguments: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> Any:
@@ -319,10 +327,6 @@ class Client(ABC):
             timeout_s: longest time without a line.
         """
 
-    @abstractmethod
-    def failure(self, reason: str) -> Exception:
-        """The exception for an answer that is missing or invalid."""
-
     def call(
         self, timeout_s: float, function: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
@@ -332,7 +336,7 @@ class Client(ABC):
         try:
             result: R = result_reader(function)(answered)
         except MistypedValue as error:
-            raise self.failure(f"gave an invalid answer to '{function.__name__}': {error}") from None
+            raise self._unanswered(f"gave an invalid answer to '{function.__name__}': {error}") from None
         return result
 
 
@@ -398,15 +402,14 @@ class SocketClient(Client):
 
     Args:
         path: of the socket.
-        rejected: the exception for a server's sentence.
-        unanswered: the exception for a request without an answer, by its reason.
+        rejected, unanswered: exceptions, as of Client.
     """
 
     def __init__(
         self, path: Path, rejected: Callable[[str], Exception], unanswered: Callable[[str], Exception]
     ) -> None:  # fmt: skip
+        super().__init__(rejected, unanswered)
         self._path = path
-        self._rejected, self._unanswered = rejected, unanswered
         self._lock = threading.Lock()
         #: Connections without a request under way.
         self._idle: list[_Connection] = []
@@ -423,10 +426,6 @@ class SocketClient(Client):
     def request(self, op: str, arguments: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> Any:
         """The result of a request, as parsed JSON."""
         return self._request(op, arguments, timeout_s, None)
-
-    def failure(self, reason: str) -> Exception:
-        """The exception for an answer that is missing or invalid."""
-        return self._unanswered(reason)
 
     def request_file(self, op: str, arguments: Mapping[str, Any], to: Path) -> None:
         """Copies the file that a request results in."""
@@ -449,7 +448,7 @@ class SocketClient(Client):
             is_reusable = True
             raise self._rejected(str(error)) from None
         except Unanswered as error:
-            raise self.failure(str(error)) from error
+            raise self._unanswered(str(error)) from error
         finally:
             if connection is not None and is_reusable:
                 with self._lock:
@@ -484,9 +483,8 @@ class ChildProcess(Client):
         self, name: str, command: Sequence[str], log: Path, error: type[Exception], on_event: OnEvent | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        self._name = name
         self._log = log
-        self._error = error
+        super().__init__(error, lambda reason: error(f"{name} {reason}"))
         self._on_event = on_event
         with log.open("wb") as stderr:
             # In a new session, because Ctrl-C is for the runner, which then ends its children in order.
@@ -510,20 +508,20 @@ class ChildProcess(Client):
 
     def request(self, op: str, arguments: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> Any:
         """The result of a request, as parsed JSON. A child that breaks the protocol is ended."""
+        assert self._process.stdin is not None
         self._stream.timeout_s = timeout_s
         try:
+            if self._process.stdin.closed:
+                # The number of its descriptor may be another file's.
+                raise Unanswered("it was closed")
             return exchange(self._stream, {"op": op, **arguments}, self._on_event).get("result")
         except Rejected as error:
-            raise self._error(str(error)) from None
+            raise self._rejected(str(error)) from None
         except Silent:
             self.kill()
-            raise self.failure(f"sent no answer to '{op}' for {timeout_s:g} s and was ended") from None
+            raise self._unanswered(f"sent no answer to '{op}' for {timeout_s:g} s and was ended") from None
         except Unanswered as error:
-            raise self.failure(self._end_reason(error)) from None
-
-    def failure(self, reason: str) -> Exception:
-        """The exception for an answer that is missing or invalid."""
-        return self._error(f"{self._name} {reason}")
+            raise self._unanswered(self._end_reason(error)) from None
 
     def close(self, timeout_s: float = END_S) -> None:
         """Ends the child's input, which ends the child; kills it if it does not end in time."""

@@ -14,7 +14,7 @@ from agents.errors import AgentError, AgentUnreachable
 from agents.messages import Health
 from agents.rpc import TIMEOUT_S
 from testbed import clock
-from testbed.concurrency import on_each
+from testbed.concurrency import map_concurrently
 from testbed.errors import HostLost, TestbedError
 from testbed.local_folders import ScratchFolder
 from testbed.placement import Placement
@@ -68,7 +68,7 @@ class HostAgents:
                     tunnel.wait()
             for name, tunnel in self._tunnels.items():
                 self.clients[name] = AgentClient(name, tunnel.socket)
-            self.on_each(self._check_health)
+            self.map_concurrently(self._check_health)
             for client in self.clients.values():
                 self._hold(client, holder)
             self._check_clocks()
@@ -111,9 +111,9 @@ class HostAgents:
         except AgentError as error:
             raise self.explain(error, prefix="host ") from None
 
-    def on_each(self, action: Callable[[str], T]) -> dict[str, T]:
+    def map_concurrently(self, action: Callable[[str], T]) -> dict[str, T]:
         """An action on every host at once; raises the first failure after all have ended."""
-        return on_each(self._pool, self._tunnels, action)
+        return map_concurrently(self._pool, self._tunnels, action)
 
     def read_clocks(self) -> dict[str, clock.Reading]:
         """Measures every host's clocks.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 
 from agents import rpc
 from agents.rpc import ChildProcess, Dispatcher, File, Server, SocketClient, Stream, method
+from tests.support.waiting import wait_until
 
 
 class Refused(Exception):
@@ -183,6 +185,7 @@ def test_a_line_that_is_too_long_ends_the_connection(served: Served, monkeypatch
 
 
 def test_a_client_that_goes_away_harms_nobody(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    before = threading.active_count()
     with socket.socket(socket.AF_UNIX) as gone:
         gone.connect(str(served.path))
         gone.sendall(b'{"op": "wait"}\n')
@@ -190,6 +193,7 @@ def test_a_client_that_goes_away_harms_nobody(served: Served, capsys: pytest.Cap
     served.store.goes_on.set()
     assert ask(served, b'{"op": "na') == b'{"ok": false, "error": "the request is invalid: the message was cut off"}\n'
     assert ask(served, b'{"op": "names", "of": []}\n') == b'{"ok": true, "result": []}\n'
+    wait_until(lambda: threading.active_count() == before, "the end of the connections")
     assert capsys.readouterr().err == ""
 
 
@@ -262,8 +266,14 @@ def test_a_child_sends_events_before_its_answer_and_ends_with_its_input(tmp_path
         counter.request("count", {"to": "x"})
     counter.close()
     assert not counter.is_running
+    sink = counter._stream._sink
+    # Another file has the number of the descriptor that was closed.
+    with (tmp_path / "other").open("wb") as other:
+        os.dup2(other.fileno(), sink)
     with pytest.raises(Refused, match="^the counter has ended: status 0$"):
         counter.request("count", {"to": 1})
+    os.close(sink)
+    assert (tmp_path / "other").read_bytes() == b""
 
 
 @pytest.mark.parametrize(
