@@ -340,11 +340,13 @@ class Client(ABC):
         return result
 
 
-def remote(function: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Client, P], R]:
+def remote(
+    function: Callable[Concatenate[Any, P], R], timeout_s: float = TIMEOUT_S
+) -> Callable[Concatenate[Client, P], R]:
     """The method of a client that makes the request of a protocol's method."""
 
     def request(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return client.call(TIMEOUT_S, function, *args, **kwargs)
+        return client.call(timeout_s, function, *args, **kwargs)
 
     request.__doc__ = function.__doc__
     return request
