@@ -70,7 +70,7 @@ class AgentClient(SocketClient):
 
     def fetch(self, name: str, to: Path) -> None:
         """Copies a file of the agent's folder to `to`."""
-        self.request_file("fetch", {"name": name}, to)
+        self.request("fetch", {"name": name}, to=to)
 
     def hold(self, holder: str, lease_s: float) -> None:
         """Locks the node for this controller, until `release` or until `lease_s` without a request."""

@@ -425,15 +425,10 @@ class SocketClient(Client):
         for connection in idle:
             connection.close()
 
-    def request(self, op: str, arguments: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> Any:
-        """The result of a request, as parsed JSON."""
-        return self._request(op, arguments, timeout_s, None)
-
-    def request_file(self, op: str, arguments: Mapping[str, Any], to: Path) -> None:
-        """Copies the file that a request results in."""
-        self._request(op, arguments, TIMEOUT_S, to)
-
-    def _request(self, op: str, arguments: Mapping[str, Any], timeout_s: float, to: Path | None) -> Any:
+    def request(
+        self, op: str, arguments: Mapping[str, Any], timeout_s: float = TIMEOUT_S, to: Path | None = None
+    ) -> Any:
+        """The result of a request, as parsed JSON. One that results in a file is copied to `to`."""
         connection, is_reusable = None, False
         try:
             connection = self._connection(timeout_s)

@@ -116,7 +116,7 @@ def test_arguments_and_results_have_their_types_on_both_sides(served: Served, tm
         assert client.call(5, Store.names, [Item("a", ()), item]) == ["a", "a forward {'x': 3} "]
         (tmp_path / "text").write_text("content")
         assert client.call(5, Store.read, tmp_path / "text") == "content"
-        client.request_file("file", {"name": "text"}, tmp_path / "copy")
+        client.request("file", {"name": "text"}, to=tmp_path / "copy")
         assert (tmp_path / "copy").read_text() == "content"
 
 
@@ -205,7 +205,7 @@ def test_a_server_that_is_silent_gone_or_of_another_version_is_reported(served: 
         with pytest.raises(Lost, match="^gave an invalid answer to 'lie': expected an integer, found 'seven'$"):
             client.call(5, Store.lie)
         with pytest.raises(Lost, match="^its answer has no file$"):
-            client.request_file("lie", {}, tmp_path / "copy")
+            client.request("lie", {}, to=tmp_path / "copy")
     with pytest.raises(Lost, match="No such file or directory"):
         SocketClient(tmp_path / "no.sock", Refused, Lost).call(5, Store.refuse)
 
