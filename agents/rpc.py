@@ -224,10 +224,11 @@ class Dispatcher:
                 file = result.path.open("rb")
                 return {"ok": True, "bytes": os.fstat(file.fileno()).st_size}, file
             return {"ok": True, "result": result}, None
+        except self._errors as error:
+            # First, because a document that a handler reads may be mistyped too.
+            return _refusal(str(error)), None
         except MistypedValue as error:
             return _refusal(f"the request is invalid: {error}"), None
-        except self._errors as error:
-            return _refusal(str(error)), None
         except OSError as error:
             return _refusal(f"{error.strerror}: {error.filename}" if error.filename else str(error)), None
         except Exception as error:  # noqa: BLE001 (a defect must reach the user and the log)

@@ -16,11 +16,16 @@ import pytest
 
 from agents import rpc
 from agents.rpc import ChildProcess, Dispatcher, File, Server, SocketClient, Stream, method
+from agents.typed_json import MistypedValue
 from tests.support.waiting import wait_until
 
 
 class Refused(Exception):
     pass
+
+
+class Unreadable(Refused, MistypedValue):
+    """As testbed.documents.DocumentError."""
 
 
 class Lost(Exception):
@@ -52,6 +57,10 @@ class Store:
     @method
     def refuse(self) -> None:
         raise Refused("there is no item 'x'")
+
+    @method
+    def read_document(self) -> None:
+        raise Unreadable("expected an integer", ["report", "pid"])
 
     @method
     def fail(self) -> None:
@@ -144,6 +153,7 @@ def test_arguments_and_results_have_their_types_on_both_sides(served: Served, tm
         (b'{"op": "put", "item": {"name": "a", "sizes": []}, "way": "up", "times": {}}',
          "the request is invalid: way: expected forward or reverse, found 'up'"),
         (b'{"op": "refuse"}', "there is no item 'x'"),
+        (b'{"op": "read_document"}', "report.pid: expected an integer"),
         (b'{"op": "read", "path": "/no/file"}', "No such file or directory: /no/file"),
         (b'{"op": "file", "name": "nothing"}', "No such file or directory: {folder}/nothing"),
         (b'{"op": "fail"}', "the store failed: ZeroDivisionError: division by zero"),
