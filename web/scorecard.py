@@ -156,7 +156,7 @@ def small_figure(artefact_id: str, kind: str) -> Response:
     """The small figure of an artefact as SVG or PDF."""
     artefact = next((artefact for artefact in read().artefacts if artefact.id == artefact_id), None)
     if artefact is None:
-        abort(404, f"There is no artefact {artefact_id}.")
+        abort(404, f"Unknown artefact {artefact_id}.")
     picture = wall.draw(artefact)
     if picture is None:
         abort(404, f"{artefact_id} was not run here.")

@@ -706,13 +706,13 @@ def test_a_search_finds_labels_and_whole_words_first(tmp_path: Path, words: str,
 
 @pytest.mark.parametrize(
     ("argument", "told"),
-    [("metric=thruput/forward", "There is no metric &#39;thruput/forward&#39; (did you mean"),
-     ("sort=speed", "There is no order of runs &#39;speed&#39;"),
-     ("x=colour", "There is no swept field &#39;colour&#39;"),
-     ("state=good", "There is no state of runs"), ("kind=pie", "There is no view &#39;pie&#39;"),
-     ("colour=hue", "There is no swept field &#39;hue&#39;"), ("box=9:0:1", "The box over a figure is not"),
-     ("fix.colour=red", "There is no swept field &#39;colour&#39;"),
-     ("fix.network.reverse.rate=1", "There is no value of network.reverse.rate &#39;1&#39;")],
+    [("metric=thruput/forward", "Unknown metric &#39;thruput/forward&#39;; did you mean"),
+     ("sort=speed", "Unknown order of runs &#39;speed&#39;"),
+     ("x=colour", "Unknown swept field &#39;colour&#39;"),
+     ("state=good", "Unknown state of runs"), ("kind=pie", "Unknown view &#39;pie&#39;"),
+     ("colour=hue", "Unknown swept field &#39;hue&#39;"), ("box=9:0:1", "The box over a figure is not"),
+     ("fix.colour=red", "Unknown swept field &#39;colour&#39;"),
+     ("fix.network.reverse.rate=1", "Unknown value of network.reverse.rate &#39;1&#39;")],
 )  # fmt: skip
 def test_an_argument_that_names_nothing_is_reported(
     client: FlaskClient, simulated: Simulated, argument: str, told: str
