@@ -9,6 +9,7 @@ from flask import Blueprint, Response, abort, jsonify, render_template, request
 
 from analysis.metrics import METRICS
 from experiments.api import MECHANISM_KINDS, mechanisms
+from experiments.papers.page import PAPERS
 from web import guide, studies
 
 blueprint = Blueprint("docs", __name__)
@@ -49,7 +50,7 @@ def study(name: str) -> str:
     """A page of docs/studies."""
     text = studies.page(name)
     if text is None:
-        abort(404, f"There is no study {name}.")
+        abort(404, f"Unknown study '{name}'. There are {', '.join(PAPERS)} and choices.")
     return render_template("study.html", name=name, text=text)
 
 

@@ -665,7 +665,7 @@ def test_the_site_has_the_studies(tmp_path: Path, name: str) -> None:
     assert not re.search(r'href="[^"]*\.md', page), "links to files of the repository lead nowhere on the site"
     anchors = [section.anchor for section in studies.sections(name)]
     assert anchors
-    assert [place for place in anchors if f'<h3 id="{place}">' not in page] == []
+    assert [place for place in anchors if f'<h2 id="{place}">' not in page] == []
     assert client.get("/docs/studies/..%2Fcampaigns").status_code == 404
 
 
