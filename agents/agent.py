@@ -327,7 +327,7 @@ class Agent:
         """A file of the folder."""
         path = traffic.inside(self.folder, name)
         if not path.is_file():
-            raise AgentError(f"there is no file '{path.name}' here")
+            raise AgentError(f"unknown file '{path.name}'")
         return File(path)
 
     @method
@@ -367,4 +367,4 @@ class Agent:
         try:
             return self._programs[name]
         except KeyError:
-            raise AgentError(f"there is no traffic '{name}'") from None
+            raise AgentError(f"unknown traffic '{name}'") from None

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 from agents.errors import AgentError
 from agents.rpc import Dispatcher, method, standard_streams
 from testbed.clock import SharedClock
+from testbed.conductor import Conductor
 from testbed.errors import TestbedError
 from testbed.report import Measurement, Progress, Report, SessionHost, SessionStatus
 from testbed.scenario import Change, Direction, Scenario
 
 if TYPE_CHECKING:
-    from testbed.conductor import Conductor
     from testbed.local_network import LocalNetwork
     from testbed.session import Session
 
@@ -62,7 +62,6 @@ class CellServer:
     def build(self, scenario: Scenario) -> None:
         """Replaces the network by the scenario's."""
         # Imported here because Mininet takes long, and a cell that is refused need not wait for it.
-        from testbed.conductor import Conductor
         from testbed.local_network import LocalNetwork
 
         self.close()

@@ -17,6 +17,9 @@ from typer.core import TyperGroup
 from experiments import exits
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption, SetOption
 from experiments.commands.shared import console, fail, no_options_before, results_option, show_note
+from experiments.sessions import control, program
+from testbed.capability import require_emulation
+from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
     from experiments.sessions.session import Ended
@@ -99,8 +102,6 @@ def start(
     if ctx.invoked_subcommand is not None:
         no_options_before(ctx, allowed=("session", "as_json"))
         return
-    from testbed.capability import require_emulation
-
     require_emulation()
     raise typer.Exit(
         _start(
@@ -120,8 +121,6 @@ def start(
 
 def _name(ctx: typer.Context, session: str | None) -> str:
     """The running session that is meant."""
-    from experiments.sessions import control
-
     assert ctx.parent is not None
     return control.only(session or ctx.parent.params["session"])
 
@@ -136,7 +135,6 @@ def _start(
     internet: bool, time_limit_s: float | None, record_bytes: int, results: str, as_json: bool,
 ) -> int:  # fmt: skip
     from analysis.store import Store
-    from experiments.sessions import program
     from experiments.sessions.internet import Internet
     from experiments.sessions.plan import plan_session
     from experiments.sessions.session import Session
@@ -187,7 +185,7 @@ def report(ended: Ended, results: str, as_json: bool) -> None:
 @shell.command("status")
 def status(ctx: typer.Context, session: SessionOption = None, as_json: JsonOption = False) -> None:
     """Print a running session: its lines, their counters and queues."""
-    from experiments.sessions import control, panel
+    from experiments.sessions import panel
     from experiments.sessions.state import SessionControl
 
     state = control.ask(_name(ctx, session), SessionControl.status)
@@ -200,9 +198,8 @@ def status(ctx: typer.Context, session: SessionOption = None, as_json: JsonOptio
 @shell.command("watch")
 def watch(ctx: typer.Context, session: SessionOption = None) -> None:
     """Print a running session every second."""
-    from experiments.sessions import control, panel
+    from experiments.sessions import panel
     from experiments.sessions.state import SessionControl, SessionState
-    from testbed.errors import TestbedError
 
     name, terminal = _name(ctx, session), console()
     before: SessionState | None = None
@@ -230,7 +227,7 @@ def set_(
     as_json: JsonOption = False,
 ) -> None:
     """Change the line of a running session."""
-    from experiments.sessions import control, panel
+    from experiments.sessions import panel
     from experiments.sessions.state import SessionControl
 
     made = control.ask(_name(ctx, session), SessionControl.change, None, changes)
@@ -251,7 +248,6 @@ def enter(
     session: SessionOption = None,
 ) -> None:
     """Run your shell, or the command after --, on another node of a running session."""
-    from experiments.sessions import control, program
     from experiments.sessions.state import SessionControl
 
     entered = control.ask(_name(ctx, session), SessionControl.node, node)

@@ -1,6 +1,7 @@
 """The control socket of a session: other terminals and the site read its state and change its lines.
 
-Each session has a UNIX socket in a folder that only its user can open. Its requests are those of SessionControl.
+Each session has a UNIX socket in a folder that only its user can open. Its requests are those of
+experiments.sessions.state.SessionControl.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from agents.rpc import Dispatcher, Server, SocketClient, listens
 from experiments.language.problems import CampaignError
-from experiments.sessions.state import SessionControl
 from testbed.errors import TestbedError, listed
 from testbed.local_folders import private_folder, runtime_folder
 
@@ -35,12 +35,13 @@ class ControlServer:
 
     Args:
         name: of the session, unique among this user's.
+        protocol: its requests, experiments.sessions.state.SessionControl.
         session: what is controlled.
     """
 
-    def __init__(self, name: str, session: SessionControl) -> None:
+    def __init__(self, name: str, protocol: type, session: object) -> None:
         self.path = folder() / f"{name}.sock"
-        dispatcher = Dispatcher("the session", SessionControl, session, (TestbedError, CampaignError))
+        dispatcher = Dispatcher("the session", protocol, session, (TestbedError, CampaignError))
         self._server = Server(self.path, dispatcher)
         threading.Thread(target=self._server.serve_forever, args=(0.2,), name="control", daemon=True).start()
 
@@ -91,7 +92,7 @@ def only(name: str | None) -> str:
     names = running()
     if name is not None:
         if name not in names:
-            raise TestbedError(f"there is no session '{name}'; running: {listed(names)}")
+            raise TestbedError(f"unknown session '{name}'; running: {listed(names)}")
         return name
     if len(names) == 1:
         return names[0]

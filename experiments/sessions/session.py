@@ -18,7 +18,7 @@ from experiments.sessions import control, program, record
 from experiments.sessions.changes import parse_changes, typed
 from experiments.sessions.outside import Uplink
 from experiments.sessions.plan import SessionPlan, studied
-from experiments.sessions.state import DeclaredDirection, EnteredNode, SessionState
+from experiments.sessions.state import DeclaredDirection, EnteredNode, SessionControl, SessionState
 from testbed.cell import Cell
 from testbed.errors import TestbedError
 from testbed.report import Report, SessionHost
@@ -76,7 +76,7 @@ class Session:
             self.hosts: Mapping[str, SessionHost] = self._cell.open(plan.scenario, self._folder, name_server)
             if outside:
                 outside.open(self._cell.pid, self.hosts, plan)
-            self._control = control.ControlServer(self.name, self)
+            self._control = control.ControlServer(self.name, SessionControl, self)
         except BaseException:
             self._close()
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -240,7 +240,7 @@ class Session:
         """A node; None: the host of the session's command."""
         name = name or self._plan.host
         if name not in self.hosts:
-            raise TestbedError(f"there is no node '{name}'; there are: {', '.join(self.hosts)}")
+            raise TestbedError(f"unknown node '{name}'; allowed: {', '.join(self.hosts)}")
         return EnteredNode(name=name, label=self._plan.label, cell_pid=self._cell.pid, host=self.hosts[name])
 
     def _land(self, command: Sequence[str], status: int | None) -> Landing:

@@ -19,7 +19,7 @@ from waitress import wasyncore
 from analysis.store.documents import SessionChange
 from experiments.sessions.changes import parse_changes
 from experiments.sessions.control import ControlServer
-from experiments.sessions.state import EnteredNode, SessionState
+from experiments.sessions.state import EnteredNode, SessionControl, SessionState
 from tests.support.campaign_texts import TWO_WAYS, asymmetric_path
 from tests.support.simulated import Simulated, ran
 from web.app import create_app
@@ -130,7 +130,7 @@ class FakeSession:
 def session() -> Iterator[FakeSession]:
     """A running session named after this process."""
     recorded = FakeSession(f"test{os.getpid()}")
-    server = ControlServer(recorded.name, recorded)
+    server = ControlServer(recorded.name, SessionControl, recorded)
     yield recorded
     server.close()
 
