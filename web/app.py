@@ -37,6 +37,7 @@ from experiments.api import (
 from web import (
     api,
     cache,
+    campaign_data,
     campaign_exports,
     campaigns,
     compare,
@@ -51,6 +52,7 @@ from web import (
     monitoring,
     runs,
     scorecard,
+    search,
     security,
     sessions,
 )  # fmt: skip
@@ -93,6 +95,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
         runs,
         compare,
         scorecard,
+        search,
         launch,
         imports,
         docs,
@@ -115,6 +118,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
         ago=_ago,
     )
     app.jinja_env.globals.update(
+        apart=campaign_data.apart,
         metrics=METRICS,
         estimates_note=ESTIMATES_NOTE,
         version=_version(),

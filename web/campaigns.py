@@ -111,23 +111,29 @@ def show(campaign_id: str) -> str:
 
 #: State of a campaign after an action, "" for a listed one, and what the page says.
 ASIDE: dict[str, tuple[removal.State | Literal[""], str]] = {
-    "archive": ("archived", "The campaign is archived: it is in no list any more, and nothing of it is lost."),
-    "delete": ("deleted", "The campaign is deleted. It can be restored for a day; then its runs and files go."),
-    "restore": ("", "The campaign is listed again."),
+    "archive": ("archived", "The {} is archived: it is in no list any more, and nothing of it is lost."),
+    "delete": ("deleted", "The {} is deleted. It can be restored for a day; then its files go."),
+    "restore": ("", "It is listed again."),
 }
 
 
-def set_aside(campaign: CampaignRow, action: str) -> str:
-    """Archives, deletes or restores a campaign; returns what is said about it."""
+def set_aside(action: str, campaign_id: str = "", run_id: str = "") -> tuple[str, str]:
+    """Archives, deletes or restores a campaign, or archives or deletes a run of a collection.
+
+    Returns:
+        Id of the campaign that the next page shows, and a message.
+    """
     state, message = ASIDE[action]
     try:
-        if state:
-            g.store.set_aside(campaign.id, state)
+        if not state:
+            campaign_id = g.store.restore(campaign_id)
+        elif run_id:
+            campaign_id = g.store.set_run_aside(run_id, state)
         else:
-            g.store.restore(campaign.id)
+            g.store.set_aside(campaign_id, state)
     except removal.RemovalError as error:
         abort(409, f"{str(error)[0].upper()}{str(error)[1:]}.")
-    return message
+    return campaign_id, message.format("run" if run_id else "campaign")
 
 
 @blueprint.post("/campaigns/<campaign_id>/<action>")
@@ -135,8 +141,9 @@ def act(campaign_id: str, action: str) -> Any:
     """Requests a rerun (all runs), a resume (missing runs) or a cancellation; archives, deletes or restores."""
     campaign = head(campaign_id)
     if action in ASIDE:
-        flash(set_aside(campaign, action))
-        return redirect(url_for("campaigns.show", campaign_id=campaign.id))
+        shown, message = set_aside(action, campaign.id)
+        flash(message)
+        return redirect(url_for("campaigns.show", campaign_id=shown))
     flash(request_action(campaign, action)[1])
     return redirect(url_for("campaigns.show", campaign_id=campaign.id))
 
@@ -145,7 +152,8 @@ def act(campaign_id: str, action: str) -> Any:
 def act_by_json(campaign_id: str, action: str) -> Any:
     """Requests a rerun, a resume or a cancellation; archives, deletes or restores."""
     if action in ASIDE:
-        return jsonify({"message": set_aside(head(campaign_id), action)})
+        shown, message = set_aside(action, head(campaign_id).id)
+        return jsonify({"campaign": shown, "message": message})
     number, message = request_action(head(campaign_id), action)
     return jsonify({"request": number, "message": message}), 202
 

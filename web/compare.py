@@ -17,7 +17,7 @@ from analysis.statistics import RunKey
 from experiments.api import point_label
 from web import flow_roles, run_view, runs
 from web.cache import cached
-from web.campaign_data import question_of, title_of
+from web.campaign_data import apart, question_of, title_of
 from web.compared import Row, Subject, difference_json, note_on, rows_of, verdicts
 from web.figures import answer, embedded
 
@@ -159,10 +159,12 @@ def _subjects() -> list[Subject]:
         return cached(("subject", kind, name, colour), lambda: makers[kind](name, colour))
 
     subjects = [make(kind, name, COLOURS[number % len(COLOURS)]) for number, (kind, name) in enumerate(asked)]
-    if len({subject.campaign for subject in subjects}) > 1:
+    if len({subject.campaign_id for subject in subjects}) > 1:
+        alike = len({subject.campaign for subject in subjects}) == 1
+        origins = [apart(subject.campaign_id) if alike else subject.campaign for subject in subjects]
         subjects = [
-            replace(subject, label=f"{subject.campaign}: {subject.label}" if subject.campaign else subject.label)
-            for subject in subjects
+            replace(subject, label=f"{origin}: {subject.label}" if origin else subject.label)
+            for subject, origin in zip(subjects, origins, strict=True)
         ]
     subjects = [subjects[0], *(_renamed(subject, subjects[0]) for subject in subjects[1:])] if subjects else []
     labels = [subject.label for subject in subjects]

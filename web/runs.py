@@ -40,7 +40,7 @@ from web import crossing, fates, packet_filter, run_story, run_view
 from web.cache import derived
 from web.campaign_data import order
 from web.campaign_exports import network_file
-from web.campaigns import network_picture
+from web.campaigns import network_picture, set_aside
 from web.figures import answer
 
 blueprint = Blueprint("runs", __name__)
@@ -268,6 +268,21 @@ def write_note(run_id: str) -> Any:
     notes.write(g.store, run_id, request.form.get("text", "").strip(), notes.tags_of(request.form.get("tags", "")))
     flash("Note saved.")
     return redirect(url_for("runs.show", run_id=run_id) + "#note")
+
+
+@blueprint.post("/runs/<run_id>/<any(archive, delete):removal>")
+def act(run_id: str, removal: str) -> Any:
+    """Archives or deletes a run of a collection."""
+    campaign_id, message = set_aside(removal, run_id=load(run_id).id)
+    flash(message)
+    return redirect(url_for("campaigns.show", campaign_id=campaign_id))
+
+
+@blueprint.post("/api/runs/<run_id>/<any(archive, delete):removal>")
+def act_by_json(run_id: str, removal: str) -> Any:
+    """Archives or deletes a run of a collection; /api/campaigns/CAMPAIGN/restore lists it again."""
+    campaign_id, message = set_aside(removal, run_id=load(run_id).id)
+    return jsonify({"campaign": campaign_id, "message": message})
 
 
 @blueprint.get("/api/runs/<run_id>/segments")

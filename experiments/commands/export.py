@@ -38,7 +38,7 @@ def export(
     """Write results for other programs: tables, Flent and xplot files, and bundles of campaigns."""
     import analysis
     from analysis.exports.registry import EXPORTS, Target
-    from experiments.commands.shared import wider_limits
+    from experiments.commands.shared import open_campaign, wider_limits
 
     chosen, wider = EXPORTS.find(kind), list[str]()
     if chosen.of == "Flent file":
@@ -47,7 +47,7 @@ def export(
     else:
         with analysis.open(results, artefacts) as store:
             if chosen.of == "campaign":
-                campaign = store[subject]
+                campaign = open_campaign(store, subject)
                 wider = wider_limits(store.store, campaign.row.id, campaign.row.backend)
                 lines = chosen.write(
                     campaign, Target(out or Path(chosen.file.format(name=campaign.row.name)), author, licence)

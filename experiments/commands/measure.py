@@ -10,7 +10,7 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
-from experiments.commands.shared import console, fail
+from experiments.commands.shared import console, fail, open_campaign
 
 
 def measure(
@@ -49,7 +49,7 @@ def measure(
     if plugins and not chosen:
         fail("no package outside the checkout adds a metric; CONTRIBUTING.md shows how one does", exits.BAD_INPUT)
     with analysis.open(results, artefacts) as store, console(stderr=True).status("measuring") as status:
-        measured = store[campaign]
+        measured = open_campaign(store, campaign)
         total = len(measured.run_ids)
         changes = measured.measure(
             chosen, new=new, progress=lambda done: status.update(f"measured {done} of {total} runs")
