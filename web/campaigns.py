@@ -80,7 +80,7 @@ def show(campaign_id: str) -> str:
         question=_question(campaign, axes),
         asked=campaign_data.question_of(campaign_id),
         aside=g.store.aside(campaign_id),
-        goes=g.store.would_go(campaign_id),
+        goes=cached(("goes", campaign_id), lambda: g.store.would_go(campaign_id)),
         ignored=campaign_data.ignored(campaign_id, axes),
         description=declared.read(campaign.text).description,
         axes=axes,
