@@ -24,6 +24,8 @@ from experiments.labels import (
     cell_text,
     comparisons_note,
     duration_text,
+    field_labels,
+    level_text,
     point_document,
     point_label,
 )
@@ -55,11 +57,13 @@ __all__ = [
     "duration_text",
     "estimate",
     "expand",
+    "field_labels",
     "format_delay",
     "format_quantity",
     "import_command",
     "import_error",
     "imported_run",
+    "level_text",
     "load",
     "mechanisms",
     "parse_quantity",
@@ -156,7 +160,9 @@ class Estimate:
         if not self.runs:
             return "nothing to run: the results folder has all of it"
         source = (
-            f"estimated from {self.based_on} earlier runs" if self.based_on else "estimated from the rates of the links"
+            f"estimated from {units.number_of(self.based_on, 'earlier run')}"
+            if self.based_on
+            else "estimated from the rates of the links"
         )
         return (
             f"{self.runs} run{'s' if self.runs > 1 else ''}, about {duration_text(self.time_s)} with "

@@ -16,10 +16,11 @@ from analysis.attempts import attempts_of
 from analysis.estimates import Estimate
 from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
-from analysis.question import better_of
+from analysis.question import better_of, judges
 from analysis.results import Quantity
 from analysis.store import removal, requests
 from analysis.store.rows import CampaignRow, MemberRow, PointRow
+from experiments.api import field_labels
 from experiments.papers import declared
 from testbed import fidelity
 from testbed.scenario import Scenario
@@ -209,7 +210,7 @@ def points_table(campaign_id: str, some: Sequence[PointRow]) -> Markup:
             render_template(
                 "_table.html",
                 campaign_id=campaign_id,
-                fields=list(campaign_data.axes_of(campaign_id)),
+                field_labels=field_labels([*campaign_data.axes_of(campaign_id)]),
                 points=some,
                 members=members,
                 flows=flows,
@@ -235,11 +236,16 @@ def _marks(campaign_id: str, metric: str, flow: str, some: Sequence[PointRow]) -
     better = better_of(metric)
     best = (min if better == "less" else max)(row.mean for row in rows) if better else None
     quantity = Quantity(metric, flow, rows[0].unit)
+    scenario = campaign_data.scenario(campaign_id)
+    if scenario is not None and not all(
+        judges(metric, one) for one in scenario.workload if flow in (one.name, one.group)
+    ):
+        better = None
 
     def mark(number: int, made: Estimate) -> Mark:
         middles = [statistics.fmean(group) for group in made.groups] or [made.mean]
         interval = None if made.interval is None else (made.interval.low / reach, made.interval.high / reach)
-        word = "best" if made.mean == best else ""
+        word = "best" if better and made.mean == best else ""
         if starved_of(campaign_data.scenario_of_point(campaign_id, number), quantity, made.mean):
             word = "starves"
         return Mark([middle / reach for middle in middles], interval, word)

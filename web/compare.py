@@ -56,7 +56,8 @@ def show() -> str:
         "compare.html",
         subjects=subjects,
         rows=rows,
-        telling=sum(map(_tells, rows)),
+        # Without a difference, what the campaigns ask about; of runs that are not judged, all.
+        first_rows=sum(map(_tells, rows)) or sum(not row.exploratory for row in rows) or len(rows),
         flows=flows,
         flow=flow,
         links=links,
@@ -185,7 +186,8 @@ def _by_hand() -> dict[str, str]:
 
 def _scenario(subject: Subject) -> Scenario | None:
     """The scenario of the run that represents it."""
-    return cached(("scenario", subject.run_id), lambda: g.store.scenario(subject.run_id))
+    scenario: Scenario | None = cached(("scenario", subject.run_id), lambda: g.store.scenario(subject.run_id))
+    return scenario
 
 
 def _flow_names(subject: Subject) -> list[str]:

@@ -25,6 +25,7 @@ def validate(
     from experiments.language import source, traps
     from experiments.language.campaign import expand
     from experiments.language.problems import CampaignError
+    from testbed.units import number_of
 
     rejected = False
     for file in files:
@@ -41,7 +42,7 @@ def validate(
             count = f", {len(warnings)} warning{'s' if len(warnings) > 1 else ''}" if warnings else ""
             if note := exact_note(plan):
                 typer.echo(f"{file}: {note}")
-            typer.echo(f"{file}: good, {len(plan.runs)} runs{count}")
+            typer.echo(f"{file}: good, {number_of(len(plan.runs), 'run')}{count}")
     if rejected:
         raise typer.Exit(exits.BAD_INPUT)
 

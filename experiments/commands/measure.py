@@ -42,6 +42,7 @@ def measure(
     import analysis
     from analysis.metrics import METRICS
     from analysis.registry import plugin_of
+    from testbed.units import number_of
 
     if plugins and metric:
         fail("--plugins and --metric exclude each other: each names the metrics to compute", exits.BAD_INPUT)
@@ -58,8 +59,8 @@ def measure(
         typer.echo(json.dumps(asdict(changes)))
         return
     typer.echo(
-        f"{measured.row.name} ({measured.row.id}): {changes.runs} runs measured; {changes.new} new values, "
-        f"{changes.changed} changed, {changes.gone} gone"
+        f"{measured.row.name} ({measured.row.id}): {number_of(changes.runs, 'run')} measured; "
+        f"{number_of(changes.new, 'new value')}, {changes.changed} changed, {changes.gone} gone"
     )
     if changes.without:
         typer.echo(f"{changes.without} runs have neither captures nor counters and stay as they are.")

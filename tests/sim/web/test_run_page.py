@@ -56,10 +56,10 @@ def test_the_story_has_what_each_kind_of_flow_is_judged_by_and_the_queues_that_d
     report = Report(t0_epoch_ns=0, driver=DriverReport.read({"links": links}))
     story = run_story.tell(typed(scenario), metrics, report)
     assert [dict(flow.outcomes) for flow in story.flows] == [
-        {"Throughput": "250 kbit/s, 25 % of 1 Mbit/s (line/forward)", "Coarse timeouts": "2"},
+        {"Throughput": "250 kbit/s, 25 % of 1 Mbit/s (line forward)", "Coarse timeouts": "2"},
         {"Latency, median": "20 ms"},
     ]
-    assert story.queues == ["line forward: dropped 7 packets of 90."]
+    assert story.queues == ["Of 90 packets on line forward: 7 dropped."]
 
 
 def test_a_run_without_drops_says_so() -> None:
