@@ -29,6 +29,7 @@ from experiments.labels import (
     point_document,
     point_label,
 )
+from experiments.language.backends import Backend
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.registry import KINDS as MECHANISM_KINDS
 from experiments.language.registry import Entry as Mechanism
@@ -49,6 +50,7 @@ __all__ = [
     "Parameter",
     "Problem",
     "TestbedError",
+    "backend_of",
     "campaign_files",
     "campaign_text",
     "campaign_titles",
@@ -85,6 +87,11 @@ format_delay = units.show_delay
 quantity_scale = units.scale_of
 #: `parse_quantity("2.1 Mbit/s", "rate")` is 2.1e6; ValueError explains what is allowed.
 parse_quantity = units.parse
+
+
+def backend_of(name: str) -> Backend | None:
+    """The backend of a run or a campaign; None for imported captures, which nothing here made."""
+    return Backend(name) if name in [*Backend] else None
 
 
 # Campaigns ---------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from analysis.store import StoreError, shown
 from analysis.thinning import View, thin
 from experiments.api import (
     TestbedError,
+    backend_of,
     cell_text,
     format_delay,
     format_quantity,
@@ -121,6 +122,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
     )
     app.jinja_env.globals.update(
         apart=campaign_data.apart,
+        backend_of=backend_of,
         metrics=METRICS,
         estimates_note=ESTIMATES_NOTE,
         version=_version(),
