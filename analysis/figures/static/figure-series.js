@@ -113,16 +113,16 @@ const FigureSeries = (() => {
     u.ctx.textBaseline = "middle";
     const alike = all.filter((other) => other.kind === "cells" && other.hollow === one.hollow).flatMap((other) => other.label);
     // Smaller where there is less room.
-    const size = [12, 10, 8.5].find((each) => {
+    const font = [12, 10, 8.5].find((each) => {
       u.ctx.font = `${each * ratio}px system-ui, sans-serif`;
       return high >= (each + 2) * ratio && wide >= Math.max(...alike.map((text) => u.ctx.measureText(text).width)) + 4 * ratio;
     });
-    if (!size) return;
+    if (!font) return;
     one.label.forEach((text, index) => {
       if (one.hollow) {
         const room = u.ctx.measureText(text).width + 6 * ratio;
         u.ctx.fillStyle = color("raised");
-        u.ctx.fillRect(u.valToPos(one.x[index], "x", true) - room / 2, u.valToPos(one.y[index], "y", true) - size * ratio * 0.7, room, size * ratio * 1.4);
+        u.ctx.fillRect(u.valToPos(one.x[index], "x", true) - room / 2, u.valToPos(one.y[index], "y", true) - font * ratio * 0.7, room, font * ratio * 1.4);
       }
       u.ctx.fillStyle = ink;
       u.ctx.fillText(text, u.valToPos(one.x[index], "x", true), u.valToPos(one.y[index], "y", true));
