@@ -69,10 +69,12 @@ def tell(scenario: Scenario, metrics: Sequence[MetricRow], report: Report | None
 
 
 def _queues(report: Report | None) -> list[str]:
-    if report is None:
+    directions = [*report.directions()] if report else []
+    if not directions:
+        # Imported captures know no queue.
         return []
     sentences = []
-    for link, direction, counters in report.directions():
+    for link, direction, counters in directions:
         dropped = sum(counters.events.get(kind, 0) for kind in DROPS)
         marked = sum(count for kind, count in counters.events.items() if kind.startswith("marked"))
         parts = [

@@ -66,3 +66,7 @@ def test_a_run_without_drops_says_so() -> None:
     report = Report(t0_epoch_ns=0, driver=DriverReport.read({"links": {"line": {"forward": {}}}}))
     story = run_story.tell(typed(path_scenario()), [], report)
     assert story.queues == ["No queue dropped or marked a packet, and no link lost one."]
+
+
+def test_captures_say_nothing_of_queues() -> None:
+    assert run_story.tell(typed(path_scenario()), [], Report(t0_epoch_ns=0)).queues == []
