@@ -23,6 +23,7 @@ from flask import (
 
 from analysis.captures import DATA, class_labels, is_a
 from analysis.captures.conversations import ORDERS, Conversation, conversations
+from analysis.exchanges import datagrams
 from analysis.figures.model import Figure
 from analysis.figures.registry import FIGURES, RunKind, side_of
 from analysis.handle import StoredRun
@@ -137,6 +138,8 @@ def show(run_id: str) -> str:
     sides = list(dict.fromkeys(side_of(flow.to) for flow in flows))
     chosen = request.args.get("flow", "")
     flow = next((flow for flow in flows if flow.name == chosen), flows[0] if flows else None)
+    # Counters and datagrams have no segments to draw.
+    segmented = not counted and flow is not None and flow.kind not in datagrams()
     asked = request.args.get("side", "")
     side = "received" if asked == "receiver" else "sequence"
     by = request.args.get("by", "")
@@ -160,13 +163,14 @@ def show(run_id: str) -> str:
         side=side,
         drawn_sides=("sequence", "received") if asked == "both" else (side,),
         counted=counted,
+        segmented=segmented,
         counted_every_s=scenario.capture.counters.every_s if scenario.capture.counters else 0.0,
         added=_added(counted),
         first=""
         if flow is None
-        else _first_plot(run, "throughput", sides[0])
-        if counted
-        else _first_plot(run, side, flow.name),
+        else _first_plot(run, side, flow.name)
+        if segmented
+        else _first_plot(run, "throughput", sides[0]),
         beside=beside,
         note=notes.of_run(g.store, run_id),
         wider=fidelity.wider(scenario.fidelity),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -12,8 +14,10 @@ from analysis.store.rows import MetricRow
 from testbed.report import DriverReport, Report
 from tests.conftest import typed
 from tests.support.made_traces import path_scenario
-from tests.support.simulated import Simulated
+from tests.support.simulated import Simulated, ran
+from tests.support.site import COUNTED
 from web import packet_filter, run_story
+from web.app import create_app
 
 SEGMENTS = pl.DataFrame(
     [
@@ -70,3 +74,18 @@ def test_a_run_without_drops_says_so() -> None:
 
 def test_captures_say_nothing_of_queues() -> None:
     assert run_story.tell(typed(path_scenario()), [], Report(t0_epoch_ns=0)).queues == []
+
+
+def test_a_flow_of_datagrams_has_no_plots_of_segments(tmp_path: Path) -> None:
+    text = COUNTED.split("capture:")[0].replace(
+        "workload:\n", "workload:\n  - {name: ping, kind: probe, from: client, to: server}\n"
+    )
+    pinging = ran(tmp_path, "pinging.yaml", text.replace("name: counted", "name: pinging").replace("12 s", "3 s"))
+    site = create_app(pinging.results).test_client()
+    plots = {
+        flow: re.findall(r'data-kind="([\w-]+)"', site.get(f"/runs/{pinging.run_id()}?flow={flow}").text)
+        for flow in ("ping", "forward")
+    }
+    assert {"sequence", "cwnd"} <= set(plots["forward"])
+    assert not {"sequence", "cwnd"} & set(plots["ping"])
+    assert {"throughput", "rtt"} <= set(plots["ping"])
