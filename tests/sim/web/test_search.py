@@ -116,3 +116,10 @@ def test_a_run_that_a_campaign_asks_for_stays(site: FlaskClient) -> None:
     answer = site.post(f"/api/runs/{RENO}/delete", json={})
     assert answer.status_code == 409
     assert "Campaign evening asks for this run: delete the campaign" in answer.get_json()["error"]
+
+
+def test_runs_of_campaigns_of_one_name_are_told_apart(folder: Path) -> None:
+    status, out, _ = called("runs", "--results", folder)
+    assert status == 0
+    assert {"evening e1e1e1e1", "evening e2e2e2e2"} <= set(re.findall(r"evening e\w+", out))
+    assert "evening e" not in called("runs", "e1", "--results", folder)[1]
