@@ -86,8 +86,10 @@ def head(campaign_id: str) -> CampaignRow:
 
 def apart(campaign_id: str) -> str:
     """What tells it from others of its name; "" where no other has it."""
-    texts: dict[str, str] = cached(("apart",), lambda: naming.distinguished(g.store.namesakes()))
-    return texts.get(campaign_id, "")
+    if "apart" not in g:
+        # A list asks for each of its campaigns.
+        g.apart = cached(("apart",), lambda: naming.distinguished(g.store.namesakes()))
+    return str(g.apart.get(campaign_id, ""))
 
 
 def points(campaign_id: str) -> Sequence[PointRow]:
