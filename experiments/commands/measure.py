@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+import analysis
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
 from experiments.commands.shared import console, fail, open_campaign
+from testbed.units import number_of
 
 
 def measure(
@@ -39,10 +41,8 @@ def measure(
     The new values replace the old ones, and the manifest of each run states the version that computed them. Other
     metrics stay as they are. `compare NAME@DATE` still reads the values of an earlier date.
     """
-    import analysis
     from analysis.metrics import METRICS
     from analysis.registry import plugin_of
-    from testbed.units import number_of
 
     if plugins and metric:
         fail("--plugins and --metric exclude each other: each names the metrics to compute", exits.BAD_INPUT)

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import analysis
+from analysis import naming
+from analysis.handle import OpenResults, StoredRun
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
-from experiments.commands.shared import fail, open_campaign
+from experiments.commands.shared import console, fail, open_campaign
+from testbed.units import number_of, show
 
 if TYPE_CHECKING:
-    from analysis.handle import OpenResults, StoredRun
     from analysis.store.removal import State
     from analysis.store.rows import CampaignRow
 
@@ -34,8 +37,6 @@ def _found(store: OpenResults, name: str) -> CampaignRow | StoredRun:
 
 def _set_aside(store: OpenResults, subject: CampaignRow | StoredRun, state: State) -> str:
     """Archives or deletes it; returns the id that `undelete` takes."""
-    from analysis.handle import StoredRun
-
     if isinstance(subject, StoredRun):
         return store.store.set_run_aside(subject.id, state)
     store.store.set_aside(subject.id, state)
@@ -48,8 +49,6 @@ def archive(
     artefacts: ArtefactsOption = None,
 ) -> None:
     """Take a campaign, or a run of a collection, out of all lists. Its results stay, and its id still names it."""
-    import analysis
-
     with analysis.open(results, artefacts) as store:
         subject = _found(store, name)
         archived = _set_aside(store, subject, "archived")
@@ -57,8 +56,6 @@ def archive(
 
 
 def _called(subject: CampaignRow | StoredRun) -> str:
-    from analysis.handle import StoredRun
-
     return f"run {subject.id}" if isinstance(subject, StoredRun) else f"campaign {subject.name} ({subject.id})"
 
 
@@ -72,10 +69,6 @@ def delete(
     artefacts: ArtefactsOption = None,
 ) -> None:  # fmt: skip
     """Delete a campaign with its runs and files, or a run of a collection. It can be restored for a day."""
-    import analysis
-    from analysis.handle import StoredRun
-    from testbed.units import number_of, show
-
     with analysis.open(results, artefacts) as store:
         subject = _found(store, name)
         if isinstance(subject, StoredRun):
@@ -106,9 +99,6 @@ def undelete(
     artefacts: ArtefactsOption = None,
 ) -> None:
     """List an archived or deleted campaign again, or show which there are."""
-    import analysis
-    from analysis import naming
-    from experiments.commands.shared import console
     from experiments.tables import campaigns_table
 
     with analysis.open(results, artefacts) as store:
