@@ -3,7 +3,7 @@
 use backchannel_core::event::EventKind;
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
 
-use crate::direction::{Direction, DirectionAudit};
+use crate::direction::{Direction, DirectionAudit, Unchecked};
 use crate::pairs::{Fate, Pairs};
 use crate::timeline::Timeline;
 
@@ -17,24 +17,24 @@ const READ_LATE_NS: i64 = 60_000_000;
 const DEFAULT_LIMIT: u64 = 20;
 
 /// The declared limit, or why the queue cannot be checked.
-pub(crate) fn limit_packets(link: &LinkSpec, spec: &DirectionSpec, timeline: &Timeline) -> Result<u64, String> {
+pub(crate) fn limit_packets(link: &LinkSpec, spec: &DirectionSpec, timeline: &Timeline) -> Result<u64, Unchecked> {
     if spec.queue.name != "droptail" {
-        return Err(format!("the policy {} does not drop at a fixed length", spec.queue.name));
+        return Err(Unchecked(format!("the policy {} does not drop at a fixed length", spec.queue.name)));
     }
     if spec.rate_bps.is_none() {
-        return Err("the line only delays".into());
+        return Err(Unchecked("the line only delays".into()));
     }
     if spec.queue.options.contains_key("buffer_bytes") {
-        return Err("the queue has a limit in bytes".into());
+        return Err(Unchecked("the queue has a limit in bytes".into()));
     }
     if !spec.errors.is_empty() {
-        return Err("packets lost by error models cannot be told from dropped ones".into());
+        return Err(Unchecked("packets lost by error models cannot be told from dropped ones".into()));
     }
     if [&spec.options, &link.options].iter().any(|options| options.contains_key("device_buffer_bytes")) {
-        return Err("the modem's buffer holds packets too".into());
+        return Err(Unchecked("the modem's buffer holds packets too".into()));
     }
     if timeline.mean_service_ns() < LEAST_SERVICE_NS {
-        return Err("packets follow each other faster than their stamps tell apart".into());
+        return Err(Unchecked("packets follow each other faster than their stamps tell apart".into()));
     }
     Ok(spec.queue.options.get("limit_packets").and_then(|value| value.as_u64()).unwrap_or(DEFAULT_LIMIT))
 }

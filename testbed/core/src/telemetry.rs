@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Error, ResultExt};
 use crate::event::{Event, EventKind, JitterSample, SenderSample, SenderState};
 use crate::time::Time;
 use crate::traits::Backlog;
@@ -300,8 +300,7 @@ impl FlowTelemetry {
     /// # Errors
     /// The file cannot be created.
     pub fn create(path: &Path) -> Result<FlowTelemetry, Error> {
-        let file =
-            File::create(path).map_err(|error| Error::System(format!("cannot write {}: {error}", path.display())))?;
+        let file = File::create(path).or_system(format_args!("cannot write {}", path.display()))?;
         Ok(FlowTelemetry { file, lines: String::new(), columns: Columns::default() })
     }
 
@@ -328,7 +327,7 @@ impl FlowTelemetry {
     fn flush(&mut self) -> Result<(), Error> {
         let written = self.file.write_all(self.lines.as_bytes());
         self.lines.clear();
-        written.map_err(|error| Error::System(format!("cannot write telemetry: {error}")))
+        written.or_system("cannot write telemetry")
     }
 }
 
@@ -377,8 +376,7 @@ impl Telemetry {
     /// # Errors
     /// The file cannot be created.
     pub fn create(path: &str) -> Result<Telemetry, Error> {
-        let file =
-            File::create(path).map_err(|error| Error::System(format!("cannot write telemetry to {path}: {error}")))?;
+        let file = File::create(path).or_system(format_args!("cannot write telemetry to {path}"))?;
         Ok(Telemetry { out: BufWriter::with_capacity(1 << 18, file), failed: None })
     }
 
