@@ -334,8 +334,9 @@ impl FlowTelemetry {
 /// What the last [`QueueLine`] of one queue reported.
 #[derive(Debug)]
 pub(crate) struct QueueWatch {
-    /// Number of packets; before the first line more than any queue has.
-    last: usize,
+    /// Number of packets, if there were never more since; otherwise, and before the first line, more than any queue
+    /// has. As long as the queue has that many, there is nothing to do.
+    settled: usize,
     /// Greatest number of packets since then.
     max: usize,
     /// When the next line may be written.
@@ -344,28 +345,25 @@ pub(crate) struct QueueWatch {
 
 impl Default for QueueWatch {
     fn default() -> QueueWatch {
-        QueueWatch { last: usize::MAX, max: 0, due_at: Time::ZERO }
+        QueueWatch { settled: usize::MAX, max: 0, due_at: Time::ZERO }
     }
 }
 
 impl QueueWatch {
-    /// Whether the last line reported an empty queue, and it was not longer since.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.last == 0 && self.max == 0
-    }
-
     /// Reports the length of the queue. Returns the `max` of a line if one is due.
     #[inline(always)]
     pub(crate) fn update(&mut self, now: Time, packets: usize) -> Option<usize> {
         // Most queues do not change most of the time.
-        if packets == self.last && self.max == packets {
+        if packets == self.settled {
             return None;
         }
-        self.max = self.max.max(packets);
+        if packets > self.max {
+            (self.settled, self.max) = (usize::MAX, packets);
+        }
         if now < self.due_at {
             return None;
         }
-        (self.last, self.due_at) = (packets, Time(now.nanos() + PERIOD_NS));
+        (self.settled, self.due_at) = (packets, Time(now.nanos() + PERIOD_NS));
         Some(std::mem::replace(&mut self.max, packets))
     }
 }
@@ -500,6 +498,8 @@ mod tests {
         assert_eq!(watch.update(ms(0), 0), Some(0));
         assert_eq!(watch.update(ms(1), 4), None);
         assert_eq!(watch.update(ms(11), 2), Some(4));
+        assert_eq!(watch.update(ms(12), 3), None);
+        assert_eq!(watch.update(ms(22), 2), Some(3));
         assert_eq!(watch.update(ms(30), 2), None);
     }
 }
