@@ -4,7 +4,7 @@ use backchannel_core::event::EventKind;
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
 
 use crate::direction::{Direction, DirectionAudit, Unchecked};
-use crate::pairs::{Fate, Pairs};
+use crate::pairs::{Outcome, Pairs};
 use crate::timeline::Timeline;
 
 /// Uncertainty of the time at which the line began to serve a packet.
@@ -56,16 +56,16 @@ pub(crate) fn check(
     }
     let mut admitted = 0i64;
     let mut longest = 0;
-    for (number, fate) in pairs.fates.iter().enumerate() {
+    for (number, outcome) in pairs.outcomes.iter().enumerate() {
         let entered_ns = direction.entered[number].time_ns;
-        match *fate {
-            Fate::Left if served[number] => {
+        match *outcome {
+            Outcome::Left if served[number] => {
                 admitted += 1;
                 longest = longest.max(admitted - started(entered_ns + READ_LATE_NS));
             }
-            Fate::Open if entered_ns >= direction.window.begin_ns => admitted += 1,
+            Outcome::Open if entered_ns >= direction.window.begin_ns => admitted += 1,
             // At the end of the run, packets that were dropped cannot be told from those that still wait.
-            Fate::Explained(which)
+            Outcome::Explained(which)
                 if pairs.overtaken[number] && direction.events[which].kind == EventKind::DroppedFull =>
             {
                 let at_ns = direction.events[which].at_ns;

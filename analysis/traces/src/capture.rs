@@ -58,7 +58,7 @@ impl fmt::Display for Damage {
 
 /// What a file says about itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct About {
+pub struct FileInfo {
     /// "pcap", "pcap, nanoseconds" or "pcapng", followed by " in gzip" or " in zstd" if compressed.
     pub format: String,
     /// Comments, and the machine, system and program that captured, from pcapng options.
@@ -133,12 +133,12 @@ impl Capture {
     }
 
     /// What the file says about itself. Complete once all frames are read.
-    pub fn about(&self) -> About {
+    pub fn about(&self) -> FileInfo {
         let (format, about) = match &self.format {
-            Format::Pcap(pcap) => (pcap.name(), About::default()),
+            Format::Pcap(pcap) => (pcap.name(), FileInfo::default()),
             Format::Pcapng(pcapng) => ("pcapng", pcapng.about()),
         };
-        About { format: format!("{format}{}", self.compression), ..about }
+        FileInfo { format: format!("{format}{}", self.compression), ..about }
     }
 
     /// The first 100 places that could not be read.

@@ -68,8 +68,8 @@ pub fn write_tables(inputs: &[Input], out: &Path, options: &Options) -> Result<(
     let jobs = options.jobs.min(inputs.len());
     let threads = options.jobs / jobs.max(1);
     let (segments, datagrams) = (options.segments, options.datagrams);
-    let way = Way { segments, datagrams, encoders: if threads > 1 { threads } else { 0 } };
-    let files = if jobs > 1 { read_in_parallel(inputs, out, way, jobs)? } else { read_in_turn(inputs, out, way)? };
+    let mode = ReadMode { segments, datagrams, encoders: if threads > 1 { threads } else { 0 } };
+    let files = if jobs > 1 { read_in_parallel(inputs, out, mode, jobs)? } else { read_in_turn(inputs, out, mode)? };
     let text = serde_json::to_string_pretty(&json!({"version": 2, "files": files})).expect("it is plain JSON");
     let path = out.join("summary.json");
     fs::write(&path, text + "\n").or_system(format_args!("cannot write {}", path.display()))
@@ -77,7 +77,7 @@ pub fn write_tables(inputs: &[Input], out: &Path, options: &Options) -> Result<(
 
 /// How each file is read.
 #[derive(Clone, Copy)]
-struct Way {
+struct ReadMode {
     segments: bool,
     datagrams: bool,
     /// Threads that encode tables. Without any, the thread that reads does. A thread that reads the file ahead was
@@ -85,8 +85,8 @@ struct Way {
     encoders: usize,
 }
 
-fn read_in_turn(inputs: &[Input], out: &Path, way: Way) -> Result<Vec<Value>, Error> {
-    let mut tables = Tables::create(out, "", way)?;
+fn read_in_turn(inputs: &[Input], out: &Path, mode: ReadMode) -> Result<Vec<Value>, Error> {
+    let mut tables = Tables::create(out, "", mode)?;
     let files = inputs.iter().enumerate().map(|(number, input)| read(number, input, &mut tables));
     // The first error is the one to tell, not that the tables are incomplete.
     let files = files.collect::<Result<_, _>>()?;
@@ -95,7 +95,7 @@ fn read_in_turn(inputs: &[Input], out: &Path, way: Way) -> Result<Vec<Value>, Er
 }
 
 /// Reads each file on a thread, to tables of its own, and joins these in order.
-fn read_in_parallel(inputs: &[Input], out: &Path, way: Way, jobs: usize) -> Result<Vec<Value>, Error> {
+fn read_in_parallel(inputs: &[Input], out: &Path, mode: ReadMode, jobs: usize) -> Result<Vec<Value>, Error> {
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<(usize, Result<Value, Error>)>> = Mutex::default();
     std::thread::scope(|scope| {
@@ -103,7 +103,7 @@ fn read_in_parallel(inputs: &[Input], out: &Path, way: Way, jobs: usize) -> Resu
             scope.spawn(|| loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some(input) = inputs.get(number) else { return };
-                let result = Tables::create(out, &part(number), way).and_then(|mut tables| {
+                let result = Tables::create(out, &part(number), mode).and_then(|mut tables| {
                     let summary = read(number, input, &mut tables)?;
                     tables.close().map(|()| summary)
                 });
@@ -113,7 +113,7 @@ fn read_in_parallel(inputs: &[Input], out: &Path, way: Way, jobs: usize) -> Resu
     });
     let mut results = results.into_inner().expect("no thread panics with it");
     results.sort_by_key(|(number, _)| *number);
-    let mut tables = Tables::create(out, "", Way { encoders: 0, ..way })?;
+    let mut tables = Tables::create(out, "", ReadMode { encoders: 0, ..mode })?;
     let joined: Result<Vec<_>, _> = results
         .into_iter()
         .map(|(number, result)| result.and_then(|summary| tables.append(out, number).map(|()| summary)))
@@ -189,11 +189,11 @@ struct Tables {
 }
 
 impl Tables {
-    fn create(out: &Path, suffix: &str, way: Way) -> Result<Tables, Error> {
+    fn create(out: &Path, suffix: &str, mode: ReadMode) -> Result<Tables, Error> {
         let [segments, sacks, connections, datagrams] = NAMES.map(|name| path_of(out, name, suffix));
         Ok(Tables {
-            segments: way.segments.then(|| SegmentTables::create(&segments, &sacks, way.encoders)).transpose()?,
-            datagrams: way.datagrams.then(|| DatagramTable::create(&datagrams)).transpose()?,
+            segments: mode.segments.then(|| SegmentTables::create(&segments, &sacks, mode.encoders)).transpose()?,
+            datagrams: mode.datagrams.then(|| DatagramTable::create(&datagrams)).transpose()?,
             connections: Table::create(&connections, &connections::layout())?,
             closed: Vec::new(),
         })

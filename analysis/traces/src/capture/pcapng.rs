@@ -7,7 +7,7 @@ use std::ops::Range;
 use backchannel_core::Error;
 
 use super::source::{Endian, Source, MAX_BLOCK};
-use super::{About, Frame, MAX_FRAME};
+use super::{FileInfo, Frame, MAX_FRAME};
 
 /// Block types.
 mod block_type {
@@ -46,7 +46,7 @@ pub(super) struct Pcapng {
     interfaces: Vec<Interface>,
     /// Time of the last packet.
     last_ns: i64,
-    about: About,
+    about: FileInfo,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -84,14 +84,15 @@ enum Next {
 impl Pcapng {
     /// Reads the first section header.
     pub(super) fn open(source: &mut Source) -> Result<Pcapng, Error> {
-        let mut pcapng = Pcapng { endian: Endian::Little, interfaces: Vec::new(), last_ns: 0, about: About::default() };
+        let mut pcapng =
+            Pcapng { endian: Endian::Little, interfaces: Vec::new(), last_ns: 0, about: FileInfo::default() };
         pcapng.section(source)?;
         Ok(pcapng)
     }
 
     /// What the blocks so far say about the file, without its format.
-    pub(super) fn about(&self) -> About {
-        About { dropped: self.about.dropped + self.dropped_in_section(), ..self.about.clone() }
+    pub(super) fn about(&self) -> FileInfo {
+        FileInfo { dropped: self.about.dropped + self.dropped_in_section(), ..self.about.clone() }
     }
 
     fn dropped_in_section(&self) -> u64 {
