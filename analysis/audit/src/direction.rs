@@ -11,9 +11,6 @@ use serde::Serialize;
 use crate::mechanisms::Mechanisms;
 use crate::records::Record;
 
-/// Why a check cannot be made although the run is fine.
-pub(crate) struct Unchecked(pub(crate) String);
-
 /// What the captures at both ends of one direction of a link show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct DirectionAudit {

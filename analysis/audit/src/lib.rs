@@ -43,10 +43,10 @@ use backchannel_core::{Error, ResultExt};
 use serde::Deserialize;
 
 pub use direction::DirectionAudit;
-use direction::{Direction, Event, JitterEvent, Unchecked, Window};
+use direction::{Direction, Event, JitterEvent, Window};
 use line::Line;
 use mechanisms::Mechanisms;
-use records::{Ends, NoPackets};
+use records::{Ends, NoPackets, Unchecked};
 
 /// A run whose captures are audited.
 #[derive(Debug, Deserialize)]

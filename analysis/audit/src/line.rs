@@ -5,9 +5,8 @@ use backchannel_core::scenario::{DirectionSpec, LinkSpec, Options};
 use backchannel_core::ip::IpVersion;
 use backchannel_core::registry::Disorder;
 
-use crate::direction::Unchecked;
 use crate::mechanisms::Mechanisms;
-use crate::records::Record;
+use crate::records::{Record, Unchecked};
 
 /// Bytes that header compression saves per TCP header (asym 4.2.1): 40 become 6.
 const CSLIP_SAVES: u32 = 34;

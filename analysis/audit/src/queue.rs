@@ -3,8 +3,9 @@
 use backchannel_core::event::EventKind;
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
 
-use crate::direction::{Direction, DirectionAudit, Unchecked};
+use crate::direction::{Direction, DirectionAudit};
 use crate::pairs::{Outcome, Pairs};
+use crate::records::Unchecked;
 use crate::timeline::Timeline;
 
 /// Uncertainty of the time at which the line began to serve a packet.

@@ -8,8 +8,6 @@ use backchannel_core::plan::{parse_subnet, Interface, NodePlan};
 use backchannel_core::Error;
 use backchannel_traces::{network_layer, Capture};
 
-use crate::direction::Unchecked;
-
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -68,6 +66,9 @@ pub(crate) struct Ends {
     pub(crate) departing: Vec<Record>,
     pub(crate) arriving: Vec<Record>,
 }
+
+/// Why a check cannot be made although the run is fine.
+pub(crate) struct Unchecked(pub(crate) String);
 
 /// Why there are no packets to audit.
 pub(crate) enum NoPackets {
