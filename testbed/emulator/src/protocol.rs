@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use backchannel_core::report::{DirectionStatus, LinkReport};
 use backchannel_core::scenario::{Change, LinkSpec};
+use backchannel_core::{Error, ResultExt};
 use backchannel_links::{Context, Fault, Registry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -58,7 +59,7 @@ pub(crate) enum Direction {
 ///
 /// # Errors
 /// What the emulator would answer.
-pub fn check_request(registry: &Registry, line: &[u8]) -> Result<(), String> {
+pub fn check_request(registry: &Registry, line: &[u8]) -> Result<(), Error> {
     match read_request(line)? {
         Request::AddLink { spec, seed, .. } | Request::Configure { spec, seed, .. } => {
             service(&spec, &Context { seed, registry: registry.clone() }, None).map(drop)
@@ -72,8 +73,8 @@ pub fn check_request(registry: &Registry, line: &[u8]) -> Result<(), String> {
 }
 
 /// Reads one line.
-pub(crate) fn read_request(line: &[u8]) -> Result<Request, String> {
-    serde_json::from_slice(line).map_err(|error| format!("invalid request: {error}"))
+pub(crate) fn read_request(line: &[u8]) -> Result<Request, Error> {
+    serde_json::from_slice(line).or_malformed("invalid request")
 }
 
 /// An interface at one end of a link.
@@ -149,8 +150,8 @@ impl Answer {
         Answer { ok: true, ..Answer::default() }
     }
 
-    pub(crate) fn failed(error: String) -> Answer {
-        Answer { error: Some(error), ..Answer::default() }
+    pub(crate) fn failed(error: &Error) -> Answer {
+        Answer { error: Some(error.to_string()), ..Answer::default() }
     }
 
     pub(crate) fn with(result: Outcome) -> Answer {
@@ -179,7 +180,7 @@ mod tests {
     fn answers_have_only_what_applies() {
         let text = |answer: Answer| serde_json::to_string(&answer).unwrap();
         assert_eq!(text(Answer::done()), r#"{"ok":true}"#);
-        assert_eq!(text(Answer::failed("no".into())), r#"{"ok":false,"error":"no"}"#);
+        assert_eq!(text(Answer::failed(&"no".into())), r#"{"ok":false,"error":"no"}"#);
         assert_eq!(text(Answer::with(Outcome::Started(7))), r#"{"ok":true,"result":7}"#);
     }
 }
