@@ -26,6 +26,7 @@ from analysis.exports.unpack import CAMPAIGN, METADATA, PREVIEW
 from analysis.metrics import throughput
 from analysis.store import Store
 from experiments import bundles
+from tests.support.bundles import edited, redescribed, rewritten
 from tests.support.called import called
 from tests.support.campaign_texts import one_line
 from tests.support.made_traces import Trace, path_scenario
@@ -423,27 +424,6 @@ def test_another_installation_has_it_all(bundle: Path, results: Path, tmp_path: 
     assert throughput(run.flows[0]) > 0
 
 
-def tampered(bundle: Path, path: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
-    """The bundle with its files changed."""
-    with zipfile.ZipFile(bundle) as opened:
-        files = {name: opened.read(name) for name in opened.namelist()}
-    change(files)
-    with zipfile.ZipFile(path, "w") as out:
-        for name, data in files.items():
-            out.writestr(name, data)
-    return path
-
-
-def redescribed(files: dict[str, bytes], name: str, data: bytes) -> None:
-    """Changes a file and its description as well: what only a careful reading finds."""
-    document = json.loads(files[METADATA])
-    for entry in document["@graph"]:
-        if entry["@id"] == name:
-            entry["contentSize"], entry["sha256"] = str(len(data)), hashlib.sha256(data).hexdigest()
-    files[METADATA] = json.dumps(document).encode()
-    files[name] = data
-
-
 def redescribed_run(files: dict[str, bytes], ending: str, data: bytes) -> None:
     """The same of a file of a run."""
     name = of_run(files, ending)
@@ -504,15 +484,6 @@ def no_campaign(files: dict[str, bytes]) -> None:
     del files[CAMPAIGN]
 
 
-def edited(edit: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, bytes]], None]:
-    def change(files: dict[str, bytes]) -> None:
-        document = json.loads(files[CAMPAIGN])
-        edit(document)
-        redescribed(files, CAMPAIGN, json.dumps(document).encode())
-
-    return change
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -522,7 +493,7 @@ def edited(edit: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, bytes]
         (unsum, "has no size and SHA-256"), (scribble, "ro-crate-preview.html is not what it was"),
         (no_campaign, "not of a Backchannel campaign"),
         (lambda files: files.pop(METADATA), "it has no ro-crate-metadata.json"),
-        (lambda files: files.update({METADATA: b"{"}), "is no JSON"),
+        (lambda files: files.update({METADATA: b"{"}), "is not JSON"),
         (edited(lambda document: document.update(version=9)), "unsupported bundle version 9"),
         (edited(lambda document: document.pop("members")), "schema: members: missing"),
         (edited(lambda document: document["runs"][0].update(id="../../etc")), "the id of a run, found '../../etc'"),
@@ -548,7 +519,7 @@ def edited(edit: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, bytes]
 def test_a_bundle_that_is_not_what_it_says_changes_nothing(
     change: Callable[[dict[str, bytes]], None], said: str, bundle: Path, tmp_path: Path
 ) -> None:
-    bad = tampered(bundle, tmp_path / "bad.zip", change)
+    bad = rewritten(bundle, tmp_path / "bad.zip", change)
     status, _, err = called("import", bad, "--results", tmp_path / "other")
     assert status == 2
     assert said in err
@@ -565,7 +536,7 @@ def test_values_are_those_of_the_captures(bundle: Path, results: Path, tmp_path:
         for row in document["runs"][0]["metrics"]:
             row["value"] *= 10
 
-    bad = tampered(bundle, tmp_path / "bad.zip", edited(faster))
+    bad = rewritten(bundle, tmp_path / "bad.zip", edited(faster))
     status, out, err = called("import", bad, "--results", tmp_path / "other")
     assert status == 0, err
     assert "1 of 4 runs give other values than the bundle has" in out
@@ -604,7 +575,7 @@ def test_a_campaign_that_is_there_is_never_replaced(bundle: Path, results: Path,
         for name in without:
             del files[name]
 
-    bad = tampered(bundle, tmp_path / "bad.zip", change)
+    bad = rewritten(bundle, tmp_path / "bad.zip", change)
     status, _, err = called("import", bad, "--results", tmp_path / "copy")
     assert status == 2
     assert "with other settings or runs, which a bundle does not replace" in err
@@ -618,7 +589,7 @@ def test_a_truncated_bundle_and_another_file_are_refused(bundle: Path, tmp_path:
     for path in (cut, tmp_path / "text.zip"):
         status, _, err = called("import", path, "--results", tmp_path / "other")
         assert status == 2
-        assert "is no bundle, or is damaged" in err
+        assert "not a bundle, or damaged" in err
     status, _, err = called("import", tmp_path / "nothing.zip", "--results", tmp_path / "other")
     assert (status, "there is no file" in err) == (2, True)
 
