@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from analysis.store import Store, StoreError, damage
+from analysis.store import Store, StoreDamaged, StoreError, damage
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def verify(store: Store, run_ids: Sequence[str], progress: Callable[[int], None]
         run_ids: of the runs; the database is looked at as a whole.
         progress: called with the number of runs so far.
     """
-    findings = [Finding("", f"the database: {said}") for said in store.integrity()]
+    findings = [*damaged_rows(store)]
     files = size = 0
     for done, run_id in enumerate(run_ids):
         try:
@@ -54,7 +54,27 @@ def verify(store: Store, run_ids: Sequence[str], progress: Callable[[int], None]
             files += len(row.files)
             size += sum(file.bytes for file in row.files)
             findings += [Finding(run_id, reason) for reason in damage.differing(store.folder_of_run(run_id), row.files)]
-        except (StoreError, ValueError, TypeError) as error:
-            findings.append(Finding(run_id, f"its row cannot be read: {error}"))
+        except StoreDamaged as error:
+            findings.append(Finding(run_id, error.reason))
+        except StoreError as error:
+            findings.append(Finding(run_id, f"its files cannot be read: {error}"))
         progress(done + 1)
-    return Verified(len(run_ids), files, size, findings)
+    return Verified(len(run_ids), files, size, list(dict.fromkeys(findings)))
+
+
+def damaged_rows(store: Store) -> Iterator[Finding]:
+    """What is wrong with the database: its form, and the rows of campaigns and of their runs."""
+    try:
+        yield from (Finding("", f"the database: {said}") for said in store.integrity())
+        campaign_ids = store.campaign_ids()
+    except StoreError as error:
+        yield Finding("", str(error))
+        return
+    for campaign_id in campaign_ids:
+        try:
+            store.campaign_head(campaign_id)
+            store.values(campaign_id)
+        except StoreDamaged as error:
+            yield Finding(error.run_id, error.reason)
+        except StoreError as error:
+            yield Finding("", f"campaign {campaign_id}: {error}")

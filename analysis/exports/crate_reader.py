@@ -210,20 +210,19 @@ def _store(store: Store, document: BundleDocument, scratch: Path, files: int, ru
     known = store.valid_runs([run.id for run in document.runs])
     new = [run for run in document.runs if run.id not in known]
     prepared = [_prepare(run, scratch / "runs" / run.id, rules) for run in new]
-    landings, landed = [landing for landing, _ in prepared], 0
-    for landing in landings:
+    landings = []
+    for landing, _ in prepared:
         folder = store.incoming(landing.run_id)
         folder.rmdir()
         landing.folder.rename(folder)
-        landed += store.land(replace(landing, folder=folder)) and not landing.problems
-    wanted = {run_id for _, _, run_id in document.members}
-    here = store.campaign_head(campaign.id)
-    if here is None:
-        points = [[(field, value) for field, value in pairs] for pairs in document.points]
-        store.begin_campaign(campaign, points, document.members)
-    # One that is running here ends with its runner.
-    if here is None or here.state != "running":
-        store.end_campaign(campaign.id, complete=store.valid_runs(list(wanted)) == wanted)
+        landings.append(replace(landing, folder=folder))
+    points = [[(field, value) for field, value in pairs] for pairs in document.points]
+    try:
+        landed = store.land_campaign(campaign, points, document.members, landings)
+    except StoreError as error:
+        for landing in landings:
+            shutil.rmtree(landing.folder, ignore_errors=True)
+        raise BundleError(str(error)) from None
     verdicts = [verdict for _, verdict in prepared if verdict is not None]
     return Bundle(campaign.id, campaign.name, files, len(document.runs), landed, len(verdicts), sum(verdicts))
 

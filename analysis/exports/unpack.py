@@ -124,6 +124,9 @@ def json_object(text: bytes, name: str) -> dict[str, Any]:
         raise BundleError(f"{name} is too large")
     try:
         document = json.loads(text)
+        if b"\\ud" in text.lower():
+            # Half of a pair of surrogates is no text, and no database takes it.
+            json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{name} is not JSON: {error}") from None
     if not isinstance(document, dict):

@@ -68,7 +68,7 @@ def mutate(document: Any, random: random.Random) -> None:
         elif kind == 3 and isinstance(holder[key], int | float) and not isinstance(holder[key], bool):
             holder[key] *= random.choice((-1, 0.5, 10))
         else:
-            holder[key] = random.choice(HOSTILE)
+            holder[key] = copy.deepcopy(random.choice(HOSTILE))
 
 
 def _places(value: Any) -> Any:

@@ -30,6 +30,7 @@ from tests.support.bundles import edited, redescribed, rewritten
 from tests.support.called import called
 from tests.support.campaign_texts import one_line
 from tests.support.made_traces import Trace, path_scenario
+from tests.support.rewriting import rewriting
 from tests.support.simulated import ran
 
 
@@ -390,7 +391,7 @@ figure:
     swept = next(name for name in values.columns if name.startswith(("network", "stack")))
     flow = values.filter(pl.col("metric") == "throughput")["subject"][0]
     more = asked.replace("FLOW", flow).replace("AXIS", swept)
-    with handle.store.writing() as connection:
+    with rewriting(handle.store) as connection:
         connection.exec_driver_sql("UPDATE campaign SET text = text || ?", (more,))
     crate.write(handle["small"], tmp_path / "out.zip")
     with zipfile.ZipFile(tmp_path / "out.zip") as opened:
@@ -401,7 +402,7 @@ figure:
     assert preview.index("figures/figure.svg") < preview.index("figures/throughput.svg")
     assert "figures/figure.svg" in graph(tmp_path / "out.zip")
     # What came in a bundle from elsewhere may ask for anything.
-    with handle.store.writing() as connection:
+    with rewriting(handle.store) as connection:
         connection.exec_driver_sql("UPDATE campaign SET text = ?", ("measures: [3]\nfigure: {kind: bars, x: 3}\n",))
     crate.write(handle["small"], tmp_path / "plain.zip")
     assert "figures/figure.svg" not in graph(tmp_path / "plain.zip")
@@ -494,6 +495,7 @@ def no_campaign(files: dict[str, bytes]) -> None:
         (no_campaign, "not of a Backchannel campaign"),
         (lambda files: files.pop(METADATA), "it has no ro-crate-metadata.json"),
         (lambda files: files.update({METADATA: b"{"}), "is not JSON"),
+        (edited(lambda document: document["campaign"].update(title="\ud800")), "campaign.json is not JSON"),
         (edited(lambda document: document.update(version=9)), "unsupported bundle version 9"),
         (edited(lambda document: document.pop("members")), "schema: members: missing"),
         (edited(lambda document: document["runs"][0].update(id="../../etc")), "the id of a run, found '../../etc'"),
@@ -549,7 +551,7 @@ def test_values_without_captures_are_marked(tmp_path: Path, results: Path) -> No
         run_id = store.run_ids("")[0]
         for file in store.run_folder(run_id).rglob("*.pcap.gz"):
             file.unlink()
-        with store.writing() as connection:
+        with rewriting(store) as connection:
             connection.exec_driver_sql("DELETE FROM file WHERE path LIKE '%.gz' AND run_id = ?", (run_id,))
         crate.write(analysis.open(tmp_path / "copy")["small"], tmp_path / "out.zip")
     told = bundles.read(Store.open(tmp_path / "other"), tmp_path / "out.zip")
@@ -633,7 +635,7 @@ def test_invalid_runs_travel_as_what_they_are(tmp_path: Path, results: Path) -> 
     shutil.copytree(results, tmp_path / "copy")
     store = Store.open(tmp_path / "copy")
     run_id = store.run_ids("")[0]
-    with store.writing() as connection:
+    with rewriting(store) as connection:
         connection.exec_driver_sql(
             "UPDATE run SET state = 'invalid', problems = '[\"it was late\"]' WHERE id = ?", (run_id,)
         )
