@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from analysis.store import Store, StoreDamaged, StoreError, damage
+from analysis.store import RowDamaged, Store, StoreError, damage
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,8 @@ def verify(store: Store, run_ids: Sequence[str], progress: Callable[[int], None]
             files += len(row.files)
             size += sum(file.bytes for file in row.files)
             findings += [Finding(run_id, reason) for reason in damage.differing(store.folder_of_run(run_id), row.files)]
-        except StoreDamaged as error:
-            findings.append(Finding(run_id, error.reason))
         except StoreError as error:
-            findings.append(Finding(run_id, f"its files cannot be read: {error}"))
+            findings.append(Finding(run_id, error.reason if isinstance(error, RowDamaged) else str(error)))
         progress(done + 1)
     return Verified(len(run_ids), files, size, list(dict.fromkeys(findings)))
 
@@ -74,7 +73,28 @@ def damaged_rows(store: Store) -> Iterator[Finding]:
         try:
             store.campaign_head(campaign_id)
             store.values(campaign_id)
-        except StoreDamaged as error:
+        except RowDamaged as error:
             yield Finding(error.run_id, error.reason)
         except StoreError as error:
             yield Finding("", f"campaign {campaign_id}: {error}")
+
+
+def commands_to_repeat(store: Store, run_ids: Sequence[str], results: str) -> list[str]:
+    """Commands that repeat damaged runs: one for each campaign file that asks for some.
+
+    Args:
+        store: that was verified.
+        run_ids: of the damaged runs.
+        results: name of the store, for `--results`.
+    """
+    commands: dict[tuple[str, ...], list[str]] = {}
+    try:
+        askers = store.askers(run_ids)
+    except (StoreError, TypeError, ValueError):
+        # The rows that would say so are damaged too.
+        return []
+    for run_id, (file, overrides) in askers.items():
+        sets = [f"--set={field}={value}" for field, value in overrides.items()]
+        command = ("./backchannel", "run", file, *sets, "--results", results, "--force")
+        commands.setdefault(command, []).append(f"--only={run_id}")
+    return sorted(shlex.join([*command, *of_runs]) for command, of_runs in commands.items())

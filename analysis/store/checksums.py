@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from analysis.errors import REPEAT
-from analysis.store.database import StoreDamaged, batched
+from analysis.store.database import RowDamaged, batched
 from analysis.store.schema import campaign, file, membership, metric, point, replaced, run
 
 #: Columns of a run that its checksum covers, in this order, after its id.
@@ -81,15 +81,15 @@ def of_campaign(row: Mapping[str, Any], belonging: Members) -> int:
     return of(*values, of_document(dict(row["overrides"])), points, sum(of(*member) for member in belonging.members))
 
 
-def damaged_run(run_id: str, what: str = "its row differs from its checksum") -> StoreDamaged:
+def damaged_run(run_id: str, what: str = "its row differs from its checksum") -> RowDamaged:
     """A run whose rows are not those that were stored."""
     message = f"run {run_id}: {what}; {REPEAT}; './backchannel verify' looks at all runs"
-    return StoreDamaged(message, run_id, what)
+    return RowDamaged(message, run_id, what)
 
 
-def damaged_campaign(campaign_id: str) -> StoreDamaged:
+def damaged_campaign(campaign_id: str) -> RowDamaged:
     """A campaign whose rows are not those that were stored."""
-    return StoreDamaged(
+    return RowDamaged(
         f"campaign {campaign_id}: its rows differ from their checksum; 'run FILE' enters it again, and takes the runs "
         "that are in the store"
     )
@@ -113,7 +113,7 @@ def change_campaign(connection: sa.Connection, campaign_id: str, **values: Any) 
     """Changes columns of a campaign, if it is there.
 
     Raises:
-        StoreDamaged: it is not what was stored. A new checksum would hide that.
+        RowDamaged: it is not what was stored. A new checksum would hide that.
     """
     found = campaign_row(connection, campaign_id)
     if found is None:

@@ -48,12 +48,16 @@ class StoreFailed(StoreError):
 
 
 class StoreDamaged(StoreFailed):
-    """The file of an SQLite store is damaged, or a row differs from its checksum.
+    """The file of an SQLite store is damaged."""
+
+
+class RowDamaged(StoreDamaged):
+    """A row is not what was stored.
 
     Args:
-        message: a sentence.
-        run_id: the run whose rows are damaged; "" where it is not one run.
-        reason: what is wrong with it, as a clause.
+        message: a sentence with what to do.
+        run_id: the run that it belongs to; "" where it is not one run.
+        reason: what is wrong with it, as a clause; "": the message.
     """
 
     def __init__(self, message: str, run_id: str = "", reason: str = "") -> None:
@@ -214,7 +218,7 @@ class Database:
             cursor = connection.execute(query).cursor
             try:
                 return [] if cursor is None else list(cursor.fetchall())
-            except sqlite3.DatabaseError as error:
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
                 # SQLAlchemy does not see what the driver raises here.
                 raise StoreDamaged(f"the results store failed: {error}") from error
 
@@ -277,6 +281,9 @@ def _revision(connection: sa.Connection) -> str | None:
 def _of_operation(context: sa.engine.ExceptionContext) -> StoreFailed | None:
     """SQLAlchemy raises what this returns in place of its own error."""
     error = context.sqlalchemy_exception
+    if isinstance(context.original_exception, UnicodeDecodeError):
+        # As in _on_connect.
+        return StoreDamaged(f"the results store failed: {context.original_exception}")
     # A damaged file is a plain DatabaseError. The other kinds are mistakes in a statement.
     if type(error) is sa.exc.DatabaseError:
         return StoreDamaged(f"the results store failed: {_cause(error)}")
@@ -302,7 +309,11 @@ def _on_connect(connection: Any, _: Any) -> None:
     # SQLAlchemy's own handling of BEGIN for sqlite3 would begin too late; Database.writing issues BEGIN itself.
     connection.isolation_level = None
     for pragma in ("foreign_keys=ON", "synchronous=NORMAL", "cell_size_check=ON"):
-        connection.execute(f"PRAGMA {pragma}")
+        try:
+            connection.execute(f"PRAGMA {pragma}")
+        except UnicodeDecodeError as error:
+            # Of the driver, about a damaged name in SQLite's message.
+            raise sqlite3.DatabaseError(f"its schema is damaged: {error}") from None
 
 
 def batched(ids: Sequence[str]) -> Iterator[Sequence[str]]:

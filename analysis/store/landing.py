@@ -115,7 +115,8 @@ def _rows(landing: Landing) -> _Rows:
     metrics, metrics_sum = list[dict[str, Value]](), 0
     for value in landing.metrics:
         if math.isfinite(value.value):
-            row = (landing.run_id, value.metric, value.subject, float(value.value), value.unit)
+            # Plain types: ascii() of others is another one.
+            row = (landing.run_id, str(value.metric), str(value.subject), float(value.value), str(value.unit))
             metrics.append({**_named(checksums.OF_METRIC, row), "checksum": (checksum := checksums.of(*row))})
             metrics_sum += checksum
     files = [
@@ -126,9 +127,9 @@ def _rows(landing: Landing) -> _Rows:
     scenario = dict(landing.documents.scenario_document)
     manifest = dict(landing.documents.manifest_document)
     values = (
-        landing.backend, scenario["seed"], float(scenario["duration_s"]), "invalid" if landing.problems else "valid",
-        list(landing.problems), landing.attempt, time.time(), checksums.of_documents(scenario, manifest),
-        metrics_sum, sum(checksums.of(*row) for row in files),
+        str(landing.backend), scenario["seed"], float(scenario["duration_s"]),
+        "invalid" if landing.problems else "valid", list(landing.problems), landing.attempt, time.time(),
+        checksums.of_documents(scenario, manifest), metrics_sum, sum(checksums.of(*row) for row in files),
     )  # fmt: skip
     run_row = {
         "id": landing.run_id, **_named(checksums.OF_RUN, values), "scenario": scenario, "manifest": manifest,

@@ -115,7 +115,7 @@ class Queries:
             numbers: of the points wanted; None: all.
 
         Raises:
-            StoreDamaged: a run's row is not what was stored.
+            RowDamaged: a run's row is not what was stored.
         """
         heads = (head for _, head in self._members([campaign_id]))
         return [head for head in heads if numbers is None or head.point in numbers]
@@ -162,14 +162,14 @@ class Queries:
         return checked
 
     def _refuse_orphans(self, missing: Collection[str]) -> None:
-        """Raises StoreDamaged if a run that is missing has values: then its row was lost."""
+        """Raises RowDamaged if a run that is missing has values: then its row was lost."""
         for some in batched(sorted(missing)):
             query = sa.select(metric.c.run_id).where(metric.c.run_id.in_(some)).limit(1)
             if orphans := self.scalars(query):
                 raise checksums.damaged_run(orphans[0], "its row is lost")
 
     def _refuse_lost_campaigns(self, *conditions: sa.ColumnElement[bool]) -> None:
-        """Raises StoreDamaged if a campaign has members and no row."""
+        """Raises RowDamaged if a campaign has members and no row."""
         owners = set(self.scalars(sa.select(membership.c.campaign_id).where(*conditions).distinct()))
         # Read without an index, as lists are.
         if owners and (lost := owners - {row[0] for row in self.tuples(sa.select(campaign.c.id, campaign.c.name))}):
@@ -182,22 +182,25 @@ class Queries:
         for some in batched(list(sums)):
             of_runs = metric.c.run_id.in_(some)
             query = sa.select(*checksums.OF_METRIC, metric.c.checksum).where(of_runs)
+            if only is not None:
+                names, subjects = {name for name, _ in only}, {subject for _, subject in only}
+                query = query.where(metric.c.name.in_(names), metric.c.subject.in_(subjects))
+            rows = self.tuples(query)
+            for *values, checksum in rows:
+                # A damaged index leads to rows of other runs.
+                if values[0] not in sums or checksums.of(*values) != checksum:
+                    raise checksums.damaged_run(str(values[0]), "a value differs from its checksum")
             stored: dict[str, int] = dict.fromkeys(some, 0)
             if only is None:
-                rows = self.tuples(query)
                 for row in rows:
                     stored[row[0]] += row[-1]
             else:
-                names, subjects = {name for name, _ in only}, {subject for _, subject in only}
-                rows = self.tuples(query.where(metric.c.name.in_(names), metric.c.subject.in_(subjects)))
                 all_sums = sa.select(metric.c.run_id, sa.func.sum(metric.c.checksum)).where(of_runs)
                 stored |= dict(self.tuples(all_sums.group_by(metric.c.run_id)))
             for run_id in some:
                 if stored.get(run_id) != sums[run_id]:
                     raise checksums.damaged_run(run_id, "its values are not those that were stored")
-            for *values, checksum in rows:
-                if checksums.of(*values) != checksum:
-                    raise checksums.damaged_run(values[0], "a value differs from its checksum")
+            for *values, _ in rows:
                 if wanted is None or (values[1], values[2]) in wanted:
                     yield MetricRow(*values)
 
@@ -342,8 +345,8 @@ class Queries:
             with self.connect() as connection:
                 for *values, checksum in connection.execute(query):
                     past = dict(zip((column.name for column in checksums.OF_REPLACED), values, strict=True))
-                    if checksums.of(*values) != checksum:
-                        raise checksums.damaged_run(past["run_id"], "an earlier value differs from its checksum")
+                    if past["run_id"] not in places or checksums.of(*values) != checksum:
+                        raise checksums.damaged_run(str(past["run_id"]), "an earlier value differs from its checksum")
                     del past["until"]
                     rows += [
                         LandedValueRow(**past, point=head.point, repetition=head.repetition)
@@ -431,7 +434,7 @@ class Queries:
             if head.state != MISSING:
                 speakers.setdefault(head.point, head.run_id)
         by_run = self._scenarios(list(speakers.values()))
-        return {number: by_run[run_id] for number, run_id in speakers.items()}
+        return {number: by_run[run_id] for number, run_id in speakers.items() if run_id in by_run}
 
     def _scenarios(self, run_ids: Sequence[str]) -> dict[str, Scenario]:
         heads = self._heads_of(run_ids)
@@ -440,8 +443,9 @@ class Queries:
             for some in batched(run_ids):
                 query = sa.select(run.c.id, run.c.scenario, run.c.manifest).where(run.c.id.in_(some))
                 for run_id, scenario, manifest in connection.execute(query):
-                    if checksums.of_documents(scenario, manifest) != heads[run_id].documents_sum:
-                        raise checksums.damaged_run(run_id)
+                    head = heads.get(run_id)
+                    if head is None or checksums.of_documents(scenario, manifest) != head.documents_sum:
+                        raise checksums.damaged_run(str(run_id))
                     scenarios[run_id] = ScenarioDocument(scenario).scenario
         return scenarios
 
@@ -449,7 +453,7 @@ class Queries:
         """When the newest run of each campaign landed; None where none has."""
         newest: dict[str, float | None] = dict.fromkeys(campaign_ids)
         for campaign_id, head in self._members(campaign_ids):
-            newest[campaign_id] = max(filter(None, (newest[campaign_id], head.landed)), default=None)
+            newest[campaign_id] = max(filter(None, (newest.get(campaign_id), head.landed)), default=None)
         return newest
 
     def metrics_of(self, run_ids: Sequence[str]) -> dict[str, dict[tuple[str, str], MetricRow]]:
@@ -488,6 +492,16 @@ class Queries:
         """Ids of all campaigns, also of those that only their members show: a row may be lost."""
         ids = {*self.scalars(sa.select(campaign.c.id)), *self.scalars(sa.select(membership.c.campaign_id).distinct())}
         return sorted(map(str, ids))
+
+    def askers(self, run_ids: Sequence[str]) -> dict[str, tuple[str, dict[str, str]]]:
+        """File and overrides of a campaign that asks for each run; without those that no file made. Unchecked."""
+        askers: dict[str, tuple[str, dict[str, str]]] = {}
+        query = sa.select(membership.c.run_id, campaign.c.file, campaign.c.overrides).join(campaign)
+        with self.connect() as connection:
+            for some in batched(run_ids):
+                rows = connection.execute(query.where(campaign.c.text != "", membership.c.run_id.in_(some)))
+                askers |= {run_id: (file, dict(overrides)) for run_id, file, overrides in rows}
+        return askers
 
     def run_ids(self, beginning: str, limit: int | None = None) -> list[str]:
         """Ids of the runs that begin so, sorted."""
@@ -653,9 +667,9 @@ class Queries:
         for some in batched(ids):
             query = sa.select(point.c.campaign_id, point.c.number, point.c.parameters)
             for campaign_id, number, parameters in self.tuples(query.where(point.c.campaign_id.in_(some))):
-                points[campaign_id].append((number, parameters))
+                points.setdefault(campaign_id, []).append((number, parameters))
         for campaign_id, head in self._members(ids):
-            members[campaign_id].append(head)
+            members.setdefault(campaign_id, []).append(head)
         rows = []
         for row in listed:
             heads, checksum = members[row["id"]], row.pop("checksum")

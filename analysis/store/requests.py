@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from analysis.store import checksums
-from analysis.store.database import StoreDamaged
+from analysis.store.database import RowDamaged
 from analysis.store.rows import RequestRow, RunnerRow
 from analysis.store.schema import campaign, request, runner
 from analysis.store.store import Store
@@ -160,7 +160,7 @@ def release_lost(store: Store) -> int:
         lost_ids = {id_ for id_, _ in running} & {*silent, *campaigns}
         for campaign_id in sorted(lost_ids):
             # A damaged one must not keep the others.
-            with contextlib.suppress(StoreDamaged):
+            with contextlib.suppress(RowDamaged):
                 checksums.change_campaign(
                     connection, campaign_id, state="incomplete", finished=store.now(), progress={}
                 )

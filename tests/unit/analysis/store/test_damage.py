@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.store import Store, StoreDamaged, StoreError
+from analysis.store import RowDamaged, Store, StoreError
 from analysis.store.copying import copy_campaign
 from analysis.verifying import Verified, verify
 from tests.unit.analysis.store.conftest import begin, landing
@@ -149,7 +149,7 @@ def test_a_row_that_was_changed_is_named_to_its_reader_and_by_verify(
         store.table("c1")
         store.run(RUN)
 
-    with pytest.raises(StoreDamaged, match=reason):
+    with pytest.raises(RowDamaged, match=reason):
         read()
     assert any(reason in str(finding) for finding in found(store).findings)
 
@@ -168,5 +168,5 @@ def test_a_run_that_is_made_again_is_whole_again(store: Store, kept: Path) -> No
 def test_a_change_of_a_damaged_campaign_does_not_hide_the_damage(store: Store, kept: Path) -> None:
     with sqlite3.connect(store.folder / "results.sqlite") as database:
         database.execute("UPDATE membership SET run_id = 'r10' WHERE run_id = 'r00'")
-    with pytest.raises(StoreDamaged):
+    with pytest.raises(RowDamaged):
         store.end_campaign("c1", complete=True)
