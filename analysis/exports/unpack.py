@@ -88,7 +88,7 @@ def _described(bundle: zipfile.ZipFile, most_bytes: int) -> dict[str, tuple[int,
         raise BundleError(f"an RO-Crate, but not of a Backchannel campaign: it has no {CAMPAIGN}")
     total = sum(size for size, _ in members.values())
     if total > most_bytes:
-        raise BundleError(f"it holds {total / 1e9:.1f} GB, and {most_bytes / 1e9:.1f} GB are free")
+        raise BundleError(f"it holds {total / 1e6:.1f} MB, and {most_bytes / 1e6:.1f} MB are free")
     return members
 
 
