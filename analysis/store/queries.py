@@ -175,8 +175,10 @@ class Queries:
         if owners and (lost := owners - {row[0] for row in self.tuples(sa.select(campaign.c.id, campaign.c.name))}):
             raise checksums.damaged_campaign(str(min(lost, key=str)))
 
-    def _metrics(self, heads: Collection[Head], only: Sequence[tuple[str, str]] | None = None) -> Iterator[MetricRow]:
-        """Metrics of runs, each compared with its checksum, and all with the sum that a run has."""
+    def _metric_tuples(
+        self, heads: Collection[Head], only: Sequence[tuple[str, str]] | None = None
+    ) -> Iterator[tuple[str, str, str, float, str]]:
+        """Run id, name, subject, value and unit of metrics, each compared with its checksum, and all with their sum."""
         wanted = None if only is None else set(only)
         sums = {head.run_id: head.metrics_sum for head in heads}
         for some in batched(list(sums)):
@@ -200,9 +202,12 @@ class Queries:
             for run_id in some:
                 if stored.get(run_id) != sums[run_id]:
                     raise checksums.damaged_run(run_id, "its values are not those that were stored")
-            for *values, _ in rows:
-                if wanted is None or (values[1], values[2]) in wanted:
-                    yield MetricRow(*values)
+            for run_id, name, subject, value, unit, _ in rows:
+                if wanted is None or (name, subject) in wanted:
+                    yield run_id, name, subject, value, unit
+
+    def _metrics(self, heads: Collection[Head], only: Sequence[tuple[str, str]] | None = None) -> Iterator[MetricRow]:
+        return (MetricRow(*values) for values in self._metric_tuples(heads, only))
 
     def _values(self, heads: Sequence[Head], only: Sequence[tuple[str, str]] | None = None) -> list[ValueRow]:
         """Metrics of members, by point, name, subject and repetition."""
@@ -300,9 +305,13 @@ class Queries:
         """
         groups: dict[tuple[int, str, str, str], list[tuple[int, float]]] = {}
         # Grouped here and not by the database: it would go over all of them twice, for a variance that does not cancel.
-        for value in self.values(campaign_id, numbers, only):
-            key = (value.point, value.name, value.subject, value.unit)
-            groups.setdefault(key, []).append((value.repetition, value.value))
+        heads = [head for head in self.heads(campaign_id, numbers) if head.state == "valid"]
+        places: dict[str, list[Head]] = {}
+        for head in heads:
+            places.setdefault(head.run_id, []).append(head)
+        for run_id, name, subject, value, unit in self._metric_tuples(heads, only):
+            for head in places[run_id]:
+                groups.setdefault((head.point, name, subject, unit), []).append((head.repetition, value))
         rows = []
         for (number, name, subject, unit), of_runs in sorted(groups.items()):
             values = [value for _, value in sorted(of_runs)]
