@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from analysis.store.schema import attempt, membership, metric, run
+from analysis.store.schema import attempt, membership
 
 if TYPE_CHECKING:
     from analysis.store import Store
@@ -83,25 +83,15 @@ def permutation_p(kept: Sequence[float], thrown: Sequence[float]) -> float | Non
 def attempts_of(store: Store, campaign_id: str) -> dict[int, PointAttempts]:
     """The attempts at every point of a campaign that has runs."""
     by_point: dict[int, PointAttempts] = {}
-    mine = membership.c.campaign_id == campaign_id
-    valid = (
-        sa.select(membership.c.point, metric.c.value)
-        .select_from(
-            membership.join(run, run.c.id == membership.c.run_id).outerjoin(
-                metric, (metric.c.run_id == run.c.id) & (metric.c.name == METRIC) & (metric.c.subject == "")
-            )
-        )
-        .where(mine, run.c.state == "valid")
-    )
-    for number, value in store.tuples(valid):
-        point = by_point.setdefault(number, PointAttempts())
-        point.valid += 1
-        if value is not None:
-            point.kept_bps.append(value)
+    for head in store.heads(campaign_id):
+        if head.state == "valid":
+            by_point.setdefault(head.point, PointAttempts()).valid += 1
+    for row in store.values(campaign_id, only=[(METRIC, "")]):
+        by_point[row.point].kept_bps.append(row.value)
     thrown = (
         sa.select(membership.c.point, attempt.c.throughput_bps)
         .select_from(membership.join(attempt, attempt.c.run_id == membership.c.run_id))
-        .where(mine)
+        .where(membership.c.campaign_id == campaign_id)
     )
     for number, value in store.tuples(thrown):
         point = by_point.setdefault(number, PointAttempts())

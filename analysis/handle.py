@@ -26,7 +26,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
-import sqlalchemy as sa
 
 from analysis import comparison, naming, parquet, versions
 from analysis.attempts import attempts_of
@@ -46,7 +45,6 @@ from analysis.runs import RunView
 from analysis.statistics import MARGIN
 from analysis.store import Store, exists, is_url
 from analysis.store.rows import MISSING, CampaignRow, RunRow
-from analysis.store.schema import campaign, membership, run
 from testbed import node_binary
 from testbed.scenario import Document
 
@@ -541,18 +539,17 @@ def _without_captures(run_id: str) -> MissingCapture:
 
 
 def _runs(store: Store, campaign_id: str = "") -> pl.DataFrame:
-    columns = [run.c[name] for name in ("backend", "seed", "duration_s", "attempt", "landed", "problems")]
-    query = (
-        sa.select(
-            campaign.c.name.label("campaign"), membership.c.point, membership.c.repetition, membership.c.run_id,
-            sa.func.coalesce(run.c.state, MISSING).label("state"), *columns,
-        )
-        .select_from(membership.join(campaign, campaign.c.id == membership.c.campaign_id))
-        .outerjoin(run, run.c.id == membership.c.run_id)
-        .where(*([membership.c.campaign_id == campaign_id] if campaign_id else []))
-        .order_by(campaign.c.started.desc(), campaign.c.id, membership.c.point, membership.c.repetition)
-    )  # fmt: skip
-    return pl.DataFrame(store.read(query, dict), schema=_RUNS)
+    if campaign_id:
+        head = store.campaign_head(campaign_id)
+        campaigns = [] if head is None else [head]
+    else:
+        campaigns = store.campaigns()
+    rows = [
+        {name: getattr(head, name, None) for name in _RUNS} | {"campaign": row.name, "problems": head.decoded_problems}
+        for row in campaigns
+        for head in store.heads(row.id)
+    ]
+    return pl.DataFrame(rows, schema=_RUNS)
 
 
 def _together(

@@ -3,8 +3,8 @@
     ./backchannel bench fuzz --seconds 60
     ./backchannel bench fuzz endpoint --seconds 3600 --seed 7
 
-A finding is a panic, a broken assertion, memory or time without bound. tests/fuzz has targets and corpus; the build has
-debug assertions and overflow checks.
+A finding is a panic, an exception, a broken assertion, memory or time without bound. tests/fuzz has targets and corpus;
+the build has debug assertions and overflow checks.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 
 from testbed import resource_limits
 from testbed.node_binary import ROOT
+from tests.fuzz import readers
 from tests.support.waiting import children_cpu_s, cpu_s
 
 CORPUS, FOUND = ROOT / "tests/fuzz/corpus", ROOT / ".cache/fuzz"
@@ -48,8 +49,12 @@ def fuzz(program: Path, target: str, seconds: int, seed: int) -> tuple[int, Find
     """Tries inputs of one seed; the number of inputs, and what broke the target."""
     with tempfile.NamedTemporaryFile() as at:
         words = [str(program), target, "--corpus", str(CORPUS), "--seed", str(seed)]
+        if target in readers.TARGETS:
+            running = [sys.executable, "-m", readers.__name__, target, "--program", words[0], *words[2:]]
+        else:
+            running = words
         process = subprocess.Popen(
-            [*words, "--seconds", str(seconds), "--at", at.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [*running, "--seconds", str(seconds), "--at", at.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, errors="replace", env={**os.environ, "RUST_BACKTRACE": "0"}, preexec_fn=_limit,
         )  # fmt: skip
         number, since_s = -1, 0.0
@@ -83,6 +88,8 @@ def _number(file: str) -> int:
 
 def _reason(errors: str, status: int) -> str:
     lines = [line.strip() for line in errors.splitlines() if line.strip() and not line.startswith("note:")]
+    if "Traceback (most recent call last):" in lines:
+        lines = [lines[-1], *(line for line in reversed(lines) if line.startswith("File "))]
     return "; ".join(lines[:2]) or f"it ended with status {status}"
 
 

@@ -27,7 +27,7 @@ import polars as pl
 import sqlalchemy as sa
 from rich.console import Console
 
-from analysis.store import Store
+from analysis.store import Store, checksums
 from analysis.store.rows import NewCampaign
 from analysis.store.schema import file, metric, run
 from experiments.engine.options import Options
@@ -134,8 +134,9 @@ def fill(folder: Path) -> tuple[list[str], list[str]]:
         )  # fmt: skip
         store.begin_campaign(new, parameters, members)
         with store.writing() as connection:
-            connection.execute(sa.insert(run), rows)
-            connection.execute(sa.insert(metric), metrics)
+            sums = dict.fromkeys(("documents_sum", "metrics_sum", "files_sum", "checksum"), 0)
+            connection.execute(sa.insert(run), [row | sums for row in rows])
+            connection.execute(sa.insert(metric), [row | {"checksum": 0} for row in metrics])
             connection.execute(sa.insert(file), files)
         store.end_campaign(new.id, complete=True)
         campaigns.append(new.id)
@@ -145,6 +146,7 @@ def fill(folder: Path) -> tuple[list[str], list[str]]:
         stretch(store.run_folder(long_run))
     with store.writing() as connection:
         connection.execute(sa.update(run).where(run.c.id.in_(long_runs)).values(state="valid", problems=[]))
+        checksums.seal_all(connection)
     for ordinary in (f"{n:024x}" for n in range(2, 40)):
         shutil.copytree(store.run_folder(model.id), store.folder_of_run(ordinary))
     store.close()

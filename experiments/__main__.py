@@ -2,8 +2,22 @@
 
 import gc
 import os
+import resource
 import sys
 from types import ModuleType
+
+from experiments.exits import MESSAGE_PREFIX, UNAVAILABLE
+
+#: Address space that any command works with, in bytes. Below it, libraries end a command in ways of their own.
+LEAST_BYTES = 1_200_000_000
+
+_limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+if _limit != resource.RLIM_INFINITY and _limit < LEAST_BYTES:
+    sys.stderr.write(
+        f"{MESSAGE_PREFIX}this shell limits memory to {_limit / 1e9:.2g} GB, and commands need "
+        f"{LEAST_BYTES / 1e9:g} GB of address space; raise the limit with 'ulimit -v'\n"
+    )
+    sys.exit(UNAVAILABLE)
 
 # Imports make many objects and no garbage: collecting as often as by default takes 5 % of a short command.
 gc.set_threshold(50_000)

@@ -41,11 +41,15 @@ def of_error(error: Exception) -> tuple[str, int] | None:
         return str(error), UNAVAILABLE
     if isinstance(error, TestbedError | AgentError):
         return str(error), FAILED
+    if isinstance(error, MemoryError):
+        return f"the command stopped: no memory is left, or its limit (ulimit -v) is reached; {_REPEAT}", FAILED
     if isinstance(error, OSError) and error.errno in _SHORTAGES:
         at = f" ({error.filename})" if error.filename else ""
         return f"the command stopped: {error.strerror}{at}; {_REPEAT}", FAILED
-    from analysis.store import StoreDamaged, StoreError, StoreFailed, StorePlaceError
+    from analysis.store import RowDamaged, StoreDamaged, StoreError, StoreFailed, StorePlaceError
 
+    if isinstance(error, RowDamaged):
+        return str(error), FAILED
     if isinstance(error, StoreDamaged):
         return f"{error}; {_RECOVER}", FAILED
     if isinstance(error, StoreFailed):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import settings
 
-from testbed import fidelity, node_binary
+from testbed import build_cache, fidelity, node_binary
 from testbed.capability import missing_for_emulation
 from testbed.cell import Cell
 from testbed.report import ProblemKind, sentences
@@ -59,6 +59,22 @@ def working_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.chdir(folder)
     yield folder
     os.chdir(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_without_pace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The user's cache, except for the pace of runs on this machine, which would change what `plan` says."""
+    folder = tmp_path_factory.mktemp("cache")
+    pace = build_cache.place("pace")
+    for kind in ("kernels", "bytecode", "machines", "trees"):
+        build_cache.place(kind).mkdir(parents=True, exist_ok=True)
+    (folder / pace.parent.name).mkdir()
+    for path in (*pace.parent.parent.iterdir(), *pace.parent.iterdir()):
+        if path not in (pace, pace.parent):
+            (folder / path.relative_to(pace.parent.parent)).symlink_to(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield
 
 
 @pytest.fixture(scope="session")

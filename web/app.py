@@ -87,6 +87,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
     app.extensions["imports"] = import_queue.ImportQueue(store, str(results))
     app.extensions["store_cache"] = cache.StoreCache(store)
     app.extensions["permanent_cache"] = cache.PermanentCache()
+    app.extensions["damage"] = monitoring.Damage()
     security.guard(app, store.folder, token, list(names))
     for part in (
         figures,

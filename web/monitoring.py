@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 import shutil
+import time
 
 import sqlalchemy as sa
-from flask import Blueprint, Response, g, jsonify
+from flask import Blueprint, Response, current_app, g, jsonify
 
 from analysis.store import Store, StoreError, requests
 from analysis.store.schema import campaign, request, run
+from analysis.verifying import damaged_rows
 
 blueprint = Blueprint("monitoring", __name__)
 
 #: With less free space the store's next run may not land.
 LEAST_FREE_BYTES = 200_000_000
 OK = "ok"
+#: Pause between looks at all rows. One takes about 2 s for 1,000 runs.
+LOOK_EVERY_S = 3600.0
+
+
+class Damage:
+    """What the latest look at the rows of a store's results found (analysis/store/checksums.py)."""
+
+    def __init__(self) -> None:
+        self.state = OK
+
+    def look(self, store: Store) -> None:
+        """Compares every row with its checksum."""
+        findings = list(damaged_rows(store))
+        runs = len({finding.run_id for finding in findings if finding.run_id})
+        what = f"{runs} runs are damaged" if runs else "the database is damaged"
+        self.state = f"{what}; './backchannel verify' names the damage and the runs to repeat" if findings else OK
+
+    def watch(self, store: Store) -> None:
+        """Looks every LOOK_EVERY_S, without end."""
+        while True:
+            self.look(store)
+            time.sleep(LOOK_EVERY_S)
 
 
 @blueprint.get("/api/health")
 def health() -> tuple[Response, int]:
     """Whether store, runner and disk work; status 503 if one does not. Needs no token, and names no path."""
-    checks = {"store": _store(g.store), "runner": OK, "disk": _disk(g.store)}
+    damage: Damage = current_app.extensions["damage"]
+    checks = {"store": _store(g.store), "results": damage.state, "runner": OK, "disk": _disk(g.store)}
     if checks["store"] == OK:
         checks["runner"] = _runner(g.store)
     healthy = all(state == OK for state in checks.values())

@@ -60,7 +60,9 @@ def serve(
         names = [*names, f"[{host}]" if ":" in host else host]
     app = create_app(results, token=token, names=names, allow_commands=allow_commands)
     threading.Thread(target=warm, args=(app,), name="warm", daemon=True).start()
-    threading.Thread(target=_release_lost, args=(app.extensions["store"],), name="release", daemon=True).start()
+    store = app.extensions["store"]
+    threading.Thread(target=_release_lost, args=(store,), name="release", daemon=True).start()
+    threading.Thread(target=app.extensions["damage"].watch, args=(store,), name="damage", daemon=True).start()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

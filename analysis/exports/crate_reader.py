@@ -137,18 +137,14 @@ def read(store: Store, path: Path, rules: Rules) -> Bundle:
     scratch = store.incoming("bundle")
     try:
         described = _unpacked(path, scratch)
-        document = _checked(_load(scratch / CAMPAIGN, path), described, path)
+        document = _checked(_load(scratch / CAMPAIGN), described)
         return _store(store, document, scratch, len(described), rules)
-    except (BundleError, _Refused) as error:
-        raise AnalysisError(f"{path}: {error}" if isinstance(error, _Refused) else str(error)) from None
+    except BundleError as error:
+        raise AnalysisError(f"{path}: {' '.join(str(error).split())}") from None
     except OSError as error:
         raise AnalysisError(f"{path} cannot be read: {error.strerror or error}") from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-class _Refused(Exception):
-    """Something in a bundle that is not stored, as a sentence."""
 
 
 def _unpacked(path: Path, folder: Path) -> dict[str, tuple[int, str]]:
@@ -161,28 +157,28 @@ def _unpacked(path: Path, folder: Path) -> dict[str, tuple[int, str]]:
     )
     if done.returncode != 0:
         reason = done.stderr.strip().splitlines()[-1:] or [f"reading it ended with status {done.returncode}"]
-        raise AnalysisError(reason[0].removeprefix("error: "))
+        raise BundleError(reason[0].removeprefix("error: "))
     return {name: (size, digest) for name, (size, digest) in json.loads(done.stdout).items()}
 
 
-def _load(file: Path, path: Path) -> dict[str, Any]:
+def _load(file: Path) -> dict[str, Any]:
     if file.stat().st_size > MOST_METADATA_BYTES:
-        raise AnalysisError(f"{path}: {file.name} is too large")
-    return json_object(file.read_bytes(), path, file.name)
+        raise BundleError(f"{file.name} is too large")
+    return json_object(file.read_bytes(), file.name)
 
 
-def _checked(document: dict[str, Any], described: Mapping[str, tuple[int, str]], path: Path) -> BundleDocument:
+def _checked(document: dict[str, Any], described: Mapping[str, tuple[int, str]]) -> BundleDocument:
     """The campaign's document, checked for the form that `crate` writes and against the files of the bundle."""
     version = document.get("version")
     if version != VERSION:
-        raise AnalysisError(f"{path}: unsupported bundle version {version} (supported: {VERSION})")
+        raise BundleError(f"unsupported bundle version {version} (supported: {VERSION})")
     try:
         typed = BundleDocument.read(document)
     except DocumentError as error:
-        raise AnalysisError(f"{path}: {CAMPAIGN} does not match the schema: {error}") from None
+        raise BundleError(f"{CAMPAIGN} does not match the schema: {error}") from None
     problem = next(_problems(typed, described), None)
     if problem:
-        raise AnalysisError(f"{path}: {problem}")
+        raise BundleError(problem)
     return typed
 
 
@@ -214,26 +210,25 @@ def _store(store: Store, document: BundleDocument, scratch: Path, files: int, ru
     known = store.valid_runs([run.id for run in document.runs])
     new = [run for run in document.runs if run.id not in known]
     prepared = [_prepare(run, scratch / "runs" / run.id, rules) for run in new]
-    landings, landed = [landing for landing, _ in prepared], 0
-    for landing in landings:
+    landings = []
+    for landing, _ in prepared:
         folder = store.incoming(landing.run_id)
         folder.rmdir()
         landing.folder.rename(folder)
-        landed += store.land(replace(landing, folder=folder)) and not landing.problems
-    wanted = {run_id for _, _, run_id in document.members}
-    here = store.campaign_head(campaign.id)
-    if here is None:
-        points = [[(field, value) for field, value in pairs] for pairs in document.points]
-        store.begin_campaign(campaign, points, document.members)
-    # One that is running here ends with its runner.
-    if here is None or here.state != "running":
-        store.end_campaign(campaign.id, complete=store.valid_runs(list(wanted)) == wanted)
+        landings.append(replace(landing, folder=folder))
+    points = [[(field, value) for field, value in pairs] for pairs in document.points]
+    try:
+        landed = store.land_campaign(campaign, points, document.members, landings)
+    except StoreError as error:
+        for landing in landings:
+            shutil.rmtree(landing.folder, ignore_errors=True)
+        raise BundleError(str(error)) from None
     verdicts = [verdict for _, verdict in prepared if verdict is not None]
     return Bundle(campaign.id, campaign.name, files, len(document.runs), landed, len(verdicts), sum(verdicts))
 
 
 def _compare(store: Store, campaign: NewCampaign, document: BundleDocument) -> None:
-    """Raises _Refused if the store has a campaign of this id that is another one."""
+    """Raises BundleError if the store has a campaign of this id that is another one."""
     here = store.campaign(campaign.id)
     if here is None:
         return
@@ -243,7 +238,7 @@ def _compare(store: Store, campaign: NewCampaign, document: BundleDocument) -> N
     }  # fmt: skip
     points = [tuple(point.parameters) for point in here.points]
     if not same or members != set(document.members) or points != list(document.points):
-        raise _Refused(
+        raise BundleError(
             f"these results have a campaign {here.name} ({here.id}) with other settings or runs, which a bundle does "
             "not replace; import it into another folder with --results"
         )
@@ -260,18 +255,23 @@ def _prepare(run: BundledRun, folder: Path, rules: Rules) -> tuple[Landing, bool
             FILE_NAME.read(flow.name)
         for capture in report.captures:
             FILE_NAME.read(capture.path)
-        wanted = rules.identity(run.backend, scenario, run.scenario, report)
     except (DocumentError, TestbedError, AnalysisError, StoreError) as error:
-        raise _Refused(f"run {run.id}: {error}") from None
+        raise BundleError(f"run {run.id}: {error}") from None
+    try:
+        wanted = rules.identity(run.backend, scenario, run.scenario, report)
+    except Exception as error:  # noqa: BLE001 (options of mechanisms may be anything)
+        raise BundleError(f"run {run.id}: this version cannot run its scenario: {error}") from None
     if wanted not in (None, run.id):
-        raise _Refused(f"run {run.id}: its id is not that of its scenario: another version made it, or it was modified")
+        raise BundleError(
+            f"run {run.id}: its id is not that of its scenario: another version made it, or it was modified"
+        )
     if (run.seed, run.duration_s) != (scenario.seed, scenario.duration_s):
-        raise _Refused(f"run {run.id}: its seed or duration is not that of its scenario")
+        raise BundleError(f"run {run.id}: its seed or duration is not that of its scenario")
     bundled = _values(run.metrics)
     try:
         measured = rules.measure(folder, scenario, report)
-    except Exception as error:  # noqa: BLE001 (captures and reports that contradict each other fail anywhere)
-        raise _Refused(f"run {run.id} cannot be measured again: {error}") from None
+    except Exception as error:  # noqa: BLE001 (so may captures that contradict the report)
+        raise BundleError(f"run {run.id} cannot be measured again: {error}") from None
     if measured is None:
         values = bundled
         documents = Documents(run.scenario, manifest.replace(values_from_bundle=True).as_json())

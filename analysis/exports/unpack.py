@@ -14,7 +14,6 @@ import re
 import sys
 import urllib.parse
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -29,7 +28,7 @@ _CHUNK = 1 << 20
 
 
 class BundleError(Exception):
-    """A fault of a bundle, as a sentence."""
+    """A fault of a bundle, as a clause that follows the bundle's path."""
 
 
 def unpack(path: Path, folder: Path, most_bytes: int) -> dict[str, tuple[int, str]]:
@@ -43,26 +42,28 @@ def unpack(path: Path, folder: Path, most_bytes: int) -> dict[str, tuple[int, st
     """
     try:
         with zipfile.ZipFile(path) as bundle:
-            described = _described(bundle, path, most_bytes)
-            _unpack(bundle, described, folder, path)
+            described = _described(bundle, most_bytes)
+            _unpack(bundle, described, folder)
             return described
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise BundleError(f"{path} is not a bundle, or is damaged: {error}") from None
+    except BundleError:
+        raise
     except OSError as error:
-        raise BundleError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise BundleError(f"cannot be read: {error.strerror or error}") from None
+    except Exception as error:  # noqa: BLE001 (zipfile raises whatever the damage leads it to)
+        raise BundleError(f"not a bundle, or damaged: {error}") from None
 
 
-def _described(bundle: zipfile.ZipFile, path: Path, most_bytes: int) -> dict[str, tuple[int, str]]:
+def _described(bundle: zipfile.ZipFile, most_bytes: int) -> dict[str, tuple[int, str]]:
     """Size and SHA-256 of every file in the metadata, by name, checked against the list of the zip."""
     listed = [entry for entry in bundle.infolist() if not entry.is_dir()]
     names = [entry.filename for entry in listed]
     if METADATA not in names:
-        raise BundleError(f"{path} is not a bundle: it has no {METADATA}")
+        raise BundleError(f"not a bundle: it has no {METADATA}")
     with bundle.open(METADATA) as stream:
         text = stream.read(MOST_METADATA_BYTES + 1)
-    graph = json_object(text, path, METADATA).get("@graph")
+    graph = json_object(text, METADATA).get("@graph")
     if not isinstance(graph, list):
-        raise BundleError(f"{path}: {METADATA} has no @graph")
+        raise BundleError(f"{METADATA} has no @graph")
     members: dict[str, tuple[int, str]] = {}
     for entity in graph:
         if not isinstance(entity, dict) or (entity.get("@type") != "File" and entity.get("@id") != PREVIEW):
@@ -70,28 +71,28 @@ def _described(bundle: zipfile.ZipFile, path: Path, most_bytes: int) -> dict[str
         name = urllib.parse.unquote(str(entity.get("@id")))
         size, digest = str(entity.get("contentSize")), str(entity.get("sha256"))
         if not size.isdigit() or not re.fullmatch("[0-9a-f]{64}", digest):
-            raise BundleError(f"{path}: {METADATA} has no size and SHA-256 of {name}")
+            raise BundleError(f"{METADATA} has no size and SHA-256 of {name}")
         members[name] = (int(size), digest)
     for name in (*members, *names):
         parts = PurePosixPath(name).parts
         if name.startswith("/") or "\\" in name or "\0" in name or ".." in parts or not parts:
-            raise BundleError(f"{path}: the name '{name}' leaves the bundle's folder")
+            raise BundleError(f"the name '{name}' leaves the bundle's folder")
     if len(set(names)) < len(names):
-        raise BundleError(f"{path}: a file is in it twice")
+        raise BundleError("a file is in it twice")
     for what, odd in (
         ("is not described in it", set(names) - {METADATA} - set(members)), ("is missing", set(members) - set(names)),
     ):  # fmt: skip
         if odd:
-            raise BundleError(f"{path}: {min(odd)} {what}")
+            raise BundleError(f"{min(odd)} {what}")
     if CAMPAIGN not in members:
-        raise BundleError(f"{path} is an RO-Crate, but not of a Backchannel campaign: it has no {CAMPAIGN}")
+        raise BundleError(f"an RO-Crate, but not of a Backchannel campaign: it has no {CAMPAIGN}")
     total = sum(size for size, _ in members.values())
     if total > most_bytes:
-        raise BundleError(f"{path} holds {total / 1e9:.1f} GB, and {most_bytes / 1e9:.1f} GB are free")
+        raise BundleError(f"it holds {total / 1e6:.1f} MB, and {most_bytes / 1e6:.1f} MB are free")
     return members
 
 
-def _unpack(bundle: zipfile.ZipFile, described: Mapping[str, tuple[int, str]], folder: Path, path: Path) -> None:
+def _unpack(bundle: zipfile.ZipFile, described: Mapping[str, tuple[int, str]], folder: Path) -> None:
     """Writes every file, never more of one than its size, and verifies it."""
     for name, (size, digest) in described.items():
         target = folder / name
@@ -99,7 +100,7 @@ def _unpack(bundle: zipfile.ZipFile, described: Mapping[str, tuple[int, str]], f
         with bundle.open(name) as source, target.open("wb") as out:
             seen = _copy(source, out, size)
         if seen != digest:
-            raise BundleError(f"{path}: {name} is not what it was: its size or checksum differs")
+            raise BundleError(f"{name} is not what it was: its size or checksum differs")
 
 
 def _copy(source: IO[bytes], target: IO[bytes], size: int) -> str:
@@ -113,20 +114,23 @@ def _copy(source: IO[bytes], target: IO[bytes], size: int) -> str:
     return seen.hexdigest() if left == 0 else "too short"
 
 
-def json_object(text: bytes, path: Path, name: str) -> dict[str, Any]:
+def json_object(text: bytes, name: str) -> dict[str, Any]:
     """A JSON object of bounded size.
 
     Raises:
-        BundleError: it is none.
+        BundleError: it is none, or too large.
     """
     if len(text) > MOST_METADATA_BYTES:
-        raise BundleError(f"{path}: {name} is too large")
+        raise BundleError(f"{name} is too large")
     try:
         document = json.loads(text)
+        if b"\\ud" in text.lower():
+            # Half of a pair of surrogates is no text, and no database takes it.
+            json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise BundleError(f"{path}: {name} is no JSON: {error}") from None
+        raise BundleError(f"{name} is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise BundleError(f"{path}: {name} is no JSON object")
+        raise BundleError(f"{name} is not a JSON object")
     return document
 
 

@@ -44,6 +44,9 @@ class Artefacts(Protocol):
     def discard(self, run_id: str, stale: Sequence[str]) -> None:
         """Deletes what `put` returned."""
 
+    def revert(self, run_id: str, version: str, stale: Sequence[str]) -> None:
+        """Deletes a version that was put and does not count, so that the storage is as before."""
+
     def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
         """A local, read-only folder with the run's files of one version (landing). Fetched files must have these sizes,
         in bytes.
@@ -89,16 +92,27 @@ class LocalArtefacts:
         self._folder = folder
 
     def put(self, run_id: str, folder: Path, version: str = "0") -> Sequence[str]:
-        """Moves a run's folder into the storage; it replaces an earlier one."""
-        target = self.folder(run_id)
-        if target.exists():
-            shutil.rmtree(target)
+        """Moves a run's folder into the storage; it replaces an earlier one, which stays beside where it came from."""
+        target, before = self.folder(run_id), folder.with_name(f"before-{folder.name}")
         target.parent.mkdir(parents=True, exist_ok=True)
-        folder.rename(target)
-        return []
+        stale = [str(target.rename(before))] if target.exists() else []
+        try:
+            folder.rename(target)
+        except OSError:
+            self.revert(run_id, version, stale)
+            raise
+        return stale
 
     def discard(self, run_id: str, stale: Sequence[str]) -> None:
-        """Nothing is stale: there is one version."""
+        """Deletes the earlier folder."""
+        for path in stale:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def revert(self, run_id: str, version: str, stale: Sequence[str]) -> None:
+        """Deletes the run's folder, and puts the earlier one back."""
+        self.remove(run_id)
+        for path in stale:
+            Path(path).rename(self.folder(run_id))
 
     def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
         """A local, read-only folder with the run's files of one version (landing)."""
@@ -165,6 +179,10 @@ class RemoteArtefacts:
         with contextlib.suppress(Exception):
             for entry in stale:
                 _answer(partial(self._clear, entry))
+
+    def revert(self, run_id: str, version: str, stale: Sequence[str]) -> None:
+        """Deletes a version that was put and does not count."""
+        self.discard(run_id, [f"{self._at(run_id)}/{VERSION}{version}"])
 
     def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
         """A local, read-only folder with the run's files. Each version is fetched at its first use.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import sqlite3
 import time
@@ -50,6 +51,21 @@ class StoreDamaged(StoreFailed):
     """The file of an SQLite store is damaged."""
 
 
+class RowDamaged(StoreDamaged):
+    """A row is not what was stored.
+
+    Args:
+        message: a sentence with what to do.
+        run_id: the run that it belongs to; "" where it is not one run.
+        reason: what is wrong with it, as a clause; "": the message.
+    """
+
+    def __init__(self, message: str, run_id: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.reason = reason or message
+
+
 class Database:
     """An open database. Its connections raise StoreFailed where the driver reports a failure of operation.
 
@@ -72,7 +88,8 @@ class Database:
             StoreError: it cannot be opened, or a newer version made it.
         """
         file = folder / DATABASE
-        engine = sa.create_engine(sa.URL.create("sqlite", database=str(file)), connect_args={"timeout": BUSY_S})
+        url = sa.URL.create("sqlite", database=str(file))
+        engine = sa.create_engine(url, connect_args={"timeout": BUSY_S}, json_deserializer=_json)
         sa.event.listen(engine, "connect", _on_connect)
         database = cls(engine, str(folder))
         try:
@@ -96,7 +113,7 @@ class Database:
             StoreError: it cannot be read so.
         """
         file = folder / DATABASE
-        engine = sa.create_engine("sqlite://", creator=lambda: connect_read_only(file))
+        engine = sa.create_engine("sqlite://", creator=lambda: connect_read_only(file), json_deserializer=_json)
         sa.event.listen(engine, "connect", _on_connect)
         database = cls(engine, str(folder))
         try:
@@ -142,15 +159,15 @@ class Database:
         return float(self.scalars(sa.select(sa.extract("epoch", sa.func.clock_timestamp())))[0])
 
     @contextmanager
-    def writing(self, lock: str = "") -> Iterator[sa.Connection]:
+    def writing(self, *locks: str) -> Iterator[sa.Connection]:
         """A transaction that writes. SQLite has one at a time; others wait.
 
         Args:
-            lock: name of a lock of which PostgreSQL, too, has one transaction at a time; "": none.
+            locks: names of locks of which PostgreSQL, too, has one transaction at a time, in an order that all share.
         """
         if self.is_postgresql:
             with self.engine.begin() as connection:
-                if lock:
+                for lock in locks:
                     key = int.from_bytes(hashlib.sha256(lock.encode()).digest()[:8], "big", signed=True)
                     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
                 yield connection
@@ -199,7 +216,11 @@ class Database:
         """The rows of a query as the driver returns them, without JSON columns: fast, for many rows."""
         with self.engine.connect() as connection:
             cursor = connection.execute(query).cursor
-            return [] if cursor is None else list(cursor.fetchall())
+            try:
+                return [] if cursor is None else list(cursor.fetchall())
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                # SQLAlchemy does not see what the driver raises here.
+                raise StoreDamaged(f"the results store failed: {error}") from error
 
     def _migrate(self) -> None:
         revisions = revisions_of(MIGRATIONS)
@@ -260,6 +281,9 @@ def _revision(connection: sa.Connection) -> str | None:
 def _of_operation(context: sa.engine.ExceptionContext) -> StoreFailed | None:
     """SQLAlchemy raises what this returns in place of its own error."""
     error = context.sqlalchemy_exception
+    if isinstance(context.original_exception, UnicodeDecodeError):
+        # As in _on_connect.
+        return StoreDamaged(f"the results store failed: {context.original_exception}")
     # A damaged file is a plain DatabaseError. The other kinds are mistakes in a statement.
     if type(error) is sa.exc.DatabaseError:
         return StoreDamaged(f"the results store failed: {_cause(error)}")
@@ -273,11 +297,23 @@ def _cause(error: Exception) -> str:
     return " ".join(str(driver or error).split())
 
 
+def _json(text: str) -> Any:
+    """The value of a JSON column."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreDamaged(f"the results store failed: a value in it is not JSON: {error}") from None
+
+
 def _on_connect(connection: Any, _: Any) -> None:
     # SQLAlchemy's own handling of BEGIN for sqlite3 would begin too late; Database.writing issues BEGIN itself.
     connection.isolation_level = None
-    for pragma in ("foreign_keys=ON", "synchronous=NORMAL"):
-        connection.execute(f"PRAGMA {pragma}")
+    for pragma in ("foreign_keys=ON", "synchronous=NORMAL", "cell_size_check=ON"):
+        try:
+            connection.execute(f"PRAGMA {pragma}")
+        except UnicodeDecodeError as error:
+            # Of the driver, about a damaged name in SQLite's message.
+            raise sqlite3.DatabaseError(f"its schema is damaged: {error}") from None
 
 
 def batched(ids: Sequence[str]) -> Iterator[Sequence[str]]:

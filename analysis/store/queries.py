@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from analysis.results import ValueRow
 from analysis.statistics import mean, sd
+from analysis.store import checksums
 from analysis.store.database import Database, Row, batched
 from analysis.store.documents import Batch, Documents
 from analysis.store.rows import (
@@ -37,20 +39,42 @@ from analysis.store.rows import (
 from analysis.store.schema import aside, attempt, campaign, file, membership, metric, point, replaced, run
 from testbed.scenario import Document, Scenario, ScenarioDocument
 
-#: A campaign without its text, for lists.
-_LISTED = [column for column in campaign.c if column.name not in ("text", "overrides")]
+#: A run without its checksums.
+_RUN = [column for column in run.c if not column.name.endswith(("_sum", "checksum"))]
 #: A run's position in a campaign.
 MEMBER = (membership.c.point, membership.c.repetition, membership.c.run_id)
 #: Runs that the expected time of others is taken from: the latest.
 MOST_HISTORY = 400
 #: Invalid and failed runs each whose causes are counted.
 MOST_CAUSED = 1000
-_STATE = sa.func.coalesce(run.c.state, MISSING)
-#: Members of campaigns with their results: those that the store has, and all.
-_LANDED = membership.join(run, run.c.id == membership.c.run_id)
-_ALL = membership.outerjoin(run, run.c.id == membership.c.run_id)
-#: A member's metrics, if it has landed.
-_MEASURED = _LANDED.join(metric, metric.c.run_id == run.c.id)
+
+
+class Head(NamedTuple):
+    """A member of a campaign, or a run alone, with the columns of its row that its checksum covers."""
+
+    point: int
+    repetition: int
+    run_id: str
+    backend: str
+    seed: int | None
+    duration_s: float
+    #: valid, invalid or missing.
+    state: str
+    #: As the driver returns them: a JSON text from SQLite.
+    problems: Any
+    attempt: int
+    landed: float | None
+    documents_sum: int
+    metrics_sum: int
+    files_sum: int
+    #: None of a missing run, as all of its columns.
+    checksum: int | None
+
+    @property
+    def decoded_problems(self) -> Sequence[str] | None:
+        """Why it is invalid; None for a missing run."""
+        problems = json.loads(self.problems) if isinstance(self.problems, str) else self.problems
+        return None if problems is None else list(problems)
 
 
 @dataclass(frozen=True)
@@ -83,6 +107,123 @@ class Queries:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    def heads(self, campaign_id: str, numbers: Collection[int] | None = None) -> list[Head]:
+        """A campaign's members with their runs, in order.
+
+        Args:
+            campaign_id: of a campaign.
+            numbers: of the points wanted; None: all.
+
+        Raises:
+            RowDamaged: a run's row is not what was stored.
+        """
+        heads = (head for _, head in self._members([campaign_id]))
+        return [head for head in heads if numbers is None or head.point in numbers]
+
+    def _members(self, campaign_ids: Sequence[str]) -> Iterator[tuple[str, Head]]:
+        """Members of campaigns, each with the campaign's id; a campaign's are in order."""
+        for some in batched(campaign_ids):
+            query = (
+                sa.select(membership.c.campaign_id, *MEMBER, *checksums.OF_RUN, run.c.checksum)
+                .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
+                .where(membership.c.campaign_id.in_(some))
+            )
+            rows = [(row[0], Head(*row[1:])) for row in self.tuples(query)]
+            yield from sorted(
+                zip((row[0] for row in rows), self._checked([head for _, head in rows]), strict=True),
+                key=lambda row: row[1][:2],
+            )
+
+    def _heads_of(self, run_ids: Sequence[str]) -> dict[str, Head]:
+        """Those of the runs that are in the store."""
+        heads: dict[str, Head] = {}
+        for some in batched(list(run_ids)):
+            query = sa.select(run.c.id, *checksums.OF_RUN, run.c.checksum).where(run.c.id.in_(some))
+            found = self._checked([Head(0, 0, *row) for row in self.tuples(query)])
+            heads |= {head.run_id: head for head in found}
+            self._refuse_orphans(set(some) - heads.keys())
+        return heads
+
+    def _checked(self, heads: Sequence[Head]) -> list[Head]:
+        """Rows that were just read, if they are what was stored; those without a run are missing."""
+        checked = []
+        for head in heads:
+            if all(value is None for value in head[3:]):
+                checked.append(head._replace(state=MISSING))
+                continue
+            try:
+                intact = checksums.of_run(head.run_id, head[3:-1]) == head.checksum
+            except (TypeError, ValueError):
+                intact = False
+            if not intact:
+                raise checksums.damaged_run(str(head.run_id))
+            checked.append(head)
+        self._refuse_orphans({head.run_id for head in checked if head.state == MISSING})
+        return checked
+
+    def _refuse_orphans(self, missing: Collection[str]) -> None:
+        """Raises RowDamaged if a run that is missing has values: then its row was lost."""
+        for some in batched(sorted(missing)):
+            query = sa.select(metric.c.run_id).where(metric.c.run_id.in_(some)).limit(1)
+            if orphans := self.scalars(query):
+                raise checksums.damaged_run(orphans[0], "its row is lost")
+
+    def _refuse_lost_campaigns(self, *conditions: sa.ColumnElement[bool]) -> None:
+        """Raises RowDamaged if a campaign has members and no row."""
+        owners = set(self.scalars(sa.select(membership.c.campaign_id).where(*conditions).distinct()))
+        # Read without an index, as lists are.
+        if owners and (lost := owners - {row[0] for row in self.tuples(sa.select(campaign.c.id, campaign.c.name))}):
+            raise checksums.damaged_campaign(str(min(lost, key=str)))
+
+    def _metric_tuples(
+        self, heads: Collection[Head], only: Sequence[tuple[str, str]] | None = None
+    ) -> Iterator[tuple[str, str, str, float, str]]:
+        """Run id, name, subject, value and unit of metrics, each compared with its checksum, and all with their sum."""
+        wanted = None if only is None else set(only)
+        sums = {head.run_id: head.metrics_sum for head in heads}
+        for some in batched(list(sums)):
+            of_runs = metric.c.run_id.in_(some)
+            query = sa.select(*checksums.OF_METRIC, metric.c.checksum).where(of_runs)
+            if only is not None:
+                names, subjects = {name for name, _ in only}, {subject for _, subject in only}
+                query = query.where(metric.c.name.in_(names), metric.c.subject.in_(subjects))
+            rows = self.tuples(query)
+            for *values, checksum in rows:
+                # A damaged index leads to rows of other runs.
+                if values[0] not in sums or checksums.of(*values) != checksum:
+                    raise checksums.damaged_run(str(values[0]), "a value differs from its checksum")
+            stored: dict[str, int] = dict.fromkeys(some, 0)
+            if only is None:
+                for row in rows:
+                    stored[row[0]] += row[-1]
+            else:
+                all_sums = sa.select(metric.c.run_id, sa.func.sum(metric.c.checksum)).where(of_runs)
+                stored |= dict(self.tuples(all_sums.group_by(metric.c.run_id)))
+            for run_id in some:
+                if stored.get(run_id) != sums[run_id]:
+                    raise checksums.damaged_run(run_id, "its values are not those that were stored")
+            for run_id, name, subject, value, unit, _ in rows:
+                if wanted is None or (name, subject) in wanted:
+                    yield run_id, name, subject, value, unit
+
+    def _metrics(self, heads: Collection[Head], only: Sequence[tuple[str, str]] | None = None) -> Iterator[MetricRow]:
+        return (MetricRow(*values) for values in self._metric_tuples(heads, only))
+
+    def _values(self, heads: Sequence[Head], only: Sequence[tuple[str, str]] | None = None) -> list[ValueRow]:
+        """Metrics of members, by point, name, subject and repetition."""
+        by_run: dict[str, list[MetricRow]] = {}
+        for row in self._metrics(heads, only):
+            by_run.setdefault(row.run_id, []).append(row)
+        rows = [
+            ValueRow(
+                point=head.point, repetition=head.repetition, run_id=head.run_id, seed=head.seed or 0, name=row.name,
+                subject=row.subject, unit=row.unit, value=row.value,
+            )
+            for head in heads
+            for row in by_run.get(head.run_id, ())
+        ]  # fmt: skip
+        return sorted(rows, key=lambda row: (row.point, row.name, row.subject, row.repetition))
+
     def campaigns(
         self, words: Sequence[str] = (), *, state: str = "", limit: int | None = None, offset: int = 0,
         texts: bool = False, set_aside: str = "",
@@ -97,12 +238,13 @@ class Queries:
             texts: whether they have `text` and `overrides`.
             set_aside: archived or deleted: those alone; empty: neither of them.
         """
-        query = sa.select(campaign) if texts else sa.select(*_LISTED)
-        query = query.where(_is_aside(set_aside) if set_aside else ~_is_aside())
+        query = sa.select(campaign).where(_is_aside(set_aside) if set_aside else ~_is_aside())
         if state:
             query = query.where(campaign.c.state == state)
-        chosen = _matching(query, words).order_by(campaign.c.started.desc()).limit(limit).offset(offset)
-        return self._counted(chosen)
+        chosen = _matching(query, words).order_by(campaign.c.started.desc(), campaign.c.id).limit(limit).offset(offset)
+        rows = self._counted(chosen)
+        self._refuse_lost_campaigns()
+        return rows if texts else [replace(row, text="", overrides={}) for row in rows]
 
     def count_campaigns(self, words: Sequence[str] = ()) -> int:
         """How many there are."""
@@ -110,10 +252,9 @@ class Queries:
         return int(self.scalars(_matching(query, words))[0])
 
     def namesakes(self) -> list[CampaignRow]:
-        """Listed campaigns whose name others have too, with `overrides` and without the numbers of their runs."""
+        """Listed campaigns whose name others have too, with `overrides`."""
         repeated = sa.select(campaign.c.name).where(~_is_aside()).group_by(campaign.c.name).having(sa.func.count() > 1)
-        query = sa.select(*_LISTED, campaign.c.overrides).where(~_is_aside(), campaign.c.name.in_(repeated))
-        return self.read(query, partial(CampaignRow, text="", runs=0, valid=0, invalid=0))
+        return self._counted(sa.select(campaign).where(~_is_aside(), campaign.c.name.in_(repeated)))
 
     def aside(self, campaign_id: str) -> AsideRow | None:
         """Whether a campaign is archived or deleted, and since when."""
@@ -123,24 +264,22 @@ class Queries:
     def campaign_head(self, campaign_id: str) -> CampaignRow | None:
         """One campaign with `runs`, `valid` and `invalid`, without its points."""
         rows = self._counted(sa.select(campaign).where(campaign.c.id == campaign_id))
+        if not rows:
+            self._refuse_lost_campaigns(membership.c.campaign_id == campaign_id)
         return rows[0] if rows else None
 
     def campaign(self, campaign_id: str) -> CampaignRow | None:
         """One campaign, with its points and their members."""
-        head = self.campaign_head(campaign_id)
-        if head is None:
+        row = self.campaign_head(campaign_id)
+        if row is None:
             return None
         points = self.points(campaign_id)
-        query = (
-            sa.select(*MEMBER, _STATE.label("state"), run.c.problems)
-            .select_from(_ALL)
-            .where(membership.c.campaign_id == campaign_id)
-            .order_by(membership.c.point, membership.c.repetition)
-        )
-        members: dict[int, list[MemberRow]] = {row.number: [] for row in points}
-        for member in self.read(query, MemberRow):
-            members[member.point].append(member)
-        return replace(head, points=[replace(row, members=members[row.number]) for row in points])
+        members: dict[int, list[MemberRow]] = {one.number: [] for one in points}
+        for head in self.heads(campaign_id):
+            members[head.point].append(
+                MemberRow(head.point, head.repetition, head.run_id, head.state, head.decoded_problems)
+            )
+        return replace(row, points=[replace(one, members=members[one.number]) for one in points])
 
     def points(self, campaign_id: str) -> list[PointRow]:
         """A campaign's points: number, parameters."""
@@ -149,16 +288,12 @@ class Queries:
 
     def kinds(self, campaign_id: str) -> list[MetricKind]:
         """Metrics that a campaign's valid runs have: name, subject, unit. A run of each point speaks for the others."""
-        speakers = (
-            sa.select(sa.func.min(membership.c.run_id))
-            .select_from(_LANDED)
-            .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
-            .group_by(membership.c.point)
-        )
-        query = (
-            sa.select(metric.c.name, metric.c.subject, metric.c.unit).where(metric.c.run_id.in_(speakers)).distinct()
-        )
-        return self.read(query, MetricKind)
+        speakers: dict[int, Head] = {}
+        for head in self.heads(campaign_id):
+            if head.state == "valid":
+                speakers.setdefault(head.point, head)
+        kinds = {MetricKind(row.name, row.subject, row.unit) for row in self._metrics(speakers.values())}
+        return sorted(kinds, key=lambda kind: (kind.name, kind.subject))
 
     def table(
         self,
@@ -173,30 +308,15 @@ class Queries:
             numbers: of the points wanted; None: all.
             only: (name, subject) of the metrics wanted; None: all.
         """
-        conditions = [membership.c.campaign_id == campaign_id, run.c.state == "valid"]
-        if only is not None:
-            conditions.append(metric.c.name.in_({name for name, _ in only}))
-            conditions.append(metric.c.subject.in_({subject for _, subject in only}))
-        if numbers is not None:
-            conditions.append(membership.c.point.in_(numbers))
-        query = (
-            sa.select(
-                membership.c.point,
-                metric.c.name,
-                metric.c.subject,
-                metric.c.unit,
-                membership.c.repetition,
-                metric.c.value,
-            )
-            .select_from(_MEASURED)
-            .where(*conditions)
-        )
-        wanted = None if only is None else set(only)
         groups: dict[tuple[int, str, str, str], list[tuple[int, float]]] = {}
         # Grouped here and not by the database: it would go over all of them twice, for a variance that does not cancel.
-        for number, name, subject, unit, repetition, value in self.tuples(query):
-            if wanted is None or (name, subject) in wanted:
-                groups.setdefault((number, name, subject, unit), []).append((repetition, value))
+        heads = [head for head in self.heads(campaign_id, numbers) if head.state == "valid"]
+        places: dict[str, list[Head]] = {}
+        for head in heads:
+            places.setdefault(head.run_id, []).append(head)
+        for run_id, name, subject, value, unit in self._metric_tuples(heads, only):
+            for head in places[run_id]:
+                groups.setdefault((head.point, name, subject, unit), []).append((head.repetition, value))
         rows = []
         for (number, name, subject, unit), of_runs in sorted(groups.items()):
             values = [value for _, value in sorted(of_runs)]
@@ -213,14 +333,8 @@ class Queries:
             numbers: of the points wanted; None: all.
             only: (name, subject) of the metrics wanted; None: all.
         """
-        order = (membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
-        query = _values_of(campaign_id)
-        if numbers is not None:
-            query = query.where(membership.c.point.in_(numbers))
-        if only is not None:
-            wanted = [(metric.c.name == name) & (metric.c.subject == subject) for name, subject in only]
-            query = query.where(sa.or_(sa.false(), *wanted))
-        return self.read(query.order_by(*order), ValueRow)
+        heads = [head for head in self.heads(campaign_id, numbers) if head.state == "valid"]
+        return self._values(heads, only)
 
     def values_at(self, campaign_id: str, moment: float) -> list[LandedValueRow]:
         """Every metric of the results that were valid at an earlier time.
@@ -229,25 +343,37 @@ class Queries:
             campaign_id: id of the campaign.
             moment: seconds since the UNIX epoch.
         """
-        now = _values_of(campaign_id).add_columns(run.c.landed).where(run.c.landed <= moment)
-        past = replaced.c
-        earlier = (
-            sa.select(*MEMBER, past.seed, past.name, past.subject, past.unit, past.value, past.landed)
-            .join(replaced, past.run_id == membership.c.run_id)
-            .where(membership.c.campaign_id == campaign_id, past.landed <= moment, past.until > moment)
-        )
-        rows = self.read(sa.union_all(now, earlier), LandedValueRow)
+        heads = self.heads(campaign_id)
+        now = [head for head in heads if head.state == "valid" and head.landed is not None and head.landed <= moment]
+        landed = {(head.point, head.repetition): head.landed or 0.0 for head in now}
+        rows = [
+            LandedValueRow(**vars(row), landed=landed[row.point, row.repetition]) for row in self._values(now)
+        ]  # fmt: skip
+        places: dict[str, list[Head]] = {}
+        for head in heads:
+            places.setdefault(head.run_id, []).append(head)
+        for some in batched(list(places)):
+            query = sa.select(*checksums.OF_REPLACED, replaced.c.checksum).where(
+                replaced.c.run_id.in_(some), replaced.c.landed <= moment, replaced.c.until > moment
+            )
+            with self.connect() as connection:
+                for *values, checksum in connection.execute(query):
+                    past = dict(zip((column.name for column in checksums.OF_REPLACED), values, strict=True))
+                    if past["run_id"] not in places or checksums.of(*values) != checksum:
+                        raise checksums.damaged_run(str(past["run_id"]), "an earlier value differs from its checksum")
+                    del past["until"]
+                    rows += [
+                        LandedValueRow(**past, point=head.point, repetition=head.repetition)
+                        for head in places[past["run_id"]]
+                    ]
         return sorted(rows, key=lambda row: (row.point, row.name, row.subject, row.repetition))
 
     def members(self, campaign_id: str, numbers: Sequence[int]) -> list[MemberRow]:
         """Runs of some points: point, repetition, run_id, state, landed."""
-        query = (
-            sa.select(*MEMBER, _STATE.label("state"), run.c.landed)
-            .select_from(_ALL)
-            .where(membership.c.campaign_id == campaign_id, membership.c.point.in_(numbers))
-            .order_by(membership.c.point, membership.c.repetition)
-        )
-        return self.read(query, MemberRow)
+        return [
+            MemberRow(head.point, head.repetition, head.run_id, head.state, landed=head.landed)
+            for head in self.heads(campaign_id, numbers)
+        ]
 
     def runs(
         self, campaign_id: str, wanted: RunQuery, matching: Sequence[int] | None
@@ -259,42 +385,43 @@ class Queries:
             wanted: what to list.
             matching: points whose parameters hold the words that no run id does; None when there is no search.
         """
-        chosen: list[Any] = [membership.c.campaign_id == campaign_id]
-        if wanted.state:
-            chosen.append(wanted.state == _STATE)
-        if matching is not None:
-            by_id = [membership.c.run_id.startswith(word, autoescape=True) for word in wanted.words]
-            chosen.append(sa.or_(membership.c.point.in_(matching), *by_id))
-        if wanted.points is not None:
-            chosen.append(membership.c.point.in_(wanted.points))
-        if wanted.only is not None:
-            chosen.append(membership.c.run_id.in_(wanted.only))
-        joined: Any = _ALL
-        total = int(self.scalars(sa.select(sa.func.count()).select_from(joined).where(*chosen))[0])
-        place: list[Any] = [membership.c.point, membership.c.repetition]
-        columns = {"point": place, "repetition": [membership.c.repetition], "state": [_STATE], "landed": [run.c.landed]}
-        order = columns.get(wanted.sort)
-        if wanted.ranking:
-            order = [
-                sa.case({number: rank for rank, number in enumerate(wanted.ranking)}, value=membership.c.point),
-                *place,
-            ]
-        if order is None:
-            name, _, subject = wanted.sort.partition("/")
-            joined = joined.outerjoin(
-                metric, (metric.c.run_id == run.c.id) & (metric.c.name == name) & (metric.c.subject == subject)
+        heads = [head for head in self.heads(campaign_id) if _is_wanted(head, wanted, matching)]
+        page = slice((wanted.page - 1) * wanted.per_page, wanted.page * wanted.per_page)
+        shown = self._sorted(heads, wanted)[page]
+        values = self._by_run([head for head in shown if head.state != MISSING])
+        rows = [
+            ListedRunRow(
+                head.point, head.repetition, head.run_id, head.state, head.decoded_problems, head.landed, head.seed,
+                values.get(head.run_id, {}),
             )
-            order = [metric.c.value]
-        # Runs without the metric come last in both orders.
-        keys = [(column.desc() if wanted.descending else column.asc()).nulls_last() for column in order]
-        query = (
-            sa.select(*MEMBER, _STATE.label("state"), run.c.problems, run.c.landed, run.c.seed)
-            .select_from(joined).where(*chosen).order_by(*keys, *place)
-            .limit(wanted.per_page).offset((wanted.page - 1) * wanted.per_page)
-        )  # fmt: skip
-        rows = self.read(query, ListedRunRow)
-        values = self.metrics_of([row.run_id for row in rows])
-        return [replace(row, metrics=values.get(row.run_id, {})) for row in rows], total
+            for head in shown
+        ]  # fmt: skip
+        return rows, len(heads)
+
+    def _sorted(self, heads: Sequence[Head], wanted: RunQuery) -> list[Head]:
+        ranks = {number: rank for rank, number in enumerate(wanted.ranking)}
+        match wanted.sort:
+            case _ if wanted.ranking:
+                keys: dict[Head, Any] = {
+                    head: (ranks.get(head.point, len(ranks)), head.point, head.repetition) for head in heads
+                }
+            case "point":
+                keys = {head: (head.point, head.repetition) for head in heads}
+            case "repetition" | "state" | "landed":
+                keys = {head: getattr(head, wanted.sort) for head in heads}
+            case _:
+                name, _, subject = wanted.sort.partition("/")
+                there = [head for head in heads if head.state != MISSING]
+                by_run = self._by_run(there, [(name, subject)])
+                keys = {
+                    head: row.value
+                    for head in there
+                    if (row := by_run.get(head.run_id, {}).get((name, subject))) is not None
+                }
+        # Runs without a value come last in both orders.
+        with_key = [head for head in heads if keys.get(head) is not None]
+        without = [head for head in heads if keys.get(head) is None]
+        return [*sorted(with_key, key=keys.__getitem__, reverse=wanted.descending), *without]
 
     def siblings(self, campaign_id: str, number: int) -> list[MemberRow]:
         """The repetitions of a point that are there: run_id, repetition, state."""
@@ -302,81 +429,93 @@ class Queries:
 
     def duration(self, run_id: str) -> float:
         """Seconds that a run lasts; 0 for one that is not there."""
-        durations = self.scalars(sa.select(run.c.duration_s).where(run.c.id == run_id))
-        return float(durations[0]) if durations else 0.0
+        head = self._heads_of([run_id]).get(run_id)
+        return 0.0 if head is None else head.duration_s
 
     def scenario(self, run_id: str) -> Scenario | None:
         """A run's scenario alone."""
-        documents = self.scalars(sa.select(run.c.scenario).where(run.c.id == run_id))
-        return ScenarioDocument(documents[0]).scenario if documents else None
+        return self._scenarios([run_id]).get(run_id)
 
     def first_scenario(self, campaign_id: str) -> Scenario | None:
         """The scenario of a campaign's first run that is there."""
-        query = (
-            sa.select(run.c.scenario)
-            .select_from(_LANDED)
-            .where(membership.c.campaign_id == campaign_id)
-            .order_by(membership.c.point, membership.c.repetition)
-            .limit(1)
-        )
-        documents = self.scalars(query)
-        return ScenarioDocument(documents[0]).scenario if documents else None
+        first = next((head.run_id for head in self.heads(campaign_id) if head.state != MISSING), None)
+        return None if first is None else self.scenario(first)
 
     def scenarios(self, campaign_id: str) -> dict[int, Scenario]:
         """Point to the scenario of one of its runs that is there."""
-        speakers = (
-            sa.select(membership.c.point, sa.func.min(membership.c.run_id).label("run_id"))
-            .select_from(_LANDED)
-            .where(membership.c.campaign_id == campaign_id)
-            .group_by(membership.c.point)
-            .subquery()
-        )
-        query = sa.select(speakers.c.point, run.c.scenario).join(run, run.c.id == speakers.c.run_id)
+        speakers: dict[int, str] = {}
+        for head in self.heads(campaign_id):
+            if head.state != MISSING:
+                speakers.setdefault(head.point, head.run_id)
+        by_run = self._scenarios(list(speakers.values()))
+        return {number: by_run[run_id] for number, run_id in speakers.items() if run_id in by_run}
+
+    def _scenarios(self, run_ids: Sequence[str]) -> dict[str, Scenario]:
+        heads = self._heads_of(run_ids)
+        scenarios = {}
         with self.connect() as connection:
-            return {number: ScenarioDocument(document).scenario for number, document in connection.execute(query)}
+            for some in batched(run_ids):
+                query = sa.select(run.c.id, run.c.scenario, run.c.manifest).where(run.c.id.in_(some))
+                for run_id, scenario, manifest in connection.execute(query):
+                    head = heads.get(run_id)
+                    if head is None or checksums.of_documents(scenario, manifest) != head.documents_sum:
+                        raise checksums.damaged_run(str(run_id))
+                    scenarios[run_id] = ScenarioDocument(scenario).scenario
+        return scenarios
 
     def last_landed(self, campaign_ids: Sequence[str]) -> dict[str, float | None]:
         """When the newest run of each campaign landed; None where none has."""
-        query = (
-            sa.select(membership.c.campaign_id, sa.func.max(run.c.landed).label("landed"))
-            .select_from(_LANDED)
-            .where(membership.c.campaign_id.in_(campaign_ids))
-            .group_by(membership.c.campaign_id)
-        )
-        times = dict(self.tuples(query))
-        return {campaign_id: times.get(campaign_id) for campaign_id in campaign_ids}
+        newest: dict[str, float | None] = dict.fromkeys(campaign_ids)
+        for campaign_id, head in self._members(campaign_ids):
+            newest[campaign_id] = max(filter(None, (newest.get(campaign_id), head.landed)), default=None)
+        return newest
 
     def metrics_of(self, run_ids: Sequence[str]) -> dict[str, dict[tuple[str, str], MetricRow]]:
         """Metrics of some runs: run id to name and subject."""
+        return self._by_run(self._heads_of(run_ids).values())
+
+    def _by_run(
+        self, heads: Collection[Head], only: Sequence[tuple[str, str]] | None = None
+    ) -> dict[str, dict[tuple[str, str], MetricRow]]:
         by_run: dict[str, dict[tuple[str, str], MetricRow]] = {}
-        for some in batched(run_ids):
-            query = sa.select(metric).where(metric.c.run_id.in_(some))
-            for row in self.read(query, MetricRow):
-                by_run.setdefault(row.run_id, {})[row.name, row.subject] = row
+        for row in self._metrics(heads, only):
+            by_run.setdefault(row.run_id, {})[row.name, row.subject] = row
         return by_run
 
     def valid_runs(self, run_ids: Sequence[str]) -> set[str]:
         """Those of the runs that are in the store and valid."""
-        valid = sa.select(run.c.id).where(run.c.state == "valid")
-        return {run_id for some in batched(run_ids) for run_id in self.scalars(valid.where(run.c.id.in_(some)))}
+        return {run_id for run_id, head in self._heads_of(run_ids).items() if head.state == "valid"}
 
     def valid_repetitions(self, first_runs: Sequence[str]) -> dict[str, set[int]]:
         """Repetitions with a valid run of the points whose first repetition is one of these runs, by that run."""
         first = membership.alias()
-        query = (
-            sa.select(first.c.run_id, membership.c.repetition)
-            .join(
-                membership,
-                sa.and_(membership.c.campaign_id == first.c.campaign_id, membership.c.point == first.c.point),
-            )
-            .join(run, run.c.id == membership.c.run_id)
-            .where(first.c.repetition == 0, run.c.state == "valid")
+        query = sa.select(first.c.run_id, membership.c.repetition, membership.c.run_id).join(
+            membership,
+            sa.and_(membership.c.campaign_id == first.c.campaign_id, membership.c.point == first.c.point),
         )
         valid: dict[str, set[int]] = {}
         for some in batched(first_runs):
-            for first_id, repetition in self.tuples(query.where(first.c.run_id.in_(some))):
-                valid.setdefault(first_id, set()).add(repetition)
+            rows = self.tuples(query.where(first.c.repetition == 0, first.c.run_id.in_(some)))
+            known = self.valid_runs([run_id for _, _, run_id in rows])
+            for first_id, repetition, run_id in rows:
+                if run_id in known:
+                    valid.setdefault(first_id, set()).add(repetition)
         return valid
+
+    def campaign_ids(self) -> list[str]:
+        """Ids of all campaigns, also of those that only their members show: a row may be lost."""
+        ids = {*self.scalars(sa.select(campaign.c.id)), *self.scalars(sa.select(membership.c.campaign_id).distinct())}
+        return sorted(map(str, ids))
+
+    def askers(self, run_ids: Sequence[str]) -> dict[str, tuple[str, dict[str, str]]]:
+        """File and overrides of a campaign that asks for each run; without those that no file made. Unchecked."""
+        askers: dict[str, tuple[str, dict[str, str]]] = {}
+        query = sa.select(membership.c.run_id, campaign.c.file, campaign.c.overrides).join(campaign)
+        with self.connect() as connection:
+            for some in batched(run_ids):
+                rows = connection.execute(query.where(campaign.c.text != "", membership.c.run_id.in_(some)))
+                askers |= {run_id: (file, dict(overrides)) for run_id, file, overrides in rows}
+        return askers
 
     def run_ids(self, beginning: str, limit: int | None = None) -> list[str]:
         """Ids of the runs that begin so, sorted."""
@@ -417,11 +556,20 @@ class Queries:
     def run(self, run_id: str) -> RunRow | None:
         """One run with its metrics, files and attempts, and the campaigns that contain it."""
         read = self.read
-        rows = read(sa.select(run).where(run.c.id == run_id), _run_row)
-        if not rows:
+        # Raises if its row is not what was stored.
+        head = self._heads_of([run_id]).get(run_id)
+        if head is None:
             return None
-        metrics = sa.select(metric).where(metric.c.run_id == run_id).order_by(metric.c.name, metric.c.subject)
-        files = sa.select(file).where(file.c.run_id == run_id).order_by(file.c.path)
+        (row,) = read(sa.select(*_RUN).where(run.c.id == run_id), _run_row)
+        documents = row.documents
+        if checksums.of_documents(documents.scenario_document, documents.manifest_document) != head.documents_sum:
+            raise checksums.damaged_run(run_id)
+        of_run = sa.select(file).where(file.c.run_id == run_id).order_by(file.c.path)
+        files = read(of_run, FileRow)
+        if sum(checksums.of(*(getattr(row, column.name) for column in checksums.OF_FILE)) for row in files) != (
+            head.files_sum
+        ):
+            raise checksums.damaged_run(run_id, "the list of its files differs from its checksum")
         attempts = sa.select(attempt).where(attempt.c.run_id == run_id).order_by(attempt.c.at)
         campaigns = (
             sa.select(
@@ -434,9 +582,9 @@ class Queries:
             .order_by(campaign.c.started.desc())
         )  # fmt: skip
         return replace(
-            rows[0],
-            metrics=read(metrics, MetricRow),
-            files=read(files, FileRow),
+            row,
+            metrics=sorted(self._metrics([head]), key=lambda row: (row.name, row.subject)),
+            files=files,
             attempts=read(attempts, AttemptRow),
             campaigns=read(campaigns, CampaignOfRun),
         )
@@ -539,21 +687,25 @@ class Queries:
 
     def _counted(self, chosen: sa.Select[Any]) -> list[CampaignRow]:
         """The chosen campaigns with the numbers of their runs."""
-        listed = self.read(chosen, partial(CampaignRow, text="", overrides={}, runs=0, valid=0, invalid=0))
-        query = (
-            sa.select(membership.c.campaign_id, _STATE.label("state"), sa.func.count().label("n"))
-            .select_from(_ALL)
-            .where(membership.c.campaign_id.in_([row.id for row in listed]))
-            .group_by(membership.c.campaign_id, "state")
-        )
-        counts: dict[str, dict[str, int]] = {}
-        for campaign_id, state, n in self.tuples(query):
-            counts.setdefault(campaign_id, {})[state] = n
+        with self.connect() as connection:
+            listed = [dict(row) for row in connection.execute(chosen).mappings()]
+        ids = [row["id"] for row in listed]
+        points: dict[str, list[tuple[int, Any]]] = {id_: [] for id_ in ids}
+        members: dict[str, list[Head]] = {id_: [] for id_ in ids}
+        for some in batched(ids):
+            query = sa.select(point.c.campaign_id, point.c.number, point.c.parameters)
+            for campaign_id, number, parameters in self.tuples(query.where(point.c.campaign_id.in_(some))):
+                points.setdefault(campaign_id, []).append((number, parameters))
+        for campaign_id, head in self._members(ids):
+            members.setdefault(campaign_id, []).append(head)
         rows = []
         for row in listed:
-            of_state = counts.get(row.id, {})
-            valid, invalid = of_state.get("valid", 0), of_state.get("invalid", 0)
-            rows.append(replace(row, runs=sum(of_state.values()), valid=valid, invalid=invalid))
+            heads, checksum = members[row["id"]], row.pop("checksum")
+            belonging = checksums.Members(points[row["id"]], [head[:3] for head in heads])
+            if _campaign_sum(row, belonging) != checksum:
+                raise checksums.damaged_campaign(row["id"])
+            states = Counter(head.state for head in heads)
+            rows.append(CampaignRow(**row, runs=len(heads), valid=states["valid"], invalid=states["invalid"]))
         return rows
 
     def _with_place(self, chosen: sa.Select[Any]) -> list[LandedRow]:
@@ -571,6 +723,23 @@ class Queries:
         )  # fmt: skip
         places = {place.run_id: place for place in self.read(query, PlaceRow)}
         return [replace(row, place=places.get(row.id)) for row in rows]
+
+
+def _is_wanted(head: Head, wanted: RunQuery, matching: Sequence[int] | None) -> bool:
+    return (
+        wanted.state in ("", head.state)
+        and (matching is None or head.point in matching or any(map(head.run_id.startswith, wanted.words)))
+        and (wanted.points is None or head.point in wanted.points)
+        and (wanted.only is None or head.run_id in wanted.only)
+    )
+
+
+def _campaign_sum(row: dict[str, Any], belonging: checksums.Members) -> int | None:
+    try:
+        return checksums.of_campaign(row, belonging)
+    except (TypeError, ValueError):
+        # JSON that is none.
+        return None
 
 
 def _matching(query: sa.Select[Any], words: Sequence[str]) -> sa.Select[Any]:
@@ -601,12 +770,3 @@ def _members_of(campaign_id: str) -> sa.Select[Any]:
 
 def _run_row(scenario: Document, manifest: Document, **columns: Any) -> RunRow:
     return RunRow(**columns, documents=Documents(scenario, manifest))
-
-
-def _values_of(campaign_id: str) -> sa.Select[Any]:
-    """Every metric of a campaign's valid runs."""
-    return (
-        sa.select(*MEMBER, run.c.seed, metric.c.name, metric.c.subject, metric.c.unit, metric.c.value)
-        .select_from(_MEASURED)
-        .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
-    )

@@ -15,6 +15,7 @@ from typing import Literal
 import sqlalchemy as sa
 
 from analysis.errors import AnalysisError
+from analysis.store import checksums
 from analysis.store.artefacts import ArtefactError, Artefacts
 from analysis.store.database import Database, StoreError
 from analysis.store.schema import (
@@ -99,6 +100,9 @@ def set_run_aside(database: Database, run_id: str, state: State) -> str:
                 f"campaign {planned[0]} asks for this run: delete the campaign, or repeat the run with "
                 f"'run FILE --force --only {run_id[:12]}'" if planned else "no collection has this run"
             )  # fmt: skip
+        for place in places:
+            # New checksums would hide what is damaged.
+            checksums.change_campaign(connection, place.id)
         collection = places[0]
         own = f"{collection.id[:8]}-{run_id[:12]}"
         columns = {column.name: getattr(collection, column.name) for column in campaign.c}
@@ -114,6 +118,8 @@ def set_run_aside(database: Database, run_id: str, state: State) -> str:
             left = sa.select(membership.c.run_id).where(membership.c.campaign_id == place.id)
             if connection.execute(left).first() is None:
                 connection.execute(sa.delete(campaign).where(campaign.c.id == place.id))
+        for campaign_id in (own, *(place.id for place in places)):
+            checksums.seal_campaign(connection, campaign_id)
     set_aside(database, own, state)
     return own
 

@@ -6,11 +6,14 @@ the needed rights, executes it. Every running campaign checks for a cancel each 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
+from analysis.store import checksums
+from analysis.store.database import RowDamaged
 from analysis.store.rows import RequestRow, RunnerRow
 from analysis.store.schema import campaign, request, runner
 from analysis.store.store import Store
@@ -154,14 +157,13 @@ def release_lost(store: Store) -> int:
             .where(lost)
             .values(state=FAILED, finished=store.now(), message="its runner went away; resume the campaign to go on")
         )
-        connection.execute(
-            sa.update(campaign)
-            .where(
-                campaign.c.id.in_([*silent, *(campaign for campaign in campaigns if campaign)]),
-                campaign.c.state == "running",
-            )
-            .values(state="incomplete", finished=store.now(), progress={})
-        )
+        lost_ids = {id_ for id_, _ in running} & {*silent, *campaigns}
+        for campaign_id in sorted(lost_ids):
+            # A damaged one must not keep the others.
+            with contextlib.suppress(RowDamaged):
+                checksums.change_campaign(
+                    connection, campaign_id, state="incomplete", finished=store.now(), progress={}
+                )
         return int(changed.rowcount) + len(silent)
 
 

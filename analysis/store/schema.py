@@ -76,7 +76,14 @@ def _of(table: str) -> ForeignKey:
     return ForeignKey(f"{table}.id", ondelete="CASCADE")
 
 
-campaign = _table("campaign", rows.CampaignRow, ["id"], without=("runs", "valid", "invalid", "points"), seed=BigInteger)
+def _sum(name: str = "checksum") -> Column[int]:
+    """A checksum (checksums.py), or a sum of checksums."""
+    return Column(name, BigInteger, nullable=False)
+
+
+campaign = _table(
+    "campaign", rows.CampaignRow, ["id"], _sum(), without=("runs", "valid", "invalid", "points"), seed=BigInteger
+)
 point = _table(
     "point", rows.PointRow, ["campaign_id", "number"], Column("campaign_id", _of("campaign")), without=["members"],
     parameters=Pairs,
@@ -91,15 +98,19 @@ run = _table(
     Column("scenario", JSON, nullable=False),
     #: What reproduces it: versions, kernel, commit, settings, calibration, fidelity report.
     Column("manifest", JSON, nullable=False),
-    # Counting a campaign's valid runs reads these alone, not the rows with their long scenarios.
+    # Counting valid runs reads these alone, not the rows with their long scenarios.
     Index("run_state", "id", "state"),
     Index("run_landed", "landed"),
+    _sum("documents_sum"),
+    _sum("metrics_sum"),
+    _sum("files_sum"),
+    _sum(),
     without=("documents", "metrics", "files", "attempts", "campaigns"), seed=BigInteger,
 )  # fmt: skip
 #: Campaigns that are archived or deleted (removal.py).
 aside = _table("aside", rows.AsideRow, ["campaign_id"], campaign_id=_of("campaign"))
 attempt = _table("attempt", rows.AttemptRow, ["id"], Index("attempt_run", "run_id"))
-metric = _table("metric", rows.MetricRow, ["run_id", "name", "subject"], run_id=_of("run"))
+metric = _table("metric", rows.MetricRow, ["run_id", "name", "subject"], _sum(), run_id=_of("run"))
 #: Runs that a runner is about to make or makes (claims.py).
 claim = _table("claim", rows.ClaimRow, ["run_id"])
 #: Metrics of a valid result whose place another has taken (`--force`): what a campaign said at an earlier date.
@@ -107,6 +118,7 @@ replaced = _table(
     "replaced", rows.LandedValueRow, ["run_id", "landed", "name", "subject"],
     #: When the other one landed.
     Column("until", Float, nullable=False),
+    _sum(),
     without=("point", "repetition"), seed=BigInteger,
 )  # fmt: skip
 file = _table("file", rows.FileRow, ["id"], UniqueConstraint("run_id", "path"), run_id=_of("run"), bytes=BigInteger)

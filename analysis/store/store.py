@@ -22,11 +22,11 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from analysis.errors import REPEAT
-from analysis.store import damage, removal
+from analysis.store import checksums, damage, removal
 from analysis.store.artefacts import REASON, ArtefactError
-from analysis.store.database import StoreError, StorePlaceError, Value
+from analysis.store.database import StoreError, StorePlaceError, Value, batched
 from analysis.store.incoming import Incoming
-from analysis.store.landing import Landing, land, note_attempt
+from analysis.store.landing import Landing, land, land_together, note_attempt
 from analysis.store.location import Location, folder_of, is_url, open_folder, open_postgresql
 from analysis.store.queries import MEMBER, Queries
 from analysis.store.rows import (
@@ -97,21 +97,28 @@ class Store(Queries):
             members: (point, repetition, run id) of every run.
         """
         with self._database.writing() as connection:
-            self._enter(connection, new, state="running", started=self.now(), finished=None)
-            # Who runs it again wants to see it.
-            connection.execute(sa.delete(aside).where(aside.c.campaign_id == new.id))
-            connection.execute(sa.delete(point).where(point.c.campaign_id == new.id))
-            connection.execute(sa.delete(membership).where(membership.c.campaign_id == new.id))
-            rows: list[dict[str, Value]] = [
-                {"campaign_id": new.id, "number": number, "parameters": [list(pair) for pair in pairs]}
-                for number, pairs in enumerate(points)
-            ]
-            self._database.insert(connection, point, rows)
-            rows = [
-                {"campaign_id": new.id, "point": at, "repetition": repetition, "run_id": run_id}
-                for at, repetition, run_id in members
-            ]
-            self._database.insert(connection, membership, rows)
+            self._begin(connection, new, points, members, state="running", finished=None)
+
+    def _begin(
+        self, connection: sa.Connection, new: NewCampaign, points: Sequence[Sequence[tuple[str, str]]],
+        members: Sequence[tuple[int, int, str]], **fields: Any,
+    ) -> None:  # fmt: skip
+        self._enter(connection, new, started=self.now(), **fields)
+        # Who runs it again wants to see it.
+        connection.execute(sa.delete(aside).where(aside.c.campaign_id == new.id))
+        connection.execute(sa.delete(point).where(point.c.campaign_id == new.id))
+        connection.execute(sa.delete(membership).where(membership.c.campaign_id == new.id))
+        rows: list[dict[str, Value]] = [
+            {"campaign_id": new.id, "number": number, "parameters": [list(pair) for pair in pairs]}
+            for number, pairs in enumerate(points)
+        ]
+        self._database.insert(connection, point, rows)
+        rows = [
+            {"campaign_id": new.id, "point": at, "repetition": repetition, "run_id": run_id}
+            for at, repetition, run_id in members
+        ]
+        self._database.insert(connection, membership, rows)
+        checksums.seal_campaign(connection, new.id)
 
     def add_member(self, new: NewCampaign, parameters: Sequence[tuple[str, str]], run_id: str) -> None:
         """Adds a run to a campaign that nobody planned: a point for each combination of parameters, a repetition for
@@ -130,6 +137,8 @@ class Store(Queries):
             number = numbers.get(tuple(parameters), len(numbers))
             of_members = sa.select(*MEMBER).where(membership.c.campaign_id == new.id)
             members = [tuple(row) for row in connection.execute(of_members)]
+            # A new checksum would hide what is damaged.
+            checksums.change_campaign(connection, new.id)
             at = max((member[1] for member in members if member[0] == number), default=-1) + 1
             is_new = all((member[0], member[2]) != (number, run_id) for member in members)
             most = max([member[1] for member in members] + ([at] if is_new else [])) + 1
@@ -140,9 +149,10 @@ class Store(Queries):
             if is_new:
                 row = {"campaign_id": new.id, "point": number, "repetition": at, "run_id": run_id}
                 connection.execute(sa.insert(membership).values(row))
+            checksums.seal_campaign(connection, new.id)
 
     def _enter(self, connection: sa.Connection, new: NewCampaign, **fields: Any) -> None:
-        row = {**vars(new), "progress": {}, **fields}
+        row = {**vars(new), "progress": {}, "checksum": 0, **fields}
         statement = (postgresql if self._database.is_postgresql else sqlite).insert(campaign).values(row)
         kept = {key: statement.excluded[key] for key in row if key != "id"}
         connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=kept))
@@ -160,11 +170,7 @@ class Store(Queries):
         """Marks it complete, or incomplete when runs are missing."""
         state = "complete" if complete else "incomplete"
         with self._database.writing() as connection:
-            connection.execute(
-                sa.update(campaign)
-                .where(campaign.c.id == campaign_id)
-                .values(state=state, finished=self.now(), progress={})
-            )
+            checksums.change_campaign(connection, campaign_id, state=state, finished=self.now(), progress={})
 
     # Runs ----------------------------------------------------------------------------------------------------
 
@@ -255,6 +261,38 @@ class Store(Queries):
         """
         return land(self._database, self._artefacts, landing, replaces)
 
+    def land_campaign(
+        self, new: NewCampaign, points: Sequence[Sequence[tuple[str, str]]], members: Sequence[tuple[int, int, str]],
+        landings: Sequence[Landing],
+    ) -> int:  # fmt: skip
+        """Stores a campaign with its runs, everything or nothing. A campaign that is there keeps its rows.
+
+        Returns:
+            How many valid runs landed.
+
+        Raises:
+            StoreError: it cannot be stored. The store is as it was.
+        """
+
+        def enter(connection: sa.Connection) -> None:
+            known = connection.scalar(sa.select(campaign.c.state).where(campaign.c.id == new.id))
+            # One that is running here ends with its runner.
+            if known == "running":
+                return
+            wanted = {run_id for _, _, run_id in members}
+            valid = sa.select(run.c.id).where(run.c.state == "valid")
+            here = {
+                id_ for some in batched(sorted(wanted)) for id_ in connection.scalars(valid.where(run.c.id.in_(some)))
+            }
+            fields = {"state": "complete" if here == wanted else "incomplete", "finished": self.now()}
+            if known is None:
+                self._begin(connection, new, points, members, **fields)
+            else:
+                checksums.change_campaign(connection, new.id, **fields)
+
+        landed = land_together(self._database, self._artefacts, landings, also=enter)
+        return sum(stored and not landing.problems for landing, stored in zip(landings, landed, strict=True))
+
     def note_failure(self, run_id: str, number: int, problem: str, folder: Path | None = None) -> None:
         """Notes a try that gave no result, and keeps what it left in `folder` until the run has a valid one.
 
@@ -323,6 +361,6 @@ class Store(Queries):
         except ArtefactError as error:
             raise StoreError(str(error)) from error
 
-    def writing(self, lock: str = "") -> AbstractContextManager[sa.Connection]:
-        """A transaction that writes; SQLite has one at a time, and PostgreSQL one with this lock, if it has a name."""
-        return self._database.writing(lock)
+    def writing(self, *locks: str) -> AbstractContextManager[sa.Connection]:
+        """A transaction that writes; SQLite has one at a time, and PostgreSQL one with each of these locks."""
+        return self._database.writing(*locks)

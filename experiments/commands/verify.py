@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 import analysis
-from analysis.errors import REPEAT
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
 from experiments.commands.shared import console
@@ -28,14 +27,18 @@ def verify(
 
     Exit status 1 if anything is damaged or missing. Nothing is changed.
     """
+    from analysis.store import shown
+    from analysis.verifying import commands_to_repeat
     from analysis.verifying import verify as verify_runs
 
     with analysis.open(results, artefacts) as opened, console(stderr=True).status("verifying") as status:
         runs = opened.store.run_ids("") if campaign is None else opened[campaign].run_ids
         found = verify_runs(opened.store, runs, lambda done: status.update(f"verified {done} of {len(runs)} runs"))
+        repeat = commands_to_repeat(opened.store, found.damaged_runs, shown(results))
     if as_json:
         document = {
             "runs": found.runs, "files": found.files, "bytes": found.bytes, "damaged_runs": found.damaged_runs,
+            "repeat": repeat,
             "findings": [{"run": finding.run_id, "reason": finding.reason} for finding in found.findings],
         }  # fmt: skip
         typer.echo(json.dumps(document))
@@ -44,7 +47,11 @@ def verify(
             typer.echo(str(finding))
         read = f"{found.runs} runs, {found.files} files, {show(found.bytes, 'bytes')}"
         if found.findings:
-            typer.echo(f"{read}; damaged runs: {len(found.damaged_runs)}; {REPEAT}")
+            typer.echo(f"{read}; damaged runs: {len(found.damaged_runs)}")
+            if repeat:
+                typer.echo("Repeat them, and import again what was imported:")
+            for command in repeat:
+                typer.echo(f"  {command}")
         else:
             typer.echo(f"{read}: everything is as it was stored")
     raise typer.Exit(exits.FAILED if found.findings else exits.OK)

@@ -7,7 +7,6 @@ import io
 import json
 import math
 import random
-import sqlite3
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from experiments.papers.table import Table
 from experiments.tables import comparison_table
 from tests.support.command_line import backchannel
 from tests.support.questions import asking
+from tests.support.rewriting import rewriting
 from web.app import create_app
 
 
@@ -163,13 +163,13 @@ def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, i
     file, folder = tmp_path / "c.yaml", tmp_path / "results"
     file.write_text(SWEPT)
     assert backchannel("run", str(file), "--results", str(folder)).returncode == 0
-    with sqlite3.connect(folder / "results.sqlite") as database:
+    store = Store.open(folder)
+    with rewriting(store) as connection:
         for point, repetition in invalid:
-            database.execute(
+            connection.exec_driver_sql(
                 "UPDATE run SET state = 'invalid' WHERE id IN"
                 " (SELECT run_id FROM membership WHERE point = ? AND repetition = ?)", (point, repetition),
             )  # fmt: skip
-    store = Store.open(folder)
     campaign = store.campaigns()[0].id
     rows = store.values(campaign)
     method = "welch" if len(invalid) > 1 else "paired"

@@ -26,9 +26,11 @@ from analysis.exports.unpack import CAMPAIGN, METADATA, PREVIEW
 from analysis.metrics import throughput
 from analysis.store import Store
 from experiments import bundles
+from tests.support.bundles import edited, redescribed, rewritten
 from tests.support.called import called
 from tests.support.campaign_texts import one_line
 from tests.support.made_traces import Trace, path_scenario
+from tests.support.rewriting import rewriting
 from tests.support.simulated import ran
 
 
@@ -389,7 +391,7 @@ figure:
     swept = next(name for name in values.columns if name.startswith(("network", "stack")))
     flow = values.filter(pl.col("metric") == "throughput")["subject"][0]
     more = asked.replace("FLOW", flow).replace("AXIS", swept)
-    with handle.store.writing() as connection:
+    with rewriting(handle.store) as connection:
         connection.exec_driver_sql("UPDATE campaign SET text = text || ?", (more,))
     crate.write(handle["small"], tmp_path / "out.zip")
     with zipfile.ZipFile(tmp_path / "out.zip") as opened:
@@ -400,7 +402,7 @@ figure:
     assert preview.index("figures/figure.svg") < preview.index("figures/throughput.svg")
     assert "figures/figure.svg" in graph(tmp_path / "out.zip")
     # What came in a bundle from elsewhere may ask for anything.
-    with handle.store.writing() as connection:
+    with rewriting(handle.store) as connection:
         connection.exec_driver_sql("UPDATE campaign SET text = ?", ("measures: [3]\nfigure: {kind: bars, x: 3}\n",))
     crate.write(handle["small"], tmp_path / "plain.zip")
     assert "figures/figure.svg" not in graph(tmp_path / "plain.zip")
@@ -421,27 +423,6 @@ def test_another_installation_has_it_all(bundle: Path, results: Path, tmp_path: 
     assert "4 runs, 0 new here" in out
     run = analysis.open(other).run(a_run(other)).data
     assert throughput(run.flows[0]) > 0
-
-
-def tampered(bundle: Path, path: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
-    """The bundle with its files changed."""
-    with zipfile.ZipFile(bundle) as opened:
-        files = {name: opened.read(name) for name in opened.namelist()}
-    change(files)
-    with zipfile.ZipFile(path, "w") as out:
-        for name, data in files.items():
-            out.writestr(name, data)
-    return path
-
-
-def redescribed(files: dict[str, bytes], name: str, data: bytes) -> None:
-    """Changes a file and its description as well: what only a careful reading finds."""
-    document = json.loads(files[METADATA])
-    for entry in document["@graph"]:
-        if entry["@id"] == name:
-            entry["contentSize"], entry["sha256"] = str(len(data)), hashlib.sha256(data).hexdigest()
-    files[METADATA] = json.dumps(document).encode()
-    files[name] = data
 
 
 def redescribed_run(files: dict[str, bytes], ending: str, data: bytes) -> None:
@@ -504,15 +485,6 @@ def no_campaign(files: dict[str, bytes]) -> None:
     del files[CAMPAIGN]
 
 
-def edited(edit: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, bytes]], None]:
-    def change(files: dict[str, bytes]) -> None:
-        document = json.loads(files[CAMPAIGN])
-        edit(document)
-        redescribed(files, CAMPAIGN, json.dumps(document).encode())
-
-    return change
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -522,7 +494,8 @@ def edited(edit: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, bytes]
         (unsum, "has no size and SHA-256"), (scribble, "ro-crate-preview.html is not what it was"),
         (no_campaign, "not of a Backchannel campaign"),
         (lambda files: files.pop(METADATA), "it has no ro-crate-metadata.json"),
-        (lambda files: files.update({METADATA: b"{"}), "is no JSON"),
+        (lambda files: files.update({METADATA: b"{"}), "is not JSON"),
+        (edited(lambda document: document["campaign"].update(title="\ud800")), "campaign.json is not JSON"),
         (edited(lambda document: document.update(version=9)), "unsupported bundle version 9"),
         (edited(lambda document: document.pop("members")), "schema: members: missing"),
         (edited(lambda document: document["runs"][0].update(id="../../etc")), "the id of a run, found '../../etc'"),
@@ -548,7 +521,7 @@ def edited(edit: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, bytes]
 def test_a_bundle_that_is_not_what_it_says_changes_nothing(
     change: Callable[[dict[str, bytes]], None], said: str, bundle: Path, tmp_path: Path
 ) -> None:
-    bad = tampered(bundle, tmp_path / "bad.zip", change)
+    bad = rewritten(bundle, tmp_path / "bad.zip", change)
     status, _, err = called("import", bad, "--results", tmp_path / "other")
     assert status == 2
     assert said in err
@@ -565,7 +538,7 @@ def test_values_are_those_of_the_captures(bundle: Path, results: Path, tmp_path:
         for row in document["runs"][0]["metrics"]:
             row["value"] *= 10
 
-    bad = tampered(bundle, tmp_path / "bad.zip", edited(faster))
+    bad = rewritten(bundle, tmp_path / "bad.zip", edited(faster))
     status, out, err = called("import", bad, "--results", tmp_path / "other")
     assert status == 0, err
     assert "1 of 4 runs give other values than the bundle has" in out
@@ -578,7 +551,7 @@ def test_values_without_captures_are_marked(tmp_path: Path, results: Path) -> No
         run_id = store.run_ids("")[0]
         for file in store.run_folder(run_id).rglob("*.pcap.gz"):
             file.unlink()
-        with store.writing() as connection:
+        with rewriting(store) as connection:
             connection.exec_driver_sql("DELETE FROM file WHERE path LIKE '%.gz' AND run_id = ?", (run_id,))
         crate.write(analysis.open(tmp_path / "copy")["small"], tmp_path / "out.zip")
     told = bundles.read(Store.open(tmp_path / "other"), tmp_path / "out.zip")
@@ -604,7 +577,7 @@ def test_a_campaign_that_is_there_is_never_replaced(bundle: Path, results: Path,
         for name in without:
             del files[name]
 
-    bad = tampered(bundle, tmp_path / "bad.zip", change)
+    bad = rewritten(bundle, tmp_path / "bad.zip", change)
     status, _, err = called("import", bad, "--results", tmp_path / "copy")
     assert status == 2
     assert "with other settings or runs, which a bundle does not replace" in err
@@ -618,7 +591,7 @@ def test_a_truncated_bundle_and_another_file_are_refused(bundle: Path, tmp_path:
     for path in (cut, tmp_path / "text.zip"):
         status, _, err = called("import", path, "--results", tmp_path / "other")
         assert status == 2
-        assert "is not a bundle, or is damaged" in err
+        assert "not a bundle, or damaged" in err
     status, _, err = called("import", tmp_path / "nothing.zip", "--results", tmp_path / "other")
     assert (status, "does not exist" in err) == (2, True)
 
@@ -662,7 +635,7 @@ def test_invalid_runs_travel_as_what_they_are(tmp_path: Path, results: Path) -> 
     shutil.copytree(results, tmp_path / "copy")
     store = Store.open(tmp_path / "copy")
     run_id = store.run_ids("")[0]
-    with store.writing() as connection:
+    with rewriting(store) as connection:
         connection.exec_driver_sql(
             "UPDATE run SET state = 'invalid', problems = '[\"it was late\"]' WHERE id = ?", (run_id,)
         )

@@ -20,6 +20,7 @@ from analysis.handle import OpenResults, StoredRun
 from analysis.metrics import throughput
 from tests.conftest import CAMPAIGN
 from tests.support.called import called
+from tests.support.rewriting import rewriting
 from web import run_view
 from web.app import create_app
 
@@ -184,7 +185,7 @@ def test_runs_are_listed_valid_or_not(results: Path, tmp_path: Path) -> None:
     shutil.copytree(results, tmp_path / "copy")
     with analysis.open(tmp_path / "copy") as s:
         first, second, *_ = s["small"].values()["run_id"].unique(maintain_order=True)
-        with s.store.writing() as connection:
+        with rewriting(s.store) as connection:
             late = "UPDATE run SET state = 'invalid', problems = '[\"late\"]' WHERE id = ?"
             connection.exec_driver_sql(late, (first,))
             connection.exec_driver_sql("DELETE FROM run WHERE id = ?", (second,))

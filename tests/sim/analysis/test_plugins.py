@@ -21,6 +21,7 @@ from analysis.store.documents import Manifest
 from testbed import node_binary
 from tests.conftest import CAMPAIGN
 from tests.support.called import called
+from tests.support.rewriting import rewriting
 from tests.support.starter import Starter
 from web.app import create_app
 
@@ -203,7 +204,7 @@ def test_stored_runs_are_measured_again(results: Path, tmp_path: Path) -> None:
     with analysis.open(stored) as s:
         values, first = s["small"].values(), s.run(s["small"].runs()["run_id"][0])
         late, bare = s["small"].runs()["run_id"][1:3]
-        with s.store.writing() as connection:
+        with rewriting(s.store) as connection:
             connection.exec_driver_sql("UPDATE metric SET value = 1.0 WHERE name = 'goodput'")
             connection.exec_driver_sql("DELETE FROM metric WHERE name = 'rtt_mean'")
             connection.exec_driver_sql(
@@ -212,7 +213,7 @@ def test_stored_runs_are_measured_again(results: Path, tmp_path: Path) -> None:
         folder = s.store.run_folder(bare)
         for name in ("segments.parquet", "counters.json"):
             (folder / name).unlink(missing_ok=True)
-            with s.store.writing() as connection:
+            with rewriting(s.store) as connection:
                 connection.exec_driver_sql("DELETE FROM file WHERE run_id = ? AND path = ?", (bare, name))
     # Only what none of the runs has.
     status, out, err = called("measure", "small", "--new", "--results", stored)
@@ -253,7 +254,7 @@ def test_a_run_that_was_made_anew_meanwhile_keeps_its_result(results: Path, tmp_
     shutil.copytree(results, tmp_path / "copy")
     with analysis.open(tmp_path / "copy") as s:
         row = s.run(s.runs()["run_id"][0]).row
-        with s.store.writing() as connection:
+        with rewriting(s.store) as connection:
             connection.exec_driver_sql("UPDATE run SET landed = landed + 1 WHERE id = ?", (row.id,))
         changes = Changes()
         measure_again(s.store, row, ["goodput"], versions.versions(), changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import sys
@@ -78,3 +79,17 @@ def test_a_lower_limit_of_the_shell_holds(name: str, tmp_path: Path) -> None:
         "file": "importing failed: File too large (the limit is 8e-06 GB)",
     }[name]
     assert (done.returncode, done.stderr.strip()) == (status, message)
+
+
+@pytest.mark.parametrize("words", [("list",), ("results",), ("import", "x.zip"), ("plan", "quickstart.yaml")])
+@pytest.mark.parametrize("limit_bytes", [30_000_000, 100_000_000, 500_000_000, 1_000_000_000])
+def test_with_little_memory_a_command_is_one_sentence(words: tuple[str, ...], limit_bytes: int, tmp_path: Path) -> None:
+    """Libraries would end it with tracebacks of their own, or abort."""
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", *words], capture_output=True, text=True, cwd=tmp_path, timeout=60,
+        check=False, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes)),
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert re.fullmatch(
+        r"backchannel: this shell limits memory to [\d.]+ GB, and commands need 1\.2 GB .*\n", done.stderr
+    )

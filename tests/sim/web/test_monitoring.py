@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sqlite3
 from collections import namedtuple
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from flask.testing import FlaskClient
 
 from analysis.store import Store, requests
+from tests.support.simulated import Simulated
 from web.app import create_app
+from web.monitoring import Damage
 
 TOKEN = "correct horse battery staple"
 
@@ -23,7 +28,7 @@ def fresh(tmp_path: Path) -> FlaskClient:
 def test_a_site_whose_parts_work_is_healthy(fresh: FlaskClient) -> None:
     answer = fresh.get("/api/health")
     assert answer.status_code == 200
-    assert answer.json == {"healthy": True, "store": "ok", "runner": "ok", "disk": "ok"}
+    assert answer.json == {"healthy": True, "store": "ok", "results": "ok", "runner": "ok", "disk": "ok"}
 
 
 def test_a_request_that_nobody_takes_is_reported(fresh: FlaskClient, tmp_path: Path) -> None:
@@ -45,6 +50,21 @@ def test_a_full_disk_is_reported(fresh: FlaskClient, monkeypatch: pytest.MonkeyP
     assert answer.status_code == 503
     assert answer.json is not None
     assert answer.json["disk"] == "5 MB are free; runs need 200 MB"
+
+
+def test_damaged_results_are_reported(simulated: Simulated, tmp_path: Path) -> None:
+    shutil.copytree(simulated.results, tmp_path / "results")
+    app = create_app(tmp_path / "results")
+    damage: Damage = app.extensions["damage"]
+    damage.look(app.extensions["store"])
+    assert app.test_client().get("/api/health").status_code == 200
+    with closing(sqlite3.connect(tmp_path / "results/results.sqlite")) as database, database:
+        database.execute("UPDATE metric SET value = value + 1 WHERE run_id = ?", (simulated.run_id(),))
+    damage.look(app.extensions["store"])
+    answer = app.test_client().get("/api/health")
+    assert answer.status_code == 503
+    assert answer.json is not None
+    assert answer.json["results"].startswith("1 runs are damaged; './backchannel verify' names")
 
 
 def test_a_damaged_store_is_reported(fresh: FlaskClient, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from experiments.engine.forecast import (
 from experiments.language import source
 from experiments.language.backends import Backend
 from experiments.language.campaign import Plan, expand, load
+from testbed import build_cache
 
 FILE = """\
 name: t
@@ -160,3 +161,8 @@ def test_the_pace_of_this_machine_counts_where_no_run_is_stored(
     assert pace.of("sim").time == pytest.approx(learnt.time * 2)
     (tmp_path / "backchannel/pace/runs.json").write_text("{")
     assert pace.of("sim") == pace.UNMEASURED
+
+
+def test_the_suite_does_not_read_the_pace_of_the_users_machine() -> None:
+    assert not any(build_cache.place("pace").parent.glob("pace/*"))
+    assert build_cache.place("kernels").is_dir()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.store import Store, StoreError
+from analysis.store import RowDamaged, Store, StoreError
 from analysis.store.copying import copy_campaign
 from analysis.verifying import Verified, verify
 from tests.unit.analysis.store.conftest import begin, landing
@@ -84,7 +84,7 @@ def test_a_row_that_cannot_be_read_is_found(store: Store, kept: Path) -> None:
     with sqlite3.connect(store.folder / "results.sqlite") as database:
         database.execute("UPDATE run SET manifest = '{'")
     (finding,) = found(store).findings
-    assert (finding.run_id, finding.reason.startswith("its row cannot be read: ")) == (RUN, True)
+    assert (finding.run_id, "not JSON" in finding.reason) == (RUN, True)
 
 
 @pytest.mark.only_on("sqlite")
@@ -92,4 +92,81 @@ def test_rows_of_nothing_are_found(store: Store, kept: Path) -> None:
     with sqlite3.connect(store.folder / "results.sqlite") as database:
         database.execute("DELETE FROM run")
     reasons = {finding.reason for finding in found(store).findings}
-    assert reasons == {f"the database: a row of {table} belongs to nothing" for table in ("file", "metric")}
+    lost = {f"the database: a row of {table} belongs to nothing" for table in ("file", "metric")}
+    assert reasons == {"its row is lost", *lost}
+
+
+@pytest.mark.only_on("sqlite")
+def test_a_store_without_checksums_gets_them(store: Store, kept: Path) -> None:
+    store.land(landing(store, "r01", 5.0))
+    store.land(landing(store, "r01", 6.0), replaces=True)
+    before, moment = store.campaigns(texts=True), store.now()
+    values = store.values("c1"), store.values_at("c1", moment), store.run(RUN)
+    store.close()
+    with sqlite3.connect(store.folder / "results.sqlite") as database:
+        for table, column in database.execute(
+            "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c "
+            "WHERE m.type = 'table' AND (c.name LIKE '%\\_sum' ESCAPE '\\' OR c.name = 'checksum')"
+        ).fetchall():
+            database.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        database.execute("UPDATE alembic_version SET version_num = '0009_aside'")
+    with Store.open(store.folder) as again:
+        assert again.campaigns(texts=True) == before
+        assert (again.values("c1"), again.values_at("c1", moment), again.run(RUN)) == values
+        assert not verify(again, again.run_ids("")).findings
+
+
+#: What readers say of a damage: rows that carry results, changed by another program.
+ROW_DAMAGES = {
+    "UPDATE metric SET value = value + 1 WHERE run_id = 'r00'": "a value differs from its checksum",
+    "UPDATE metric SET unit = 'time' WHERE run_id = 'r00'": "a value differs from its checksum",
+    "DELETE FROM metric WHERE run_id = 'r00'": "its values are not those that were stored",
+    "UPDATE run SET state = 'invalid' WHERE id = 'r00'": "its row differs from its checksum",
+    "UPDATE run SET seed = seed + 1 WHERE id = 'r00'": "its row differs from its checksum",
+    "UPDATE run SET manifest = '{}' WHERE id = 'r00'": "its row differs from its checksum",
+    "UPDATE file SET sha256 = '0' WHERE run_id = 'r00'": "the list of its files differs from its checksum",
+    "DELETE FROM run WHERE id = 'r00'": "its row is lost",
+    "UPDATE campaign SET text = 'x'": "campaign c1: its rows differ from their checksum",
+    "UPDATE membership SET run_id = 'r10' WHERE run_id = 'r00'": "campaign c1: its rows differ from their checksum",
+    "DELETE FROM membership WHERE run_id = 'r01'": "campaign c1: its rows differ from their checksum",
+    "UPDATE point SET parameters = '[]' WHERE number = 0": "campaign c1: its rows differ from their checksum",
+    "DELETE FROM campaign": "campaign c1: its rows differ from their checksum",
+}
+
+
+@pytest.mark.only_on("sqlite")
+@pytest.mark.parametrize("statement", ROW_DAMAGES)
+def test_a_row_that_was_changed_is_named_to_its_reader_and_by_verify(
+    store: Store, kept: Path, tmp_path: Path, statement: str
+) -> None:
+    with sqlite3.connect(store.folder / "results.sqlite") as database:
+        database.execute(statement)
+    reason = ROW_DAMAGES[statement]
+
+    def read() -> None:
+        campaign = store.campaign("c1")
+        assert campaign is not None
+        store.table("c1")
+        store.run(RUN)
+
+    with pytest.raises(RowDamaged, match=reason):
+        read()
+    assert any(reason in str(finding) for finding in found(store).findings)
+
+
+@pytest.mark.only_on("sqlite")
+def test_a_run_that_is_made_again_is_whole_again(store: Store, kept: Path) -> None:
+    with sqlite3.connect(store.folder / "results.sqlite") as database:
+        database.execute("UPDATE metric SET value = value + 1 WHERE run_id = 'r00'")
+    store.land(landing(store, RUN, 7.0), replaces=True)
+    assert found(store).findings == []
+    # What was damaged is no earlier result.
+    assert store.values_at("c1", 0.0) == []
+
+
+@pytest.mark.only_on("sqlite")
+def test_a_change_of_a_damaged_campaign_does_not_hide_the_damage(store: Store, kept: Path) -> None:
+    with sqlite3.connect(store.folder / "results.sqlite") as database:
+        database.execute("UPDATE membership SET run_id = 'r10' WHERE run_id = 'r00'")
+    with pytest.raises(RowDamaged):
+        store.end_campaign("c1", complete=True)

@@ -29,6 +29,7 @@ from analysis.store.pulse import Pulse
 from analysis.store.rows import NewCampaign
 from analysis.store.schema import metadata
 from testbed.node_binary import ROOT
+from tests.support.rewriting import rewriting
 from tests.support.waiting import wait_until
 from tests.unit.analysis.store.conftest import POSTGRESQL, begin, campaign_fields, landing, opened
 
@@ -128,7 +129,7 @@ def test_runs_are_found_however_many_are_asked_for(store: Store) -> None:
     of_metric = {"name": "throughput", "subject": "f", "value": 1.0, "unit": "rate"}
     of_attempt = {"number": 1, "at": 1.0, "outcome": "invalid", "problems": ["late"]}
     tables = metadata.tables
-    with store.writing() as connection:
+    with rewriting(store) as connection:
         connection.execute(sa.insert(tables["run"]), [{"id": id, "state": "valid", **of_run} for id in ids[::2]])
         connection.execute(sa.insert(tables["metric"]), [{"run_id": id, **of_metric} for id in ids[::2]])
         connection.execute(sa.insert(tables["attempt"]), [{"run_id": id, **of_attempt} for id in ids])
@@ -491,6 +492,8 @@ def test_metrics_that_were_renamed_keep_their_values(tmp_path: Path) -> None:
                                    value FLOAT, unit TEXT, PRIMARY KEY (run_id, landed, name, subject));
             CREATE TABLE attempt (id INTEGER PRIMARY KEY, run_id TEXT, number INTEGER, at FLOAT, outcome TEXT,
                                   problems JSON);
+            CREATE TABLE campaign (id TEXT PRIMARY KEY);
+            CREATE TABLE run (id TEXT PRIMARY KEY);
             CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY);
             INSERT INTO alembic_version VALUES ('0003_replaced');
             INSERT INTO metric VALUES

@@ -1,0 +1,65 @@
+"""Runs that land together: all of them or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis.store import Store, StoreError, StoreFailed, checksums
+from analysis.store.artefacts import LocalArtefacts
+from analysis.store.rows import NewCampaign
+from tests.unit.analysis.store.conftest import campaign_fields, landing
+
+MEMBERS = [(0, 0, "r00"), (0, 1, "r01")]
+
+
+def land(store: Store) -> int:
+    landings = [landing(store, run_id, 1e6) for _, _, run_id in MEMBERS]
+    return store.land_campaign(NewCampaign(**campaign_fields()), [[("stack", "reno")]], MEMBERS, landings)
+
+
+def fails_at_second_files(monkeypatch: pytest.MonkeyPatch, _: Store) -> None:
+    put = LocalArtefacts.put
+
+    def full(self: LocalArtefacts, run_id: str, folder: Path, version: str = "0") -> object:
+        if run_id == "r01":
+            raise OSError(28, "No space left on device")
+        return put(self, run_id, folder, version)
+
+    monkeypatch.setattr(LocalArtefacts, "put", full)
+
+
+def fails_at_last_rows(monkeypatch: pytest.MonkeyPatch, _: Store) -> None:
+    def full(*_: object) -> None:
+        raise StoreFailed("the results store failed: database or disk is full")
+
+    monkeypatch.setattr(checksums, "seal_campaign", full)
+
+
+@pytest.mark.only_on("sqlite")
+@pytest.mark.parametrize("fails", [fails_at_second_files, fails_at_last_rows])
+def test_a_full_disk_leaves_nothing_and_what_was_there_stays(
+    store: Store, monkeypatch: pytest.MonkeyPatch, fails: Callable[[pytest.MonkeyPatch, Store], None]
+) -> None:
+    store.land(landing(store, "r00", 5.0, problems=("late",)))
+    (before,) = store.run_ids("")
+    kept = store.run(before)
+    with monkeypatch.context() as patch:
+        fails(patch, store)
+        with pytest.raises(StoreError):
+            land(store)
+    assert store.campaign_ids() == []
+    assert store.run_ids("") == [before]
+    assert store.run(before) == kept
+    assert (store.run_folder(before) / "captures/a.pcap").read_bytes() == b"abc"
+    runs = store.folder / "runs"
+    assert [path.name for path in runs.glob("*/*")] == [before]
+
+
+def test_everything_lands(store: Store) -> None:
+    assert land(store) == 2
+    campaign = store.campaign("c1")
+    assert campaign is not None
+    assert (campaign.state, campaign.valid) == ("complete", 2)
