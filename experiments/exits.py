@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import errno
 
+from agents.errors import AgentError
+from analysis.errors import AnalysisError
+from experiments.language.problems import CampaignError, ImportProblem
+from testbed.errors import BadRequest, TestbedError, Unavailable
+
 OK = 0
 #: A run failed or stayed invalid, or a comparison found a regression.
 FAILED = 1
@@ -30,11 +35,6 @@ MESSAGE_PREFIX = "backchannel: "
 
 def of_error(error: Exception) -> tuple[str, int] | None:
     """Message and exit status of an error that a user can cause; None for any other."""
-    from agents.errors import AgentError
-    from analysis.errors import AnalysisError
-    from experiments.language.problems import CampaignError, ImportProblem
-    from testbed.errors import BadRequest, TestbedError, Unavailable
-
     if isinstance(error, CampaignError | ImportProblem | AnalysisError | BadRequest):
         return str(error), BAD_INPUT
     if isinstance(error, Unavailable):

@@ -235,7 +235,7 @@ def _not_forged() -> None:
     try:
         foreign = origin is not None and urlsplit(origin).netloc != request.host
     except ValueError:
-        abort(400, "The header Origin is no address.")
+        abort(400, "The header Origin is not an address.")
     if foreign:
         abort(403, "This request came from another site and was rejected.")
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):

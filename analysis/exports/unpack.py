@@ -39,7 +39,7 @@ def unpack(path: Path, folder: Path, most_bytes: int) -> dict[str, tuple[int, st
         Size in bytes and SHA-256 of every file by its name.
 
     Raises:
-        BundleError: it is no bundle, or something in it is not what its metadata say.
+        BundleError: it is not a bundle, or something in it is not what its metadata say.
     """
     try:
         with zipfile.ZipFile(path) as bundle:
@@ -47,7 +47,7 @@ def unpack(path: Path, folder: Path, most_bytes: int) -> dict[str, tuple[int, st
             _unpack(bundle, described, folder, path)
             return described
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise BundleError(f"{path} is no bundle, or is damaged: {error}") from None
+        raise BundleError(f"{path} is not a bundle, or is damaged: {error}") from None
     except OSError as error:
         raise BundleError(f"{path} cannot be read: {error.strerror or error}") from None
 
@@ -57,7 +57,7 @@ def _described(bundle: zipfile.ZipFile, path: Path, most_bytes: int) -> dict[str
     listed = [entry for entry in bundle.infolist() if not entry.is_dir()]
     names = [entry.filename for entry in listed]
     if METADATA not in names:
-        raise BundleError(f"{path} is no bundle: it has no {METADATA}")
+        raise BundleError(f"{path} is not a bundle: it has no {METADATA}")
     with bundle.open(METADATA) as stream:
         text = stream.read(MOST_METADATA_BYTES + 1)
     graph = json_object(text, path, METADATA).get("@graph")

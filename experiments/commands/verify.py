@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+import analysis
+from analysis.errors import REPEAT
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
 from experiments.commands.shared import console
+from testbed.units import show
 
 
 def verify(
@@ -25,10 +28,7 @@ def verify(
 
     Exit status 1 if anything is damaged or missing. Nothing is changed.
     """
-    import analysis
-    from analysis.errors import REPEAT
     from analysis.verifying import verify as verify_runs
-    from testbed.units import show
 
     with analysis.open(results, artefacts) as opened, console(stderr=True).status("verifying") as status:
         runs = opened.store.run_ids("") if campaign is None else opened[campaign].run_ids
