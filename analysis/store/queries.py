@@ -109,6 +109,12 @@ class Queries:
         query = sa.select(sa.func.count(campaign.c.id)).where(~_is_aside())
         return int(self.scalars(_matching(query, words))[0])
 
+    def namesakes(self) -> list[CampaignRow]:
+        """Listed campaigns whose name others have too, with `overrides` and without the numbers of their runs."""
+        repeated = sa.select(campaign.c.name).where(~_is_aside()).group_by(campaign.c.name).having(sa.func.count() > 1)
+        query = sa.select(*_LISTED, campaign.c.overrides).where(~_is_aside(), campaign.c.name.in_(repeated))
+        return self.read(query, partial(CampaignRow, text="", runs=0, valid=0, invalid=0))
+
     def aside(self, campaign_id: str) -> AsideRow | None:
         """Whether a campaign is archived or deleted, and since when."""
         rows = self.read(sa.select(aside).where(aside.c.campaign_id == campaign_id), AsideRow)
@@ -419,8 +425,8 @@ class Queries:
         attempts = sa.select(attempt).where(attempt.c.run_id == run_id).order_by(attempt.c.at)
         campaigns = (
             sa.select(
-                campaign.c.id, campaign.c.name, campaign.c.title, membership.c.point, membership.c.repetition,
-                point.c.parameters,
+                campaign.c.id, campaign.c.name, campaign.c.title, (campaign.c.text != "").label("planned"),
+                membership.c.point, membership.c.repetition, point.c.parameters,
             )
             .join(membership, membership.c.campaign_id == campaign.c.id)
             .join(point, (point.c.campaign_id == campaign.c.id) & (point.c.number == membership.c.point))
@@ -434,6 +440,20 @@ class Queries:
             attempts=read(attempts, AttemptRow),
             campaigns=read(campaigns, CampaignOfRun),
         )
+
+    def runs_with(self, words: Sequence[str], limit: int) -> list[LandedRow]:
+        """Runs of which each word begins the id or is in the swept values or the campaign's name; the newest first."""
+        text = sa.func.lower(campaign.c.name + " " + sa.cast(point.c.parameters, sa.Text))
+        members = (
+            sa.select(membership.c.run_id)
+            .join(campaign, campaign.c.id == membership.c.campaign_id)
+            .join(point, (point.c.campaign_id == campaign.c.id) & (point.c.number == membership.c.point))
+        )
+        for word in words:
+            begun = membership.c.run_id.startswith(word, autoescape=True)
+            members = members.where(begun | text.contains(word, autoescape=True))
+        query = sa.select(run.c.id, run.c.state, run.c.backend, run.c.landed).where(run.c.id.in_(members))
+        return self._with_place(query.where(_is_listed(run.c.id)).order_by(run.c.landed.desc()).limit(limit))
 
     def newest(self, limit: int = 8) -> list[LandedRow]:
         """The runs that landed last, each with a campaign that asked for it."""

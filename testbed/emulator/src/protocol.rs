@@ -127,22 +127,23 @@ pub(crate) struct Answer {
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// To `start`: time zero of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    t0_monotonic_ns: Option<u64>,
-    /// To `stop`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    report: Option<EmulationReport>,
-    /// To `change`: when it took place, in seconds since time zero.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    at_s: Option<f64>,
-    /// To `status`: directions by link.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status>,
+    result: Option<Outcome>,
 }
 
-/// Directions by name, by link.
-pub(crate) type Status = BTreeMap<String, BTreeMap<String, DirectionStatus>>;
+/// What a request results in.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Outcome {
+    /// Of `start`: time zero of the run on CLOCK_MONOTONIC, in nanoseconds.
+    Started(u64),
+    /// Of `change`: when it took place, in seconds since time zero.
+    Changed(f64),
+    /// Of `status`: directions by name, by link.
+    Status(BTreeMap<String, BTreeMap<String, DirectionStatus>>),
+    /// Of `stop`.
+    Stopped(EmulationReport),
+}
 
 impl Answer {
     pub(crate) fn done() -> Answer {
@@ -153,20 +154,8 @@ impl Answer {
         Answer { error: Some(error.to_string()), ..Answer::default() }
     }
 
-    pub(crate) fn started(zero_ns: u64) -> Answer {
-        Answer { t0_monotonic_ns: Some(zero_ns), ..Answer::done() }
-    }
-
-    pub(crate) fn changed(at_s: f64) -> Answer {
-        Answer { at_s: Some(at_s), ..Answer::done() }
-    }
-
-    pub(crate) fn status(status: Status) -> Answer {
-        Answer { status: Some(status), ..Answer::done() }
-    }
-
-    pub(crate) fn stopped(report: EmulationReport) -> Answer {
-        Answer { report: Some(report), ..Answer::done() }
+    pub(crate) fn with(result: Outcome) -> Answer {
+        Answer { result: Some(result), ..Answer::done() }
     }
 }
 
@@ -192,6 +181,6 @@ mod tests {
         let text = |answer: Answer| serde_json::to_string(&answer).unwrap();
         assert_eq!(text(Answer::done()), r#"{"ok":true}"#);
         assert_eq!(text(Answer::failed(&"no".into())), r#"{"ok":false,"error":"no"}"#);
-        assert_eq!(text(Answer::started(7)), r#"{"ok":true,"t0_monotonic_ns":7}"#);
+        assert_eq!(text(Answer::with(Outcome::Started(7))), r#"{"ok":true,"result":7}"#);
     }
 }

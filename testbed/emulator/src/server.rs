@@ -16,7 +16,7 @@ use crate::os::clock::{monotonic_ns, Timer};
 use crate::os::link_layer::LinkLayer;
 use crate::os::process::{become_realtime, CpuWaits, Priority};
 use crate::os::wait::Epoll;
-use crate::protocol::{read_request, Answer, Direction, EmulationReport, EndSpec, Request, Start};
+use crate::protocol::{read_request, Answer, Direction, EmulationReport, EndSpec, Outcome, Request, Start};
 use crate::pulse::Pulse;
 use crate::run_clock::{RunClock, RunTime, EARLY_NS};
 use crate::tap::{parse_mac, Tap};
@@ -225,7 +225,7 @@ impl Server {
             Request::Change { name, direction, change } => return self.change(&name, direction, &change),
             Request::Status {} => {
                 let links = self.links.iter().flatten().map(|link| (link.spec.name.clone(), link.status()));
-                return Ok(Answer::status(links.collect()));
+                return Ok(Answer::with(Outcome::Status(links.collect())));
             }
         }
         Ok(Answer::done())
@@ -285,7 +285,7 @@ impl Server {
         }
         self.schedule_all();
         self.pulse = Pulse::starting_at(zero_ns);
-        Ok(Answer::started(zero_ns))
+        Ok(Answer::with(Outcome::Started(zero_ns)))
     }
 
     fn change(&mut self, name: &str, direction: Direction, change: &Change) -> Result<Answer, Error> {
@@ -295,7 +295,7 @@ impl Server {
             link.change(&self.clock, direction as Port, change).map_err(|why| format!("link '{name}': {why}"))?;
         link.advance(&self.clock, &mut self.telemetry);
         self.schedule(id);
-        Ok(Answer::changed(at_s))
+        Ok(Answer::with(Outcome::Changed(at_s)))
     }
 
     fn stop(&mut self, keep: bool) -> Result<Answer, Error> {
@@ -310,7 +310,8 @@ impl Server {
         }
         self.schedule_all();
         let stalls = std::mem::take(&mut self.pulse).report();
-        Ok(Answer::stopped(EmulationReport { links, realtime: self.realtime, stalls, fault: self.fault.clone() }))
+        let report = EmulationReport { links, realtime: self.realtime, stalls, fault: self.fault.clone() };
+        Ok(Answer::with(Outcome::Stopped(report)))
     }
 
     /// The link with this name.
