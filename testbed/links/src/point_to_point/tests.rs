@@ -399,7 +399,7 @@ fn an_invalid_change_of_a_running_line_changes_nothing() {
     let change = |fields: serde_json::Value| serde_json::from_value(fields).unwrap();
     for (fields, reason) in [
         (json!({"at_s": 0.0, "rate_bps": 0}), "a rate of 0 bit/s"),
-        (json!({"at_s": 0.0, "rate_bps": 5, "queue": {"name": "codle"}}), "no queue policy 'codle'"),
+        (json!({"at_s": 0.0, "rate_bps": 5, "queue": {"name": "codle"}}), "unknown queue policy 'codle'"),
         (json!({"at_s": 0.0, "delay_s": -1.0}), "a delay of -1 s"),
     ] {
         let why = link.change(Time(1), 0, &change(fields)).unwrap_err();
