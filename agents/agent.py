@@ -324,4 +324,4 @@ class Agent:
         try:
             return self._programs[name]
         except KeyError:
-            raise AgentError(f"there is no traffic '{name}'", 404) from None
+            raise AgentError(f"unknown traffic '{name}'", 404) from None

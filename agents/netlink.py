@@ -107,7 +107,7 @@ def dualpi2(words: Sequence[str]) -> bytes:
             value = round(float(text) * _DUALPI2_HZ) if unit == "hz" else int(text.removesuffix("us"))
             result += attribute(number, struct.pack("=B" if unit == "byte" else "=I", value))
         except (ValueError, OverflowError, struct.error):
-            raise AgentError(f"'{text}' is no value of dualpi2's '{word}'", 400) from None
+            raise AgentError(f"'{text}' is not a value of dualpi2's '{word}'", 400) from None
     # The kernel requires options, even if there is nothing to set.
     return result or attribute(DUALPI2["limit"][0], struct.pack("=I", 10_000))
 
@@ -153,7 +153,7 @@ def _handle(name: str) -> int:
     try:
         return int(major, 16) << 16 | int(minor or "0", 16)
     except ValueError:
-        raise AgentError(f"'{name}' is no handle such as 1:1", 400) from None
+        raise AgentError(f"'{name}' is not a handle such as 1:1", 400) from None
 
 
 class RouteSocket:
@@ -226,7 +226,7 @@ def add(words: Sequence[str]) -> None:
             try:
                 index = socket.if_nametoindex(name)
             except OSError:
-                raise AgentError(f"there is no interface '{name}' here", 404) from None
+                raise AgentError(f"this host has no interface '{name}'", 404) from None
             with RouteSocket() as route:
                 route.request(new_qdisc(index, rest))
         case _:

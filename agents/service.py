@@ -199,7 +199,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send_file(self, path: Path) -> None:
         if not path.is_file():
-            raise AgentError(f"there is no file '{path.name}' here", 404)
+            raise AgentError(f"unknown file '{path.name}'", 404)
         with path.open("rb") as file:
             length = path.stat().st_size
             self.send_response(200)

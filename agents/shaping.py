@@ -77,7 +77,7 @@ class Shaping:
         self._remove(interface)
         settings = Path("/sys/class/net") / interface
         if not settings.exists():
-            raise AgentError(f"there is no interface '{interface}' here", 404)
+            raise AgentError(f"this host has no interface '{interface}'", 404)
         self._before[interface] = {name: (settings / name).read_text().strip() for name in ("tx_queue_len",)}
         shown = json.loads(_must(["ip", "-details", "-json", "link", "show", "dev", interface]))[0]
         self._before[interface]["gso_max_segs"] = str(shown.get("gso_max_segs", 65535))

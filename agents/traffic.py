@@ -47,7 +47,7 @@ def command(node: str, program: str, options: Mapping[str, OptionValue], folder:
         AgentError: an unknown program, an option that is no option name, or a file outside `folder`.
     """
     if program not in PROGRAMS:
-        raise AgentError(f"there is no program '{program}'; there are: {', '.join(PROGRAMS)}", 400)
+        raise AgentError(f"unknown program '{program}'; allowed: {', '.join(PROGRAMS)}", 400)
     words = [node, *PROGRAMS[program]]
     for name, value in options.items():
         if not OPTION.match(name):

@@ -256,7 +256,7 @@ def load(
     elif ":" in what:
         folder, _, name = what.rpartition(":")
     if not is_url(folder) and not (Path(folder) / "results.sqlite").is_file():
-        raise CompareError(f"{folder} is no results folder")
+        raise CompareError(f"{folder} is not a results folder")
     with Store.open(folder, artefacts if is_url(folder) else None) as store:
         moment = _moment(date) if at else math.inf
         known = store.campaigns(texts=True)
@@ -282,7 +282,7 @@ def _moment(date: str) -> float:
     try:
         moment = datetime.datetime.fromisoformat(date)
     except ValueError:
-        raise CompareError(f"'{date}' is no date: write 2026-11-21 or 2026-11-21T08:00") from None
+        raise CompareError(f"'{date}' is not a date: write 2026-11-21 or 2026-11-21T08:00") from None
     if len(date) == len("2026-11-21"):
         moment += datetime.timedelta(days=1)
     return moment.timestamp()
@@ -311,7 +311,7 @@ def contrast(
     if not axes or (field and len(axes) > 1):
         raise unknown("swept field", field, swept)
     if len(axes) > 1:
-        raise AnalysisError(f"choose the swept field to compare; there are: {', '.join(swept)}")
+        raise AnalysisError(f"choose the swept field to compare; swept fields: {', '.join(swept)}")
     axis = axes[0]
     points = {at: point for at, point in enumerate(results.points) if axis in point and at in results.values}
     known = list(dict.fromkeys(point[axis] for point in points.values()))

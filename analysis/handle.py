@@ -150,7 +150,7 @@ class OpenResults:
         run_ids = self.store.run_ids(name)
         if not run_ids:
             raise AnalysisError(
-                f"there is no run whose id begins with '{name}'; ./backchannel results CAMPAIGN --json prints the ids"
+                f"unknown run '{name}': no id begins so; ./backchannel results CAMPAIGN --json prints the ids"
             )
         if len(run_ids) > 1:
             raise AnalysisError(

@@ -110,7 +110,7 @@ def main() -> int:
     asked = parser.parse_args()
     unknown = sorted(set(asked.targets) - set(TARGETS))
     if unknown:
-        parser.error(f"there is no target {unknown[0]}; there are: {', '.join(TARGETS)}")
+        parser.error(f"unknown target {unknown[0]}; allowed: {', '.join(TARGETS)}")
     program, findings = build(), 0
     print(f"{'target':<16}{'seeds':>8}{'inputs':>14}{'CPU min':>9}{'findings':>10}")
     for target in asked.targets or TARGETS:

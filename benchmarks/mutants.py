@@ -199,7 +199,7 @@ def main() -> None:
     packages = tuple(python_packages()) if arguments.python else PACKAGES
     for package in arguments.package or ():
         if package not in packages:
-            parser.error(f"there is no package '{package}'; there are: {', '.join(packages)}")
+            parser.error(f"unknown package '{package}'; allowed: {', '.join(packages)}")
     if arguments.rust:
         install()
     print(HEADER, flush=True)

@@ -390,7 +390,7 @@ def main() -> None:
     wanted = sys.argv[1:] or list(PICTURES)
     unknown = [name for name in wanted if name not in PICTURES]
     if unknown:
-        raise SystemExit(f"there is no picture '{unknown[0]}'; there are: {', '.join(PICTURES)}")
+        raise SystemExit(f"unknown picture '{unknown[0]}'; allowed: {', '.join(PICTURES)}")
     for name in wanted:
         with tempfile.TemporaryDirectory() as folder:
             try:

@@ -24,13 +24,16 @@ from experiments.labels import (
     cell_text,
     comparisons_note,
     duration_text,
+    exact_note,
     point_document,
     point_label,
 )
+from experiments.language import registry
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.registry import KINDS as MECHANISM_KINDS
 from experiments.language.registry import Entry as Mechanism
 from experiments.language.registry import Param as Parameter
+from experiments.sessions import control
 from testbed import units
 from testbed.errors import TestbedError
 
@@ -125,7 +128,6 @@ def warnings(plan: Plan, name: str, text: str) -> list[str]:
         name: for messages.
         text: from which the plan was expanded.
     """
-    from experiments.labels import exact_note
     from experiments.language import source, traps
 
     warnings_of_plan = traps.warnings(plan, source.parse(name, text))
@@ -217,8 +219,6 @@ def mechanisms(kind: str | None = None) -> list[Mechanism]:
     Raises:
         TestbedError: the node binary, which declares most of them, is missing or fails.
     """
-    from experiments.language import registry
-
     return [entry for each in MECHANISM_KINDS if kind in (None, each) for entry in registry.of_kind(each)]
 
 
@@ -266,8 +266,6 @@ def imported_run(stdout: str) -> str:
 
 def running_sessions() -> list[str]:
     """Names of this user's running sessions (`./backchannel shell`)."""
-    from experiments.sessions import control
-
     return control.running()
 
 

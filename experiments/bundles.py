@@ -26,7 +26,7 @@ def read(store: Store, path: Path) -> crate_reader.Bundle:
     """Verifies a bundle, then stores its campaign.
 
     Raises:
-        AnalysisError: it is no bundle, or something in it is not what its metadata say; the store is as it was.
+        AnalysisError: it is not a bundle, or something in it is not what its metadata say; the store is as it was.
     """
     return crate_reader.read(store, path, crate_reader.Rules(_identity, _measure))
 

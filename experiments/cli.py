@@ -15,6 +15,8 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from experiments import exits
 from experiments.commands.shared import fail, show_note
+from experiments.language import renamed
+from testbed.local_folders import sweep
 
 HELP = (
     "Experiments on TCP over links that are asymmetric, lossy or half-duplex.\n\n"
@@ -182,8 +184,6 @@ def before_any_command(
     ] = False,
 ) -> None:
     """Options that stand before the command."""
-    from testbed.local_folders import sweep
-
     sweep()
 
 
@@ -221,8 +221,6 @@ def _run() -> NoReturn:
 
 def _accept_old_names() -> None:
     """Replaces names of earlier versions in the command, and says what they are called now."""
-    from experiments.language import renamed
-
     sys.argv[1:], told = renamed.command_line(sys.argv[1:])
     variables, more = renamed.environment(os.environ)
     os.environ.update(variables)

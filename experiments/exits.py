@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import errno
 
+from agents.errors import AgentError
+from analysis.errors import REPEAT, AnalysisError
+from experiments.language.problems import CampaignError, ImportProblem
+from testbed.errors import BadRequest, TestbedError, Unavailable
+
 OK = 0
 #: A run failed or stayed invalid, or a comparison found a regression.
 FAILED = 1
@@ -30,17 +35,15 @@ MESSAGE_PREFIX = "backchannel: "
 
 def of_error(error: Exception) -> tuple[str, int] | None:
     """Message and exit status of an error that a user can cause; None for any other."""
-    from agents.errors import AgentError
-    from analysis.errors import AnalysisError
-    from experiments.language.problems import CampaignError, ImportProblem
-    from testbed.errors import BadRequest, TestbedError, Unavailable
-
     if isinstance(error, CampaignError | ImportProblem | AnalysisError | BadRequest):
         return str(error), BAD_INPUT
     if isinstance(error, Unavailable):
         return str(error), UNAVAILABLE
     if isinstance(error, TestbedError | AgentError):
         return str(error), FAILED
+    if type(error).__module__ == "polars.exceptions":
+        # Asked by name: most commands do not import it.
+        return f"a file of the results cannot be read: {error}; {REPEAT}", FAILED
     if isinstance(error, MemoryError):
         return f"the command stopped: no memory is left, or its limit (ulimit -v) is reached; {_REPEAT}", FAILED
     if isinstance(error, OSError) and error.errno in _SHORTAGES:

@@ -68,7 +68,7 @@ def import_captures(store: Store, request: Request) -> Imported:
     """
     for path in request.files:
         if not path.is_file():
-            raise ImportProblem(f"{path} {'is no file' if path.exists() else 'does not exist'}")
+            raise ImportProblem(f"{path} {'is not a file' if path.exists() else 'does not exist'}")
     labels = import_files.labels(request.files)
     digests = {label: import_files.sha256(path) for label, path in zip(labels, request.files, strict=True)}
     run_id = _run_id(request, digests)

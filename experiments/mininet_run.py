@@ -24,6 +24,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from mininet.node import Switch
+
 from agents.capture import Capture
 from agents.clocks import read_together
 from agents.errors import AgentError
@@ -199,8 +201,6 @@ def _output(node: Any, *words: str) -> str:
 
 
 def _is_switch(node: Any) -> bool:
-    from mininet.node import Switch
-
     return isinstance(node, Switch)
 
 

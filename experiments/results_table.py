@@ -65,7 +65,7 @@ def results_table(campaign: StoredCampaign, asked: Asked, width: int) -> Group:
     points = _sorted(campaign, points, cells, columns, asked.sort)
     pages = max(math.ceil(len(points) / asked.per_page), 1)
     if asked.page > pages:
-        raise AnalysisError(f"there is no page {asked.page}: {len(points)} combinations are {pages} pages")
+        raise AnalysisError(f"unknown page {asked.page}: {len(points)} combinations take {pages} pages")
     points = points[(asked.page - 1) * asked.per_page : asked.page * asked.per_page]
     shown, notes = _leading(campaign, points)
     for name, subject in columns:

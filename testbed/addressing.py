@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import TestbedError
+from testbed.report import InterfaceReport
 from testbed.scenario import LinkSpec, Node, RouteSpec
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def make_plan(nodes: Sequence[Node], links: Sequence[LinkSpec]) -> Plan:
         block, place = divmod(number, _BLOCK)
         for end, node in enumerate(link.ends):
             if node not in of_node:
-                raise TestbedError(f"link '{link.name}' ends at '{node}', which is no node")
+                raise TestbedError(f"link '{link.name}' ends at '{node}', which is not a node")
             interface = Interface(
                 node=node,
                 link=link.name,
@@ -262,14 +263,14 @@ def route_problem(number: int, node: Node, graph: Graph) -> tuple[str, str] | No
     spec, of_node, of_link = node.routes[number], graph.of_node, graph.of_link
     names = ", ".join(of_node)
     if spec.to != DEFAULT and spec.to not in of_node:
-        return "to", f"there is no node '{spec.to}' for a route to lead to; there are: {DEFAULT}, {names}"
+        return "to", f"unknown destination '{spec.to}'; allowed: {DEFAULT}, {names}"
     if spec.to == node.name:
         return "to", "a route of a node cannot lead to the node itself"
     if spec.to in [earlier.to for earlier in node.routes[:number]]:
         return "to", f"there are two routes to '{spec.to}'; remove one"
     neighbours = sorted({peer.node for own in of_node[node.name] for peer in of_link[own.link]} - {node.name})
     if spec.via not in neighbours:
-        return "via", f"'{spec.via}' is no neighbour of {node.name}; its neighbours are: {', '.join(neighbours)}"
+        return "via", f"'{spec.via}' is not a neighbour of {node.name}; its neighbours are: {', '.join(neighbours)}"
     if graph.kinds[spec.via] == "host" and spec.via != spec.to:
         return "via", f"'{spec.via}' is a host, and hosts do not forward packets"
     between = [own.link for own in of_node[node.name] if spec.via in [peer.node for peer in of_link[own.link]]]
@@ -433,8 +434,6 @@ def route_line(route: Route) -> str:
 
 def interfaces(plan: Plan) -> tuple[InterfaceReport, ...]:
     """Every interface of a network, for reports."""
-    from testbed.report import InterfaceReport
-
     return tuple(
         InterfaceReport(node=end.node, interface=end.name, link=end.link, end=end.end, address=end.address)
         for ends in plan.links.values()

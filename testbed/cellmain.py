@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.clock import SharedClock
+from testbed.conductor import Conductor
 from testbed.errors import TestbedError
 from testbed.report import Progress
 from testbed.scenario import Change, Scenario
@@ -117,7 +118,6 @@ class CellServer:
 
     def _build(self, scenario: Scenario) -> None:
         # Imported here because Mininet takes long, and a cell that is refused need not wait for it.
-        from testbed.conductor import Conductor
         from testbed.local_network import LocalNetwork
 
         self.close()

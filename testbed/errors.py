@@ -43,8 +43,8 @@ def listed(names: Iterable[str]) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """ "there is no flow 'x' (did you mean 'y'?); there are: ..." """
+    """ "unknown flow 'x'; did you mean 'y'? Allowed: ..." """
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f" (did you mean '{near[0]}'?)" if near else ""
-    return f"there is no {kind} '{name}'{hint}; there are: {listed(names)}"
+    hint = f"did you mean '{near[0]}'? Allowed" if near else "allowed"
+    return f"unknown {kind} '{name}'; {hint}: {listed(names)}"

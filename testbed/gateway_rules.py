@@ -94,7 +94,7 @@ def rejection_reason(
     link = links.get(name)
     if link is None:
         known = ", ".join(sorted(set(links) - {"lo"})) or "none"
-        return f"there is no interface '{name}' on this machine; there are: {known}"
+        return f"this machine has no interface '{name}'; its interfaces: {known}"
     if name == LINK:
         return f"{LINK} belongs to a gateway itself; name the interface that the device is connected to"
     if name in ssh:

@@ -24,6 +24,7 @@ from agents.kernel import offload_command
 from agents.shaping import ifb_name
 from testbed.addressing import Interface
 from testbed.errors import TestbedError
+from testbed.report import DirectionReport, Lateness
 from testbed.scenario import DirectionSpec, LinkSpec, Named, Options
 
 if TYPE_CHECKING:
@@ -416,8 +417,6 @@ class KernelLink:
 def counted(rate_bps: int | None, root: ShapingCounters, delayed: ShapingCounters) -> DirectionReport:
     """One direction's report, from the counters at its sender's interface and behind its receiver's."""
     # Only a run has reports; a campaign is validated without them.
-    from testbed.report import DirectionReport, Lateness
-
     events = {**qdiscs.events(root, is_delayed=False), **qdiscs.events(delayed, is_delayed=True)}
     # Every field is set, so that the stored report has it.
     return DirectionReport(

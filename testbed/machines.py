@@ -266,7 +266,7 @@ class Machines:
         for host, interface in ends:
             if (host, interface) not in serial:
                 raise TestbedError(
-                    f"interface '{interface}' of host {host} is no serial line, but its other end is; add it to the "
+                    f"interface '{interface}' of host {host} is not a serial line, but its other end is; add it to the "
                     "'ppp_lines' or 'slip_lines' of the host"
                 )
         shared = [host.name for host in self._hosts if host.machine and host.name in (ends[0][0], ends[1][0])]
@@ -284,7 +284,7 @@ class Machines:
         for host, interface in ends:
             if (host, interface) not in self._special.radios:
                 raise TestbedError(
-                    f"interface '{interface}' of host {host} is no radio, but its other end is; add it to the "
+                    f"interface '{interface}' of host {host} is not a radio, but its other end is; add it to the "
                     "'wifi_interfaces' of the host"
                 )
         if len(machines) != 1 or "" in machines:

@@ -108,7 +108,7 @@ def place(
     by_link = {place.link: place for place in link_placements}
     unknown = [link for link in by_link if link not in plan.links]
     if unknown:
-        raise TestbedError(f"links: there is no link '{unknown[0]}' in this topology; there are: {listed(plan.links)}")
+        raise TestbedError(f"links: unknown link '{unknown[0]}'; the topology's links: {listed(plan.links)}")
     kernels = [link.name for link in links if link.kind == kernel_links.KIND]
     for link, ends in plan.links.items():
         link_place = by_link.get(link)
@@ -138,7 +138,9 @@ def _host_of(hosts: Sequence[Host], nodes: Sequence[str]) -> dict[str, str]:
         if host.plays is None:
             continue
         if host.plays not in nodes:
-            raise TestbedError(f"host {host.name} plays '{host.plays}', which is no node; there are: {listed(nodes)}")
+            raise TestbedError(
+                f"host {host.name} plays '{host.plays}', which is not a node; the topology's nodes: {listed(nodes)}"
+            )
         if host.plays in host_of:
             raise TestbedError(f"hosts {host_of[host.plays]} and {host.name} both play '{host.plays}'; one must not")
         host_of[host.plays] = host.name
@@ -163,7 +165,7 @@ def _check_place(
             raise TestbedError(f"link '{link}': 'queue_at' is '{place.queue_at}', but it ends at {_list_ends(ends)}")
         return
     if place.box is None or place.box not in hosts:
-        raise TestbedError(f"link '{link}': its box '{place.box}' is no host; there are: {listed(hosts)}")
+        raise TestbedError(f"link '{link}': its box '{place.box}' is not a host; hosts: {listed(hosts)}")
     if hosts[place.box].plays is not None:
         raise TestbedError(f"link '{link}': host {place.box} plays a node and cannot be its link box as well")
     if place.queue_at is not None:
@@ -182,10 +184,10 @@ def box_interfaces(plan: addressing.Plan, place: LinkPlacement) -> tuple[str, ..
 
 def _renumbered(plan: addressing.Plan, addresses: str) -> addressing.Plan:
     if addresses not in RANGES:
-        raise TestbedError(f"addresses: '{addresses}' is not possible; there are: {listed(RANGES)}")
+        raise TestbedError(f"addresses: '{addresses}' is not allowed; allowed: {listed(RANGES)}")
     if len(plan.links) > RANGES[addresses]:
         raise TestbedError(
-            f"addresses: {addresses} has room for {RANGES[addresses]} links; there are {len(plan.links)}"
+            f"addresses: {addresses} has room for {RANGES[addresses]} links; this topology has {len(plan.links)}"
         )
     if addresses == "10.0.0.0/8":
         return plan

@@ -44,7 +44,7 @@ class SerialEnd:
         match = DEVICE.fullmatch(self.device)
         if match is None:
             raise TestbedError(
-                f"virtual machines have no serial device '{self.device}'; there are: /dev/ttyS1, /dev/ttyS2, /dev/ttyS3"
+                f"virtual machines have no serial device '{self.device}'; allowed: /dev/ttyS1, /dev/ttyS2, /dev/ttyS3"
             )
         return int(match[1])
 

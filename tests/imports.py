@@ -1,4 +1,5 @@
-"""Draws the imports between the Python packages, and fails on circles and on arrows that point upwards.
+"""Draws the imports between the Python packages, and fails on circles, on arrows that point upwards, and on imports
+inside functions that save no time.
 
     python -m tests.imports              # a Mermaid graph of the folders, for docs and README
     python -m tests.imports --files      # of all files
@@ -11,15 +12,23 @@ and under TYPE_CHECKING count.
 from __future__ import annotations
 
 import argparse
+import ast
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 Edges = Mapping[str, set[str]]
+#: Libraries that are slow to import (`python -X importtime`). An import inside a function spares them those who do not
+#: need them.
+SLOW = {
+    "alembic", "ansible", "asyncio", "ctypes", "dask", "distributed", "flask", "fsspec", "matplotlib", "mininet",
+    "numpy", "pandas", "polars", "pydantic", "regex", "rich", "ruamel", "scipy", "sqlalchemy",
+}  # fmt: skip
 
 
 def layers() -> tuple[list[str], set[tuple[str, str]]]:
@@ -90,6 +99,57 @@ def upward(edges: Edges, order: list[str], allowed: set[tuple[str, str]]) -> lis
     ]
 
 
+@cache
+def _imports(module: str) -> tuple[set[str], list[tuple[int, set[str]]]]:
+    """What a module of ours imports when it is imported, and its imports inside functions by line."""
+    place = ROOT / module.replace(".", "/")
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    at_once: set[str] = set()
+    inside: list[tuple[int, set[str]]] = []
+
+    def visit(parent: ast.AST, in_function: bool) -> None:
+        for node in ast.iter_child_nodes(parent):
+            names: set[str] = set()
+            if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+                continue
+            if isinstance(node, ast.Import):
+                names = {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            if names and in_function:
+                inside.append((getattr(node, "lineno", 0), names))
+            at_once.update(() if in_function else names)
+            visit(node, in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+    if file.is_file():
+        visit(ast.parse(file.read_text()), False)
+    return at_once, inside
+
+
+def loaded(names: Iterable[str], packages: Iterable[str]) -> set[str]:
+    """Everything that is loaded by an import of these names, ours and others'."""
+    result: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        parents = [name.rsplit(".", count)[0] for count in range(name.count(".") + 1)]
+        for each in set(parents) - result:
+            result.add(each)
+            if each.partition(".")[0] in packages:
+                waiting += _imports(each)[0]
+    return result
+
+
+def needless(modules: Iterable[str], packages: list[str]) -> Iterator[str]:
+    """Places of imports inside functions that load no slow library: they belong to the top of the file."""
+    for module in modules:
+        inside = _imports(module)[1]
+        present = loaded([module], packages) & SLOW if inside else set()
+        for line, names in inside:
+            if not (loaded(names, packages) & SLOW) - present:
+                yield f"{module.replace('.', '/')}.py:{line}"
+
+
 def mermaid(edges: Edges) -> str:
     """The graph in Mermaid's language."""
     lines = ["graph TD"]
@@ -109,6 +169,7 @@ def main() -> int:
         print(mermaid(edges if options.files else folders(edges)))
     problems = [f"circle: {' - '.join(group)}" for group in circles(edges)]
     problems += [f"upwards: {module} imports {target}" for module, target in upward(edges, order, allowed)]
+    problems += [f"{place}: import this at the top of the file: it is not slow" for place in needless(edges, order)]
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

@@ -4,20 +4,24 @@
     python -m tests.tables --update    # writes them
 
 A table stands between the lines `<!-- table: NAME -->` and `<!-- end -->`; it shows a registry of metrics, figures or
-exports. The `defaults/main.yml` of an Ansible role has the defaults of its `meta/argument_specs.yml`, which Ansible
-uses for documentation only.
+exports, or the choices of a paper's chosen.yaml. The `defaults/main.yml` of an Ansible role has the defaults of its
+`meta/argument_specs.yml`, which Ansible uses for documentation only.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from analysis import kinds
 from analysis.metrics import METRICS
 from analysis.registry import plugin_of
+from experiments.catalogue import FOLDER
+from experiments.papers.choices import FILE, choices
+from experiments.papers.page import PAPERS
 from testbed.node_binary import ROOT
 
 ROLES = ROOT / "ansible" / "roles"
@@ -52,11 +56,29 @@ def metrics() -> Iterator[str]:
             yield f"| `{metric.name}` | {metric.title} | {metric.unit} | {metric.per} | {better} | {metric.source} |\n"
 
 
-TABLES = {
+def choices_of(paper: str) -> Iterator[str]:
+    """The table of parameters of a paper's campaigns that the paper does not state."""
+    yield "| artefacts | field | value | default | chosen by | when | reason |\n|---|---|---|---|---|---|---|\n"
+    for choice in choices(FOLDER / paper / FILE):
+        names = ", ".join(name.removeprefix(f"{paper}-") for name in choice.artefacts)
+        fields = "<br>".join(f"`{field}`" for field in choice.fields)
+        values = "<br>".join(_as_written(value) for value in choice.fields.values())
+        default = {"language": "the language's", "none": "-"}.get(choice.default, choice.default)
+        yield f"| {names} | {fields} | {values} | {default} | {choice.by} | {choice.when} | {choice.reason} |\n"
+
+
+def _as_written(value: object) -> str:
+    if isinstance(value, list):
+        return " to ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "figures of a run": lambda: figures("run"),
     "figures of a campaign": lambda: figures("campaign"),
     "exports": exports,
     "metrics": metrics,
+    **{f"choices of {paper}": partial(choices_of, paper) for paper in PAPERS},
 }
 
 
@@ -75,7 +97,7 @@ def role_defaults(role: str) -> str:
 
 def declared() -> Iterator[tuple[Path, str]]:
     """Every file with made text, and what its text should be."""
-    for page in sorted((ROOT / "docs").glob("*.md")):
+    for page in sorted((ROOT / "docs").rglob("*.md")):
         yield page, renewed(page.read_text(encoding="utf-8"))
     for role in sorted(ROLES.iterdir()):
         yield role / "defaults/main.yml", role_defaults(role.name)

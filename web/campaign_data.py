@@ -80,7 +80,7 @@ def head(campaign_id: str) -> CampaignRow:
     """The campaign; 404 if there is none."""
     campaign: CampaignRow | None = cached(("head", campaign_id), lambda: g.store.campaign_head(campaign_id))
     if campaign is None:
-        abort(404, f"There is no campaign {campaign_id} here.")
+        abort(404, f"Unknown campaign {campaign_id}.")
     return campaign
 
 

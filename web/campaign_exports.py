@@ -70,7 +70,7 @@ def network(campaign_id: str, kind: str) -> Response:
 def network_file(scenario: Scenario | None, kind: str, name: str) -> Response:
     """The picture of a network as SVG or PDF."""
     if not scenario or not scenario.links:
-        abort(404, "There is no picture of this network.")
+        abort(404, "This network has no picture.")
     return picture_file(topology.draw(scenario), kind, name)
 
 

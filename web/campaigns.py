@@ -158,11 +158,11 @@ def request_action(campaign: CampaignRow, action: str) -> tuple[int, str]:
         campaign = g.store.campaign_head(campaign.id) or campaign
     if action == "cancel":
         if campaign.state != "running":
-            abort(409, f"This campaign is {campaign.state}; there is nothing to cancel.")
+            abort(409, f"This campaign is {campaign.state}; only a running or waiting campaign can be cancelled.")
         number = requests.ask_cancel(g.store, campaign.id)
         return number, "The campaign stops in a few seconds. Results so far are kept."
     if action not in ("rerun", "resume"):
-        abort(404, f"There is no action {action}; there are: rerun, resume, cancel, archive, delete, restore.")
+        abort(404, f"Unknown action {action}; allowed: rerun, resume, cancel, archive, delete, restore.")
     if campaign.state == "running":
         abort(409, "This campaign is running.")
     if not campaign.text:

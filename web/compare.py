@@ -108,7 +108,7 @@ def _laid_over(kind: str) -> tuple[Figure, tuple[float, float]]:
     if not subjects:
         abort(404, "There is nothing to compare: the address names runs as run=ID and points as point=CAMPAIGN:NUMBER.")
     if kind not in overlaid():
-        abort(404, f"There is no such plot {kind}; there are: {', '.join(overlaid())}.")
+        abort(404, f"Unknown plot {kind}; allowed: {', '.join(overlaid())}.")
     wanted = request.args.get("flow", "")
     period = runs.period_asked(max(g.store.duration(subject.run_id) for subject in subjects))
     series: list[Series] = []
@@ -253,7 +253,7 @@ def _point(name: str, colour: str) -> Subject:
     campaign = g.store.campaign_head(campaign_id)
     point = next((point for point in g.store.points(campaign_id) if str(point.number) == number), None)
     if campaign is None or point is None:
-        abort(404, f"There is no point {number or '?'} of a campaign {campaign_id} here.")
+        abort(404, f"Unknown parameter combination {number or '?'} of campaign {campaign_id}.")
     rows = g.store.values(campaign_id, [point.number])
     if not rows:
         abort(404, f"Point {number} of {campaign.title} has no valid run yet.")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from typing import TypedDict
 
-from flask import Blueprint, Response, jsonify, render_template, request
+from flask import Blueprint, Response, abort, jsonify, render_template, request
 
 from analysis.metrics import METRICS
 from experiments.api import MECHANISM_KINDS, mechanisms
-from web import guide
+from experiments.papers.page import PAPERS
+from web import guide, studies
 
 blueprint = Blueprint("docs", __name__)
 
@@ -42,6 +43,15 @@ def index() -> str:
 def guide_page() -> str:
     """The guide to campaign files."""
     return render_template("guide.html", parts=guide.parts())
+
+
+@blueprint.get("/docs/studies/<name>")
+def study(name: str) -> str:
+    """A page of docs/studies."""
+    text = studies.page(name)
+    if text is None:
+        abort(404, f"Unknown study '{name}'. There are {', '.join(PAPERS)} and choices.")
+    return render_template("study.html", name=name, text=text)
 
 
 @blueprint.get("/api/registry")

@@ -83,7 +83,7 @@ def show(campaign_id: str) -> str:
     pinned = campaign_data.runs(campaign_id, replace(query, state="", words=(), points=None, only=wanted, page=1)).runs
     pins = [pin.run_id for pin in pinned]
     ignored += [
-        f"There is no run '{run_id}' in this campaign. It is not pinned." for run_id in wanted if run_id not in pins
+        f"Unknown run '{run_id}': not in this campaign, so it is not pinned." for run_id in wanted if run_id not in pins
     ]
     layout = explored.view.layout if explored else Layout("means")
     return render_template(
@@ -129,7 +129,7 @@ def file(campaign_id: str, kind: str) -> Response:
     if number < 0 and kind == "csv":
         return attachment(_means(explored), "csv", name)
     if not 0 <= number < len(explored.view.panels):
-        abort(404, f"There is no panel {number}; there are 0 to {len(explored.view.panels) - 1}.")
+        abort(404, f"Unknown panel {number}; allowed: 0 to {len(explored.view.panels) - 1}.")
     figure = explored.view.panels[number].figure
     return answer(figure, kind, f"{name}-{number}", lambda: figure.as_csv(figure.x.label or "x"))
 

@@ -41,7 +41,7 @@ def answer(figure: Figure, kind: str, name: str, table: Callable[[], str]) -> Re
         table: makes the CSV.
     """
     if kind not in MIMETYPES:
-        abort(404, f"There is no figure as {kind}; there are: {', '.join(MIMETYPES)}.")
+        abort(404, f"Unknown format {kind} of a figure; allowed: {', '.join(MIMETYPES)}.")
     return attachment(table() if kind == "csv" else rendered(figure, kind), kind, name)
 
 
@@ -59,7 +59,7 @@ def attachment(body: str | bytes | Iterator[str], kind: str, name: str) -> Respo
 def picture_file(picture: Picture, kind: str, name: str) -> Response:
     """A picture as SVG or PDF."""
     if kind not in ("svg", "pdf"):
-        abort(404, f"There is no picture as {kind}; there are: svg, pdf.")
+        abort(404, f"Unknown format {kind} of a picture; allowed: svg, pdf.")
     return attachment(picture.svg() if kind == "svg" else picture.pdf(), kind, name)
 
 

@@ -31,7 +31,7 @@ def parts() -> tuple[Part, ...]:
         return ()
     pieces = re.split(r"^```yaml\n(.*?)^```\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     texts, examples = pieces[::2], pieces[1::2]
-    return tuple(Part(_rendered(text), example) for text, example in zip(texts, [*examples, ""], strict=True))
+    return tuple(Part(rendered(text, lowered=1), example) for text, example in zip(texts, [*examples, ""], strict=True))
 
 
 def example(number: int) -> str:
@@ -40,14 +40,15 @@ def example(number: int) -> str:
     return examples[number - 1] if 1 <= number <= len(examples) else ""
 
 
-def _rendered(text: str) -> Markup:
-    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+def rendered(text: str, lowered: int = 0) -> Markup:
+    """Text of docs/ as HTML, its headings `lowered` levels lower."""
+    markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
     # Other pages of the docs are files of the repository; headings of this page are places of it.
     plain = re.sub(r"\[([^]]+)\]\((?!#)[^)]*\)", r"\1", text)
     html = markdown.render(plain)
     html = re.sub(
         r"<h([123])>(.*?)</h\1>",
-        lambda head: f'<h{int(head[1]) + 1} id="{_anchor(head[2])}">{head[2]}</h{int(head[1]) + 1}>',
+        lambda head: f'<h{int(head[1]) + lowered} id="{anchor(head[2])}">{head[2]}</h{int(head[1]) + lowered}>',
         html,
     )
     for tag, opened in (("pre", '<pre tabindex="0">'), ("table", '<div class="scroll" tabindex="0"><table>')):
@@ -55,6 +56,6 @@ def _rendered(text: str) -> Markup:
     return Markup(html.replace("</table>", "</table></div>"))
 
 
-def _anchor(heading: str) -> str:
+def anchor(heading: str) -> str:
     """The anchor of a heading, as GitHub makes it."""
     return re.sub(r"[^\w -]", "", re.sub(r"<[^>]*>", "", heading).lower()).replace(" ", "-")

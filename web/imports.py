@@ -116,7 +116,7 @@ def _printable(text: str, most: int) -> str:
 def _find(import_id: str) -> Import:
     upload_ = _queue().find(import_id)
     if upload_ is None:
-        abort(404, f"There is no import {import_id}; a restart of the site clears the list.")
+        abort(404, f"Unknown import {import_id}; a restart of the site clears the list.")
     return upload_
 
 

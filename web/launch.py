@@ -60,7 +60,7 @@ def show() -> str:
     elif request.args.get("campaign"):
         campaign = g.store.campaign(request.args["campaign"])
         if campaign is None:
-            abort(404, f"There is no campaign {request.args['campaign']} here.")
+            abort(404, f"Unknown campaign {request.args['campaign']}.")
         name, text = Path(campaign.file).name, campaign.text
         # What it was run with; what the address says comes after, and so holds.
         overrides = [*(f"{field}={value}" for field, value in campaign.overrides.items()), *overrides]
@@ -91,7 +91,7 @@ def asked(number: int) -> str:
     """One request, and what became of it."""
     row = requests.find(g.store, number)
     if row is None:
-        abort(404, f"There is no request {number} here.")
+        abort(404, f"Unknown request {number}.")
     # The store has the campaign once its first run has started.
     campaign = g.store.campaign_head(row.campaign_id) if row.campaign_id else None
     means = campaign_data.metric_figure(campaign) if campaign else None
@@ -119,7 +119,7 @@ def withdraw(number: int) -> Any:
 def withdraw_by_json(number: int) -> Any:
     """Takes back a request that still waits; 409 when a runner has it already."""
     if requests.find(g.store, number) is None:
-        abort(404, f"There is no request {number} here.")
+        abort(404, f"Unknown request {number}.")
     if not requests.withdraw(g.store, number):
         abort(409, "The request is no longer waiting; cancel its campaign instead.")
     return jsonify(requests.find(g.store, number))
@@ -148,7 +148,7 @@ def as_json(number: int) -> Response:
     """One request."""
     row = requests.find(g.store, number)
     if row is None:
-        abort(404, f"There is no request {number} here.")
+        abort(404, f"Unknown request {number}.")
     return jsonify(row)
 
 
@@ -291,7 +291,7 @@ def _on_profile(name: str) -> str:
     """A first campaign on a line: both directions at once, with a choice of queue policies; 404 for other names."""
     known = {mechanism.name: mechanism.summary for mechanism in mechanisms("profile")}
     if name not in known:
-        abort(404, f"There is no profile {name}.")
+        abort(404, f"Unknown profile {name}.")
     return to_yaml({
         "name": re.sub(r"[^a-z0-9]+", "-", name), "title": f"Both directions over {known[name]}", "backend": "sim",
         "network": {"topology": "asymmetric-path", "profile": name},
@@ -350,7 +350,7 @@ def _file(name: str) -> str:
     try:
         return campaign_text(name)
     except ValueError:
-        abort(404, f"There is no campaign file {name}.")
+        abort(404, f"Unknown campaign file {name}.")
 
 
 def _catalogue() -> dict[str, dict[str, str]]:

@@ -104,7 +104,7 @@ def find() -> Any:
     if len(run_ids) != 1:
         abort(
             404,
-            f"There is no run whose id begins with {wanted}." if not run_ids else f"Several runs begin with {wanted}.",
+            f"Unknown run {wanted}: no id begins so." if not run_ids else f"Several runs begin with {wanted}.",
         )
     return redirect(url_for("runs.show", run_id=run_ids[0]))
 
@@ -355,11 +355,11 @@ def plot_file(run_id: str, kind: str, form: str) -> Response:
 def figure(run: StoredRun, kind: str, of: str | None = None) -> Figure:
     """A figure of a flow or a line; without `of`, of the one that the address asks for."""
     if kind not in FIGURES:
-        abort(404, f"There is no plot {kind}; there are: {', '.join(FIGURES)}.")
+        abort(404, f"Unknown plot {kind}; allowed: {', '.join(FIGURES)}.")
     of, known = request.args.get("flow", "") if of is None else of, run_view.names(run, kind)
     if of and of not in known:
         what = "queue" if FIGURES[kind].per == "line" else "flow"
-        abort(404, f"There is no {what} {of[:80]!r} in this run; there are: {', '.join(dict.fromkeys(known[:20]))}.")
+        abort(404, f"Unknown {what} {of[:80]!r}; this run has: {', '.join(dict.fromkeys(known[:20]))}.")
     low, high = _range(run.row)
     return run_view.figure(run, kind, of, high - low)
 
@@ -423,7 +423,7 @@ def load(run_id: str) -> RunRow:
     """A run of the store; 404 if there is none."""
     run: RunRow | None = g.store.run(run_id)
     if run is None:
-        abort(404, f"There is no run {run_id} here.")
+        abort(404, f"Unknown run {run_id}.")
     return run
 
 

@@ -1,19 +1,16 @@
 """The scorecard: every published value and ordering beside what was simulated and emulated.
 
 `./backchannel papers score` uses the same function on the store. A campaign's score is cached until more of its runs
-land. The page shows the reasons for disagreements from docs/reproduction.md beside the values.
+land. The page shows the studies of disagreements (docs/studies) beside the values.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request
-from markupsafe import Markup, escape
 
 from analysis.figures.campaign import PublishedValue
 from analysis.handle import OpenResults
@@ -21,9 +18,8 @@ from analysis.store.rows import CampaignRow
 from experiments.papers import wording
 from experiments.papers.page import PAPERS
 from experiments.papers.scorecard import VERDICTS, Artefact, Score, Verdict, count, document, published, scorecard
-from testbed import node_binary
 from testbed.units import plain
-from web import wall
+from web import studies, wall
 from web.cache import cached, permanent
 from web.figures import picture_file
 
@@ -68,48 +64,9 @@ def read() -> Card:
     return cached(("scorecard",), make)
 
 
-@cache
-def reasons() -> dict[str, list[str]]:
-    """By paper, what docs/reproduction.md says of what does not agree, paragraph by paragraph."""
-    path = node_binary.ROOT / "docs/reproduction.md"
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    _, _, after = text.partition("\n## What does not agree")
-    by_paper: dict[str, list[str]] = {}
-    for paragraph in after.partition("\n## ")[0].split("\n\n")[1:]:
-        line = " ".join(paragraph.split())
-        heading = re.match(r"\*\*(\w+)", line)
-        if heading is not None and heading[1] in PAPERS:
-            by_paper.setdefault(heading[1], []).append(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", line))
-    return by_paper
-
-
-def reasons_for(artefact: Artefact) -> list[str]:
-    """Paragraphs of its paper that name an artefact, by its id or as "table 3" or "figures 20 and 21"."""
-    return [text for text in reasons().get(artefact.paper, []) if artefact.id in _named(artefact.paper, text)]
-
-
-def general_reasons(artefacts: Sequence[Artefact]) -> dict[str, list[str]]:
-    """By paper, the paragraphs that name none of the artefacts."""
-    ids = {artefact.id for artefact in artefacts}
-    by_paper = {paper: [text for text in all_ if not _named(paper, text) & ids] for paper, all_ in reasons().items()}
-    return {paper: text for paper, text in by_paper.items() if text}
-
-
-def _named(paper: str, text: str) -> set[str]:
-    names = set(re.findall(rf"\b{paper}-[\w-]+", text))
-    for kind, numbers in re.findall(r"\b([Tt]able|[Ff]igure)s? ((?:[\dIVX]+[a-d]?(?:, | and | to )?)+)", text):
-        for number in re.findall(r"[\dIVX]+[a-d]?", numbers):
-            roman = {"I": "1", "II": "2", "III": "3", "IV": "4", "V": "5"}
-            short = "fig" if kind.lower() == "figure" else "table"
-            names.add(f"{paper}-{short}{roman.get(number, number)}")
-    return names
-
-
-def marked(text: str) -> Markup:
-    """A paragraph with its bold and typewriter words."""
-    safe = str(escape(text))
-    safe = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", safe)
-    return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", safe))
+def studies_of(artefact: Artefact) -> list[studies.Section]:
+    """Sections of its paper's study that explain an artefact."""
+    return [section for section in studies.sections(artefact.paper) if artefact.id in section.artefacts]
 
 
 def _kept_score(key: tuple[Any, ...], make: Callable[[], Score]) -> Score:
@@ -145,9 +102,7 @@ def show() -> str:
         wording=wording,
         plain=plain,
         papers=PAPERS,
-        general=general_reasons(card.artefacts),
-        reasons_for=reasons_for,
-        marked=marked,
+        studies_of=studies_of,
     )
 
 
@@ -156,7 +111,7 @@ def small_figure(artefact_id: str, kind: str) -> Response:
     """The small figure of an artefact as SVG or PDF."""
     artefact = next((artefact for artefact in read().artefacts if artefact.id == artefact_id), None)
     if artefact is None:
-        abort(404, f"There is no artefact {artefact_id}.")
+        abort(404, f"Unknown artefact {artefact_id}.")
     picture = wall.draw(artefact)
     if picture is None:
         abort(404, f"{artefact_id} was not run here.")

@@ -217,7 +217,11 @@ def may_upload() -> bool:
 
 def _bearer_token() -> str | None:
     """The token that the request itself has, as scripts send it."""
-    bearer = request.authorization
+    try:
+        bearer = request.authorization
+    except ValueError:
+        # werkzeug fails at a Basic header with other characters than ASCII.
+        return None
     return bearer.token if bearer is not None and bearer.type == "bearer" else None
 
 
@@ -235,7 +239,7 @@ def _not_forged() -> None:
     try:
         foreign = origin is not None and urlsplit(origin).netloc != request.host
     except ValueError:
-        abort(400, "The header Origin is no address.")
+        abort(400, "The header Origin is not an address.")
     if foreign:
         abort(403, "This request came from another site and was rejected.")
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):

@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.errors import REPEAT, AnalysisError, writing
 from analysis.exports.preview import page
+from analysis.exports.tables import write as write_table
 from analysis.exports.unpack import CAMPAIGN, METADATA, PREVIEW
+from analysis.figures import campaign as charts
 from analysis.store.rows import CampaignRow, RunRow
 from testbed.local_folders import ScratchFolder, sweep
 
@@ -99,8 +101,6 @@ def _run_ids(campaign: CampaignRow) -> list[str]:
 
 def _generated(of: StoredCampaign, runs: Sequence[RunRow], scratch: Path) -> dict[str, Path]:
     """The files that are in no run's folder: the campaign's own file, its document, its tables and its figures."""
-    from analysis.exports.tables import write as write_table
-    from analysis.figures.campaign import bars, sweep
     from analysis.figures.printed import save
 
     campaign = of.row
@@ -122,9 +122,9 @@ def _generated(of: StoredCampaign, runs: Sequence[RunRow], scratch: Path) -> dic
         if metric in set(of_means["metric"]):
             for ending in ("svg", "pdf"):
                 made[f"figures/{metric}.{ending}"] = scratch / f"{metric}.{ending}"
-                save(bars(of_means, metric), made[f"figures/{metric}.{ending}"])
+                save(charts.bars(of_means, metric), made[f"figures/{metric}.{ending}"])
                 try:
-                    over = sweep(of_means, metric)
+                    over = charts.sweep(of_means, metric)
                 except AnalysisError:  # no swept field, or more than one, has quantities
                     continue
                 made[f"figures/{metric}-sweep.{ending}"] = scratch / f"{metric}-sweep.{ending}"

@@ -132,7 +132,7 @@ def read(store: Store, path: Path, rules: Rules) -> Bundle:
     Valid runs that the store has already stay as they are, and so does a campaign.
 
     Raises:
-        AnalysisError: it is no bundle, or something in it is not what its metadata say; the store is as it was.
+        AnalysisError: it is not a bundle, or something in it is not what its metadata say; the store is as it was.
     """
     scratch = store.incoming("bundle")
     try:

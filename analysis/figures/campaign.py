@@ -187,7 +187,7 @@ def sweep(
     known = quantities(texts)
     if known is None:
         odd = next((text for text in texts if number_of(text) is None), texts[0])
-        raise AnalysisError(f"{axis} cannot be an axis: its value '{odd}' is no quantity; a bar chart shows it")
+        raise AnalysisError(f"{axis} cannot be an axis: its value '{odd}' is not a quantity; a bar chart shows it")
     order = sorted(zip(known[1], texts, strict=True))
     groups: dict[tuple[str, ...], Group] = {}
     for row in rows.to_dicts():
@@ -229,7 +229,7 @@ def cdf(samples: Mapping[str, Sequence[float]], title: str, unit: str) -> Figure
     """
     everything = [value for values in samples.values() for value in values]
     if not everything:
-        raise AnalysisError(f"there is no sample of {title} to draw")
+        raise AnalysisError(f"no sample of {title} to draw")
     size, unit_name = axis_scale(everything, unit)
     series = []
     for number, (name, values) in enumerate(samples.items()):
@@ -325,7 +325,7 @@ def _axis(table: pl.DataFrame, asked: str) -> str:
     numeric = [name for name in names if _is_numeric(table, name)]
     if not numeric:
         raise AnalysisError(
-            f"no swept field has quantities, which a sweep needs; there are: {', '.join(names) or 'none'}. "
+            f"no swept field has quantities, which a sweep needs; swept fields: {', '.join(names) or 'none'}. "
             "`plot bars` draws names"
         )
     return max(numeric, key=lambda name: table[name].n_unique())

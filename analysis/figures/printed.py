@@ -21,6 +21,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from analysis.errors import ending_of, writing
+from analysis.figures import page
 from analysis.figures.model import DARK_FROM, LEVELS, PALETTE, Axis, Figure, Series, fitted
 
 #: Suffixes of the files that `save` writes.
@@ -73,8 +74,6 @@ def save(figure: Figure, path: Path) -> None:
     Raises:
         AnalysisError: another suffix, or the file cannot be written.
     """
-    from analysis.figures import page
-
     ending = ending_of(path, "figure", FORMATS)
     with writing(path):
         path.write_bytes(page.page(figure).encode() if ending == "html" else rendered(figure, ending))

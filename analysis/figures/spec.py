@@ -48,7 +48,7 @@ def size_of(unit: str) -> float:
             return float(units.parse(f"1 {unit}", kind))
         except ValueError:
             continue
-    raise ValueError(f"'{unit}' is no unit of an axis; there are units of rates, times and bytes, %, and ''")
+    raise ValueError(f"'{unit}' is not a unit of an axis; allowed: units of rates, times and bytes, %, and ''")
 
 
 class _Axis(BaseModel):
@@ -97,7 +97,7 @@ class YAxis(_Axis):
     def _known(self) -> YAxis:
         for name in self.counters:
             if name not in COUNTERS:
-                raise ValueError(f"there is no counter '{name}'; there are: {', '.join(COUNTERS)}")
+                raise ValueError(f"unknown counter '{name}'; allowed: {', '.join(COUNTERS)}")
         return self
 
 
@@ -135,9 +135,9 @@ class FigureSpec(BaseModel):
         known, problems = list(measures), []
         for name in self.y.measures:
             if name not in known:
-                problems.append(f"figure.y.measures: there is no measure '{name}'; there are: {listed(known)}")
+                problems.append(f"figure.y.measures: unknown measure '{name}'; allowed: {listed(known)}")
         wanted = [*([self.x.axis] if self.x.axis not in ("", MEASURES) else []), *self.where]
         for axis in wanted:
             if axis not in axes:
-                problems.append(f"figure: there is no axis '{axis}' in the sweep; there are: {listed(axes)}")
+                problems.append(f"figure: unknown axis '{axis}'; the sweep's axes: {listed(axes)}")
         return problems

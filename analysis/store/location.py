@@ -101,7 +101,7 @@ def open_postgresql(where: str, artefacts: str) -> Location:
         raise StorePlaceError("a PostgreSQL store is named like postgresql://user@host/database") from None
     shown = url.render_as_string(hide_password=True)
     if url.get_backend_name() != POSTGRESQL:
-        raise StorePlaceError(f"{shown} is no store: there are results folders, and postgresql://user@host/database")
+        raise StorePlaceError(f"{shown} is not a store; allowed: a results folder, or postgresql://user@host/database")
     if not artefacts:
         raise StorePlaceError(
             f"the store {shown} needs a place for captures and tables: --artefacts URL, or $BACKCHANNEL_ARTEFACTS "

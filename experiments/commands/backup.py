@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from analysis.errors import REPEAT
 from experiments import exits
 from experiments.commands.options import RESULTS, ResultsOption
 from experiments.commands.shared import store_location
@@ -32,7 +33,6 @@ def restore(
 
 
 def _copy(source: Path | str, target: Path | str) -> None:
-    from analysis.errors import REPEAT
     from analysis.store.backup import copy_store
 
     done = copy_store(source, target)

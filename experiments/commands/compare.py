@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import analysis
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, MarginOption, ResultsOption
 from experiments.commands.shared import console, fail, open_campaign, show_note
+from experiments.labels import comparisons_note
+from testbed.units import number_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -123,7 +126,6 @@ def _compare_values(
     name: str, folder: str, artefacts: str | None, field: str, baseline: str, names: list[str] | None, margin: float,
     out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    import analysis
     from analysis.exports import tables
 
     with analysis.open(folder, artefacts) as store:
@@ -145,7 +147,6 @@ def _compare_values(
 def lines(table: pl.DataFrame) -> list[str]:
     """The comparisons, one a line, and a line that explains them."""
     from analysis.handle import CONTRASTED
-    from experiments.labels import comparisons_note
 
     others = [name for name in table.columns if name not in CONTRASTED]
     texts = []
@@ -166,8 +167,6 @@ def lines(table: pl.DataFrame) -> list[str]:
 
 def _details(row: dict[str, Any]) -> str:
     """ "+5.83 ± 0.62 Mbit/s (+438 %), p = 0.0006, d_z = 23.20, 3 pairs: better"."""
-    from testbed.units import number_of
-
     parts = [row["shown"]]
     if row["p_adjusted"] is not None:
         parts.append("the same in every pair" if row["low"] is None else f"p = {row['p_adjusted']:.2g}")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+import analysis
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 
 
@@ -32,7 +33,6 @@ def copy(
     """Copy a campaign with its runs and files into another store. Runs that are valid there stay as they are, so the
     command can be repeated.
     """
-    import analysis
     from analysis.store import Store
     from analysis.store.copying import copy_campaign
 

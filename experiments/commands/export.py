@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+import analysis
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
+from experiments.commands.shared import wider_limits
 
 
 def export(
@@ -36,9 +38,7 @@ def export(
     artefacts: ArtefactsOption = None,
 ) -> None:
     """Write results for other programs: tables, Flent and xplot files, and bundles of campaigns."""
-    import analysis
     from analysis.exports.registry import EXPORTS, Target
-    from experiments.commands.shared import wider_limits
 
     chosen, wider = EXPORTS.find(kind), list[str]()
     if chosen.of == "Flent file":

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from experiments import exits
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption, SetOption
-from experiments.commands.shared import console, show_note
+from experiments.commands.shared import console, fail, show_note
 from experiments.commands.shell import (
     MEGABYTE,
     NetworkOption,
@@ -17,6 +19,7 @@ from experiments.commands.shell import (
     RecordLimitOption,
     report,
 )
+from testbed.capability import require_emulation
 
 if TYPE_CHECKING:
     from experiments.sessions.devices import DeviceGateway
@@ -55,8 +58,6 @@ def gateway(
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Connect the devices behind an interface of this machine to the internet through an emulated line."""
-    from testbed.capability import require_emulation
-
     require_emulation()
     from analysis.store import Store
     from experiments.sessions.devices import DeviceGateway
@@ -82,11 +83,6 @@ def gateway(
 
 
 def _check_address(text: str | None) -> None:
-    import ipaddress
-
-    from experiments import exits
-    from experiments.commands.shared import fail
-
     try:
         ipaddress.IPv4Address(text or "192.0.2.1")
     except ValueError:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from analysis.errors import AnalysisError
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
 from experiments.commands.shared import results_option
 
@@ -81,12 +82,11 @@ def import_(
 
 
 def _bundle(file: Path, results: str, artefacts: str | None) -> None:
-    from analysis.errors import AnalysisError
     from analysis.store import Store
     from experiments import bundles
 
     if not file.is_file():
-        raise AnalysisError(f"there is no file {file}")
+        raise AnalysisError(f"{file} does not exist")
     with Store.open(results, artefacts) as store:
         read = bundles.read(store, file)
     typer.echo(f"{read.name} ({read.id}): {read.files} files verified; {read.runs} runs, {read.landed} new here")

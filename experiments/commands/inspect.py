@@ -8,9 +8,13 @@ from typing import Annotated
 
 import typer
 
+import analysis
+from analysis import naming
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption, SetOption
 from experiments.commands.shared import console, fail, open_campaign, print_results, wider_limits
+from experiments.labels import exact_note, results_json
+from experiments.language.problems import CampaignError
 
 #: What `list` shows beside mechanisms (analysis/kinds.py).
 MEASURED = ("metrics", "figures", "exports")
@@ -21,10 +25,8 @@ def validate(
     overrides: SetOption = None,
 ) -> None:
     """Check campaign files. Reports every error with file, line and field, and warns of known traps of emulation."""
-    from experiments.labels import exact_note
     from experiments.language import source, traps
     from experiments.language.campaign import expand
-    from experiments.language.problems import CampaignError
 
     rejected = False
     for file in files:
@@ -166,11 +168,8 @@ def results(
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Show the results of a campaign, or list the campaigns of a results folder."""
-    import analysis
-    from analysis import naming
     from analysis.attempts import attempts_of
     from analysis.question import known_metric
-    from experiments.labels import results_json
     from experiments.results_table import Asked
     from experiments.tables import campaigns_table
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+import analysis
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
 from experiments.commands.shared import console, fail
@@ -39,7 +40,6 @@ def measure(
     The new values replace the old ones, and the manifest of each run states the version that computed them. Other
     metrics stay as they are. `compare NAME@DATE` still reads the values of an earlier date.
     """
-    import analysis
     from analysis.metrics import METRICS
     from analysis.registry import plugin_of
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import analysis
 from experiments import exits
 from experiments.commands.options import (
     RESULTS,
@@ -24,7 +25,9 @@ from experiments.commands.options import (
     TriesOption,
 )
 from experiments.commands.shared import console, fail, open_existing
-from experiments.engine.options import TRIES
+from experiments.engine.options import TRIES, Options
+from experiments.labels import duration_text
+from testbed.local_folders import ScratchFolder
 
 if TYPE_CHECKING:
     from experiments.engine.options import Options
@@ -73,8 +76,6 @@ def run(
     if plan_only:
         _print_expected(selected, backend, results, jobs, force, limit, defaults)
         return
-    import analysis
-    from experiments.engine.options import Options
     from experiments.papers.scorecard import scorecard
     from experiments.papers.tables import score_table
     from experiments.terminal import TerminalReporter
@@ -107,7 +108,6 @@ def _print_expected(
     limit: int | None,
     defaults: bool,
 ) -> None:
-    from experiments.labels import duration_text
     from experiments.papers.reproduction import expected
     from experiments.tables import plain_table
 
@@ -165,7 +165,6 @@ def score(
     if repetitions is not None:
         _with_repetitions(names, repetitions, jobs, as_json)
         return
-    import analysis
     from experiments.papers.reproduction import select_named
     from experiments.papers.scorecard import document, scorecard
     from experiments.papers.tables import score_table
@@ -199,11 +198,9 @@ class _Runs:
 
 @contextmanager
 def _own_runs(option: str, names: Sequence[str] | None, jobs: int | None) -> Iterator[_Runs]:
-    from experiments.engine.options import Options
     from experiments.papers.reproduction import select_reproductions
     from experiments.papers.targets import all_targets
     from experiments.terminal import TerminalReporter
-    from testbed.local_folders import ScratchFolder
 
     if not names:
         example = f"papers score asym-table1 {option}"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import analysis
+from analysis.errors import AnalysisError, unknown
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 from experiments.commands.shared import open_campaign
 
@@ -92,8 +94,6 @@ def plot(
     artefacts: ArtefactsOption = None,
 ) -> None:
     """Draw a figure of a run or a campaign, for print or as an interactive page."""
-    import analysis
-    from analysis.errors import unknown
     from analysis.figures.printed import FORMATS, save
     from analysis.figures.registry import CAMPAIGN_FIGURES, FIGURES, AskedOfCampaign
     from analysis.question import known_metric
@@ -130,8 +130,6 @@ def _run(store: OpenResults, kind: str, name: str) -> StoredRun:
     Raises:
         AnalysisError: there is none. A campaign's name gets its runs as an answer.
     """
-    from analysis.errors import AnalysisError
-
     campaign = next((row for row in store.store.campaigns() if name in (row.id, row.name)), None)
     if campaign is None or store.store.run_ids(name):
         return store.run(name)

@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+import analysis
+from analysis import naming
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
-from experiments.commands.shared import fail, open_campaign
+from experiments.commands.shared import console, fail, open_campaign
+from testbed.units import number_of, show
 
 CampaignArgument = Annotated[
     str,
@@ -25,8 +28,6 @@ def archive(
     artefacts: ArtefactsOption = None,
 ) -> None:
     """Take a campaign out of all lists. Its results stay, and its id still names it."""
-    import analysis
-
     with analysis.open(results, artefacts) as store:
         row = open_campaign(store, name).row
         store.store.set_aside(row.id, "archived")
@@ -49,9 +50,6 @@ def delete(
     artefacts: ArtefactsOption = None,
 ) -> None:  # fmt: skip
     """Delete a campaign with its runs and files, or a run of a collection. It can be restored for a day."""
-    import analysis
-    from testbed.units import number_of, show
-
     with analysis.open(results, artefacts) as store:
         known = [*store.store.campaigns(), *store.store.campaigns(set_aside="archived")]
         is_campaign = any(name == row.name or row.id.startswith(name) for row in known)
@@ -90,9 +88,6 @@ def undelete(
     artefacts: ArtefactsOption = None,
 ) -> None:
     """List an archived or deleted campaign again, or show which there are."""
-    import analysis
-    from analysis import naming
-    from experiments.commands.shared import console
     from experiments.tables import campaigns_table
 
     with analysis.open(results, artefacts) as store:

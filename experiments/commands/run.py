@@ -38,7 +38,11 @@ from experiments.commands.shared import (
     results_option,
     store_location,
 )
-from experiments.engine.options import TRIES
+from experiments.engine import pace
+from experiments.engine.options import TRIES, Options
+from experiments.labels import duration_text, exact_note, point_label, results_json, run_label
+from testbed import fidelity
+from testbed.units import show
 
 LabOption = Annotated[
     Path | None,
@@ -89,11 +93,8 @@ def run(
     from analysis.attempts import attempts_of
     from analysis.handle import StoredCampaign
     from analysis.store import Store
-    from experiments.engine import pace
     from experiments.engine.forecast import Forecaster
-    from experiments.engine.options import Options
     from experiments.engine.scheduling import run_campaign
-    from experiments.labels import results_json
     from experiments.terminal import TerminalReporter
 
     file_order = is_file_order(order)
@@ -150,7 +151,6 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Show what `run` would run, what the results folder has already, and the expected time and disk space."""
-    from experiments.engine import pace
     from experiments.engine.batch import chosen, ordered, to_make, unique
     from experiments.engine.forecast import forecast
 
@@ -200,8 +200,6 @@ def _plan_document(plan: Plan, missing: Sequence[Run], done: set[str], expected:
 
 def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Forecast, results: str) -> None:
     from analysis.store import shown
-    from experiments.labels import duration_text, exact_note, point_label
-    from testbed.units import show
 
     typer.echo(f"{plan.title}\n")
     missing_ids = {run.id for run in missing}
@@ -244,17 +242,12 @@ def _disk_warning(results: str, needed_bytes: float) -> str:
     where = store_location(results)
     if not isinstance(where, Path):
         return ""
-    from testbed.units import show
-
     existing = next(path for path in (where.absolute(), *where.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
     return f"; only {show(free, 'bytes')} are free there" if free < needed_bytes else ""
 
 
 def _print_outcome(terminal: Console, plan: Plan, outcome: Outcome, store: Store, results: str) -> None:
-    from experiments.labels import exact_note, run_label
-    from testbed import fidelity
-
     def print_line(text: str) -> None:
         terminal.print(text, highlight=False, soft_wrap=True)
 

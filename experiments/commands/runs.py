@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+import analysis
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
 from experiments.commands.shared import console, open_campaign, show_note
 
@@ -38,7 +39,6 @@ def runs(
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """List runs: id, campaign, swept values, repetition, state and when each landed."""
-    import analysis
     from experiments import listed_runs
 
     wanted = listed_runs.Wanted(state, tuple(map(listed_runs.condition, where or ())), backend, tag)

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from analysis.results import Results
 from experiments import exits
 from experiments.commands.options import FileArgument, JobsOption, JsonOption, SetOption
 from experiments.commands.shared import console, fail, load_plan
+from experiments.engine.options import Options
+from testbed import units
 from testbed.local_folders import ScratchFolder
 
 if TYPE_CHECKING:
@@ -45,7 +48,6 @@ def sensitivity(
     points, signs of differences and intervals survive (docs/campaigns.md).
     """
     from experiments.papers.sensitivity import assess, perturbed_plan
-    from testbed import units
 
     try:
         share = float(units.parse(by, "fraction"))
@@ -69,9 +71,7 @@ def sensitivity(
 
 def _run(plans: Sequence[Plan], folder: Path, jobs: int | None, as_json: bool) -> list[Results]:
     """Runs the plans and reads their values."""
-    from analysis.results import Results
     from analysis.store import Store
-    from experiments.engine.options import Options
     from experiments.engine.scheduling import run_campaigns
     from experiments.terminal import TerminalReporter
 

@@ -14,7 +14,13 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS
+from experiments.engine import machine
+from experiments.engine.governor import RULES
 from experiments.language.backends import Backend
+from experiments.language.problems import CampaignError
+from testbed import capability, fidelity
+from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel.build import build
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,10 +100,6 @@ def load_runnable_plan(
         TestbedError: the kernel is needed and cannot be built.
     """
     from experiments.language import source
-    from experiments.language.problems import CampaignError
-    from testbed import capability
-    from testbed.virtual_kernel import kernels
-    from testbed.virtual_kernel.build import build
 
     campaign = source.read(file)
     plan = _expanded(campaign, overrides, backend)
@@ -126,10 +128,6 @@ def load_runnable_plan(
 
 def _why_virtual(emulated: Plan, virtual: Plan, results: str, artefacts: str | None) -> str | None:
     """Why a campaign that could run with real packets runs in virtual time; None: it does not."""
-    from experiments.engine import machine
-    from experiments.engine.governor import RULES
-    from testbed import capability
-
     if not capability.has_rights():
         return "real interfaces need root"
     with open_existing(results, artefacts) as store:
@@ -198,8 +196,6 @@ def print_results(to: Console, campaign: StoredCampaign, asked: Asked | None = N
 
 def wider_limits(store: Store, campaign_id: str, backend: str) -> list[str]:
     """A sentence if a campaign accepts runs by wider limits than the default; to be shown with its results."""
-    from testbed import fidelity
-
     if backend not in (Backend.EMULATED, Backend.PHYSICAL):
         return []
     scenario = store.first_scenario(campaign_id)

@@ -17,6 +17,10 @@ from typer.core import TyperGroup
 from experiments import exits
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption, SetOption
 from experiments.commands.shared import console, fail, no_options_before, results_option, show_note
+from experiments.sessions import control, program
+from testbed.capability import require_emulation
+from testbed.errors import TestbedError
+from testbed.report import SessionHost
 
 if TYPE_CHECKING:
     from experiments.sessions.session import Ended
@@ -99,8 +103,6 @@ def start(
     if ctx.invoked_subcommand is not None:
         no_options_before(ctx, allowed=("session", "as_json"))
         return
-    from testbed.capability import require_emulation
-
     require_emulation()
     raise typer.Exit(
         _start(
@@ -120,8 +122,6 @@ def start(
 
 def _name(ctx: typer.Context, session: str | None) -> str:
     """The running session that is meant."""
-    from experiments.sessions import control
-
     assert ctx.parent is not None
     return control.only(session or ctx.parent.params["session"])
 
@@ -136,7 +136,6 @@ def _start(
     internet: bool, time_limit_s: float | None, record_bytes: int, results: str, as_json: bool,
 ) -> int:  # fmt: skip
     from analysis.store import Store
-    from experiments.sessions import program
     from experiments.sessions.internet import Internet
     from experiments.sessions.plan import plan_session
     from experiments.sessions.session import Session
@@ -202,7 +201,6 @@ def watch(ctx: typer.Context, session: SessionOption = None) -> None:
     """Print a running session every second."""
     from experiments.sessions import panel
     from experiments.sessions.state import SessionState, read_state
-    from testbed.errors import TestbedError
 
     name, terminal = _name(ctx, session), console()
     before: SessionState | None = None
@@ -251,9 +249,6 @@ def enter(
     session: SessionOption = None,
 ) -> None:
     """Run your shell, or the command after --, on another node of a running session."""
-    from experiments.sessions import control, program
-    from testbed.report import SessionHost
-
     name = _name(ctx, session)
     found = control.ask(name, {"op": "host", "node": node})
     variables = program.environment(found["label"], found["node"])

@@ -14,6 +14,7 @@ import typer
 from experiments import exits
 from experiments.commands.options import JsonOption, SetOption
 from experiments.commands.shared import console, fail, load_plan
+from testbed.capability import require_emulation
 
 InventoryOption = Annotated[
     Path,
@@ -198,7 +199,6 @@ def rehearse(
 ) -> None:
     """Rehearse a lab: create its hosts as namespaces while a command runs."""
     from experiments import lab
-    from testbed.capability import require_emulation
 
     require_emulation()
     if machines and tree != Path("/"):
@@ -207,5 +207,5 @@ def rehearse(
             exits.BAD_INPUT,
         )
     if not (tree / "usr/bin/python3").exists():
-        fail(f"--tree: {tree} is no file tree of a system with Python 3 (/usr/bin/python3)", exits.BAD_INPUT)
+        fail(f"--tree: {tree} is not the file tree of a system with Python 3 (/usr/bin/python3)", exits.BAD_INPUT)
     sys.exit(lab.rehearse(inventory, campaign, command, machines, tree))

@@ -127,7 +127,7 @@ def _condition(plan: Plan, text: str) -> tuple[str, Callable[[Run], bool]]:
         )
     if name == "repetition":
         if not value.isdecimal() or not 1 <= int(value) <= plan.repetitions:
-            raise ValueError(f"there is no repetition '{value}'; they are 1 to {plan.repetitions}")
+            raise ValueError(f"unknown repetition '{value}'; allowed: 1 to {plan.repetitions}")
         return name, lambda run: run.repetition == int(value) - 1
     fields = list(dict.fromkeys(field for point in plan.points for field in point.parameters))
     shorts = [field.rpartition(".")[2] for field in fields]

@@ -31,7 +31,7 @@ def read(paths: Sequence[Path]) -> LeasedLab:
     file = str(path)
     root = xml_of(path)
     if root.tag != "rspec" or root.attributes.get("type") != "manifest":
-        raise wrong(file, root.line, "", 'is no manifest: its root must be <rspec type="manifest">, not a request')
+        raise wrong(file, root.line, "", 'is not a manifest: its root must be <rspec type="manifest">, not a request')
     networks: dict[str, str] = {}
     for link in root.all("link"):
         name = _need(file, link, "client_id")

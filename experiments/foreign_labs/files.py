@@ -47,7 +47,7 @@ def text_of(path: Path) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise wrong(str(path), 0, "", "is no text in UTF-8") from None
+        raise wrong(str(path), 0, "", "is not UTF-8 text") from None
 
 
 def rows_of(path: Path) -> tuple[Any, Rows]:

@@ -78,7 +78,7 @@ def lent_lab(file: str, hosts: Sequence[LentHost], ends: datetime | None = None)
         CampaignError: it has not.
     """
     if not hosts:
-        raise wrong(file, 0, "", "there is no host in it")
+        raise wrong(file, 0, "", "lists no host")
     for key, what in ((lambda host: host.name, "names"), (lambda host: (host.address, host.port), "addresses")):
         seen: dict[Any, LentHost] = {}
         for host in hosts:

@@ -119,8 +119,7 @@ def _host_of(lab: LeasedLab, nodes: Sequence[str], plays: Mapping[str, str]) -> 
             chosen = [node]
         if not chosen:
             raise TestbedError(
-                f"no host plays node '{node}': none has its name; there are {', '.join(names)}, so add "
-                f"'--plays HOST={node}'"
+                f"no host plays node '{node}': none has its name (hosts: {', '.join(names)}); add '--plays HOST={node}'"
             )
         found[node] = chosen[0]
     return found

@@ -46,11 +46,11 @@ def read_path(path: Path) -> str:
     """The text of a file on this machine.
 
     Raises:
-        ValueError: it is no regular file, cannot be read, is too large, or is not UTF-8.
+        ValueError: it is not a regular file, cannot be read, is too large, or is not UTF-8.
     """
     try:
         if path.exists() and not path.is_file():
-            raise ValueError(f"{path} is no regular file")
+            raise ValueError(f"{path} is not a regular file")
         with path.open("rb") as stream:
             data = stream.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:

@@ -94,7 +94,7 @@ def unit_of(text: str) -> tuple[str, float]:
     for kind, spellings in units.UNITS.items():
         if text and text in spellings:
             return kind, float(spellings[text])
-    raise ValueError(f"there is no unit '{text}'; there are: {_UNITS}, %, {', '.join(_PLAIN)}")
+    raise ValueError(f"unknown unit '{text}'; allowed: {_UNITS}, %, {', '.join(_PLAIN)}")
 
 
 class Server(Model):

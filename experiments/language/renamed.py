@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from analysis import results
+
 if TYPE_CHECKING:
     from experiments.language.yaml_text import FieldPath
 
@@ -55,8 +57,6 @@ def command_line(words: Sequence[str]) -> tuple[list[str], list[str]]:
     metrics: Mapping[str, str] = {}
     if any(word.partition("=")[0] == METRIC for word in words):
         # Its import takes longer than most commands.
-        from analysis import results
-
         metrics = results.RENAMED
     current: list[str] = []
     told: list[str] = []

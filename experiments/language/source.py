@@ -113,7 +113,8 @@ def _from_files(including: Path) -> Include:
     def find(name: str) -> tuple[str, str, Include]:
         file = including.parent / name
         if not file.is_file():
-            raise Absent(f"there is no file {file}")
+            what = "is not a file" if file.exists() else "does not exist"
+            raise Absent(f"{file} {what}")
         return str(file.resolve()), _text(file), _from_files(file)
 
     return find

@@ -18,6 +18,7 @@ from experiments.language.campaign import Plan
 from experiments.language.routes import PACKET_BYTES, Route, route
 from experiments.language.source import Source
 from experiments.language.yaml_text import FieldPath
+from testbed import fidelity
 from testbed.kernel_tcp import is_kernel_stack
 from testbed.scenario import DIRECTIONS, Direction, Flow, Limits, LinkSpec, Named, Scenario
 from testbed.units import show
@@ -247,8 +248,6 @@ def wider_limits(scene: Scene) -> Iterator[Finding]:
     """Runs count as valid that the default limits would reject."""
     if scene.scenario.fidelity == Limits():
         return
-    from testbed import fidelity
-
     wider = fidelity.wider(scene.scenario.fidelity)
     if wider:
         yield (

@@ -344,7 +344,7 @@ def figure(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
     if drawn is None:
         raise AnalysisError(f"the file of campaign {of.row.name} has no `figure`; bars and sweep draw any metric")
     if drawn.is_empty:
-        raise AnalysisError(f"there is no value yet for the figure '{drawn.title}'")
+        raise AnalysisError(f"no value yet for the figure '{drawn.title}'")
     return drawn.figure()
 
 

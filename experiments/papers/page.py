@@ -23,10 +23,10 @@ PAPERS = {
 HEAD = """# Scores of the papers' artefacts
 
 Written by `./backchannel papers score --markdown` from the runs in one results folder. [Reproduction](reproduction.md)
-says how artefacts are scored and why some fail. `±` is the 95 % confidence interval of the mean. Values out of
-tolerance are bold; of an artefact with more than {most} stated values only those are listed. *Chosen* are the fields
-that a paper does not state; the [list of choices](reproduction.md#parameters-that-we-chose) has their values and
-reasons.
+explains the scores and why some artefacts fail. `±` is the 95 % confidence interval of the mean. Values out of
+tolerance are bold; of an artefact with more than {most} stated values only those are listed, and
+`experiments/PAPER/targets.yaml` has all. *Chosen* are the fields that a paper does not state; the
+[list of choices](studies/choices.md) has their values and reasons.
 
 {counts}
 """

@@ -119,7 +119,7 @@ def only(name: str | None) -> str:
     names = running()
     if name is not None:
         if name not in names:
-            raise TestbedError(f"there is no session '{name}'; running: {listed(names)}")
+            raise TestbedError(f"unknown session '{name}'; running: {listed(names)}")
         return name
     if len(names) == 1:
         return names[0]

@@ -72,7 +72,7 @@ def plan_session(
     hosts = [node.name for node in scenario.nodes if node.kind == "host"]
     host = at or ("client" if "client" in hosts else hosts[-1])
     if host not in hosts:
-        raise _problem("--at", f"there is no host '{host}'; there are: {', '.join(hosts)}")
+        raise _problem("--at", f"unknown host '{host}'; allowed: {', '.join(hosts)}")
     gateway = _far_end(scenario, host)
     changes: dict[str, Any] = {"workload": (), "variation": None}
     routers = [*([gateway] if internet else []), *([host] if devices else [])]

@@ -74,7 +74,7 @@ def check(command: Sequence[str]) -> tuple[str, int] | None:
         return None
     if os.sep in name and Path(name).is_file():
         return f"'{name}' is not executable: chmod +x {shlex.quote(name)}", NOT_EXECUTABLE
-    return f"there is no command '{name}' on this machine: check its spelling, or install it", NOT_FOUND
+    return f"command '{name}' not found on this machine: check its spelling, or install it", NOT_FOUND
 
 
 class Program:

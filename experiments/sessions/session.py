@@ -248,7 +248,7 @@ class Session:
     def _host(self, node: str | None) -> dict[str, Any]:
         name = node or self._plan.host
         if name not in self.hosts:
-            raise TestbedError(f"there is no node '{name}'; there are: {', '.join(self.hosts)}")
+            raise TestbedError(f"unknown node '{name}'; allowed: {', '.join(self.hosts)}")
         return {"node": name, "label": self._plan.label, "cell": self._cell.pid, "host": self.hosts[name].as_json()}
 
     def _land(self, command: Sequence[str], status: int | None) -> Landing:

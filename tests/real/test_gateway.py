@@ -174,11 +174,11 @@ def test_refusals_are_sentences_and_change_nothing(world: World) -> None:
     before = world.state()
     ssh = f"{SERVER} 50000 {MACHINE} 22"
     cases = [
-        ({"interface": "eth9"}, (), f"there is no interface 'eth9' on this machine; there are: {LAN}, {UPLINK}"),
+        ({"interface": "eth9"}, (), f"this machine has no interface 'eth9'; its interfaces: {LAN}, {UPLINK}"),
         ({"interface": UPLINK}, (), f"{UPLINK} carries the default route"),
         ({"interface": UPLINK, "SSH_CONNECTION": ssh}, (), f"{UPLINK} carries the SSH connection"),
         ({}, ("--subnet", "203.0.113.0/25"), "--subnet 203.0.113.0/25"),
-        ({}, ("--profile", "adsll"), "there is no profile 'adsll'"),
+        ({}, ("--profile", "adsll"), "unknown profile 'adsll'"),
         ({}, ("--name-server", "dns"), "--name-server dns is no IPv4 address"),
     ]  # fmt: skip
     for keywords, more, sentence in cases:

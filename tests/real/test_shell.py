@@ -84,7 +84,7 @@ def test_a_command_runs_behind_the_line_and_is_kept_as_a_run(tmp_path: Path) -> 
 def test_a_command_that_does_not_exist_starts_no_session(tmp_path: Path) -> None:
     done = session(tmp_path, "--", "no-such-program")
     assert done.returncode == 127
-    assert "there is no command 'no-such-program'" in done.stderr
+    assert "command 'no-such-program' not found" in done.stderr
     assert not (tmp_path / "results.sqlite").exists()
 
 

@@ -27,7 +27,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Unknown(kind, name, known) => write!(f, "there is no {kind} '{name}'; there are: {known}"),
+            Error::Unknown(kind, name, known) => write!(f, "unknown {kind} '{name}'; allowed: {known}"),
             Error::Option(why) | Error::Unfit(why) | Error::System(why) => f.write_str(why),
             Error::Within(part, cause) => write!(f, "{part}: {cause}"),
         }

@@ -61,7 +61,7 @@ impl TryFrom<u8> for IpVersion {
         match number {
             4 => Ok(IpVersion::V4),
             6 => Ok(IpVersion::V6),
-            _ => Err(format!("{number} is no version of IP; there are: 4, 6")),
+            _ => Err(format!("{number} is not a version of IP; allowed: 4, 6")),
         }
     }
 }
@@ -124,6 +124,6 @@ mod tests {
         assert_eq!(serde_json::to_string(&IpVersion::V6).unwrap(), "6");
         assert_eq!(serde_json::from_str::<IpVersion>("4").unwrap(), IpVersion::V4);
         let rejected = serde_json::from_str::<IpVersion>("5").unwrap_err().to_string();
-        assert!(rejected.contains("5 is no version of IP; there are: 4, 6"), "{rejected}");
+        assert!(rejected.contains("5 is not a version of IP; allowed: 4, 6"), "{rejected}");
     }
 }

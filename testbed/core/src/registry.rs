@@ -282,5 +282,5 @@ impl<B: Copy> Table<B> {
 
 /// A message that a name is not known, with those that are.
 pub fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    format!("there is no {kind} '{name}'; there are: {}", known.collect::<Vec<_>>().join(", "))
+    format!("unknown {kind} '{name}'; allowed: {}", known.collect::<Vec<_>>().join(", "))
 }

@@ -141,7 +141,7 @@ def test_the_command_names_what_is_worse_and_exits_with_1(tmp_path: Path, monkey
     status, _, error = command(f"{a}@2020-01-01", a)
     assert (status, "nothing had landed by 2020-01-01" in error) == (2, True)
     for wrong, error in (
-        ([a, "nowhere"], "is no results folder"),
+        ([a, "nowhere"], "is not a results folder"),
         ([a, f"{b}:compard"], "compard"),
         ([a, f"{b}@yesterday"], "yesterday"),
         ([a, b, "--metric", "troughput"], "troughput"),

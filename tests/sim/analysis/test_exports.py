@@ -104,9 +104,9 @@ def test_every_export_by_the_command_line(results: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("csv", "small"), "there is no export 'csv'"),
-        (("values", "smal"), "there is no campaign 'smal' (did you mean 'small'?)"),
-        (("metrics", "zz"), "there is no run whose id begins with 'zz'"),
+        (("csv", "small"), "unknown export 'csv'"),
+        (("values", "smal"), "unknown campaign 'smal'; did you mean 'small'?"),
+        (("metrics", "zz"), "unknown run 'zz'"),
         (("values", "small", "--out", "x.doc"), "a table's name ends in"),
         (("flent-raw", "/nowhere.flent"), "/nowhere.flent cannot be read: No such file or directory"),
         (("bundle", "small", "--out", "/proc/none/x.zip"), "cannot be written"),
@@ -593,7 +593,7 @@ def test_a_truncated_bundle_and_another_file_are_refused(bundle: Path, tmp_path:
         assert status == 2
         assert "not a bundle, or damaged" in err
     status, _, err = called("import", tmp_path / "nothing.zip", "--results", tmp_path / "other")
-    assert (status, "there is no file" in err) == (2, True)
+    assert (status, "does not exist" in err) == (2, True)
 
 
 def test_a_disk_that_is_full_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

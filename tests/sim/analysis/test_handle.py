@@ -96,9 +96,9 @@ def test_frames_are_pandas_frames_for_who_wants_them(results: Path, monkeypatch:
 
 
 def test_what_is_not_there_is_told(results: Path, tmp_path: Path) -> None:
-    with pytest.raises(AnalysisError, match=r"no campaign 'smal' \(did you mean 'small'\?\); there are: small"):
+    with pytest.raises(AnalysisError, match=r"unknown campaign 'smal'; did you mean 'small'\? Allowed: small"):
         analysis.open(results)["smal"]
-    with pytest.raises(AnalysisError, match="no run whose id begins with 'zz'"):
+    with pytest.raises(AnalysisError, match="unknown run 'zz'"):
         analysis.open(results).run("zz")
     with pytest.raises(AnalysisError, match=r"4 runs begin with ''"):
         analysis.open(results).run("")
@@ -123,16 +123,16 @@ def test_figures_by_the_command_line(results: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("sequences", "RUN"), "there is no figure 'sequences' (did you mean 'sequence'?)"),
-        (("sequence", "RUN", "--of", "forwards"), "there is no flow or group 'forwards' (did you mean 'forward'?)"),
-        (("queue", "RUN", "--of", "bottleneck"), "there is no line 'bottleneck'"),
+        (("sequences", "RUN"), "unknown figure 'sequences'; did you mean 'sequence'?"),
+        (("sequence", "RUN", "--of", "forwards"), "unknown flow or group 'forwards'; did you mean 'forward'?"),
+        (("queue", "RUN", "--of", "bottleneck"), "unknown line 'bottleneck'"),
         (("rtt", "RUN", "--from", "5", "--to", "5"), "there is nothing between 5 s and 5 s"),
         (("bars", "small", "--metric", "speed"), "unknown metric 'speed'"),
-        (("bars", "small", "--metric", "video_stalls"), "there is no metric of this campaign 'video_stalls'"),
-        (("bars", "small", "--where", "policy=red"), "there is no value of network.reverse.queue.policy 'red'"),
+        (("bars", "small", "--metric", "video_stalls"), "unknown metric of this campaign 'video_stalls'"),
+        (("bars", "small", "--where", "policy=red"), "unknown value of network.reverse.queue.policy 'red'"),
         (("bars", "small", "--where", "red"), "'red' is not FIELD=VALUE"),
         (("throughput", "small"), "`plot throughput` draws one run, and small is a campaign"),
-        (("bars", "large"), "there is no campaign 'large'"),
+        (("bars", "large"), "unknown campaign 'large'"),
         (("sweep", "small"), "no swept field has quantities, which a sweep needs"),
         (("bars", "small", "--out", "x.doc"), "a figure's name ends in .svg, .pdf, .png"),
     ],
@@ -163,9 +163,9 @@ def test_policies_are_compared_on_the_same_seeds(results: Path, tmp_path: Path) 
     assert status == 0, err
     assert pl.read_parquet(tmp_path / "c.parquet").equals(frame)
     for words, said in (
-        (("--baseline", "red"), "there is no value of network.reverse.queue.policy 'red'"),
-        (("--field", "rate"), "there is no swept field 'rate'"), (("--metric", "x"), "unknown metric 'x'"),
-        (("--metric", "video_stalls"), "there is no metric of this"),
+        (("--baseline", "red"), "unknown value of network.reverse.queue.policy 'red'"),
+        (("--field", "rate"), "unknown swept field 'rate'"), (("--metric", "x"), "unknown metric 'x'"),
+        (("--metric", "video_stalls"), "unknown metric of this"),
     ):  # fmt: skip
         status, _, err = called("compare", "small", *words, "--results", results)
         assert (status, said in err) == (2, True), err

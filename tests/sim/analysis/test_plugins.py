@@ -266,8 +266,8 @@ def test_a_run_that_was_made_anew_meanwhile_keeps_its_result(results: Path, tmp_
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("large",), "there is no campaign 'large'"),
-        (("small", "--metric", "goodputs"), "there is no metric 'goodputs' (did you mean 'goodput'?)"),
+        (("large",), "unknown campaign 'large'"),
+        (("small", "--metric", "goodputs"), "unknown metric 'goodputs'; did you mean 'goodput'?"),
         (("small", "--plugins"), "no package outside the checkout adds a metric"),
         (("small", "--plugins", "--metric", "goodput"), "--plugins and --metric exclude each other"),
     ],

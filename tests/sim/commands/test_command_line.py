@@ -97,7 +97,7 @@ def test_what_reads_results_makes_no_folder(command: str, tmp_path: Path) -> Non
         ("file", "is a file"),
         ("x" * 300, "File name too long"),
         ("r\udcff", "is not"),
-        ("none://host/lab", "is no store"),
+        ("none://host/lab", "is not a store"),
     ],
 )
 def test_results_that_cannot_be_are_bad_input(name: str, reason: str, tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_words_without_dashes_are_no_command_of_a_shell() -> None:
 def test_a_message_has_at_most_ten_names() -> None:
     done = backchannel("show", "dropttail")
     assert "did you mean 'droptail'?" in done.stderr
-    assert re.search(r"there are: (?:[^,]+, ){10}and \d+ more$", done.stderr.strip())
+    assert re.search(r"Allowed: (?:[^,]+, ){10}and \d+ more$", done.stderr.strip())
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from experiments.cli import application
 from testbed.node_binary import ROOT
 
-PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 #: A command up to the end of its line, of the code around it, or of its own words.
 CALL = re.compile(r"\./backchannel ([a-z][a-z-]*)((?:[^`\n#|;]|\|(?=[a-z]))*)")
 LAUNCHER = (ROOT / "backchannel").read_text(encoding="utf-8")

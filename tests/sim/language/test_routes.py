@@ -108,15 +108,15 @@ def test_two_bottlenecks_in_a_row_are_shared_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("new", "line", "field", "message"),
     [
-        ("routes: [{to: right9, via: east, link: slow}]", 6, "to", "there is no node 'right9' for a route to lead to"),
+        ("routes: [{to: right9, via: east, link: slow}]", 6, "to", "unknown destination 'right9'"),
         ("routes: [{to: west, via: east, link: slow}]", 6, "to", "cannot lead to the node itself"),
         ("routes: [{to: right2, via: right2}]", 6, "via",
-         "'right2' is no neighbour of west; its neighbours are: east, left1, left2"),
+         "'right2' is not a neighbour of west; its neighbours are: east, left1, left2"),
         ("routes: [{to: right2, via: left1}]", 6, "via", "'left1' is a host, and hosts do not forward packets"),
         ("routes: [{to: right2, via: east}]", 6, "via", "several links lead to 'east': add 'link', one of fast, slow"),
         ("routes: [{to: right2, via: east, link: left1-west}]", 6, "link", "'left1-west' does not lead to 'east'"),
         ("routes: [{to: right2}]", 6, "via", "this field is missing"),
-        ("routes: [{to: right2, by: east}]", 6, "by", "there is no field 'by'; there are: to, via, link"),
+        ("routes: [{to: right2, by: east}]", 6, "by", "unknown field 'by'; allowed: to, via, link"),
         ("routes: [{to: right1, via: east, link: slow}, {to: right1, via: east, link: fast}]", 6, "to",
          "there are two routes to 'right1'; remove one"),
     ],

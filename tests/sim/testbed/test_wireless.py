@@ -155,7 +155,7 @@ def test_a_part_has_any_stack_but_none_that_is_not_there(tmp_path: Path) -> None
     file.write_text(FILE.replace("link: wavelan", "link: wavelan\n  middlebox: {middlebox: split, wireless: smrt}"))
     done = backchannel("validate", file)
     assert done.returncode == 2
-    assert "there is no choice 'smrt' (did you mean 'smart'?)" in done.stderr + done.stdout
+    assert "unknown choice 'smrt'; did you mean 'smart'?" in done.stderr + done.stdout
 
 
 def test_a_middlebox_that_is_not_there_is_refused(tmp_path: Path) -> None:

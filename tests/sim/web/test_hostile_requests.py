@@ -94,7 +94,7 @@ def test_an_unknown_flow_is_named(kind: str, client: FlaskClient, simulated: Sim
     for address in (f"/runs/{simulated.run_id()}/plots/{kind}.csv", f"/api/runs/{simulated.run_id()}/{kind}"):
         answer = client.get(f"{address}?flow=%0d%0aX")
         assert answer.status_code == 404
-        assert r"in this run; there are: " in answer.text
+        assert r"; this run has: " in answer.text
 
 
 def test_the_name_of_a_file_holds_no_line_end() -> None:

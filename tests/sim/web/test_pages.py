@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 from flask.testing import FlaskClient
+from markupsafe import Markup
 from matplotlib.collections import LineCollection
 
 from analysis.captures import RunData
@@ -29,13 +30,14 @@ from analysis.thinning import View, thin
 from experiments import catalogue
 from experiments.papers.page import PAPERS
 from experiments.papers.scorecard import document, scorecard
+from experiments.papers.targets import all_targets
 from testbed import units
 from testbed.errors import TestbedError
 from testbed.report import InterfaceReport
 from tests.conftest import backchannel, two_hosts, typed
 from tests.support.simulated import Simulated, ran
 from tests.support.site import SWEEP
-from web import scorecard as scorecards
+from web import studies
 from web.app import create_app
 
 PERIOD = Asked(0.0, 10.0, 0.1)
@@ -613,6 +615,13 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
     page = client.get("/scorecard").text
     assert "4 of 4 runs" in page
     assert "sim: fail" in page
+    assert "Known causes" not in page
+    section = studies.Section("asym-table9: why", "asym-table9-why", frozenset({"asym-table9"}), Markup("<p>So.</p>"))
+    monkeypatch.setattr(studies, "sections", lambda paper: [section] if paper == "asym" else [])
+    assert (
+        '<a href="/docs/studies/asym#asym-table9-why">asym-table9: why</a></p><p>So.</p>'
+        in client.get("/scorecard").text
+    )
     for run_id in (0, 1):
         land(store, tmp_path, f"{run_id:024x}", 3.2e6, replaces=True)
     page = client.get("/scorecard").text
@@ -641,13 +650,23 @@ def test_limits_wider_than_usual_are_told_where_runs_are_held_to_them(tmp_path: 
         ) == told
 
 
-def test_why_something_does_not_agree_stands_beside_it() -> None:
-    result = scorecards.reasons()
-    assert set(result) == set(PAPERS)
-    assert all(told.startswith("**") for paragraphs in result.values() for told in paragraphs)
-    named = scorecards._named("asym", "Table II and figures 20 and 21 agree; `asym-claim-k` does not")
-    assert named == {"asym-table2", "asym-fig20", "asym-fig21", "asym-claim-k"}
-    assert scorecards.marked("**a** <b> `c`") == "<b>a</b> &lt;b&gt; <code>c</code>"
+def test_headings_of_studies_name_artefacts() -> None:
+    named = {paper: {name for section in studies.sections(paper) for name in section.artefacts} for paper in PAPERS}
+    assert all(named.values())
+    assert set().union(*named.values()) <= {target.id for target in all_targets()}
+
+
+@pytest.mark.parametrize("name", [*PAPERS, "choices"])
+def test_the_site_has_the_studies(tmp_path: Path, name: str) -> None:
+    client = create_app(tmp_path).test_client()
+    page = client.get(f"/docs/studies/{name}").text
+    assert '<div class="scroll" tabindex="0"><table>' in page
+    assert "&lt;" not in page, "HTML of the page is shown as text"
+    assert not re.search(r'href="[^"]*\.md', page), "links to files of the repository lead nowhere on the site"
+    anchors = [section.anchor for section in studies.sections(name)]
+    assert anchors
+    assert [place for place in anchors if f'<h2 id="{place}">' not in page] == []
+    assert client.get("/docs/studies/..%2Fcampaigns").status_code == 404
 
 
 def test_a_campaign_page_keeps_means_until_a_run_of_the_point_lands(tmp_path: Path) -> None:
@@ -706,13 +725,13 @@ def test_a_search_finds_labels_and_whole_words_first(tmp_path: Path, words: str,
 
 @pytest.mark.parametrize(
     ("argument", "told"),
-    [("metric=thruput/forward", "There is no metric &#39;thruput/forward&#39; (did you mean"),
-     ("sort=speed", "There is no order of runs &#39;speed&#39;"),
-     ("x=colour", "There is no swept field &#39;colour&#39;"),
-     ("state=good", "There is no state of runs"), ("kind=pie", "There is no view &#39;pie&#39;"),
-     ("colour=hue", "There is no swept field &#39;hue&#39;"), ("box=9:0:1", "The box over a figure is not"),
-     ("fix.colour=red", "There is no swept field &#39;colour&#39;"),
-     ("fix.network.reverse.rate=1", "There is no value of network.reverse.rate &#39;1&#39;")],
+    [("metric=thruput/forward", "Unknown metric &#39;thruput/forward&#39;; did you mean"),
+     ("sort=speed", "Unknown order of runs &#39;speed&#39;"),
+     ("x=colour", "Unknown swept field &#39;colour&#39;"),
+     ("state=good", "Unknown state of runs"), ("kind=pie", "Unknown view &#39;pie&#39;"),
+     ("colour=hue", "Unknown swept field &#39;hue&#39;"), ("box=9:0:1", "The box over a figure is not"),
+     ("fix.colour=red", "Unknown swept field &#39;colour&#39;"),
+     ("fix.network.reverse.rate=1", "Unknown value of network.reverse.rate &#39;1&#39;")],
 )  # fmt: skip
 def test_an_argument_that_names_nothing_is_reported(
     client: FlaskClient, simulated: Simulated, argument: str, told: str

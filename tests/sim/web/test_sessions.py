@@ -60,4 +60,4 @@ def test_a_change_from_another_site_is_refused(session: FakeSession, site: Flask
 
 def test_a_session_that_has_ended_is_explained(site: FlaskClient) -> None:
     form = {"csrf": csrf(site), "link": "line", "direction": "reverse", "rate": "1 Mbit/s"}
-    assert "there is no session" in site.post("/sessions/gone", data=form, follow_redirects=True).text
+    assert "unknown session" in site.post("/sessions/gone", data=form, follow_redirects=True).text

@@ -120,7 +120,7 @@ def test_an_error_in_the_inventory_stops_ansible_with_its_line(lab_files: Path) 
     path = write_yaml(lab_files.with_name("bad.yml"), {**HOSTS, "links": {**HOSTS["links"], "line": {"bix": "box1"}}})
     done = ansible("ansible-inventory", "-i", path, "--list")
     assert done.returncode != 0
-    assert "there is no field 'bix' (did you mean 'box'?)" in done.stderr
+    assert "unknown field 'bix'; did you mean 'box'?" in done.stderr
     assert "Traceback" not in done.stderr
 
 

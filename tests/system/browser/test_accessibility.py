@@ -35,7 +35,7 @@ OTHER_RULES = """() => ({
 PAPER: dict[Literal["light", "dark"], str] = {"light": "rgb(251, 251, 249)", "dark": "rgb(19, 23, 22)"}
 PAGES = (
     "home", "campaigns", "campaign", "explorer", "panels", "effects", "run", "compare", "scorecard", "launch", "import",
-    "docs", "guide", "profile", "error", "sessions",
+    "docs", "guide", "study", "profile", "error", "sessions",
 )  # fmt: skip
 #: Kinds of pages that need a store of their own.
 OTHERS = ("first", "request", "upload", "imported", "counters", "enter")
@@ -56,8 +56,8 @@ def path_of(kind: str, simulated: Simulated) -> str:
         "panels": f"{simulated.address}/explore?kind=dots&{fields}&box=0:-1:1",
         "effects": f"{simulated.address}/explore?kind=effects&pin={simulated.run_id()}",
         "run": f"/runs/{simulated.run_id()}", "compare": f"/compare?{point}:0&{point}:1",
-        "launch": "/launch?file=quickstart.yaml", "guide": "/docs/guide", "profile": "/launch?profile=cable",
-        "error": "/runs/none",
+        "launch": "/launch?file=quickstart.yaml", "guide": "/docs/guide", "study": "/docs/studies/asym",
+        "profile": "/launch?profile=cable", "error": "/runs/none",
     }  # fmt: skip
     return paths.get(kind, f"/{kind}")
 

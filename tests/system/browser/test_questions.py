@@ -94,7 +94,7 @@ def test_what_did_a_run_with_counters_do(page: Page, serve: Callable[[Path], str
 
 def test_what_does_a_link_with_an_old_metric_show(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}{simulated.address}?metric=throughtput/forward")
-    expect(page.get_by_role("alert")).to_contain_text("There is no metric 'throughtput/forward'")
+    expect(page.get_by_role("alert")).to_contain_text("Unknown metric 'throughtput/forward'")
     expect(page.get_by_role("alert")).to_contain_text("It is left out.")
     expect(page.locator("#live-figure .u-wrap canvas")).to_be_visible()
 

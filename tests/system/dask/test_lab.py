@@ -161,7 +161,7 @@ NOWHERE = "postgresql://nobody@127.0.0.1:9/none"
         (["--results", NOWHERE], 2, "needs a place for captures and tables: --artefacts"),
         (["--results", NOWHERE, "--artefacts", "nonsense://x"], 2, "cannot be kept at nons"),
         (["--results", NOWHERE, "--artefacts", "file:///tmp"], 1, "cannot be opened: conn"),
-        (["--results", "mysql://nobody@127.0.0.1:9/none", "--artefacts", "file:///tmp"], 2, "is no store"),
+        (["--results", "mysql://nobody@127.0.0.1:9/none", "--artefacts", "file:///tmp"], 2, "is not a store"),
         (["--artefacts", "file:///tmp"], 2, "an artefact URL belongs to a PostgreSQL store"),
     ],
 )  # fmt: skip

@@ -143,8 +143,8 @@ def test_both_renderers_draw_every_kind(kind: str) -> None:
         ({"kind": "lines", "x": {}}, "x.axis"),
         ({"y": {}}, "y.measures"),
         ({"kind": "time"}, "y.counters"),
-        ({"kind": "time", "y": {"counters": ["cwind"], "of": ["up"]}}, "there is no counter 'cwind'"),
-        ({"x": {"axis": "rate", "unit": "Mbits"}}, "is no unit of an axis"),
+        ({"kind": "time", "y": {"counters": ["cwind"], "of": ["up"]}}, "unknown counter 'cwind'"),
+        ({"x": {"axis": "rate", "unit": "Mbits"}}, "is not a unit of an axis"),
         ({"x": {"axis": "rate", "range": [5, 1]}}, "from the lesser"),
         ({"x": {"axis": "rate", "scale": "log", "range": [0, 1]}}, "begins above 0"),
     ],
@@ -158,8 +158,8 @@ def test_the_rest_of_the_file_must_have_what_the_figure_names() -> None:
     assert spec().problems(["up"], {"rate": ["1"]}) == []
     wrong = spec(y={"measures": ["upp"]}, where={"path": "LAN"}).problems(["up"], {"rate": ["1"]})
     assert len(wrong) == 2
-    assert "there is no measure 'upp'" in wrong[0]
-    assert "there is no axis 'path'" in wrong[1]
+    assert "unknown measure 'upp'" in wrong[0]
+    assert "unknown axis 'path'" in wrong[1]
     assert [size_of(unit) for unit in ("", "%", "kbit/s", "ms", "KiB")] == [1.0, 0.01, 1000.0, 0.001, 1024.0]
 
 

@@ -199,7 +199,7 @@ def test_means_that_lie_far_apart_have_a_logarithmic_axis() -> None:
 def test_conditions_choose_what_is_drawn() -> None:
     (drawn,) = series(campaign.sweep(campaign.within(table(), {"policy": "red"}), "throughput", "", ["down"])).values()
     assert drawn["y"] == [2, 4]
-    with pytest.raises(AnalysisError, match="no value of queue.policy 'blue'"):
+    with pytest.raises(AnalysisError, match="unknown value of queue.policy 'blue'"):
         campaign.within(table(), {"policy": "blue"})
 
 
@@ -225,16 +225,18 @@ def test_a_sweep_is_over_the_field_that_has_quantities() -> None:
     assert figure.x.label == "link.rate (kbit/s)"
     assert [(entry["x"], entry["y"]) for entry in result.values()] == [([9.6, 28.8], [1, 3]), ([9.6, 28.8], [2, 4])]
     assert [label for _, label in figure.x.ticks] == ["9.6", "28.8"]
-    with pytest.raises(AnalysisError, match=r"policy cannot be an axis: its value 'droptail' is no quantity"):
+    with pytest.raises(AnalysisError, match=r"policy cannot be an axis: its value 'droptail' is not a quantity"):
         campaign.sweep(table(), "throughput", "policy")
-    with pytest.raises(AnalysisError, match="there is no swept field 'delay'"):
+    with pytest.raises(AnalysisError, match="unknown swept field 'delay'"):
         campaign.sweep(table(), "throughput", "delay")
 
 
 def test_what_is_not_there_is_told_with_what_is() -> None:
-    with pytest.raises(AnalysisError, match=r"no metric of this campaign 'troughput' \(did you mean 'throughput'\?\)"):
+    with pytest.raises(
+        AnalysisError, match=r"unknown metric of this campaign 'troughput'; did you mean 'throughput'\?"
+    ):
         campaign.bars(table(), "troughput")
-    with pytest.raises(AnalysisError, match="no subject of throughput 'forward'; there are: up, down"):
+    with pytest.raises(AnalysisError, match="unknown subject of throughput 'forward'; allowed: up, down"):
         campaign.bars(table(), "throughput", ["forward"])
     with pytest.raises(AnalysisError, match="no kind of error bar 'iqr'"):
         campaign.bars(table(), "throughput", interval="iqr")

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from experiments.catalogue import FOLDER
-from experiments.papers.choices import FILE, Choice, all_choices, choices, with_defaults
+from experiments.papers.choices import FILE, all_choices, choices, with_defaults
 from experiments.papers.defaults import default_values, occurrences
 from experiments.papers.reproduction import Reproduction, reproductions, select_reproductions
 from experiments.papers.scorecard import Artefact, OrderingScore, Score, count
 from experiments.papers.tables import score_table
-from testbed.node_binary import ROOT
 
 ALL = {reproduction.artefact: reproduction for reproduction in reproductions()}
-PAGE = ROOT / "docs/reproduction.md"
-START = "<!-- choices: written from chosen.yaml; UPDATE_DOCS=1 pytest tests/unit/experiments/test_chosen.py -->\n"
-END = "<!-- end of choices -->\n"
 
 
 @pytest.mark.parametrize("paper", ["acq", "aq", "asym", "pulsed", "ton"])
@@ -108,40 +101,3 @@ def test_the_printed_score_counts_ties_apart_and_shows_defaults_of_what_was_not_
         console.print(score_table([artefact]))
     line = capture.get().splitlines()[0].strip()
     assert line == "a  not run, with defaults: pass (2 of 2 orderings (1 as ties))"
-
-
-def choices_table(choices: Iterable[Choice]) -> str:
-    """What was chosen where a paper is silent, as a Markdown table."""
-    lines = ["| artefacts | field | value | default | chosen by | when | reason |", "|---|---|---|---|---|---|---|"]
-    for choice in choices:
-        paper = choice.artefacts[0].partition("-")[0]
-        names = ", ".join(name.removeprefix(f"{paper}-") for name in choice.artefacts)
-        fields = "<br>".join(f"`{field}`" for field in choice.fields)
-        values = "<br>".join(_as_written(value) for value in choice.fields.values())
-        default = {"language": "the language's", "none": "-"}.get(choice.default, choice.default)
-        lines.append(
-            f"| {paper}: {names} | {fields} | {values} | {default} | {choice.by} | {choice.when} | {choice.reason} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def _as_written(value: object) -> str:
-    if isinstance(value, list):
-        return " to ".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def test_the_page_lists_the_choices() -> None:
-    """UPDATE_DOCS=1 writes the table."""
-    text = PAGE.read_text(encoding="utf-8")
-    start, end = (
-        "<!-- choices: written from chosen.yaml; UPDATE_DOCS=1 pytest tests/unit/experiments/test_chosen.py -->\n",
-        "<!-- end of choices -->\n",
-    )
-    before, _, rest = text.partition(start)
-    shown, _, after = rest.partition(end)
-    made = choices_table(all_choices())
-    if os.environ.get("UPDATE_DOCS"):
-        Path(PAGE).write_text(before + start + made + end + after, encoding="utf-8")
-        return
-    assert shown == made

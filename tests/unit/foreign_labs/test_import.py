@@ -143,7 +143,7 @@ def replaced(folder: Path, name: str, old: str, new: str, count: int = -1) -> Pa
 
 #: File, what is replaced in it, and the sentence with its line.
 MISTAKES = {
-    "a request": ("manifest.xml", 'type="manifest"', 'type="request"', "xml:2: is no manifest"),
+    "a request": ("manifest.xml", 'type="manifest"', 'type="request"', "xml:2: is not a manifest"),
     "no login": (
         "manifest.xml", '<login authentication="ssh-keys" hostname="pc3.example.test" port="22" username="ann"/>',
         "", "xml:17: middle: has no <login>, so nobody can reach it; is the experiment ready?",
@@ -210,7 +210,7 @@ def test_a_billion_laughs_are_refused_before_they_begin(tmp_path: Path) -> None:
         (b"<a>" * 100 + b"</a>" * 100, "more than 40 in each other"),
         (b"<a>" + b"<b/>" * 60_000 + b"</a>", "has more than 50000 elements"),
         (b"x" * (MAX_BYTES + 1), "is too large for a description of a lab"),
-        (b"\xff\xfe<a/>", "is no text in UTF-8"),
+        (b"\xff\xfe<a/>", "is not UTF-8 text"),
         (b'<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "declares a document type"),
     ],
 )
@@ -262,15 +262,15 @@ def test_hosts_with_other_names_and_networks_that_are_chosen() -> None:
 MISFITS: dict[str, tuple[Callable[[], object], str]] = {
     "nobody plays it": (
         lambda: match(lab(("x", ["n1"]), ("b", ["n1"]))),
-        "no host plays node 'a': none has its name; there are x, b, so add '--plays HOST=a'",
+        "no host plays node 'a': none has its name (hosts: x, b); add '--plays HOST=a'",
     ),
     "an unknown host": (
         lambda: match(lab(("a", ["n1"]), ("b", ["n1"])), plays={"aa": "a"}),
-        "--plays: there is no host 'aa' (did you mean 'a'?)",
+        "--plays: unknown host 'aa'; did you mean 'a'?",
     ),
     "an unknown node": (
         lambda: match(lab(("a", ["n1"]), ("b", ["n1"])), plays={"a": "c"}),
-        "--plays: there is no node 'c'; there are: a, b",
+        "--plays: unknown node 'c'; allowed: a, b",
     ),
     "two players": (
         lambda: match(lab(("x", ["n1"]), ("y", ["n1"]), ("b", ["n1"])), plays={"x": "a", "y": "a"}),
@@ -289,11 +289,11 @@ MISFITS: dict[str, tuple[Callable[[], object], str]] = {
         "link 'line' could be carried by several: network n1; network n2; choose one, such as '--link line=n1'",
     ),
     "an unknown link": (
-        lambda: match(lab(("a", ["n1"]), ("b", ["n1"])), carried={"lime": ["n1"]}), "--link: there is no link 'lime'",
+        lambda: match(lab(("a", ["n1"]), ("b", ["n1"])), carried={"lime": ["n1"]}), "--link: unknown link 'lime'",
     ),
     "an unknown network": (
         lambda: match(lab(("a", ["n1"]), ("b", ["n1"])), carried={"line": ["n9"]}),
-        "--link line: there is no network 'n9'",
+        "--link line: unknown network 'n9'",
     ),
     "two interfaces on one network": (
         lambda: match(lab(("a", ["n1", "n1"]), ("b", ["n1"]))),
@@ -406,7 +406,7 @@ def test_hosts_of_roles_and_servers_have_the_interfaces_of_the_experiment(tmp_pa
 
 def test_a_lab_has_hosts_with_names_and_addresses_of_their_own() -> None:
     for hosts, message in (
-        ([], "lab: there is no host in it"),
+        ([], "lab: lists no host"),
         ([LentHost("a", "x", ()), LentHost("a", "y", ())], r"lab: a: two hosts have equal names \(a\)"),
         ([LentHost("a", "x", ()), LentHost("b", "x", ())], r"lab: b: two hosts have equal addresses \(\('x', 22\)\)"),
     ):

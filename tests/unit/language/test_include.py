@@ -94,7 +94,7 @@ def test_problems_name_the_included_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        ("include: nowhere.yaml\n", "own.yaml:1: include: there is no file nowhere.yaml"),
+        ("include: nowhere.yaml\n", "own.yaml:1: include: nowhere.yaml does not exist"),
         ("name: a\ninclude: 3\n", "own.yaml:2: include: expected the name of a file, or a list of names"),
         ("include: [own.yaml]\n", "own.yaml:1: include: own.yaml includes itself through this file"),
         ("include: loop.yaml\n", "loop.yaml:1: include: own.yaml includes itself through this file"),
@@ -210,8 +210,7 @@ def test_problems_in_defaults_have_the_line_of_the_default(tmp_path: Path) -> No
     )
     (problem,) = problems_of(write(tmp_path, own=DEFAULTS.replace("  flow:", "  flwo:")))
     assert problem == (
-        "own.yaml:14: defaults.flwo: there is no default 'flwo' (did you mean 'flow'?); "
-        "there are: flow, node, link, direction"
+        "own.yaml:14: defaults.flwo: unknown default 'flwo'; did you mean 'flow'? Allowed: flow, node, link, direction"
     )
 
 
@@ -237,7 +236,7 @@ backends:
     )
     assert expand(of_its_own, ["backend=virtual-kernel"]).runs[0].document.document["duration_s"] == 5
     assert expand(of_its_own, ["backend=emulated"]).runs[0].document.document["duration_s"] == 20
-    with pytest.raises(CampaignError, match="there is no backend 'emulatd'"):
+    with pytest.raises(CampaignError, match="unknown backend 'emulatd'"):
         expand(source.parse("both.yaml", text.replace("  emulated:", "  emulatd:")))
     # Problems below `backends` have the line there.
     with pytest.raises(CampaignError, match=r"both\.yaml:11"):

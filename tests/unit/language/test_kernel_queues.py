@@ -144,11 +144,11 @@ def allowed(param: registry.Param) -> str:
         ),
         (
             {"dualpi2}": "dualpi2, classify: ect1}"},
-            "c.yaml:9: network.forward.queue.classify: there is no choice 'ect1'",
+            "c.yaml:9: network.forward.queue.classify: unknown choice 'ect1'",
         ),
         (
             {"cubic": "{name: cubic, ecn: acecn}"},
-            "c.yaml:10: stack.ecn: there is no choice 'acecn' (did you mean 'accecn'?); there are: true, false, "
+            "c.yaml:10: stack.ecn: unknown choice 'acecn'; did you mean 'accecn'? Allowed: true, false, "
             "accept, accecn, accept-accecn-request-ecn, accept-accecn",
         ),
         (

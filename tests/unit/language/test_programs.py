@@ -97,10 +97,10 @@ def test_the_text_of_a_campaign_contains_the_files(tmp_path: Path) -> None:
         ("files: [serve.py]", "files: [nothing.py]", 10, "nothing.py cannot be read: No such file"),
         (r"(\\d+)", r"\\d+", 15, "has 0 groups"),
         (r"(\\d+)", "(", 15, "is not a regular expression"),
-        ("unit: Mbit/s", "unit: mph", 15, "there is no unit 'mph'; there are: bit/s,"),
+        ("unit: Mbit/s", "unit: mph", 15, "unknown unit 'mph'; allowed: bit/s,"),
         ("pattern: 'speed=(\\\\d+)'", "pattern: '(1)', json: a.b", 15, "give one of them"),
         ("pattern: 'speed=(\\\\d+)'", "json: a..b", 15, "'a..b' is not a path"),
-        ("      files:", "      file:", 13, "there is no field 'file' (did you mean 'files'?)"),
+        ("      files:", "      file:", 13, "unknown field 'file'; did you mean 'files'?"),
     ],
 )  # fmt: skip
 def test_mistakes_have_lines_and_sentences(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:

@@ -208,7 +208,7 @@ def test_a_file_that_grows_is_sent_as_long_as_it_was(host: Path) -> None:
         agent.fetch("links.jsonl", host.with_name("out"))
         assert host.with_name("out").read_text() == content
         assert agent.health().pid
-    with pytest.raises(AgentError, match=r"pc1: there is no file 'nothing' here"):
+    with pytest.raises(AgentError, match=r"pc1: unknown file 'nothing'"):
         agent.fetch("nothing", host.with_name("out"))
 
 

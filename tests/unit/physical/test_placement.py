@@ -102,7 +102,7 @@ MISTAKES = {
     ),
     "no node": (
         lambda file: file["hosts"]["pc1"].update(plays="gateway"),
-        "host pc1 plays 'gateway', which is no node; there are: server",
+        "host pc1 plays 'gateway', which is not a node; the topology's nodes: server",
     ),
     "one machine twice": (
         lambda file: file["hosts"]["pc1"].update(address="192.168.50.10"),
@@ -111,11 +111,11 @@ MISTAKES = {
     "a link nowhere": (lambda file: file["links"].pop("bottleneck"), "link 'bottleneck' is nowhere: give it a 'box'"),
     "a link of no topology": (
         lambda file: file["links"].update(uplink={"box": "box"}),
-        "there is no link 'uplink' in this topology",
+        "unknown link 'uplink'; the topology's links",
     ),
     "a box that is no host": (
         lambda file: file["links"]["bottleneck"].update(box="fox"),
-        "its box 'fox' is no host; there are: pc0",
+        "its box 'fox' is not a host; hosts: pc0",
     ),
     "a box that plays": (
         lambda file: file["links"]["bottleneck"].update(box="pc1"),
@@ -131,11 +131,11 @@ MISTAKES = {
     ),
     "an unknown field": (
         lambda file: file["hosts"]["pc1"].update(adress="192.168.50.1"),
-        "there is no field 'adress' (did you mean 'address'?)",
+        "unknown field 'adress'; did you mean 'address'?",
     ),
     "no such variable": (
         lambda file: file["vars"].update(common_clocks="none"),
-        "there is no variable of role common 'common_clocks' (did you mean 'common_clock'?)",
+        "unknown variable of role common 'common_clocks'; did you mean 'common_clock'?",
     ),
     "a variable of another type": (
         lambda file: file["vars"].update(common_packages="tcpdump"),
@@ -145,7 +145,7 @@ MISTAKES = {
         lambda file: file["vars"].update(common_clock="sundial"),
         "vars.common_clock: 'sundial' is not one of chrony, none",
     ),
-    "no such range": (lambda file: file.update(addresses="192.0.2.0/24"), "there are: 10.0.0.0/8, 198.18.0.0/15"),
+    "no such range": (lambda file: file.update(addresses="192.0.2.0/24"), "allowed: 10.0.0.0/8, 198.18.0.0/15"),
     "no interface name": (
         lambda file: file["hosts"]["pc1"].update(interfaces={"bottleneck": "eth 1"}),
         "'eth 1' is not a valid name",

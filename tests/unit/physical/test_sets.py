@@ -120,7 +120,7 @@ MISTAKES = {
     "neither": (lambda file: file.pop("sets"), "hosts: this field is missing; add it with the lab's hosts, or 'sets'"),
     "a host's variable": (
         lambda file: file["sets"]["red"]["hosts"]["red-l"].update(vars={"common_clocks": "none"}),
-        "sets.red.hosts.red-l.vars.common_clocks: there is no variable of role common 'common_clocks'",
+        "sets.red.hosts.red-l.vars.common_clocks: unknown variable of role common 'common_clocks'",
     ),
     "a connection for Ansible alone": (
         lambda file: file.update(vars={"ansible_user": "ann"}),

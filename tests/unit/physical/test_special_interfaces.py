@@ -44,7 +44,7 @@ def lab_of(folder: Path, *variables: dict[str, Any], **more: Any) -> Path:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ({**LINE, "devise": "/dev/ttyS1"}, "there is no field 'devise' (did you mean 'device'?)"),
+        ({**LINE, "devise": "/dev/ttyS1"}, "unknown field 'devise'; did you mean 'device'?"),
         ({"interface": "ppp0", "device": "/dev/ttyS1", "local": "192.0.2.1"}, "field 'peer' is missing"),
         ({**LINE, "speed": "fast"}, "field 'speed': 'fast' is not a whole number"),
         ({**LINE, "flow_control": "xonxoff"}, "field 'flow_control': 'xonxoff' is not one of rtscts, none"),

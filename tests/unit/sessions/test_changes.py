@@ -85,14 +85,14 @@ def test_with_internet_the_far_end_is_a_router() -> None:
 
 
 def test_a_host_that_the_network_lacks_is_explained() -> None:
-    with pytest.raises(CampaignError, match="there is no host 'middle'; there are: left, right"):
+    with pytest.raises(CampaignError, match="unknown host 'middle'; allowed: left, right"):
         plan_session(PROFILE, None, [], "middle", internet=False, seed=5)
 
 
 def test_a_command_that_cannot_start_is_explained_as_shells_do(tmp_path: Any) -> None:
     assert program.check(["sh"]) is None
     assert program.check(["no-such-program"]) == (
-        "there is no command 'no-such-program' on this machine: check its spelling, or install it", 127,
+        "command 'no-such-program' not found on this machine: check its spelling, or install it", 127,
     )  # fmt: skip
     file = tmp_path / "script"
     file.write_text("echo")

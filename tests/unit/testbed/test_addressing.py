@@ -90,7 +90,7 @@ def test_hosts_do_not_forward() -> None:
     ("nodes", "links", "words"),
     [
         ([*NODES, {"name": "lonely", "kind": "host"}], LINKS, "'lonely' has no link"),
-        (NODES, [*LINKS, {"name": "x", "ends": ["r1", "nowhere"]}], "'nowhere', which is no node"),
+        (NODES, [*LINKS, {"name": "x", "ends": ["r1", "nowhere"]}], "'nowhere', which is not a node"),
         ([*NODES, NODES[0]], LINKS, "node 'server' is defined twice"),
         ([{"name": "averylongname", "kind": "host"}], [], "at most 9 characters"),
         (

@@ -33,4 +33,4 @@ def test_errors_are_answers_that_name_what_is_wrong() -> None:
     assert not unknown["ok"]
     assert "unknown field `lead`" in unknown["error"]
     assert late["error"] == "lead_s is 61, not between 0 and 60"
-    assert missing["error"].startswith("there is no link 'line'")
+    assert missing["error"].startswith("unknown link 'line'")

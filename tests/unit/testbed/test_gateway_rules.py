@@ -39,7 +39,7 @@ def test_a_free_interface_is_taken() -> None:
     ("name", "sentence"),
     [
         ("eth0", "eth0 carries the default route"),
-        ("eth9", "there is no interface 'eth9' on this machine; there are: eth0, eth1, lan, port, ppp0"),
+        ("eth9", "this machine has no interface 'eth9'; its interfaces: eth0, eth1, lan, port, ppp0"),
         ("ppp0", "ppp0 is no Ethernet interface"),
         ("port", "port is a port of br0; name br0"),
         ("lan", "lan has the address 192.168.1.1"),

@@ -21,7 +21,7 @@ def test_a_store_whose_folder_was_deleted_meanwhile_can_be_closed(store: Store) 
     [
         ("postgresql://user@host/lab", None, "needs a place for captures and tables"),
         ("a://b://", "file:///tmp/x", "is named like postgresql://"),
-        ("mysql://user@host/lab", "file:///tmp/x", "is no store"),
+        ("mysql://user@host/lab", "file:///tmp/x", "is not a store"),
         ("results", "file:///tmp/x", "a results folder keeps its files itself"),
     ],
 )
