@@ -26,6 +26,7 @@ from agents.messages import (
     Shaped,
 )
 from agents.qdiscs import SAMPLES, Line
+from agents.rpc import File, method
 from agents.shaping import Shaping, ifb_name
 
 #: Longest time until a program listens, in s.
@@ -57,13 +58,11 @@ class Grants:
         """Raises AgentError for an interface that was not granted."""
         if self._interfaces is not None and interface not in self._interfaces:
             granted = ", ".join(sorted(self._interfaces)) or "none"
-            raise AgentError(
-                f"'{interface}' is not the experiment's interface; granted are: {granted} (run site.yml)", 403
-            )
+            raise AgentError(f"'{interface}' is not the experiment's interface; granted are: {granted} (run site.yml)")
 
 
 class Agent:
-    """What an agent does, one method a route. Methods raise AgentError.
+    """What an agent does. The marked methods are its requests (agents.rpc). Methods raise AgentError.
 
     Args:
         folder: the only folder that is read and written.
@@ -96,6 +95,17 @@ class Agent:
         self._neighbours: set[Neighbour] = set()
         self._lock = threading.Lock()
 
+    @method
+    def lock(self, holder: str, lease_s: float) -> str:
+        """Locks the node for a holder, until `unlock` or until `lease_s` without a request. Returns its token."""
+        return self.lease.take(holder, lease_s)
+
+    @method
+    def unlock(self) -> None:
+        """Ends everything on the node and unlocks it."""
+        self.lease.release()
+
+    @method
     def health(self) -> Health:
         """The agent's process, the node's kernel and its holder."""
         return Health(
@@ -112,10 +122,12 @@ class Agent:
             macs=hardware.macs(),
         )
 
+    @method
     def clock(self) -> Clocks:
-        """Both clocks, read together."""
+        """Both clocks, read together. Renews the lease."""
         return read_together()
 
+    @method
     def network(self, interfaces: Sequence[InterfaceAddress], batch: list[str], give: bool) -> None:
         """Gives the kernel the addresses, neighbours and routes of the experiment's interfaces, or removes them.
 
@@ -135,6 +147,7 @@ class Agent:
             self._restore = self._restore or lines + kernel.ipv6_address_lines(names)
             kernel.ip_batch(kernel.address_lines(interfaces, give=False))
 
+    @method
     def neighbours(self, neighbours: Sequence[Neighbour]) -> None:
         """Makes neighbours that answer no ARP permanent, on the experiment's interfaces, until the node is released."""
         for neighbour in neighbours:
@@ -143,27 +156,39 @@ class Agent:
         self._neighbours.update(neighbours)
         kernel.ip_batch(lines)
 
+    @method
     def configure_link(self, name: str, spec: object, seed: int, macs: list[str]) -> None:
-        """Sets an emulated link's parameters for the next run; `spec` is the scenario's JSON."""
+        """Sets an emulated link's parameters for the next run.
+
+        Args:
+            name: of the link.
+            spec: the link as in the scenario's JSON.
+            seed: of its random streams.
+            macs: of the stations at its ends.
+        """
         with self._lock:
             self._links.configure(name, spec, seed, macs)
 
+    @method
     def start_links(self, at_monotonic_ns: int) -> None:
-        """Starts the links' timeline."""
+        """Starts the links' timeline at an instant of the node's own clock."""
         with self._lock:
             self._links.start(at_monotonic_ns)
 
+    @method
     def stop_links(self) -> object:
         """Ends the timeline; the emulator's report as parsed JSON."""
         with self._lock:
             return self._links.stop()
 
+    @method
     def shape(self, interface: str, lines: list[str]) -> None:
-        """Replaces the kernel's queueing disciplines on an interface."""
+        """Replaces the kernel's queueing disciplines on an interface; `lines` are arguments of tc."""
         self.grants.check(interface)
         with self._lock:
             self._shaping.configure(interface, lines)
 
+    @method
     def sample_shaping(self, lines: Mapping[str, tuple[str, str, str]], at_monotonic_ns: int) -> None:
         """Samples their statistics from the run's start on, into the folder's file SAMPLES.
 
@@ -179,11 +204,13 @@ class Agent:
         with self._lock:
             self._shaping.sample(traffic.inside(self.folder, SAMPLES), named, at_monotonic_ns)
 
+    @method
     def shaped(self, interface: str) -> Shaped:
         """Their counters. Ends the samples."""
         with self._lock:
             return self._shaping.report(interface)
 
+    @method
     def settings(self, sysctls: dict[str, str], offloads: list[str]) -> dict[str, str]:
         """Applies sysctls, and switches the offloads of the interfaces in `offloads` off; the sysctls in force."""
         for interface in offloads:
@@ -191,11 +218,12 @@ class Agent:
             kernel.offloads_off(interface)
         return kernel.apply_sysctls(sysctls)
 
+    @method
     def start_captures(self, requests: Sequence[CaptureRequest], snaplen: int) -> None:
         """Starts one tcpdump for each request; afterwards all are capturing, or none."""
         with self._lock:
             if self._captures:
-                raise AgentError("captures are running already", 409)
+                raise AgentError("captures are running already")
             try:
                 for request in requests:
                     self.grants.check(request.interface)
@@ -209,6 +237,7 @@ class Agent:
                 self._kill_captures()
                 raise
 
+    @method
     def stop_captures(self) -> list[CaptureCounts]:
         """Stops every capture, even when one fails, and raises the first failure."""
         with self._lock:
@@ -223,6 +252,7 @@ class Agent:
             raise failure
         return counts
 
+    @method
     def begin(self, at_monotonic_ns: int) -> None:
         """Announces the start of the run to this node's receivers, by a file."""
         path = traffic.inside(self.folder, traffic.BEGIN)
@@ -230,23 +260,25 @@ class Agent:
         complete.write_text(f"{at_monotonic_ns}\n")
         complete.replace(path)
 
+    @method
     def start_traffic(
-        self, name: str, program: str, options: Mapping[str, OptionValue], ready_s: float = READY_S
+        self, name: str, program: str, options: Mapping[str, OptionValue], ready_s: float | None = None
     ) -> None:
-        """Starts a program under a new name; for a receiver, returns when it listens, at the latest after `ready_s`."""
+        """Starts a program under a new name; a receiver listens afterwards, at the latest after `ready_s` (READY_S)."""
         is_of_campaign = program == traffic.OF_CAMPAIGN
         if is_of_campaign:
             self._require_commands()
             options = {**options, "environment": json.dumps(self._environment(options))}
         with self._lock:
             if name in self._programs:
-                raise AgentError(f"traffic '{name}' exists already", 409)
+                raise AgentError(f"traffic '{name}' exists already")
             words = traffic.command(self.node_binary, program, options, self.folder)
             started = traffic.Program(name, words, self.folder, supervises=is_of_campaign)
             self._programs[name] = started
         if program in traffic.RECEIVERS:
-            started.wait_until_ready(ready_s)
+            started.wait_until_ready(READY_S if ready_s is None else ready_s)
 
+    @method
     def put_files(self, files: Mapping[str, str], folder: str) -> None:
         """Writes the files of a campaign's program into its working folder, below this agent's folder."""
         self._require_commands()
@@ -265,21 +297,23 @@ class Agent:
         if not self.allow_commands:
             raise AgentError(
                 "this host runs no programs of campaigns, because its administrator has not allowed it "
-                "(agent_allow_commands: true, then site.yml)",
-                403,
+                "(agent_allow_commands: true, then site.yml)"
             )
 
+    @method
     def wait_traffic(self, name: str, timeout_s: float) -> object:
         """Report, as parsed JSON, of a program that ends by itself."""
         report = self._program(name).wait(timeout_s)
         self._programs.pop(name, None)
         return report
 
+    @method
     def running_traffic(self) -> list[str]:
         """Names of the programs that still run."""
         with self._lock:
             return [name for name, program in self._programs.items() if program.running]
 
+    @method
     def stop_traffic(self, name: str) -> object:
         """Stops a program; its report as parsed JSON."""
         program = self._program(name)
@@ -288,6 +322,15 @@ class Agent:
         finally:
             self._programs.pop(name, None)
 
+    @method
+    def fetch(self, name: str) -> File:
+        """A file of the folder."""
+        path = traffic.inside(self.folder, name)
+        if not path.is_file():
+            raise AgentError(f"unknown file '{path.name}'")
+        return File(path)
+
+    @method
     def reset(self) -> None:
         """Ends everything and empties the folder."""
         with self._lock:
@@ -324,4 +367,4 @@ class Agent:
         try:
             return self._programs[name]
         except KeyError:
-            raise AgentError(f"unknown traffic '{name}'", 404) from None
+            raise AgentError(f"unknown traffic '{name}'") from None

@@ -58,9 +58,9 @@ def sysctl_path(name: str) -> Path:
     """
     parts = name.split(".")
     if len(parts) < 2 or not all(part and part.replace("_", "").replace("-", "").isalnum() for part in parts):
-        raise AgentError(f"'{name}' is not a sysctl name such as net.ipv4.tcp_sack", 400)
+        raise AgentError(f"'{name}' is not a sysctl name such as net.ipv4.tcp_sack")
     if parts[0] != "net":
-        raise AgentError(f"'{name}' is refused: an agent changes settings below net. only", 400)
+        raise AgentError(f"'{name}' is refused: an agent changes settings below net. only")
     return SYSCTL_ROOT.joinpath(*parts)
 
 
@@ -143,7 +143,7 @@ def neighbour_lines(neighbours: Iterable[Neighbour], give: bool) -> list[str]:
     for neighbour in neighbours:
         address = ipaddress.IPv4Address(neighbour.address)
         if not MAC.fullmatch(neighbour.mac):
-            raise AgentError(f"'{neighbour.mac}' is not a hardware address such as 02:bc:00:01:00:01", 400)
+            raise AgentError(f"'{neighbour.mac}' is not a hardware address such as 02:bc:00:01:00:01")
         if give:
             lines.append(f"neighbour replace {address} lladdr {neighbour.mac} dev {neighbour.interface} nud permanent")
         else:
@@ -173,7 +173,7 @@ def checked_line(line: str, interfaces: Sequence[str]) -> str:
         ):
             ipaddress.IPv6Network(subnet)
         case _:
-            raise AgentError(f"'{line}' is neither a neighbour nor a route of the experiment's", 403)
+            raise AgentError(f"'{line}' is neither a neighbour nor a route of the experiment's")
     return line
 
 

@@ -39,12 +39,12 @@ class Lease:
             AgentError: someone else holds it.
         """
         if not holder or not 0 < lease_s <= LONGEST_S:
-            raise AgentError(f"a lock needs a holder and a lease of at most {LONGEST_S:g} s", 400)
+            raise AgentError(f"a lock needs a holder and a lease of at most {LONGEST_S:g} s")
         with self._lock:
             # The holder lost its connection and is back.
             returns = bool(self._token) and holder == self.holder
             if self._token and not returns:
-                raise AgentError(self._refusal(), 409)
+                raise AgentError(self._refusal())
         if returns:
             self._on_release()
         with self._lock:
@@ -68,12 +68,12 @@ class Lease:
             AgentError: someone else holds the node, or the lease has expired.
         """
         with self._lock:
-            if self._token and hmac.compare_digest(token, self._token):
+            if self._token and hmac.compare_digest(token.encode(errors="replace"), self._token.encode()):
                 self._until = time.monotonic() + self._lease_s
             elif needed and self._token:
-                raise AgentError(self._refusal(), 409)
+                raise AgentError(self._refusal())
             elif needed and token:
-                raise AgentError("the lock on this node has expired: its controller was silent for too long", 409)
+                raise AgentError("the lock on this node has expired: its controller was silent for too long")
 
     def _refusal(self) -> str:
         return f"this node is held by {self.holder} (wait until that ends, or end it)"

@@ -100,14 +100,14 @@ def dualpi2(words: Sequence[str]) -> bytes:
             result += attribute(number, struct.pack("=B", value))
             continue
         if word not in DUALPI2 or not rest:
-            raise AgentError(f"dualpi2 has no option '{word}', or it lacks its value", 400)
+            raise AgentError(f"dualpi2 has no option '{word}', or it lacks its value")
         number, unit = DUALPI2[word]
         text = rest.pop(0)
         try:
             value = round(float(text) * _DUALPI2_HZ) if unit == "hz" else int(text.removesuffix("us"))
             result += attribute(number, struct.pack("=B" if unit == "byte" else "=I", value))
         except (ValueError, OverflowError, struct.error):
-            raise AgentError(f"'{text}' is not a value of dualpi2's '{word}'", 400) from None
+            raise AgentError(f"'{text}' is not a value of dualpi2's '{word}'") from None
     # The kernel requires options, even if there is nothing to set.
     return result or attribute(DUALPI2["limit"][0], struct.pack("=I", 10_000))
 
@@ -130,7 +130,7 @@ def new_qdisc(index: int, words: Sequence[str]) -> bytes:
         case ["parent", name, *rest]:
             parent = _handle(name)
         case _:
-            raise AgentError(f"'{' '.join(words)}' adds no dualpi2", 400)
+            raise AgentError(f"'{' '.join(words)}' adds no dualpi2")
     match rest:
         case ["handle", name, *rest]:
             handle = _handle(name)
@@ -142,7 +142,7 @@ def new_qdisc(index: int, words: Sequence[str]) -> bytes:
         case [] if at < len(words):
             pass
         case _:
-            raise AgentError(f"'{' '.join(words)}' adds no dualpi2", 400)
+            raise AgentError(f"'{' '.join(words)}' adds no dualpi2")
     payload = TC_MESSAGE.pack(socket.AF_UNSPEC, index, handle, parent, 0) + attribute(TCA_KIND, b"dualpi2\0") + stab
     payload += attribute(TCA_OPTIONS | _NESTED, dualpi2(words[at + 1 :]))
     return message(RTM_NEWQDISC, _ACK | _CREATE_NEW, payload)
@@ -153,7 +153,7 @@ def _handle(name: str) -> int:
     try:
         return int(major, 16) << 16 | int(minor or "0", 16)
     except ValueError:
-        raise AgentError(f"'{name}' is not a handle such as 1:1", 400) from None
+        raise AgentError(f"'{name}' is not a handle such as 1:1") from None
 
 
 class RouteSocket:
@@ -226,11 +226,11 @@ def add(words: Sequence[str]) -> None:
             try:
                 index = socket.if_nametoindex(name)
             except OSError:
-                raise AgentError(f"this host has no interface '{name}'", 404) from None
+                raise AgentError(f"this host has no interface '{name}'") from None
             with RouteSocket() as route:
                 route.request(new_qdisc(index, rest))
         case _:
-            raise AgentError(f"'{' '.join(words)}' adds no dualpi2", 400)
+            raise AgentError(f"'{' '.join(words)}' adds no dualpi2")
 
 
 if __name__ == "__main__":

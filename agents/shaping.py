@@ -49,9 +49,9 @@ def checked_line(line: str, interface: str) -> list[str]:
               "action", "mirred", "egress", "redirect", "dev", to] if (dev, to) == (interface, ifb):  # fmt: skip
             pass
         case _:
-            raise AgentError(f"'tc {line}' is not a discipline of {interface} that an agent sets up", 403)
+            raise AgentError(f"'tc {line}' is not a discipline of {interface} that an agent sets up")
     if not all(_WORD.match(word) for word in words):
-        raise AgentError(f"'tc {line}' has an argument that tc does not have", 403)
+        raise AgentError(f"'tc {line}' has an argument that tc does not have")
     return words
 
 
@@ -77,7 +77,7 @@ class Shaping:
         self._remove(interface)
         settings = Path("/sys/class/net") / interface
         if not settings.exists():
-            raise AgentError(f"this host has no interface '{interface}'", 404)
+            raise AgentError(f"this host has no interface '{interface}'")
         self._before[interface] = {name: (settings / name).read_text().strip() for name in ("tx_queue_len",)}
         shown = json.loads(_must(["ip", "-details", "-json", "link", "show", "dev", interface]))[0]
         self._before[interface]["gso_max_segs"] = str(shown.get("gso_max_segs", 65535))
@@ -91,7 +91,7 @@ class Shaping:
     def report(self, interface: str) -> Shaped:
         """An interface's counters since it was shaped. Ends the samples; the counters are then those of the last."""
         if interface not in self._before:
-            raise AgentError(f"'{interface}' is not shaped", 404)
+            raise AgentError(f"'{interface}' is not shaped")
         self._end_samples()
         sampled = self._sampled
         if not sampled:
@@ -112,7 +112,7 @@ class Shaping:
         """
         for name in lines:
             if name not in self._before and not any(name == ifb_name(interface) for interface in self._before):
-                raise AgentError(f"'{name}' is not shaped", 404)
+                raise AgentError(f"'{name}' is not shaped")
         self._end_samples()
         indices = {socket.if_nametoindex(name): line for name, line in lines.items()}
         self._sampler = qdiscs.Sampler(file, indices, zero_ns)
@@ -150,7 +150,7 @@ def _set_up(words: list[str]) -> None:
     try:
         netlink.add(words)
     except AgentError as error:
-        raise AgentError(f"'tc {' '.join(words)}' failed: {error}", error.status) from None
+        raise AgentError(f"'tc {' '.join(words)}' failed: {error}") from None
 
 
 def _run(words: list[str]) -> subprocess.CompletedProcess[str]:

@@ -47,11 +47,11 @@ def command(node: str, program: str, options: Mapping[str, OptionValue], folder:
         AgentError: an unknown program, an option that is no option name, or a file outside `folder`.
     """
     if program not in PROGRAMS:
-        raise AgentError(f"unknown program '{program}'; allowed: {', '.join(PROGRAMS)}", 400)
+        raise AgentError(f"unknown program '{program}'; allowed: {', '.join(PROGRAMS)}")
     words = [node, *PROGRAMS[program]]
     for name, value in options.items():
         if not OPTION.match(name):
-            raise AgentError(f"'{name}' is not an option name", 400)
+            raise AgentError(f"'{name}' is not an option name")
         if value is None or value is False:
             continue
         words.append(f"--{name}")
@@ -69,7 +69,7 @@ def inside(folder: Path, name: str) -> Path:
     """
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()) or path == folder.resolve():
-        raise AgentError(f"'{name}' lies outside this agent's folder", 400)
+        raise AgentError(f"'{name}' lies outside this agent's folder")
     return path
 
 
@@ -138,7 +138,7 @@ class Program:
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
-            raise AgentError(f"{self.name} was still running after {timeout_s:g} s", 409) from error
+            raise AgentError(f"{self.name} was still running after {timeout_s:g} s") from error
         return self._report()
 
     def stop(self, timeout_s: float = 5.0) -> object:

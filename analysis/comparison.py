@@ -217,12 +217,13 @@ def runs_text(compared: Compared) -> str:
 
 
 def _says_nothing(compared: Compared, unit: str) -> bool:
-    """Whether an interval reaches farther than the means themselves, or than shares can differ."""
+    """Whether an interval reaches farther than the means themselves, or beyond what a share can be."""
     gap = compared.difference
     if compared.verdict != "cannot tell" or gap.half is None:
         return False
-    most = 1.0 if unit == "fraction" else max(abs(gap.mean_first), abs(gap.mean_second))
-    return gap.half > most or (unit == "fraction" and abs(gap.value) + gap.half > most)
+    if unit == "fraction":
+        return gap.value - gap.half < -gap.mean_first or gap.value + gap.half > 1.0 - gap.mean_first
+    return gap.half > max(abs(gap.mean_first), abs(gap.mean_second))
 
 
 def load(

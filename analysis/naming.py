@@ -64,20 +64,31 @@ def took(campaigns: Sequence[CampaignRow], name: str, row: CampaignRow) -> str:
 
 
 def distinguished(campaigns: Sequence[CampaignRow]) -> dict[str, str]:
-    """Id to what tells a campaign from others of its name: overrides, file and backend where they differ, and when it
-    was started. "" for a name that is given once.
+    """Id to what tells a campaign from others of its name: overrides, file and backend where they differ, when it
+    was started, and its id where that is not enough. "" for a name that is given once.
 
     Args:
         campaigns: with overrides.
     """
-    texts = {}
+    by_name: dict[str, list[CampaignRow]] = {}
     for row in campaigns:
-        same = [other for other in campaigns if other.name == row.name]
-        parts = [_overridden(row)] if len({_overridden(other) for other in same}) > 1 else []
-        parts += [row.file] if len({other.file for other in same}) > 1 else []
-        parts += [row.backend] if len({other.backend for other in same}) > 1 else []
-        parts.append(time.strftime("%Y-%m-%d %H:%M", time.localtime(row.started)))
-        texts[row.id] = ", ".join(filter(None, parts)) if len(same) > 1 else ""
+        by_name.setdefault(row.name, []).append(row)
+    texts = {}
+    for same in by_name.values():
+        columns = [
+            column
+            for column in (
+                [_overridden(row) for row in same],
+                [row.file for row in same],
+                [row.backend for row in same],
+            )
+            if len(set(column)) > 1
+        ]
+        started = [time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(row.started)) for row in same]
+        described = [", ".join(parts) for parts in zip(*columns, started, strict=True)]
+        for row, text in zip(same, described, strict=True):
+            unique = text if described.count(text) == 1 else f"{text}, {row.id[:SHORT]}"
+            texts[row.id] = unique if len(same) > 1 else ""
     return texts
 
 

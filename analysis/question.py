@@ -311,6 +311,11 @@ def is_detail(metric: str) -> bool:
     return metric in METRICS and METRICS[metric].detail
 
 
+def judges(metric: str, flow: Flow) -> bool:
+    """Whether a metric says how well a flow did: of a probe its latency, not the throughput that it chose."""
+    return flow.kind not in _OF_KIND or metric in _OF_KIND[flow.kind]
+
+
 def _per(metric: str) -> str:
     from analysis.metrics import METRICS
 

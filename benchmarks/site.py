@@ -142,13 +142,13 @@ def fill(folder: Path) -> tuple[list[str], list[str]]:
         campaigns.append(new.id)
     long_runs = [f"{n:024x}" for n in (1, 40)]
     for long_run in long_runs:
-        shutil.copytree(store.run_folder(model.id), store.run_folder(long_run))
+        shutil.copytree(store.run_folder(model.id), store.folder_of_run(long_run))
         stretch(store.run_folder(long_run))
     with store.writing() as connection:
         connection.execute(sa.update(run).where(run.c.id.in_(long_runs)).values(state="valid", problems=[]))
         checksums.seal_all(connection)
     for ordinary in (f"{n:024x}" for n in range(2, 40)):
-        shutil.copytree(store.run_folder(model.id), store.run_folder(ordinary))
+        shutil.copytree(store.run_folder(model.id), store.folder_of_run(ordinary))
     store.close()
     return campaigns, long_runs
 

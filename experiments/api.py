@@ -25,10 +25,13 @@ from experiments.labels import (
     comparisons_note,
     duration_text,
     exact_note,
+    field_labels,
+    level_text,
     point_document,
     point_label,
 )
 from experiments.language import registry
+from experiments.language.backends import Backend
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.registry import KINDS as MECHANISM_KINDS
 from experiments.language.registry import Entry as Mechanism
@@ -50,6 +53,7 @@ __all__ = [
     "Parameter",
     "Problem",
     "TestbedError",
+    "backend_of",
     "campaign_files",
     "campaign_text",
     "campaign_titles",
@@ -58,11 +62,13 @@ __all__ = [
     "duration_text",
     "estimate",
     "expand",
+    "field_labels",
     "format_delay",
     "format_quantity",
     "import_command",
     "import_error",
     "imported_run",
+    "level_text",
     "load",
     "mechanisms",
     "parse_quantity",
@@ -84,6 +90,11 @@ format_delay = units.show_delay
 quantity_scale = units.scale_of
 #: `parse_quantity("2.1 Mbit/s", "rate")` is 2.1e6; ValueError explains what is allowed.
 parse_quantity = units.parse
+
+
+def backend_of(name: str) -> Backend | None:
+    """The backend of a run or a campaign; None for imported captures, which nothing here made."""
+    return Backend(name) if name in [*Backend] else None
 
 
 # Campaigns ---------------------------------------------------------------------------------------------------
@@ -158,7 +169,9 @@ class Estimate:
         if not self.runs:
             return "nothing to run: the results folder has all of it"
         source = (
-            f"estimated from {self.based_on} earlier runs" if self.based_on else "estimated from the rates of the links"
+            f"estimated from {units.number_of(self.based_on, 'earlier run')}"
+            if self.based_on
+            else "estimated from the rates of the links"
         )
         return (
             f"{self.runs} run{'s' if self.runs > 1 else ''}, about {duration_text(self.time_s)} with "
@@ -275,9 +288,9 @@ def session_state(name: str) -> SessionState:
     Raises:
         TestbedError: it has ended.
     """
-    from experiments.sessions.state import read_state
+    from experiments.sessions.state import SessionControl
 
-    return read_state(name)
+    return control.ask(name, SessionControl.status)
 
 
 def set_session(name: str, link: str, words: Sequence[str]) -> list[str]:
@@ -291,9 +304,9 @@ def set_session(name: str, link: str, words: Sequence[str]) -> list[str]:
     Raises:
         TestbedError: it has ended, or a change is invalid.
     """
-    from experiments.sessions.state import change
+    from experiments.sessions.state import SessionControl
 
-    return [session_change_text(made) for made in change(name, link, words)]
+    return [session_change_text(made) for made in control.ask(name, SessionControl.change, link, words)]
 
 
 def session_change_text(change: SessionChange) -> str:

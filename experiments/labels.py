@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
@@ -26,11 +27,24 @@ def point_label(parameters: Mapping[str, str]) -> str:
     """ "policy=droptail, rate=1 Mbit/s": each parameter under the last part of its field's name, or under the last two
     where they are needed: "forward.rate=1 Mbit/s, reverse.rate=64 kbit/s".
     """
-    last = [field.rpartition(".")[2] for field in parameters]
     return ", ".join(
-        f"{word if last.count(word) == 1 else '.'.join(field.split('.')[-2:])}={value}"
-        for (field, value), word in zip(parameters.items(), last, strict=True)
+        f"{label}={value}" for label, value in zip(field_labels([*parameters]), parameters.values(), strict=True)
     )
+
+
+def field_labels(fields: Sequence[str]) -> list[str]:
+    """The last part of each field's name, or the last two where the last is not enough."""
+    last = [field.rpartition(".")[2] for field in fields]
+    return [
+        word if last.count(word) == 1 else ".".join(field.split(".")[-2:])
+        for field, word in zip(fields, last, strict=True)
+    ]
+
+
+def level_text(level: float) -> str:
+    """A confidence level below 1 in percent, to two digits of what is missing: "95 %", "99.9961 %"."""
+    places = max(-math.floor(math.log10(1 - level)) - 1, 0)
+    return f"{100 * level:.{places}f}".removesuffix(".0") + " %"
 
 
 def run_label(plan: Plan, run: Run) -> str:
@@ -81,7 +95,7 @@ def comparisons_note(margin: float, levels: Mapping[int, float]) -> str:
         levels: number of comparisons that share the error, to the level of each interval.
     """
     families = " or ".join(
-        f"{number_of(count, 'comparison')}, an interval at {level * 100:.4g} %"
+        f"{number_of(count, 'comparison')}, an interval at {level_text(level)}"
         for count, level in sorted(levels.items())
     )
     return (

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.errors import AnalysisError, unknown
+from analysis.naming import SHORT
 from analysis.store import notes
 from analysis.store.rows import MISSING
 from experiments.labels import point_label
@@ -119,11 +120,16 @@ def as_json(runs: Sequence[ListedRun]) -> str:
 def table(runs: Sequence[ListedRun]) -> Table:
     """A row for each run."""
     made = Table(box=None, pad_edge=False, show_edge=False)
-    for head in ("id", "campaign", "combination", "repetition", "state", "landed", "tags"):
+    for head in ("id", "campaign", "combination", "repetition", "state", "landed (UTC)", "tags"):
         made.add_column(head, header_style="dim", overflow="fold", justify="right" if head == "repetition" else "left")
+    ids: dict[str, set[str]] = {}
     for run in runs:
-        landed = "" if run.landed is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(run.landed))
-        parts = (run.run_id[:12], run.campaign, point_label(run.parameters), str(run.repetition), run.state, landed,
+        ids.setdefault(run.campaign, set()).add(run.campaign_id)
+    for run in runs:
+        landed = "" if run.landed is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(run.landed))
+        # Campaigns of one name are told apart by their ids.
+        campaign = run.campaign if len(ids[run.campaign]) == 1 else f"{run.campaign} {run.campaign_id[:SHORT]}"
+        parts = (run.run_id[:12], campaign, point_label(run.parameters), str(run.repetition), run.state, landed,
                  ", ".join(run.tags))  # fmt: skip
         made.add_row(*map(Text, parts))
     return made

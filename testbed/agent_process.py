@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents import service
+from agents.rpc import Server
 from testbed import node_binary
 
 #: Namespaces that each Mininet node has. Mounts come last, because /proc is another one afterwards.
@@ -73,7 +74,7 @@ class AgentThread:
     """
 
     def __init__(self, node_pid: int, arguments: Sequence[str], log: Path) -> None:
-        self._server: service.Server | None = None
+        self._server: Server | None = None
         self._thread = threading.Thread(target=self._serve, args=(node_pid, arguments, log), daemon=True)
         self._thread.start()
 

@@ -14,11 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agents.rpc import END_S, ChildProcess, remote
 from testbed import node_binary, probing
-from testbed.json_lines import LineProcess
+from testbed.cellmain import CellServer
+from testbed.errors import TestbedError
 from testbed.local_folders import ScratchFolder
-from testbed.report import Measurement, Progress, Report, SessionHost, SessionStatus
-from testbed.scenario import Change, Direction, Scenario
+from testbed.report import Progress, Report, SessionHost
+from testbed.scenario import Scenario
 
 #: Building takes 1 to 2 s on an idle machine; on a busy one many cells may build at the same time.
 BUILD_S = 90.0
@@ -37,7 +39,7 @@ def topology_key(scenario: Scenario) -> str:
     )
 
 
-class Cell:
+class Cell(ChildProcess):
     """A sandbox with one emulated network. After a method has raised TestbedError, close the cell.
 
     Args:
@@ -61,9 +63,8 @@ class Cell:
         if sys.version_info < (3, 12):
             # Mininet imports distutils. Setuptools' replacement takes most of the time of that import.
             environment["SETUPTOOLS_USE_DISTUTILS"] = "stdlib"
-        self._process = LineProcess(
-            name, command, self._log_folder.path / "cell.log", on_event=self._event, env=environment
-        )
+        log = self._log_folder.path / "cell.log"
+        super().__init__(name, command, log, TestbedError, self._event, environment)
 
     def __enter__(self) -> Cell:
         return self
@@ -71,10 +72,10 @@ class Cell:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def pid(self) -> int:
-        """Process that holds the namespaces."""
-        return self._process.pid
+    calibrate = remote(CellServer.calibrate, CALIBRATE_S)
+    status = remote(CellServer.status)
+    change = remote(CellServer.change)
+    end_record = remote(CellServer.end_record, RUN_SLACK_S)
 
     def build(self, scenario: Scenario) -> bool:
         """Builds the scenario's network. Returns False if it exists already."""
@@ -82,56 +83,28 @@ class Cell:
         if key == self._topology:
             return False
         self._topology = None
-        self._process.ask("build", BUILD_S, scenario=scenario.as_json())
+        self.call(BUILD_S, CellServer.build, scenario)
         self._topology = key
         return True
 
-    def calibrate(self, scenario: Scenario) -> list[Measurement]:
-        """Measures the links as the scenario declares them."""
-        answer = self._process.ask("calibrate", CALIBRATE_S, scenario=scenario.as_json())
-        return [Measurement.read(measurement) for measurement in answer["measurements"]]
-
     def run(self, scenario: Scenario, out: Path) -> Report:
         """Runs a scenario; its files go to `out` (testbed.conductor.Conductor.run)."""
-        timeout_s = scenario.duration_s + RUN_SLACK_S
-        answer = self._process.ask("run", timeout_s, scenario=scenario.as_json(), out=str(out.resolve()))
-        return Report.read(answer["report"])
+        return self.call(scenario.duration_s + RUN_SLACK_S, CellServer.run, scenario, out.resolve())
 
     def open(self, scenario: Scenario, out: Path, name_server: str | None) -> dict[str, SessionHost]:
         """Builds the scenario's network and starts a session on it (testbed.session.Session). Returns its nodes."""
-        answer = self._process.ask(
-            "open", BUILD_S, scenario=scenario.as_json(), out=str(out.resolve()), name_server=name_server
-        )
-        return {name: SessionHost.read(host) for name, host in answer["hosts"].items()}
-
-    def status(self) -> SessionStatus:
-        """The session's links as they are now."""
-        return SessionStatus.read(self._process.ask("status")["status"])
-
-    def change(self, link: str, direction: Direction, change: Change) -> float:
-        """Changes a direction of a session's link now. Returns when, in s since the session's zero."""
-        answer = self._process.ask("change", link=link, direction=direction, change=change.as_json())
-        return float(answer["at_s"])
-
-    def end_record(self) -> Report:
-        """Ends the session's record and collects its files. Its links go on."""
-        return Report.read(self._process.ask("end_record", RUN_SLACK_S)["report"])
+        return self.call(BUILD_S, CellServer.open, scenario, out.resolve(), name_server)
 
     def keep_log(self, to: Path) -> None:
         """Copies the cell's standard error to a file."""
-        log = self._log_folder.path / "cell.log"
-        if log.exists():
-            shutil.copy(log, to)
+        if self._log.exists():
+            shutil.copy(self._log, to)
 
-    def close(self) -> None:
+    def close(self, timeout_s: float = END_S) -> None:
         """Ends the cell and everything in it."""
-        self._process.close()
+        super().close(timeout_s)
         self._log_folder.close()
 
-    def kill(self) -> None:
-        """Ends the cell at once, from any thread; a request under way fails."""
-        self._process.kill()
-
-    def _event(self, event: dict[str, Any]) -> None:
-        if self._on_progress and event.get("event") == "progress":
-            self._on_progress(Progress.from_json(event))
+    def _event(self, progress: dict[str, Any]) -> None:
+        if self._on_progress:
+            self._on_progress(Progress.from_json(progress))

@@ -2,18 +2,8 @@
 
     backchannel-node cell --parent PID -- python -m testbed.cellmain
 
-Requests on standard input get one line each on standard output: {"ok": true, ...} or {"ok": false, "error": sentence}.
-Progress comes in between as {"event": "progress", "phase": ..., "passed_s": ..., "total_s": ...}.
-
-    {"op": "build", "scenario": {...}}                     replaces the network by the scenario's
-    {"op": "calibrate", "scenario": {...}}                 {"measurements": [...]} of its links (testbed.report)
-    {"op": "run", "scenario": {...}, "out": "/folder"}     {"report": {...}} (testbed.report)
-    {"op": "open", "scenario": {...}, "out": "/folder", "name_server": null}
-                                                           builds and starts a session: {"hosts": {...}}
-    {"op": "status"}                                       {"status": {...}} of the session
-    {"op": "change", "link": ..., "direction": ..., "change": {...}}
-                                                           changes a line now: {"at_s": ...}
-    {"op": "end_record"}                                   {"report": {...}}; the session's links go on
+It serves the requests of CellServer on standard input and output (agents.rpc). Progress of a run comes as events before
+its answer.
 
 The program ends at the end of its input. It is alone in its namespaces, so everything that it made ends with it.
 """
@@ -21,21 +11,21 @@ The program ends at the end of its input. It is alone in its namespaces, so ever
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import sys
-import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from agents.errors import AgentError
+from agents.rpc import Dispatcher, method, standard_streams
 from testbed.clock import SharedClock
 from testbed.conductor import Conductor
 from testbed.errors import TestbedError
-from testbed.report import Progress
-from testbed.scenario import Change, Scenario
+from testbed.report import Measurement, Progress, Report, SessionHost, SessionStatus
+from testbed.scenario import Change, Direction, Scenario
 
 if TYPE_CHECKING:
-    from testbed.conductor import Conductor
     from testbed.local_network import LocalNetwork
     from testbed.session import Session
 
@@ -55,57 +45,74 @@ def private_memory_folder() -> None:
 
 
 class CellServer:
-    """Answers requests one at a time."""
+    """What a cell does, one request at a time. Methods raise TestbedError or AgentError.
 
-    def __init__(self) -> None:
+    Args:
+        on_progress: called during a run.
+    """
+
+    def __init__(self, on_progress: Callable[[Progress], None]) -> None:
+        self._on_progress = on_progress
         self._network: LocalNetwork | None = None
         self._conductor: Conductor | None = None
         self._session: Session | None = None
         self._built = 0
 
-    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to one request.
+    @method
+    def build(self, scenario: Scenario) -> None:
+        """Replaces the network by the scenario's."""
+        # Imported here because Mininet takes long, and a cell that is refused need not wait for it.
+        from testbed.local_network import LocalNetwork
 
-        Raises:
-            TestbedError: it failed.
-        """
-        op = request.get("op")
-        if op in ("status", "change", "end_record"):
-            return self._of_session(op, request)
-        if op not in ("build", "calibrate", "run", "open"):
-            raise TestbedError(f"a cell has no operation '{op}'")
-        scenario = Scenario.read(request["scenario"])
-        if op == "build":
-            self._build(scenario)
-            return {}
-        if op == "open":
-            return self._open(scenario, Path(request["out"]), request["name_server"])
-        if self._conductor is None:
-            raise TestbedError("this cell has no network yet: 'build' comes first")
-        if op == "calibrate":
-            measured = self._conductor.calibrate(scenario.links, scenario.seed, scenario.fidelity)
-            return {"measurements": [measurement.as_json() for measurement in measured]}
-        report = self._conductor.run(scenario, Path(request["out"]), _send_progress)
-        return {"report": report.as_json()}
+        self.close()
+        self._built += 1
+        self._network = LocalNetwork(scenario.nodes, scenario.links, FOLDER / f"bc{self._built}")
+        self._conductor = Conductor(self._network, SharedClock())
 
-    def _open(self, scenario: Scenario, out: Path, name_server: str | None) -> dict[str, Any]:
+    @method
+    def calibrate(self, scenario: Scenario) -> list[Measurement]:
+        """Measures the links as the scenario declares them."""
+        return self._built_conductor().calibrate(scenario.links, scenario.seed, scenario.fidelity)
+
+    @method
+    def run(self, scenario: Scenario, out: Path) -> Report:
+        """Runs a scenario; its files go to `out` (testbed.conductor.Conductor.run)."""
+        return self._built_conductor().run(scenario, out, self._on_progress)
+
+    @method
+    def open(self, scenario: Scenario, out: Path, name_server: str | None) -> dict[str, SessionHost]:
+        """Builds the scenario's network and starts a session on it (testbed.session.Session). Returns its nodes."""
         from testbed.session import Session
 
-        self._build(scenario)
+        self.build(scenario)
         assert self._network is not None
-        assert self._conductor is not None
-        self._session = Session(self._network, self._conductor, scenario, out, name_server)
-        return {"hosts": {name: host.as_json() for name, host in self._session.hosts().items()}}
+        self._session = Session(self._network, self._built_conductor(), scenario, out, name_server)
+        return self._session.hosts()
 
-    def _of_session(self, op: str, request: dict[str, Any]) -> dict[str, Any]:
+    @method
+    def status(self) -> SessionStatus:
+        """The session's links as they are now."""
+        return self._opened().status()
+
+    @method
+    def change(self, link: str, direction: Direction, change: Change) -> float:
+        """Changes a direction of a session's link now. Returns when, in s since the session's zero."""
+        return self._opened().change(link, direction, change)
+
+    @method
+    def end_record(self) -> Report:
+        """Ends the session's record and collects its files. Its links go on."""
+        return self._opened().end_record()
+
+    def _built_conductor(self) -> Conductor:
+        if self._conductor is None:
+            raise TestbedError("this cell has no network yet: 'build' comes first")
+        return self._conductor
+
+    def _opened(self) -> Session:
         if self._session is None:
             raise TestbedError("this cell has no session: 'open' comes first")
-        if op == "status":
-            return {"status": self._session.status().as_json()}
-        if op == "change":
-            change = Change.read(request["change"])
-            return {"at_s": self._session.change(request["link"], request["direction"], change)}
-        return {"report": self._session.end_record().as_json()}
+        return self._session
 
     def close(self) -> None:
         """Ends the network."""
@@ -116,39 +123,14 @@ class CellServer:
             if part is not None:
                 part.close()
 
-    def _build(self, scenario: Scenario) -> None:
-        # Imported here because Mininet takes long, and a cell that is refused need not wait for it.
-        from testbed.local_network import LocalNetwork
-
-        self.close()
-        self._built += 1
-        self._network = LocalNetwork(scenario.nodes, scenario.links, FOLDER / f"bc{self._built}")
-        self._conductor = Conductor(self._network, SharedClock())
-
-
-def _send_progress(progress: Progress) -> None:
-    send({"event": "progress", **progress.as_json()})
-
-
-def send(message: dict[str, Any]) -> None:
-    """One line to the runner."""
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
-
 
 def main() -> int:
     """Serves until the runner closes the pipe."""
-    server = CellServer()
+    stream = standard_streams()
+    server = CellServer(lambda progress: stream.send({"event": progress}))
     try:
         private_memory_folder()
-        for line in sys.stdin:
-            try:
-                send({"ok": True, **server.handle(json.loads(line))})
-            except TestbedError as error:
-                send({"ok": False, "error": str(error)})
-            except Exception as error:  # noqa: BLE001 (a defect must reach the user and the log)
-                traceback.print_exc()
-                send({"ok": False, "error": f"the cell failed: {type(error).__name__}: {error}"})
+        Dispatcher("the cell", CellServer, server, (TestbedError, AgentError)).serve(stream)
     except TestbedError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

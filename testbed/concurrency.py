@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def on_each(pool: Executor, names: Iterable[str], action: Callable[[str], T]) -> dict[str, T]:
+def map_concurrently(pool: Executor, names: Iterable[str], action: Callable[[str], T]) -> dict[str, T]:
     """The action's result for each name. Raises the first failure after all actions have ended."""
     jobs = {name: pool.submit(action, name) for name in names}
     failure: BaseException | None = None

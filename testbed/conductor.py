@@ -22,7 +22,7 @@ from agents.qdiscs import SAMPLES
 from testbed import addressing, flow_drivers, kernel_links, kernel_tcp, load, probing, telemetry
 from testbed.addressing import Interface
 from testbed.clock import Clock
-from testbed.concurrency import on_each
+from testbed.concurrency import map_concurrently
 from testbed.errors import TestbedError
 from testbed.fidelity import LIMITS
 from testbed.flow_drivers import FlowDriver
@@ -239,7 +239,7 @@ class Conductor:
         on_progress(Progress(Phase.COLLECTING))
         flow_reports = {name: flow.stop(opened.zero_ns) for name, flow in flows.items()}
         report = self.collect(scenario, out, opened, self._stop_links(scenario.links))
-        on_each(self._pool, flows, lambda name: flows[name].collect(out, flow_reports[name]))
+        map_concurrently(self._pool, flows, lambda name: flows[name].collect(out, flow_reports[name]))
         return report.replace(
             duration_s=min(ended_s, scenario.duration_s),
             armed_late_s=max(0.0, (armed_ns - opened.zero_ns) / 1e9),
@@ -326,7 +326,9 @@ class Conductor:
         """Announces the run's zero to receivers and starts all senders, on each node's own clock."""
         receivers = sorted({flow.announced_at for flow in flows} - {""})
         offset_ns = self._clock.monotonic_offset_ns
-        on_each(self._pool, receivers, lambda name: self._network.agents[name].begin(zero_ns + offset_ns(name)))
+        map_concurrently(
+            self._pool, receivers, lambda name: self._network.agents[name].begin(zero_ns + offset_ns(name))
+        )
         for flow in flows:
             flow.start(zero_ns)
 
@@ -346,7 +348,7 @@ class Conductor:
 
     def _each(self, action: Callable[[str], T]) -> dict[str, T]:
         """The action on every node at once."""
-        return on_each(self._pool, self._network.plan.nodes, action)
+        return map_concurrently(self._pool, self._network.plan.nodes, action)
 
     def _set_addresses(self, node: str, present: bool, with_ipv6: bool = False) -> None:
         wanted = (present, with_ipv6)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agents.rpc import END_S, ChildProcess
 from testbed import node_binary
-from testbed.json_lines import LineProcess
+from testbed.errors import TestbedError
 from testbed.local_folders import ScratchFolder
 from testbed.report import DirectionStatus, DriverReport
 from testbed.scenario import Change, Direction, LinkSpec
@@ -30,7 +31,7 @@ class LinkEnd:
         return end if self.mac is None else {**end, "mac": self.mac}
 
 
-class Emulator:
+class Emulator(ChildProcess):
     """One emulator. Methods raise TestbedError."""
 
     _shared: Emulator | None = None
@@ -41,7 +42,7 @@ class Emulator:
         command = [node_binary.path(), "emulate", "--parent", str(os.getpid())]
         if virtual_time:
             command.append("--virtual-time")
-        self._process = LineProcess("the emulator", command, log)
+        super().__init__("the emulator", command, log, TestbedError)
 
     @classmethod
     def shared(cls) -> Emulator:
@@ -52,48 +53,40 @@ class Emulator:
             atexit.register(cls._shared.close)
         return cls._shared
 
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        return self._process.pid
-
     def add_link(self, link: LinkSpec, ends: Sequence[LinkEnd], seed: int = 0) -> None:
         """Creates a link between new TAP interfaces; it carries packets at once."""
-        ends_json = [end.as_json() for end in ends]
-        self._process.ask("add_link", name=link.name, spec=link.as_json(), seed=seed, ends=ends_json)
+        self.request("add_link", {"name": link.name, "spec": link, "seed": seed, "ends": ends})
 
     def remove_link(self, name: str) -> None:
         """Removes a link and its interfaces."""
-        self._process.ask("remove_link", name=name)
+        self.request("remove_link", {"name": name})
 
     def configure(self, link: LinkSpec, seed: int) -> None:
         """Sets a link's parameters and policies. It is empty and its counters are zero afterwards."""
-        self._process.ask("configure", name=link.name, spec=link.as_json(), seed=seed)
+        self.request("configure", {"name": link.name, "spec": link, "seed": seed})
 
     def start(self, telemetry: Path | None = None, lead_s: float = 0.0) -> int:
         """Starts a run's timeline `lead_s` from now; its zero on CLOCK_MONOTONIC, in nanoseconds."""
-        answer = self._process.ask("start", telemetry=None if telemetry is None else str(telemetry), lead_s=lead_s)
-        return int(answer["t0_monotonic_ns"])
+        return int(self.request("start", {"telemetry": telemetry, "lead_s": lead_s}))
 
     def stop(self, keep: bool = False) -> DriverReport:
         """Ends the timeline; the report. With `keep`, links go on without telemetry."""
-        return DriverReport.read(self._process.ask("stop", keep=keep)["report"])
+        return DriverReport.read(self.request("stop", {"keep": keep}))
 
     def change(self, link: str, direction: Direction, change: Change) -> float:
         """Changes a direction of a link now, whatever `at_s` of the change. Returns when, in s since the start."""
-        answer = self._process.ask("change", name=link, direction=direction, change=change.as_json())
-        return float(answer["at_s"])
+        return float(self.request("change", {"name": link, "direction": direction, "change": change}))
 
     def status(self) -> dict[str, dict[str, DirectionStatus]]:
         """The directions of every link as they are now, by link and direction."""
         return {
             link: {way: DirectionStatus.read(status) for way, status in directions.items()}
-            for link, directions in self._process.ask("status")["status"].items()
+            for link, directions in self.request("status", {}).items()
         }
 
-    def close(self) -> None:
+    def close(self, timeout_s: float = END_S) -> None:
         """Ends the process; its interfaces vanish."""
-        self._process.close()
+        super().close(timeout_s)
         if Emulator._shared is self:
             Emulator._shared = None
             if Emulator._scratch:

@@ -12,8 +12,9 @@ from typing import TypeVar
 from agents.client import AgentClient
 from agents.errors import AgentError, AgentUnreachable
 from agents.messages import Health
+from agents.rpc import TIMEOUT_S
 from testbed import clock
-from testbed.concurrency import on_each
+from testbed.concurrency import map_concurrently
 from testbed.errors import HostLost, TestbedError
 from testbed.local_folders import ScratchFolder
 from testbed.placement import Placement
@@ -67,7 +68,7 @@ class HostAgents:
                     tunnel.wait()
             for name, tunnel in self._tunnels.items():
                 self.clients[name] = AgentClient(name, tunnel.socket)
-            self.on_each(self._check_health)
+            self.map_concurrently(self._check_health)
             for client in self.clients.values():
                 self._hold(client, holder)
             self._check_clocks()
@@ -110,9 +111,9 @@ class HostAgents:
         except AgentError as error:
             raise self.explain(error, prefix="host ") from None
 
-    def on_each(self, action: Callable[[str], T]) -> dict[str, T]:
+    def map_concurrently(self, action: Callable[[str], T]) -> dict[str, T]:
         """An action on every host at once; raises the first failure after all have ended."""
-        return on_each(self._pool, self._tunnels, action)
+        return map_concurrently(self._pool, self._tunnels, action)
 
     def read_clocks(self) -> dict[str, clock.Reading]:
         """Measures every host's clocks.
@@ -175,7 +176,7 @@ class HostAgents:
         for tunnel in self._tunnels.values():
             tunnel.close()
 
-    def _release(self, timeout_s: float | None = None) -> None:
+    def _release(self, timeout_s: float = TIMEOUT_S) -> None:
         self._stop.set()
         # A thread that closes the connections waits until another one has released the hosts.
         with self._releasing:
@@ -196,7 +197,7 @@ class HostAgents:
                     continue  # The run itself reports a lost host.
 
 
-def _release(client: AgentClient, timeout_s: float | None) -> None:
+def _release(client: AgentClient, timeout_s: float) -> None:
     try:
         client.release(timeout_s)
     except AgentError:

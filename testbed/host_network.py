@@ -46,7 +46,7 @@ class HostNetwork:
 
     def reset(self) -> None:
         """Resets the agents of nodes and link boxes."""
-        self._host_agents.on_each(lambda host: self._host_agents.clients[host].reset())
+        self._host_agents.map_concurrently(lambda host: self._host_agents.clients[host].reset())
 
     def configure_links(self, links: Sequence[LinkSpec], seed: int) -> None:
         """Configures each on the host that emulates it."""

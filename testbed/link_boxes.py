@@ -42,7 +42,7 @@ class LinkBoxes:
             ends = self._placement.plan.links[link.name]
             # On a medium with two ends every frame goes to the other end.
             macs = [end.mac for end in ends] if len(ends) > 2 else []
-            self._agents.clients[host].configure_link(spec.as_json(), seed, macs)
+            self._agents.clients[host].configure_link(link.name, spec.as_json(), seed, macs)
             self._configured.setdefault(host, []).append(link)
 
     def start(self, file: Path | None = None, lead_s: float = 0.0) -> int:

@@ -22,7 +22,7 @@ from agents.client import AgentClient
 from agents.errors import AgentError
 from testbed import addressing, kernel_links, node_binary
 from testbed.agent_process import AgentProcess, AgentThread
-from testbed.concurrency import on_each
+from testbed.concurrency import map_concurrently
 from testbed.emulator_process import Emulator, LinkEnd
 from testbed.errors import TestbedError
 from testbed.mininet_links import EmulatedLink, TapIntf
@@ -168,7 +168,7 @@ class LocalNetwork:
 
     def reset(self) -> None:
         """Resets every node's agent."""
-        on_each(self._pool, self.agents, lambda name: self.agents[name].reset())
+        map_concurrently(self._pool, self.agents, lambda name: self.agents[name].reset())
 
     def configure_links(self, links: Sequence[LinkSpec], seed: int) -> None:
         """Configures each in the emulator."""

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from agents.errors import panic
 from testbed.errors import TestbedError, Unavailable
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,12 +69,3 @@ def failure(status: int, stderr: str) -> str:
     # An abort leaves a backtrace, or the bytes that it could not allocate.
     first = next((line for line in stderr.splitlines() if line.strip()), "")
     return f"it was ended by {signal.Signals(-status).name}" + (f": {panic(stderr) or first}" if first else "")
-
-
-def panic(stderr: str) -> str:
-    """Message and place of the panic among what a Rust program wrote; empty without one."""
-    lines = stderr.splitlines()
-    for place, message in zip(lines, lines[1:], strict=False):
-        if " panicked at " in place:
-            return f"{message} ({place.partition(' panicked at ')[2].rstrip(':')})"
-    return ""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from agents.unix_server import listens
+from agents.rpc import listens
 from testbed.errors import HostLost, TestbedError
 
 #: The agents' socket, as the Ansible role `agent` sets it up.

@@ -141,6 +141,10 @@ _SCALES: Mapping[str, tuple[tuple[float, str], ...]] = {
 }
 
 
+#: Times from which seconds are hard to read, with the unit that is not, in s.
+_LONG_TIMES = ((7200.0, 3600.0, "h"), (600.0, 60.0, "min"))
+
+
 def scale_of(value: float, kind: str) -> tuple[float, str]:
     """Size and name of the unit in which a value reads best; (1, "") for kinds without a unit."""
     scale = _SCALES.get(kind, ((1.0, ""),))
@@ -149,7 +153,7 @@ def scale_of(value: float, kind: str) -> tuple[float, str]:
 
 
 def show(value: float | None, kind: str) -> str:
-    """A quantity as people read it: "28.8 kbit/s", "59 ms", "1.5 MB", to three digits.
+    """A quantity as people read it: "28.8 kbit/s", "59 ms", "20 min", to three digits.
 
     Args:
         value: in the SI unit; None gives an en dash.
@@ -159,8 +163,10 @@ def show(value: float | None, kind: str) -> str:
         return "–"
     if kind == "count":
         return f"{value:.0f}" if float(value).is_integer() else f"{value:.1f}"
-    size, name = scale_of(value, kind)
-    return f"{float(f'{value:.3g}') / size:.3g} {name}".strip()
+    long = ((size, name) for least, size, name in _LONG_TIMES if kind == "time" and abs(value) >= least)
+    size, name = next(long, scale_of(value, kind))
+    number = float(f"{value / size:.3g}")
+    return f"{number:.0f} {name}".strip() if abs(number) >= 1000 else f"{number:.3g} {name}".strip()
 
 
 def show_delay(delay_s: float, jitter_s: float) -> str:

@@ -13,7 +13,7 @@ from web.compare import overlaid
 
 blueprint = Blueprint("api", __name__)
 
-_CONVERTER = re.compile(r"<(?:\w+:)?(\w+)>")
+_CONVERTER = re.compile(r"<(?:\w+(?:\([^)]*\))?:)?(\w+)>")
 _NUMBER = {"type": "number"}
 _TEXT = {"type": "string"}
 #: Meaning and schema of each parameter, of paths and queries.
@@ -23,7 +23,10 @@ PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "import_id": ("Of an upload, as it was answered.", _TEXT),
     "file": ("A campaign file's name, as /api/files gives it.", _TEXT),
     "number": ("A request's number.", {"type": "integer"}),
-    "action": ("What to do.", {"type": "string", "enum": ["rerun", "resume", "cancel"]}),
+    "action": (
+        "What to do.", {"type": "string", "enum": ["rerun", "resume", "cancel", "archive", "delete", "restore"]}
+    ),
+    "removal": ("What to do.", {"type": "string", "enum": ["archive", "delete"]}),
     "flow": ("A flow's name; of a queue, LINK/DIRECTION.", _TEXT),
     "from": ("Beginning of the period, in s.", _NUMBER),
     "to": ("End of the period, in s.", _NUMBER),
@@ -31,6 +34,7 @@ PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "payload": ("Bytes of data of a segment.", {"type": "integer"}),
     "at": ("When it left, in s, to 1 us.", _NUMBER),
     "side": ("At whose interface.", {"type": "string", "enum": ["sender", "receiver"]}),
+    "filter": ("Words that all hold: data, ack, a flag, a class or the number of a byte.", _TEXT),
     "tail": ("The last ones instead of the first.", {"type": "integer", "enum": [1]}),
     "q": ("Words that what is found must hold.", _TEXT),
     "state": ("Of a run; all without it.", {"type": "string", "enum": ["valid", "invalid", "missing"]}),
@@ -45,7 +49,7 @@ PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
 QUERIES = {
     "campaign_exports.all_as_json": ("q", "page"),
     "campaign_exports.runs_as_json": ("q", "state", "sort", "order", "page"),
-    "runs.segments": ("flow", "side", "from", "to", "tail"),
+    "runs.segments": ("flow", "side", "from", "to", "tail", "filter"),
     "runs.cross": ("from", "to"),
     "runs.idle": ("flow",),
     "runs.fate": ("flow", "seq", "payload", "at"),
@@ -138,7 +142,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "imports.submit": _IMPORT,
 }  # fmt: skip
 #: Answers of 200 to a POST: nothing is left to be done.
-AT_ONCE = ("launch.check_as_json", "launch.build_as_json", "launch.withdraw_by_json")
+AT_ONCE = ("runs.act_by_json", "launch.check_as_json", "launch.build_as_json", "launch.withdraw_by_json")
 
 
 @blueprint.get("/api/openapi.json")

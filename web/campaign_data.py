@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from flask import abort, g, request, url_for
 from werkzeug.datastructures import MultiDict
 
-from analysis import question
+from analysis import naming, question
 from analysis.errors import unknown
 from analysis.figures import campaign as figures
 from analysis.figures.explorer import KINDS, SLOTS, ordered
@@ -82,6 +82,14 @@ def head(campaign_id: str) -> CampaignRow:
     if campaign is None:
         abort(404, f"Unknown campaign {campaign_id}.")
     return campaign
+
+
+def apart(campaign_id: str) -> str:
+    """What tells it from others of its name; "" where no other has it."""
+    if "apart" not in g:
+        # A list asks for each of its campaigns.
+        g.apart = cached(("apart",), lambda: naming.distinguished(g.store.namesakes()))
+    return str(g.apart.get(campaign_id, ""))
 
 
 def points(campaign_id: str) -> Sequence[PointRow]:

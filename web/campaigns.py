@@ -16,10 +16,11 @@ from analysis.attempts import attempts_of
 from analysis.estimates import Estimate
 from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
-from analysis.question import better_of
+from analysis.question import better_of, judges
 from analysis.results import Quantity
 from analysis.store import removal, requests
 from analysis.store.rows import CampaignRow, MemberRow, PointRow
+from experiments.api import field_labels
 from experiments.papers import declared
 from testbed import fidelity
 from testbed.scenario import Scenario
@@ -80,7 +81,7 @@ def show(campaign_id: str) -> str:
         question=_question(campaign, axes),
         asked=campaign_data.question_of(campaign_id),
         aside=g.store.aside(campaign_id),
-        goes=g.store.would_go(campaign_id),
+        goes=cached(("goes", campaign_id), lambda: g.store.would_go(campaign_id)),
         ignored=campaign_data.ignored(campaign_id, axes),
         description=declared.read(campaign.text).description,
         axes=axes,
@@ -111,23 +112,29 @@ def show(campaign_id: str) -> str:
 
 #: State of a campaign after an action, "" for a listed one, and what the page says.
 ASIDE: dict[str, tuple[removal.State | Literal[""], str]] = {
-    "archive": ("archived", "The campaign is archived: it is in no list any more, and nothing of it is lost."),
-    "delete": ("deleted", "The campaign is deleted. It can be restored for a day; then its runs and files go."),
-    "restore": ("", "The campaign is listed again."),
+    "archive": ("archived", "The {} is archived: it is in no list any more, and nothing of it is lost."),
+    "delete": ("deleted", "The {} is deleted. It can be restored for a day; then its files go."),
+    "restore": ("", "It is listed again."),
 }
 
 
-def set_aside(campaign: CampaignRow, action: str) -> str:
-    """Archives, deletes or restores a campaign; returns what is said about it."""
+def set_aside(action: str, campaign_id: str = "", run_id: str = "") -> tuple[str, str]:
+    """Archives, deletes or restores a campaign, or archives or deletes a run of a collection.
+
+    Returns:
+        Id of the campaign that the next page shows, and a message.
+    """
     state, message = ASIDE[action]
     try:
-        if state:
-            g.store.set_aside(campaign.id, state)
+        if not state:
+            campaign_id = g.store.restore(campaign_id)
+        elif run_id:
+            campaign_id = g.store.set_run_aside(run_id, state)
         else:
-            g.store.restore(campaign.id)
+            g.store.set_aside(campaign_id, state)
     except removal.RemovalError as error:
         abort(409, f"{str(error)[0].upper()}{str(error)[1:]}.")
-    return message
+    return campaign_id, message.format("run" if run_id else "campaign")
 
 
 @blueprint.post("/campaigns/<campaign_id>/<action>")
@@ -135,8 +142,9 @@ def act(campaign_id: str, action: str) -> Any:
     """Requests a rerun (all runs), a resume (missing runs) or a cancellation; archives, deletes or restores."""
     campaign = head(campaign_id)
     if action in ASIDE:
-        flash(set_aside(campaign, action))
-        return redirect(url_for("campaigns.show", campaign_id=campaign.id))
+        shown, message = set_aside(action, campaign.id)
+        flash(message)
+        return redirect(url_for("campaigns.show", campaign_id=shown))
     flash(request_action(campaign, action)[1])
     return redirect(url_for("campaigns.show", campaign_id=campaign.id))
 
@@ -145,7 +153,8 @@ def act(campaign_id: str, action: str) -> Any:
 def act_by_json(campaign_id: str, action: str) -> Any:
     """Requests a rerun, a resume or a cancellation; archives, deletes or restores."""
     if action in ASIDE:
-        return jsonify({"message": set_aside(head(campaign_id), action)})
+        shown, message = set_aside(action, head(campaign_id).id)
+        return jsonify({"campaign": shown, "message": message})
     number, message = request_action(head(campaign_id), action)
     return jsonify({"request": number, "message": message}), 202
 
@@ -201,7 +210,7 @@ def points_table(campaign_id: str, some: Sequence[PointRow]) -> Markup:
             render_template(
                 "_table.html",
                 campaign_id=campaign_id,
-                fields=list(campaign_data.axes_of(campaign_id)),
+                field_labels=field_labels([*campaign_data.axes_of(campaign_id)]),
                 points=some,
                 members=members,
                 flows=flows,
@@ -227,11 +236,16 @@ def _marks(campaign_id: str, metric: str, flow: str, some: Sequence[PointRow]) -
     better = better_of(metric)
     best = (min if better == "less" else max)(row.mean for row in rows) if better else None
     quantity = Quantity(metric, flow, rows[0].unit)
+    scenario = campaign_data.scenario(campaign_id)
+    if scenario is not None and not all(
+        judges(metric, one) for one in scenario.workload if flow in (one.name, one.group)
+    ):
+        better = None
 
     def mark(number: int, made: Estimate) -> Mark:
         middles = [statistics.fmean(group) for group in made.groups] or [made.mean]
         interval = None if made.interval is None else (made.interval.low / reach, made.interval.high / reach)
-        word = "best" if made.mean == best else ""
+        word = "best" if better and made.mean == best else ""
         if starved_of(campaign_data.scenario_of_point(campaign_id, number), quantity, made.mean):
             word = "starves"
         return Mark([middle / reach for middle in middles], interval, word)

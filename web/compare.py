@@ -15,9 +15,10 @@ from analysis.question import Question
 from analysis.runs import Flow, Line
 from analysis.statistics import RunKey
 from experiments.api import point_label
+from testbed.scenario import Scenario
 from web import flow_roles, run_view, runs
 from web.cache import cached
-from web.campaign_data import question_of, title_of
+from web.campaign_data import apart, question_of, title_of
 from web.compared import Row, Subject, difference_json, note_on, rows_of, verdicts
 from web.figures import answer, embedded
 
@@ -32,7 +33,7 @@ def show() -> str:
     """`run` and `point` (CAMPAIGN:NUMBER), repeatable, name the subjects; the first is the reference."""
     subjects = _subjects()
     rows = _by_weight(_shown(subjects))
-    scenario = g.store.scenario(subjects[0].run_id) if subjects else None
+    scenario = _scenario(subjects[0]) if subjects else None
     flows = [flow.name for flow in scenario.workload] if scenario else []
     links = (
         [
@@ -50,11 +51,13 @@ def show() -> str:
     flow = request.args.get("flow") or (flows[0] if flows else "")
     queue = request.args.get("queue") or studied.replace("/forward", "/reverse")
     means = _means(subjects, rows)
+    bars = means.figure() if means else None
     return render_template(
         "compare.html",
         subjects=subjects,
         rows=rows,
-        telling=sum(map(_tells, rows)),
+        # Without a difference, what the campaigns ask about; of runs that are not judged, all.
+        first_rows=sum(map(_tells, rows)) or sum(not row.exploratory for row in rows) or len(rows),
         flows=flows,
         flow=flow,
         links=links,
@@ -68,8 +71,8 @@ def show() -> str:
         comparisons=note_on(rows),
         verdicts=verdicts(subjects, rows),
         means=means,
-        figure=means.figure() if means else None,
-        figure_data=embedded(means.figure()) if means else "",
+        figure=bars,
+        figure_data=embedded(bars) if bars else "",
         overlays=_overlays(flow, queue, bool(subjects) and all(map(_is_counted, subjects))),
         named=_named(),
     )
@@ -159,10 +162,12 @@ def _subjects() -> list[Subject]:
         return cached(("subject", kind, name, colour), lambda: makers[kind](name, colour))
 
     subjects = [make(kind, name, COLOURS[number % len(COLOURS)]) for number, (kind, name) in enumerate(asked)]
-    if len({subject.campaign for subject in subjects}) > 1:
+    if len({subject.campaign_id for subject in subjects}) > 1:
+        alike = len({subject.campaign for subject in subjects}) == 1
+        origins = [apart(subject.campaign_id) if alike else subject.campaign for subject in subjects]
         subjects = [
-            replace(subject, label=f"{subject.campaign}: {subject.label}" if subject.campaign else subject.label)
-            for subject in subjects
+            replace(subject, label=f"{origin}: {subject.label}" if origin else subject.label)
+            for subject, origin in zip(subjects, origins, strict=True)
         ]
     subjects = [subjects[0], *(_renamed(subject, subjects[0]) for subject in subjects[1:])] if subjects else []
     labels = [subject.label for subject in subjects]
@@ -179,17 +184,20 @@ def _by_hand() -> dict[str, str]:
     return {name: other for name, colon, other in pairs if name and colon and other != "auto"}
 
 
+def _scenario(subject: Subject) -> Scenario | None:
+    """The scenario of the run that represents it."""
+    scenario: Scenario | None = cached(("scenario", subject.run_id), lambda: g.store.scenario(subject.run_id))
+    return scenario
+
+
 def _flow_names(subject: Subject) -> list[str]:
-    scenario = g.store.scenario(subject.run_id)
+    scenario = _scenario(subject)
     return list(dict.fromkeys(flow.group or flow.name for flow in scenario.workload)) if scenario else []
 
 
 def _matched(subject: Subject, first: Subject) -> dict[str, str]:
-    scenarios = [g.store.scenario(one.run_id) for one in (first, subject)]
-    if None in scenarios:
-        return {}
-    reference, other = (scenario.workload for scenario in scenarios)
-    return flow_roles.matched(reference, other, _by_hand())
+    reference, other = _scenario(first), _scenario(subject)
+    return flow_roles.matched(reference.workload, other.workload, _by_hand()) if reference and other else {}
 
 
 def _renamed(subject: Subject, first: Subject) -> Subject:

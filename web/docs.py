@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import TypedDict
 
-from flask import Blueprint, Response, abort, jsonify, render_template, request
+from flask import Blueprint, Response, abort, jsonify, render_template, request, url_for
 
 from analysis.metrics import METRICS
 from experiments.api import MECHANISM_KINDS, mechanisms
@@ -76,6 +77,33 @@ def _metrics() -> list[MetricEntry]:
     ]  # fmt: skip
 
 
-def _holds(words: list[str], *texts: str) -> bool:
+def with_words(words: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Title, summary and address of each mechanism, metric and section of the guide with all words; those whose title
+    has them come first.
+    """
+    page = url_for("docs.index")
+    entries = [
+        (entry.name, f"{kind.replace('-', ' ')}: {entry.summary}", f"{page}#{kind}-{entry.name}", entry.source)
+        for kind in MECHANISM_KINDS
+        for entry in mechanisms(kind)
+    ]
+    entries += [
+        (
+            metric["title"],
+            f"metric {metric['name']}, per {metric['per']}",
+            f"{page}#metric-{metric['name']}",
+            metric["definition"],
+        )
+        for metric in _metrics()
+    ]
+    entries += [
+        (section.title, "how to write a campaign", f"{url_for('docs.guide_page')}#{section.anchor}", section.text)
+        for section in guide.sections()
+    ]  # fmt: skip
+    held = [entry for entry in entries if _holds(words, *entry)]
+    return [entry[:3] for entry in sorted(held, key=lambda entry: not _holds(words, entry[0]))]
+
+
+def _holds(words: Sequence[str], *texts: str) -> bool:
     text = " ".join(texts).lower()
     return all(word in text for word in words)

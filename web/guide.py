@@ -34,6 +34,24 @@ def parts() -> tuple[Part, ...]:
     return tuple(Part(rendered(text, lowered=1), example) for text, example in zip(texts, [*examples, ""], strict=True))
 
 
+@dataclass(frozen=True)
+class Section:
+    """A heading of the guide with the text below it."""
+
+    title: str
+    anchor: str
+    text: str
+
+
+@cache
+def sections() -> tuple[Section, ...]:
+    """The guide by its headings."""
+    html = "".join(f"{part.html}{part.example}" for part in parts())
+    _, *pieces = re.split(r'<h[234] id="([^"]*)">(.*?)</h[234]>', html)
+    plain = [re.sub(r"<[^>]*>", "", piece) for piece in pieces]
+    return tuple(map(Section, plain[1::3], plain[::3], plain[2::3]))
+
+
 def example(number: int) -> str:
     """The text of an example, counted from 1; empty if there is none."""
     examples = [part.example for part in parts() if part.example]

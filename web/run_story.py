@@ -62,27 +62,30 @@ def tell(scenario: Scenario, metrics: Sequence[MetricRow], report: Report | None
             if row.name == "throughput" and line and len(line.rates) == 1:
                 rate_bps = line.rates[0][1]
                 share = format_quantity(row.value / rate_bps, "fraction")
-                text += f", {share} of {format_quantity(rate_bps, 'rate')} ({line.name})"
+                text += f", {share} of {format_quantity(rate_bps, 'rate')} ({line.name.replace('/', ' ')})"
             outcomes.append((METRICS[row.name].title, text))
         flows.append(FlowStory(flow.name, flow.kind, flow.from_, flow.to, outcomes))
     return Story(flows, max(len(scenario.workload) - MOST_FLOWS, 0), _queues(report))
 
 
 def _queues(report: Report | None) -> list[str]:
-    if report is None:
+    directions = [*report.directions()] if report else []
+    if not directions:
+        # Imported captures know no queue.
         return []
     sentences = []
-    for link, direction, counters in report.directions():
+    for link, direction, counters in directions:
         dropped = sum(counters.events.get(kind, 0) for kind in DROPS)
         marked = sum(count for kind, count in counters.events.items() if kind.startswith("marked"))
         parts = [
-            f"{word} {count} packet{'s' if count != 1 else ''}"
+            f"{count} {word}"
             for word, count in (("dropped", dropped), ("marked", marked), ("lost to errors", counters.error_losses))
             if count
         ]
         if parts:
-            total = f" of {counters.submitted_packets}" if counters.submitted_packets else ""
-            sentences.append((dropped + counters.error_losses, f"{link} {direction}: {', '.join(parts)}{total}."))
+            packets = f"Of {counters.submitted_packets} packets" if counters.submitted_packets else "Packets"
+            text = f"{packets} on {link} {direction}: {', '.join(parts)}."
+            sentences.append((dropped + counters.error_losses, text))
     if not sentences:
         return ["No queue dropped or marked a packet, and no link lost one."]
     return [text for _, text in sorted(sentences, key=lambda item: -item[0])][:MOST_QUEUES]

@@ -23,6 +23,7 @@ from flask import (
 
 from analysis.captures import DATA, class_labels, is_a
 from analysis.captures.conversations import ORDERS, Conversation, conversations
+from analysis.exchanges import datagrams
 from analysis.figures.model import Figure
 from analysis.figures.registry import FIGURES, RunKind, side_of
 from analysis.handle import StoredRun
@@ -40,7 +41,7 @@ from web import crossing, fates, packet_filter, run_story, run_view
 from web.cache import derived
 from web.campaign_data import order
 from web.campaign_exports import network_file
-from web.campaigns import network_picture
+from web.campaigns import network_picture, set_aside
 from web.figures import answer
 
 blueprint = Blueprint("runs", __name__)
@@ -137,6 +138,8 @@ def show(run_id: str) -> str:
     sides = list(dict.fromkeys(side_of(flow.to) for flow in flows))
     chosen = request.args.get("flow", "")
     flow = next((flow for flow in flows if flow.name == chosen), flows[0] if flows else None)
+    # Counters and datagrams have no segments to draw.
+    segmented = not counted and flow is not None and flow.kind not in datagrams()
     asked = request.args.get("side", "")
     side = "received" if asked == "receiver" else "sequence"
     by = request.args.get("by", "")
@@ -160,13 +163,14 @@ def show(run_id: str) -> str:
         side=side,
         drawn_sides=("sequence", "received") if asked == "both" else (side,),
         counted=counted,
+        segmented=segmented,
         counted_every_s=scenario.capture.counters.every_s if scenario.capture.counters else 0.0,
         added=_added(counted),
         first=""
         if flow is None
-        else _first_plot(run, "throughput", sides[0])
-        if counted
-        else _first_plot(run, side, flow.name),
+        else _first_plot(run, side, flow.name)
+        if segmented
+        else _first_plot(run, "throughput", sides[0]),
         beside=beside,
         note=notes.of_run(g.store, run_id),
         wider=fidelity.wider(scenario.fidelity),
@@ -268,6 +272,21 @@ def write_note(run_id: str) -> Any:
     notes.write(g.store, run_id, request.form.get("text", "").strip(), notes.tags_of(request.form.get("tags", "")))
     flash("Note saved.")
     return redirect(url_for("runs.show", run_id=run_id) + "#note")
+
+
+@blueprint.post("/runs/<run_id>/<any(archive, delete):removal>")
+def act(run_id: str, removal: str) -> Any:
+    """Archives or deletes a run of a collection."""
+    campaign_id, message = set_aside(removal, run_id=load(run_id).id)
+    flash(message)
+    return redirect(url_for("campaigns.show", campaign_id=campaign_id))
+
+
+@blueprint.post("/api/runs/<run_id>/<any(archive, delete):removal>")
+def act_by_json(run_id: str, removal: str) -> Any:
+    """Archives or deletes a run of a collection; /api/campaigns/CAMPAIGN/restore lists it again."""
+    campaign_id, message = set_aside(removal, run_id=load(run_id).id)
+    return jsonify({"campaign": campaign_id, "message": message})
 
 
 @blueprint.get("/api/runs/<run_id>/segments")

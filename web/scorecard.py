@@ -41,6 +41,11 @@ class Card:
         return any(score.campaign for artefact in self.artefacts for score in artefact.scores.values())
 
     @property
+    def headline(self) -> str:
+        """What was run, and what of it passes."""
+        return wording.headline(self.artefacts)
+
+    @property
     def papers(self) -> list[str]:
         """In the order of the document."""
         return list(dict.fromkeys(artefact.paper for artefact in self.artefacts))

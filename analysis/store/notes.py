@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from analysis.store.rows import NoteRow
-from analysis.store.schema import membership, note
+from analysis.store.schema import membership, note, run
 from analysis.store.store import Store
 
 #: Limits of a note.
@@ -35,6 +35,15 @@ def of_run(store: Store, run_id: str) -> NoteRow | None:
     """The note of a run."""
     rows = store.read(sa.select(note).where(note.c.run_id == run_id), NoteRow)
     return rows[0] if rows else None
+
+
+def with_words(store: Store, words: Sequence[str], limit: int) -> list[NoteRow]:
+    """Notes of runs in the store whose text or tags have all words, in lower case; the latest first."""
+    text = sa.func.lower(note.c.text + " " + sa.cast(note.c.tags, sa.Text))
+    query = sa.select(note).join(run, run.c.id == note.c.run_id)
+    for word in words:
+        query = query.where(text.contains(word, autoescape=True))
+    return store.read(query.order_by(note.c.changed.desc()).limit(limit), NoteRow)
 
 
 def of_campaign(store: Store, campaign_id: str) -> dict[str, NoteRow]:

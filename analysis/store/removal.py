@@ -2,7 +2,7 @@
 
 An archived campaign is in no list, and everything else about it stays. A deleted one can be restored for UNDO_S; then
 its runs go with their files, unless another campaign has them. Files go before rows: what a crash leaves is deleted by
-the next sweep. A run of a collection (imports, sessions) is deleted as a campaign of its own.
+the next sweep. A run of a collection (imports, sessions) is archived or deleted as a campaign of its own.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def set_aside(database: Database, campaign_id: str, state: State) -> None:
         connection.execute(sa.insert(aside).values(campaign_id=campaign_id, state=state, since=time.time()))
 
 
-def set_run_aside(database: Database, run_id: str) -> str:
-    """Deletes a run from its collections; returns the id of the campaign that can be restored.
+def set_run_aside(database: Database, run_id: str, state: State) -> str:
+    """Takes a run out of its collections and archives or deletes it as a campaign of its own, whose id it returns.
 
     Raises:
         RemovalError: a campaign's file asks for the run.
@@ -120,7 +120,7 @@ def set_run_aside(database: Database, run_id: str) -> str:
                 connection.execute(sa.delete(campaign).where(campaign.c.id == place.id))
         for campaign_id in (own, *(place.id for place in places)):
             checksums.seal_campaign(connection, campaign_id)
-    set_aside(database, own, "deleted")
+    set_aside(database, own, state)
     return own
 
 

@@ -249,6 +249,8 @@ class CampaignOfRun:
     id: str
     name: str
     title: str
+    #: Whether a campaign file asks for the run; a collection, of imports or sessions, has none.
+    planned: bool
     point: int
     repetition: int
     parameters: Parameters

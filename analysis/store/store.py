@@ -197,27 +197,29 @@ class Store(Queries):
         """
         removal.set_aside(self._database, campaign_id, state)
 
-    def delete_run(self, run_id: str) -> str:
-        """Deletes a run from its collections; returns the id of the campaign of it that can be restored.
+    def set_run_aside(self, run_id: str, state: removal.State) -> str:
+        """Archives or deletes a run of a collection; returns the id of its own campaign, which can be restored.
 
         Raises:
             RemovalError: a campaign's file asks for the run.
         """
-        return removal.set_run_aside(self._database, run_id)
+        return removal.set_run_aside(self._database, run_id, state)
 
-    def restore(self, campaign_id: str) -> None:
-        """Lists an archived or deleted campaign again; a run is in its collection again."""
+    def restore(self, campaign_id: str) -> str:
+        """Lists an archived or deleted campaign again, and returns its id; of a run, that of its collection."""
         row = self.campaign(campaign_id)
         removal.restore(self._database, campaign_id)
-        if row is not None and removal.RUN_OF in row.overrides:
-            (of_run,) = row.points
-            origin = {
-                name: getattr(row, name) for name in ("name", "title", "file", "text", "backend", "seed", "repetitions")
-            }
-            new = NewCampaign(id=row.overrides[removal.RUN_OF], overrides={}, **origin)
-            self.add_member(new, of_run.parameters, of_run.members[0].run_id)
-            with self._database.writing() as connection:
-                connection.execute(sa.delete(campaign).where(campaign.c.id == campaign_id))
+        if row is None or removal.RUN_OF not in row.overrides:
+            return campaign_id
+        (of_run,) = row.points
+        origin = {
+            name: getattr(row, name) for name in ("name", "title", "file", "text", "backend", "seed", "repetitions")
+        }
+        new = NewCampaign(id=row.overrides[removal.RUN_OF], overrides={}, **origin)
+        self.add_member(new, of_run.parameters, of_run.members[0].run_id)
+        with self._database.writing() as connection:
+            connection.execute(sa.delete(campaign).where(campaign.c.id == campaign_id))
+        return new.id
 
     def purge(self, campaign_id: str) -> None:
         """Deletes the runs and files of a deleted campaign at once.

@@ -8,6 +8,7 @@ import typer
 
 import analysis
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
+from experiments.commands.shared import open_campaign
 
 
 def copy(
@@ -37,7 +38,7 @@ def copy(
     from analysis.store.copying import copy_campaign
 
     with analysis.open(results, artefacts) as source:
-        row = source[campaign].row
+        row = open_campaign(source, campaign).row
         with Store.open(to, to_artefacts) as target:
             done = copy_campaign(source.store, target, row)
             typer.echo(f"{row.name} ({row.id}): {done.copied} of {done.runs} runs copied to {target.where}")

@@ -9,7 +9,7 @@ import typer
 
 import analysis
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
-from experiments.commands.shared import wider_limits
+from experiments.commands.shared import open_campaign, wider_limits
 
 
 def export(
@@ -47,7 +47,7 @@ def export(
     else:
         with analysis.open(results, artefacts) as store:
             if chosen.of == "campaign":
-                campaign = store[subject]
+                campaign = open_campaign(store, subject)
                 wider = wider_limits(store.store, campaign.row.id, campaign.row.backend)
                 lines = chosen.write(
                     campaign, Target(out or Path(chosen.file.format(name=campaign.row.name)), author, licence)

@@ -15,6 +15,7 @@ from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, R
 from experiments.commands.shared import console, fail, open_campaign, print_results, wider_limits
 from experiments.labels import exact_note, results_json
 from experiments.language.problems import CampaignError
+from testbed.units import number_of
 
 #: What `list` shows beside mechanisms (analysis/kinds.py).
 MEASURED = ("metrics", "figures", "exports")
@@ -43,7 +44,7 @@ def validate(
             count = f", {len(warnings)} warning{'s' if len(warnings) > 1 else ''}" if warnings else ""
             if note := exact_note(plan):
                 typer.echo(f"{file}: {note}")
-            typer.echo(f"{file}: good, {len(plan.runs)} runs{count}")
+            typer.echo(f"{file}: good, {number_of(len(plan.runs), 'run')}{count}")
     if rejected:
         raise typer.Exit(exits.BAD_INPUT)
 

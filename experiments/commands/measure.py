@@ -11,7 +11,8 @@ import typer
 import analysis
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
-from experiments.commands.shared import console, fail
+from experiments.commands.shared import console, fail, open_campaign
+from testbed.units import number_of
 
 
 def measure(
@@ -49,7 +50,7 @@ def measure(
     if plugins and not chosen:
         fail("no package outside the checkout adds a metric; CONTRIBUTING.md shows how one does", exits.BAD_INPUT)
     with analysis.open(results, artefacts) as store, console(stderr=True).status("measuring") as status:
-        measured = store[campaign]
+        measured = open_campaign(store, campaign)
         total = len(measured.run_ids)
         changes = measured.measure(
             chosen, new=new, progress=lambda done: status.update(f"measured {done} of {total} runs")
@@ -58,8 +59,8 @@ def measure(
         typer.echo(json.dumps(asdict(changes)))
         return
     typer.echo(
-        f"{measured.row.name} ({measured.row.id}): {changes.runs} runs measured; {changes.new} new values, "
-        f"{changes.changed} changed, {changes.gone} gone"
+        f"{measured.row.name} ({measured.row.id}): {number_of(changes.runs, 'run')} measured; "
+        f"{number_of(changes.new, 'new value')}, {changes.changed} changed, {changes.gone} gone"
     )
     if changes.without:
         typer.echo(f"{changes.without} runs have neither captures nor counters and stay as they are.")

@@ -3,45 +3,64 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import analysis
 from analysis import naming
+from analysis.handle import OpenResults, StoredRun
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 from experiments.commands.shared import console, fail, open_campaign
 from testbed.units import number_of, show
 
-CampaignArgument = Annotated[
+if TYPE_CHECKING:
+    from analysis.store.removal import State
+    from analysis.store.rows import CampaignRow
+
+SubjectArgument = Annotated[
     str,
     typer.Argument(
-        metavar="CAMPAIGN", show_default=False, help="Name of a campaign, its id or the first characters of it."
+        metavar="CAMPAIGN|RUN", show_default=False,
+        help="Name or id of a campaign, or id of an imported run or session; an id's first characters will do.",
     ),
 ]  # fmt: skip
 
 
+def _found(store: OpenResults, name: str) -> CampaignRow | StoredRun:
+    known = [*store.store.campaigns(), *store.store.campaigns(set_aside="archived")]
+    if any(name == row.name or row.id.startswith(name) for row in known) or not store.store.run_ids(name):
+        return open_campaign(store, name).row
+    return store.run(name)
+
+
+def _set_aside(store: OpenResults, subject: CampaignRow | StoredRun, state: State) -> str:
+    """Archives or deletes it; returns the id that `undelete` takes."""
+    if isinstance(subject, StoredRun):
+        return store.store.set_run_aside(subject.id, state)
+    store.store.set_aside(subject.id, state)
+    return subject.id
+
+
 def archive(
-    name: CampaignArgument,
+    name: SubjectArgument,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
 ) -> None:
-    """Take a campaign out of all lists. Its results stay, and its id still names it."""
+    """Take a campaign, or a run of a collection, out of all lists. Its results stay, and its id still names it."""
     with analysis.open(results, artefacts) as store:
-        row = open_campaign(store, name).row
-        store.store.set_aside(row.id, "archived")
-    typer.echo(f"{row.name} ({row.id}) is archived. `./backchannel undelete {row.id}` lists it again")
+        subject = _found(store, name)
+        archived = _set_aside(store, subject, "archived")
+    typer.echo(f"{_called(subject)} is archived. `./backchannel undelete {archived}` lists it again")
+
+
+def _called(subject: CampaignRow | StoredRun) -> str:
+    return f"run {subject.id}" if isinstance(subject, StoredRun) else f"campaign {subject.name} ({subject.id})"
 
 
 def delete(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="CAMPAIGN|RUN", show_default=False,
-            help="Name or id of a campaign, or id of an imported run or session; an id's first characters will do.",
-        ),
-    ],
+    name: SubjectArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     now: Annotated[
         bool, typer.Option("--now", help="Delete the files at once, without a time to restore them.")
@@ -51,27 +70,19 @@ def delete(
 ) -> None:  # fmt: skip
     """Delete a campaign with its runs and files, or a run of a collection. It can be restored for a day."""
     with analysis.open(results, artefacts) as store:
-        known = [*store.store.campaigns(), *store.store.campaigns(set_aside="archived")]
-        is_campaign = any(name == row.name or row.id.startswith(name) for row in known)
-        if is_campaign or not store.store.run_ids(name):
-            campaign = open_campaign(store, name).row
-            goes = store.store.would_go(campaign.id)
-            what = f"campaign {campaign.name} ({campaign.id})"
+        subject = _found(store, name)
+        if isinstance(subject, StoredRun):
+            extent = f"{show(sum(file.bytes for file in subject.row.files), 'bytes')} of files"
+        else:
+            goes = store.store.would_go(subject.id)
             shared = f"; {number_of(goes.shared, 'run')} stay, because other campaigns have them" if goes.shared else ""
             extent = f"{number_of(goes.runs, 'run')} with {show(goes.bytes, 'bytes')} of files{shared}"
-        else:
-            campaign, run = None, store.run(name)
-            what, extent = f"run {run.id}", show(sum(file.bytes for file in run.row.files), "bytes") + " of files"
-        typer.echo(f"Deletes {what}: {extent}.")
+        typer.echo(f"Deletes {_called(subject)}: {extent}.")
         if not yes:
             if not sys.stdin.isatty():
                 fail("nothing is deleted: add --yes where nobody can be asked", exits.BAD_INPUT)
             typer.confirm("Delete?", abort=True)
-        if campaign is None:
-            deleted = store.store.delete_run(run.id)
-        else:
-            deleted = campaign.id
-            store.store.set_aside(deleted, "deleted")
+        deleted = _set_aside(store, subject, "deleted")
         if now:
             store.store.purge(deleted)
             typer.echo("Its files are gone.")
@@ -98,5 +109,5 @@ def undelete(
             console().print(campaigns_table(known, apart))
             return
         row = naming.found(known, name)
-        store.store.restore(row.id)
-    typer.echo(f"{row.name} ({row.id}) is listed again")
+        listed = store.store.restore(row.id)
+    typer.echo(f"{row.name} ({listed}) is listed again")

@@ -42,7 +42,7 @@ from experiments.engine import pace
 from experiments.engine.options import TRIES, Options
 from experiments.labels import duration_text, exact_note, point_label, results_json, run_label
 from testbed import fidelity
-from testbed.units import show
+from testbed.units import number_of, show
 
 LabOption = Annotated[
     Path | None,
@@ -217,7 +217,7 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
     # How fast virtual time passes depends on the simulator.
     passing = "of virtual time" if plan.backend.in_virtual_time else "one after another"
     typer.echo(
-        f"\n{len(plan.points)} points, {len(plan.runs)} runs on the {plan.backend} backend, "
+        f"\n{number_of(len(plan.points), 'point')}, {number_of(len(plan.runs), 'run')} on the {plan.backend} backend, "
         f"{duration_text(plan.duration_s)} {passing}"
     )
     durations_s = {run.id: run.duration_s for run in missing}
@@ -228,9 +228,9 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
     if expected.runs:
         basis = "what the links can carry"
         if expected.based_on:
-            basis = f"{expected.based_on} runs in {shown(results)}"
+            basis = f"{number_of(expected.based_on, 'run')} in {shown(results)}"
         elif expected.pace_runs:
-            basis += f", at the pace of {expected.pace_runs} earlier runs of this machine"
+            basis += f", at the pace of {number_of(expected.pace_runs, 'earlier run')} of this machine"
         typer.echo(
             f"expected: about {duration_text(expected.time_s)} with {expected.cells} at a time, "
             f"{show(expected.disk_bytes, 'bytes')} of disk (from {basis}){_disk_warning(results, expected.disk_bytes)}"
@@ -253,7 +253,7 @@ def _print_outcome(terminal: Console, plan: Plan, outcome: Outcome, store: Store
 
     cells = f", {outcome.cells} at a time" if outcome.cells > 1 else ""
     print_line(
-        f"\n{outcome.landed} runs made{cells}, {outcome.reused} taken from {store.where}, "
+        f"\n{number_of(outcome.landed, 'run')} made{cells}, {outcome.reused} taken from {store.where}, "
         f"{len(outcome.failed)} without a valid result"
     )
     if note := exact_note(plan):
@@ -274,9 +274,10 @@ def _print_outcome(terminal: Console, plan: Plan, outcome: Outcome, store: Store
     if outcome.failed:
         print_line("To repeat only these runs, add --retry-failed.")
     if outcome.lease_over:
-        print_line(f"{outcome.lease_left_out} runs were not started: {outcome.lease_over}")
+        were = "was" if outcome.lease_left_out == 1 else "were"
+        print_line(f"{number_of(outcome.lease_left_out, 'run')} {were} not started: {outcome.lease_over}")
     if outcome.left_out:
-        print_line(f"{outcome.left_out} runs of the campaign remain to be run.")
+        print_line(f"Still to be run: {number_of(outcome.left_out, 'run')} of the campaign.")
     if outcome.ended_early:
         print_line("Stopped at the first run without a valid result; the same command continues.")
     if outcome.interrupted:

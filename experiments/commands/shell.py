@@ -20,7 +20,6 @@ from experiments.commands.shared import console, fail, no_options_before, result
 from experiments.sessions import control, program
 from testbed.capability import require_emulation
 from testbed.errors import TestbedError
-from testbed.report import SessionHost
 
 if TYPE_CHECKING:
     from experiments.sessions.session import Ended
@@ -187,9 +186,9 @@ def report(ended: Ended, results: str, as_json: bool) -> None:
 def status(ctx: typer.Context, session: SessionOption = None, as_json: JsonOption = False) -> None:
     """Print a running session: its lines, their counters and queues."""
     from experiments.sessions import panel
-    from experiments.sessions.state import read_state
+    from experiments.sessions.state import SessionControl
 
-    state = read_state(_name(ctx, session))
+    state = control.ask(_name(ctx, session), SessionControl.status)
     if _wants_json(ctx, as_json):
         typer.echo(json.dumps(state.as_json(), indent=2))
     else:
@@ -200,13 +199,13 @@ def status(ctx: typer.Context, session: SessionOption = None, as_json: JsonOptio
 def watch(ctx: typer.Context, session: SessionOption = None) -> None:
     """Print a running session every second."""
     from experiments.sessions import panel
-    from experiments.sessions.state import SessionState, read_state
+    from experiments.sessions.state import SessionControl, SessionState
 
     name, terminal = _name(ctx, session), console()
     before: SessionState | None = None
     try:
         while True:
-            state = read_state(name)
+            state = control.ask(name, SessionControl.status)
             terminal.clear()
             panel.show(terminal, state, before)
             before = state
@@ -229,9 +228,9 @@ def set_(
 ) -> None:
     """Change the line of a running session."""
     from experiments.sessions import panel
-    from experiments.sessions.state import change
+    from experiments.sessions.state import SessionControl
 
-    made = change(_name(ctx, session), None, changes)
+    made = control.ask(_name(ctx, session), SessionControl.change, None, changes)
     if _wants_json(ctx, as_json):
         typer.echo(json.dumps([session_change.as_json() for session_change in made], indent=2))
         return
@@ -249,12 +248,12 @@ def enter(
     session: SessionOption = None,
 ) -> None:
     """Run your shell, or the command after --, on another node of a running session."""
-    name = _name(ctx, session)
-    found = control.ask(name, {"op": "host", "node": node})
-    variables = program.environment(found["label"], found["node"])
+    from experiments.sessions.state import SessionControl
+
+    entered = control.ask(_name(ctx, session), SessionControl.node, node)
+    variables = program.environment(entered.label, entered.name)
     chosen = list(ctx.obj or ()) or program.shell_words(variables)
     if refusal := program.check(chosen):
         fail(*refusal)
-    host = SessionHost.read(found["host"])
-    line = program.enter_words(int(found["cell"]), host, chosen, Path.cwd())
+    line = program.enter_words(entered.cell_pid, entered.host, chosen, Path.cwd())
     os.execvpe(line[0], line, variables)  # noqa: S606 (the user's own command)

@@ -32,6 +32,10 @@ FREE_BPS = 1e9
 #: well, and with real packets. Per captured interface, and per run.
 SIM_BYTES_A_PACKET, BYTES_A_PACKET = 40.0, 160.0
 BYTES_A_CAPTURE, BYTES_A_RUN = 13_000.0, 50_000.0
+#: The database of a new store, and what each run adds to it.
+BYTES_A_STORE, ROW_BYTES_A_RUN = 500_000.0, 37_000.0
+#: CPU time of the command itself in virtual time, in s.
+COMMAND_S = 1.4
 #: CPU time of an emulated run: per second, per captured packet, and once per run, in s.
 CPU_S_A_SECOND, CPU_S_A_PACKET, CPU_S_A_RUN = 0.025, 3e-5, 0.4
 #: Time of an emulated run in addition to its duration, and of a cell before its first run, in s.
@@ -156,9 +160,10 @@ class Forecaster:
         cells = self._cells(len(runs), sum(cost.cpu_s for cost in costs) / time_s)
         # At the end some cells have no run left.
         whole_s = max(longest_s, time_s / cells + longest_s * (1 - 1 / cells) / 2)
-        disk_bytes = sum(cost.disk_bytes for cost in costs)
+        disk_bytes = sum(cost.disk_bytes + ROW_BYTES_A_RUN for cost in costs)
+        disk_bytes += 0.0 if self._history else BYTES_A_STORE
         return Forecast(
-            len(runs), whole_s + (0.0 if self._is_virtual else BUILD_S), disk_bytes, cells, len(self._history),
+            len(runs), whole_s + (COMMAND_S if self._is_virtual else BUILD_S), disk_bytes, cells, len(self._history),
             0 if self._history else self._pace.runs,
         )  # fmt: skip
 

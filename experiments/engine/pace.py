@@ -14,6 +14,8 @@ from typing import Any
 from testbed import build_cache
 
 _FILE = "runs.json"
+#: Runs that what was known before counts for at most: the machine may have changed.
+MOST_BEFORE = 30
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,18 @@ def of(backend: str) -> Pace:
 
 
 def keep(backend: str, pace: Pace) -> None:
-    """Keeps the pace of a backend. A cache that cannot be written changes nothing."""
-    known = {}
+    """Keeps the pace of a backend, as a mean with what was known, by runs. A cache that cannot be written changes
+    nothing.
+    """
+    before, known = of(backend), {}
+    weight = min(before.runs, MOST_BEFORE)
+    total = weight + pace.runs
+    if total:
+        pace = Pace(
+            (before.time * weight + pace.time * pace.runs) / total,
+            (before.bytes * weight + pace.bytes * pace.runs) / total,
+            total,
+        )
     with suppress(OSError, ValueError):
         known = _read()
     with suppress(OSError):

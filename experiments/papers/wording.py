@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from analysis.estimates import interval_text
@@ -13,6 +13,19 @@ from testbed.units import in_unit, number_of, plain, readable
 
 #: Disagreements of an artefact that are listed.
 MOST_LISTED = 6
+
+
+def headline(artefacts: Sequence[Artefact]) -> str:
+    """How many artefacts were run, how many of these pass, and how many follow from formulas and need no run."""
+    run = [each for each in artefacts if any(score.campaign for score in each.scores.values())]
+    computed = sum(bool(each.scores) for each in artefacts) - len(run)
+    what = f"{len(artefacts)} published tables, figures and claims"
+    passing = sum(each.passes for each in run)
+    text = f"None of the {what} was run here."
+    if run:
+        were, passes = "was" if len(run) == 1 else "were", "passes" if passing == 1 else "pass"
+        text = f"Of {what}, {len(run)} {were} run here, and {passing} of these {passes}."
+    return text + (f" {computed} of them follow from formulas and need no run." if computed else "")
 
 
 def words(name: str) -> str:

@@ -1,32 +1,28 @@
 """The control socket of a session: other terminals and the site read its state and change its lines.
 
-Each session has a UNIX socket in a folder that only its user can open. A request is one JSON line, and so is the
-answer: {"op": "status"} or {"op": "set", "changes": {"forward": {"rate": "2 Mbit/s"}}, "link": null}.
+Each session has a UNIX socket in a folder that only its user can open. Its requests are those of
+experiments.sessions.state.SessionControl.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-import socketserver
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from agents.unix_server import UnixServer, listens
+from agents.rpc import Dispatcher, Server, SocketClient, listens
 from experiments.language.problems import CampaignError
 from testbed.errors import TestbedError, listed
 from testbed.local_folders import private_folder, runtime_folder
 
+R = TypeVar("R")
+P = ParamSpec("P")
+
 #: Longest time that a client waits for an answer, in s.
 PATIENCE_S = 10.0
-#: Longest request in bytes.
-MOST_BYTES = 65_536
-
-Handle = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 def folder() -> Path:
@@ -35,33 +31,18 @@ def folder() -> Path:
 
 
 class ControlServer:
-    """Serves a session's socket in a thread until it is closed.
+    """Serves a session's socket in threads until it is closed.
 
     Args:
         name: of the session, unique among this user's.
-        handle: answers a request; TestbedError and CampaignError are answered as sentences. Called in one thread.
+        protocol: its requests, experiments.sessions.state.SessionControl.
+        session: what is controlled.
     """
 
-    def __init__(self, name: str, handle: Handle) -> None:
+    def __init__(self, name: str, protocol: type, session: object) -> None:
         self.path = folder() / f"{name}.sock"
-        lock = threading.Lock()
-
-        class Handler(socketserver.StreamRequestHandler):
-            def handle(self) -> None:
-                self.connection.settimeout(PATIENCE_S)
-                with suppress(OSError):
-                    line = self.rfile.readline(MOST_BYTES)
-                    try:
-                        request = json.loads(line)
-                        if not isinstance(request, dict):
-                            raise TestbedError("a request is a JSON object")
-                        with lock:
-                            answer = {"ok": True, **handle(request)}
-                    except (TestbedError, CampaignError, ValueError) as error:
-                        answer = {"ok": False, "error": str(error)}
-                    self.wfile.write(json.dumps(answer).encode() + b"\n")
-
-        self._server = UnixServer(self.path, Handler)
+        dispatcher = Dispatcher("the session", protocol, session, (TestbedError, CampaignError))
+        self._server = Server(self.path, dispatcher)
         threading.Thread(target=self._server.serve_forever, args=(0.2,), name="control", daemon=True).start()
 
     def close(self) -> None:
@@ -71,24 +52,16 @@ class ControlServer:
         self.path.unlink(missing_ok=True)
 
 
-def ask(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Sends a request to a session of this user.
+def ask(name: str | None, function: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """The result of a request of SessionControl to a session of this user; None: the only one.
 
     Raises:
-        TestbedError: there is no such session, or it refused.
+        TestbedError: there is no such session, or it rejected the request.
     """
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(PATIENCE_S)
-        try:
-            connection.connect(str(folder() / f"{name}.sock"))
-            connection.sendall(json.dumps(request).encode() + b"\n")
-            with connection.makefile("rb") as stream:
-                answer = json.loads(stream.readline())
-        except (OSError, ValueError):
-            raise TestbedError(f"session {name} does not answer; it may have ended") from None
-    if not answer.get("ok"):
-        raise TestbedError(str(answer.get("error", f"session {name} refused")))
-    return dict(answer)
+    name = only(name)
+    silent = TestbedError(f"session {name} does not answer; it may have ended")
+    with closing(SocketClient(folder() / f"{name}.sock", TestbedError, lambda _: silent)) as client:
+        return client.call(PATIENCE_S, function, *args, **kwargs)
 
 
 def running() -> list[str]:

@@ -1,7 +1,7 @@
 """Devices behind a real interface of this machine, as the near end of a session's line.
 
 The kernel carries their packets: the near node has a macvlan interface on the real one, and the machine forwards for
-the far node. `testbed.gateway_keeper` changes the machine and restores it. DHCP is dnsmasq's.
+the far node. `testbed.gateway_daemon` changes the machine and restores it. DHCP is dnsmasq's.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agents.rpc import TIMEOUT_S, ChildProcess
 from experiments.sessions.outside import add_routes, enable_ipv6, process_in, run_batch
 from experiments.sessions.plan import SessionPlan
 from testbed import addressing, gateway_rules, node_binary
 from testbed.errors import TestbedError, Unavailable
+from testbed.gateway_daemon import GatewayDaemon
 from testbed.gateway_rules import DEVICES
-from testbed.json_lines import LineProcess
 from testbed.local_folders import ScratchFolder
 from testbed.report import SessionHost
 
@@ -34,8 +35,6 @@ LEASE_S = 300
 FIRST_LEASED = 10
 #: dnsmasq's line for an address that a device accepted: address, hardware address, and perhaps a name.
 _LEASED = re.compile(rf"DHCPACK\({DEVICES}\) (\S+) (\S+)(?: (\S+))?$", re.MULTILINE)
-#: Checking and changing the machine takes some tenths of a second.
-TAKE_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -77,25 +76,25 @@ class DeviceGateway:
         self._dnsmasq: subprocess.Popen[bytes] | None = None
         self._scratch = ScratchFolder()
         environment = {**os.environ, "PYTHONPATH": str(node_binary.ROOT)}
-        self._keeper = LineProcess(
-            "the gateway's keeper", [sys.executable, "-m", "testbed.gateway_keeper"],
-            self._scratch.path / "keeper.log", env=environment,
+        self._daemon = ChildProcess(
+            "the gateway's daemon", [sys.executable, "-m", "testbed.gateway_daemon"],
+            self._scratch.path / "daemon.log", TestbedError, env=environment,
         )  # fmt: skip
         try:
-            taken = self._keeper.ask("take", TAKE_S, interface=interface, subnet=subnet, dhcp=dhcp)
+            taken = self._daemon.call(TIMEOUT_S, GatewayDaemon.take, interface, subnet, dhcp)
             self._index = socket.if_nametoindex(interface)
         except BaseException:
             self.close()
             raise
         #: Network of the devices. The gateway has its first address.
-        self.network = ipaddress.IPv4Network(taken["devices"])
+        self.network = ipaddress.IPv4Network(taken.devices)
         #: Interfaces by which the machine reaches the internet.
-        self.uplinks: Sequence[str] = taken["uplinks"]
+        self.uplinks: Sequence[str] = taken.uplinks
         #: Why devices get no IPv6; None: they do.
-        self.without_ipv6: str | None = taken["without_ipv6"]
+        self.without_ipv6: str | None = taken.without_ipv6
         #: Chains of the machine's firewall that may drop the devices' packets, by this interface of the machine.
         self.firewall_interface = gateway_rules.LINK
-        self.firewall: Sequence[str] = taken["firewall"]
+        self.firewall: Sequence[str] = taken.firewall
 
     def open(self, cell_pid: int, hosts: Mapping[str, SessionHost], plan: SessionPlan) -> None:
         """Joins interface and machine to the nodes, and starts DHCP.
@@ -106,7 +105,7 @@ class DeviceGateway:
         near = process_in(hosts[plan.host])
         if self.without_ipv6 is None:
             enable_ipv6(hosts, plan)
-        self._keeper.ask("attach", near=near, far=process_in(hosts[plan.gateway]))
+        self._daemon.call(TIMEOUT_S, GatewayDaemon.attach, near, process_in(hosts[plan.gateway]))
         add_routes(hosts, plan, with_ipv6=self.without_ipv6 is None)
         # The near node's own packets have an address to which the machine has a route.
         run_batch(near, [f"route change default via {_hop(plan)} src {self.network[1]}"])
@@ -167,7 +166,7 @@ class DeviceGateway:
             self._dnsmasq.kill()
             self._dnsmasq.wait()
             self._dnsmasq = None
-        self._keeper.close()
+        self._daemon.close()
         self._scratch.close()
 
 

@@ -18,7 +18,7 @@ from experiments.sessions import control, program, record
 from experiments.sessions.changes import parse_changes, typed
 from experiments.sessions.outside import Uplink
 from experiments.sessions.plan import SessionPlan, studied
-from experiments.sessions.state import DeclaredDirection, SessionState
+from experiments.sessions.state import DeclaredDirection, EnteredNode, SessionControl, SessionState
 from testbed.cell import Cell
 from testbed.errors import TestbedError
 from testbed.report import Report, SessionHost
@@ -76,7 +76,7 @@ class Session:
             self.hosts: Mapping[str, SessionHost] = self._cell.open(plan.scenario, self._folder, name_server)
             if outside:
                 outside.open(self._cell.pid, self.hosts, plan)
-            self._control = control.ControlServer(self.name, self._answer)
+            self._control = control.ControlServer(self.name, SessionControl, self)
         except BaseException:
             self._close()
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -174,7 +174,7 @@ class Session:
                     on_note(problem)
                     return 1
                 self._bound_record(on_note)
-                on_second(self._state())
+                on_second(self.status())
             time.sleep(LOOK_S)
         return 0
 
@@ -191,18 +191,8 @@ class Session:
             "(--record-limit); the line goes on"
         )
 
-    def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Answers another terminal or the site."""
-        match request.get("op"):
-            case "status":
-                return self._state().as_json()
-            case "set":
-                return self._set(request.get("words") or (), request.get("link"))
-            case "host":
-                return self._host(request.get("node"))
-        raise TestbedError("a session answers status, set and host")
-
-    def _state(self) -> SessionState:
+    def status(self) -> SessionState:
+        """Its lines as they are declared now, their counters and queues."""
         with self._lock:
             status = self._cell.status()
             declared = self._declared()
@@ -231,7 +221,8 @@ class Session:
                 found.setdefault(link.name, {})[way] = DeclaredDirection.read(now)
         return found
 
-    def _set(self, words: Sequence[str], link: str | None) -> dict[str, Any]:
+    def change(self, link: str | None, words: Sequence[str]) -> tuple[SessionChange, ...]:
+        """Changes a line; None: the one under study."""
         target = studied(self._plan.scenario) if link is None else self._plan.scenario.link(link)
         changes = parse_changes(words)
         made = []
@@ -243,13 +234,14 @@ class Session:
                         SessionChange(at_s=round(at_s, 6), link=target.name, direction=way, fields=changes[way])
                     )
                     self._changes.append(made[-1])
-        return {"changes": [change.as_json() for change in made]}
+        return tuple(made)
 
-    def _host(self, node: str | None) -> dict[str, Any]:
-        name = node or self._plan.host
+    def node(self, name: str | None) -> EnteredNode:
+        """A node; None: the host of the session's command."""
+        name = name or self._plan.host
         if name not in self.hosts:
             raise TestbedError(f"unknown node '{name}'; allowed: {', '.join(self.hosts)}")
-        return {"node": name, "label": self._plan.label, "cell": self._cell.pid, "host": self.hosts[name].as_json()}
+        return EnteredNode(name=name, label=self._plan.label, cell_pid=self._cell.pid, host=self.hosts[name])
 
     def _land(self, command: Sequence[str], status: int | None) -> Landing:
         with self._lock:

@@ -1,13 +1,14 @@
-"""What a running session answers to `status`."""
+"""What other programs ask of a running session, and what it answers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
+from agents.rpc import method
 from analysis.store.documents import SessionChange
-from experiments.sessions import control
-from testbed.documents import Part
-from testbed.report import SessionStatus
+from testbed.documents import Model, Part
+from testbed.report import SessionHost, SessionStatus
 from testbed.scenario import Named
 
 
@@ -38,26 +39,33 @@ class SessionState(SessionStatus):
     declared: Mapping[str, Mapping[str, DeclaredDirection]]
 
 
-def read_state(name: str) -> SessionState:
-    """The state of a running session.
+class EnteredNode(Model):
+    """A node of a session, for a program that enters it."""
 
-    Raises:
-        TestbedError: there is no such session, or it has ended.
-    """
-    answer = control.ask(control.only(name), {"op": "status"})
-    return SessionState.read({key: value for key, value in answer.items() if key != "ok"})
+    name: str
+    #: Of the session: profile or campaign.
+    label: str
+    #: Process of the session's cell.
+    cell_pid: int
+    host: SessionHost
 
 
-def change(name: str, link: str | None, words: Sequence[str]) -> list[SessionChange]:
-    """Changes a line of a running session.
+class SessionControl(Protocol):
+    """The requests to a running session (experiments.sessions.control). Methods raise TestbedError or CampaignError."""
 
-    Args:
-        name: of the session.
-        link: name of the link; None: the one under study.
-        words: changes such as "forward.rate=2 Mbit/s".
+    @method
+    def status(self) -> SessionState:
+        """Its lines as they are declared now, their counters and queues."""
 
-    Raises:
-        TestbedError: there is no such session, it has ended, or a change is invalid.
-    """
-    answer = control.ask(control.only(name), {"op": "set", "link": link, "words": list(words)})
-    return [SessionChange.read(made) for made in answer["changes"]]
+    @method
+    def change(self, link: str | None, words: Sequence[str]) -> tuple[SessionChange, ...]:
+        """Changes a line.
+
+        Args:
+            link: its name; None: the one under study.
+            words: changes such as "forward.rate=2 Mbit/s".
+        """
+
+    @method
+    def node(self, name: str | None) -> EnteredNode:
+        """A node; None: the host of the session's command."""

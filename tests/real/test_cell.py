@@ -55,7 +55,7 @@ net.build()
 a.cmd("ip neigh replace 10.0.0.2 lladdr", b.MAC(), "dev a-eth0")
 emulator = Emulator.shared()
 emulator.start()
-pid = emulator._process.pid
+pid = emulator.pid
 os.kill(pid, signal.SIGSTOP)
 # 32 is SO_SNDBUFFORCE: the socket's own limit would hold the sender back before the interface's queue is full.
 blast = (

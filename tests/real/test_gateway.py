@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiments.sessions import control
+from experiments.sessions.state import SessionControl
 from tests.support.gateway_world import LAN, MACHINE, SERVER, SERVER_V6, UPLINK, World
 from tests.support.only_run import only_run
 from tests.support.waiting import wait_until
@@ -74,9 +75,9 @@ def test_a_phone_reaches_the_internet_through_the_line_and_the_machine_is_as_bef
         assert world.lease() == SERVER
         ping(world, SERVER)
         name = gateway.session()
-        assert control.ask(name, {"op": "status"})["links"]["line"]["forward"]["delivered_packets"] >= 3
-        changed = control.ask(name, {"op": "set", "link": None, "words": ["forward.rate=2 Mbit/s"]})
-        assert changed["changes"][0]["fields"] == {"rate": "2 Mbit/s"}
+        assert control.ask(name, SessionControl.status).links["line"]["forward"].delivered_packets >= 3
+        changed = control.ask(name, SessionControl.change, None, ["forward.rate=2 Mbit/s"])
+        assert [change.fields for change in changed] == [{"rate": "2 Mbit/s"}]
         get_page(world, tmp_path, SERVER)
         gateway.signal(signal.SIGTERM, "experiments")
         status, shown = gateway.wait()
@@ -120,7 +121,7 @@ def test_a_phone_gets_ipv6_by_advertisement_and_the_machine_is_as_before(world_v
     assert audit.swallowed_packets + audit.invented_packets + audit.reordered_packets == 0
 
 
-@pytest.mark.parametrize("killed", [("experiments",), ("testbed.gateway_keeper", "experiments")])
+@pytest.mark.parametrize("killed", [("experiments",), ("testbed.gateway_daemon", "experiments")])
 def test_a_killed_gateway_with_ipv6_is_restored(killed: tuple[str, ...], world_v6: World) -> None:
     before = world_v6.state()
     with world_v6.gateway(*LINE) as gateway:
@@ -128,7 +129,7 @@ def test_a_killed_gateway_with_ipv6_is_restored(killed: tuple[str, ...], world_v
         assert world_v6.state() != before
         gateway.signal(signal.SIGKILL, *killed)
         gateway.wait()
-    if "testbed.gateway_keeper" in killed:
+    if "testbed.gateway_daemon" in killed:
         with world_v6.gateway(*LINE) as gateway:
             gateway.open()
             gateway.signal(signal.SIGTERM, "experiments")
@@ -152,11 +153,11 @@ def test_a_gateway_that_is_killed_leaves_nothing(world: World) -> None:
     restored(world, before)
 
 
-def test_what_a_killed_keeper_left_is_restored_by_the_next_gateway(world: World) -> None:
+def test_what_a_killed_daemon_left_is_restored_by_the_next_gateway(world: World) -> None:
     before = world.state()
     with world.gateway(*LINE) as gateway:
         gateway.open()
-        gateway.signal(signal.SIGKILL, "testbed.gateway_keeper", "experiments")
+        gateway.signal(signal.SIGKILL, "testbed.gateway_daemon", "experiments")
         gateway.wait()
     # Forwarding, and the interface of the devices; the kernel has removed all else.
     left = [line for line in world.state() if line not in before]

@@ -51,9 +51,8 @@ def test_a_command_runs_behind_the_line_and_is_kept_as_a_run(tmp_path: Path) -> 
 
     def ask(*verb: str) -> subprocess.CompletedProcess[str]:
         name = str(control.pid)
-        return subprocess.run(
-            words(tmp_path, "--session", name, *verb), capture_output=True, text=True, check=False, timeout=60,
-        )  # fmt: skip
+        asking = [sys.executable, "-m", "experiments", "shell", "--session", name, *verb]
+        return subprocess.run(asking, capture_output=True, text=True, check=False, timeout=60)
 
     wait_until(lambda: ask("status").returncode == 0, "the session", 60)
     changed = ask("set", "forward.rate=5 Mbit/s", "reverse.policy=codel")

@@ -175,7 +175,7 @@ class Gateway:
         assert is_open, note + self.wait()[1]
 
     def pid(self, module: str) -> int:
-        """Of the command (module `experiments`) or its keeper (`testbed.gateway_keeper`)."""
+        """Of the command (module `experiments`) or its daemon (`testbed.gateway_daemon`)."""
         words = [b"-m", module.encode()]
         (found,) = (pid for pid in marked(self._mark) if _arguments(pid)[1:3] == words)
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ from flask.testing import FlaskClient
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 from waitress import wasyncore
 
+from analysis.store.documents import SessionChange
 from experiments.sessions.changes import parse_changes
 from experiments.sessions.control import ControlServer
+from experiments.sessions.state import EnteredNode, SessionControl, SessionState
 from tests.support.campaign_texts import TWO_WAYS, asymmetric_path
 from tests.support.simulated import Simulated, ran
 from web.app import create_app
@@ -93,34 +95,42 @@ DIRECTION = {"submitted_packets": 9, "delivered_packets": 8, "transmitted_bytes"
 class FakeSession:
     """A session's end of the socket: answers as a session does, and keeps what it was asked."""
 
-    def __init__(self) -> None:
-        self.asked: list[Mapping[str, Any]] = []
+    def __init__(self, name: str) -> None:
+        self.name = name
+        #: Names of requests, and the changes that they asked for.
+        self.asked: list[tuple[str, Sequence[str]]] = []
         self.changes: list[dict[str, Any]] = []
         self.passed_s = 5.0
 
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        self.asked.append(request)
-        if request["op"] == "set":
-            changes = parse_changes(request["words"])
-            return {"changes": [{"at_s": 2.0, "link": request["link"], "direction": way, "fields": fields}
-                                for way, fields in changes.items()]}  # fmt: skip
+    def change(self, link: str | None, words: Sequence[str]) -> tuple[SessionChange, ...]:
+        self.asked.append(("change", words))
+        return tuple(
+            SessionChange.read({"at_s": 2.0, "link": link, "direction": way, "fields": fields})
+            for way, fields in parse_changes(words).items()
+        )
+
+    def node(self, name: str | None) -> EnteredNode:
+        raise NotImplementedError
+
+    def status(self) -> SessionState:
+        self.asked.append(("status", ()))
         # At each look it has gone on by a second, and by 1000 bytes in each direction.
         self.passed_s += 1.0
         direction = DIRECTION | {"transmitted_bytes": int(1000 * self.passed_s)}
         declared = {"rate_bps": 28_800, "delay_s": 0.05, "policy": "droptail", "errors": []}
-        return {
-            "name": f"test{os.getpid()}", "label": "dialup-28.8", "host": "right", "started": 0.0,
+        return SessionState.read({
+            "name": self.name, "label": "dialup-28.8", "host": "right", "started": 0.0,
             "changes": self.changes, "declared": {"line": {"forward": declared, "reverse": declared}},
             "passed_s": self.passed_s, "recorded_bytes": 5,
             "links": {"line": {"forward": direction, "reverse": direction}},
-        }  # fmt: skip
+        })  # fmt: skip
 
 
 @pytest.fixture
 def session() -> Iterator[FakeSession]:
     """A running session named after this process."""
-    recorded = FakeSession()
-    server = ControlServer(f"test{os.getpid()}", recorded.answer)
+    recorded = FakeSession(f"test{os.getpid()}")
+    server = ControlServer(recorded.name, SessionControl, recorded)
     yield recorded
     server.close()
 

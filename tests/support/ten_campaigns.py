@@ -31,7 +31,7 @@ workload:
   - {name: forward, from: server, to: client, start: [0 s, 0.2 s]}
   - {name: reverse, from: client, to: server, start: [0.5 s, 1 s]}
 """
-_SIMULATED = {
+SIMULATED = {
     "one-axis": f"{_PATH}{_BOTH}duration: 8 s\nsweep:\n  {_POLICIES}\nrepetitions: 5\n",
     # What the issue was filed about, smaller: two stacks, four policies, five rates.
     "three-axes": f"""\
@@ -99,18 +99,18 @@ repetitions: 1
 #: A paper's, shorter than published.
 PAPER, SHORTER = "acq-fig7", ("duration=400 s", "repetitions=2", "capture.counters.every=10 s")
 #: Names of the campaigns in the store. Session and import are collections.
-NAMES = (*_SIMULATED, record.CAMPAIGN, "imports", PAPER)
+NAMES = (*SIMULATED, record.CAMPAIGN, "imports", PAPER)
 
 
 def ten(folder: Path) -> Path:
     """The results folder with the ten campaigns."""
-    kept(folder, "ten-campaigns", "".join(_SIMULATED.values()), _make)
+    kept(folder, "ten-campaigns", "".join(SIMULATED.values()), _make)
     return folder / "results"
 
 
 def _make(made: Path) -> None:
     results = made / "results"
-    for name, text in _SIMULATED.items():
+    for name, text in SIMULATED.items():
         (made / f"{name}.yaml").write_text(f"name: {name}\n{text}")
         _done("run", made / f"{name}.yaml", "--results", results, "--scheduler", "none")
     paper = node_binary.ROOT / f"experiments/acq/{PAPER}.yaml"

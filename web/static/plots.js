@@ -180,12 +180,19 @@ function resize(plot, height) {
   } catch {
     // Without storage the height lasts as long as the page.
   }
+  fit(plot);
+}
+
+// A plot takes the height that its place has.
+function fit(plot) {
   plot.height = size(plot.holder).height;
-  plot.holder.querySelector(".grip").setAttribute("aria-valuenow", Math.round(plot.height));
+  plot.holder.querySelector(".grip")?.setAttribute("aria-valuenow", Math.round(plot.height));
   if (!plot.figure) return;
   plot.figure.options.height = plot.height;
   plot.chart.setSize({ width: plot.board.clientWidth, height: plot.height });
 }
+
+addEventListener("resize", () => plots.forEach(fit));
 
 function keptHeight(holder) {
   try {

@@ -69,6 +69,39 @@ function atOnce(form) {
 }
 $$("form[data-auto]").forEach(atOnce);
 
+// Search -------------------------------------------------------------------------------------------------------------
+
+const everything = $("#everything");
+const found = $("#found");
+const TYPING_MS = 150;
+let typed = 0;
+everything?.addEventListener("input", async () => {
+  const mine = ++typed;
+  await new Promise((done) => setTimeout(done, TYPING_MS));
+  if (mine !== typed) return;
+  const words = everything.value.trim();
+  if (!words) return (found.hidden = true);
+  const page = await requestPage(`/search?q=${encodeURIComponent(words)}`).catch(() => null);
+  if (mine !== typed || !page) return;
+  found.replaceChildren(...page.getElementById("hits").childNodes);
+  found.hidden = false;
+});
+// Arrows go through what was found, and Escape leaves it.
+everything?.form.addEventListener("keydown", (event) => {
+  const way = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (event.key === "Escape") found.hidden = true;
+  if (!way || found.hidden) return;
+  const stops = [everything, ...$$("a", found)];
+  stops[stops.indexOf(document.activeElement) + way]?.focus();
+  event.preventDefault();
+});
+everything?.form.addEventListener("focusout", (event) => {
+  if (event.relatedTarget && !everything.form.contains(event.relatedTarget)) found.hidden = true;
+});
+document.addEventListener("pointerdown", (event) => {
+  if (everything && !everything.form.contains(event.target)) found.hidden = true;
+});
+
 // Keys ---------------------------------------------------------------------------------------------------------------
 
 const PLACES = { h: "/", c: "/campaigns", s: "/scorecard", l: "/launch", i: "/import", d: "/docs" };
@@ -81,11 +114,8 @@ document.addEventListener("keydown", (event) => {
   }
   going = event.key === "g";
   if (event.key === "/") {
-    const search = $("input[type=search]");
-    if (search) {
-      search.focus();
-      event.preventDefault();
-    }
+    everything?.focus();
+    event.preventDefault();
   }
   if (event.key === "?") $("#keys").showModal();
 });

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::PathBuf;
 
+use backchannel_core::{Error, ResultExt};
 use backchannel_links::Registry;
 
 use crate::reports;
@@ -19,10 +20,10 @@ pub struct Args {
 }
 
 /// Audits the run and prints what its links did.
-pub fn run(registry: &Registry, args: &Args) -> Result<(), String> {
+pub fn run(registry: &Registry, args: &Args) -> Result<(), Error> {
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(|error| format!("cannot read the run: {error}"))?;
-    let run = serde_json::from_str(&text).map_err(|error| format!("invalid run: {error}"))?;
+    std::io::stdin().read_to_string(&mut text).or_system("cannot read the run")?;
+    let run = serde_json::from_str(&text).or_malformed("invalid run")?;
     let audit = backchannel_audit::audit(&run, &args.captures, &args.telemetry, &registry.entries())?;
     reports::print(&audit)
 }

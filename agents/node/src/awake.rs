@@ -6,6 +6,7 @@
 
 use std::{io, thread};
 
+use backchannel_core::{Error, ResultExt};
 use backchannel_emulator::die_with;
 use backchannel_emulator::os::process::{set_class, Class};
 use rustix::process::setpriority_process;
@@ -15,21 +16,21 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 ///
 /// # Errors
 /// The kernel refuses the idle class or a thread. Nothing spins then.
-pub fn run(parent: Option<u32>) -> Result<(), String> {
+pub fn run(parent: Option<u32>) -> Result<(), Error> {
     die_with(parent)?;
-    let usable = sched_getaffinity(None).map_err(|error| format!("cannot list the CPUs: {error}"))?;
+    let usable = sched_getaffinity(None).or_system("cannot list the CPUs")?;
     // Before the threads are created, which inherit it. By the nice value the kernel separates its time from others'.
-    setpriority_process(None, 19).map_err(|error| format!("cannot set the nice value: {error}"))?;
+    setpriority_process(None, 19).or_system("cannot set the nice value")?;
     if !set_class(Class::Idle) {
-        return Err(format!("the kernel refused the idle class: {}", io::Error::last_os_error()));
+        return Err(Error::System(format!("the kernel refused the idle class: {}", io::Error::last_os_error())));
     }
     for cpu in (0..CpuSet::MAX_CPU).filter(|&cpu| usable.is_set(cpu)) {
         thread::Builder::new()
             .name(format!("awake {cpu}"))
             .spawn(move || spin(cpu))
-            .map_err(|error| format!("cannot create a thread for CPU {cpu}: {error}"))?;
+            .or_system(format_args!("cannot create a thread for CPU {cpu}"))?;
     }
-    io::copy(&mut io::stdin().lock(), &mut io::sink()).map_err(|error| format!("standard input: {error}"))?;
+    io::copy(&mut io::stdin().lock(), &mut io::sink()).or_system("standard input")?;
     Ok(())
 }
 

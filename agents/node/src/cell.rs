@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
+use backchannel_core::{Error, ResultExt};
 use backchannel_emulator::die_with;
 use backchannel_emulator::os::interface::set_up;
 use backchannel_emulator::os::wait::{self, Readiness};
@@ -37,24 +38,26 @@ pub fn run(args: &Args) -> ExitCode {
     ExitCode::from(enter(args).unwrap_or_else(report))
 }
 
-fn report(why: String) -> u8 {
+fn report(why: Error) -> u8 {
     eprintln!("error: {why}");
     NO_CELL
 }
 
-fn enter(args: &Args) -> Result<u8, String> {
+fn enter(args: &Args) -> Result<u8, Error> {
     die_with(args.parent)?;
     let flags =
         UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
     // SAFETY: descriptor tables are not unshared.
     unsafe { unshare_unsafe(flags) }.map_err(|error| {
-        format!("the kernel refused namespaces ({error}): root, or the capability CAP_SYS_ADMIN, is needed")
+        Error::System(format!(
+            "the kernel refused namespaces ({error}): root, or the capability CAP_SYS_ADMIN, is needed"
+        ))
     })?;
     // The first process of the cell watches this pipe: the writing end closes when this process dies.
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| format!("cannot create a pipe: {error}"))?;
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).or_system("cannot create a pipe")?;
     // SAFETY: this process has one thread.
     match unsafe { libc::fork() } {
-        -1 => Err(format!("cannot fork: {}", io::Error::last_os_error())),
+        -1 => Err(Error::System(format!("cannot fork: {}", io::Error::last_os_error()))),
         0 => {
             drop(writer);
             std::process::exit(i32::from(first_process(args, &reader).unwrap_or_else(report)))
@@ -69,18 +72,17 @@ fn enter(args: &Args) -> Result<u8, String> {
 }
 
 /// The first process of the cell: mounts, loopback, the command, and reaping orphans.
-fn first_process(args: &Args, outer: &OwnedFd) -> Result<u8, String> {
+fn first_process(args: &Args, outer: &OwnedFd) -> Result<u8, Error> {
     die_with(None)?;
     // The outer process may have died before the line above. Its end of the pipe is closed then.
     if wait::wait_for([outer], Readiness::Readable, Some(0)) {
         return Err("the process that started this cell is gone".into());
     }
-    let failed = |what: &'static str| move |error: Errno| format!("the cell cannot {what}: {error}");
     mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
-        .map_err(failed("separate its mounts"))?;
-    mount("proc", "/proc", "proc", MountFlags::empty(), None).map_err(failed("mount its /proc"))?;
-    mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).map_err(failed("mount its /sys"))?;
-    set_up("lo").map_err(|error| format!("the cell cannot set its loopback interface up: {error}"))?;
+        .or_system("the cell cannot separate its mounts")?;
+    mount("proc", "/proc", "proc", MountFlags::empty(), None).or_system("the cell cannot mount its /proc")?;
+    mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).or_system("the cell cannot mount its /sys")?;
+    set_up("lo").or_system("the cell cannot set its loopback interface up")?;
 
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
@@ -88,12 +90,12 @@ fn first_process(args: &Args, outer: &OwnedFd) -> Result<u8, String> {
     let die_too = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
     // SAFETY: one system call, which is allowed between fork and exec.
     unsafe { command.pre_exec(die_too) };
-    let child = command.spawn().map_err(|error| format!("cannot run '{}': {error}", args.command[0]))?;
+    let child = command.spawn().or_system(format_args!("cannot run '{}'", args.command[0]))?;
     wait_for(child.id() as i32)
 }
 
 /// Waits for a child and reaps others that end before it. As in a shell, a signal counts as 128 and its number.
-fn wait_for(child: i32) -> Result<u8, String> {
+fn wait_for(child: i32) -> Result<u8, Error> {
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if Some(pid) == Pid::from_raw(child) => {
@@ -101,7 +103,7 @@ fn wait_for(child: i32) -> Result<u8, String> {
                 return Ok(status.exit_status().unwrap_or_else(signal) as u8);
             }
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(format!("cannot wait for the command: {error}")),
+            Err(error) => return Err(Error::System(format!("cannot wait for the command: {error}"))),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use backchannel_core::{Error, ResultExt};
 use landlock::{path_beneath_rules, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope, ABI};
 use rustix::thread::{
     clear_ambient_capability_set, configure_capability_in_ambient_set, remove_capability_from_bounding_set,
@@ -114,7 +115,7 @@ pub fn run(args: &Args) -> ExitCode {
         Err(why) => why,
         Ok(()) => {
             let error = Command::new(&args.command[0]).args(&args.command[1..]).exec();
-            format!("cannot run '{}': {error}", args.command[0])
+            Error::System(format!("cannot run '{}': {error}", args.command[0]))
         }
     };
     eprintln!("error: {why}");
@@ -138,11 +139,11 @@ pub enum Programs {
 /// # Errors
 /// A sentence, if a measure that this kernel offers fails. What the kernel lacks is left out, and so are paths that do
 /// not exist.
-pub fn confine(read: &[&Path], write: &[&Path], programs: Programs) -> Result<(), String> {
-    set_no_new_privs(true).map_err(|error| format!("cannot give up new privileges: {error}"))?;
-    drop_capabilities().map_err(|error| format!("cannot drop capabilities: {error}"))?;
-    limit_files(read, write, programs).map_err(|error| format!("cannot limit access to files: {error}"))?;
-    limit_calls(programs).map_err(|error| format!("cannot limit system calls: {error}"))
+pub fn confine(read: &[&Path], write: &[&Path], programs: Programs) -> Result<(), Error> {
+    set_no_new_privs(true).or_system("cannot give up new privileges")?;
+    drop_capabilities().or_system("cannot drop capabilities")?;
+    limit_files(read, write, programs).or_system("cannot limit access to files")?;
+    limit_calls(programs).or_system("cannot limit system calls")
 }
 
 fn drop_capabilities() -> rustix::io::Result<()> {

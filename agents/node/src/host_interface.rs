@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::Packet;
+use backchannel_core::{Error, ResultExt};
 use backchannel_emulator::os::arrivals::{Batch, BATCH};
 use backchannel_emulator::os::link_layer::{ETHERNET_HEADER, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use backchannel_emulator::os::packet_socket::{PacketSocket, Receive};
@@ -86,7 +87,7 @@ impl HostInterface {
     ///
     /// # Errors
     /// An interface does not exist, or the kernel refuses packet sockets.
-    pub fn open(attachment: &Attachment, local: SocketAddr) -> Result<HostInterface, String> {
+    pub fn open(attachment: &Attachment, local: SocketAddr) -> Result<HostInterface, Error> {
         let mut header = [0; ETHERNET_HEADER];
         header[..6].copy_from_slice(&parse_mac(&attachment.next_hop_mac)?);
         header[6..12].copy_from_slice(&parse_mac(&attachment.mac)?);
@@ -97,7 +98,7 @@ impl HostInterface {
         });
         let open = |name: &String| {
             PacketSocket::open(name, Receive::TcpOf(ip, local.port()))
-                .map_err(|error| format!("cannot open a packet socket on {name}: {error}"))
+                .or_system(format_args!("cannot open a packet socket on {name}"))
         };
         let socket = open(&attachment.interface)?;
         let receive_only = attachment.also_hear.iter().map(open).collect::<Result<_, _>>()?;
@@ -123,7 +124,7 @@ impl HostInterface {
     ///
     /// # Errors
     /// The interface is gone.
-    pub fn read(&mut self) -> Result<Option<Packet>, String> {
+    pub fn read(&mut self) -> Result<Option<Packet>, Error> {
         loop {
             if self.batch.is_empty() && !self.receive()? {
                 return Ok(None);
@@ -138,12 +139,12 @@ impl HostInterface {
     }
 
     /// Receives a batch of the next socket that has frames. False once each has been asked and emptied.
-    fn receive(&mut self) -> Result<bool, String> {
+    fn receive(&mut self) -> Result<bool, Error> {
         while let Some(socket) = std::iter::once(&self.socket).chain(&self.receive_only).nth(self.turn) {
             let count = match socket.receive_batch(&mut self.batch) {
                 Ok(count) => count,
                 Err(error) if is_transient(&error) => 0,
-                Err(error) => return Err(format!("the interface is gone: {error}")),
+                Err(error) => return Err(Error::System(format!("the interface is gone: {error}"))),
             };
             if count < BATCH {
                 self.turn += 1;
@@ -161,7 +162,7 @@ impl HostInterface {
     ///
     /// # Errors
     /// The interface is down or gone, or the packet is longer than its MTU.
-    pub fn send(&mut self, packet: &Packet) -> Result<(), String> {
+    pub fn send(&mut self, packet: &Packet) -> Result<(), Error> {
         self.frame.clear();
         self.frame.extend_from_slice(&self.header);
         self.frame.extend(packet.to_vec());
@@ -172,7 +173,7 @@ impl HostInterface {
     ///
     /// # Errors
     /// As [`HostInterface::send`].
-    pub fn has_room(&mut self) -> Result<bool, String> {
+    pub fn has_room(&mut self) -> Result<bool, Error> {
         match self.waiting {
             None => {}
             Some(Obstacle::Others { retry_ns, .. }) if monotonic_ns() < retry_ns => {}
@@ -186,7 +187,7 @@ impl HostInterface {
         self.waiting = None;
     }
 
-    fn attempt(&mut self) -> Result<(), String> {
+    fn attempt(&mut self) -> Result<(), Error> {
         loop {
             let Err(error) = self.socket.send(&self.frame) else {
                 self.waiting = None;
@@ -197,21 +198,21 @@ impl HostInterface {
                 (io::ErrorKind::WouldBlock, _) => Some(Obstacle::Socket),
                 (_, Some(Errno::NOBUFS)) => Some(self.full_queue()?),
                 (_, Some(Errno::MSGSIZE)) => {
-                    return Err(format!(
-                        "a packet of {} bytes is longer than the interface's MTU; set the stack's 'packet_bytes' to at \
-                         most the MTU",
-                        self.frame.len() - ETHERNET_HEADER
-                    ))
+                    let length = self.frame.len() - ETHERNET_HEADER;
+                    return Err(Error::Unfit(format!(
+                        "a packet of {length} bytes is longer than the interface's MTU; set the stack's \
+                         'packet_bytes' to at most the MTU"
+                    )));
                 }
-                _ => return Err(format!("sending failed: {error}")),
+                _ => return Err(Error::System(format!("sending failed: {error}"))),
             };
             return Ok(());
         }
     }
 
     /// The queue of the interface has dropped the frame. Each further attempt would count as a drop too.
-    fn full_queue(&self) -> Result<Obstacle, String> {
-        let shares = self.socket.yield_to_queue().map_err(|error| format!("cannot wait for the interface: {error}"))?;
+    fn full_queue(&self) -> Result<Obstacle, Error> {
+        let shares = self.socket.yield_to_queue().or_system("cannot wait for the interface")?;
         if shares {
             return Ok(Obstacle::Socket);
         }

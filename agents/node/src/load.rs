@@ -15,6 +15,7 @@ use backchannel_core::exchange::{write_lines, ArrivalLine};
 use backchannel_core::rng;
 use backchannel_core::scenario::{Flow, Options};
 use backchannel_core::time::Time;
+use backchannel_core::{Error, ResultExt};
 use backchannel_emulator::monotonic_ns;
 use backchannel_links::Registry;
 use backchannel_stacks::config::Config;
@@ -103,7 +104,7 @@ pub struct ReceiveArgs {
 }
 
 /// Runs either end.
-pub fn run(registry: &Registry, command: &Command) -> Result<(), String> {
+pub fn run(registry: &Registry, command: &Command) -> Result<(), Error> {
     stop_on_signals();
     match command {
         Command::Send(args) => send(registry, args),
@@ -111,7 +112,7 @@ pub fn run(registry: &Registry, command: &Command) -> Result<(), String> {
     }
 }
 
-fn send(registry: &Registry, args: &SendArgs) -> Result<(), String> {
+fn send(registry: &Registry, args: &SendArgs) -> Result<(), Error> {
     let workload = &args.workload;
     let (flow, application) = workload.read(registry)?;
     if application.is_datagrams() {
@@ -133,7 +134,7 @@ fn send(registry: &Registry, args: &SendArgs) -> Result<(), String> {
     }
 }
 
-fn receive(registry: &Registry, args: &ReceiveArgs) -> Result<(), String> {
+fn receive(registry: &Registry, args: &ReceiveArgs) -> Result<(), Error> {
     let workload = &args.workload;
     let (flow, application) = workload.read(registry)?;
     let seed = workload.payload_seed(&flow);
@@ -151,17 +152,17 @@ fn receive(registry: &Registry, args: &ReceiveArgs) -> Result<(), String> {
 }
 
 impl Workload {
-    fn read(&self, registry: &Registry) -> Result<(Flow, Application), String> {
-        let flow: Flow = serde_json::from_str(&self.flow).map_err(|error| format!("--flow is no flow: {error}"))?;
+    fn read(&self, registry: &Registry) -> Result<(Flow, Application), Error> {
+        let flow: Flow = serde_json::from_str(&self.flow).or_malformed("--flow is no flow")?;
         let application = Application::new(&registry.workloads, &flow, self.seed)?;
         Ok((flow, application))
     }
 
     /// The research stack and its interface; `None`: the kernel's TCP.
-    fn research(&self, registry: &Registry) -> Result<Option<(Config, &Attachment)>, String> {
+    fn research(&self, registry: &Registry) -> Result<Option<(Config, &Attachment)>, Error> {
         let (Some(stack), Some(attachment)) = (&self.stack, &self.attachment) else { return Ok(None) };
         let options: Options = serde_json::from_str(self.stack_options.as_deref().unwrap_or("{}"))
-            .map_err(|error| format!("--stack-options is not a JSON object of options: {error}"))?;
+            .or_malformed("--stack-options is not a JSON object of options")?;
         Ok(Some((registry.stacks.config(stack, &options)?, attachment)))
     }
 
@@ -171,8 +172,8 @@ impl Workload {
         (rng::uniform(&mut draws) * (1u64 << 53) as f64) as u64
     }
 
-    fn record<T: serde::Serialize>(&self, lines: impl IntoIterator<Item = T>) -> Result<(), String> {
-        self.records.as_deref().map_or(Ok(()), |path| Ok(write_lines(path, lines)?))
+    fn record<T: serde::Serialize>(&self, lines: impl IntoIterator<Item = T>) -> Result<(), Error> {
+        self.records.as_deref().map_or(Ok(()), |path| write_lines(path, lines))
     }
 }
 
@@ -182,7 +183,7 @@ fn run_time(zero_ns: u64) -> Time {
 }
 
 /// Waits for the start of the run, which the conductor writes to a file after receivers listen; `None` after a signal.
-fn wait_for_run_start(file: Option<&Path>) -> Result<Option<u64>, String> {
+fn wait_for_run_start(file: Option<&Path>) -> Result<Option<u64>, Error> {
     let Some(file) = file else { return Ok(Some(monotonic_ns())) };
     while !file.exists() {
         if stopped() {
@@ -193,10 +194,11 @@ fn wait_for_run_start(file: Option<&Path>) -> Result<Option<u64>, String> {
     read_run_start(file).map(Some)
 }
 
-fn read_run_start(file: &Path) -> Result<u64, String> {
-    let failed = |why: String| format!("cannot read the start of the run from {}: {why}", file.display());
-    let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
-    text.trim().parse().map_err(|_| failed(format!("'{}' is not a number of nanoseconds", text.trim())))
+fn read_run_start(file: &Path) -> Result<u64, Error> {
+    let what = format!("cannot read the start of the run from {}", file.display());
+    let text = std::fs::read_to_string(file).or_system(&what)?;
+    let text = text.trim();
+    text.parse().map_err(|_| Error::Malformed(format!("{what}: '{text}' is not a number of nanoseconds")))
 }
 
 /// Arrivals, by CLOCK_MONOTONIC until the start of the run is known.
@@ -208,7 +210,7 @@ impl Arrivals {
         self.0.push((key, at_ns));
     }
 
-    fn write(&self, args: &ReceiveArgs) -> Result<(), String> {
+    fn write(&self, args: &ReceiveArgs) -> Result<(), Error> {
         if self.0.is_empty() {
             return args.workload.record::<ArrivalLine>([]);
         }

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use backchannel_core::{Error, ResultExt};
 use backchannel_emulator::os::arrivals::{receive_stamped, stamp_arrivals};
 use backchannel_emulator::os::clock::realtime_ns;
 use backchannel_emulator::os::process::Priority;
@@ -65,7 +66,7 @@ pub struct ReceiveArgs {
 }
 
 /// Runs either end.
-pub fn run(command: &Command) -> Result<(), String> {
+pub fn run(command: &Command) -> Result<(), Error> {
     stop_on_signals();
     match command {
         Command::Send(args) => send(args),
@@ -73,19 +74,18 @@ pub fn run(command: &Command) -> Result<(), String> {
     }
 }
 
-fn send(args: &SendArgs) -> Result<(), String> {
-    let socket =
-        UdpSocket::bind(any_port_towards(args.to)).map_err(|error| format!("cannot create a socket: {error}"))?;
-    socket.connect(args.to).map_err(|error| format!("cannot reach {}: {error}", args.to))?;
+fn send(args: &SendArgs) -> Result<(), Error> {
+    let socket = UdpSocket::bind(any_port_towards(args.to)).or_system("cannot create a socket")?;
+    socket.connect(args.to).or_system(format_args!("cannot reach {}", args.to))?;
     let (size, least) = (usize::from(args.size), udp_headers(args.to) + STAMP);
     if size < least {
-        return Err(format!("--size is {size}, and must be at least {least} to {}", args.to));
+        return Err(format!("--size is {size}, and must be at least {least} to {}", args.to).into());
     }
     let mut packet = vec![0; size - udp_headers(args.to)];
     let mut send = |seq: u32| {
         packet[..8].copy_from_slice(&u64::from(seq).to_be_bytes());
         packet[8..STAMP].copy_from_slice(&realtime_ns().to_be_bytes());
-        socket.send(&packet).map_err(|error| format!("sending failed: {error}"))
+        socket.send(&packet).or_system("sending failed")
     };
     // A burst that another program interrupts would look like a slow line.
     become_realtime(Priority::Host);
@@ -101,13 +101,13 @@ fn send(args: &SendArgs) -> Result<(), String> {
     reports::print(&ProbeSendReport { sent: args.burst + args.spaced })
 }
 
-fn receive(args: &ReceiveArgs) -> Result<(), String> {
-    let socket = UdpSocket::bind(args.listen).map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
-    let failed = |what: &'static str| move |error: io::Error| format!("cannot {what}: {error}");
-    stamp_arrivals(&socket).map_err(failed("time-stamp arrivals"))?;
+fn receive(args: &ReceiveArgs) -> Result<(), Error> {
+    let socket = UdpSocket::bind(args.listen).or_system(format_args!("cannot listen on {}", args.listen))?;
+    stamp_arrivals(&socket).or_system("cannot time-stamp arrivals")?;
     set_socket_recv_buffer_size_force(&socket, 1 << 24)
-        .map_err(|error| failed("enlarge the receive buffer")(error.into()))?;
-    socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(failed("set a timeout"))?;
+        .map_err(io::Error::from)
+        .or_system("cannot enlarge the receive buffer")?;
+    socket.set_read_timeout(Some(Duration::from_millis(100))).or_system("cannot set a timeout")?;
     eprintln!("ready on {}", args.listen);
     let deadline = monotonic_ns() + nanoseconds(args.timeout_s);
     let mut packets = Vec::new();
@@ -118,12 +118,12 @@ fn receive(args: &ReceiveArgs) -> Result<(), String> {
 }
 
 /// The next probe; `None` if none arrived in time.
-fn receive_probe(socket: &UdpSocket) -> Result<Option<Arrival>, String> {
+fn receive_probe(socket: &UdpSocket) -> Result<Option<Arrival>, Error> {
     let mut data = [0u8; 65_536];
     let (n, stamp_ns) = match receive_stamped(socket, &mut data) {
         Ok(received) => received,
         Err(error) if is_transient(&error) => return Ok(None),
-        Err(error) => return Err(format!("receiving failed: {error}")),
+        Err(error) => return Err(Error::System(format!("receiving failed: {error}"))),
     };
     if n < STAMP {
         return Ok(None);

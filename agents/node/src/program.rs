@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use backchannel_core::command::Ready;
+use backchannel_core::{Error, ResultExt};
 use backchannel_emulator::monotonic_ns;
 use backchannel_emulator::os::process::{leave_realtime, set_class, Class, Priority};
 use backchannel_emulator::os::wait::{wait_for, Readiness};
@@ -79,16 +80,15 @@ pub struct Args {
 ///
 /// # Errors
 /// There is no such program, it cannot be started, or it does not serve in time.
-pub fn run(args: &Args) -> Result<(), String> {
+pub fn run(args: &Args) -> Result<(), Error> {
     stop_on_signals();
     let parent = getppid();
-    let read = |option: &str, error: serde_json::Error| format!("--{option} cannot be read: {error}");
-    let words: Vec<String> = serde_json::from_str(&args.words).map_err(|error| read("words", error))?;
+    let words: Vec<String> = serde_json::from_str(&args.words).or_malformed("--words cannot be read")?;
     let environment: BTreeMap<String, String> =
-        serde_json::from_str(&args.environment).map_err(|error| read("environment", error))?;
+        serde_json::from_str(&args.environment).or_malformed("--environment cannot be read")?;
     let [name, ..] = words.as_slice() else { return Err("--words needs a program".into()) };
     let path = find(name, environment.get("PATH").map_or("", String::as_str), &args.cwd)?;
-    set_child_subreaper(Some(getpid())).map_err(|error| format!("cannot adopt processes: {error}"))?;
+    set_child_subreaper(Some(getpid())).or_system("cannot adopt processes")?;
     let mut supervisor = Supervisor {
         output: Output::create(&args.output, args.limit_bytes)?,
         errors: Output::create(&args.errors, args.limit_bytes)?,
@@ -139,17 +139,19 @@ pub fn run(args: &Args) -> Result<(), String> {
 }
 
 /// The file of a program: a path, or a name that is looked up in PATH.
-fn find(name: &str, path: &str, folder: &Path) -> Result<PathBuf, String> {
+fn find(name: &str, path: &str, folder: &Path) -> Result<PathBuf, Error> {
     let candidates: Vec<PathBuf> = if name.contains('/') {
         vec![folder.join(name)]
     } else {
         path.split(':').filter(|folder| !folder.is_empty()).map(|folder| Path::new(folder).join(name)).collect()
     };
     let found = candidates.iter().find(|file| is_executable(file));
-    found.cloned().ok_or_else(|| match candidates.iter().find(|file| file.is_file()) {
-        Some(file) => format!("'{}' is not executable", file.display()),
-        None if name.contains('/') => format!("there is no program '{name}' on this host: check its path"),
-        None => format!("there is no program '{name}' on this host: check its spelling, or install it"),
+    found.cloned().ok_or_else(|| {
+        Error::Unfit(match candidates.iter().find(|file| file.is_file()) {
+            Some(file) => format!("'{}' is not executable", file.display()),
+            None if name.contains('/') => format!("there is no program '{name}' on this host: check its path"),
+            None => format!("there is no program '{name}' on this host: check its spelling, or install it"),
+        })
     })
 }
 
@@ -173,7 +175,7 @@ impl Supervisor {
         words: &[String],
         environment: &BTreeMap<String, String>,
         folder: &Path,
-    ) -> Result<(), String> {
+    ) -> Result<(), Error> {
         let mut command = Command::new(path);
         command.arg0(&words[0]).args(&words[1..]).env_clear().envs(environment).current_dir(folder);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -184,7 +186,7 @@ impl Supervisor {
         };
         // SAFETY: two system calls, which are allowed between fork and exec.
         unsafe { command.pre_exec(alone) };
-        let mut child: Child = command.spawn().map_err(|error| format!("cannot start '{}': {}", words[0], error))?;
+        let mut child: Child = command.spawn().or_system(format_args!("cannot start '{}'", words[0]))?;
         self.output.read_from(child.stdout.take().map(OwnedFd::from))?;
         self.errors.read_from(child.stderr.take().map(OwnedFd::from))?;
         self.main = Pid::from_raw(child.id() as i32);
@@ -192,7 +194,7 @@ impl Supervisor {
     }
 
     /// Waits until the program serves.
-    fn await_readiness(&mut self, args: &Args) -> Result<(), String> {
+    fn await_readiness(&mut self, args: &Args) -> Result<(), Error> {
         let condition = Condition::new(args.ready, args.port, args.line.as_deref())?;
         let deadline = monotonic_ns() + (args.within_s * 1e9) as u64;
         loop {
@@ -212,7 +214,7 @@ impl Supervisor {
                 continue;
             };
             let last = self.errors.last_line().or_else(|| self.output.last_line());
-            return Err(last.map_or(why.clone(), |line| format!("{why}; its last words: {line}")));
+            return Err(Error::System(last.map_or(why.clone(), |line| format!("{why}; its last words: {line}"))));
         }
     }
 

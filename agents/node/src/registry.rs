@@ -7,6 +7,7 @@ use backchannel_core::ip::IpVersion;
 use backchannel_core::report::DirectionStatus;
 use backchannel_core::scenario::Scenario;
 use backchannel_core::telemetry::{ClassLine, CountLine, EventLine, FlowLine, JitterLine, QueueLine, SenderLine};
+use backchannel_core::Error;
 use backchannel_emulator::EmulationReport;
 use backchannel_links::Registry;
 use backchannel_simulator::{CountersFile, SimulationReport};
@@ -18,7 +19,7 @@ use crate::reports::{
 };
 
 /// Prints the document.
-pub fn print(registry: &Registry) -> Result<(), String> {
+pub fn print(registry: &Registry) -> Result<(), Error> {
     println!("{:#}", document(registry));
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Reports of the traffic programs, one JSON object each on standard output. `backchannel-node registry` exports their schemas.
 
 use backchannel_core::report::Lateness;
+use backchannel_core::{Error, ResultExt};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -251,8 +252,8 @@ pub struct Arrival {
 }
 
 /// Prints a report as one line.
-pub(crate) fn print(report: &impl Serialize) -> Result<(), String> {
-    let line = serde_json::to_string(report).map_err(|error| format!("cannot write the report: {error}"))?;
+pub(crate) fn print(report: &impl Serialize) -> Result<(), Error> {
+    let line = serde_json::to_string(report).or_system("cannot write the report")?;
     println!("{line}");
     Ok(())
 }

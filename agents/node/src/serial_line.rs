@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use backchannel_core::pcap::{LinkType, PcapWriter};
 use backchannel_core::traits::Headers;
+use backchannel_core::{Error, ResultExt};
 use backchannel_links::framing::{ppp, slip, Framing};
 use backchannel_links::rfc1144::{Compressed, Compressor, Decompressor, Kind, MOST_SLOTS};
 use backchannel_traces::{network_layer, Capture, Frame};
@@ -60,7 +61,7 @@ struct Report {
 }
 
 /// Reads the capture, writes the PPP capture and prints a report as JSON.
-pub fn run(args: &Args) -> Result<(), String> {
+pub fn run(args: &Args) -> Result<(), Error> {
     let slots = usize::from(args.slots);
     let direction = || {
         let near = Compressor::new(slots);
@@ -69,8 +70,8 @@ pub fn run(args: &Args) -> Result<(), String> {
     };
     let mut directions = [direction(), direction()];
     let mut capture = Capture::open(&args.capture)?;
-    let failed = |error: std::io::Error| format!("cannot write {}: {error}", args.out.display());
-    let mut out = PcapWriter::create(&args.out, LinkType::PppWithDirection, 1 << 18).map_err(failed)?;
+    let writing = format!("cannot write {}", args.out.display());
+    let mut out = PcapWriter::create(&args.out, LinkType::PppWithDirection, 1 << 18).or_system(&writing)?;
     let (mut others, mut number) = (0u64, 0u64);
     while let Some(record) = capture.next() {
         number += 1;
@@ -81,12 +82,12 @@ pub fn run(args: &Args) -> Result<(), String> {
         let sent = is_from_the_lower(&packet);
         let compressed = directions[usize::from(!sent)]
             .cross(&packet)
-            .map_err(|why| format!("{}: packet {number}: {why}", args.capture.display()))?;
+            .map_err(|why| why.within(format!("{}: packet {number}", args.capture.display())))?;
         let protocol = ppp::protocol(&compressed).to_be_bytes();
         let frame = [&[u8::from(sent), 0xff, 0x03], &protocol[..], &compressed.bytes].concat();
         out.write(record.time_ns, &frame, 0);
     }
-    out.finish().map_err(failed)?;
+    out.finish().or_system(&writing)?;
     let [from_lower, from_higher] = directions.map(|direction| direction.report);
     let summary = Summary {
         from_the_lower_address: from_lower,
@@ -97,7 +98,7 @@ pub fn run(args: &Args) -> Result<(), String> {
     serde_json::to_writer_pretty(std::io::stdout(), &summary)
         .map_err(std::io::Error::from)
         .and_then(|()| writeln!(std::io::stdout()))
-        .map_err(|error| format!("the report cannot be printed: {error}"))
+        .or_system("the report cannot be printed")
 }
 
 /// The IPv4 packet of a frame, without Ethernet's padding and with zeros for what the snap length cut off.
@@ -119,7 +120,7 @@ fn is_from_the_lower(packet: &[u8]) -> bool {
 
 impl Direction {
     /// Sends a packet across, in both framings.
-    fn cross(&mut self, packet: &[u8]) -> Result<Compressed, String> {
+    fn cross(&mut self, packet: &[u8]) -> Result<Compressed, Error> {
         let compressed = self.near.compress(packet);
         let report = &mut self.report;
         report.packets += 1;

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::PathBuf;
 
+use backchannel_core::{Error, ResultExt};
 use backchannel_links::Registry;
 
 use crate::reports;
@@ -19,11 +20,11 @@ pub struct Args {
 }
 
 /// Runs the scenario and prints the report.
-pub fn run(registry: &Registry, args: &Args) -> Result<(), String> {
+pub fn run(registry: &Registry, args: &Args) -> Result<(), Error> {
     backchannel_emulator::die_with(args.parent)?;
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(|error| format!("cannot read the scenario: {error}"))?;
-    let input = serde_json::from_str(&text).map_err(|error| format!("invalid scenario: {error}"))?;
+    std::io::stdin().read_to_string(&mut text).or_system("cannot read the scenario")?;
+    let input = serde_json::from_str(&text).or_malformed("invalid scenario")?;
     drop(text);
     let report = backchannel_simulator::simulate(registry, &input, &args.out)?;
     reports::print(&report)

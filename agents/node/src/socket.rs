@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use backchannel_core::ip::IpVersion;
+use backchannel_core::{Error, ResultExt};
 use backchannel_emulator::os::socket_option;
 use rustix::io::Errno;
 use rustix::net::{sockopt, RecvFlags, SendFlags};
@@ -38,27 +39,30 @@ impl TcpSocket {
     ///
     /// # Errors
     /// The kernel refuses an option.
-    pub fn new(options: &Options, address: SocketAddr) -> Result<TcpSocket, String> {
+    pub fn new(options: &Options, address: SocketAddr) -> Result<TcpSocket, Error> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), None)
-            .map_err(|error| format!("cannot create a socket: {error}"))?;
+            .or_system("cannot create a socket")?;
         if let Some(name) = &options.congestion {
             socket.set_tcp_congestion(name.as_bytes()).map_err(|error| {
                 let known =
                     std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
-                format!("the kernel refuses congestion control '{name}' ({error}); it has: {}", known.trim())
+                let known = known.trim();
+                Error::Unfit(format!("the kernel refuses congestion control '{name}' ({error}); it has: {known}"))
             })?;
         }
-        let refused = |what, value, error: io::Error| format!("cannot set the {what} to {value} bytes: {error}");
+        let cannot_set = |what, bytes| format!("cannot set the {what} to {bytes} bytes");
         if let Some(bytes) = options.send_buffer_bytes {
             sockopt::set_socket_send_buffer_size_force(&socket, bytes as usize)
-                .map_err(|error| refused("send buffer", bytes, error.into()))?;
+                .map_err(io::Error::from)
+                .or_system(cannot_set("send buffer", bytes))?;
         }
         if let Some(bytes) = options.receive_buffer_bytes {
             sockopt::set_socket_recv_buffer_size_force(&socket, bytes as usize)
-                .map_err(|error| refused("receive buffer", bytes, error.into()))?;
+                .map_err(io::Error::from)
+                .or_system(cannot_set("receive buffer", bytes))?;
         }
         if let Some(bytes) = options.mss_bytes {
-            socket.set_tcp_mss(bytes).map_err(|error| refused("maximum segment size", bytes, error))?;
+            socket.set_tcp_mss(bytes).or_system(cannot_set("maximum segment size", bytes))?;
         }
         Ok(TcpSocket(socket))
     }

@@ -5,6 +5,7 @@ use std::panic::{self, UnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use backchannel_core::{Error, ResultExt};
 use backchannel_traces::{Input, Options};
 
 use crate::confined::{confine, Programs};
@@ -33,7 +34,7 @@ pub struct Args {
 }
 
 /// Reads the captures and writes the tables.
-pub fn run(args: &Args) -> Result<(), String> {
+pub fn run(args: &Args) -> Result<(), Error> {
     let mut inputs = Vec::new();
     for word in &args.captures {
         let (label, path) = word
@@ -55,7 +56,7 @@ pub fn run(args: &Args) -> Result<(), String> {
             .ok_or_else(|| format!("--shift {word}: no capture has the label {label}"))?;
         input.shift_ns = shift_ns;
     }
-    fs::create_dir_all(&args.out).map_err(|error| format!("cannot make {}: {error}", args.out.display()))?;
+    fs::create_dir_all(&args.out).or_system(format_args!("cannot make {}", args.out.display()))?;
     let captures: Vec<&Path> = inputs.iter().map(|input| input.path.as_path()).collect();
     confine(&captures, &[&args.out], Programs::Refused)?;
     let options = Options { segments: !args.no_segments, datagrams: args.datagrams, jobs: args.jobs };
@@ -66,7 +67,7 @@ pub fn run(args: &Args) -> Result<(), String> {
 static FIRST_PANIC: Mutex<Option<String>> = Mutex::new(None);
 
 /// Runs the reader. A panic becomes an error instead of a backtrace.
-fn without_panics(read: impl FnOnce() -> Result<(), String> + UnwindSafe) -> Result<(), String> {
+fn without_panics(read: impl FnOnce() -> Result<(), Error> + UnwindSafe) -> Result<(), Error> {
     panic::set_hook(Box::new(|info| {
         let place = info.location().map_or_else(String::new, |at| format!(" ({}:{})", at.file(), at.line()));
         let text = info.payload().downcast_ref::<&str>().copied();
@@ -79,7 +80,7 @@ fn without_panics(read: impl FnOnce() -> Result<(), String> + UnwindSafe) -> Res
     let message = FIRST_PANIC.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
     result.unwrap_or_else(|_| {
         let message = message.unwrap_or_else(|| "no message".to_owned());
-        Err(format!("the reader failed on this capture, which is a defect of Backchannel: {message}"))
+        Err(Error::System(format!("the reader failed on this capture, which is a defect of Backchannel: {message}")))
     })
 }
 
@@ -96,7 +97,10 @@ mod tests {
             Ok(())
         };
         let message = without_panics(from_a_thread).unwrap_err();
-        assert!(message.contains("defect of Backchannel: queue of 3 is empty (agents/node/src/trace.rs:"), "{message}");
-        assert_eq!(without_panics(|| Err("no file".to_owned())), Err("no file".to_owned()));
+        assert!(
+            message.to_string().contains("defect of Backchannel: queue of 3 is empty (agents/node/src/trace.rs:"),
+            "{message}"
+        );
+        assert_eq!(without_panics(|| Err("no file".into())), Err("no file".into()));
     }
 }

@@ -346,7 +346,7 @@ impl<P: Policy> Policy for AckFiltering<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::drain;
+    use crate::testing::{drain, kinds};
     use backchannel_core::packet::build::{ack, data, Segment};
     use backchannel_core::packet::TcpFlags;
 
@@ -373,6 +373,17 @@ mod tests {
     fn duplicate_acks_all_stay() {
         let dup = |id| Segment { id, ack: 5, ..Segment::default() }.packet();
         assert_eq!(left(10, vec![dup(1), dup(2), dup(3)]), [1, 2, 3]);
+    }
+
+    #[test]
+    fn acks_beyond_an_allowance_go_and_are_reported_oldest_first() {
+        let (mut queue, mut events) = (AckFiltering::new(10, Variant::beyond(2)), Events::default());
+        let dup = |id| Segment { id, ack: 5, ..Segment::default() }.packet();
+        for packet in [dup(1), dup(2), dup(3), ack(1001)] {
+            queue.enqueue(Time::ZERO, packet, &mut events);
+        }
+        assert_eq!(kinds(&events), [(1, EventKind::Purged), (2, EventKind::Purged)]);
+        assert_eq!(drain(&mut queue, &mut events), [3, 1001]);
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Fifo {
         self.bytes
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn backlog(&self) -> Backlog {
         Backlog { packets: self.len(), bytes: self.bytes }
     }
@@ -64,7 +64,7 @@ impl Fifo {
 /// The methods of a policy whose packets all wait in one of its fields.
 macro_rules! kept_in {
     ($field:ident) => {
-        #[inline]
+        #[inline(always)]
         fn backlog(&self) -> backchannel_core::traits::Backlog {
             self.$field.backlog()
         }

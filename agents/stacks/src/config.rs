@@ -9,7 +9,7 @@ use std::time::Duration;
 use backchannel_core::ip::IpVersion;
 use backchannel_core::options;
 use backchannel_core::options::{CheckedOptions, Param, ABSENT};
-use backchannel_core::registry::{unknown, Entry};
+use backchannel_core::registry::Entry;
 use backchannel_core::scenario::Options;
 use backchannel_core::Error;
 
@@ -211,7 +211,7 @@ impl Stacks {
     pub fn config(&self, name: &str, options: &Options) -> Result<Config, Error> {
         let entry = self.entries.iter().find(|entry| entry.name == name);
         let names = || self.entries.iter().map(|entry| entry.name);
-        let entry = entry.ok_or_else(|| unknown("research stack", name, names()))?;
+        let entry = entry.ok_or_else(|| Error::unknown("research stack", name, names()))?;
         let options = eras::expanded(entry, options)?;
         let checked = CheckedOptions::check(entry, &options)?;
         let added = self.added.iter().find(|(name, _)| checked.text(CONGESTION) == Some(name));

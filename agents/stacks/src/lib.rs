@@ -32,7 +32,7 @@
 //! }
 //! assert_eq!((received, client.counts().retransmitted), (50_000, 0));
 //! println!("{:?}", client.samples().last());
-//! # Ok::<(), String>(())
+//! # Ok::<(), backchannel_core::Error>(())
 //! ```
 //!
 //! # Parts

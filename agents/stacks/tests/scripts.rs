@@ -70,7 +70,8 @@ impl Run {
                 Ok(())
             }
             ["stack", name, ref options @ ..] => {
-                self.config = Some(stack_config(name, &parse_options(options)?)?);
+                let config = stack_config(name, &parse_options(options)?);
+                self.config = Some(config.map_err(|error| error.to_string())?);
                 let _ = writeln!(self.transcript, "{line}");
                 Ok(())
             }

@@ -30,7 +30,7 @@ pub(crate) fn settled_ns(direction: &Direction<'_>) -> i64 {
 }
 
 /// Packets that left, without the jitter that the line reports.
-pub(crate) struct Steadied {
+pub(crate) struct WithoutJitter {
     /// Times without jitter, by the number of the packet.
     pub(crate) left_ns: Vec<i64>,
     /// By the number of the packet: the time by which it has its place in the order of a line without jitter. It is
@@ -44,12 +44,12 @@ pub(crate) struct Steadied {
     pub(crate) lost_ns: FxHashMap<usize, i64>,
 }
 
-impl Steadied {
+impl WithoutJitter {
     /// Takes the reported jitter off the times of a direction.
-    pub(crate) fn new(direction: &Direction<'_>) -> Steadied {
+    pub(crate) fn new(direction: &Direction<'_>) -> WithoutJitter {
         let left = direction.left;
         let left_ns: Vec<i64> = left.iter().map(|record| record.time_ns).collect();
-        let mut steadied = Steadied {
+        let mut without_jitter = WithoutJitter {
             place_ns: left_ns.clone(),
             left_ns,
             reordered: 0,
@@ -57,9 +57,9 @@ impl Steadied {
             lost_ns: FxHashMap::default(),
         };
         if most_ns(direction.spec) > 0 {
-            steadied.take_off(direction);
+            without_jitter.subtract(direction);
         }
-        steadied
+        without_jitter
     }
 
     /// Numbers of the packets in the order in which they would have left.
@@ -69,7 +69,7 @@ impl Steadied {
         order
     }
 
-    fn take_off(&mut self, direction: &Direction<'_>) {
+    fn subtract(&mut self, direction: &Direction<'_>) {
         let (most_ns, mut reports) = (most_ns(direction.spec), Reports::new(direction.jitter));
         let lost = direction.events.iter().enumerate().filter(|(_, event)| event.kind == EventKind::Lost);
         for ((number, event), report) in lost.zip(direction.jitter.iter().filter(|report| report.lost)) {

@@ -39,13 +39,14 @@ use backchannel_core::registry::Entry;
 use backchannel_core::report::direction_name;
 use backchannel_core::scenario::{LinkSpec, Scenario};
 use backchannel_core::telemetry::{EventLine, JitterLine, LinkLine};
+use backchannel_core::{Error, ResultExt};
 use serde::Deserialize;
 
 pub use direction::DirectionAudit;
 use direction::{Direction, Event, JitterEvent, Window};
 use line::Line;
 use mechanisms::Mechanisms;
-use records::Ends;
+use records::{Ends, NoPackets, Unchecked};
 
 /// A run whose captures are audited.
 #[derive(Debug, Deserialize)]
@@ -71,7 +72,7 @@ pub type Audit = BTreeMap<String, BTreeMap<String, DirectionAudit>>;
 ///
 /// # Errors
 /// A capture or the telemetry cannot be read, or the run's parts do not fit together.
-pub fn audit(run: &Run, captures: &Path, telemetry: &Path, entries: &[&'static Entry]) -> Result<Audit, String> {
+pub fn audit(run: &Run, captures: &Path, telemetry: &Path, entries: &[&'static Entry]) -> Result<Audit, Error> {
     let mechanisms = Mechanisms(entries);
     let window =
         Window { begin_ns: run.t0_epoch_ns, end_ns: run.t0_epoch_ns.saturating_add((run.duration_s * 1e9) as i64) };
@@ -90,12 +91,11 @@ struct Telemetry {
     jitter: Vec<JitterEvent>,
 }
 
-fn read_telemetry(path: &Path, begin_ns: i64) -> Result<Telemetry, String> {
-    let failed = |why: String| format!("{}: {why}", path.display());
-    let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+fn read_telemetry(path: &Path, begin_ns: i64) -> Result<Telemetry, Error> {
+    let text = fs::read_to_string(path).or_system(path.display())?;
     let mut telemetry = Telemetry::default();
     for line in text.lines() {
-        match serde_json::from_str(line).map_err(|error| failed(error.to_string()))? {
+        match serde_json::from_str(line).or_malformed(path.display())? {
             LinkLine::Event(EventLine { t_ns, link, direction, event: kind, bytes, pure_ack }) => {
                 let (at_ns, link, direction) = (begin_ns + t_ns as i64, link.to_owned(), direction.to_owned());
                 telemetry.events.push(Event { at_ns, link, direction, kind, bytes, pure_ack });
@@ -117,10 +117,10 @@ fn audit_link(
     telemetry: &Telemetry,
     captures: &Path,
     mechanisms: Mechanisms<'_>,
-) -> Result<BTreeMap<String, DirectionAudit>, String> {
+) -> Result<BTreeMap<String, DirectionAudit>, Error> {
     let directions = [(0, &link.forward), (1, &link.reverse)];
     let ends = line::why_not_audited(link)
-        .map_or_else(|| both_ends(run, link, captures), |why| Err(records::Error::Unaudited(why)));
+        .map_or_else(|| both_ends(run, link, captures), |why| Err(NoPackets::Unchecked(why)));
     let [near, far] = match ends {
         Ok(mut ends) => {
             if let Some(seed) = run.lateness_seed {
@@ -128,9 +128,9 @@ fn audit_link(
             }
             ends
         }
-        Err(records::Error::Failed(why)) => return Err(why),
-        Err(records::Error::Unaudited(why)) => {
-            let unchecked = DirectionAudit { unchecked: [("all".into(), why)].into(), ..DirectionAudit::default() };
+        Err(NoPackets::Failed(why)) => return Err(why),
+        Err(NoPackets::Unchecked(why)) => {
+            let unchecked = DirectionAudit { unchecked: [("all".into(), why.0)].into(), ..DirectionAudit::default() };
             return Ok(directions.map(|(port, _)| (direction_name(port), unchecked.clone())).into());
         }
     };
@@ -153,16 +153,17 @@ fn audit_link(
 }
 
 /// The captures at both ends of a link.
-fn both_ends(run: &Run, link: &LinkSpec, captures: &Path) -> Result<[Ends; 2], records::Error> {
+fn both_ends(run: &Run, link: &LinkSpec, captures: &Path) -> Result<[Ends; 2], NoPackets> {
     let mut both = Vec::new();
     for (end, node) in link.ends.iter().enumerate() {
-        let plan = run.nodes.get(node).ok_or_else(|| format!("node '{node}' has no addresses"))?;
+        let plan = run.nodes.get(node).ok_or_else(|| Error::Unfit(format!("node '{node}' has no addresses")))?;
         let interface =
             plan.interfaces.iter().find(|interface| interface.link == link.name && usize::from(interface.end) == end);
-        let interface = interface.ok_or_else(|| format!("node '{node}' has no interface on link '{}'", link.name))?;
+        let missing = || Error::Unfit(format!("node '{node}' has no interface on link '{}'", link.name));
+        let interface = interface.ok_or_else(missing)?;
         let path = captures.join(format!("{}.pcap", interface.name));
         if !path.exists() {
-            return Err(records::Error::Unaudited(format!("{} was not captured", interface.name)));
+            return Err(NoPackets::Unchecked(Unchecked(format!("{} was not captured", interface.name))));
         }
         both.push(records::read(&path, plan, interface)?);
     }
@@ -176,7 +177,7 @@ fn audit_direction(direction: &Direction<'_>) -> DirectionAudit {
     match line {
         Err(why) => {
             for check in ["rate", "transit", "queue"] {
-                audit.unchecked.insert(check.into(), why.clone());
+                audit.unchecked.insert(check.into(), why.0.clone());
             }
         }
         Ok(line) => {
@@ -184,7 +185,7 @@ fn audit_direction(direction: &Direction<'_>) -> DirectionAudit {
             timeline.report(&line, &mut audit);
             match queue::limit_packets(direction.link, direction.spec, &timeline) {
                 Ok(limit) => queue::check(direction, limit, &pairs, &timeline, &mut audit),
-                Err(why) => drop(audit.unchecked.insert("queue".into(), why)),
+                Err(why) => drop(audit.unchecked.insert("queue".into(), why.0)),
             }
         }
     }

@@ -6,20 +6,23 @@ use backchannel_core::ip::IpVersion;
 use backchannel_core::registry::Disorder;
 
 use crate::mechanisms::Mechanisms;
-use crate::records::Record;
+use crate::records::{Record, Unchecked};
 
 /// Bytes that header compression saves per TCP header (asym 4.2.1): 40 become 6.
 const CSLIP_SAVES: u32 = 34;
 
 /// Why no check of a link is possible.
-pub(crate) fn why_not_audited(link: &LinkSpec) -> Option<String> {
-    if link.ends.len() != 2 {
-        return Some("several stations share the medium".into());
-    }
-    if !link.middleboxes.is_empty() {
-        return Some("its middlebox makes and absorbs packets".into());
-    }
-    (link.kind == "kernel").then(|| "a kernel shapes it and reports no drops".into())
+pub(crate) fn why_not_audited(link: &LinkSpec) -> Option<Unchecked> {
+    let why = if link.ends.len() != 2 {
+        "several stations share the medium"
+    } else if !link.middleboxes.is_empty() {
+        "its middlebox makes and absorbs packets"
+    } else if link.kind == "kernel" {
+        "a kernel shapes it and reports no drops"
+    } else {
+        return None;
+    };
+    Some(Unchecked(why.into()))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,32 +82,36 @@ fn flag(options: &Options, name: &str) -> bool {
 
 impl Line {
     /// The direction as declared. The error says why its service times cannot be computed.
-    pub(crate) fn declared(link: &LinkSpec, spec: &DirectionSpec, mechanisms: Mechanisms<'_>) -> Result<Line, String> {
+    pub(crate) fn declared(
+        link: &LinkSpec,
+        spec: &DirectionSpec,
+        mechanisms: Mechanisms<'_>,
+    ) -> Result<Line, Unchecked> {
         if link.kind != "point-to-point" {
-            return Err(format!("the service time of a link of kind {} is not computed", link.kind));
+            return Err(Unchecked(format!("the service time of a link of kind {} is not computed", link.kind)));
         }
         if !spec.schedule.is_empty() {
-            return Err("a schedule changes the line".into());
+            return Err(Unchecked("a schedule changes the line".into()));
         }
         if let Some(model) = spec.errors.iter().find(|model| mechanisms.disorder(model) != Disorder::None) {
-            return Err(format!("the error model {} changes the order of packets", model.name));
+            return Err(Unchecked(format!("the error model {} changes the order of packets", model.name)));
         }
         let framing = text(&spec.options, "framing");
         if framing != "none" {
-            return Err(format!("the escapes of {framing} depend on bytes that are not captured"));
+            return Err(Unchecked(format!("the escapes of {framing} depend on bytes that are not captured")));
         }
         let compression = match text(&spec.options, "header_compression") {
             "none" => Compression::None,
             "cslip" => Compression::Sizes,
             "cslip-acks" => Compression::AckSizes,
-            other => return Err(format!("the sizes of headers compressed by {other} are not computed")),
+            other => return Err(Unchecked(format!("the sizes of headers compressed by {other} are not computed"))),
         };
         let free_options = flag(&spec.options, "free_options");
         if !spec.errors.is_empty() && (free_options || compression == Compression::Sizes) {
-            return Err("the size on the line of a packet that an error model lost is unknown".into());
+            return Err(Unchecked("the size on the line of a packet that an error model lost is unknown".into()));
         }
         if mechanisms.holds_back(&spec.queue) {
-            return Err("the queue holds packets back while the line is idle".into());
+            return Err(Unchecked("the queue holds packets back while the line is idle".into()));
         }
         Ok(Line {
             rate_bps: spec.rate_bps,

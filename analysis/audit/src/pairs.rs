@@ -9,7 +9,7 @@ use backchannel_core::event::EventKind;
 use backchannel_core::registry::Disorder;
 
 use crate::direction::{Direction, DirectionAudit, Event};
-use crate::jitter::{self, Steadied};
+use crate::jitter::{self, WithoutJitter};
 use crate::line::{Line, Size};
 use crate::records::{Key, Record};
 
@@ -22,7 +22,7 @@ const GRACE_NS: i64 = 100_000_000;
 
 /// What became of a packet that entered.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Fate {
+pub(crate) enum Outcome {
     /// It left.
     Left,
     /// Dropped or lost; the number of the event.
@@ -35,13 +35,13 @@ pub(crate) enum Fate {
 
 pub(crate) struct Pairs {
     /// Of each packet that entered.
-    pub(crate) fates: Vec<Fate>,
+    pub(crate) outcomes: Vec<Outcome>,
     /// Numbers of packets that left and entered, in the order in which they left, or would have left without jitter.
     pub(crate) pairs: Vec<(usize, usize)>,
     /// Of each packet that entered: it did not leave, and a later one did.
     pub(crate) overtaken: Vec<bool>,
     /// Times at which packets left, without jitter.
-    pub(crate) steadied: Steadied,
+    pub(crate) without_jitter: WithoutJitter,
     /// Packets that left during the run and had not entered.
     invented: u64,
 }
@@ -59,15 +59,15 @@ pub(crate) fn pair(direction: &Direction<'_>, line: Option<&Line>) -> Pairs {
     for (number, record) in entered.iter().enumerate() {
         waiting.entry(record.key).or_default().push_back(number);
     }
-    let mut fates = vec![Fate::Open; entered.len()];
+    let mut outcomes = vec![Outcome::Open; entered.len()];
     let mut left_ns = vec![i64::MAX; entered.len()];
     let (mut pairs, mut invented) = (Vec::with_capacity(left.len()), 0);
-    let steadied = Steadied::new(direction);
-    for number in steadied.order() {
+    let without_jitter = WithoutJitter::new(direction);
+    for number in without_jitter.order() {
         let record = &left[number];
         match waiting.get_mut(&record.key).and_then(|alike| take(alike, |origin| entered[origin].checksum, record)) {
             Some(origin) => {
-                fates[origin] = Fate::Left;
+                outcomes[origin] = Outcome::Left;
                 left_ns[origin] = record.time_ns;
                 if record.time_ns >= window.begin_ns {
                     pairs.push((number, origin));
@@ -76,12 +76,12 @@ pub(crate) fn pair(direction: &Direction<'_>, line: Option<&Line>) -> Pairs {
             None => invented += u64::from(record.time_ns >= window.begin_ns),
         }
     }
-    let overtaken = overtaken(direction, &fates, &left_ns);
+    let overtaken = overtaken(direction, &outcomes, &left_ns);
     // A packet that may still be in the link needs no explanation, so the others come first.
-    let unused = explain(direction, (0..direction.events.len()).collect(), &mut fates, |number| overtaken[number]);
-    explain(direction, unused, &mut fates, |_| true);
-    find_swallowed(direction, line, &overtaken, &mut fates);
-    Pairs { fates, pairs, overtaken, steadied, invented }
+    let unused = explain(direction, (0..direction.events.len()).collect(), &mut outcomes, |number| overtaken[number]);
+    explain(direction, unused, &mut outcomes, |_| true);
+    find_swallowed(direction, line, &overtaken, &mut outcomes);
+    Pairs { outcomes, pairs, overtaken, without_jitter, invented }
 }
 
 /// Takes the packet that left from those that entered with its key: the first with its checksum too, or else the first.
@@ -97,12 +97,12 @@ fn take(alike: &mut VecDeque<usize>, checksum: impl Fn(usize) -> u16, left: &Rec
 fn explain(
     direction: &Direction<'_>,
     events: Vec<usize>,
-    fates: &mut [Fate],
+    outcomes: &mut [Outcome],
     includes: impl Fn(usize) -> bool,
 ) -> Vec<usize> {
     let mut missing: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
     for (number, record) in direction.entered.iter().enumerate() {
-        if fates[number] == Fate::Open && includes(number) {
+        if outcomes[number] == Outcome::Open && includes(number) {
             missing.entry(record.bytes).or_default().push(number);
         }
     }
@@ -121,7 +121,7 @@ fn explain(
             continue;
         }
         let chosen = candidates.remove(arriving.min(not_after - 1));
-        fates[chosen] = Fate::Explained(which);
+        outcomes[chosen] = Outcome::Explained(which);
     }
     unused
 }
@@ -135,24 +135,24 @@ fn class(record: &Record) -> impl Eq + Hash {
 
 /// Whether a packet that did not leave was overtaken by one that did: behind a policy that keeps the order, by any
 /// packet; otherwise by one of its class. Over a line with jitter, long before the end of the run.
-fn overtaken(direction: &Direction<'_>, fates: &[Fate], left_ns: &[i64]) -> Vec<bool> {
+fn overtaken(direction: &Direction<'_>, outcomes: &[Outcome], left_ns: &[i64]) -> Vec<bool> {
     let Direction { entered, .. } = direction;
     let one_class = direction.keeps_order();
     let class = |number: usize| (!one_class).then(|| class(&entered[number]));
     let mut last_left = FxHashMap::default();
     let settled_ns = jitter::settled_ns(direction);
-    let has_left = |&number: &usize| fates[number] == Fate::Left && left_ns[number] <= settled_ns;
+    let has_left = |&number: &usize| outcomes[number] == Outcome::Left && left_ns[number] <= settled_ns;
     for number in (0..entered.len()).filter(has_left) {
         last_left.insert(class(number), number);
     }
     let is_overtaken = |number| last_left.get(&class(number)).is_some_and(|&last| last > number);
-    (0..entered.len()).map(|number| fates[number] == Fate::Open && is_overtaken(number)).collect()
+    (0..entered.len()).map(|number| outcomes[number] == Outcome::Open && is_overtaken(number)).collect()
 }
 
 /// Packets without an explanation that the line had time for: one that entered later has left, or all that may have
 /// been served first took less than the run. Behind a policy that keeps the order these entered before; otherwise they
 /// are all packets of the run, for a policy may let a packet wait for ever.
-fn find_swallowed(direction: &Direction<'_>, line: Option<&Line>, overtaken: &[bool], fates: &mut [Fate]) {
+fn find_swallowed(direction: &Direction<'_>, line: Option<&Line>, overtaken: &[bool], outcomes: &mut [Outcome]) {
     let Direction { entered, window, spec, .. } = direction;
     let free_ns: Vec<i64> = entered
         .iter()
@@ -168,8 +168,8 @@ fn find_swallowed(direction: &Direction<'_>, line: Option<&Line>, overtaken: &[b
         let served_ns = if one_class { free_ns[number] } else { *free_ns.last().expect("it has this packet") };
         let longest_ns = |line: &Line| line.delay_ns + jitter::most_ns(spec) + GRACE_NS;
         let overdue = line.is_some_and(|line| served_ns + longest_ns(line) < window.end_ns);
-        if fates[number] == Fate::Open && record.time_ns >= window.begin_ns && (overtaken[number] || overdue) {
-            fates[number] = Fate::Swallowed;
+        if outcomes[number] == Outcome::Open && record.time_ns >= window.begin_ns && (overtaken[number] || overdue) {
+            outcomes[number] = Outcome::Swallowed;
         }
     }
 }
@@ -185,10 +185,10 @@ impl Pairs {
         DirectionAudit {
             entered_packets: (0..entered.len()).filter(|&number| during(number)).count() as u64,
             left_packets: self.pairs.len() as u64,
-            swallowed_packets: self.fates.iter().filter(|fate| **fate == Fate::Swallowed).count() as u64,
+            swallowed_packets: self.outcomes.iter().filter(|outcome| **outcome == Outcome::Swallowed).count() as u64,
             invented_packets: self.invented.saturating_sub(reported(EventKind::Duplicated)),
             reordered_packets: if reorders { 0 } else { self.reordered(direction) },
-            jitter_unexplained_packets: self.steadied.unexplained.saturating_sub(reported(EventKind::Duplicated)),
+            jitter_unexplained_packets: self.without_jitter.unexplained.saturating_sub(reported(EventKind::Duplicated)),
             changed_packets: (changed.count() as u64)
                 .saturating_sub(reported(EventKind::Damaged) + reported(EventKind::MarkedDupack)),
             ..DirectionAudit::default()
@@ -198,7 +198,7 @@ impl Pairs {
     fn reordered(&self, direction: &Direction<'_>) -> u64 {
         let one_class = direction.keeps_order();
         let mut latest = FxHashMap::default();
-        let mut count = self.steadied.reordered;
+        let mut count = self.without_jitter.reordered;
         // Without its delay, the order in which packets with jitter left their queue is unknown.
         if jitter::most_ns(direction.spec) > 0 && direction.spec.schedule.iter().any(|change| change.delay_s.is_some())
         {
@@ -225,8 +225,8 @@ mod tests {
     use crate::records::Tcp;
 
     /// Pairs packets of these kinds ("data", "ack", "rst"). `left` lists those that left, in order, by number. Returns
-    /// the fates and the number of reordered packets.
-    fn fates(policy: &str, kinds: &[&str], left: &[u16]) -> (Vec<Fate>, u64) {
+    /// the outcomes and the number of reordered packets.
+    fn outcomes(policy: &str, kinds: &[&str], left: &[u16]) -> (Vec<Outcome>, u64) {
         let line = json!({"rate_bps": 1_000_000, "queue": {"name": policy}});
         let link =
             json!({"name": "line", "kind": "point-to-point", "ends": ["a", "b"], "forward": line, "reverse": line});
@@ -252,25 +252,25 @@ mod tests {
         };
         let pairs = pair(&direction, None);
         let reordered = pairs.counts(&direction).reordered_packets;
-        (pairs.fates, reordered)
+        (pairs.outcomes, reordered)
     }
 
     #[test]
     fn a_packet_without_data_that_ends_a_connection_overtakes_none_behind_a_policy_with_classes() {
-        use Fate::{Left, Open, Swallowed};
+        use Outcome::{Left, Open, Swallowed};
         let kinds = ["data", "data", "ack", "rst"];
         // AQ classifies by size and enqueues the reset with the acks. Data still wait at the end of the run.
-        assert_eq!(fates("aq", &kinds, &[0, 2, 3]), (vec![Left, Open, Left, Left], 0));
-        assert_eq!(fates("aq", &kinds, &[0, 3, 2, 1]), (vec![Left; 4], 0));
+        assert_eq!(outcomes("aq", &kinds, &[0, 2, 3]), (vec![Left, Open, Left, Left], 0));
+        assert_eq!(outcomes("aq", &kinds, &[0, 3, 2, 1]), (vec![Left; 4], 0));
         // Others enqueue it with the data, where acks overtake it.
-        assert_eq!(fates("acks-first", &["rst", "ack"], &[1]), (vec![Open, Left], 0));
-        assert_eq!(fates("acks-first", &["rst", "ack"], &[1, 0]), (vec![Left; 2], 0));
+        assert_eq!(outcomes("acks-first", &["rst", "ack"], &[1]), (vec![Open, Left], 0));
+        assert_eq!(outcomes("acks-first", &["rst", "ack"], &[1, 0]), (vec![Left; 2], 0));
         // Data overtake no data, and acks no acks.
-        assert_eq!(fates("aq", &kinds, &[1, 2, 3]), (vec![Swallowed, Left, Left, Left], 0));
-        assert_eq!(fates("aq", &["ack", "ack"], &[1, 0]), (vec![Left; 2], 1));
+        assert_eq!(outcomes("aq", &kinds, &[1, 2, 3]), (vec![Swallowed, Left, Left, Left], 0));
+        assert_eq!(outcomes("aq", &["ack", "ack"], &[1, 0]), (vec![Left; 2], 1));
         // Behind droptail nothing overtakes anything.
-        assert_eq!(fates("droptail", &kinds, &[0, 2, 3]), (vec![Left, Swallowed, Left, Left], 0));
-        assert_eq!(fates("droptail", &kinds, &[0, 1, 3, 2]), (vec![Left; 4], 1));
+        assert_eq!(outcomes("droptail", &kinds, &[0, 2, 3]), (vec![Left, Swallowed, Left, Left], 0));
+        assert_eq!(outcomes("droptail", &kinds, &[0, 1, 3, 2]), (vec![Left; 4], 1));
     }
 
     #[test]

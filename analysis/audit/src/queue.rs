@@ -4,7 +4,8 @@ use backchannel_core::event::EventKind;
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
 
 use crate::direction::{Direction, DirectionAudit};
-use crate::pairs::{Fate, Pairs};
+use crate::pairs::{Outcome, Pairs};
+use crate::records::Unchecked;
 use crate::timeline::Timeline;
 
 /// Uncertainty of the time at which the line began to serve a packet.
@@ -17,24 +18,24 @@ const READ_LATE_NS: i64 = 60_000_000;
 const DEFAULT_LIMIT: u64 = 20;
 
 /// The declared limit, or why the queue cannot be checked.
-pub(crate) fn limit_packets(link: &LinkSpec, spec: &DirectionSpec, timeline: &Timeline) -> Result<u64, String> {
+pub(crate) fn limit_packets(link: &LinkSpec, spec: &DirectionSpec, timeline: &Timeline) -> Result<u64, Unchecked> {
     if spec.queue.name != "droptail" {
-        return Err(format!("the policy {} does not drop at a fixed length", spec.queue.name));
+        return Err(Unchecked(format!("the policy {} does not drop at a fixed length", spec.queue.name)));
     }
     if spec.rate_bps.is_none() {
-        return Err("the line only delays".into());
+        return Err(Unchecked("the line only delays".into()));
     }
     if spec.queue.options.contains_key("buffer_bytes") {
-        return Err("the queue has a limit in bytes".into());
+        return Err(Unchecked("the queue has a limit in bytes".into()));
     }
     if !spec.errors.is_empty() {
-        return Err("packets lost by error models cannot be told from dropped ones".into());
+        return Err(Unchecked("packets lost by error models cannot be told from dropped ones".into()));
     }
     if [&spec.options, &link.options].iter().any(|options| options.contains_key("device_buffer_bytes")) {
-        return Err("the modem's buffer holds packets too".into());
+        return Err(Unchecked("the modem's buffer holds packets too".into()));
     }
     if timeline.mean_service_ns() < LEAST_SERVICE_NS {
-        return Err("packets follow each other faster than their stamps tell apart".into());
+        return Err(Unchecked("packets follow each other faster than their stamps tell apart".into()));
     }
     Ok(spec.queue.options.get("limit_packets").and_then(|value| value.as_u64()).unwrap_or(DEFAULT_LIMIT))
 }
@@ -56,16 +57,16 @@ pub(crate) fn check(
     }
     let mut admitted = 0i64;
     let mut longest = 0;
-    for (number, fate) in pairs.fates.iter().enumerate() {
+    for (number, outcome) in pairs.outcomes.iter().enumerate() {
         let entered_ns = direction.entered[number].time_ns;
-        match *fate {
-            Fate::Left if served[number] => {
+        match *outcome {
+            Outcome::Left if served[number] => {
                 admitted += 1;
                 longest = longest.max(admitted - started(entered_ns + READ_LATE_NS));
             }
-            Fate::Open if entered_ns >= direction.window.begin_ns => admitted += 1,
+            Outcome::Open if entered_ns >= direction.window.begin_ns => admitted += 1,
             // At the end of the run, packets that were dropped cannot be told from those that still wait.
-            Fate::Explained(which)
+            Outcome::Explained(which)
                 if pairs.overtaken[number] && direction.events[which].kind == EventKind::DroppedFull =>
             {
                 let at_ns = direction.events[which].at_ns;

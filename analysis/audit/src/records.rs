@@ -5,6 +5,7 @@ use std::path::Path;
 
 use backchannel_core::ip::{ipv4_of, IpVersion};
 use backchannel_core::plan::{parse_subnet, Interface, NodePlan};
+use backchannel_core::Error;
 use backchannel_traces::{network_layer, Capture};
 
 const TCP: u8 = 6;
@@ -66,22 +67,25 @@ pub(crate) struct Ends {
     pub(crate) arriving: Vec<Record>,
 }
 
+/// Why a check cannot be made although the run is fine.
+pub(crate) struct Unchecked(pub(crate) String);
+
 /// Why there are no packets to audit.
-pub(crate) enum Error {
+pub(crate) enum NoPackets {
     /// The run is fine, and the captures do not suffice.
-    Unaudited(String),
+    Unchecked(Unchecked),
     /// A file cannot be read, or the run's parts do not fit together.
-    Failed(String),
+    Failed(Error),
 }
 
-impl From<String> for Error {
-    fn from(why: String) -> Error {
-        Error::Failed(why)
+impl From<Error> for NoPackets {
+    fn from(why: Error) -> NoPackets {
+        NoPackets::Failed(why)
     }
 }
 
 /// Reads a capture.
-pub(crate) fn read(path: &Path, node: &NodePlan, interface: &Interface) -> Result<Ends, Error> {
+pub(crate) fn read(path: &Path, node: &NodePlan, interface: &Interface) -> Result<Ends, NoPackets> {
     let routes = Routes::new(node)?;
     let (mut ends, mut is_cut) = (Ends::default(), false);
     let mut capture = Capture::open(path)?;
@@ -104,7 +108,7 @@ pub(crate) fn read(path: &Path, node: &NodePlan, interface: &Interface) -> Resul
     }
     if is_cut {
         let why = format!("the capture on {} cuts packets before the end of their headers", interface.name);
-        return Err(Error::Unaudited(why));
+        return Err(NoPackets::Unchecked(Unchecked(why)));
     }
     // Stamps of one direction are in order, but a reader of several rings may interleave them.
     ends.departing.sort_by_key(|record| record.time_ns);
@@ -206,7 +210,7 @@ struct Routes {
 }
 
 impl Routes {
-    fn new(node: &NodePlan) -> Result<Routes, String> {
+    fn new(node: &NodePlan) -> Result<Routes, Error> {
         let connected = node
             .interfaces
             .iter()
@@ -215,7 +219,7 @@ impl Routes {
             let (subnet, length) = parse_subnet(&route.subnet)?;
             Ok((subnet, length, route.interface.clone()))
         });
-        let mut subnets = connected.chain(routed).collect::<Result<Vec<_>, String>>()?;
+        let mut subnets = connected.chain(routed).collect::<Result<Vec<_>, Error>>()?;
         subnets.sort_by_key(|(_, length, _)| std::cmp::Reverse(*length));
         Ok(Routes { addresses: node.interfaces.iter().map(|interface| interface.address).collect(), subnets })
     }

@@ -58,7 +58,7 @@ pub(crate) fn measure(direction: &Direction<'_>, line: &Line, pairs: &Pairs) -> 
     for end in 1..=timeline.slots.len() {
         let goes_on = end < timeline.slots.len()
             && line.rate_bps.is_some()
-            && timeline.surely_waits(end, earliest_ns[end - 1], direction.writes_ns);
+            && timeline.is_certainly_queued(end, earliest_ns[end - 1], direction.writes_ns);
         if !goes_on {
             timeline.add_chain(begin, end, line);
             begin = end;
@@ -73,8 +73,8 @@ fn slots(direction: &Direction<'_>, line: &Line, pairs: &Pairs) -> Vec<Slot> {
     let delivered = pairs.pairs.iter().map(|&(out, origin)| Slot {
         origin: Some(origin),
         entered_ns: Some(direction.entered[origin].time_ns.max(begin_ns)),
-        left_ns: pairs.steadied.left_ns[out],
-        place_ns: pairs.steadied.place_ns[out],
+        left_ns: pairs.without_jitter.left_ns[out],
+        place_ns: pairs.without_jitter.place_ns[out],
         service_ns: line.service_ns(Size::from(&direction.entered[origin])),
     });
     // Events do not tell the version of IP, but acks of both seldom have one length.
@@ -84,7 +84,7 @@ fn slots(direction: &Direction<'_>, line: &Line, pairs: &Pairs) -> Vec<Slot> {
         |(number, event)| {
             let compressible_ack = event.pure_ack && !of_ipv6.contains(&event.bytes);
             let size = Size { bytes: event.bytes, compressible: false, compressible_ack, options_bytes: 0 };
-            let left_ns = pairs.steadied.lost_ns.get(&number).copied().unwrap_or(event.at_ns);
+            let left_ns = pairs.without_jitter.lost_ns.get(&number).copied().unwrap_or(event.at_ns);
             Slot { origin: None, entered_ns: None, left_ns, place_ns: left_ns, service_ns: line.service_ns(size) }
         },
     );
@@ -119,7 +119,7 @@ impl Timeline {
 
     /// Whether a slot's packet was in the queue when the slot before it ended, at the earliest at `ends_ns`. The driver
     /// must have read the packet: it has written another one since.
-    fn surely_waits(&self, slot: usize, ends_ns: i64, writes_ns: &[i64]) -> bool {
+    fn is_certainly_queued(&self, slot: usize, ends_ns: i64, writes_ns: &[i64]) -> bool {
         let written = writes_ns.partition_point(|&at| at <= ends_ns);
         let last_write_ns = written.checked_sub(1).map(|last| writes_ns[last]);
         self.slots[slot]

@@ -103,25 +103,26 @@ const FigureSeries = (() => {
   // Width and height of a series' cells in pixels.
   const size = (u, one, canvas = false) => ["x", "y"].map((key) => Math.abs(u.valToPos(one.width, key, canvas) - u.valToPos(0, key, canvas)));
 
-  // The labels of cells, where there is room.
-  function labels(u, one) {
+  // The labels of cells, if all have room.
+  function labels(u, one, all) {
     if (one.kind !== "cells") return;
     const ratio = devicePixelRatio || 1;
     const [wide, high] = size(u, one, true);
     const ink = color(!one.hollow && one.colour[0] === "h" && Number(one.colour[1]) >= DARK_FROM ? "raised" : "ink");
     u.ctx.textAlign = "center";
     u.ctx.textBaseline = "middle";
+    const alike = all.filter((other) => other.kind === "cells" && other.hollow === one.hollow).flatMap((other) => other.label);
+    // Smaller where there is less room.
+    const font = [12, 10, 8.5].find((each) => {
+      u.ctx.font = `${each * ratio}px system-ui, sans-serif`;
+      return high >= (each + 2) * ratio && wide >= Math.max(...alike.map((text) => u.ctx.measureText(text).width)) + 4 * ratio;
+    });
+    if (!font) return;
     one.label.forEach((text, index) => {
-      // Smaller where there is less room.
-      const size = [12, 10, 8.5].find((each) => {
-        u.ctx.font = `${each * ratio}px system-ui, sans-serif`;
-        return high >= (each + 2) * ratio && wide >= u.ctx.measureText(text).width + 4 * ratio;
-      });
-      if (!size) return;
       if (one.hollow) {
         const room = u.ctx.measureText(text).width + 6 * ratio;
         u.ctx.fillStyle = color("raised");
-        u.ctx.fillRect(u.valToPos(one.x[index], "x", true) - room / 2, u.valToPos(one.y[index], "y", true) - size * ratio * 0.7, room, size * ratio * 1.4);
+        u.ctx.fillRect(u.valToPos(one.x[index], "x", true) - room / 2, u.valToPos(one.y[index], "y", true) - font * ratio * 0.7, room, font * ratio * 1.4);
       }
       u.ctx.fillStyle = ink;
       u.ctx.fillText(text, u.valToPos(one.x[index], "x", true), u.valToPos(one.y[index], "y", true));

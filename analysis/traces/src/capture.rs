@@ -14,6 +14,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
+use backchannel_core::{Error, ResultExt};
 use pcap::Pcap;
 use pcapng::Pcapng;
 use source::{Endian, Source, CHUNK};
@@ -57,7 +58,7 @@ impl fmt::Display for Damage {
 
 /// What a file says about itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct About {
+pub struct FileInfo {
     /// "pcap", "pcap, nanoseconds" or "pcapng", followed by " in gzip" or " in zstd" if compressed.
     pub format: String,
     /// Comments, and the machine, system and program that captured, from pcapng options.
@@ -88,27 +89,26 @@ impl Capture {
     ///
     /// # Errors
     /// It cannot be opened or read, or is no capture.
-    pub fn open(path: &Path) -> Result<Capture, String> {
-        let in_file = |why: String| format!("{}: {why}", path.display());
-        let mut file = File::open(path).map_err(|error| in_file(format!("cannot be opened: {error}")))?;
+    pub fn open(path: &Path) -> Result<Capture, Error> {
+        Capture::read(path).map_err(|error| error.within(path.display().to_string()))
+    }
+
+    fn read(path: &Path) -> Result<Capture, Error> {
+        let mut file = File::open(path).or_system("cannot be opened")?;
         let mut head = Vec::with_capacity(4);
-        Read::by_ref(&mut file)
-            .take(4)
-            .read_to_end(&mut head)
-            .map_err(|error| in_file(format!("cannot be read: {error}")))?;
+        Read::by_ref(&mut file).take(4).read_to_end(&mut head).or_system("cannot be read")?;
         let gzip = head.starts_with(&[0x1f, 0x8b]);
         let zstd = head == [0x28, 0xb5, 0x2f, 0xfd];
         let file_again = io::Cursor::new(head).chain(file);
         let (compression, plain): (_, Box<dyn Read + Send>) = if gzip {
             (" in gzip", Box::new(flate2::read::MultiGzDecoder::new(BufReader::with_capacity(CHUNK, file_again))))
         } else if zstd {
-            let decoder =
-                zstd::Decoder::new(file_again).map_err(|error| in_file(format!("is no zstd stream: {error}")))?;
+            let decoder = zstd::Decoder::new(file_again).or_malformed("is no zstd stream")?;
             (" in zstd", Box::new(decoder))
         } else {
             ("", Box::new(file_again))
         };
-        let capture = Capture::new(plain).map_err(in_file)?;
+        let capture = Capture::new(plain)?;
         Ok(Capture { compression, ..capture })
     }
 
@@ -116,31 +116,29 @@ impl Capture {
     ///
     /// # Errors
     /// It is no capture, or its header is cut off.
-    pub fn new(input: Box<dyn Read + Send>) -> Result<Capture, String> {
+    pub fn new(input: Box<dyn Read + Send>) -> Result<Capture, Error> {
         let mut source = Source::new(input);
         if !source.fill(4) {
-            return Err(match source.failure() {
-                Some(why) => format!("is no capture: {why}"),
-                None => "is no capture: it is shorter than a capture's header".into(),
-            });
+            let why = source.failure().unwrap_or("it is shorter than a capture's header");
+            return Err(Error::Malformed(format!("is no capture: {why}")));
         }
         let magic = Endian::Little.u32(source.bytes(), 0);
         let format = if magic == pcapng::MAGIC {
             Format::Pcapng(Pcapng::open(&mut source)?)
         } else {
-            let unknown = || Err(format!("is no capture: it begins with {magic:08x}, neither pcap nor pcapng"));
-            Format::Pcap(Pcap::open(magic, &mut source).unwrap_or_else(unknown)?)
+            let unknown = format!("is no capture: it begins with {magic:08x}, neither pcap nor pcapng");
+            Format::Pcap(Pcap::open(magic, &mut source).ok_or(Error::Malformed(unknown))??)
         };
         Ok(Capture { source, format, compression: "" })
     }
 
     /// What the file says about itself. Complete once all frames are read.
-    pub fn about(&self) -> About {
+    pub fn about(&self) -> FileInfo {
         let (format, about) = match &self.format {
-            Format::Pcap(pcap) => (pcap.name(), About::default()),
+            Format::Pcap(pcap) => (pcap.name(), FileInfo::default()),
             Format::Pcapng(pcapng) => ("pcapng", pcapng.about()),
         };
-        About { format: format!("{format}{}", self.compression), ..about }
+        FileInfo { format: format!("{format}{}", self.compression), ..about }
     }
 
     /// The first 100 places that could not be read.

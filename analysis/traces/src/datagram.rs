@@ -55,20 +55,20 @@ fn of_ipv4(ip: &[u8]) -> Option<Datagram> {
     if header_len < 20 || be16(6) & 0x1fff != 0 {
         return None;
     }
-    let around = Around {
+    let context = IpContext {
         addresses: [address(12), address(16)],
         headers_len: header_len as u32,
         ip_len: be16(2).into(),
         ip_id: be16(4),
         is_first_fragment: be16(6) & 0x2000 != 0,
     };
-    around.datagram(IpVersion::V4, fixed[9], ip.get(header_len..)?)
+    context.datagram(IpVersion::V4, fixed[9], ip.get(header_len..)?)
 }
 
 fn of_ipv6(ip: &[u8]) -> Option<Datagram> {
     let fixed: &[u8; 40] = ip.first_chunk()?;
     let address = |at: usize| fixed[at..].first_chunk().map(|bytes| Address(u128::from_be_bytes(*bytes)));
-    let mut around = Around {
+    let mut context = IpContext {
         addresses: [address(8)?, address(24)?],
         headers_len: 40,
         ip_len: 40 + u32::from(u16::from_be_bytes([fixed[4], fixed[5]])),
@@ -77,7 +77,7 @@ fn of_ipv6(ip: &[u8]) -> Option<Datagram> {
     };
     let mut next_header = fixed[6];
     loop {
-        let rest = ip.get(around.headers_len as usize..)?;
+        let rest = ip.get(context.headers_len as usize..)?;
         let length = match next_header {
             // Hop-by-hop and destination options, routing.
             0 | 43 | 60 => (u32::from(*rest.get(1)?) + 1) * 8,
@@ -86,18 +86,18 @@ fn of_ipv6(ip: &[u8]) -> Option<Datagram> {
                 if place & 0xfff8 != 0 {
                     return None;
                 }
-                around.is_first_fragment = place & 1 != 0;
+                context.is_first_fragment = place & 1 != 0;
                 8
             }
-            protocol => return around.datagram(IpVersion::V6, protocol, rest),
+            protocol => return context.datagram(IpVersion::V6, protocol, rest),
         };
         next_header = *rest.first()?;
-        around.headers_len += length;
+        context.headers_len += length;
     }
 }
 
 /// The IP layer around a datagram.
-struct Around {
+struct IpContext {
     addresses: [Address; 2],
     headers_len: u32,
     ip_len: u32,
@@ -105,7 +105,7 @@ struct Around {
     is_first_fragment: bool,
 }
 
-impl Around {
+impl IpContext {
     fn datagram(&self, ip: IpVersion, protocol: u8, transport: &[u8]) -> Option<Datagram> {
         let header: &[u8; 8] = transport.first_chunk()?;
         let be16 = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);

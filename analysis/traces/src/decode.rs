@@ -7,7 +7,7 @@ use crate::capture::Frame;
 use crate::checksum::{add, fold, sum};
 use crate::fragments::{Fragment, Fragments};
 use crate::link_layer::ip_packet;
-use crate::packet::{Address, Checksum, Enclosing, NoTcp, TcpPacket};
+use crate::packet::{Address, Checksum, IpContext, NoTcp, TcpPacket};
 
 /// Turns frames into TCP packets.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ impl Decoder {
             (sum(&ip[..header_len]), !ip[20..header_len].iter().any(|&kind| matches!(kind, 131 | 137)))
         };
         let addresses = sum(&fixed[12..]);
-        let enclosing = Enclosing {
+        let context = IpContext {
             src: Address::four(u32::from_be_bytes([fixed[12], fixed[13], fixed[14], fixed[15]])),
             dst: Address::four(u32::from_be_bytes([fixed[16], fixed[17], fixed[18], fixed[19]])),
             ip_len,
@@ -71,9 +71,9 @@ impl Decoder {
         if place & 0x3fff != 0 {
             let id = u32::from(u16::from_be_bytes([fixed[4], fixed[5]]));
             let (offset, more) = (u32::from(place & 0x1fff) * 8, place & 0x2000 != 0);
-            return self.decode_fragment(&Fragment { id, offset, more, data: segment, enclosing }, packet);
+            return self.decode_fragment(&Fragment { id, offset, more, data: segment, context }, packet);
         }
-        decode_tcp(segment, enclosing, packet)
+        decode_tcp(segment, context, packet)
     }
 
     #[inline(never)]
@@ -86,7 +86,7 @@ impl Decoder {
         };
         let [src, dst] = [8, 24]
             .map(|at| Address(u128::from_be_bytes(*fixed[at..].first_chunk().expect("the header has 40 bytes"))));
-        let mut enclosing = Enclosing {
+        let mut context = IpContext {
             src,
             dst,
             ip_len,
@@ -98,16 +98,16 @@ impl Decoder {
         let (mut next_header, mut at) = (fixed[6], 40);
         loop {
             let rest = ip.get(at..).ok_or(NoTcp::Truncated)?;
-            enclosing.tcp_len = ip_len.checked_sub(at as u32).ok_or(NoTcp::Truncated)?;
+            context.tcp_len = ip_len.checked_sub(at as u32).ok_or(NoTcp::Truncated)?;
             let length_field = || rest.get(1).map(|&length| usize::from(length)).ok_or(NoTcp::Truncated);
             let header_len = match next_header {
-                6 => return decode_tcp(rest, enclosing, packet),
+                6 => return decode_tcp(rest, context, packet),
                 // Hop-by-hop options, destination options, mobility, HIP, Shim6.
                 0 | 60 | 135 | 139 | 140 => (length_field()? + 1) * 8,
                 // Routing. While segments are left, the checksum covers the final address and not this one.
                 43 => {
                     if *rest.get(3).ok_or(NoTcp::Truncated)? != 0 {
-                        enclosing.address_sum = None;
+                        context.address_sum = None;
                     }
                     (length_field()? + 1) * 8
                 }
@@ -121,11 +121,10 @@ impl Decoder {
                         if header[0] != 6 {
                             return Err(NoTcp::OtherProtocol);
                         }
-                        enclosing.tcp_len = enclosing.tcp_len.checked_sub(8).ok_or(NoTcp::Truncated)?;
+                        context.tcp_len = context.tcp_len.checked_sub(8).ok_or(NoTcp::Truncated)?;
                         let id = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
                         let (offset, more) = (u32::from(place & 0xfff8), place & 1 != 0);
-                        return self
-                            .decode_fragment(&Fragment { id, offset, more, data: &rest[8..], enclosing }, packet);
+                        return self.decode_fragment(&Fragment { id, offset, more, data: &rest[8..], context }, packet);
                     }
                     8
                 }
@@ -139,7 +138,7 @@ impl Decoder {
     #[cold]
     fn decode_fragment(&mut self, fragment: &Fragment<'_>, packet: &mut TcpPacket) -> Result<(), NoTcp> {
         let datagram = self.fragments.add(fragment)?;
-        decode_tcp(datagram.header(), datagram.enclosing, packet)
+        decode_tcp(datagram.header(), datagram.context, packet)
     }
 }
 
@@ -150,7 +149,7 @@ fn length_on_wire(frame: &Frame, ip: &[u8]) -> u32 {
 }
 
 #[inline(always)]
-fn decode_tcp(segment: &[u8], enclosing: Enclosing, packet: &mut TcpPacket) -> Result<(), NoTcp> {
+fn decode_tcp(segment: &[u8], context: IpContext, packet: &mut TcpPacket) -> Result<(), NoTcp> {
     let fixed: &[u8; 20] = segment.first_chunk().ok_or(NoTcp::Truncated)?;
     let be16 = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
     let be32 = |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
@@ -158,22 +157,22 @@ fn decode_tcp(segment: &[u8], enclosing: Enclosing, packet: &mut TcpPacket) -> R
     if header_len < 20 {
         return Err(NoTcp::Truncated);
     }
-    packet.src = (enclosing.src, be16(0));
-    packet.dst = (enclosing.dst, be16(2));
+    packet.src = (context.src, be16(0));
+    packet.dst = (context.dst, be16(2));
     packet.seq = be32(4);
     packet.ack = be32(8);
     packet.flags = fixed[13];
     packet.window = be16(14);
-    packet.ip_len = enclosing.ip_len;
-    packet.payload = enclosing.tcp_len.checked_sub(header_len).ok_or(NoTcp::Truncated)?;
-    packet.ecn = enclosing.ecn;
+    packet.ip_len = context.ip_len;
+    packet.payload = context.tcp_len.checked_sub(header_len).ok_or(NoTcp::Truncated)?;
+    packet.ecn = context.ecn;
     packet.window_scale = None;
     packet.mss = None;
     packet.sack_permitted = false;
     packet.sack_blocks = 0;
     packet.timestamps = None;
-    packet.checksum = match (segment.get(..enclosing.tcp_len as usize), enclosing.address_sum) {
-        _ if !enclosing.header_ok => Checksum::Bad,
+    packet.checksum = match (segment.get(..context.tcp_len as usize), context.address_sum) {
+        _ if !context.header_ok => Checksum::Bad,
         (Some(segment), Some(address_sum)) => verify(segment, address_sum),
         _ => Checksum::Unknown,
     };

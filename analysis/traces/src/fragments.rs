@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::packet::{Address, Enclosing, NoTcp};
+use crate::packet::{Address, IpContext, NoTcp};
 
 /// Packets under reassembly at a time; the oldest is given up first.
 const MAX_OPEN: usize = 1024;
@@ -21,12 +21,12 @@ pub(crate) struct Fragment<'a> {
     pub(crate) more: bool,
     pub(crate) data: &'a [u8],
     /// The IP layer around it; `tcp_len` is the length of this fragment's data.
-    pub(crate) enclosing: Enclosing,
+    pub(crate) context: IpContext,
 }
 
 /// A packet whose fragments have all been captured.
 pub(crate) struct Reassembled {
-    pub(crate) enclosing: Enclosing,
+    pub(crate) context: IpContext,
     /// The first bytes of the TCP segment.
     header: [u8; MAX_HEADER],
     header_len: usize,
@@ -56,7 +56,7 @@ struct Partial {
     /// Bytes of `header` that were captured.
     known: [bool; MAX_HEADER],
     ip_len: u32,
-    enclosing: Enclosing,
+    context: IpContext,
 }
 
 impl Fragments {
@@ -84,15 +84,15 @@ impl Fragments {
         let tcp_len = partial.end.expect("a complete packet has an end");
         Ok(Reassembled {
             // The TCP checksum would need all the data.
-            enclosing: Enclosing { ip_len: partial.ip_len, tcp_len, address_sum: None, ..partial.enclosing },
+            context: IpContext { ip_len: partial.ip_len, tcp_len, address_sum: None, ..partial.context },
             header: partial.header,
             header_len: partial.known.iter().take_while(|&&known| known).count(),
         })
     }
 
     fn index_of(&mut self, fragment: &Fragment<'_>) -> usize {
-        let enclosing = fragment.enclosing;
-        let key = (enclosing.src, enclosing.dst, fragment.id);
+        let context = fragment.context;
+        let key = (context.src, context.dst, fragment.id);
         if let Some(index) = self.open.iter().position(|partial| partial.key == key) {
             return index;
         }
@@ -107,7 +107,7 @@ impl Fragments {
             header: [0; MAX_HEADER],
             known: [false; MAX_HEADER],
             ip_len: 0,
-            enclosing,
+            context,
         });
         self.open.len() - 1
     }
@@ -115,15 +115,15 @@ impl Fragments {
 
 impl Partial {
     fn add(&mut self, fragment: &Fragment<'_>) {
-        let Fragment { offset, more, data, enclosing, .. } = *fragment;
-        self.ip_len = self.ip_len.saturating_add(enclosing.ip_len);
-        self.enclosing.header_ok &= enclosing.header_ok;
-        self.enclosing.ecn = self.enclosing.ecn.max(enclosing.ecn);
-        let end = offset.saturating_add(enclosing.tcp_len);
+        let Fragment { offset, more, data, context, .. } = *fragment;
+        self.ip_len = self.ip_len.saturating_add(context.ip_len);
+        self.context.header_ok &= context.header_ok;
+        self.context.ecn = self.context.ecn.max(context.ecn);
+        let end = offset.saturating_add(context.tcp_len);
         if !more {
             self.end = Some(end);
         }
-        let captured = data.len().min(enclosing.tcp_len as usize);
+        let captured = data.len().min(context.tcp_len as usize);
         let start = offset as usize;
         for at in start..(start + captured).min(MAX_HEADER) {
             self.header[at] = data[at - start];

@@ -36,7 +36,7 @@ mod stream;
 mod tables;
 mod tracker;
 
-pub use capture::{About, Capture, Damage, Frame};
+pub use capture::{Capture, Damage, FileInfo, Frame};
 pub use class::{SegmentClass, SEGMENT_CLASSES};
 pub use connection::{Connection, Segment};
 pub use counts::{Counts, RoundTrips};

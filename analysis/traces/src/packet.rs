@@ -126,7 +126,7 @@ pub enum NoTcp {
 
 /// The IP layer around a TCP segment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Enclosing {
+pub(crate) struct IpContext {
     pub(crate) src: Address,
     pub(crate) dst: Address,
     pub(crate) ip_len: u32,

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
+use backchannel_core::{Error, ResultExt};
 use serde_json::{json, Value};
 
 use self::datagrams::DatagramTable;
@@ -59,24 +60,24 @@ pub struct Options {
 ///
 /// # Errors
 /// A capture cannot be opened, or the tables cannot be written.
-pub fn write_tables(inputs: &[Input], out: &Path, options: &Options) -> Result<(), String> {
+pub fn write_tables(inputs: &[Input], out: &Path, options: &Options) -> Result<(), Error> {
     if inputs.len() > usize::from(u16::MAX) {
-        return Err(format!("{} captures are too many for one call", inputs.len()));
+        return Err(format!("{} captures are too many for one call", inputs.len()).into());
     }
-    fs::create_dir_all(out).map_err(|error| format!("cannot make {}: {error}", out.display()))?;
+    fs::create_dir_all(out).or_system(format_args!("cannot make {}", out.display()))?;
     let jobs = options.jobs.min(inputs.len());
     let threads = options.jobs / jobs.max(1);
     let (segments, datagrams) = (options.segments, options.datagrams);
-    let way = Way { segments, datagrams, encoders: if threads > 1 { threads } else { 0 } };
-    let files = if jobs > 1 { read_in_parallel(inputs, out, way, jobs)? } else { read_in_turn(inputs, out, way)? };
+    let mode = ReadMode { segments, datagrams, encoders: if threads > 1 { threads } else { 0 } };
+    let files = if jobs > 1 { read_in_parallel(inputs, out, mode, jobs)? } else { read_in_turn(inputs, out, mode)? };
     let text = serde_json::to_string_pretty(&json!({"version": 2, "files": files})).expect("it is plain JSON");
     let path = out.join("summary.json");
-    fs::write(&path, text + "\n").map_err(|error| format!("cannot write {}: {error}", path.display()))
+    fs::write(&path, text + "\n").or_system(format_args!("cannot write {}", path.display()))
 }
 
 /// How each file is read.
 #[derive(Clone, Copy)]
-struct Way {
+struct ReadMode {
     segments: bool,
     datagrams: bool,
     /// Threads that encode tables. Without any, the thread that reads does. A thread that reads the file ahead was
@@ -84,8 +85,8 @@ struct Way {
     encoders: usize,
 }
 
-fn read_in_turn(inputs: &[Input], out: &Path, way: Way) -> Result<Vec<Value>, String> {
-    let mut tables = Tables::create(out, "", way)?;
+fn read_in_turn(inputs: &[Input], out: &Path, mode: ReadMode) -> Result<Vec<Value>, Error> {
+    let mut tables = Tables::create(out, "", mode)?;
     let files = inputs.iter().enumerate().map(|(number, input)| read(number, input, &mut tables));
     // The first error is the one to tell, not that the tables are incomplete.
     let files = files.collect::<Result<_, _>>()?;
@@ -94,15 +95,15 @@ fn read_in_turn(inputs: &[Input], out: &Path, way: Way) -> Result<Vec<Value>, St
 }
 
 /// Reads each file on a thread, to tables of its own, and joins these in order.
-fn read_in_parallel(inputs: &[Input], out: &Path, way: Way, jobs: usize) -> Result<Vec<Value>, String> {
+fn read_in_parallel(inputs: &[Input], out: &Path, mode: ReadMode, jobs: usize) -> Result<Vec<Value>, Error> {
     let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<(usize, Result<Value, String>)>> = Mutex::default();
+    let results: Mutex<Vec<(usize, Result<Value, Error>)>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some(input) = inputs.get(number) else { return };
-                let result = Tables::create(out, &part(number), way).and_then(|mut tables| {
+                let result = Tables::create(out, &part(number), mode).and_then(|mut tables| {
                     let summary = read(number, input, &mut tables)?;
                     tables.close().map(|()| summary)
                 });
@@ -112,7 +113,7 @@ fn read_in_parallel(inputs: &[Input], out: &Path, way: Way, jobs: usize) -> Resu
     });
     let mut results = results.into_inner().expect("no thread panics with it");
     results.sort_by_key(|(number, _)| *number);
-    let mut tables = Tables::create(out, "", Way { encoders: 0, ..way })?;
+    let mut tables = Tables::create(out, "", ReadMode { encoders: 0, ..mode })?;
     let joined: Result<Vec<_>, _> = results
         .into_iter()
         .map(|(number, result)| result.and_then(|summary| tables.append(out, number).map(|()| summary)))
@@ -129,7 +130,7 @@ fn read_in_parallel(inputs: &[Input], out: &Path, way: Way, jobs: usize) -> Resu
 }
 
 /// Reads one capture to the tables. Returns its entry in the summary.
-fn read(number: usize, input: &Input, tables: &mut Tables) -> Result<Value, String> {
+fn read(number: usize, input: &Input, tables: &mut Tables) -> Result<Value, Error> {
     let mut capture = Capture::open(&input.path)?;
     let (mut tracker, mut decoder, mut summary) = (Tracker::default(), Decoder::default(), Summary::default());
     let (mut row, mut packet) = (0, TcpPacket::default());
@@ -188,24 +189,24 @@ struct Tables {
 }
 
 impl Tables {
-    fn create(out: &Path, suffix: &str, way: Way) -> Result<Tables, String> {
+    fn create(out: &Path, suffix: &str, mode: ReadMode) -> Result<Tables, Error> {
         let [segments, sacks, connections, datagrams] = NAMES.map(|name| path_of(out, name, suffix));
         Ok(Tables {
-            segments: way.segments.then(|| SegmentTables::create(&segments, &sacks, way.encoders)).transpose()?,
-            datagrams: way.datagrams.then(|| DatagramTable::create(&datagrams)).transpose()?,
+            segments: mode.segments.then(|| SegmentTables::create(&segments, &sacks, mode.encoders)).transpose()?,
+            datagrams: mode.datagrams.then(|| DatagramTable::create(&datagrams)).transpose()?,
             connections: Table::create(&connections, &connections::layout())?,
             closed: Vec::new(),
         })
     }
 
     #[cold]
-    fn add_datagram(&mut self, file: usize, time_ns: i64, frame: &Frame) -> Result<(), String> {
+    fn add_datagram(&mut self, file: usize, time_ns: i64, frame: &Frame) -> Result<(), Error> {
         let Some(table) = &mut self.datagrams else { return Ok(()) };
         Datagram::of(frame).map_or(Ok(()), |datagram| table.push(file as i32, time_ns, datagram))
     }
 
     #[cold]
-    fn add_connections(&mut self, file: usize, from: &mut Vec<Connection>, to: &mut Summary) -> Result<(), String> {
+    fn add_connections(&mut self, file: usize, from: &mut Vec<Connection>, to: &mut Summary) -> Result<(), Error> {
         for connection in from.drain(..) {
             to.add_connection(&connection);
             self.closed.push(connection);
@@ -216,13 +217,13 @@ impl Tables {
         Ok(())
     }
 
-    fn write_connections(&mut self, file: usize) -> Result<(), String> {
+    fn write_connections(&mut self, file: usize) -> Result<(), Error> {
         connections::write(&mut self.connections, file as i32, &self.closed)?;
         self.closed.clear();
         Ok(())
     }
 
-    fn end_file(&mut self, file: usize) -> Result<(), String> {
+    fn end_file(&mut self, file: usize) -> Result<(), Error> {
         if let Some(segments) = &mut self.segments {
             segments.end_file(file as i32)?;
         }
@@ -236,7 +237,7 @@ impl Tables {
     }
 
     /// Copies what a thread wrote.
-    fn append(&mut self, out: &Path, number: usize) -> Result<(), String> {
+    fn append(&mut self, out: &Path, number: usize) -> Result<(), Error> {
         let append = |table: &mut Table, name| table.append(&path_of(out, name, &part(number)));
         let [segments_name, sacks_name, connections_name, datagrams_name] = NAMES;
         if let Some(segments) = &mut self.segments {
@@ -250,7 +251,7 @@ impl Tables {
         append(&mut self.connections, connections_name)
     }
 
-    fn close(self) -> Result<(), String> {
+    fn close(self) -> Result<(), Error> {
         if let Some(segments) = self.segments {
             segments.close()?;
         }

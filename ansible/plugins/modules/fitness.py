@@ -314,8 +314,8 @@ def agent(parameters):
     connection.settimeout(5)
     try:
         connection.connect(path)
-        connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
-        healthy = connection.recv(64).split()[1:2] == [b"200"]
+        connection.sendall(b'{"op": "health"}\n')
+        healthy = connection.recv(64).startswith(b'{"ok": true')
     except OSError:
         healthy = False
     finally:

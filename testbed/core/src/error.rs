@@ -13,11 +13,18 @@ pub enum Error {
     Unfit(String),
     /// A file cannot be written, or another call of the system fails.
     System(String),
+    /// Input is not in the format that it should have: JSON, a capture.
+    Malformed(String),
     /// A part of what is built has the cause: a direction, a child.
     Within(String, Box<Error>),
 }
 
 impl Error {
+    /// No mechanism of this kind has this name. These are known.
+    pub fn unknown<'a>(kind: &'static str, name: &str, known: impl Iterator<Item = &'a str>) -> Error {
+        Error::Unknown(kind, name.to_owned(), known.collect::<Vec<_>>().join(", "))
+    }
+
     /// The same as that of a part of this name.
     pub fn within(self, part: impl Into<String>) -> Error {
         Error::Within(part.into(), Box::new(self))
@@ -28,7 +35,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Unknown(kind, name, known) => write!(f, "unknown {kind} '{name}'; allowed: {known}"),
-            Error::Option(why) | Error::Unfit(why) | Error::System(why) => f.write_str(why),
+            Error::Option(why) | Error::Unfit(why) | Error::System(why) | Error::Malformed(why) => f.write_str(why),
             Error::Within(part, cause) => write!(f, "{part}: {cause}"),
         }
     }
@@ -48,9 +55,21 @@ impl From<&str> for Error {
     }
 }
 
-/// For callers that only print it.
-impl From<Error> for String {
-    fn from(error: Error) -> String {
-        error.to_string()
+/// Says what failed, for the errors of other libraries.
+pub trait ResultExt<T> {
+    /// An error becomes an [`Error::System`] with the text `WHAT: ERROR`.
+    fn or_system(self, what: impl fmt::Display) -> Result<T, Error>;
+
+    /// An error becomes an [`Error::Malformed`] with the text `WHAT: ERROR`.
+    fn or_malformed(self, what: impl fmt::Display) -> Result<T, Error>;
+}
+
+impl<T, E: fmt::Display> ResultExt<T> for Result<T, E> {
+    fn or_system(self, what: impl fmt::Display) -> Result<T, Error> {
+        self.map_err(|error| Error::System(format!("{what}: {error}")))
+    }
+
+    fn or_malformed(self, what: impl fmt::Display) -> Result<T, Error> {
+        self.map_err(|error| Error::Malformed(format!("{what}: {error}")))
     }
 }

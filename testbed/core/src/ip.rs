@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::error::Error;
 use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
@@ -55,13 +56,13 @@ impl IpVersion {
 }
 
 impl TryFrom<u8> for IpVersion {
-    type Error = String;
+    type Error = Error;
 
-    fn try_from(number: u8) -> Result<IpVersion, String> {
+    fn try_from(number: u8) -> Result<IpVersion, Error> {
         match number {
             4 => Ok(IpVersion::V4),
             6 => Ok(IpVersion::V6),
-            _ => Err(format!("{number} is not a version of IP; allowed: 4, 6")),
+            _ => Err(Error::Unfit(format!("{number} is not a version of IP; allowed: 4, 6"))),
         }
     }
 }

@@ -42,7 +42,7 @@ pub mod time;
 pub mod traits;
 pub mod transport;
 
-pub use error::Error;
+pub use error::{Error, ResultExt};
 pub use event::{Event, EventKind, Events};
 pub use ip::IpVersion;
 pub use packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags, TransportHeader};

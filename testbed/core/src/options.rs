@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::error::Error;
 use crate::scenario::{Named, Options};
 
 /// What a parameter is, and how campaigns write it.
@@ -441,21 +442,23 @@ impl<'a> CheckedOptions<'a> {
 }
 
 impl Param {
-    pub(crate) fn accept(&self, value: &Value) -> Result<(), String> {
+    pub(crate) fn accept(&self, value: &Value) -> Result<(), Error> {
         match self.unit {
             Unit::Flag if value.is_boolean() => Ok(()),
-            Unit::Flag => Err(format!("{value} is not true or false")),
+            Unit::Flag => Err(Error::Option(format!("{value} is not true or false"))),
             Unit::Choice if value.as_str().is_some_and(|v| self.choices.contains(&v)) => Ok(()),
-            Unit::Choice => Err(format!("{value} is none of {}", self.choices.join(", "))),
+            Unit::Choice => Err(Error::Option(format!("{value} is none of {}", self.choices.join(", ")))),
             Unit::File if value.is_string() => Ok(()),
-            Unit::File => Err(format!("{value} is not the text of a file")),
+            Unit::File => Err(Error::Option(format!("{value} is not the text of a file"))),
             _ if value.is_null() && self.default == Preset::Absent => Ok(()),
-            Unit::Policy => Named::deserialize(value).map(drop).map_err(|why| format!("it is not a policy: {why}")),
+            Unit::Policy => {
+                Named::deserialize(value).map(drop).map_err(|why| Error::Option(format!("it is not a policy: {why}")))
+            }
             _ => {
-                let number = value.as_f64().ok_or_else(|| format!("{value} is not a number"))?;
+                let number = value.as_f64().ok_or_else(|| Error::Option(format!("{value} is not a number")))?;
                 let is_integer = matches!(self.unit, Unit::Packets | Unit::Segments | Unit::Count | Unit::Bytes);
                 if is_integer && number.fract() != 0.0 {
-                    return Err(format!("{number} is not a whole number"));
+                    return Err(Error::Option(format!("{number} is not a whole number")));
                 }
                 let (min, max) = match self.unit {
                     Unit::Fraction => (self.min.unwrap_or(0.0), self.max.unwrap_or(1.0)),
@@ -464,11 +467,11 @@ impl Param {
                 if (min..=max).contains(&number) {
                     return Ok(());
                 }
-                Err(match (min.is_finite(), max.is_finite()) {
+                Err(Error::Option(match (min.is_finite(), max.is_finite()) {
                     (true, true) => format!("{number} is not between {min} and {max}"),
                     (true, false) => format!("{number} is below {min}"),
                     _ => format!("{number} is above {max}"),
-                })
+                }))
             }
         }
     }

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde::Deserialize;
 
+use crate::error::Error;
 use crate::ids::Port;
 
 /// Interfaces and routes of one node.
@@ -46,10 +47,10 @@ pub struct Route {
 ///
 /// # Errors
 /// The text is not ADDRESS/LENGTH.
-pub fn parse_subnet(text: &str) -> Result<(u32, u32), String> {
+pub fn parse_subnet(text: &str) -> Result<(u32, u32), Error> {
     let parsed = text.split_once('/').and_then(|(address, length)| {
         let length = length.parse::<u32>().ok().filter(|&length| length <= 32)?;
         Some((u32::from(address.parse::<Ipv4Addr>().ok()?), length))
     });
-    parsed.ok_or_else(|| format!("'{text}' is not a subnet such as 10.1.0.0/24"))
+    parsed.ok_or_else(|| Error::Malformed(format!("'{text}' is not a subnet such as 10.1.0.0/24")))
 }

@@ -274,13 +274,8 @@ impl<B: Copy> Table<B> {
     /// There is no such mechanism, or see [`CheckedOptions::check`].
     pub fn checked<'a>(&self, name: &str, options: &'a Options) -> Result<(CheckedOptions<'a>, B), Error> {
         let row = self.rows.iter().find(|(entry, _)| entry.name == name);
-        let names = || self.entries().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
-        let (entry, build) = row.ok_or_else(|| Error::Unknown(self.noun, name.to_owned(), names()))?;
+        let names = || self.entries().map(|entry| entry.name);
+        let (entry, build) = row.ok_or_else(|| Error::unknown(self.noun, name, names()))?;
         Ok((CheckedOptions::check(entry, options)?, *build))
     }
-}
-
-/// A message that a name is not known, with those that are.
-pub fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    format!("unknown {kind} '{name}'; allowed: {}", known.collect::<Vec<_>>().join(", "))
 }

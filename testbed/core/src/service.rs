@@ -19,8 +19,6 @@ pub struct LinkService<L = Box<dyn Link>> {
     /// Rates that the reports state: of the first end, of the others.
     rates_bps: [Option<u64>; 2],
     ends: Vec<End>,
-    /// Whether the last telemetry of every queue states that it is empty and was not longer since.
-    queues_are_empty: bool,
     events: Events,
 }
 
@@ -44,7 +42,6 @@ impl<L: Link> LinkService<L> {
             link,
             rates_bps,
             ends: (0..ends).map(end).collect(),
-            queues_are_empty: false,
             events: Events::default(),
         }
     }
@@ -128,21 +125,7 @@ impl<L: Link> LinkService<L> {
             self.record_events(telemetry);
         }
         if let Some(telemetry) = telemetry {
-            // Most links have nothing to report most of the time.
-            if !self.queues_are_empty || self.has_backlog() {
-                self.watch_queues(now, telemetry);
-            }
-        }
-    }
-
-    /// Whether a packet waits in front of any end.
-    #[inline(always)]
-    fn has_backlog(&self) -> bool {
-        let waits = |port| self.link.backlog(port).is_some_and(|backlog| backlog.packets > 0);
-        match self.ends.len() {
-            // Known ports cost fewer instructions than counted ones, and most links have two.
-            2 => waits(0) || waits(1),
-            ends => (0..ends as Port).any(waits),
+            self.watch_queues(now, telemetry);
         }
     }
 
@@ -171,13 +154,19 @@ impl<L: Link> LinkService<L> {
 
     #[inline(always)]
     fn watch_queues(&mut self, now: Time, telemetry: &mut Telemetry) {
-        self.queues_are_empty = true;
-        for (port, end) in self.ends.iter_mut().enumerate() {
-            let Some(backlog) = self.link.backlog(port as Port) else { continue };
+        let mut watch = |end: &mut End, backlog: Option<Backlog>| {
+            let Some(backlog) = backlog else { return };
             if let Some(max) = end.watch.update(now, backlog.packets) {
                 telemetry.queue(now, &self.name, &end.direction, backlog, max);
             }
-            self.queues_are_empty &= end.watch.is_empty();
+        };
+        match &mut self.ends[..] {
+            // Known ports cost fewer instructions than counted ones, and most links have two.
+            [first, second] => {
+                watch(first, self.link.backlog(0));
+                watch(second, self.link.backlog(1));
+            }
+            ends => (0..).zip(ends).for_each(|(port, end)| watch(end, self.link.backlog(port))),
         }
     }
 

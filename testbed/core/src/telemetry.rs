@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Error, ResultExt};
 use crate::event::{Event, EventKind, JitterSample, SenderSample, SenderState};
 use crate::time::Time;
 use crate::traits::Backlog;
@@ -300,8 +300,7 @@ impl FlowTelemetry {
     /// # Errors
     /// The file cannot be created.
     pub fn create(path: &Path) -> Result<FlowTelemetry, Error> {
-        let file =
-            File::create(path).map_err(|error| Error::System(format!("cannot write {}: {error}", path.display())))?;
+        let file = File::create(path).or_system(format_args!("cannot write {}", path.display()))?;
         Ok(FlowTelemetry { file, lines: String::new(), columns: Columns::default() })
     }
 
@@ -328,15 +327,16 @@ impl FlowTelemetry {
     fn flush(&mut self) -> Result<(), Error> {
         let written = self.file.write_all(self.lines.as_bytes());
         self.lines.clear();
-        written.map_err(|error| Error::System(format!("cannot write telemetry: {error}")))
+        written.or_system("cannot write telemetry")
     }
 }
 
 /// What the last [`QueueLine`] of one queue reported.
 #[derive(Debug)]
 pub(crate) struct QueueWatch {
-    /// Number of packets; before the first line more than any queue has.
-    last: usize,
+    /// Number of packets, if there were never more since; otherwise, and before the first line, more than any queue
+    /// has. As long as the queue has that many, there is nothing to do.
+    settled: usize,
     /// Greatest number of packets since then.
     max: usize,
     /// When the next line may be written.
@@ -345,28 +345,25 @@ pub(crate) struct QueueWatch {
 
 impl Default for QueueWatch {
     fn default() -> QueueWatch {
-        QueueWatch { last: usize::MAX, max: 0, due_at: Time::ZERO }
+        QueueWatch { settled: usize::MAX, max: 0, due_at: Time::ZERO }
     }
 }
 
 impl QueueWatch {
-    /// Whether the last line reported an empty queue, and it was not longer since.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.last == 0 && self.max == 0
-    }
-
     /// Reports the length of the queue. Returns the `max` of a line if one is due.
     #[inline(always)]
     pub(crate) fn update(&mut self, now: Time, packets: usize) -> Option<usize> {
         // Most queues do not change most of the time.
-        if packets == self.last && self.max == packets {
+        if packets == self.settled {
             return None;
         }
-        self.max = self.max.max(packets);
+        if packets > self.max {
+            (self.settled, self.max) = (usize::MAX, packets);
+        }
         if now < self.due_at {
             return None;
         }
-        (self.last, self.due_at) = (packets, Time(now.nanos() + PERIOD_NS));
+        (self.settled, self.due_at) = (packets, Time(now.nanos() + PERIOD_NS));
         Some(std::mem::replace(&mut self.max, packets))
     }
 }
@@ -377,8 +374,7 @@ impl Telemetry {
     /// # Errors
     /// The file cannot be created.
     pub fn create(path: &str) -> Result<Telemetry, Error> {
-        let file =
-            File::create(path).map_err(|error| Error::System(format!("cannot write telemetry to {path}: {error}")))?;
+        let file = File::create(path).or_system(format_args!("cannot write telemetry to {path}"))?;
         Ok(Telemetry { out: BufWriter::with_capacity(1 << 18, file), failed: None })
     }
 
@@ -502,6 +498,8 @@ mod tests {
         assert_eq!(watch.update(ms(0), 0), Some(0));
         assert_eq!(watch.update(ms(1), 4), None);
         assert_eq!(watch.update(ms(11), 2), Some(4));
+        assert_eq!(watch.update(ms(12), 3), None);
+        assert_eq!(watch.update(ms(22), 2), Some(3));
         assert_eq!(watch.update(ms(30), 2), None);
     }
 }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use backchannel_core::Error;
 use rustix::io::Errno;
 
 use crate::os::link_layer::{LinkLayer, ETHERNET_HEADER};
@@ -23,12 +24,14 @@ pub(crate) struct Attached {
 impl Attached {
     /// Takes over the interface in this network namespace: reads every frame that arrives, whatever its destination.
     /// The node's kernel should have no address on it.
-    pub(crate) fn open(namespace: &NetworkNamespace, name: &str, mac: Option<[u8; 6]>) -> Result<Attached, String> {
+    pub(crate) fn open(namespace: &NetworkNamespace, name: &str, mac: Option<[u8; 6]>) -> Result<Attached, Error> {
         let socket = namespace.inside(|| {
-            PacketSocket::open(name, Receive::Everything).map_err(|error| match Errno::from_io_error(&error) {
-                Some(Errno::NODEV) => format!("there is no interface {name}"),
-                Some(Errno::PERM) => format!("cannot take over {name}: CAP_NET_RAW is needed"),
-                _ => format!("cannot take over {name}: {error}"),
+            PacketSocket::open(name, Receive::Everything).map_err(|error| {
+                Error::System(match Errno::from_io_error(&error) {
+                    Some(Errno::NODEV) => format!("there is no interface {name}"),
+                    Some(Errno::PERM) => format!("cannot take over {name}: CAP_NET_RAW is needed"),
+                    _ => format!("cannot take over {name}: {error}"),
+                })
             })
         })?;
         Ok(Attached { socket, name: name.to_owned(), mac, overflowed: Cell::new(0) })

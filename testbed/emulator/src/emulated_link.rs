@@ -9,6 +9,7 @@ use backchannel_core::service::LinkService;
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
+use backchannel_core::Error;
 use backchannel_links::{build_with_fault, simulated_only, Context, Fault};
 
 use crate::interface::Interface;
@@ -43,9 +44,9 @@ pub(crate) struct EmulatedLink {
 ///
 /// # Errors
 /// The specification is invalid, or of a link that only simulations have.
-pub(crate) fn service(spec: &LinkSpec, context: &Context, fault: Option<&Fault>) -> Result<LinkService, String> {
+pub(crate) fn service(spec: &LinkSpec, context: &Context, fault: Option<&Fault>) -> Result<LinkService, Error> {
     if let Some(why) = simulated_only(spec) {
-        return Err(why);
+        return Err(why.into());
     }
     let link = build_with_fault(spec, context, fault)?;
     // The rate error is measured against one rate, so a schedule leaves none to measure against.
@@ -64,7 +65,7 @@ impl EmulatedLink {
         context: Context,
         interfaces: Vec<Interface>,
         fault: Option<Fault>,
-    ) -> Result<EmulatedLink, String> {
+    ) -> Result<EmulatedLink, Error> {
         Ok(EmulatedLink {
             service: service(&spec, &context, fault.as_ref())?,
             fault,
@@ -82,10 +83,10 @@ impl EmulatedLink {
     }
 
     /// Replaces parameters, policies and counters. Packets in the link are discarded. Time zero is now.
-    pub(crate) fn configure(&mut self, spec: LinkSpec, seed: u64) -> Result<(), String> {
+    pub(crate) fn configure(&mut self, spec: LinkSpec, seed: u64) -> Result<(), Error> {
         let ends = self.interfaces.len();
         if spec.ends.len() != ends {
-            return Err(format!("link '{}' has {ends} ends, not {}", spec.name, spec.ends.len()));
+            return Err(format!("link '{}' has {ends} ends, not {}", spec.name, spec.ends.len()).into());
         }
         let context = Context { seed, ..self.context.clone() };
         self.service = service(&spec, &context, self.fault.as_ref())?;
@@ -98,7 +99,7 @@ impl EmulatedLink {
     }
 
     /// Restarts the link as configured, with its time zero at this instant of CLOCK_MONOTONIC.
-    pub(crate) fn start_at(&mut self, zero_ns: u64) -> Result<(), String> {
+    pub(crate) fn start_at(&mut self, zero_ns: u64) -> Result<(), Error> {
         self.configure(self.spec.clone(), self.context.seed)?;
         self.zero_ns = zero_ns;
         Ok(())
@@ -115,7 +116,7 @@ impl EmulatedLink {
         port: Port,
         clock: &RunClock,
         telemetry: &mut Option<Telemetry>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Error> {
         for _ in 0..BATCH {
             let mut buffer = std::mem::take(&mut self.buffer);
             let interface = &mut self.interfaces[usize::from(port)];
@@ -125,7 +126,7 @@ impl EmulatedLink {
                     Ok(true)
                 }
                 Ok(None) => Ok(false),
-                Err(error) => Err(format!("reading from {} failed: {error}", interface.name())),
+                Err(error) => Err(Error::System(format!("reading from {} failed: {error}", interface.name()))),
             };
             self.buffer = buffer;
             if !read? {
@@ -137,7 +138,7 @@ impl EmulatedLink {
 
     /// Ends a run: discards what the link holds and stays silent until the next configuration. Otherwise a slow queue
     /// would go on for seconds, into captures that are being closed.
-    pub(crate) fn silence(&mut self) -> Result<(), String> {
+    pub(crate) fn silence(&mut self) -> Result<(), Error> {
         self.service = service(&self.spec, &self.context, self.fault.as_ref())?;
         self.silent = true;
         Ok(())
@@ -196,7 +197,7 @@ impl EmulatedLink {
     }
 
     /// Changes the direction that enters at `port` now. Returns when, in seconds since time zero.
-    pub(crate) fn change(&mut self, clock: &RunClock, port: Port, change: &Change) -> Result<f64, String> {
+    pub(crate) fn change(&mut self, clock: &RunClock, port: Port, change: &Change) -> Result<f64, Error> {
         let now = self.now(clock);
         self.service.change(now, port, change)?;
         Ok(now.seconds())

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use backchannel_core::Error;
+
 use crate::attached::Attached;
 use crate::os::link_layer::LinkLayer;
 use crate::os::namespace::NetworkNamespace;
@@ -16,7 +18,7 @@ pub(crate) enum Interface {
 
 impl Interface {
     /// Takes over an existing interface in the network namespace of process `pid`, or of this process.
-    pub(crate) fn attach(pid: Option<u32>, name: &str, mac: Option<[u8; 6]>) -> Result<Interface, String> {
+    pub(crate) fn attach(pid: Option<u32>, name: &str, mac: Option<[u8; 6]>) -> Result<Interface, Error> {
         Attached::open(&NetworkNamespace::of(pid)?, name, mac).map(Interface::Attached)
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use backchannel_core::report::{DirectionStatus, LinkReport};
 use backchannel_core::scenario::{Change, LinkSpec};
+use backchannel_core::{Error, ResultExt};
 use backchannel_links::{Context, Fault, Registry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -58,7 +59,7 @@ pub(crate) enum Direction {
 ///
 /// # Errors
 /// What the emulator would answer.
-pub fn check_request(registry: &Registry, line: &[u8]) -> Result<(), String> {
+pub fn check_request(registry: &Registry, line: &[u8]) -> Result<(), Error> {
     match read_request(line)? {
         Request::AddLink { spec, seed, .. } | Request::Configure { spec, seed, .. } => {
             service(&spec, &Context { seed, registry: registry.clone() }, None).map(drop)
@@ -72,8 +73,8 @@ pub fn check_request(registry: &Registry, line: &[u8]) -> Result<(), String> {
 }
 
 /// Reads one line.
-pub(crate) fn read_request(line: &[u8]) -> Result<Request, String> {
-    serde_json::from_slice(line).map_err(|error| format!("invalid request: {error}"))
+pub(crate) fn read_request(line: &[u8]) -> Result<Request, Error> {
+    serde_json::from_slice(line).or_malformed("invalid request")
 }
 
 /// An interface at one end of a link.
@@ -126,46 +127,35 @@ pub(crate) struct Answer {
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// To `start`: time zero of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    t0_monotonic_ns: Option<u64>,
-    /// To `stop`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    report: Option<EmulationReport>,
-    /// To `change`: when it took place, in seconds since time zero.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    at_s: Option<f64>,
-    /// To `status`: directions by link.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status>,
+    result: Option<Outcome>,
 }
 
-/// Directions by name, by link.
-pub(crate) type Status = BTreeMap<String, BTreeMap<String, DirectionStatus>>;
+/// What a request results in.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Outcome {
+    /// Of `start`: time zero of the run on CLOCK_MONOTONIC, in nanoseconds.
+    Started(u64),
+    /// Of `change`: when it took place, in seconds since time zero.
+    Changed(f64),
+    /// Of `status`: directions by name, by link.
+    Status(BTreeMap<String, BTreeMap<String, DirectionStatus>>),
+    /// Of `stop`.
+    Stopped(EmulationReport),
+}
 
 impl Answer {
     pub(crate) fn done() -> Answer {
         Answer { ok: true, ..Answer::default() }
     }
 
-    pub(crate) fn failed(error: String) -> Answer {
-        Answer { error: Some(error), ..Answer::default() }
+    pub(crate) fn failed(error: &Error) -> Answer {
+        Answer { error: Some(error.to_string()), ..Answer::default() }
     }
 
-    pub(crate) fn started(zero_ns: u64) -> Answer {
-        Answer { t0_monotonic_ns: Some(zero_ns), ..Answer::done() }
-    }
-
-    pub(crate) fn changed(at_s: f64) -> Answer {
-        Answer { at_s: Some(at_s), ..Answer::done() }
-    }
-
-    pub(crate) fn status(status: Status) -> Answer {
-        Answer { status: Some(status), ..Answer::done() }
-    }
-
-    pub(crate) fn stopped(report: EmulationReport) -> Answer {
-        Answer { report: Some(report), ..Answer::done() }
+    pub(crate) fn with(result: Outcome) -> Answer {
+        Answer { result: Some(result), ..Answer::done() }
     }
 }
 
@@ -190,7 +180,7 @@ mod tests {
     fn answers_have_only_what_applies() {
         let text = |answer: Answer| serde_json::to_string(&answer).unwrap();
         assert_eq!(text(Answer::done()), r#"{"ok":true}"#);
-        assert_eq!(text(Answer::failed("no".into())), r#"{"ok":false,"error":"no"}"#);
-        assert_eq!(text(Answer::started(7)), r#"{"ok":true,"t0_monotonic_ns":7}"#);
+        assert_eq!(text(Answer::failed(&"no".into())), r#"{"ok":false,"error":"no"}"#);
+        assert_eq!(text(Answer::with(Outcome::Started(7))), r#"{"ok":true,"result":7}"#);
     }
 }

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 
 use backchannel_core::ids::{Id, LinkId, Numbered};
-use backchannel_core::registry::unknown;
 use backchannel_core::scenario::{Change, LinkSpec};
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::traits::Port;
+use backchannel_core::{Error, ResultExt};
 use backchannel_links::{Context, Fault, Registry};
 
 use crate::emulated_link::{service, EmulatedLink};
@@ -16,7 +16,7 @@ use crate::os::clock::{monotonic_ns, Timer};
 use crate::os::link_layer::LinkLayer;
 use crate::os::process::{become_realtime, CpuWaits, Priority};
 use crate::os::wait::Epoll;
-use crate::protocol::{read_request, Answer, Direction, EmulationReport, EndSpec, Request, Start};
+use crate::protocol::{read_request, Answer, Direction, EmulationReport, EndSpec, Outcome, Request, Start};
 use crate::pulse::Pulse;
 use crate::run_clock::{RunClock, RunTime, EARLY_NS};
 use crate::tap::{parse_mac, Tap};
@@ -57,9 +57,9 @@ impl Source {
 /// Environment variable with a fault as JSON, for tests of the guards.
 const FAULT: &str = "BACKCHANNEL_FAULT";
 
-fn fault() -> Result<Option<Fault>, String> {
+fn fault() -> Result<Option<Fault>, Error> {
     let Ok(text) = std::env::var(FAULT) else { return Ok(None) };
-    let fault = serde_json::from_str(&text).map_err(|error| format!("{FAULT} is not a fault: {error}"))?;
+    let fault = serde_json::from_str(&text).or_malformed(format_args!("{FAULT} is not a fault"))?;
     eprintln!("note: {FAULT} is set, so links are faulty and runs invalid: {text}");
     Ok(Some(fault))
 }
@@ -68,15 +68,14 @@ fn fault() -> Result<Option<Fault>, String> {
 ///
 /// # Errors
 /// The kernel refuses what the event loop needs. An invalid request is answered and ends nothing.
-pub fn serve(registry: &Registry, time: RunTime) -> Result<(), String> {
-    let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
+pub fn serve(registry: &Registry, time: RunTime) -> Result<(), Error> {
     let mut server = Server {
         registry: registry.clone(),
         links: Numbered::default(),
         agenda: BTreeSet::new(),
         scheduled: BTreeMap::new(),
-        epoll: Epoll::new().map_err(failed("cannot create an epoll descriptor"))?,
-        timer: Timer::new().map_err(failed("cannot create a timer"))?,
+        epoll: Epoll::new().or_system("cannot create an epoll descriptor")?,
+        timer: Timer::new().or_system("cannot create a timer")?,
         telemetry: None,
         pulse: Pulse::default(),
         realtime: become_realtime(Priority::Link),
@@ -84,9 +83,9 @@ pub fn serve(registry: &Registry, time: RunTime) -> Result<(), String> {
         clock: RunClock::new(time),
     };
     let stdin = io::stdin();
-    rustix::io::ioctl_fionbio(&stdin, true).map_err(|error| format!("standard input cannot be polled: {error}"))?;
-    server.epoll.add(&stdin, Source::Requests.token()).map_err(failed("cannot watch standard input"))?;
-    server.epoll.add_for_changes(&server.timer, Source::Timer.token()).map_err(failed("cannot watch the timer"))?;
+    rustix::io::ioctl_fionbio(&stdin, true).or_system("standard input cannot be polled")?;
+    server.epoll.add(&stdin, Source::Requests.token()).or_system("cannot watch standard input")?;
+    server.epoll.add_for_changes(&server.timer, Source::Timer.token()).or_system("cannot watch the timer")?;
 
     let waits = CpuWaits::of_this_thread();
     let mut input = Vec::new();
@@ -95,7 +94,7 @@ pub fn serve(registry: &Registry, time: RunTime) -> Result<(), String> {
         let due = server.agenda.first().map(|(at, _)| server.clock.wake_for(*at));
         let pulse = server.pulse.next_ns().filter(|_| time == RunTime::Real);
         server.timer.set(due.into_iter().chain(pulse).min());
-        server.epoll.wait(&mut tokens).map_err(failed("cannot wait"))?;
+        server.epoll.wait(&mut tokens).or_system("cannot wait")?;
         server.clock.on_wake();
         if time == RunTime::Real {
             server.pulse.on_wake(monotonic_ns(), || waits.total_ns());
@@ -180,7 +179,7 @@ impl Server {
     }
 
     /// Reads what is available and answers every complete request. False at the end of input.
-    fn read_requests(&mut self, input: &mut Vec<u8>) -> Result<bool, String> {
+    fn read_requests(&mut self, input: &mut Vec<u8>) -> Result<bool, Error> {
         let mut chunk = [0; 65_536];
         let mut more = true;
         while more {
@@ -188,25 +187,23 @@ impl Server {
                 Ok(0) => more = false,
                 Ok(n) => input.extend_from_slice(&chunk[..n]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(format!("cannot read requests: {error}")),
+                Err(error) => return Err(Error::System(format!("cannot read requests: {error}"))),
             }
         }
         while let Some(end) = input.iter().position(|&byte| byte == b'\n') {
             let request: Vec<u8> = input.drain(..=end).collect();
-            let answer = self.answer(&request).unwrap_or_else(Answer::failed);
-            let text = serde_json::to_string(&answer).map_err(|error| format!("cannot write an answer: {error}"))?;
+            let answer = self.answer(&request).unwrap_or_else(|error| Answer::failed(&error));
+            let text = serde_json::to_string(&answer).or_system("cannot write an answer")?;
             let mut stdout = io::stdout().lock();
-            writeln!(stdout, "{text}")
-                .and_then(|()| stdout.flush())
-                .map_err(|error| format!("cannot write an answer: {error}"))?;
+            writeln!(stdout, "{text}").and_then(|()| stdout.flush()).or_system("cannot write an answer")?;
         }
         if input.len() > MAX_REQUEST {
-            return Err(format!("a request is longer than {MAX_REQUEST} bytes"));
+            return Err(format!("a request is longer than {MAX_REQUEST} bytes").into());
         }
         Ok(more)
     }
 
-    fn answer(&mut self, line: &[u8]) -> Result<Answer, String> {
+    fn answer(&mut self, line: &[u8]) -> Result<Answer, Error> {
         match read_request(line)? {
             Request::AddLink { name, spec, seed, ends } => self.add_link(&name, spec, seed, &ends)?,
             Request::RemoveLink { name } => {
@@ -228,41 +225,40 @@ impl Server {
             Request::Change { name, direction, change } => return self.change(&name, direction, &change),
             Request::Status {} => {
                 let links = self.links.iter().flatten().map(|link| (link.spec.name.clone(), link.status()));
-                return Ok(Answer::status(links.collect()));
+                return Ok(Answer::with(Outcome::Status(links.collect())));
             }
         }
         Ok(Answer::done())
     }
 
-    fn add_link(&mut self, name: &str, spec: LinkSpec, seed: u64, ends: &[EndSpec]) -> Result<(), String> {
+    fn add_link(&mut self, name: &str, spec: LinkSpec, seed: u64, ends: &[EndSpec]) -> Result<(), Error> {
         if self.id(name).is_ok() {
-            return Err(format!("there is a link '{name}' already"));
+            return Err(format!("there is a link '{name}' already").into());
         }
         if spec.name != name {
-            return Err(format!("the request names the link '{name}' and its specification '{}'", spec.name));
+            return Err(format!("the request names the link '{name}' and its specification '{}'", spec.name).into());
         }
         if ends.len() != spec.ends.len() || ends.len() > usize::from(Port::MAX) {
-            return Err(format!("link '{name}' has {} ends and {} interfaces", spec.ends.len(), ends.len()));
+            return Err(format!("link '{name}' has {} ends and {} interfaces", spec.ends.len(), ends.len()).into());
         }
         if ends.len() > 2 && ends.iter().any(|end| end.mac.is_none()) {
             return Err(format!(
                 "link '{name}' has more than two ends: each needs a MAC address, by which frames find it"
-            ));
+            )
+            .into());
         }
         // Reject the link before any interface exists.
         let context = Context { seed, registry: self.registry.clone() };
         service(&spec, &context, None)?;
         let interfaces = ends.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         if let Some(why) = mixed(name, &interfaces) {
-            return Err(why);
+            return Err(why.into());
         }
         let free = self.links.iter().position(Option::is_none).map(LinkId::new);
         let id = free.unwrap_or(self.links.next_id());
         for (port, interface) in interfaces.iter().enumerate() {
             let token = Source::Interface(id, port as Port).token();
-            self.epoll
-                .add(interface, token)
-                .map_err(|error| format!("cannot watch interface {}: {error}", interface.name()))?;
+            self.epoll.add(interface, token).or_system(format_args!("cannot watch interface {}", interface.name()))?;
         }
         let link = Some(EmulatedLink::new(spec, context, interfaces, self.fault.clone())?);
         match self.links.find(id) {
@@ -273,14 +269,14 @@ impl Server {
         Ok(())
     }
 
-    fn start(&mut self, start: &Start) -> Result<Answer, String> {
+    fn start(&mut self, start: &Start) -> Result<Answer, Error> {
         let Start { lead_s, at_monotonic_ns, telemetry } = start;
         if !(0.0..=60.0).contains(lead_s) {
-            return Err(format!("lead_s is {lead_s}, not between 0 and 60"));
+            return Err(format!("lead_s is {lead_s}, not between 0 and 60").into());
         }
         let ahead_s = at_monotonic_ns.map_or(0.0, |at| (at as f64 - monotonic_ns() as f64) / 1e9);
         if !(-1.0..=60.0).contains(&ahead_s) {
-            return Err(format!("at_monotonic_ns is {ahead_s:.3} s from now, not between -1 and 60"));
+            return Err(format!("at_monotonic_ns is {ahead_s:.3} s from now, not between -1 and 60").into());
         }
         self.telemetry = telemetry.as_deref().map(Telemetry::create).transpose()?;
         let zero_ns = at_monotonic_ns.unwrap_or_else(|| monotonic_ns() + (lead_s * 1e9) as u64);
@@ -289,20 +285,20 @@ impl Server {
         }
         self.schedule_all();
         self.pulse = Pulse::starting_at(zero_ns);
-        Ok(Answer::started(zero_ns))
+        Ok(Answer::with(Outcome::Started(zero_ns)))
     }
 
-    fn change(&mut self, name: &str, direction: Direction, change: &Change) -> Result<Answer, String> {
+    fn change(&mut self, name: &str, direction: Direction, change: &Change) -> Result<Answer, Error> {
         let id = self.id(name)?;
-        let Some(link) = &mut self.links[id] else { return Err(format!("there is no link '{name}'")) };
+        let Some(link) = &mut self.links[id] else { return Err(format!("there is no link '{name}'").into()) };
         let at_s =
             link.change(&self.clock, direction as Port, change).map_err(|why| format!("link '{name}': {why}"))?;
         link.advance(&self.clock, &mut self.telemetry);
         self.schedule(id);
-        Ok(Answer::changed(at_s))
+        Ok(Answer::with(Outcome::Changed(at_s)))
     }
 
-    fn stop(&mut self, keep: bool) -> Result<Answer, String> {
+    fn stop(&mut self, keep: bool) -> Result<Answer, Error> {
         self.telemetry.take().map_or(Ok(()), Telemetry::finish)?;
         let links = self.links.iter_mut().flatten().map(|link| (link.spec.name.clone(), link.report())).collect();
         for link in self.links.iter_mut().flatten() {
@@ -314,14 +310,15 @@ impl Server {
         }
         self.schedule_all();
         let stalls = std::mem::take(&mut self.pulse).report();
-        Ok(Answer::stopped(EmulationReport { links, realtime: self.realtime, stalls, fault: self.fault.clone() }))
+        let report = EmulationReport { links, realtime: self.realtime, stalls, fault: self.fault.clone() };
+        Ok(Answer::with(Outcome::Stopped(report)))
     }
 
     /// The link with this name.
-    fn id(&self, name: &str) -> Result<LinkId, String> {
+    fn id(&self, name: &str) -> Result<LinkId, Error> {
         let named = |link: &Option<EmulatedLink>| link.as_ref().is_some_and(|link| link.spec.name == name);
         let names = || self.links.iter().flatten().map(|link| link.spec.name.as_str());
-        self.links.iter().position(named).map(LinkId::new).ok_or_else(|| unknown("link", name, names()))
+        self.links.iter().position(named).map(LinkId::new).ok_or_else(|| Error::unknown("link", name, names()))
     }
 }
 
@@ -339,7 +336,7 @@ fn mixed(link: &str, interfaces: &[Interface]) -> Option<String> {
     (interfaces.len() > 2).then(|| format!("link '{link}' has more than two ends, and {bare} has no hardware address"))
 }
 
-fn open(end: &EndSpec) -> Result<Interface, String> {
+fn open(end: &EndSpec) -> Result<Interface, Error> {
     let mac = end.mac.as_deref().map(parse_mac).transpose()?;
     if end.attach {
         Interface::attach(end.pid, &end.ifname, mac)

@@ -6,6 +6,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
+use backchannel_core::{Error, ResultExt};
+
 use crate::os::interface::{create_tap, set_mac, set_queue_length};
 use crate::os::link_layer::LinkLayer;
 use crate::os::namespace::NetworkNamespace;
@@ -26,9 +28,9 @@ pub(crate) struct Tap {
 impl Tap {
     /// Creates the interface in the network namespace of process `pid`, or of this process. A persistent TAP without
     /// another owner is opened instead, and so is a TUN.
-    pub(crate) fn create(pid: Option<u32>, name: &str, mac: Option<[u8; 6]>) -> Result<Tap, String> {
+    pub(crate) fn create(pid: Option<u32>, name: &str, mac: Option<[u8; 6]>) -> Result<Tap, Error> {
         if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', ' ', '\0']) {
-            return Err(format!("'{name}' is not an interface name: 1 to 15 characters without '/' or space"));
+            return Err(format!("'{name}' is not an interface name: 1 to 15 characters without '/' or space").into());
         }
         let namespace = NetworkNamespace::of(pid)?;
         let (file, layer) = namespace.inside(|| {
@@ -38,14 +40,12 @@ impl Tap {
                 .write(true)
                 .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
                 .open("/dev/net/tun")
-                .map_err(|error| format!("cannot open /dev/net/tun: {error}"))?;
-            create_tap(&file, name, layer)
-                .map_err(|error| format!("cannot create the TAP interface {name}: {error}"))?;
+                .or_system("cannot open /dev/net/tun")?;
+            create_tap(&file, name, layer).or_system(format_args!("cannot create the TAP interface {name}"))?;
             if let Some(mac) = mac {
-                set_mac(name, mac).map_err(|error| format!("cannot set the MAC address of {name}: {error}"))?;
+                set_mac(name, mac).or_system(format_args!("cannot set the MAC address of {name}"))?;
             }
-            set_queue_length(name, QUEUE_PACKETS)
-                .map_err(|error| format!("cannot set the queue length of {name}: {error}"))?;
+            set_queue_length(name, QUEUE_PACKETS).or_system(format_args!("cannot set the queue length of {name}"))?;
             Ok((file, layer))
         })?;
         Ok(Tap { file, namespace, layer, name: name.to_owned(), mac })
@@ -59,9 +59,8 @@ impl Tap {
     /// Frames that the kernel has dropped since the interface was created, because its queue was full. `None` if the
     /// interface is gone.
     pub(crate) fn overflowed(&self) -> Option<u64> {
-        let table = self
-            .namespace
-            .inside(|| std::fs::read_to_string("/proc/thread-self/net/dev").map_err(|error| error.to_string()));
+        let path = "/proc/thread-self/net/dev";
+        let table = self.namespace.inside(|| std::fs::read_to_string(path).or_system(path));
         transmit_drops(&table.ok()?, &self.name)
     }
 
@@ -101,11 +100,11 @@ fn transmit_drops(table: &str, name: &str) -> Option<u64> {
 ///
 /// # Errors
 /// The text is not one.
-pub fn parse_mac(text: &str) -> Result<[u8; 6], String> {
+pub fn parse_mac(text: &str) -> Result<[u8; 6], Error> {
     let parts: Vec<_> = text.split(':').map(|part| u8::from_str_radix(part, 16)).collect();
     match parts.as_slice() {
         [Ok(a), Ok(b), Ok(c), Ok(d), Ok(e), Ok(f)] => Ok([*a, *b, *c, *d, *e, *f]),
-        _ => Err(format!("'{text}' is not a MAC address such as 02:bc:00:01:00:01")),
+        _ => Err(format!("'{text}' is not a MAC address such as 02:bc:00:01:00:01").into()),
     }
 }
 

@@ -74,7 +74,7 @@ impl Link for AnyLink {
         each!(self, link => link.poll(now, out, events));
     }
 
-    #[inline]
+    #[inline(always)]
     fn backlog(&self, port: Port) -> Option<Backlog> {
         each!(self, link => link.backlog(port))
     }

@@ -22,7 +22,7 @@ pub(crate) struct Taken {
     /// Its time on the line, at the rate when it entered.
     pub(crate) time_ns: u64,
     pub(crate) bits: u64,
-    pub(crate) flying: SentPacket,
+    pub(crate) in_flight: SentPacket,
 }
 
 /// The buffer. Its fill level is counted as time on the line: the time until it is empty.
@@ -60,9 +60,9 @@ impl Device {
     }
 
     /// Takes a packet of `bits` bits on the line from the policy.
-    pub(crate) fn take(&mut self, now: Time, bits: u64, flying: SentPacket, rate_bps: u64) {
+    pub(crate) fn take(&mut self, now: Time, bits: u64, in_flight: SentPacket, rate_bps: u64) {
         let time = service_time(bits, rate_bps);
-        self.waiting.push_back(Taken { time_ns: time.as_nanos() as u64, bits, flying });
+        self.waiting.push_back(Taken { time_ns: time.as_nanos() as u64, bits, in_flight });
         self.empty_at = self.empty_at.max(now) + time;
         let (held, full) = (self.empty_at - now, service_time(self.bits * STOP / 100, rate_bps));
         if held >= full {

@@ -19,7 +19,7 @@ use backchannel_core::{choice, options};
 
 /// An error model's decision about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Outcome {
     /// The packet is delivered.
     Intact,
     /// It is delivered with a wrong checksum.
@@ -32,13 +32,13 @@ pub enum Fate {
     Twice,
 }
 
-impl Fate {
-    /// This fate if the next draw is below `probability`, else none.
-    fn at(self, probability: f64, rng: &mut RunRng) -> Fate {
+impl Outcome {
+    /// This outcome if the next draw is below `probability`, else none.
+    fn at(self, probability: f64, rng: &mut RunRng) -> Outcome {
         if rng::uniform(rng) < probability {
             self
         } else {
-            Fate::Intact
+            Outcome::Intact
         }
     }
 }
@@ -50,28 +50,28 @@ impl Fate {
 /// ```
 /// use backchannel_core::packet::build::data;
 /// use backchannel_core::{Packet, Time};
-/// use backchannel_links::errors::{ErrorModel, Fate};
+/// use backchannel_links::errors::{ErrorModel, Outcome};
 ///
 /// struct EveryThird(u64);
 ///
 /// impl ErrorModel for EveryThird {
-///     fn apply(&mut self, _at: Time, _packet: &Packet) -> Fate {
+///     fn apply(&mut self, _at: Time, _packet: &Packet) -> Outcome {
 ///         self.0 += 1;
 ///         if self.0.is_multiple_of(3) {
-///             Fate::Lost
+///             Outcome::Lost
 ///         } else {
-///             Fate::Intact
+///             Outcome::Intact
 ///         }
 ///     }
 /// }
 ///
 /// let mut model = EveryThird(0);
-/// let fates: Vec<Fate> = (1..=4).map(|id| model.apply(Time::ZERO, &data(id, 1000))).collect();
-/// assert_eq!(fates, [Fate::Intact, Fate::Intact, Fate::Lost, Fate::Intact]);
+/// let outcomes: Vec<Outcome> = (1..=4).map(|id| model.apply(Time::ZERO, &data(id, 1000))).collect();
+/// assert_eq!(outcomes, [Outcome::Intact, Outcome::Intact, Outcome::Lost, Outcome::Intact]);
 /// ```
 pub trait ErrorModel: Send {
     /// Decides about a packet whose last bit arrives at `at`.
-    fn apply(&mut self, at: Time, packet: &Packet) -> Fate;
+    fn apply(&mut self, at: Time, packet: &Packet) -> Outcome;
 }
 
 /// Constructor of an error model, which draws from a random stream.
@@ -104,11 +104,11 @@ choice! {
     }
 }
 
-impl From<Effect> for Fate {
-    fn from(effect: Effect) -> Fate {
+impl From<Effect> for Outcome {
+    fn from(effect: Effect) -> Outcome {
         match effect {
-            Effect::Lose => Fate::Lost,
-            Effect::Damage => Fate::Damaged,
+            Effect::Lose => Outcome::Lost,
+            Effect::Damage => Outcome::Damaged,
         }
     }
 }
@@ -131,7 +131,7 @@ mod tests {
     use serde_json::{json, Value};
 
     /// What a model does to 2000 packets of 1040 bytes, in order.
-    fn fates(name: &str, options: Value) -> Result<Vec<Fate>, Error> {
+    fn outcomes(name: &str, options: Value) -> Result<Vec<Outcome>, Error> {
         let named: Named =
             serde_json::from_value(json!({"name": name, "options": options})).expect("a name and options");
         let models = builtin();
@@ -140,15 +140,15 @@ mod tests {
         Ok((0..2000).map(|n| model.apply(Time(n), &data(n, 1000))).collect())
     }
 
-    fn kinds(fates: &[Fate]) -> BTreeSet<&'static str> {
-        let kind = |fate: &Fate| match fate {
-            Fate::Intact => "intact",
-            Fate::Damaged => "damaged",
-            Fate::Lost => "lost",
-            Fate::Late(_) => "late",
-            Fate::Twice => "twice",
+    fn kinds(outcomes: &[Outcome]) -> BTreeSet<&'static str> {
+        let kind = |outcome: &Outcome| match outcome {
+            Outcome::Intact => "intact",
+            Outcome::Damaged => "damaged",
+            Outcome::Lost => "lost",
+            Outcome::Late(_) => "late",
+            Outcome::Twice => "twice",
         };
-        fates.iter().map(kind).collect()
+        outcomes.iter().map(kind).collect()
     }
 
     #[test]
@@ -166,20 +166,20 @@ mod tests {
             ("duplicate", json!({"probability": 0.1}), "twice"),
         ];
         for (name, options, effect) in &table {
-            let drawn_fates = fates(name, options.clone()).expect("allowed");
+            let drawn_fates = outcomes(name, options.clone()).expect("allowed");
             assert_eq!(kinds(&drawn_fates), BTreeSet::from(["intact", effect]), "{name} {options}");
         }
         let tried: BTreeSet<_> = table.iter().map(|(name, ..)| *name).collect();
         let listed: BTreeSet<_> = builtin().entries().map(|entry| entry.name).collect();
         assert_eq!(listed, tried);
-        let why = fates("gremlins", json!({})).expect_err("there is no such model");
+        let why = outcomes("gremlins", json!({})).expect_err("there is no such model");
         assert!(listed.iter().all(|name| why.to_string().contains(name)), "{why}");
     }
 
     #[test]
     fn numbers_among_the_options_are_obeyed() {
         let hit = |name: &str, options: Value| {
-            fates(name, options).expect("allowed").iter().filter(|fate| **fate != Fate::Intact).count()
+            outcomes(name, options).expect("allowed").iter().filter(|outcome| **outcome != Outcome::Intact).count()
         };
         // Within five standard deviations of the binomial distribution.
         let close = |hit: usize, share: f64| {
@@ -195,8 +195,10 @@ mod tests {
         }
         // 1040 bytes, with an error every 2080 on average.
         close(hit("exponential", json!({"mean_bytes": 2080})), 1.0 - (-0.5f64).exp());
-        let late = fates("reorder", json!({"probability": 1.0, "delay_s": 2.0})).expect("allowed");
-        let most = late.iter().filter_map(|fate| if let Fate::Late(by) = fate { Some(by.as_secs_f64()) } else { None });
+        let late = outcomes("reorder", json!({"probability": 1.0, "delay_s": 2.0})).expect("allowed");
+        let most = late
+            .iter()
+            .filter_map(|outcome| if let Outcome::Late(by) = outcome { Some(by.as_secs_f64()) } else { None });
         assert!((1.9..=2.0).contains(&most.fold(0.0, f64::max)));
     }
 }

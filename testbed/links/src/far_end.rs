@@ -12,7 +12,7 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
 use backchannel_core::Error;
 
-use crate::errors::{ErrorModel, ErrorModels, Fate};
+use crate::errors::{ErrorModel, ErrorModels, Outcome};
 use crate::jitter::{self, delay, Jitter};
 use crate::registry::Context;
 
@@ -68,7 +68,7 @@ pub(crate) struct FarEnd<D: Decoder = Unchanged> {
     /// Number of replacements of the error models. Each set draws from streams of its own.
     changes: u64,
     /// Packets in flight or in transmission, and the arrival of their last bits, in order.
-    flying: VecDeque<(Time, InFlightPacket<D::Form>)>,
+    in_flight: VecDeque<(Time, InFlightPacket<D::Form>)>,
     /// Arrival of the first of them; [`Time::MAX`]: there is none.
     first_arrival: Time,
     /// Arrival of the last one. A line without jitter keeps order, even if its delay becomes shorter.
@@ -123,7 +123,7 @@ impl<D: Decoder> FarEnd<D> {
             seed: context.seed,
             label: label.to_owned(),
             changes: 0,
-            flying: VecDeque::new(),
+            in_flight: VecDeque::new(),
             first_arrival: Time::MAX,
             last_arrival: Time::ZERO,
             held: BTreeMap::new(),
@@ -161,10 +161,10 @@ impl<D: Decoder> FarEnd<D> {
         if let Some(most) = jitter {
             self.set_jitter(most);
         }
-        if let Some((end, flying)) = sending {
-            self.last_arrival = self.flying.back().map_or(Time::ZERO, |(at, _)| *at);
+        if let Some((end, in_flight)) = sending {
+            self.last_arrival = self.in_flight.back().map_or(Time::ZERO, |(at, _)| *at);
             self.first_arrival = self.arrival_of_first();
-            self.fly(end, flying);
+            self.fly(end, in_flight);
         }
     }
 
@@ -180,14 +180,14 @@ impl<D: Decoder> FarEnd<D> {
 
     /// The packet that was sent last. With jitter, others may arrive after it.
     fn take_newest(&mut self) -> Option<InFlightPacket<D::Form>> {
-        let Some(jitter) = &self.jitter else { return self.flying.pop_back().map(|(_, flying)| flying) };
-        let newest = self.flying.iter().rposition(|(at, _)| *at == jitter.newest_arrival)?;
-        self.flying.remove(newest).map(|(_, flying)| flying)
+        let Some(jitter) = &self.jitter else { return self.in_flight.pop_back().map(|(_, in_flight)| in_flight) };
+        let newest = self.in_flight.iter().rposition(|(at, _)| *at == jitter.newest_arrival)?;
+        self.in_flight.remove(newest).map(|(_, in_flight)| in_flight)
     }
 
     #[inline(always)]
     fn arrival_of_first(&self) -> Time {
-        self.flying.front().map_or(Time::MAX, |(at, _)| *at)
+        self.in_flight.front().map_or(Time::MAX, |(at, _)| *at)
     }
 
     /// What comes out of the line goes through this, if there is one.
@@ -221,27 +221,27 @@ impl<D: Decoder> FarEnd<D> {
 
     /// A packet's last bit leaves the near end at `from`.
     #[inline(always)]
-    pub(crate) fn fly(&mut self, from: Time, flying: InFlightPacket<D::Form>) {
+    pub(crate) fn fly(&mut self, from: Time, in_flight: InFlightPacket<D::Form>) {
         if self.jitter.is_some() {
-            return self.fly_with_jitter(from, flying);
+            return self.fly_with_jitter(from, in_flight);
         }
         let arrives = Time(from.nanos().saturating_add(self.delay_ns)).max(self.last_arrival);
         self.first_arrival = self.first_arrival.min(arrives);
         self.last_arrival = arrives;
-        self.flying.push_back((arrives, flying));
+        self.in_flight.push_back((arrives, in_flight));
     }
 
     #[cold]
-    fn fly_with_jitter(&mut self, from: Time, mut flying: InFlightPacket<D::Form>) {
+    fn fly_with_jitter(&mut self, from: Time, mut in_flight: InFlightPacket<D::Form>) {
         let Some(jitter) = &mut self.jitter else { return };
         let nominal = Time(from.nanos().saturating_add(self.delay_ns));
         let arrives = jitter.arrival(nominal, self.last_arrival);
-        let extra = flying.extra.get_or_insert_with(|| Box::new(InFlightState { form: None, jitter_ns: None }));
+        let extra = in_flight.extra.get_or_insert_with(|| Box::new(InFlightState { form: None, jitter_ns: None }));
         extra.jitter_ns = Some(arrives.nanos() as i64 - nominal.nanos() as i64);
         self.first_arrival = self.first_arrival.min(arrives);
         self.last_arrival = self.last_arrival.max(arrives);
-        let place = self.flying.partition_point(|(at, _)| *at <= arrives);
-        self.flying.insert(place, (arrives, flying));
+        let place = self.in_flight.partition_point(|(at, _)| *at <= arrives);
+        self.in_flight.insert(place, (arrives, in_flight));
     }
 
     /// Time of the next delivery; `None` if no packet is in flight.
@@ -259,18 +259,18 @@ impl<D: Decoder> FarEnd<D> {
     #[inline(always)]
     pub(crate) fn poll(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
         while self.first_arrival <= now {
-            let Some((at, flying)) = self.flying.pop_front() else { break };
+            let Some((at, in_flight)) = self.in_flight.pop_front() else { break };
             self.first_arrival = self.arrival_of_first();
             if !self.replacements.is_empty() {
                 self.replace_errors(at);
             }
-            if let Some(jitter_ns) = flying.jitter_ns() {
-                events.record_jitter(at, jitter_ns, &flying.packet);
+            if let Some(jitter_ns) = in_flight.jitter_ns() {
+                events.record_jitter(at, jitter_ns, &in_flight.packet);
             }
             if self.errors.is_empty() && self.decoder.is_none() {
-                out.push(Delivery { port: to, at, packet: flying.packet });
+                out.push(Delivery { port: to, at, packet: in_flight.packet });
             } else {
-                self.apply_errors(at, to, flying, out, events);
+                self.apply_errors(at, to, in_flight, out, events);
             }
         }
         if !self.held.is_empty() {
@@ -289,8 +289,8 @@ impl<D: Decoder> FarEnd<D> {
     /// Delivers what error models held back until `now`.
     fn release(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
         while let Some(entry) = self.held.first_entry().filter(|entry| entry.key().0 <= now) {
-            let ((at, _), flying) = entry.remove_entry();
-            self.deliver(at, to, flying, false, out, events);
+            let ((at, _), in_flight) = entry.remove_entry();
+            self.deliver(at, to, in_flight, false, out, events);
         }
     }
 
@@ -299,38 +299,39 @@ impl<D: Decoder> FarEnd<D> {
         &mut self,
         at: Time,
         to: Port,
-        flying: InFlightPacket<D::Form>,
+        in_flight: InFlightPacket<D::Form>,
         out: &mut Vec<Delivery>,
         events: &mut Events,
     ) {
-        let packet = &flying.packet;
-        let fate = self.errors.iter_mut().map(|model| model.apply(at, packet)).find(|fate| *fate != Fate::Intact);
-        match fate.unwrap_or(Fate::Intact) {
-            Fate::Intact => self.deliver(at, to, flying, false, out, events),
+        let packet = &in_flight.packet;
+        let outcome =
+            self.errors.iter_mut().map(|model| model.apply(at, packet)).find(|outcome| *outcome != Outcome::Intact);
+        match outcome.unwrap_or(Outcome::Intact) {
+            Outcome::Intact => self.deliver(at, to, in_flight, false, out, events),
             // The framing discards a frame that fails its check.
-            Fate::Damaged if self.decoder.as_ref().is_some_and(|decoder| decoder.detects_corruption()) => {
-                self.lose(at, &flying, events);
+            Outcome::Damaged if self.decoder.as_ref().is_some_and(|decoder| decoder.detects_corruption()) => {
+                self.lose(at, &in_flight, events);
             }
-            Fate::Lost => self.lose(at, &flying, events),
-            Fate::Damaged => {
+            Outcome::Lost => self.lose(at, &in_flight, events),
+            Outcome::Damaged => {
                 events.record(at, EventKind::Damaged, packet);
-                self.deliver(at, to, flying, true, out, events);
+                self.deliver(at, to, in_flight, true, out, events);
             }
-            Fate::Late(by) => {
+            Outcome::Late(by) => {
                 events.record(at, EventKind::Reordered, packet);
-                self.held.insert((at + by, packet.id), flying);
+                self.held.insert((at + by, packet.id), in_flight);
             }
-            Fate::Twice => {
+            Outcome::Twice => {
                 events.record(at, EventKind::Duplicated, packet);
-                self.deliver(at, to, flying.clone(), false, out, events);
-                self.deliver(at, to, flying, false, out, events);
+                self.deliver(at, to, in_flight.clone(), false, out, events);
+                self.deliver(at, to, in_flight, false, out, events);
             }
         }
     }
 
-    fn lose(&mut self, at: Time, flying: &InFlightPacket<D::Form>, events: &mut Events) {
-        events.record(at, EventKind::Lost, &flying.packet);
-        if let (Some(sample), Some(_)) = (events.jitter.last_mut(), flying.jitter_ns()) {
+    fn lose(&mut self, at: Time, in_flight: &InFlightPacket<D::Form>, events: &mut Events) {
+        events.record(at, EventKind::Lost, &in_flight.packet);
+        if let (Some(sample), Some(_)) = (events.jitter.last_mut(), in_flight.jitter_ns()) {
             sample.lost = true;
         }
         if let Some(decoder) = &mut self.decoder {
@@ -343,17 +344,17 @@ impl<D: Decoder> FarEnd<D> {
         &mut self,
         at: Time,
         port: Port,
-        flying: InFlightPacket<D::Form>,
+        in_flight: InFlightPacket<D::Form>,
         damaged: bool,
         out: &mut Vec<Delivery>,
         events: &mut Events,
     ) {
         let mut packet = match &mut self.decoder {
-            Some(decoder) => match decoder.receive(flying.packet, flying.extra.and_then(|extra| extra.form)) {
+            Some(decoder) => match decoder.receive(in_flight.packet, in_flight.extra.and_then(|extra| extra.form)) {
                 Ok(packet) => packet,
                 Err(packet) => return events.record(at, EventKind::Tossed, &packet),
             },
-            None => flying.packet,
+            None => in_flight.packet,
         };
         // Without a transport checksum the receiver cannot detect damage, so the packet counts as lost.
         if !damaged || packet.damage_checksum() {

@@ -111,7 +111,7 @@ impl<P: Policy> Link for PointToPoint<P> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn backlog(&self, port: Port) -> Option<Backlog> {
         let line = &self.lines[usize::from(port)];
         line.rate_bps.map(|_| line.medium.policy.backlog())

@@ -13,7 +13,7 @@ use backchannel_core::report::direction_name;
 use backchannel_core::scenario::Counters as Spec;
 use backchannel_core::time::Time;
 use backchannel_core::traits::Port;
-use backchannel_core::Error;
+use backchannel_core::{Error, ResultExt};
 use backchannel_stacks::Sample;
 use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
@@ -234,7 +234,7 @@ impl Counters {
             file.flows.insert((*name).to_owned(), flow.counters(&lengths));
         }
         let text = serde_json::to_value(&file).expect("numbers and texts are JSON").to_string();
-        fs::write(path, text).map_err(|error| Error::System(format!("cannot write {}: {error}", path.display())))
+        fs::write(path, text).or_system(format_args!("cannot write {}", path.display()))
     }
 }
 

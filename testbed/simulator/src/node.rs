@@ -11,7 +11,7 @@ use backchannel_core::scenario::{Named, NodeKind};
 use backchannel_core::service::LinkService;
 use backchannel_core::time::Time;
 use backchannel_core::traits::Port;
-use backchannel_core::Error;
+use backchannel_core::{Error, ResultExt};
 use backchannel_links::AnyLink;
 use rustc_hash::FxHashMap;
 
@@ -215,7 +215,7 @@ pub(crate) fn build(
                 .includes(&spec.name, &interface.link)
                 .then(|| PcapWriter::create(&path, LinkType::Raw, capture.snaplen))
                 .transpose()
-                .map_err(|error| Error::System(format!("cannot write {}: {error}", path.display())))?;
+                .or_system(format_args!("cannot write {}", path.display()))?;
             node.interfaces.push(Interface { name: interface.name.clone(), link, port: interface.end, capture });
             node.addresses.push(interface.address);
             let subnet = u32::from(interface.address) & !0xff;

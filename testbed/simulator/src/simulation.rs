@@ -16,7 +16,7 @@ use backchannel_core::telemetry::{FlowTelemetry, Telemetry};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
 use backchannel_core::transport::Transport;
-use backchannel_core::Error;
+use backchannel_core::{Error, ResultExt};
 use backchannel_links::{AnyLink, Context, Registry};
 use backchannel_workloads::flow::Sender;
 use backchannel_workloads::Application;
@@ -100,8 +100,7 @@ struct Simulation<'a> {
 impl<'a> Simulation<'a> {
     fn new(registry: &'a Registry, input: &'a Input, out: &'a Path) -> Result<Simulation<'a>, Error> {
         for folder in ["captures", "telemetry"] {
-            fs::create_dir_all(out.join(folder))
-                .map_err(|error| Error::System(format!("cannot write into {}: {error}", out.display())))?;
+            fs::create_dir_all(out.join(folder)).or_system(format_args!("cannot write into {}", out.display()))?;
         }
         let scenario = &input.scenario;
         let context = Context { seed: scenario.seed, registry: registry.clone() };
@@ -382,8 +381,7 @@ impl<'a> Simulation<'a> {
         for (flow, state) in workload.iter().zip(self.flows.iter()) {
             let Some(exchanges) = state.sender.exchanges() else { continue };
             let folder = self.out.join("applications");
-            fs::create_dir_all(&folder)
-                .map_err(|error| Error::System(format!("cannot create {}: {error}", folder.display())))?;
+            fs::create_dir_all(&folder).or_system(format_args!("cannot create {}", folder.display()))?;
             exchange::write_lines(&folder.join(format!("{}.jsonl", flow.name)), exchanges)?;
         }
         let links = self.links.iter_mut().map(|link| (link.service.name().to_owned(), link.service.report())).collect();
@@ -421,9 +419,7 @@ fn finish_captures(nodes: Numbered<NodeId, Node>) -> Result<Vec<CaptureReport>, 
         for interface in node.interfaces {
             let Some(capture) = interface.capture else { continue };
             let packets = capture.packets();
-            capture
-                .finish()
-                .map_err(|error| Error::System(format!("cannot write the capture on {}: {error}", interface.name)))?;
+            capture.finish().or_system(format_args!("cannot write the capture on {}", interface.name))?;
             reports.push(CaptureReport {
                 node: node.name.clone(),
                 path: format!("{}.pcap", interface.name),

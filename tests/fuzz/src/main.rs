@@ -17,6 +17,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use backchannel_core::{Error, ResultExt};
 use targets::TARGETS;
 
 fn main() -> ExitCode {
@@ -29,37 +30,36 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(words: &[String]) -> Result<(), String> {
+fn run(words: &[String]) -> Result<(), Error> {
     let names = || TARGETS.map(|target| format!("{}: {}", target.name, target.about)).join("\n");
     let name = words.first().ok_or_else(|| format!("name a target:\n{}", names()))?;
     let option = |name: &str| words.iter().position(|word| word == name).and_then(|at| words.get(at + 1));
-    let number = |name: &str| -> Result<Option<u64>, String> {
+    let number = |name: &str| -> Result<Option<u64>, Error> {
         let word = option(name);
-        word.map(|word| word.parse().map_err(|_| format!("{name} {word} is not a whole number"))).transpose()
+        word.map(|word| word.parse().or_malformed(format_args!("{name} {word}"))).transpose()
     };
     let seed = number("--seed")?.unwrap_or(1);
     let corpus = read(Path::new(option("--corpus").ok_or("--corpus FOLDER is missing")?), name)?;
     if let Some(only) = number("--only")? {
         let bytes = mutation::input(seed, only, &corpus);
-        return io::stdout().write_all(&bytes).map_err(|error| error.to_string());
+        return io::stdout().write_all(&bytes).or_system("standard output");
     }
     if words.iter().any(|word| word == "--stream") {
-        return stream(seed, &corpus).or_else(|error| match error.kind() {
-            ErrorKind::BrokenPipe => Ok(()),
-            _ => Err(error.to_string()),
-        });
+        return match stream(seed, &corpus) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            done => done.or_system("standard output"),
+        };
     }
     let target = TARGETS.iter().find(|target| target.name == name);
     let target = target.ok_or_else(|| format!("there is no target '{name}'; there are:\n{}", names()))?;
     let at = option("--at").ok_or("--at FILE is missing")?;
-    let at =
-        File::options().write(true).create(true).truncate(false).open(at).map_err(|error| format!("{at}: {error}"))?;
+    let at = File::options().write(true).create(true).truncate(false).open(at).or_system(at)?;
     let end = Instant::now() + Duration::from_secs(number("--seconds")?.ok_or("--seconds N is missing")?);
     // The corpus itself, whole, comes first.
     corpus.iter().for_each(|bytes| (target.run)(bytes));
     let mut tried = 0;
     while Instant::now() < end {
-        at.write_all_at(&u64::to_le_bytes(tried), 0).map_err(|error| error.to_string())?;
+        at.write_all_at(&u64::to_le_bytes(tried), 0).or_system("the place")?;
         (target.run)(&mutation::input(seed, tried, &corpus));
         tried += 1;
     }
@@ -78,12 +78,12 @@ fn stream(seed: u64, corpus: &[Vec<u8>]) -> io::Result<()> {
 }
 
 /// The corpus of a target, in the order of its names.
-fn read(folder: &Path, target: &str) -> Result<Vec<Vec<u8>>, String> {
+fn read(folder: &Path, target: &str) -> Result<Vec<Vec<u8>>, Error> {
     let folder = folder.join(target);
-    let failed = |error: io::Error| format!("{}: {error}", folder.display());
-    let mut paths: Vec<_> = fs::read_dir(&folder).map_err(failed)?.flatten().map(|entry| entry.path()).collect();
+    let mut paths: Vec<_> =
+        fs::read_dir(&folder).or_system(folder.display())?.flatten().map(|entry| entry.path()).collect();
     paths.sort();
-    paths.iter().map(fs::read).collect::<Result<_, _>>().map_err(failed)
+    paths.iter().map(fs::read).collect::<Result<_, _>>().or_system(folder.display())
 }
 
 #[cfg(test)]

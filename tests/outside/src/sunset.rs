@@ -6,7 +6,7 @@ use backchannel_node::core::registry::{Disorder, Entry};
 use backchannel_node::core::rng::RunRng;
 use backchannel_node::core::Error;
 use backchannel_node::core::{Packet, Time};
-use backchannel_node::links::errors::{ErrorModel, Fate};
+use backchannel_node::links::errors::{ErrorModel, Outcome};
 
 options! {
     /// Options of the model.
@@ -27,11 +27,11 @@ struct Sunset {
 }
 
 impl ErrorModel for Sunset {
-    fn apply(&mut self, at: Time, _: &Packet) -> Fate {
+    fn apply(&mut self, at: Time, _: &Packet) -> Outcome {
         if at > self.at {
-            Fate::Lost
+            Outcome::Lost
         } else {
-            Fate::Intact
+            Outcome::Intact
         }
     }
 }

@@ -83,7 +83,7 @@ def test_a_comparison_says_how_many_it_makes() -> None:
         [1 - 0.05 / 2] * 2 + [1 - 0.05 / 4] * 4
     )
     text = "".join(part.plain for part in comparison_table(compared, False).renderables if hasattr(part, "plain"))
-    assert "2 comparisons, an interval at 97.5 % or 4 comparisons, an interval at 98.75 % (Bonferroni)" in text
+    assert "2 comparisons, an interval at 97.5 % or 4 comparisons, an interval at 98.8 % (Bonferroni)" in text
 
 
 def test_points_that_one_lacks_are_told() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from analysis.figures import explorer
+from analysis.figures import explorer, printed
 from analysis.figures.cells import Sample
 from analysis.figures.explorer import Layout
 from analysis.results import Quantity
@@ -172,6 +172,20 @@ def test_a_heatmap_hatches_two_groups_and_writes_both_means() -> None:
     series = view.panels[0].figure.series[-1]
     assert (series.name, series.hollow) == ("two groups, no mean", True)
     assert series.points["label"].to_list() == ["1 | 5.01"]
+    # A printed file has the same: a hatched patch, and the words of both means.
+    svg = printed.rendered(view.panels[0].figure, "svg", text=True).decode()
+    patterns = re.findall(r'<pattern id="(\w+)"', svg)
+    assert any(f"url(#{pattern})" in svg for pattern in patterns)
+    assert "1 | 5.01" in svg
+    plain = [replace(sample, value=1.0 + number / 100) for number, sample in enumerate(groups)]
+    view = explorer.view(
+        plain,
+        {"a": ["1"], "b": ["2"]},
+        Layout("heatmap", "a", "b"),
+        Quantity("queue_mean", "", "packets"),
+        "Throughput",
+    )
+    assert "<pattern" not in printed.rendered(view.panels[0].figure, "svg", text=True).decode()
 
 
 def test_limits_keep_runs_by_their_values(client: FlaskClient, simulated: Simulated) -> None:

@@ -257,7 +257,7 @@ def test_no_other_file_can_be_had(client: FlaskClient, simulated: Simulated, pat
 def test_what_does_not_exist_is_said(client: FlaskClient, address: str) -> None:
     answer = client.get(address)
     assert answer.status_code == 404
-    assert "There is no" in answer.text or "not found" in answer.text
+    assert "Unknown" in answer.text or "not found" in answer.text
 
 
 def test_series_hold_what_the_captures_hold(client: FlaskClient, simulated: Simulated) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -12,8 +14,10 @@ from analysis.store.rows import MetricRow
 from testbed.report import DriverReport, Report
 from tests.conftest import typed
 from tests.support.made_traces import path_scenario
-from tests.support.simulated import Simulated
+from tests.support.simulated import Simulated, ran
+from tests.support.site import COUNTED
 from web import packet_filter, run_story
+from web.app import create_app
 
 SEGMENTS = pl.DataFrame(
     [
@@ -56,13 +60,32 @@ def test_the_story_has_what_each_kind_of_flow_is_judged_by_and_the_queues_that_d
     report = Report(t0_epoch_ns=0, driver=DriverReport.read({"links": links}))
     story = run_story.tell(typed(scenario), metrics, report)
     assert [dict(flow.outcomes) for flow in story.flows] == [
-        {"Throughput": "250 kbit/s, 25 % of 1 Mbit/s (line/forward)", "Coarse timeouts": "2"},
+        {"Throughput": "250 kbit/s, 25 % of 1 Mbit/s (line forward)", "Coarse timeouts": "2"},
         {"Latency, median": "20 ms"},
     ]
-    assert story.queues == ["line forward: dropped 7 packets of 90."]
+    assert story.queues == ["Of 90 packets on line forward: 7 dropped."]
 
 
 def test_a_run_without_drops_says_so() -> None:
     report = Report(t0_epoch_ns=0, driver=DriverReport.read({"links": {"line": {"forward": {}}}}))
     story = run_story.tell(typed(path_scenario()), [], report)
     assert story.queues == ["No queue dropped or marked a packet, and no link lost one."]
+
+
+def test_captures_say_nothing_of_queues() -> None:
+    assert run_story.tell(typed(path_scenario()), [], Report(t0_epoch_ns=0)).queues == []
+
+
+def test_a_flow_of_datagrams_has_no_plots_of_segments(tmp_path: Path) -> None:
+    text = COUNTED.split("capture:")[0].replace(
+        "workload:\n", "workload:\n  - {name: ping, kind: probe, from: client, to: server}\n"
+    )
+    pinging = ran(tmp_path, "pinging.yaml", text.replace("name: counted", "name: pinging").replace("12 s", "3 s"))
+    site = create_app(pinging.results).test_client()
+    plots = {
+        flow: re.findall(r'data-kind="([\w-]+)"', site.get(f"/runs/{pinging.run_id()}?flow={flow}").text)
+        for flow in ("ping", "forward")
+    }
+    assert {"sequence", "cwnd"} <= set(plots["forward"])
+    assert not {"sequence", "cwnd"} & set(plots["ping"])
+    assert {"throughput", "rtt"} <= set(plots["ping"])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 from werkzeug.routing import Rule
 
 from analysis.store import Store, requests
@@ -35,7 +35,7 @@ OTHER_RULES = """() => ({
 PAPER: dict[Literal["light", "dark"], str] = {"light": "rgb(251, 251, 249)", "dark": "rgb(19, 23, 22)"}
 PAGES = (
     "home", "campaigns", "campaign", "explorer", "panels", "effects", "run", "compare", "scorecard", "launch", "import",
-    "docs", "guide", "study", "profile", "error", "sessions",
+    "docs", "guide", "study", "profile", "error", "sessions", "search",
 )  # fmt: skip
 #: Kinds of pages that need a store of their own.
 OTHERS = ("first", "request", "upload", "imported", "counters", "enter")
@@ -57,7 +57,7 @@ def path_of(kind: str, simulated: Simulated) -> str:
         "effects": f"{simulated.address}/explore?kind=effects&pin={simulated.run_id()}",
         "run": f"/runs/{simulated.run_id()}", "compare": f"/compare?{point}:0&{point}:1",
         "launch": "/launch?file=quickstart.yaml", "guide": "/docs/guide", "study": "/docs/studies/asym",
-        "profile": "/launch?profile=cable", "error": "/runs/none",
+        "profile": "/launch?profile=cable", "error": "/runs/none", "search": "/search?q=droptail",
     }  # fmt: skip
     return paths.get(kind, f"/{kind}")
 
@@ -148,6 +148,12 @@ def test_axe_finds_nothing(
 ) -> None:
     tab.set_viewport_size({"width": width, "height": 900})
     tab.goto(others.get(kind) or address + path_of(kind, simulated), wait_until="load")
+    if kind == "sessions":
+        # Its charts begin with the second look.
+        expect(tab.locator(".u-wrap canvas").first).to_be_visible()
+    if kind == "search":
+        tab.get_by_role("searchbox").first.fill("acks")
+        expect(tab.get_by_role("region", name="Found")).to_contain_text("Docs")
     tab.evaluate(AXE)
     # The themes are in the style sheet alone, so both are examined on the page as it was loaded.
     for scheme, paper in PAPER.items():

@@ -240,6 +240,27 @@ def test_a_click_on_a_segment_shows_it(page: Page, address: str, simulated: Simu
     expect(page.get_by_role("region", name="Segment")).to_contain_text(f"{seq} to")
 
 
+@on_both
+def test_what_is_typed_is_found_at_once(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/docs")
+    page.keyboard.press("/")
+    found = page.get_by_role("region", name="Found")
+    page.keyboard.type(simulated.run_id()[:7])
+    run = found.get_by_role("link", name=f"Run {simulated.run_id()[:8]}")
+    expect(run).to_be_visible()
+    box = found.bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= page.evaluate("innerWidth")
+    page.keyboard.press("ArrowDown")
+    expect(run).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(found).to_be_hidden()
+    page.locator("#everything").fill("rates")
+    found.get_by_role("link", name="A sweep of rates").click()
+    page.wait_for_url("**/campaigns/*")
+
+
 def test_it_is_used_with_the_keyboard(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(address)
     page.keyboard.press("Tab")

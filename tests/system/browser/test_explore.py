@@ -66,6 +66,30 @@ def test_a_person_finds_runs_with_the_explorer(page: Page, address: str, simulat
     expect(panels).to_have_count(1)
 
 
+@pytest.mark.browser
+def test_a_view_is_saved_opened_and_removed(page: Page, address: str, simulated: Simulated) -> None:
+    explorer = f"{address}{simulated.address}/explore"
+    page.goto(f"{explorer}?kind=effects")
+    views = page.locator("#views")
+    views.locator("summary").click()
+    page.get_by_label("Name of this view").fill("what matters")
+    page.get_by_role("button", name="Save this view").click()
+    expect(views.get_by_role("link", name="what matters")).to_be_visible()
+    # Of this campaign, in this browser, also later.
+    page.goto(explorer)
+    expect(page.locator("select[name=kind]")).to_have_value("means")
+    views.locator("summary").click()
+    views.get_by_role("link", name="what matters").click()
+    expect(page.locator("select[name=kind]")).to_have_value("effects")
+    page.reload()
+    views.locator("summary").click()
+    page.get_by_role("button", name="Remove the view what matters").click()
+    expect(views.get_by_role("link")).to_have_count(0)
+    page.reload()
+    views.locator("summary").click()
+    expect(views.get_by_role("link")).to_have_count(0)
+
+
 @pytest.fixture(scope="module")
 def rates_and_limits(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     """A sweep over two fields of quantities and one of names, with counters alone."""

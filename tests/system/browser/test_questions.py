@@ -146,9 +146,9 @@ def test_what_does_a_campaign_answer_whose_metric_has_no_better_direction(
 ) -> None:
     page.goto(f"{address}{simulated.address}?metric=utilisation/bottleneck/forward")
     answer = page.locator("p.answer").first
-    expect(answer).to_contain_text(re.compile(r"^Utilisation, bottleneck/forward, is highest with policy="))
-    expect(answer).to_contain_text(re.compile(r"points more than with .*, the lowest: .* %"))
-    expect(answer).to_contain_text("bottleneck/reverse has")
+    expect(answer).to_contain_text(re.compile(r"^Utilisation of bottleneck/forward is highest with policy="))
+    expect(answer).to_contain_text(re.compile(r"Against .*, the lowest: .* %, the difference is \+.* points"))
+    expect(answer).to_contain_text("utilisation of bottleneck/reverse is")
     figure = page.locator("#live-tradeoff")
     figure.scroll_into_view_if_needed()
     expect(figure.locator(".u-wrap canvas")).to_be_visible()

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from experiments.sessions.control import ControlServer
+from experiments.sessions.state import SessionControl
 from tests.support.site import FakeSession
 
 
@@ -52,6 +53,6 @@ def test_sessions_come_and_go_on_an_open_page(
     name = f"more{os.getpid()}"
     later = page.locator(f'section[data-session="{name}"]')
     expect(later).to_have_count(0)
-    with closing(ControlServer(name, lambda request: {**session.answer(request), "name": name})):
+    with closing(ControlServer(name, SessionControl, FakeSession(name))):
         expect(later).to_be_visible()
     expect(later).to_have_count(0)

@@ -10,7 +10,16 @@ import pytest
 from analysis.store.documents import Batch
 from analysis.store.rows import HistoryRow
 from experiments.engine import pace
-from experiments.engine.forecast import BUILD_S, Forecaster, effort_s, forecast, traffic
+from experiments.engine.forecast import (
+    BUILD_S,
+    BYTES_A_STORE,
+    COMMAND_S,
+    ROW_BYTES_A_RUN,
+    Forecaster,
+    effort_s,
+    forecast,
+    traffic,
+)
 from experiments.language import source
 from experiments.language.backends import Backend
 from experiments.language.campaign import Plan, expand, load
@@ -101,7 +110,7 @@ def test_a_lab_carries_one_run_after_another() -> None:
 def test_earlier_runs_of_a_point_are_believed() -> None:
     runs = plan().runs
     result = forecast(runs, past(plan(), 12.5, 7_000_000), 2, jobs=1)
-    assert result.disk_bytes == 10 * 7_000_000
+    assert result.disk_bytes == 10 * (7_000_000 + ROW_BYTES_A_RUN)
     assert result.based_on == 10
 
 
@@ -110,7 +119,9 @@ def test_other_points_scale_the_estimate() -> None:
     result = forecast(fresh, past(plan(), 12.5, 10_000_000), 2, jobs=1)
     bare = forecast(fresh, [], 2, jobs=1)
     usual = forecast(plan().runs, [], 2, jobs=1)
-    assert result.disk_bytes == pytest.approx(bare.disk_bytes * 100_000_000 / usual.disk_bytes)
+    files = [made.disk_bytes - 10 * ROW_BYTES_A_RUN - store for made, store in
+             ((result, 0), (bare, BYTES_A_STORE), (usual, BYTES_A_STORE))]  # fmt: skip
+    assert files[0] == pytest.approx(files[1] * 100_000_000 / files[2])
     assert bare.disk_bytes > usual.disk_bytes
 
 
@@ -123,12 +134,12 @@ def test_the_analysis_of_simulations_counts_and_that_of_real_packets_does_not() 
         of = plan(backend)
         history = [replace(row, analysed_s=9.0) for row in past(of, 3.0 if backend == "sim" else 12.5, 1000)]
         alone = forecast(of.runs[:1], history, 2).time_s
-        assert alone == pytest.approx(one_s + (0 if backend == "sim" else BUILD_S), rel=0.1)
+        assert alone == pytest.approx(one_s + (COMMAND_S if backend == "sim" else BUILD_S), rel=0.1)
 
 
 def test_simulations_go_by_the_time_that_they_took() -> None:
     of = plan("sim")
-    assert forecast(of.runs, past(of, 3.0, 1000), 2).time_s == pytest.approx(10 * 3.0 / 2, rel=0.1)
+    assert forecast(of.runs, past(of, 3.0, 1000), 2).time_s == pytest.approx(10 * 3.0 / 2 + COMMAND_S, rel=0.1)
 
 
 def test_the_pace_of_this_machine_counts_where_no_run_is_stored(
@@ -142,8 +153,12 @@ def test_the_pace_of_this_machine_counts_where_no_run_is_stored(
     assert pace.of("sim") == learnt
     assert pace.of("emulated") == pace.UNMEASURED
     fresh = forecast(of.runs, [], 2, pace=pace.of("sim"))
-    assert (fresh.time_s, fresh.disk_bytes) == (pytest.approx(10 * 3.0 / 2, rel=0.1), pytest.approx(100_000_000))
+    assert fresh.time_s == pytest.approx(10 * 3.0 / 2 + COMMAND_S, rel=0.1)
+    assert fresh.disk_bytes == pytest.approx(100_000_000 + 10 * ROW_BYTES_A_RUN + BYTES_A_STORE)
     assert (fresh.based_on, fresh.pace_runs, modelled.pace_runs) == (0, 10, 0)
+    # A single slow run moves what ten have shown by a tenth of the way.
+    pace.keep("sim", pace.Pace(learnt.time * 12, learnt.bytes, 1))
+    assert pace.of("sim").time == pytest.approx(learnt.time * 2)
     (tmp_path / "backchannel/pace/runs.json").write_text("{")
     assert pace.of("sim") == pace.UNMEASURED
 

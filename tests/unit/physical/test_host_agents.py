@@ -17,7 +17,7 @@ import pytest
 from agents.agent import Agent, Grants
 from agents.client import AgentClient
 from agents.errors import AgentUnreachable
-from agents.service import Server
+from agents.service import serve
 from experiments.engine.execution import Worker
 from experiments.language.backends import Backend
 from experiments.language.campaign import load
@@ -54,7 +54,7 @@ class Hosts:
         for name in ("pc1", "pc2"):
             (folder / name).mkdir()
             self.agents[name] = Agent(folder / name, "/bin/false", Grants(None), folder / f"{name}.held")
-            server = running.enter_context(Server(folder / f"{name}.sock", self.agents[name]))
+            server = running.enter_context(serve(folder / f"{name}.sock", self.agents[name]))
             threading.Thread(target=server.serve_forever, daemon=True).start()
             running.callback(server.shutdown)
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from experiments.sessions import control
+from experiments.sessions.state import SessionControl
+from tests.support.site import FakeSession
 
 
 def test_a_session_has_a_name_that_no_other_has_and_no_killed_one_left(
@@ -22,5 +24,5 @@ def test_a_session_has_a_name_that_no_other_has_and_no_killed_one_left(
     left.close()
     assert control.free_name() == own
     # A process of another namespace may have the same number.
-    with closing(control.ControlServer(own, lambda _: {})):
+    with closing(control.ControlServer(own, SessionControl, FakeSession(own))):
         assert control.free_name() == f"{own}-2"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from agents.rpc import ChildProcess
 from testbed import node_binary
 from testbed.errors import TestbedError
-from testbed.json_lines import LineProcess
 
 PANIC = (
     "thread 'main' panicked at testbed/links/src/red.rs:81:9:\n"
@@ -45,7 +45,7 @@ def test_a_failure_is_a_sentence_without_a_backtrace(status: int, stderr: str, w
 )
 def test_a_child_that_ends_instead_of_an_answer_says_why(tmp_path: Path, written: str, why: str) -> None:
     words = [sys.executable, "-c", f"import sys; sys.stderr.write({written!r}); sys.exit(3)"]
-    child = LineProcess("the emulator", words, tmp_path / "log")
+    child = ChildProcess("the emulator", words, tmp_path / "log", TestbedError)
     with pytest.raises(TestbedError, match="^the emulator has ended: ") as ended:
-        child.ask("start")
+        child.request("start", {})
     assert str(ended.value) == f"the emulator has ended: {why}"

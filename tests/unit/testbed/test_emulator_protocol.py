@@ -21,9 +21,9 @@ def ask(*requests: dict[str, Any]) -> list[dict[str, Any]]:
 def test_requests_before_the_end_of_input_are_answered() -> None:
     start, stop = ask({"op": "start", "lead_s": 0.0}, {"op": "stop"})
     assert start["ok"]
-    assert start["t0_monotonic_ns"] > 0
+    assert start["result"] > 0
     assert stop["ok"]
-    assert stop["report"]["links"] == {}
+    assert stop["result"]["links"] == {}
 
 
 def test_errors_are_answers_that_name_what_is_wrong() -> None:

@@ -82,3 +82,12 @@ def test_any_text_is_a_finite_quantity_or_a_sentence(text: str, kind: str) -> No
     # Anything but a ValueError is a failure.
     with suppress(ValueError):
         assert math.isfinite(units.parse(text, kind))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [(1200, "time", "20 min"), (599, "time", "599 s"), (86_400, "time", "24 h"), (3e13, "rate", "30000 Gbit/s"),
+     (123.4, "fraction", "12300 %"), (999.7, "number", "1000"), (0.059, "time", "59 ms")],
+)  # fmt: skip
+def test_people_read_no_exponents(value: float, kind: str, text: str) -> None:
+    assert units.show(value, kind) == text

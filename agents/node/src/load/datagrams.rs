@@ -10,7 +10,7 @@ use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::ones_sum;
 use backchannel_core::scenario::Flow;
 use backchannel_core::time::Time;
-use backchannel_core::Error;
+use backchannel_core::{Error, ResultExt};
 use backchannel_emulator::os::arrivals::{receive_stamped, stamp_arrivals};
 use backchannel_emulator::os::clock::RealtimeLead;
 use backchannel_emulator::os::process::Priority;
@@ -30,17 +30,16 @@ use crate::socket::{any_port_towards, is_transient, udp_headers};
 const NUMBER: usize = 8;
 
 /// Sends the packets, and receives what the receiver returns until a signal arrives.
-pub(super) fn send(args: &SendArgs, flow: &Flow, application: Application) -> Result<(), String> {
+pub(super) fn send(args: &SendArgs, flow: &Flow, application: Application) -> Result<(), Error> {
     let channel = if application.is_icmp() {
         let channel = Channel::icmp(args.to, true)?;
         // A raw socket has no port.
         let host = SocketAddr::new(args.to.ip(), 0);
-        channel.socket.connect(host).map_err(|error| format!("cannot reach {}: {error}", args.to.ip()))?;
+        channel.socket.connect(host).or_system(format_args!("cannot reach {}", args.to.ip()))?;
         channel
     } else {
-        let socket =
-            UdpSocket::bind(any_port_towards(args.to)).map_err(|error| format!("cannot create a socket: {error}"))?;
-        socket.connect(args.to).map_err(|error| format!("cannot reach {}: {error}", args.to))?;
+        let socket = UdpSocket::bind(any_port_towards(args.to)).or_system("cannot create a socket")?;
+        socket.connect(args.to).or_system(format_args!("cannot reach {}", args.to))?;
         Channel::udp(socket)?
     };
     // No transport reports anything, so this file has no lines, as in simulation.
@@ -70,7 +69,7 @@ struct PacketSender {
 
 impl PacketSender {
     /// Returns how late it started.
-    fn run(&mut self, args: &SendArgs) -> Result<Option<Duration>, String> {
+    fn run(&mut self, args: &SendArgs) -> Result<Option<Duration>, Error> {
         let zero_ns = self.run_begins_ns;
         let is_echoed = self.state.application.is_echoed();
         let mut started_late = None;
@@ -100,7 +99,7 @@ impl PacketSender {
     }
 
     /// Records the packets that have been returned.
-    fn complete(&mut self) -> Result<(), String> {
+    fn complete(&mut self) -> Result<(), Error> {
         while let Some(packet) = self.channel.receive()? {
             let at = Time(packet.at_ns.saturating_sub(self.run_begins_ns));
             self.state.complete(packet.number as usize, at);
@@ -134,12 +133,11 @@ impl SendingEnd for PacketSender {
 }
 
 /// Receives, and returns the packets of a workload that is echoed, until a signal arrives. The kernel answers ICMP.
-pub(super) fn receive(args: &ReceiveArgs, application: &Application) -> Result<(), String> {
+pub(super) fn receive(args: &ReceiveArgs, application: &Application) -> Result<(), Error> {
     let mut channel = if application.is_icmp() {
         Channel::icmp(args.listen, false)?
     } else {
-        let socket =
-            UdpSocket::bind(args.listen).map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
+        let socket = UdpSocket::bind(args.listen).or_system(format_args!("cannot listen on {}", args.listen))?;
         Channel::udp(socket)?
     };
     let returns = application.is_echoed() && !application.is_icmp();
@@ -156,8 +154,8 @@ pub(super) fn receive(args: &ReceiveArgs, application: &Application) -> Result<(
         }
         if returns && !connected {
             let socket = &channel.socket;
-            let (_, peer) = socket.peek_from(&mut [0; NUMBER]).map_err(|error| format!("receiving failed: {error}"))?;
-            socket.connect(peer).map_err(|error| format!("cannot answer {peer}: {error}"))?;
+            let (_, peer) = socket.peek_from(&mut [0; NUMBER]).or_system("receiving failed")?;
+            socket.connect(peer).or_system(format_args!("cannot answer {peer}"))?;
             connected = true;
         }
         while let Some(packet) = channel.receive()? {
@@ -180,11 +178,12 @@ fn log_lost_echo(number: u64, error: io::ErrorKind) {
     eprintln!("packet {number} was not returned: {error}");
 }
 
-fn prepare(socket: &UdpSocket) -> Result<(), String> {
-    socket.set_nonblocking(true).map_err(|error| format!("cannot set up a socket: {error}"))?;
-    stamp_arrivals(socket).map_err(|error| format!("cannot time-stamp arrivals: {error}"))?;
+fn prepare(socket: &UdpSocket) -> Result<(), Error> {
+    socket.set_nonblocking(true).or_system("cannot set up a socket")?;
+    stamp_arrivals(socket).or_system("cannot time-stamp arrivals")?;
     set_socket_recv_buffer_size_force(socket, 1 << 22)
-        .map_err(|error| format!("cannot enlarge the receive buffer: {}", io::Error::from(error)))
+        .map_err(io::Error::from)
+        .or_system("cannot enlarge the receive buffer")
 }
 
 /// Whether a send reports what ICMP answered to an earlier packet.
@@ -211,18 +210,20 @@ struct Channel {
 }
 
 impl Channel {
-    fn udp(socket: UdpSocket) -> Result<Channel, String> {
+    fn udp(socket: UdpSocket) -> Result<Channel, Error> {
         prepare(&socket)?;
         Ok(Channel { socket, icmp: None, lead: RealtimeLead::default() })
     }
 
     /// A raw socket for ICMP echoes, whose identifier is the port of `address`; `replies`: it receives replies, not
     /// requests. The kernel answers requests whether or not one is open.
-    fn icmp(address: SocketAddr, replies: bool) -> Result<Channel, String> {
+    fn icmp(address: SocketAddr, replies: bool) -> Result<Channel, Error> {
         let ip = IpVersion::of(address.ip());
         let protocol = if ip.is_v4() { Protocol::ICMPV4 } else { Protocol::ICMPV6 };
         let socket = Socket::new(Domain::for_address(address), Type::RAW.nonblocking().cloexec(), Some(protocol))
-            .map_err(|error| format!("cannot create a raw socket for ICMP: {error}; it needs CAP_NET_RAW"))?;
+            .map_err(|error| {
+                Error::System(format!("cannot create a raw socket for ICMP: {error}; it needs CAP_NET_RAW"))
+            })?;
         let socket = UdpSocket::from(socket);
         prepare(&socket)?;
         let expected = Echo { is_reply: replies, identifier: address.port(), sequence: 0 };
@@ -241,13 +242,13 @@ impl Channel {
     }
 
     /// The next packet of the workload; `None` if there is none now.
-    fn receive(&mut self) -> Result<Option<Received>, String> {
+    fn receive(&mut self) -> Result<Option<Received>, Error> {
         let mut buffer = [0u8; 65_536];
         loop {
             let (length, stamp_ns) = match receive_stamped(&self.socket, &mut buffer) {
                 Ok(received) => received,
                 Err(error) if is_transient(&error) || is_unreachable(&error) => return Ok(None),
-                Err(error) => return Err(format!("receiving failed: {error}")),
+                Err(error) => return Err(Error::System(format!("receiving failed: {error}"))),
             };
             let Some(payload) = self.payload(&buffer[..length]) else { continue };
             let Some(number) = payload.first_chunk::<NUMBER>() else { continue };

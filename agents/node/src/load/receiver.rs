@@ -1,6 +1,7 @@
 //! The receiving end of a workload of TCP connections.
 
 use backchannel_core::scenario::Flow;
+use backchannel_core::Error;
 use backchannel_emulator::monotonic_ns;
 use backchannel_workloads::flow::{on_data, request_at_start, ReceivingEnd, Write};
 use backchannel_workloads::Application;
@@ -16,7 +17,7 @@ pub(super) fn receive<S: Streams>(
     flow: &Flow,
     application: &Application,
     streams: S,
-) -> Result<(), String> {
+) -> Result<(), Error> {
     eprintln!("ready on {}", args.listen);
     let mut receiver = Receiver { application, streams, arrivals: Arrivals::default() };
     receiver.start(args, flow)?;
@@ -42,7 +43,7 @@ struct Receiver<'a, S> {
 
 impl<S: Streams> Receiver<'_, S> {
     /// Waits for the start of the run, if anything depends on it, and sends the request when the flow starts.
-    fn start(&mut self, args: &ReceiveArgs, flow: &Flow) -> Result<(), String> {
+    fn start(&mut self, args: &ReceiveArgs, flow: &Flow) -> Result<(), Error> {
         let request = request_at_start(self.application);
         if !S::NEEDS_START && request.is_none() {
             return Ok(());

@@ -13,6 +13,7 @@ use backchannel_core::rng;
 use backchannel_core::telemetry::{FlowLine, FlowTelemetry};
 use backchannel_core::time::Time;
 use backchannel_core::transport::{Connections, End, Transport};
+use backchannel_core::Error;
 use backchannel_emulator::monotonic_ns;
 use backchannel_emulator::os::clock::{cpu_s, realtime_ns};
 use backchannel_stacks::config::Config;
@@ -63,9 +64,9 @@ impl Research {
         (local, peer): (SocketAddr, SocketAddr),
         listens: bool,
         seed: u64,
-    ) -> Result<Research, String> {
+    ) -> Result<Research, Error> {
         if local.is_ipv4() != peer.is_ipv4() {
-            return Err(format!("{local} and {peer} are not of one version of IP"));
+            return Err(format!("{local} and {peer} are not of one version of IP").into());
         }
         config.fits(IpVersion::of(local.ip()))?;
         // It differs from flow to flow and from end to end.
@@ -86,7 +87,7 @@ impl Research {
     }
 
     /// For the sending end: the state of senders goes to a file, with times since `start`.
-    pub(super) fn recording(mut self, file: &Path, run_begins_ns: u64, start: Time) -> Result<Research, String> {
+    pub(super) fn recording(mut self, file: &Path, run_begins_ns: u64, start: Time) -> Result<Research, Error> {
         self.run_begins_ns = run_begins_ns;
         self.telemetry = Some((FlowTelemetry::create(file)?, start));
         Ok(self)
@@ -105,7 +106,7 @@ impl Research {
 
     /// Waits for the next frame, timer or `until_ns`, and passes frames and timers to the connections. It reads clocks
     /// as rarely as it can, because in virtual time that is a system call of 15 us.
-    fn step(&mut self, until_ns: u64) -> Result<(), String> {
+    fn step(&mut self, until_ns: u64) -> Result<(), Error> {
         let from_ns = monotonic_ns();
         self.transmit_all(from_ns)?;
         let timer = self.connections.next_timeout().map(|at| self.run_begins_ns + at.nanos());
@@ -139,7 +140,7 @@ impl Research {
         self.transmit_all(now_ns)
     }
 
-    fn transmit_all(&mut self, now_ns: u64) -> Result<(), String> {
+    fn transmit_all(&mut self, now_ns: u64) -> Result<(), Error> {
         let now = self.since_start(now_ns);
         for (_, connection) in self.connections.iter_mut() {
             transmit(&mut self.interface, connection, now)?;
@@ -148,7 +149,7 @@ impl Research {
     }
 
     /// Reads what has arrived and takes telemetry.
-    fn read(&mut self) -> Result<Vec<Progress<FlowKey>>, String> {
+    fn read(&mut self) -> Result<Vec<Progress<FlowKey>>, Error> {
         let mut progress = Vec::new();
         for (flow, connection) in self.connections.iter_mut() {
             if let Some((file, start)) = &mut self.telemetry {
@@ -189,7 +190,7 @@ impl Research {
 /// Sends everything that a connection has to send now and the interface has room for.
 ///
 /// One instant for all of it, as in virtual time, because what is sent at one instant is a burst (asym 6.3).
-fn transmit(interface: &mut HostInterface, connection: &mut Connection, now: Time) -> Result<(), String> {
+fn transmit(interface: &mut HostInterface, connection: &mut Connection, now: Time) -> Result<(), Error> {
     while interface.has_room()? {
         let Some(packet) = connection.poll_transmit(now) else { break };
         interface.send(&packet)?;
@@ -205,7 +206,7 @@ impl Streams for Research {
         self.run_begins_ns = run_begins_ns;
     }
 
-    fn connect(&mut self) -> Result<FlowKey, String> {
+    fn connect(&mut self) -> Result<FlowKey, Error> {
         let port = FIRST_PORT + (u64::from(self.local.port()) + PORT_OFFSET + self.tally.opened) % PORTS;
         let flow =
             FlowKey { src: self.local.ip(), dst: self.peer.ip(), src_port: port as u16, dst_port: self.peer.port() };
@@ -217,7 +218,7 @@ impl Streams for Research {
         Ok(flow)
     }
 
-    fn write(&mut self, flow: FlowKey, next: Write) -> Result<(), String> {
+    fn write(&mut self, flow: FlowKey, next: Write) -> Result<(), Error> {
         if let Some(connection) = self.connections.get_mut(&flow) {
             connection.write(next.bytes);
             if next.finishes {
@@ -235,7 +236,7 @@ impl Streams for Research {
         }
     }
 
-    fn wait(&mut self, until_ns: u64) -> Result<Vec<Progress<FlowKey>>, String> {
+    fn wait(&mut self, until_ns: u64) -> Result<Vec<Progress<FlowKey>>, Error> {
         self.step(until_ns)?;
         self.read()
     }
@@ -268,7 +269,7 @@ impl Streams for Research {
     }
 
     /// Peers receive no reset while the interface is full.
-    fn abort(&mut self) -> Result<(), String> {
+    fn abort(&mut self) -> Result<(), Error> {
         self.interface.discard_waiting();
         for (_, connection) in self.connections.iter_mut() {
             connection.abort();
@@ -282,7 +283,7 @@ impl Streams for Research {
         &self.tally
     }
 
-    fn report(&mut self) -> Result<TransportReport, String> {
+    fn report(&mut self) -> Result<TransportReport, Error> {
         self.telemetry.take().map_or(Ok(()), |(file, _)| file.finish())?;
         let counts = self.total_counts();
         let stack = StackReport {

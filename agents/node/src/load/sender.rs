@@ -21,7 +21,7 @@ pub(super) fn send<S: Streams>(
     flow: &Flow,
     application: Application,
     streams: S,
-) -> Result<(), String> {
+) -> Result<(), Error> {
     let due = Some(application.first(flow.start()));
     let state = flow::Sender::new(application, flow, true);
     let mut sender = Sender { args, state, due, streams, keys: Vec::new(), started_late: None };
@@ -49,7 +49,7 @@ struct Sender<'a, S: Streams> {
 }
 
 impl<S: Streams> Sender<'_, S> {
-    fn run(&mut self) -> Result<Outcome, String> {
+    fn run(&mut self) -> Result<Outcome, Error> {
         let zero_ns = self.args.run_begins_ns;
         loop {
             let now_ns = monotonic_ns();
@@ -93,13 +93,13 @@ impl<S: Streams> SendingEnd for Sender<'_, S> {
     }
 
     fn connect(&mut self, first: Write) -> Result<S::Id, Error> {
-        let stream = self.streams.connect().map_err(Error::System)?;
-        self.streams.write(stream, first).map_err(Error::System)?;
+        let stream = self.streams.connect()?;
+        self.streams.write(stream, first)?;
         Ok(stream)
     }
 
     fn write(&mut self, stream: S::Id, next: Write) -> Result<(), Error> {
-        self.streams.write(stream, next).map_err(Error::System)
+        self.streams.write(stream, next)
     }
 
     fn begun(&mut self, stream: S::Id, exchange: usize) {

@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 
+use backchannel_core::{Error, ResultExt};
 use backchannel_emulator::os::process::Priority;
 use backchannel_emulator::{become_realtime, leave_realtime, monotonic_ns};
 use backchannel_workloads::flow::Write;
@@ -45,11 +46,11 @@ impl<'a> Sockets<'a> {
         peer: SocketAddr,
         listens: Option<SocketAddr>,
         seed: u64,
-    ) -> Result<Sockets<'a>, String> {
+    ) -> Result<Sockets<'a>, Error> {
         let listener = listens.map(|at| {
             let listener = TcpSocket::new(options, at)?;
-            listener.listen(at).map_err(|error| format!("cannot listen on {at}: {error}"))?;
-            Ok::<_, String>(listener)
+            listener.listen(at).or_system(format_args!("cannot listen on {at}"))?;
+            Ok::<_, Error>(listener)
         });
         Ok(Sockets {
             options,
@@ -65,7 +66,7 @@ impl<'a> Sockets<'a> {
     }
 
     /// For the sending end: tcp_info of the latest connection goes to a file, with times since `start_ns`.
-    pub(super) fn recording(mut self, file: &Path, start_ns: u64) -> Result<Sockets<'a>, String> {
+    pub(super) fn recording(mut self, file: &Path, start_ns: u64) -> Result<Sockets<'a>, Error> {
         self.telemetry = Some(TcpInfoFile::create(file, start_ns)?);
         // A transfer that starts late ends late, so no other program may have the CPU at that moment.
         self.is_realtime = true;
@@ -85,12 +86,12 @@ impl<'a> Sockets<'a> {
     }
 
     /// Why a connection of the sender failed.
-    fn failure(peer: SocketAddr, stream: &Stream, error: &io::Error) -> String {
-        if stream.connected {
+    fn failure(peer: SocketAddr, stream: &Stream, error: &io::Error) -> Error {
+        Error::System(if stream.connected {
             format!("a connection to {peer} failed after {} bytes: {error}", stream.written)
         } else {
             format!("cannot connect to {peer}: {error}")
-        }
+        })
     }
 
     fn remove(&mut self, stream: Stream) {
@@ -106,18 +107,18 @@ impl Streams for Sockets<'_> {
     type Id = SocketId;
     const NEEDS_START: bool = false;
 
-    fn connect(&mut self) -> Result<SocketId, String> {
-        let failed = |error| format!("cannot connect to {}: {error}", self.peer);
+    fn connect(&mut self) -> Result<SocketId, Error> {
+        let what = format!("cannot connect to {}", self.peer);
         let socket = TcpSocket::new(self.options, self.peer)?;
-        socket.connect(self.peer).map_err(failed)?;
-        let port = socket.local_port().map_err(failed)?;
+        socket.connect(self.peer).or_system(&what)?;
+        let port = socket.local_port().or_system(&what)?;
         if std::mem::take(&mut self.is_realtime) {
             leave_realtime();
         }
         Ok(self.add(socket, port, false))
     }
 
-    fn write(&mut self, id: SocketId, next: Write) -> Result<(), String> {
+    fn write(&mut self, id: SocketId, next: Write) -> Result<(), Error> {
         let Some(stream) = self.streams.iter_mut().rev().find(|stream| stream.id == id) else { return Ok(()) };
         stream.left += next.bytes;
         stream.finishes |= next.finishes;
@@ -135,7 +136,7 @@ impl Streams for Sockets<'_> {
         id.port
     }
 
-    fn wait(&mut self, until_ns: u64) -> Result<Vec<Progress<SocketId>>, String> {
+    fn wait(&mut self, until_ns: u64) -> Result<Vec<Progress<SocketId>>, Error> {
         let now_ns = monotonic_ns();
         let line_ns = self.telemetry.as_mut().filter(|_| !self.streams.is_empty()).map_or(Ok(u64::MAX), |file| {
             file.sample(now_ns, self.streams.last().and_then(|stream| stream.socket.info()))
@@ -176,7 +177,7 @@ impl Streams for Sockets<'_> {
         self.last_info.is_some() || self.streams.iter().any(|stream| stream.connected)
     }
 
-    fn abort(&mut self) -> Result<(), String> {
+    fn abort(&mut self) -> Result<(), Error> {
         for stream in std::mem::take(&mut self.streams) {
             stream.socket.reset_on_close();
             self.remove(stream);
@@ -188,7 +189,7 @@ impl Streams for Sockets<'_> {
         &self.tally
     }
 
-    fn report(&mut self) -> Result<TransportReport, String> {
+    fn report(&mut self) -> Result<TransportReport, Error> {
         let Some(file) = self.telemetry.take() else { return Ok(TransportReport::default()) };
         file.finish()?;
         let sent_blake3 = self.sent_hash.take().filter(|_| self.tally.opened == 1);
@@ -314,13 +315,13 @@ struct TcpInfoFile {
 }
 
 impl TcpInfoFile {
-    fn create(path: &Path, start_ns: u64) -> Result<TcpInfoFile, String> {
-        let file = File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    fn create(path: &Path, start_ns: u64) -> Result<TcpInfoFile, Error> {
+        let file = File::create(path).or_system(format_args!("cannot write {}", path.display()))?;
         Ok(TcpInfoFile { file: BufWriter::new(file), start_ns, next_line_ns: 0 })
     }
 
     /// Adds a line, if one is due. Returns when the next one is.
-    fn sample(&mut self, now_ns: u64, info: Option<TcpInfo>) -> Result<u64, String> {
+    fn sample(&mut self, now_ns: u64, info: Option<TcpInfo>) -> Result<u64, Error> {
         if now_ns >= self.next_line_ns {
             self.next_line_ns = now_ns + PERIOD_NS;
             if let Some(info) = info {
@@ -328,14 +329,14 @@ impl TcpInfoFile {
                 serde_json::to_writer(&mut self.file, &TcpInfoLine { t_ns, info })
                     .map_err(io::Error::from)
                     .and_then(|()| writeln!(self.file))
-                    .map_err(|error| format!("cannot write telemetry: {error}"))?;
+                    .or_system("cannot write telemetry")?;
             }
         }
         Ok(self.next_line_ns)
     }
 
-    fn finish(mut self) -> Result<(), String> {
-        self.file.flush().map_err(|error| format!("cannot write telemetry: {error}"))
+    fn finish(mut self) -> Result<(), Error> {
+        self.file.flush().or_system("cannot write telemetry")
     }
 }
 

@@ -1,5 +1,6 @@
 //! The TCP connections of a program, whichever TCP carries them: sockets of the kernel, or the research stack.
 
+use backchannel_core::Error;
 use backchannel_workloads::flow::Write;
 
 use crate::payload::Check;
@@ -16,16 +17,16 @@ pub(super) trait Streams {
     fn on_start(&mut self, _run_begins_ns: u64) {}
 
     /// Opens a connection to the other end.
-    fn connect(&mut self) -> Result<Self::Id, String>;
+    fn connect(&mut self) -> Result<Self::Id, Error>;
 
     /// Adds what a connection is to carry. Does nothing if the connection has ended.
-    fn write(&mut self, id: Self::Id, next: Write) -> Result<(), String>;
+    fn write(&mut self, id: Self::Id, next: Write) -> Result<(), Error>;
 
     /// Port of the end that opened a connection, which joins both ends' records.
     fn key(&self, id: Self::Id) -> u16;
 
     /// Waits until something happens, at most until an instant of CLOCK_MONOTONIC, and returns what has been read.
-    fn wait(&mut self, until_ns: u64) -> Result<Vec<Progress<Self::Id>>, String>;
+    fn wait(&mut self, until_ns: u64) -> Result<Vec<Progress<Self::Id>>, Error>;
 
     /// Drops connections that have ended, once what was read from them is handled.
     fn drop_ended(&mut self);
@@ -37,13 +38,13 @@ pub(super) trait Streams {
     fn has_connected(&mut self) -> bool;
 
     /// Resets all.
-    fn abort(&mut self) -> Result<(), String>;
+    fn abort(&mut self) -> Result<(), Error>;
 
     /// What the connections that have ended have carried.
     fn tally(&self) -> &Tally;
 
     /// What the TCP reports of itself.
-    fn report(&mut self) -> Result<TransportReport, String>;
+    fn report(&mut self) -> Result<TransportReport, Error>;
 }
 
 /// What has been read from a connection.

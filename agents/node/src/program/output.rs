@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use backchannel_core::{Error, ResultExt};
 use rustix::io::ioctl_fionbio;
 
 /// Longest line that is repeated in a message, in bytes.
@@ -23,16 +24,16 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn create(path: &Path, limit: u64) -> Result<Output, String> {
-        let file = File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    pub(super) fn create(path: &Path, limit: u64) -> Result<Output, Error> {
+        let file = File::create(path).or_system(format_args!("cannot write {}", path.display()))?;
         Ok(Output { file, pipe: None, fd: None, limit, total: 0, recent: Vec::new() })
     }
 
-    pub(super) fn read_from(&mut self, pipe: Option<OwnedFd>) -> Result<(), String> {
-        let failed = |error: std::io::Error| format!("cannot read the program's output: {error}");
+    pub(super) fn read_from(&mut self, pipe: Option<OwnedFd>) -> Result<(), Error> {
+        let what = "cannot read the program's output";
         let pipe = pipe.expect("the program was started with pipes");
-        ioctl_fionbio(&pipe, true).map_err(|error| failed(error.into()))?;
-        self.fd = Some(pipe.try_clone().map_err(failed)?);
+        ioctl_fionbio(&pipe, true).map_err(std::io::Error::from).or_system(what)?;
+        self.fd = Some(pipe.try_clone().or_system(what)?);
         self.pipe = Some(File::from(pipe));
         Ok(())
     }

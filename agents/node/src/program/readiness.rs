@@ -3,6 +3,7 @@
 use std::fs;
 
 use backchannel_core::command::Ready;
+use backchannel_core::Error;
 
 use super::output::Output;
 
@@ -17,12 +18,12 @@ pub(super) enum Condition<'a> {
 }
 
 /// Reads `--ready`.
-pub(super) fn parse(text: &str) -> Result<Ready, String> {
-    serde_json::from_value(text.into()).map_err(|_| "it is tcp, udp, line or started".to_owned())
+pub(super) fn parse(text: &str) -> Result<Ready, Error> {
+    serde_json::from_value(text.into()).map_err(|_| "it is tcp, udp, line or started".into())
 }
 
 impl<'a> Condition<'a> {
-    pub(super) fn new(ready: Ready, port: Option<u16>, line: Option<&'a str>) -> Result<Condition<'a>, String> {
+    pub(super) fn new(ready: Ready, port: Option<u16>, line: Option<&'a str>) -> Result<Condition<'a>, Error> {
         let port = || port.ok_or("--ready needs --port");
         Ok(match ready {
             Ready::Tcp => {

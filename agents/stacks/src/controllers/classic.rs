@@ -47,7 +47,7 @@ const UNBOUNDED: f64 = 1e8;
 ///     rate: None,
 /// });
 /// assert_eq!(control.window(), 70_020.0);
-/// # Ok::<(), String>(())
+/// # Ok::<(), backchannel_core::Error>(())
 /// ```
 pub trait Growth: std::fmt::Debug + Send {
     /// Fires first on each ack of new data outside fast recovery. On `false` the window stays as it is.

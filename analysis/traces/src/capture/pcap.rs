@@ -1,5 +1,7 @@
 //! pcap files (draft-ietf-opsawg-pcap), with a search for the next record after damage.
 
+use backchannel_core::Error;
+
 use super::source::{Endian, Source};
 use super::{Frame, MAX_FRAME};
 
@@ -35,14 +37,14 @@ struct Record {
 
 impl Pcap {
     /// Reads the file header, which begins with `magic`. `None` if that belongs to another format.
-    pub(super) fn open(magic: u32, source: &mut Source) -> Option<Result<Pcap, String>> {
+    pub(super) fn open(magic: u32, source: &mut Source) -> Option<Result<Pcap, Error>> {
         let (endian, unit_ns, header_len) = FORMATS.iter().find_map(|&(number, unit_ns, header_len)| match magic {
             _ if magic == number => Some((Endian::Little, unit_ns, header_len)),
             _ if magic == number.swap_bytes() => Some((Endian::Big, unit_ns, header_len)),
             _ => None,
         })?;
         if !source.fill(24) {
-            return Some(Err("is no capture: its header is cut off".into()));
+            return Some(Err(Error::Malformed("is no capture: its header is cut off".into())));
         }
         let snaplen = endian.u32(source.bytes(), 16) as usize;
         let link_type = endian.u32(source.bytes(), 20) as u16;

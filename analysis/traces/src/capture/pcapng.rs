@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
+use backchannel_core::Error;
+
 use super::source::{Endian, Source, MAX_BLOCK};
-use super::{About, Frame, MAX_FRAME};
+use super::{FileInfo, Frame, MAX_FRAME};
 
 /// Block types.
 mod block_type {
@@ -44,7 +46,7 @@ pub(super) struct Pcapng {
     interfaces: Vec<Interface>,
     /// Time of the last packet.
     last_ns: i64,
-    about: About,
+    about: FileInfo,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -81,15 +83,16 @@ enum Next {
 
 impl Pcapng {
     /// Reads the first section header.
-    pub(super) fn open(source: &mut Source) -> Result<Pcapng, String> {
-        let mut pcapng = Pcapng { endian: Endian::Little, interfaces: Vec::new(), last_ns: 0, about: About::default() };
+    pub(super) fn open(source: &mut Source) -> Result<Pcapng, Error> {
+        let mut pcapng =
+            Pcapng { endian: Endian::Little, interfaces: Vec::new(), last_ns: 0, about: FileInfo::default() };
         pcapng.section(source)?;
         Ok(pcapng)
     }
 
     /// What the blocks so far say about the file, without its format.
-    pub(super) fn about(&self) -> About {
-        About { dropped: self.about.dropped + self.dropped_in_section(), ..self.about.clone() }
+    pub(super) fn about(&self) -> FileInfo {
+        FileInfo { dropped: self.about.dropped + self.dropped_in_section(), ..self.about.clone() }
     }
 
     fn dropped_in_section(&self) -> u64 {
@@ -102,7 +105,7 @@ impl Pcapng {
             let (kind, length) = match self.peek(source) {
                 Next::Block(block_type::SECTION, _) => {
                     if let Err(reason) = self.section(source) {
-                        self.resynchronise(source, reason, None);
+                        self.resynchronise(source, reason.to_string(), None);
                     }
                     continue;
                 }
@@ -130,7 +133,7 @@ impl Pcapng {
                     return Some(Frame { time_ns, link_type, wire_len, data });
                 }
                 // The block's length is right: the next block follows it.
-                Err(reason) => source.log_consumed(length, reason),
+                Err(reason) => source.log_consumed(length, reason.to_string()),
             }
         }
         None
@@ -173,7 +176,7 @@ impl Pcapng {
     }
 
     #[inline]
-    fn read_block(&mut self, kind: u32, body: &[u8]) -> Result<Option<Packet>, String> {
+    fn read_block(&mut self, kind: u32, body: &[u8]) -> Result<Option<Packet>, Error> {
         match kind {
             block_type::PACKET | block_type::OLD_PACKET => self.packet(kind, body).map(Some),
             block_type::SIMPLE_PACKET => self.simple_packet(body).map(Some),
@@ -188,21 +191,21 @@ impl Pcapng {
     }
 
     /// A section header block, which sets the byte order of what follows. Consumes it only if it is valid.
-    fn section(&mut self, source: &mut Source) -> Result<(), String> {
+    fn section(&mut self, source: &mut Source) -> Result<(), Error> {
         if !source.fill(28) {
-            return Err("is no capture: its section header is cut off".into());
+            return Err(Error::Malformed("is no capture: its section header is cut off".into()));
         }
         let endian = match Endian::Little.u32(source.bytes(), 8) {
             0x1a2b_3c4d => Endian::Little,
             0x4d3c_2b1a => Endian::Big,
-            other => return Err(format!("is no capture: {other:08x} is no byte-order mark")),
+            other => return Err(Error::Malformed(format!("is no capture: {other:08x} is no byte-order mark"))),
         };
         let length = endian.u32(source.bytes(), 4) as usize;
         if !(28..=MAX_BLOCK).contains(&length) || !length.is_multiple_of(4) {
-            return Err(format!("is no capture: a section header of {length} bytes"));
+            return Err(Error::Malformed(format!("is no capture: a section header of {length} bytes")));
         }
         if !source.fill(length) {
-            return Err("is no capture: its section header is cut off".into());
+            return Err(Error::Malformed("is no capture: its section header is cut off".into()));
         }
         let block = source.take(length);
         for (code, value) in options(source.slice(block.start + 24..block.end - 4), endian) {
@@ -223,9 +226,9 @@ impl Pcapng {
         Ok(())
     }
 
-    fn interface(&mut self, body: &[u8]) -> Result<(), String> {
+    fn interface(&mut self, body: &[u8]) -> Result<(), Error> {
         if body.len() < 8 {
-            return Err("an interface description is too short".into());
+            return Err(Error::Malformed("an interface description is too short".into()));
         }
         let mut interface = Interface {
             link_type: self.endian.u16(body, 0),
@@ -242,9 +245,9 @@ impl Pcapng {
                 // if_tsresol: a power of ten, or of two if the top bit is set.
                 (9, [resolution, ..]) => {
                     let (base, exponent) = (if resolution & 0x80 == 0 { 10u64 } else { 2 }, resolution & 0x7f);
-                    interface.ticks_per_s = base
-                        .checked_pow(u32::from(exponent))
-                        .ok_or_else(|| format!("an interface with a time resolution of {base}^-{exponent}"))?;
+                    interface.ticks_per_s = base.checked_pow(u32::from(exponent)).ok_or_else(|| {
+                        Error::Malformed(format!("an interface with a time resolution of {base}^-{exponent}"))
+                    })?;
                     let divides_a_second = 1_000_000_000 % interface.ticks_per_s == 0;
                     interface.tick_ns = if divides_a_second { 1_000_000_000 / interface.ticks_per_s } else { 0 };
                 }
@@ -258,7 +261,7 @@ impl Pcapng {
             }
         }
         if self.interfaces.len() == MAX_INTERFACES {
-            return Err(format!("more than {MAX_INTERFACES} interfaces in one section"));
+            return Err(Error::Malformed(format!("more than {MAX_INTERFACES} interfaces in one section")));
         }
         self.interfaces.push(interface);
         if let Some(name) = name.filter(|_| self.about.interfaces.len() < MAX_TEXTS) {
@@ -269,9 +272,9 @@ impl Pcapng {
 
     /// An enhanced packet block, or an old packet block.
     #[inline]
-    fn packet(&self, kind: u32, body: &[u8]) -> Result<Packet, String> {
+    fn packet(&self, kind: u32, body: &[u8]) -> Result<Packet, Error> {
         if body.len() < 20 {
-            return Err("a packet block is too short".into());
+            return Err(Error::Malformed("a packet block is too short".into()));
         }
         let [number, high, low, captured_len, wire_len] = [0, 4, 8, 12, 16].map(|at| self.endian.u32(body, at));
         // The old block has the interface in two bytes, and a count of drops in the other two.
@@ -279,10 +282,10 @@ impl Pcapng {
         let interface = self
             .interfaces
             .get(number as usize)
-            .ok_or_else(|| format!("a packet of interface {number}, which is not described"))?;
+            .ok_or_else(|| Error::Malformed(format!("a packet of interface {number}, which is not described")))?;
         let length = captured_len as usize;
         if length > MAX_FRAME || body.len() - 20 < length {
-            return Err(format!("a packet of {length} bytes in a block of {}", body.len() + 12));
+            return Err(Error::Malformed(format!("a packet of {length} bytes in a block of {}", body.len() + 12)));
         }
         let time_ns = interface.time_ns(u64::from(high) << 32 | u64::from(low));
         let wire_len = wire_len.max(captured_len);
@@ -291,9 +294,9 @@ impl Pcapng {
 
     /// A simple packet block. It belongs to the first interface and has no time, so it gets that of the packet before
     /// it.
-    fn simple_packet(&self, body: &[u8]) -> Result<Packet, String> {
+    fn simple_packet(&self, body: &[u8]) -> Result<Packet, Error> {
         let (Some(interface), true) = (self.interfaces.first(), body.len() >= 4) else {
-            return Err("a simple packet block without interface or length".into());
+            return Err(Error::Malformed("a simple packet block without interface or length".into()));
         };
         let wire_len = self.endian.u32(body, 0);
         let limit = if interface.snaplen == 0 { u32::MAX } else { interface.snaplen };
@@ -302,15 +305,15 @@ impl Pcapng {
     }
 
     /// Interface statistics. isb_ifdrop counts from the start of the capture.
-    fn statistics(&mut self, body: &[u8]) -> Result<(), String> {
+    fn statistics(&mut self, body: &[u8]) -> Result<(), Error> {
         if body.len() < 12 {
-            return Err("interface statistics are too short".into());
+            return Err(Error::Malformed("interface statistics are too short".into()));
         }
         let number = self.endian.u32(body, 0);
         let interface = self
             .interfaces
             .get_mut(number as usize)
-            .ok_or_else(|| format!("statistics of interface {number}, which is not described"))?;
+            .ok_or_else(|| Error::Malformed(format!("statistics of interface {number}, which is not described")))?;
         for (code, value) in options(&body[12..], self.endian) {
             if let (5, Ok(value)) = (code, value.try_into()) {
                 interface.dropped = self.endian.u64(value);

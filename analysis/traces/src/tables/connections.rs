@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use backchannel_core::Error;
 use parquet::data_type::ByteArray;
 
 use super::parquet::{Layout, Table};
@@ -86,7 +87,7 @@ pub(super) fn layout() -> Layout {
 }
 
 /// Writes a row group.
-pub(super) fn write(table: &mut Table, file: i32, connections: &[Connection]) -> Result<(), String> {
+pub(super) fn write(table: &mut Table, file: i32, connections: &[Connection]) -> Result<(), Error> {
     let layout = table.layout().clone();
     let mut group = layout.row_group();
     group.int32(&vec![file; connections.len()])?;

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use backchannel_core::Error;
 use parquet::data_type::ByteArray;
 
 use super::parquet::{Layout, Table};
@@ -31,12 +32,12 @@ pub(super) struct DatagramTable {
 }
 
 impl DatagramTable {
-    pub(super) fn create(path: &Path) -> Result<DatagramTable, String> {
+    pub(super) fn create(path: &Path) -> Result<DatagramTable, Error> {
         Ok(DatagramTable { table: Table::create(path, &Layout::new(COLUMNS))?, rows: Vec::new() })
     }
 
     /// Adds a packet of the capture with this number.
-    pub(super) fn push(&mut self, file: i32, time_ns: i64, datagram: Datagram) -> Result<(), String> {
+    pub(super) fn push(&mut self, file: i32, time_ns: i64, datagram: Datagram) -> Result<(), Error> {
         self.rows.push((time_ns, datagram));
         if self.rows.len() == ROWS {
             self.write(file)?;
@@ -45,14 +46,14 @@ impl DatagramTable {
     }
 
     /// Writes the rows of a capture that are left.
-    pub(super) fn end_file(&mut self, file: i32) -> Result<(), String> {
+    pub(super) fn end_file(&mut self, file: i32) -> Result<(), Error> {
         if self.rows.is_empty() {
             return Ok(());
         }
         self.write(file)
     }
 
-    fn write(&mut self, file: i32) -> Result<(), String> {
+    fn write(&mut self, file: i32) -> Result<(), Error> {
         let layout = self.table.layout().clone();
         let mut group = layout.row_group();
         let text = |address: Address| ByteArray::from(IpAddr::from(address).to_string().into_bytes());
@@ -79,11 +80,11 @@ impl DatagramTable {
     }
 
     /// Copies what a thread wrote.
-    pub(super) fn append(&mut self, path: &Path) -> Result<(), String> {
+    pub(super) fn append(&mut self, path: &Path) -> Result<(), Error> {
         self.table.append(path)
     }
 
-    pub(super) fn close(self) -> Result<(), String> {
+    pub(super) fn close(self) -> Result<(), Error> {
         self.table.close()
     }
 }

@@ -1,10 +1,10 @@
 //! Writing Parquet files, row group by row group.
 
-use std::fmt::Display;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use backchannel_core::{Error, ResultExt};
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::writer::{get_column_writer, get_typed_column_writer, ColumnCloseResult};
@@ -18,6 +18,9 @@ use parquet::schema::types::{ColumnPath, SchemaDescPtr, SchemaDescriptor};
 
 /// Columns of growing numbers, whose differences are small.
 const DELTA_ENCODED: [&str; 8] = ["time_ns", "seq", "ack", "in_order", "frame", "rtt_ns", "left", "right"];
+
+/// What a failure to encode or to write is an error of.
+const WRITING: &str = "cannot write a table";
 
 /// Schema and encodings of a table, with which any thread can encode its row groups.
 #[derive(Clone)]
@@ -56,10 +59,10 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn create(path: &Path, layout: &Layout) -> Result<Table, String> {
-        let file = File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    pub(super) fn create(path: &Path, layout: &Layout) -> Result<Table, Error> {
+        let file = File::create(path).or_system(format_args!("cannot write {}", path.display()))?;
         let writer = SerializedFileWriter::new(file, layout.schema.root_schema_ptr(), layout.properties.clone());
-        Ok(Table { layout: layout.clone(), writer: writer.map_err(unwritable)? })
+        Ok(Table { layout: layout.clone(), writer: writer.or_system(WRITING)? })
     }
 
     pub(super) fn layout(&self) -> &Layout {
@@ -67,22 +70,22 @@ impl Table {
     }
 
     /// Writes a row group.
-    pub(super) fn write(&mut self, group: Encoded) -> Result<(), String> {
-        let mut to = self.writer.next_row_group().map_err(unwritable)?;
+    pub(super) fn write(&mut self, group: Encoded) -> Result<(), Error> {
+        let mut to = self.writer.next_row_group().or_system(WRITING)?;
         for (bytes, closed) in group.0 {
-            to.append_column(&bytes, closed).map_err(unwritable)?;
+            to.append_column(&bytes, closed).or_system(WRITING)?;
         }
-        to.close().map(|_| ()).map_err(unwritable)
+        to.close().map(|_| ()).or_system(WRITING)
     }
 
     /// Copies every row group of another file with the same schema.
-    pub(super) fn append(&mut self, path: &Path) -> Result<(), String> {
-        let unreadable = |error: &dyn Display| format!("cannot read {}: {error}", path.display());
-        let file = File::open(path).map_err(|error| unreadable(&error))?;
-        let reader = SerializedFileReader::new(file).map_err(|error| unreadable(&error))?;
-        let file = File::open(path).map_err(|error| unreadable(&error))?;
+    pub(super) fn append(&mut self, path: &Path) -> Result<(), Error> {
+        let reading = format!("cannot read {}", path.display());
+        let file = File::open(path).or_system(&reading)?;
+        let reader = SerializedFileReader::new(file).or_system(&reading)?;
+        let file = File::open(path).or_system(&reading)?;
         for from in reader.metadata().row_groups() {
-            let mut group = self.writer.next_row_group().map_err(unwritable)?;
+            let mut group = self.writer.next_row_group().or_system(WRITING)?;
             for column in from.columns() {
                 let closed = ColumnCloseResult {
                     bytes_written: column.compressed_size() as u64,
@@ -92,15 +95,15 @@ impl Table {
                     column_index: None,
                     offset_index: None,
                 };
-                group.append_column(&file, closed).map_err(unwritable)?;
+                group.append_column(&file, closed).or_system(WRITING)?;
             }
-            group.close().map_err(unwritable)?;
+            group.close().or_system(WRITING)?;
         }
         Ok(())
     }
 
-    pub(super) fn close(self) -> Result<(), String> {
-        self.writer.close().map(|_| ()).map_err(unwritable)
+    pub(super) fn close(self) -> Result<(), Error> {
+        self.writer.close().map(|_| ()).or_system(WRITING)
     }
 }
 
@@ -114,32 +117,32 @@ pub(super) struct RowGroup<'a> {
 pub(super) struct Encoded(Vec<(Bytes, ColumnCloseResult)>);
 
 impl RowGroup<'_> {
-    pub(super) fn int32(&mut self, values: &[i32]) -> Result<(), String> {
+    pub(super) fn int32(&mut self, values: &[i32]) -> Result<(), Error> {
         self.column::<Int32Type>(values, None)
     }
 
-    pub(super) fn int64(&mut self, values: &[i64]) -> Result<(), String> {
+    pub(super) fn int64(&mut self, values: &[i64]) -> Result<(), Error> {
         self.column::<Int64Type>(values, None)
     }
 
     /// `present` has a 1 for each row with a value, else a 0.
-    pub(super) fn optional_int64(&mut self, values: &[i64], present: &[i16]) -> Result<(), String> {
+    pub(super) fn optional_int64(&mut self, values: &[i64], present: &[i16]) -> Result<(), Error> {
         self.column::<Int64Type>(values, Some(present))
     }
 
-    pub(super) fn text(&mut self, values: &[ByteArray]) -> Result<(), String> {
+    pub(super) fn text(&mut self, values: &[ByteArray]) -> Result<(), Error> {
         self.column::<ByteArrayType>(values, None)
     }
 
-    fn column<T: DataType>(&mut self, values: &[T::T], present: Option<&[i16]>) -> Result<(), String> {
+    fn column<T: DataType>(&mut self, values: &[T::T], present: Option<&[i16]>) -> Result<(), Error> {
         let description = self.layout.schema.column(self.columns.len());
         let mut bytes = TrackedWrite::new(Vec::new());
         let pages = Box::new(SerializedPageWriter::new(&mut bytes));
         let mut column =
             get_typed_column_writer::<T>(get_column_writer(description, self.layout.properties.clone(), pages));
-        column.write_batch(values, present, None).map_err(unwritable)?;
-        let closed = column.close().map_err(unwritable)?;
-        self.columns.push((bytes.into_inner().map_err(unwritable)?.into(), closed));
+        column.write_batch(values, present, None).or_system(WRITING)?;
+        let closed = column.close().or_system(WRITING)?;
+        self.columns.push((bytes.into_inner().or_system(WRITING)?.into(), closed));
         Ok(())
     }
 
@@ -147,8 +150,4 @@ impl RowGroup<'_> {
         debug_assert_eq!(self.columns.len(), self.layout.schema.num_columns());
         Encoded(self.columns)
     }
-}
-
-fn unwritable(error: parquet::errors::ParquetError) -> String {
-    format!("cannot write a table: {error}")
 }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use backchannel_core::Error;
+
 use super::parquet::{Encoded, Layout, Table};
 use super::ROWS;
 use crate::class;
@@ -62,11 +64,11 @@ struct EncodedGroup {
 }
 
 /// What a thread gives back: the group, for reuse, and its encoded rows.
-type EncodedBack = (Group, Result<EncodedGroup, String>);
+type EncodedBack = (Group, Result<EncodedGroup, Error>);
 
 impl SegmentTables {
     /// Creates the files, and `threads` that encode.
-    pub(super) fn create(segments: &Path, sacks: &Path, threads: usize) -> Result<SegmentTables, String> {
+    pub(super) fn create(segments: &Path, sacks: &Path, threads: usize) -> Result<SegmentTables, Error> {
         let layouts = [SEGMENTS, SACKS].map(Layout::new);
         Ok(SegmentTables {
             segments: Table::create(segments, &layouts[0])?,
@@ -113,7 +115,7 @@ impl SegmentTables {
 
     /// Writes the older of the two groups.
     #[cold]
-    pub(super) fn write(&mut self, file: i32) -> Result<(), String> {
+    pub(super) fn write(&mut self, file: i32) -> Result<(), Error> {
         self.first_row += self.before.class.len() as u64;
         let now = std::mem::replace(&mut self.now, self.spare.pop().unwrap_or_default());
         let group = std::mem::replace(&mut self.before, now);
@@ -130,7 +132,7 @@ impl SegmentTables {
         oldest.map_or(Ok(()), |(group, encoded)| self.write_encoded(group, encoded))
     }
 
-    fn write_encoded(&mut self, mut group: Group, encoded: Result<EncodedGroup, String>) -> Result<(), String> {
+    fn write_encoded(&mut self, mut group: Group, encoded: Result<EncodedGroup, Error>) -> Result<(), Error> {
         group.clear();
         self.spare.push(group);
         let encoded = encoded?;
@@ -139,7 +141,7 @@ impl SegmentTables {
     }
 
     /// Writes the last rows of a capture.
-    pub(super) fn end_file(&mut self, file: i32) -> Result<(), String> {
+    pub(super) fn end_file(&mut self, file: i32) -> Result<(), Error> {
         self.write(file)?;
         self.write(file)?;
         while let Some((group, encoded)) = self.encoders.as_mut().and_then(InTurn::take) {
@@ -149,7 +151,7 @@ impl SegmentTables {
         Ok(())
     }
 
-    pub(super) fn close(self) -> Result<(), String> {
+    pub(super) fn close(self) -> Result<(), Error> {
         self.segments.close()?;
         self.sacks.close()
     }
@@ -239,7 +241,7 @@ impl Group {
         self.sacks.clear();
     }
 
-    fn encode(&self, file: i32, segments: &Layout, sacks: &Layout) -> Result<EncodedGroup, String> {
+    fn encode(&self, file: i32, segments: &Layout, sacks: &Layout) -> Result<EncodedGroup, Error> {
         let mut group = segments.row_group();
         group.int32(&vec![file; self.class.len()])?;
         group.int64(&self.time_ns)?;
@@ -259,7 +261,7 @@ impl Group {
         Ok(EncodedGroup { segments: group.finish(), sacks })
     }
 
-    fn encode_sacks(&self, file: i32, layout: &Layout) -> Result<Encoded, String> {
+    fn encode_sacks(&self, file: i32, layout: &Layout) -> Result<Encoded, Error> {
         let mut group = layout.row_group();
         let integers = |of: fn(&SackRow) -> i32| self.sacks.iter().map(of).collect::<Vec<_>>();
         let longs = |of: fn(&SackRow) -> i64| self.sacks.iter().map(of).collect::<Vec<_>>();

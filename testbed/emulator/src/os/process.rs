@@ -4,6 +4,7 @@ use std::fs::File;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 
+use backchannel_core::{Error, ResultExt};
 use rustix::mm::{mlockall, MlockAllFlags};
 use rustix::process::{getppid, set_parent_process_death_signal, Pid, Signal};
 use rustix::thread::set_current_timer_slack;
@@ -12,8 +13,8 @@ use rustix::thread::set_current_timer_slack;
 ///
 /// # Errors
 /// The parent is not process `parent` any more: it has died already.
-pub fn die_with(parent: Option<u32>) -> Result<(), String> {
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| format!("no parent-death signal: {error}"))?;
+pub fn die_with(parent: Option<u32>) -> Result<(), Error> {
+    set_parent_process_death_signal(Some(Signal::KILL)).or_system("no parent-death signal")?;
     match parent {
         Some(parent) if getppid().map(Pid::as_raw_nonzero).is_none_or(|pid| pid.get() as u32 != parent) => {
             Err("the process that started this one is gone".into())

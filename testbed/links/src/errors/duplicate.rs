@@ -8,7 +8,7 @@ use backchannel_core::rng::RunRng;
 use backchannel_core::time::Time;
 use backchannel_core::Error;
 
-use super::{ErrorModel, Fate};
+use super::{ErrorModel, Outcome};
 
 options! {
     /// Options of the model.
@@ -32,8 +32,8 @@ struct Duplicate {
 }
 
 impl ErrorModel for Duplicate {
-    fn apply(&mut self, _: Time, _: &Packet) -> Fate {
-        Fate::Twice.at(self.parameters.probability, &mut self.rng)
+    fn apply(&mut self, _: Time, _: &Packet) -> Outcome {
+        Outcome::Twice.at(self.parameters.probability, &mut self.rng)
     }
 }
 
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn one_in_ten_comes_twice() {
         let mut model = Duplicate { parameters: Parameters { probability: 0.1 }, rng: rng::stream(1, "test") };
-        let twice = (0..20_000).filter(|_| model.apply(Time::ZERO, &data(1, 10)) == Fate::Twice).count();
+        let twice = (0..20_000).filter(|_| model.apply(Time::ZERO, &data(1, 10)) == Outcome::Twice).count();
         assert!((1788..=2212).contains(&twice), "{twice}");
     }
 }

@@ -16,7 +16,7 @@ use backchannel_core::time::Time;
 use backchannel_core::Error;
 use backchannel_core::{choice, options};
 
-use super::{ErrorModel, Fate};
+use super::{ErrorModel, Outcome};
 
 options! {
     /// Options of the model.
@@ -49,13 +49,13 @@ pub(super) static ENTRY: Entry = Entry::error_model(
 pub(super) fn build(checked: &CheckedOptions<'_>, mut rng: RunRng) -> Result<Box<dyn ErrorModel>, Error> {
     let parameters = Parameters::read(checked);
     let left_bytes = rng::exponential(&mut rng, parameters.mean_bytes);
-    let effect = if parameters.effect == Effect::Damage { Fate::Damaged } else { Fate::Lost };
+    let effect = if parameters.effect == Effect::Damage { Outcome::Damaged } else { Outcome::Lost };
     Ok(Box::new(Exponential { parameters, effect, left_bytes, burst_left: 0, rng }))
 }
 
 struct Exponential {
     parameters: Parameters,
-    effect: Fate,
+    effect: Outcome,
     /// Bytes to the next error.
     left_bytes: f64,
     /// Further packets that the last error will hit.
@@ -64,14 +64,14 @@ struct Exponential {
 }
 
 impl ErrorModel for Exponential {
-    fn apply(&mut self, _: Time, packet: &Packet) -> Fate {
+    fn apply(&mut self, _: Time, packet: &Packet) -> Outcome {
         if self.burst_left > 0 {
             self.burst_left -= 1;
             return self.effect;
         }
         self.left_bytes -= f64::from(packet.len());
         if self.left_bytes > 0.0 {
-            return Fate::Intact;
+            return Outcome::Intact;
         }
         self.left_bytes = rng::exponential(&mut self.rng, self.parameters.mean_bytes);
         self.burst_left = self.parameters.burst_packets - 1;
@@ -84,11 +84,11 @@ mod tests {
     use super::*;
     use backchannel_core::packet::build::data;
 
-    fn fates(burst: u64, packets: usize) -> Vec<Fate> {
+    fn outcomes(burst: u64, packets: usize) -> Vec<Outcome> {
         let mut rng = rng::stream(1, "test");
         let left_bytes = rng::exponential(&mut rng, 65_536.0);
         let parameters = Parameters { mean_bytes: 65_536.0, burst_packets: burst, effect: Effect::Damage };
-        let mut model = Exponential { parameters, effect: Fate::Damaged, left_bytes, burst_left: 0, rng };
+        let mut model = Exponential { parameters, effect: Outcome::Damaged, left_bytes, burst_left: 0, rng };
         let packet = data(1, 1400);
         (0..packets).map(|_| model.apply(Time::ZERO, &packet)).collect()
     }
@@ -96,15 +96,15 @@ mod tests {
     #[test]
     fn one_error_in_64_kib_hits_two_packets_in_a_hundred() {
         // 1440 bytes: 1 - exp(-1440 / 65 536) = 2.17 % (ton IV-A says 2.2 to 2.3 % for 1500 on air).
-        let hit = fates(1, 200_000).iter().filter(|&&fate| fate == Fate::Damaged).count();
+        let hit = outcomes(1, 200_000).iter().filter(|&&outcome| outcome == Outcome::Damaged).count();
         assert!((4180..=4510).contains(&hit), "{hit}");
     }
 
     #[test]
     fn an_error_of_a_burst_hits_four_packets_in_a_row() {
-        let fates = fates(4, 20_000);
+        let outcomes = outcomes(4, 20_000);
         let runs: Vec<usize> =
-            fates.split(|&fate| fate == Fate::Intact).map(<[Fate]>::len).filter(|&n| n > 0).collect();
+            outcomes.split(|&outcome| outcome == Outcome::Intact).map(<[Outcome]>::len).filter(|&n| n > 0).collect();
         assert!(runs.len() > 200);
         assert!(runs.iter().all(|n| n % 4 == 0), "two bursts may touch, none is cut short");
     }

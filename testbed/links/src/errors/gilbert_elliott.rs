@@ -12,7 +12,7 @@ use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 use backchannel_core::Error;
 
-use super::{ErrorModel, Fate, Hit};
+use super::{ErrorModel, Hit, Outcome};
 
 options! {
     /// Options of the model.
@@ -46,11 +46,11 @@ struct GilbertElliott {
 }
 
 impl ErrorModel for GilbertElliott {
-    fn apply(&mut self, _: Time, _: &Packet) -> Fate {
+    fn apply(&mut self, _: Time, _: &Packet) -> Outcome {
         let Parameters { p, r, good_loss, bad_loss, ref hit } = self.parameters;
         self.bad ^= rng::uniform(&mut self.rng) < if self.bad { r } else { p };
         let loss = if self.bad { bad_loss } else { good_loss };
-        Fate::from(hit.effect).at(loss, &mut self.rng)
+        Outcome::from(hit.effect).at(loss, &mut self.rng)
     }
 }
 
@@ -66,7 +66,7 @@ mod tests {
         let parameters = Parameters { p: 0.02, r: 0.25, good_loss: 0.0, bad_loss: 1.0, hit };
         let rng = rng::stream(1, "test");
         let mut model = GilbertElliott { parameters, bad: false, rng };
-        let lost: Vec<bool> = (0..200_000).map(|_| model.apply(Time::ZERO, &data(1, 10)) == Fate::Lost).collect();
+        let lost: Vec<bool> = (0..200_000).map(|_| model.apply(Time::ZERO, &data(1, 10)) == Outcome::Lost).collect();
         let share = lost.iter().filter(|&&hit| hit).count() as f64 / lost.len() as f64;
         assert!((share - 0.02 / (0.02 + 0.25)).abs() < 0.005, "{share}");
         let bursts = lost.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;

@@ -9,7 +9,7 @@ use backchannel_core::rng::RunRng;
 use backchannel_core::time::Time;
 use backchannel_core::Error;
 
-use super::{ErrorModel, Fate, Hit};
+use super::{ErrorModel, Hit, Outcome};
 
 options! {
     /// Options of the model.
@@ -58,15 +58,15 @@ fn parse(text: &str) -> Result<Vec<bool>, Error> {
 struct Recorded {
     lost: Vec<bool>,
     repeats: bool,
-    effect: Fate,
+    effect: Outcome,
     next: usize,
 }
 
 impl ErrorModel for Recorded {
-    fn apply(&mut self, _: Time, _: &Packet) -> Fate {
+    fn apply(&mut self, _: Time, _: &Packet) -> Outcome {
         if self.next == self.lost.len() {
             if !self.repeats {
-                return Fate::Intact;
+                return Outcome::Intact;
             }
             self.next = 0;
         }
@@ -74,7 +74,7 @@ impl ErrorModel for Recorded {
         if self.lost[self.next - 1] {
             self.effect
         } else {
-            Fate::Intact
+            Outcome::Intact
         }
     }
 }
@@ -85,7 +85,7 @@ mod tests {
     use backchannel_core::packet::build::data;
     use serde_json::json;
 
-    fn fates(options: serde_json::Value, packets: usize) -> Result<Vec<Fate>, Error> {
+    fn outcomes(options: serde_json::Value, packets: usize) -> Result<Vec<Outcome>, Error> {
         let options = serde_json::from_value(options).unwrap();
         let mut model = build(&CheckedOptions::check(&ENTRY, &options)?, backchannel_core::rng::stream(1, "x"))?;
         Ok((0..packets).map(|_| model.apply(Time::ZERO, &data(1, 10))).collect())
@@ -93,19 +93,19 @@ mod tests {
 
     #[test]
     fn golden_trace_digit_for_packet_and_again_from_the_start() {
-        let (ok, lost) = (Fate::Intact, Fate::Lost);
+        let (ok, lost) = (Outcome::Intact, Outcome::Lost);
         let trace = "# a trace\n01 1\n0 # the end\n";
-        assert_eq!(fates(json!({"trace": trace}), 9).unwrap(), [ok, lost, lost, ok, ok, lost, lost, ok, ok]);
-        assert_eq!(fates(json!({"trace": trace, "offset_packets": 6}), 3).unwrap(), [lost, ok, ok]);
+        assert_eq!(outcomes(json!({"trace": trace}), 9).unwrap(), [ok, lost, lost, ok, ok, lost, lost, ok, ok]);
+        assert_eq!(outcomes(json!({"trace": trace, "offset_packets": 6}), 3).unwrap(), [lost, ok, ok]);
         let once = json!({"trace": trace, "repeat": false, "effect": "damage"});
-        let damaged = Fate::Damaged;
-        assert_eq!(fates(once, 8).unwrap(), [ok, damaged, damaged, ok, ok, ok, ok, ok]);
+        let damaged = Outcome::Damaged;
+        assert_eq!(outcomes(once, 8).unwrap(), [ok, damaged, damaged, ok, ok, ok, ok, ok]);
     }
 
     #[test]
     fn invalid_traces_are_rejected_with_their_line() {
-        assert!(fates(json!({"trace": "0\n2\n"}), 1).unwrap_err().to_string().contains("line 2 has '2'"));
-        assert!(fates(json!({"trace": "# nothing"}), 1).unwrap_err().to_string().contains("it is empty"));
-        assert!(fates(json!({}), 1).unwrap_err().to_string().contains("trace"));
+        assert!(outcomes(json!({"trace": "0\n2\n"}), 1).unwrap_err().to_string().contains("line 2 has '2'"));
+        assert!(outcomes(json!({"trace": "# nothing"}), 1).unwrap_err().to_string().contains("it is empty"));
+        assert!(outcomes(json!({}), 1).unwrap_err().to_string().contains("trace"));
     }
 }

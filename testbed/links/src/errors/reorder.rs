@@ -13,7 +13,7 @@ use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 use backchannel_core::Error;
 
-use super::{ErrorModel, Fate};
+use super::{ErrorModel, Outcome};
 
 options! {
     /// Options of the model.
@@ -39,13 +39,13 @@ struct Reorder {
 }
 
 impl ErrorModel for Reorder {
-    fn apply(&mut self, _: Time, _: &Packet) -> Fate {
+    fn apply(&mut self, _: Time, _: &Packet) -> Outcome {
         // Both numbers are drawn for every packet, so that the choice for one packet does not shift the next draws.
         let (chosen, share) = (rng::uniform(&mut self.rng), rng::uniform(&mut self.rng));
         if chosen < self.parameters.probability {
-            Fate::Late(Duration::from_secs_f64(share * self.parameters.delay_s))
+            Outcome::Late(Duration::from_secs_f64(share * self.parameters.delay_s))
         } else {
-            Fate::Intact
+            Outcome::Intact
         }
     }
 }
@@ -59,9 +59,11 @@ mod tests {
     fn the_chosen_are_late_by_no_more_than_was_said() {
         let mut model =
             Reorder { parameters: Parameters { probability: 0.25, delay_s: 0.01 }, rng: rng::stream(1, "test") };
-        let fates: Vec<_> = (0..20_000).map(|_| model.apply(Time::ZERO, &data(1, 10))).collect();
-        let late: Vec<_> =
-            fates.iter().filter_map(|fate| if let Fate::Late(by) = fate { Some(*by) } else { None }).collect();
+        let outcomes: Vec<_> = (0..20_000).map(|_| model.apply(Time::ZERO, &data(1, 10))).collect();
+        let late: Vec<_> = outcomes
+            .iter()
+            .filter_map(|outcome| if let Outcome::Late(by) = outcome { Some(*by) } else { None })
+            .collect();
         // Five standard deviations of Binomial(20 000, 0.25).
         assert!((4694..=5306).contains(&late.len()), "{}", late.len());
         assert!(late.iter().all(|by| *by <= Duration::from_millis(10)));

@@ -8,7 +8,7 @@ use backchannel_core::rng::RunRng;
 use backchannel_core::time::Time;
 use backchannel_core::Error;
 
-use super::{ErrorModel, Fate, Hit};
+use super::{ErrorModel, Hit, Outcome};
 
 options! {
     /// Options of the model.
@@ -34,8 +34,8 @@ struct Uniform {
 }
 
 impl ErrorModel for Uniform {
-    fn apply(&mut self, _: Time, _: &Packet) -> Fate {
-        Fate::from(self.parameters.hit.effect).at(self.parameters.probability, &mut self.rng)
+    fn apply(&mut self, _: Time, _: &Packet) -> Outcome {
+        Outcome::from(self.parameters.hit.effect).at(self.parameters.probability, &mut self.rng)
     }
 }
 
@@ -50,7 +50,7 @@ mod tests {
     fn one_in_ten_is_hit() {
         let parameters = Parameters { probability: 0.1, hit: Hit { effect: Effect::Lose } };
         let mut model = Uniform { parameters, rng: rng::stream(1, "test") };
-        let hit = (0..20_000).filter(|_| model.apply(Time::ZERO, &data(1, 10)) == Fate::Lost).count();
+        let hit = (0..20_000).filter(|_| model.apply(Time::ZERO, &data(1, 10)) == Outcome::Lost).count();
         // Five standard deviations of Binomial(20 000, 0.1).
         assert!((1788..=2212).contains(&hit), "{hit}");
     }

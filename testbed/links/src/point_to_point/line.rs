@@ -138,9 +138,9 @@ impl<P: Policy> Line<P> {
         if self.rate_bps.is_none() {
             self.medium.usage.packets += 1;
             self.medium.usage.bytes += u64::from(packet.len());
-            let (bits, flying) = self.put(packet, true);
+            let (bits, in_flight) = self.put(packet, true);
             self.medium.usage.line_bits += bits;
-            self.medium.far_end.fly(now, flying);
+            self.medium.far_end.fly(now, in_flight);
         } else if self.is_idle() && self.device.is_none() {
             let next = self.medium.policy.pass(now, packet, events);
             self.send_packet(now, next, true);
@@ -306,32 +306,32 @@ impl<P: Policy> Line<P> {
     fn send_packet(&mut self, now: Time, packet: Option<Packet>, idle: bool) {
         match (packet, self.rate_bps) {
             (Some(packet), Some(rate_bps)) => {
-                let (bits, flying) = self.put(packet, idle);
+                let (bits, in_flight) = self.put(packet, idle);
                 if bits != self.last_service.0 {
                     self.last_service = (bits, service_time_ns(bits, rate_bps));
                 }
-                self.send(now, self.last_service.1, bits, flying);
+                self.send(now, self.last_service.1, bits, in_flight);
             }
             _ => self.idle_since = now,
         }
     }
 
     fn send_from_device(&mut self, now: Time) {
-        if let Some(Taken { time_ns, bits, flying }) = self.device.as_mut().and_then(|device| device.next()) {
-            self.send(now, time_ns, bits, flying);
+        if let Some(Taken { time_ns, bits, in_flight }) = self.device.as_mut().and_then(|device| device.next()) {
+            self.send(now, time_ns, bits, in_flight);
         }
     }
 
     #[inline(always)]
-    fn send(&mut self, now: Time, time_ns: u64, bits: u64, flying: SentPacket) {
+    fn send(&mut self, now: Time, time_ns: u64, bits: u64, in_flight: SentPacket) {
         self.medium.usage.line_bits += bits;
         self.sending_until = match self.clock {
             None => Time(now.nanos().saturating_add(time_ns)),
             Some(clock) => clock.expiry(now, time_ns),
         };
         self.busy_ns += self.sending_until.nanos() - now.nanos();
-        self.sending_bytes = flying.packet.len();
-        self.medium.far_end.fly(self.sending_until, flying);
+        self.sending_bytes = in_flight.packet.len();
+        self.medium.far_end.fly(self.sending_until, in_flight);
     }
 
     /// Fills the modem's buffer from the policy.
@@ -342,8 +342,8 @@ impl<P: Policy> Line<P> {
                 self.idle_since = now;
                 break;
             };
-            let (bits, flying) = self.put(packet, self.is_idle());
-            self.device.as_mut().expect("the device has room").take(now, bits, flying, rate_bps);
+            let (bits, in_flight) = self.put(packet, self.is_idle());
+            self.device.as_mut().expect("the device has room").take(now, bits, in_flight, rate_bps);
             if self.is_idle() {
                 self.send_next(now, false, events);
             }

@@ -97,7 +97,7 @@ def test_a_run_of_a_collection_is_deleted_and_restored_alone(store: Store) -> No
     for run_id in ("import1", "import2"):
         land(store, run_id)
         store.add_member(new("imports", text=""), [("file", "a.pcap")], run_id)
-    own = store.delete_run("import1")
+    own = store.set_run_aside("import1", "deleted")
     campaign = store.campaign("imports")
     assert campaign is not None
     assert [member.run_id for member in campaign.points[0].members] == ["import2"]
@@ -107,10 +107,10 @@ def test_a_run_of_a_collection_is_deleted_and_restored_alone(store: Store) -> No
     assert {member.run_id for member in campaign.points[0].members} == {"import1", "import2"}
     assert listed(store) == {"first", "second", "imports"}
     folder = store.folder_of_run("import2")
-    store.purge(store.delete_run("import2"))
+    store.purge(store.set_run_aside("import2", "deleted"))
     assert not folder.exists()
     assert store.run("import2") is None
-    store.purge(store.delete_run("import1"))
+    store.purge(store.set_run_aside("import1", "deleted"))
     assert store.campaign_head("imports") is None, "an empty collection is in no list"
     with pytest.raises(RemovalError, match="campaign first asks for this run"):
-        store.delete_run("alone")
+        store.set_run_aside("alone", "deleted")

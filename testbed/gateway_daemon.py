@@ -1,15 +1,8 @@
 """The program that changes this machine for a gateway, and changes it back when its starter ends, however it ends.
 
-    python -m testbed.gateway_keeper
+    python -m testbed.gateway_daemon
 
-Requests on standard input get one line each on standard output, as in testbed.cellmain.
-
-    {"op": "take", "interface": "eth1", "subnet": null, "dhcp": true}
-        checks and locks, and makes what the gateway needs of this machine: {"devices": CIDR, "link": CIDR,
-        "uplinks": [...], "without_ipv6": null, "firewall": [...]}
-    {"op": "attach", "near": PID, "far": PID}
-        connects the interface to the network namespace of process `near`, and this machine to that of `far`; over IPv6
-        too unless "without_ipv6" has a reason
+It serves the requests of GatewayDaemon on standard input and output (agents.rpc).
 
 At the end of its input the program restores the machine. What it changed is in a file first, from which the next
 gateway restores if this program was killed too. Interfaces end with the namespaces of the line, and firewall rules with
@@ -25,10 +18,10 @@ import socket
 import subprocess
 import sys
 import time
-import traceback
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from agents.rpc import Dispatcher, method, standard_streams
 from testbed import addressing
 from testbed import gateway_rules as rules
 from testbed.collection import module_utils
@@ -41,6 +34,21 @@ CONF_V6 = Path("/proc/sys/net/ipv6/conf")
 FORWARDING_V6 = CONF_V6 / "all/forwarding"
 #: Longest time until the rules are in force, in s.
 RULES_S = 5.0
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a gateway needs of this machine."""
+
+    #: Networks of the devices, and between this machine and the line, as CIDR.
+    devices: str
+    link: str
+    #: Interfaces by which the machine reaches the internet.
+    uplinks: tuple[str, ...]
+    #: Why devices get no IPv6; None: they do.
+    without_ipv6: str | None
+    #: Chains of the machine's firewall that may drop the devices' packets.
+    firewall: tuple[str, ...]
 
 
 class GatewayDaemon:
@@ -59,23 +67,15 @@ class GatewayDaemon:
         #: The line's namespace of the devices' side, which stays as long as this is open.
         self._near: int | None = None
 
-    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to one request.
+    @method
+    def take(self, interface: str, subnet: str | None, dhcp: bool) -> Taken:
+        """Checks and locks the interface, and makes what the gateway needs of this machine.
 
         Raises:
             TestbedError: it failed; what was changed so far is restored by `close`.
         """
-        match request["op"]:
-            case "take":
-                return self._take(request["interface"], request["subnet"], request["dhcp"])
-            case "attach":
-                self._attach(int(request["near"]), int(request["far"]))
-                return {}
-        raise TestbedError(f"a gateway's keeper has no operation '{request['op']}'")
-
-    def _take(self, interface: str, subnet: str | None, dhcp: bool) -> dict[str, Any]:
         self._take_lock(interface)
-        # Left by a gateway whose keeper was killed.
+        # Left by a gateway whose daemon was killed.
         self._restore()
         state, management = module_utils("interface_state").KernelState(), module_utils("management")
         routes = state.routes["inet"]
@@ -101,10 +101,7 @@ class GatewayDaemon:
         if turns_v6_on:
             # Last, because it makes the machine forward between all of its interfaces, but for the rules.
             FORWARDING_V6.write_text("1")
-        return {
-            "devices": str(self._networks.devices), "link": str(self._networks.link), "uplinks": ways,
-            "without_ipv6": lack, "firewall": firewall,
-        }  # fmt: skip
+        return Taken(str(self._networks.devices), str(self._networks.link), tuple(ways), lack, tuple(firewall))
 
     def _take_lock(self, interface: str) -> None:
         file = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -170,7 +167,14 @@ class GatewayDaemon:
                 raise TestbedError(f"nft did not add the gateway's rules: {said[0] if said else 'without a message'}")
             time.sleep(0.01)
 
-    def _attach(self, near: int, far: int) -> None:
+    @method
+    def attach(self, near: int, far: int) -> None:
+        """Connects the interface to the network namespace of process `near`, and this machine to that of `far`; over
+        IPv6 too unless there is a reason against it.
+
+        Raises:
+            TestbedError: it failed.
+        """
         assert self._networks is not None
         devices, link = self._networks.devices, self._networks.link
         self._near = os.open(f"/proc/{near}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -305,16 +309,7 @@ def main() -> int:
     """Serves until the end of its input."""
     daemon = GatewayDaemon()
     try:
-        for line in sys.stdin:
-            try:
-                answer = {"ok": True, **daemon.handle(json.loads(line))}
-            except TestbedError as error:
-                answer = {"ok": False, "error": str(error)}
-            except Exception as error:  # noqa: BLE001 (a defect must reach the user and the log)
-                traceback.print_exc()
-                answer = {"ok": False, "error": f"the gateway's keeper failed: {type(error).__name__}: {error}"}
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
+        Dispatcher("the gateway's daemon", GatewayDaemon, daemon, (TestbedError,)).serve(standard_streams())
     finally:
         daemon.close()
     return 0
