@@ -271,8 +271,7 @@ class Queries:
     def namesakes(self) -> list[CampaignRow]:
         """Listed campaigns whose name others have too, with `overrides`."""
         repeated = sa.select(campaign.c.name).where(~_is_aside()).group_by(campaign.c.name).having(sa.func.count() > 1)
-        rows = self._counted(sa.select(campaign).where(~_is_aside(), campaign.c.name.in_(repeated)))
-        return [replace(row, text="") for row in rows]
+        return self._counted(sa.select(campaign).where(~_is_aside(), campaign.c.name.in_(repeated)))
 
     def aside(self, campaign_id: str) -> AsideRow | None:
         """Whether a campaign is archived or deleted, and since when."""

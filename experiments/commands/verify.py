@@ -8,9 +8,6 @@ from typing import Annotated
 import typer
 
 import analysis
-from analysis.store import shown
-from analysis.verifying import commands_to_repeat
-from analysis.verifying import verify as verify_runs
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
 from experiments.commands.shared import console
@@ -30,6 +27,10 @@ def verify(
 
     Exit status 1 if anything is damaged or missing. Nothing is changed.
     """
+    from analysis.store import shown
+    from analysis.verifying import commands_to_repeat
+    from analysis.verifying import verify as verify_runs
+
     with analysis.open(results, artefacts) as opened, console(stderr=True).status("verifying") as status:
         runs = opened.store.run_ids("") if campaign is None else opened[campaign].run_ids
         found = verify_runs(opened.store, runs, lambda done: status.update(f"verified {done} of {len(runs)} runs"))

@@ -45,13 +45,13 @@ fn run(words: &[String]) -> Result<(), Error> {
         return io::stdout().write_all(&bytes).or_system("standard output");
     }
     if words.iter().any(|word| word == "--stream") {
-        return match stream(seed, &corpus) {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            done => done.or_system("standard output"),
-        };
+        return stream(seed, &corpus).or_else(|error| match error.kind() {
+            ErrorKind::BrokenPipe => Ok(()),
+            _ => Err(error).or_system("standard output"),
+        });
     }
     let target = TARGETS.iter().find(|target| target.name == name);
-    let target = target.ok_or_else(|| format!("there is no target '{name}'; there are:\n{}", names()))?;
+    let target = target.ok_or_else(|| format!("unknown target '{name}'; allowed:\n{}", names()))?;
     let at = option("--at").ok_or("--at FILE is missing")?;
     let at = File::options().write(true).create(true).truncate(false).open(at).or_system(at)?;
     let end = Instant::now() + Duration::from_secs(number("--seconds")?.ok_or("--seconds N is missing")?);
