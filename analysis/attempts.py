@@ -87,7 +87,7 @@ def attempts_of(store: Store, campaign_id: str) -> dict[int, PointAttempts]:
         if head.state == "valid":
             by_point.setdefault(head.point, PointAttempts()).valid += 1
     for row in store.values(campaign_id, only=[(METRIC, "")]):
-        by_point[row.point].kept_bps.append(row.value)
+        by_point.setdefault(row.point, PointAttempts()).kept_bps.append(row.value)
     thrown = (
         sa.select(membership.c.point, attempt.c.throughput_bps)
         .select_from(membership.join(attempt, attempt.c.run_id == membership.c.run_id))

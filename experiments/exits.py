@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from agents.errors import AgentError
-from analysis.errors import AnalysisError
+from analysis.errors import REPEAT, AnalysisError
 from experiments.language.problems import CampaignError, ImportProblem
 from testbed.errors import BadRequest, TestbedError, Unavailable
 
@@ -41,6 +41,9 @@ def of_error(error: Exception) -> tuple[str, int] | None:
         return str(error), UNAVAILABLE
     if isinstance(error, TestbedError | AgentError):
         return str(error), FAILED
+    if type(error).__module__ == "polars.exceptions":
+        # Asked by name: most commands do not import it.
+        return f"a file of the results cannot be read: {error}; {REPEAT}", FAILED
     if isinstance(error, MemoryError):
         return f"the command stopped: no memory is left, or its limit (ulimit -v) is reached; {_REPEAT}", FAILED
     if isinstance(error, OSError) and error.errno in _SHORTAGES:

@@ -217,7 +217,11 @@ def may_upload() -> bool:
 
 def _bearer_token() -> str | None:
     """The token that the request itself has, as scripts send it."""
-    bearer = request.authorization
+    try:
+        bearer = request.authorization
+    except ValueError:
+        # werkzeug fails at a Basic header with other characters than ASCII.
+        return None
     return bearer.token if bearer is not None and bearer.type == "bearer" else None
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from agents.typed_json import MistypedValue
 from analysis.errors import AnalysisError
 from analysis.exports import unpack
 from analysis.exports.crate import OF_CAMPAIGN, VERSION
@@ -255,7 +256,7 @@ def _prepare(run: BundledRun, folder: Path, rules: Rules) -> tuple[Landing, bool
             FILE_NAME.read(flow.name)
         for capture in report.captures:
             FILE_NAME.read(capture.path)
-    except (DocumentError, TestbedError, AnalysisError, StoreError) as error:
+    except (MistypedValue, TestbedError, AnalysisError, StoreError) as error:
         raise BundleError(f"run {run.id}: {error}") from None
     try:
         wanted = rules.identity(run.backend, scenario, run.scenario, report)

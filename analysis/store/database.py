@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -77,6 +78,7 @@ class Database:
     def __init__(self, engine: sa.Engine, where: str) -> None:
         self.engine = engine
         self.where = where
+        self._thread = threading.local()
         sa.event.listen(engine, "handle_error", _of_operation)
 
     @classmethod
@@ -200,21 +202,52 @@ class Database:
         query = sa.select(*table_of_rows.render_derived(with_types=True).c)
         connection.execute(sa.insert(table).from_select([column.name for column in columns], query))
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """What this thread reads inside is of one moment, whatever others write meanwhile."""
+        if getattr(self._thread, "connection", None) is not None:
+            yield
+            return
+        with self.engine.connect() as connection:
+            if self.is_postgresql:
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            else:
+                connection.exec_driver_sql("BEGIN")
+            self._thread.connection = connection
+            try:
+                yield
+            finally:
+                self._thread.connection = None
+                if not self.is_postgresql:
+                    # A damaged file may have ended it.
+                    with contextlib.suppress(StoreFailed):
+                        connection.exec_driver_sql("ROLLBACK")
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A connection that reads: that of the snapshot, inside one."""
+        connection = getattr(self._thread, "connection", None)
+        if connection is not None:
+            yield connection
+            return
+        with self.engine.connect() as connection:
+            yield connection
+
     def read(self, query: Any, row: Callable[..., Row]) -> list[Row]:
         """The rows of a query; `row` takes its columns by name."""
-        with self.engine.connect() as connection:
+        with self.reading() as connection:
             result = connection.execute(query)
             names = tuple(result.keys())
             return [row(**dict(zip(names, values, strict=True))) for values in result]
 
     def scalars(self, query: Any) -> list[Any]:
         """The first column of a query."""
-        with self.engine.connect() as connection:
+        with self.reading() as connection:
             return list(connection.scalars(query))
 
     def tuples(self, query: Any) -> list[tuple[Any, ...]]:
         """The rows of a query as the driver returns them, without JSON columns: fast, for many rows."""
-        with self.engine.connect() as connection:
+        with self.reading() as connection:
             cursor = connection.execute(query).cursor
             try:
                 return [] if cursor is None else list(cursor.fetchall())

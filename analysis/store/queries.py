@@ -7,7 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
@@ -39,6 +40,8 @@ from analysis.store.rows import (
 from analysis.store.schema import aside, attempt, campaign, file, membership, metric, point, replaced, run
 from testbed.scenario import Document, Scenario, ScenarioDocument
 
+P = ParamSpec("P")
+T = TypeVar("T")
 #: A run without its checksums.
 _RUN = [column for column in run.c if not column.name.endswith(("_sum", "checksum"))]
 #: A run's position in a campaign.
@@ -97,6 +100,17 @@ class RunQuery:
     per_page: int = 50
 
 
+def _of_one_moment(method: Callable[Concatenate[Queries, P], T]) -> Callable[Concatenate[Queries, P], T]:
+    """Rows and their checksums are read of one moment: a run may land in between."""
+
+    @wraps(method)
+    def read(self: Queries, /, *args: P.args, **options: P.kwargs) -> T:
+        with self._database.snapshot():
+            return method(self, *args, **options)
+
+    return read
+
+
 class Queries:
     """The reading half of an open store.
 
@@ -107,6 +121,7 @@ class Queries:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @_of_one_moment
     def heads(self, campaign_id: str, numbers: Collection[int] | None = None) -> list[Head]:
         """A campaign's members with their runs, in order.
 
@@ -224,6 +239,7 @@ class Queries:
         ]  # fmt: skip
         return sorted(rows, key=lambda row: (row.point, row.name, row.subject, row.repetition))
 
+    @_of_one_moment
     def campaigns(
         self, words: Sequence[str] = (), *, state: str = "", limit: int | None = None, offset: int = 0,
         texts: bool = False, set_aside: str = "",
@@ -251,6 +267,7 @@ class Queries:
         query = sa.select(sa.func.count(campaign.c.id)).where(~_is_aside())
         return int(self.scalars(_matching(query, words))[0])
 
+    @_of_one_moment
     def namesakes(self) -> list[CampaignRow]:
         """Listed campaigns whose name others have too, with `overrides`."""
         repeated = sa.select(campaign.c.name).where(~_is_aside()).group_by(campaign.c.name).having(sa.func.count() > 1)
@@ -261,6 +278,7 @@ class Queries:
         rows = self.read(sa.select(aside).where(aside.c.campaign_id == campaign_id), AsideRow)
         return rows[0] if rows else None
 
+    @_of_one_moment
     def campaign_head(self, campaign_id: str) -> CampaignRow | None:
         """One campaign with `runs`, `valid` and `invalid`, without its points."""
         rows = self._counted(sa.select(campaign).where(campaign.c.id == campaign_id))
@@ -268,6 +286,7 @@ class Queries:
             self._refuse_lost_campaigns(membership.c.campaign_id == campaign_id)
         return rows[0] if rows else None
 
+    @_of_one_moment
     def campaign(self, campaign_id: str) -> CampaignRow | None:
         """One campaign, with its points and their members."""
         row = self.campaign_head(campaign_id)
@@ -286,6 +305,7 @@ class Queries:
         query = sa.select(point.c.number, point.c.parameters).where(point.c.campaign_id == campaign_id)
         return self.read(query.order_by(point.c.number), PointRow)
 
+    @_of_one_moment
     def kinds(self, campaign_id: str) -> list[MetricKind]:
         """Metrics that a campaign's valid runs have: name, subject, unit. A run of each point speaks for the others."""
         speakers: dict[int, Head] = {}
@@ -295,6 +315,7 @@ class Queries:
         kinds = {MetricKind(row.name, row.subject, row.unit) for row in self._metrics(speakers.values())}
         return sorted(kinds, key=lambda kind: (kind.name, kind.subject))
 
+    @_of_one_moment
     def table(
         self,
         campaign_id: str,
@@ -323,6 +344,7 @@ class Queries:
             rows.append(TableRow(number, name, subject, unit, len(values), mean(values), sd(values), values))
         return rows
 
+    @_of_one_moment
     def values(
         self, campaign_id: str, numbers: Sequence[int] | None = None, only: Sequence[tuple[str, str]] | None = None
     ) -> list[ValueRow]:
@@ -336,6 +358,7 @@ class Queries:
         heads = [head for head in self.heads(campaign_id, numbers) if head.state == "valid"]
         return self._values(heads, only)
 
+    @_of_one_moment
     def values_at(self, campaign_id: str, moment: float) -> list[LandedValueRow]:
         """Every metric of the results that were valid at an earlier time.
 
@@ -356,7 +379,7 @@ class Queries:
             query = sa.select(*checksums.OF_REPLACED, replaced.c.checksum).where(
                 replaced.c.run_id.in_(some), replaced.c.landed <= moment, replaced.c.until > moment
             )
-            with self.connect() as connection:
+            with self._database.reading() as connection:
                 for *values, checksum in connection.execute(query):
                     past = dict(zip((column.name for column in checksums.OF_REPLACED), values, strict=True))
                     if past["run_id"] not in places or checksums.of(*values) != checksum:
@@ -368,6 +391,7 @@ class Queries:
                     ]
         return sorted(rows, key=lambda row: (row.point, row.name, row.subject, row.repetition))
 
+    @_of_one_moment
     def members(self, campaign_id: str, numbers: Sequence[int]) -> list[MemberRow]:
         """Runs of some points: point, repetition, run_id, state, landed."""
         return [
@@ -375,6 +399,7 @@ class Queries:
             for head in self.heads(campaign_id, numbers)
         ]
 
+    @_of_one_moment
     def runs(
         self, campaign_id: str, wanted: RunQuery, matching: Sequence[int] | None
     ) -> tuple[list[ListedRunRow], int]:
@@ -427,20 +452,24 @@ class Queries:
         """The repetitions of a point that are there: run_id, repetition, state."""
         return [row for row in self.members(campaign_id, [number]) if row.state != MISSING]
 
+    @_of_one_moment
     def duration(self, run_id: str) -> float:
         """Seconds that a run lasts; 0 for one that is not there."""
         head = self._heads_of([run_id]).get(run_id)
         return 0.0 if head is None else head.duration_s
 
+    @_of_one_moment
     def scenario(self, run_id: str) -> Scenario | None:
         """A run's scenario alone."""
         return self._scenarios([run_id]).get(run_id)
 
+    @_of_one_moment
     def first_scenario(self, campaign_id: str) -> Scenario | None:
         """The scenario of a campaign's first run that is there."""
         first = next((head.run_id for head in self.heads(campaign_id) if head.state != MISSING), None)
         return None if first is None else self.scenario(first)
 
+    @_of_one_moment
     def scenarios(self, campaign_id: str) -> dict[int, Scenario]:
         """Point to the scenario of one of its runs that is there."""
         speakers: dict[int, str] = {}
@@ -453,7 +482,7 @@ class Queries:
     def _scenarios(self, run_ids: Sequence[str]) -> dict[str, Scenario]:
         heads = self._heads_of(run_ids)
         scenarios = {}
-        with self.connect() as connection:
+        with self._database.reading() as connection:
             for some in batched(run_ids):
                 query = sa.select(run.c.id, run.c.scenario, run.c.manifest).where(run.c.id.in_(some))
                 for run_id, scenario, manifest in connection.execute(query):
@@ -463,6 +492,7 @@ class Queries:
                     scenarios[run_id] = ScenarioDocument(scenario).scenario
         return scenarios
 
+    @_of_one_moment
     def last_landed(self, campaign_ids: Sequence[str]) -> dict[str, float | None]:
         """When the newest run of each campaign landed; None where none has."""
         newest: dict[str, float | None] = dict.fromkeys(campaign_ids)
@@ -470,6 +500,7 @@ class Queries:
             newest[campaign_id] = max(filter(None, (newest.get(campaign_id), head.landed)), default=None)
         return newest
 
+    @_of_one_moment
     def metrics_of(self, run_ids: Sequence[str]) -> dict[str, dict[tuple[str, str], MetricRow]]:
         """Metrics of some runs: run id to name and subject."""
         return self._by_run(self._heads_of(run_ids).values())
@@ -482,10 +513,12 @@ class Queries:
             by_run.setdefault(row.run_id, {})[row.name, row.subject] = row
         return by_run
 
+    @_of_one_moment
     def valid_runs(self, run_ids: Sequence[str]) -> set[str]:
         """Those of the runs that are in the store and valid."""
         return {run_id for run_id, head in self._heads_of(run_ids).items() if head.state == "valid"}
 
+    @_of_one_moment
     def valid_repetitions(self, first_runs: Sequence[str]) -> dict[str, set[int]]:
         """Repetitions with a valid run of the points whose first repetition is one of these runs, by that run."""
         first = membership.alias()
@@ -511,7 +544,7 @@ class Queries:
         """File and overrides of a campaign that asks for each run; without those that no file made. Unchecked."""
         askers: dict[str, tuple[str, dict[str, str]]] = {}
         query = sa.select(membership.c.run_id, campaign.c.file, campaign.c.overrides).join(campaign)
-        with self.connect() as connection:
+        with self._database.reading() as connection:
             for some in batched(run_ids):
                 rows = connection.execute(query.where(campaign.c.text != "", membership.c.run_id.in_(some)))
                 askers |= {run_id: (file, dict(overrides)) for run_id, file, overrides in rows}
@@ -522,12 +555,14 @@ class Queries:
         query = sa.select(run.c.id).where(run.c.id.startswith(beginning, autoescape=True))
         return self.scalars(query.order_by(run.c.id).limit(limit))
 
+    @_of_one_moment
     def tried_runs(self, run_ids: Sequence[str]) -> set[str]:
         """Those of the runs that were tried and have no valid result."""
         query, of_run = sa.select(attempt.c.run_id), attempt.c.run_id
         tried = {run_id for some in batched(run_ids) for run_id in self.scalars(query.where(of_run.in_(some)))}
         return tried - self.valid_runs(run_ids)
 
+    @_of_one_moment
     def history(self, backend: str) -> list[HistoryRow]:
         """What the latest valid runs of a backend took."""
         query = (
@@ -536,7 +571,7 @@ class Queries:
             .order_by(run.c.landed.desc())
             .limit(MOST_HISTORY)
         )
-        with self.connect() as connection:
+        with self._database.reading() as connection:
             latest = connection.execute(query).all()
         sizes = dict(
             self.tuples(
@@ -553,6 +588,7 @@ class Queries:
             for run_id, scenario, manifest in latest
         ]  # fmt: skip
 
+    @_of_one_moment
     def run(self, run_id: str) -> RunRow | None:
         """One run with its metrics, files and attempts, and the campaigns that contain it."""
         read = self.read
@@ -659,7 +695,7 @@ class Queries:
     def last_problems(self, run_ids: Sequence[str]) -> dict[str, list[str]]:
         """Why the last attempt of each of these runs gave no valid result."""
         problems: dict[str, list[str]] = {}
-        with self.connect() as connection:
+        with self._database.reading() as connection:
             for some in batched(run_ids):
                 query = sa.select(attempt.c.run_id, attempt.c.problems).where(attempt.c.run_id.in_(some))
                 problems |= {row.run_id: row.problems for row in connection.execute(query.order_by(attempt.c.at))}
@@ -687,7 +723,7 @@ class Queries:
 
     def _counted(self, chosen: sa.Select[Any]) -> list[CampaignRow]:
         """The chosen campaigns with the numbers of their runs."""
-        with self.connect() as connection:
+        with self._database.reading() as connection:
             listed = [dict(row) for row in connection.execute(chosen).mappings()]
         ids = [row["id"] for row in listed]
         points: dict[str, list[tuple[int, Any]]] = {id_: [] for id_ in ids}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -170,3 +170,20 @@ def test_a_change_of_a_damaged_campaign_does_not_hide_the_damage(store: Store, k
         database.execute("UPDATE membership SET run_id = 'r10' WHERE run_id = 'r00'")
     with pytest.raises(RowDamaged):
         store.end_campaign("c1", complete=True)
+
+
+@pytest.mark.only_on("sqlite")
+def test_what_lands_between_two_reads_is_no_damage(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of members that was read before a run landed, and the run's values."""
+    begin(store)
+    refuse_orphans = Store._refuse_orphans
+
+    def landed_meanwhile(self: Store, missing: Collection[str]) -> None:
+        monkeypatch.undo()
+        with Store.open(store.folder) as other:
+            other.land(landing(other, RUN, 1e6))
+        refuse_orphans(self, missing)
+
+    monkeypatch.setattr(Store, "_refuse_orphans", landed_meanwhile)
+    assert {head.state for head in store.heads("c1")} == {"missing"}
+    assert [row.value for row in store.values("c1")] == [1e6]
