@@ -64,7 +64,7 @@ def test_without_root_a_missing_kernel_is_built(
     kernel: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(kernel.parent)
-    monkeypatch.setattr("testbed.virtual_kernel.build.build", lambda name, say: say(f"building {name}"))
+    monkeypatch.setattr("experiments.commands.shared.build", lambda name, say: say(f"building {name}"))
     assert chosen(QUICKSTART, ('kernel="6.12"',)) == "virtual-kernel"
     said = capsys.readouterr().err.splitlines()
     assert "the campaign runs on Linux 6.12 in virtual time" in said[0]
