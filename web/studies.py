@@ -42,5 +42,6 @@ def sections(paper: str) -> tuple[Section, ...]:
 
 
 def _text(name: str) -> str:
-    path = node_binary.ROOT / f"docs/studies/{name}.md"
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    # Looked up in the list, because an address may hold any name.
+    paths = {path.stem: path for path in (node_binary.ROOT / "docs/studies").glob("*.md")}
+    return paths[name].read_text(encoding="utf-8") if name in paths else ""

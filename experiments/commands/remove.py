@@ -9,13 +9,13 @@ import typer
 
 import analysis
 from analysis import naming
-from analysis.handle import OpenResults, StoredRun
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 from experiments.commands.shared import console, fail, open_campaign
 from testbed.units import number_of, show
 
 if TYPE_CHECKING:
+    from analysis.handle import OpenResults, StoredRun
     from analysis.store.removal import State
     from analysis.store.rows import CampaignRow
 
@@ -37,6 +37,8 @@ def _found(store: OpenResults, name: str) -> CampaignRow | StoredRun:
 
 def _set_aside(store: OpenResults, subject: CampaignRow | StoredRun, state: State) -> str:
     """Archives or deletes it; returns the id that `undelete` takes."""
+    from analysis.handle import StoredRun
+
     if isinstance(subject, StoredRun):
         return store.store.set_run_aside(subject.id, state)
     store.store.set_aside(subject.id, state)
@@ -56,6 +58,8 @@ def archive(
 
 
 def _called(subject: CampaignRow | StoredRun) -> str:
+    from analysis.handle import StoredRun
+
     return f"run {subject.id}" if isinstance(subject, StoredRun) else f"campaign {subject.name} ({subject.id})"
 
 

@@ -149,8 +149,8 @@ def test_limit_and_only_leave_the_rest_for_later(tmp_path: Path, monkeypatch: py
     [
         ("dealy=20 ms", "did you mean"),
         ("delay=30 ms", "unknown value of network.forward.delay"),
-        ("repetition=3", "they are 1 to 2"),
-        ("repetition=first", "they are 1 to 2"),
+        ("repetition=3", "allowed: 1 to 2"),
+        ("repetition=first", "allowed: 1 to 2"),
         ("abc", "neither FIELD=VALUE nor"),
     ],
 )

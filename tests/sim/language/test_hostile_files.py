@@ -11,6 +11,7 @@ import pytest
 from experiments.language import sweep, yaml_text
 from experiments.language.measures import MAX_CHAIN
 from experiments.language.problems import CampaignError
+from testbed.units import number_of
 from tests.support.command_line import backchannel
 
 BASE = """name: small
@@ -144,7 +145,7 @@ def test_a_huge_campaign_is_valid_without_its_runs(name: str, tmp_path: Path) ->
     text, runs = ACCEPTED[name]
     status, output = validated(text, tmp_path)
     assert status == 0, output[-2000:]
-    assert output.splitlines()[-1].partition(", 1 warning")[0] == f"{tmp_path}/c.yaml: good, {runs} runs"
+    assert output.splitlines()[-1].partition(", 1 warning")[0] == f"{tmp_path}/c.yaml: good, {number_of(runs, 'run')}"
 
 
 def test_runs_are_made_when_they_are_asked_for(tmp_path: Path) -> None:

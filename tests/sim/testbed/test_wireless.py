@@ -163,4 +163,4 @@ def test_a_middlebox_that_is_not_there_is_refused(tmp_path: Path) -> None:
     file.write_text(FILE.replace("link: wavelan", "link: wavelan\n  middlebox: snop"))
     done = backchannel("validate", file)
     assert done.returncode == 2
-    assert "air.yaml:7: network.middlebox: there is no middlebox 'snop'" in done.stderr + done.stdout
+    assert "air.yaml:7: network.middlebox: unknown middlebox 'snop'" in done.stderr + done.stdout

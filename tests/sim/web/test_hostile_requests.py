@@ -32,7 +32,7 @@ def addresses(client: FlaskClient, simulated: Simulated, method: str) -> dict[st
     known = {
         "campaign_id": str(simulated.campaign["campaign"]), "run_id": simulated.run_id(), "kind": "sequence",
         "form": "csv", "path": "manifest.json", "number": "1", "import_id": "x", "filename": "site.css",
-        "file": "quickstart.yaml", "action": "stop", "artefact_id": "asym-fig8",
+        "file": "quickstart.yaml", "action": "stop", "removal": "archive", "artefact_id": "asym-fig8",
         "name": "session",
     }  # fmt: skip
     return {

@@ -238,7 +238,7 @@ def test_what_is_not_there_is_told_with_what_is() -> None:
         campaign.bars(table(), "troughput")
     with pytest.raises(AnalysisError, match="unknown subject of throughput 'forward'; allowed: up, down"):
         campaign.bars(table(), "throughput", ["forward"])
-    with pytest.raises(AnalysisError, match="no kind of error bar 'iqr'"):
+    with pytest.raises(AnalysisError, match="unknown kind of error bar 'iqr'"):
         campaign.bars(table(), "throughput", interval="iqr")
 
 
