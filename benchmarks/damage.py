@@ -30,8 +30,9 @@ def run(file: Path, results: Path) -> None:
 def main() -> int:
     """Prints how many damages of each kind were read, and the findings."""
     parser = argparse.ArgumentParser(description="Damaged stores and bundles, as readers see them.")
-    for name, number in (("databases", 500), ("artefacts", 500), ("bundles", 200)):
-        parser.add_argument(f"--{name}", type=int, default=number, help=f"how many damages (default {number})")
+    parser.add_argument("--databases", type=int, default=500, help="damages of the database (default 500)")
+    parser.add_argument("--artefacts", type=int, default=500, help="damages of artefacts (default 500)")
+    parser.add_argument("--bundles", type=int, default=200, help="damages of bundles (default 200)")
     parser.add_argument("--seed", type=int, default=1, help="number of the first damage (default 1)")
     asked = parser.parse_args()
     findings = 0

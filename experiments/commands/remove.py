@@ -73,6 +73,8 @@ def delete(
     artefacts: ArtefactsOption = None,
 ) -> None:  # fmt: skip
     """Delete a campaign with its runs and files, or a run of a collection. It can be restored for a day."""
+    from analysis.handle import StoredRun
+
     with analysis.open(results, artefacts) as store:
         subject = _found(store, name)
         if isinstance(subject, StoredRun):

@@ -118,7 +118,8 @@ def test_a_run_that_a_campaign_asks_for_stays(site: FlaskClient) -> None:
     assert "Campaign evening asks for this run: delete the campaign" in answer.get_json()["error"]
 
 
-def test_runs_of_campaigns_of_one_name_are_told_apart(folder: Path) -> None:
+def test_runs_of_campaigns_of_one_name_are_told_apart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
     status, out, _ = called("runs", "--results", folder)
     assert status == 0
     assert {"evening e1e1e1e1", "evening e2e2e2e2"} <= set(re.findall(r"evening e\w+", out))
