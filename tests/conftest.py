@@ -77,6 +77,12 @@ def cache_without_pace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         yield
 
 
+@pytest.fixture(autouse=True)
+def no_pace_of_other_tests(cache_without_pace: None) -> None:
+    """Nor does what `plan` says depend on the tests that this process has had before."""
+    shutil.rmtree(build_cache.place("pace"), ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def emulation() -> None:
     """Fails, with the reason, where the emulated backend cannot run."""
