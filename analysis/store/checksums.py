@@ -95,8 +95,19 @@ def damaged_campaign(campaign_id: str) -> RowDamaged:
     )
 
 
-def campaign_row(connection: sa.Connection, campaign_id: str) -> tuple[dict[str, Any], Members] | None:
-    """A campaign's row with what belongs to it, unchecked."""
+def check_campaign(row: Mapping[str, Any], belonging: Members) -> None:
+    """Raises RowDamaged if a campaign, from its columns OF_CAMPAIGN and `checksum`, is not what was stored."""
+    try:
+        if of_campaign(row, belonging) == row["checksum"]:
+            return
+    except (TypeError, ValueError):
+        # JSON that is none.
+        pass
+    raise damaged_campaign(str(row["id"]))
+
+
+def _campaign_row(connection: sa.Connection, campaign_id: str) -> tuple[dict[str, Any], Members] | None:
+    """A campaign's row with what belongs to it, unchecked; None if there is none."""
     row = connection.execute(sa.select(campaign).where(campaign.c.id == campaign_id)).mappings().first()
     if row is None:
         return None
@@ -109,25 +120,35 @@ def campaign_row(connection: sa.Connection, campaign_id: str) -> tuple[dict[str,
     return dict(row), Members([tuple(row) for row in points], [tuple(row) for row in members])
 
 
+def checked_campaign(connection: sa.Connection, campaign_id: str) -> tuple[dict[str, Any], Members] | None:
+    """A campaign's row with what belongs to it; None if there is none.
+
+    Raises:
+        RowDamaged: it is not what was stored. Who changes it checks it first, because a new checksum hides damage.
+    """
+    found = _campaign_row(connection, campaign_id)
+    if found is not None:
+        check_campaign(*found)
+    return found
+
+
 def change_campaign(connection: sa.Connection, campaign_id: str, **values: Any) -> None:
     """Changes columns of a campaign, if it is there.
 
     Raises:
-        RowDamaged: it is not what was stored. A new checksum would hide that.
+        RowDamaged: it is not what was stored.
     """
-    found = campaign_row(connection, campaign_id)
+    found = checked_campaign(connection, campaign_id)
     if found is None:
         return
     row, belonging = found
-    if of_campaign(row, belonging) != row["checksum"]:
-        raise damaged_campaign(campaign_id)
     values["checksum"] = of_campaign(row | values, belonging)
     connection.execute(sa.update(campaign).where(campaign.c.id == campaign_id).values(values))
 
 
 def seal_campaign(connection: sa.Connection, campaign_id: str) -> None:
     """Writes the checksum of a campaign that was just written."""
-    found = campaign_row(connection, campaign_id)
+    found = _campaign_row(connection, campaign_id)
     if found is not None:
         statement = sa.update(campaign).where(campaign.c.id == campaign_id)
         connection.execute(statement.values(checksum=of_campaign(*found)))

@@ -736,10 +736,9 @@ class Queries:
             members.setdefault(campaign_id, []).append(head)
         rows = []
         for row in listed:
-            heads, checksum = members[row["id"]], row.pop("checksum")
-            belonging = checksums.Members(points[row["id"]], [head[:3] for head in heads])
-            if _campaign_sum(row, belonging) != checksum:
-                raise checksums.damaged_campaign(row["id"])
+            heads = members[row["id"]]
+            checksums.check_campaign(row, checksums.Members(points[row["id"]], [head[:3] for head in heads]))
+            del row["checksum"]
             states = Counter(head.state for head in heads)
             rows.append(CampaignRow(**row, runs=len(heads), valid=states["valid"], invalid=states["invalid"]))
         return rows
@@ -768,14 +767,6 @@ def _is_wanted(head: Head, wanted: RunQuery, matching: Sequence[int] | None) -> 
         and (wanted.points is None or head.point in wanted.points)
         and (wanted.only is None or head.run_id in wanted.only)
     )
-
-
-def _campaign_sum(row: dict[str, Any], belonging: checksums.Members) -> int | None:
-    try:
-        return checksums.of_campaign(row, belonging)
-    except (TypeError, ValueError):
-        # JSON that is none.
-        return None
 
 
 def _matching(query: sa.Select[Any], words: Sequence[str]) -> sa.Select[Any]:

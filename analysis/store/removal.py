@@ -101,8 +101,7 @@ def set_run_aside(database: Database, run_id: str, state: State) -> str:
                 f"'run FILE --force --only {run_id[:12]}'" if planned else "no collection has this run"
             )  # fmt: skip
         for place in places:
-            # New checksums would hide what is damaged.
-            checksums.change_campaign(connection, place.id)
+            checksums.checked_campaign(connection, place.id)
         collection = places[0]
         own = f"{collection.id[:8]}-{run_id[:12]}"
         columns = {column.name: getattr(collection, column.name) for column in campaign.c}

@@ -137,8 +137,7 @@ class Store(Queries):
             number = numbers.get(tuple(parameters), len(numbers))
             of_members = sa.select(*MEMBER).where(membership.c.campaign_id == new.id)
             members = [tuple(row) for row in connection.execute(of_members)]
-            # A new checksum would hide what is damaged.
-            checksums.change_campaign(connection, new.id)
+            checksums.checked_campaign(connection, new.id)
             at = max((member[1] for member in members if member[0] == number), default=-1) + 1
             is_new = all((member[0], member[2]) != (number, run_id) for member in members)
             most = max([member[1] for member in members] + ([at] if is_new else [])) + 1
