@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +18,6 @@ from testbed.units import number_of, show
 if TYPE_CHECKING:
     from analysis.handle import OpenResults, StoredRun
     from analysis.store.removal import State
-    from analysis.store.rows import CampaignRow
 
 SubjectArgument = Annotated[
     str,
@@ -28,18 +28,28 @@ SubjectArgument = Annotated[
 ]  # fmt: skip
 
 
-def _found(store: OpenResults, name: str) -> CampaignRow | StoredRun:
+@dataclass(frozen=True)
+class _Subject:
+    """What is archived or deleted: a campaign, or a run of a collection."""
+
+    id: str
+    #: What a sentence calls it.
+    title: str
+    run: StoredRun | None = None
+
+
+def _found(store: OpenResults, name: str) -> _Subject:
     known = [*store.store.campaigns(), *store.store.campaigns(set_aside="archived")]
     if any(name == row.name or row.id.startswith(name) for row in known) or not store.store.run_ids(name):
-        return open_campaign(store, name).row
-    return store.run(name)
+        row = open_campaign(store, name).row
+        return _Subject(row.id, f"campaign {row.name} ({row.id})")
+    run = store.run(name)
+    return _Subject(run.id, f"run {run.id}", run)
 
 
-def _set_aside(store: OpenResults, subject: CampaignRow | StoredRun, state: State) -> str:
+def _set_aside(store: OpenResults, subject: _Subject, state: State) -> str:
     """Archives or deletes it; returns the id that `undelete` takes."""
-    from analysis.handle import StoredRun
-
-    if isinstance(subject, StoredRun):
+    if subject.run is not None:
         return store.store.set_run_aside(subject.id, state)
     store.store.set_aside(subject.id, state)
     return subject.id
@@ -54,13 +64,7 @@ def archive(
     with analysis.open(results, artefacts) as store:
         subject = _found(store, name)
         archived = _set_aside(store, subject, "archived")
-    typer.echo(f"{_called(subject)} is archived. `./backchannel undelete {archived}` lists it again")
-
-
-def _called(subject: CampaignRow | StoredRun) -> str:
-    from analysis.handle import StoredRun
-
-    return f"run {subject.id}" if isinstance(subject, StoredRun) else f"campaign {subject.name} ({subject.id})"
+    typer.echo(f"{subject.title} is archived. `./backchannel undelete {archived}` lists it again")
 
 
 def delete(
@@ -73,17 +77,15 @@ def delete(
     artefacts: ArtefactsOption = None,
 ) -> None:  # fmt: skip
     """Delete a campaign with its runs and files, or a run of a collection. It can be restored for a day."""
-    from analysis.handle import StoredRun
-
     with analysis.open(results, artefacts) as store:
         subject = _found(store, name)
-        if isinstance(subject, StoredRun):
-            extent = f"{show(sum(file.bytes for file in subject.row.files), 'bytes')} of files"
+        if subject.run is not None:
+            extent = f"{show(sum(file.bytes for file in subject.run.row.files), 'bytes')} of files"
         else:
             goes = store.store.would_go(subject.id)
             shared = f"; {number_of(goes.shared, 'run')} stay, because other campaigns have them" if goes.shared else ""
             extent = f"{number_of(goes.runs, 'run')} with {show(goes.bytes, 'bytes')} of files{shared}"
-        typer.echo(f"Deletes {_called(subject)}: {extent}.")
+        typer.echo(f"Deletes {subject.title}: {extent}.")
         if not yes:
             if not sys.stdin.isatty():
                 fail("nothing is deleted: add --yes where nobody can be asked", exits.BAD_INPUT)
