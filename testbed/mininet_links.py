@@ -22,7 +22,7 @@ from mininet.link import Intf, Link
 from testbed import node_binary
 from testbed.documents import DocumentError
 from testbed.emulator_process import Emulator, LinkEnd
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, unknown
 from testbed.scenario import LinkSpec
 
 
@@ -123,6 +123,6 @@ class ModemLink(EmulatedLink):
     def __init__(self, node1: Any, node2: Any, profile: str = "dialup-28.8", **others: Any) -> None:
         profiles = {entry["name"]: entry for entry in node_binary.call("registry")["profiles"]}
         if profile not in profiles:
-            raise TestbedError(f"unknown link profile '{profile}'; allowed: {', '.join(sorted(profiles))}")
+            raise TestbedError(unknown("link profile", profile, sorted(profiles)))
         known = {key: value for key, value in profiles[profile]["spec"].items() if key != "name"}
         super().__init__(node1, node2, spec=known, **others)

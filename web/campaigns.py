@@ -28,6 +28,7 @@ from web import answers, campaign_data, topology
 from web.cache import cached
 from web.campaign_data import head, points
 from web.figures import embedded
+from web.run_view import sentence
 
 blueprint = Blueprint("campaigns", __name__)
 
@@ -133,7 +134,7 @@ def set_aside(action: str, campaign_id: str = "", run_id: str = "") -> tuple[str
         else:
             g.store.set_aside(campaign_id, state)
     except removal.RemovalError as error:
-        abort(409, f"{str(error)[0].upper()}{str(error)[1:]}.")
+        abort(409, sentence(error))
     return campaign_id, message.format("run" if run_id else "campaign")
 
 

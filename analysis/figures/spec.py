@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from analysis.results import line_name
 from testbed import units
-from testbed.errors import listed
+from testbed.errors import listed, unknown
 
 #: What `time` can show: per flow, per direction, and of a link.
 FLOW_COUNTERS = ("delivered", "cwnd", "throughput")
@@ -97,7 +97,7 @@ class YAxis(_Axis):
     def _known(self) -> YAxis:
         for name in self.counters:
             if name not in COUNTERS:
-                raise ValueError(f"unknown counter '{name}'; allowed: {', '.join(COUNTERS)}")
+                raise ValueError(unknown("counter", name, COUNTERS))
         return self
 
 
@@ -135,7 +135,7 @@ class FigureSpec(BaseModel):
         known, problems = list(measures), []
         for name in self.y.measures:
             if name not in known:
-                problems.append(f"figure.y.measures: unknown measure '{name}'; allowed: {listed(known)}")
+                problems.append(f"figure.y.measures: {unknown('measure', name, known)}")
         wanted = [*([self.x.axis] if self.x.axis not in ("", MEASURES) else []), *self.where]
         for axis in wanted:
             if axis not in axes:

@@ -9,6 +9,7 @@ from typing import Any
 
 from experiments.language import campaign, source
 from experiments.language.problems import CampaignError, Problem
+from testbed.errors import unknown
 from testbed.scenario import LinkSpec, Node, Scenario
 
 #: Longest session in s: the run's declared end, until it is known.
@@ -72,7 +73,7 @@ def plan_session(
     hosts = [node.name for node in scenario.nodes if node.kind == "host"]
     host = at or ("client" if "client" in hosts else hosts[-1])
     if host not in hosts:
-        raise _problem("--at", f"unknown host '{host}'; allowed: {', '.join(hosts)}")
+        raise _problem("--at", unknown("host", host, hosts))
     gateway = _far_end(scenario, host)
     changes: dict[str, Any] = {"workload": (), "variation": None}
     routers = [*([gateway] if internet else []), *([host] if devices else [])]

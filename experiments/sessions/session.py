@@ -20,7 +20,7 @@ from experiments.sessions.outside import Uplink
 from experiments.sessions.plan import SessionPlan, studied
 from experiments.sessions.state import DeclaredDirection, EnteredNode, SessionControl, SessionState
 from testbed.cell import Cell
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, unknown
 from testbed.report import Report, SessionHost
 from testbed.scenario import DIRECTIONS
 
@@ -240,7 +240,7 @@ class Session:
         """A node; None: the host of the session's command."""
         name = name or self._plan.host
         if name not in self.hosts:
-            raise TestbedError(f"unknown node '{name}'; allowed: {', '.join(self.hosts)}")
+            raise TestbedError(unknown("node", name, self.hosts))
         return EnteredNode(name=name, label=self._plan.label, cell_pid=self._cell.pid, host=self.hosts[name])
 
     def _land(self, command: Sequence[str], status: int | None) -> Landing:
