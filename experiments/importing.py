@@ -27,7 +27,7 @@ from analysis.store.documents import Documents, ImportDescription, ImportedFile,
 from experiments import collections_of_runs, found_datagrams, found_flows, import_files
 from experiments.language.problems import ImportProblem
 from testbed import node_binary
-from testbed.errors import TestbedError, Unavailable
+from testbed.errors import TestbedError, Unavailable, no_file
 from testbed.report import CaptureReport, InterfaceReport, Report
 from testbed.scenario import Flow, Node, Scenario
 
@@ -68,7 +68,7 @@ def import_captures(store: Store, request: Request) -> Imported:
     """
     for path in request.files:
         if not path.is_file():
-            raise ImportProblem(f"{path} {'is not a file' if path.exists() else 'does not exist'}")
+            raise ImportProblem(no_file(path))
     labels = import_files.labels(request.files)
     digests = {label: import_files.sha256(path) for label, path in zip(labels, request.files, strict=True)}
     run_id = _run_id(request, digests)

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class TestbedError(Exception):
@@ -40,6 +41,11 @@ def listed(names: Iterable[str]) -> str:
     known = list(dict.fromkeys(names))
     more = [f"and {len(known) - MOST_NAMED} more"] if len(known) > MOST_NAMED else []
     return ", ".join([*known[:MOST_NAMED], *more]) or "none"
+
+
+def no_file(path: Path) -> str:
+    """ "PATH does not exist", or "PATH is not a file"."""
+    return f"{path} {'is not a file' if path.exists() else 'does not exist'}"
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

@@ -58,6 +58,7 @@ from web import (
     security,
     sessions,
 )  # fmt: skip
+from web.run_view import sentence
 
 #: Of a form or a script's JSON; uploads have a limit of their own (web.security).
 MOST_FORM_BYTES = 2 << 20
@@ -157,8 +158,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
     @app.errorhandler(AnalysisError)
     def _unavailable(error: Exception) -> Any:
         # Known troubles of this installation, such as a node binary that was never built, in their own words.
-        cause = str(error)
-        message = f"{cause[0].upper()}{cause[1:]}."
+        message = sentence(error)
         if request.path.startswith("/api/"):
             return {"error": message}, 503
         return render_template("error.html", code=503, name="Not available", message=message), 503

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
@@ -332,9 +332,7 @@ class Queries:
         groups: dict[tuple[int, str, str, str], list[tuple[int, float]]] = {}
         # Grouped here and not by the database: it would go over all of them twice, for a variance that does not cancel.
         heads = [head for head in self.heads(campaign_id, numbers) if head.state == "valid"]
-        places: dict[str, list[Head]] = {}
-        for head in heads:
-            places.setdefault(head.run_id, []).append(head)
+        places = _places(heads)
         for run_id, name, subject, value, unit in self._metric_tuples(heads, only):
             for head in places[run_id]:
                 groups.setdefault((head.point, name, subject, unit), []).append((head.repetition, value))
@@ -372,9 +370,7 @@ class Queries:
         rows = [
             LandedValueRow(**vars(row), landed=landed[row.point, row.repetition]) for row in self._values(now)
         ]  # fmt: skip
-        places: dict[str, list[Head]] = {}
-        for head in heads:
-            places.setdefault(head.run_id, []).append(head)
+        places = _places(heads)
         for some in batched(list(places)):
             query = sa.select(*checksums.OF_REPLACED, replaced.c.checksum).where(
                 replaced.c.run_id.in_(some), replaced.c.landed <= moment, replaced.c.until > moment
@@ -758,6 +754,14 @@ class Queries:
         )  # fmt: skip
         places = {place.run_id: place for place in self.read(query, PlaceRow)}
         return [replace(row, place=places.get(row.id)) for row in rows]
+
+
+def _places(heads: Iterable[Head]) -> dict[str, list[Head]]:
+    """The members that each run is: campaigns may have a run twice."""
+    places: dict[str, list[Head]] = {}
+    for head in heads:
+        places.setdefault(head.run_id, []).append(head)
+    return places
 
 
 def _is_wanted(head: Head, wanted: RunQuery, matching: Sequence[int] | None) -> bool:

@@ -11,6 +11,7 @@ import typer
 from analysis.errors import AnalysisError
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
 from experiments.commands.shared import results_option
+from testbed.errors import no_file
 
 
 def import_(
@@ -86,7 +87,7 @@ def _bundle(file: Path, results: str, artefacts: str | None) -> None:
     from experiments import bundles
 
     if not file.is_file():
-        raise AnalysisError(f"{file} does not exist")
+        raise AnalysisError(no_file(file))
     with Store.open(results, artefacts) as store:
         read = bundles.read(store, file)
     typer.echo(f"{read.name} ({read.id}): {read.files} files verified; {read.runs} runs, {read.landed} new here")

@@ -20,6 +20,7 @@ from analysis.backend_blocks import block_for
 from experiments.language import files, packed, registry, renamed, yaml_text
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.yaml_text import FieldPath
+from testbed.errors import no_file
 
 #: File and line of a value.
 FileLine = tuple[str, int]
@@ -113,8 +114,7 @@ def _from_files(including: Path) -> Include:
     def find(name: str) -> tuple[str, str, Include]:
         file = including.parent / name
         if not file.is_file():
-            what = "is not a file" if file.exists() else "does not exist"
-            raise Absent(f"{file} {what}")
+            raise Absent(no_file(file))
         return str(file.resolve()), _text(file), _from_files(file)
 
     return find
