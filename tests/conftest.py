@@ -79,7 +79,7 @@ def cache_without_pace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 @pytest.fixture(autouse=True)
 def no_pace_of_other_tests(cache_without_pace: None) -> None:
-    """Nor does what `plan` says depend on the tests that this process has had before."""
+    """What `plan` estimates does not depend on earlier tests of the same process."""
     shutil.rmtree(build_cache.place("pace"), ignore_errors=True)
 
 

@@ -101,7 +101,7 @@ def check_campaign(row: Mapping[str, Any], belonging: Members) -> None:
         if of_campaign(row, belonging) == row["checksum"]:
             return
     except (TypeError, ValueError):
-        # JSON that is none.
+        # Its JSON cannot be decoded.
         pass
     raise damaged_campaign(str(row["id"]))
 
