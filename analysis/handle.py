@@ -43,7 +43,7 @@ from analysis.question import Asked, Question, of_stored
 from analysis.results import Results
 from analysis.runs import RunView
 from analysis.statistics import MARGIN
-from analysis.store import Store, exists, is_url
+from analysis.store import Store, checksums, exists, is_url
 from analysis.store.rows import MISSING, CampaignRow, RunRow
 from testbed import node_binary
 from testbed.scenario import Document
@@ -138,7 +138,9 @@ class OpenResults:
         known = [*self.store.campaigns(texts=True), *self.store.campaigns(texts=True, set_aside="archived")]
         head = naming.found(known, name)
         row = self.store.campaign(head.id)
-        assert row is not None
+        if row is None:
+            # A damaged index does not find what a list has.
+            raise checksums.damaged_campaign(head.id)
         return StoredCampaign(self.store, row, naming.took(known, name, head))
 
     def run(self, name: str) -> StoredRun:
@@ -157,7 +159,8 @@ class OpenResults:
                 f"{len(run_ids)} runs begin with '{name}', such as {run_ids[0]} and {run_ids[1]}: give more characters"
             )
         row = self.store.run(run_ids[0])
-        assert row is not None
+        if row is None:
+            raise checksums.damaged_run(run_ids[0], "its row is lost")
         return StoredRun(self.store, row)
 
     def campaigns(self) -> pl.DataFrame:

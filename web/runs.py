@@ -250,7 +250,7 @@ def download(run_id: str, path: str) -> Response:
     run = load(run_id)
     if path not in {file.path for file in run.files}:
         abort(404, f"This run has no file {path}.")
-    folder = g.store.run_folder(run_id).resolve()
+    folder = g.store.run_folder(run_id, path).resolve()
     if (folder / path).resolve() != folder / path:
         abort(404, f"{path} is a link to another place, and links are not followed.")
     return send_from_directory(folder, path, as_attachment=True, max_age=0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from analysis.store.rows import FileRow
@@ -28,13 +29,39 @@ def absent(folder: Path, sizes: Mapping[str, int]) -> str | None:
 
 def differing(folder: Path, files: Iterable[FileRow]) -> list[str]:
     """Clauses on the files of a run that are missing or differ from their checksums."""
-    result = []
+    return [reason for file in files if (reason := _difference(folder, file, _digest))]
+
+
+def first_difference(folder: Path, files: Iterable[FileRow]) -> str | None:
+    """A clause on the first file of a run that readers would take for another; None: there is none.
+
+    A file is read once in a process, unless it changes. A compressed one has a checksum of its own.
+    """
     for file in files:
-        reason = absent(folder, {file.path: file.bytes})
-        if reason is None:
-            with (folder / file.path).open("rb") as stream:
-                if hashlib.file_digest(stream, "sha256").hexdigest() != file.sha256:
-                    reason = f"{file.path} differs from its checksum"
-        if reason is not None:
-            result.append(reason)
-    return result
+        check = None if file.path.endswith(".gz") else _digest_kept
+        if (reason := _difference(folder, file, check)) is not None:
+            return reason
+    return None
+
+
+def _difference(folder: Path, file: FileRow, digest: Callable[[Path], str] | None) -> str | None:
+    if (reason := absent(folder, {file.path: file.bytes})) is not None:
+        return reason
+    if digest is not None and digest(folder / file.path) != file.sha256:
+        return f"{file.path} differs from its checksum"
+    return None
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _digest_kept(path: Path) -> str:
+    state = path.stat()
+    return _digest_of(path, state.st_ino, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=10_000)
+def _digest_of(path: Path, *_state: int) -> str:
+    return _digest(path)

@@ -19,6 +19,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 
 Row = TypeVar("Row")
+Item = TypeVar("Item")
 #: What a column of an inserted row may have: JSON's types.
 Value = str | int | float | bool | None | Sequence["Value"]
 
@@ -349,7 +350,7 @@ def _on_connect(connection: Any, _: Any) -> None:
             raise sqlite3.DatabaseError(f"its schema is damaged: {error}") from None
 
 
-def batched(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+def batched(ids: Sequence[Item]) -> Iterator[Sequence[Item]]:
     """Parts short enough for one query: SQLite limits the number of parameters."""
     for start in range(0, len(ids), IDS_AT_ONCE):
         yield ids[start : start + IDS_AT_ONCE]

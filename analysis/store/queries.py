@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
@@ -132,16 +132,18 @@ class Queries:
         Raises:
             RowDamaged: a run's row is not what was stored.
         """
-        heads = (head for _, head in self._members([campaign_id]))
-        return [head for head in heads if numbers is None or head.point in numbers]
+        if numbers is None:
+            return [head for _, head in self._members([campaign_id])]
+        wanted = (membership.c.point.in_(some) for some in batched(sorted(set(numbers))))
+        return [head for condition in wanted for _, head in self._members([campaign_id], condition)]
 
-    def _members(self, campaign_ids: Sequence[str]) -> Iterator[tuple[str, Head]]:
+    def _members(self, campaign_ids: Sequence[str], *conditions: sa.ColumnElement[bool]) -> Iterator[tuple[str, Head]]:
         """Members of campaigns, each with the campaign's id; a campaign's are in order."""
         for some in batched(campaign_ids):
             query = (
                 sa.select(membership.c.campaign_id, *MEMBER, *checksums.OF_RUN, run.c.checksum)
                 .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
-                .where(membership.c.campaign_id.in_(some))
+                .where(membership.c.campaign_id.in_(some), *conditions)
             )
             rows = [(row[0], Head(*row[1:])) for row in self.tuples(query)]
             yield from sorted(
@@ -194,32 +196,40 @@ class Queries:
         self, heads: Collection[Head], only: Sequence[tuple[str, str]] | None = None
     ) -> Iterator[tuple[str, str, str, float, str]]:
         """Run id, name, subject, value and unit of metrics, each compared with its checksum, and all with their sum."""
-        wanted = None if only is None else set(only)
         sums = {head.run_id: head.metrics_sum for head in heads}
         for some in batched(list(sums)):
-            of_runs = metric.c.run_id.in_(some)
-            query = sa.select(*checksums.OF_METRIC, metric.c.checksum).where(of_runs)
-            if only is not None:
-                names, subjects = {name for name, _ in only}, {subject for _, subject in only}
-                query = query.where(metric.c.name.in_(names), metric.c.subject.in_(subjects))
-            rows = self.tuples(query)
-            for *values, checksum in rows:
-                # A damaged index leads to rows of other runs.
-                if values[0] not in sums or checksums.of(*values) != checksum:
-                    raise checksums.damaged_run(str(values[0]), "a value differs from its checksum")
-            stored: dict[str, int] = dict.fromkeys(some, 0)
-            if only is None:
-                for row in rows:
-                    stored[row[0]] += row[-1]
-            else:
-                all_sums = sa.select(metric.c.run_id, sa.func.sum(metric.c.checksum)).where(of_runs)
-                stored |= dict(self.tuples(all_sums.group_by(metric.c.run_id)))
-            for run_id in some:
-                if stored.get(run_id) != sums[run_id]:
+            yield from self._metrics_of_some(some, sums, only)
+
+    def _metrics_of_some(
+        self, run_ids: Sequence[str], sums: Mapping[str, int], only: Sequence[tuple[str, str]] | None
+    ) -> Iterator[tuple[str, str, str, float, str]]:
+        of_runs = metric.c.run_id.in_(run_ids)
+        query = sa.select(*checksums.OF_METRIC, metric.c.checksum).where(of_runs)
+        if only is not None:
+            names, subjects = {name for name, _ in only}, {subject for _, subject in only}
+            query = query.where(metric.c.name.in_(names), metric.c.subject.in_(subjects))
+        rows = self.tuples(query)
+        for *values, checksum in rows:
+            # A damaged index leads to rows of other runs.
+            if values[0] not in sums or checksums.of(*values) != checksum:
+                raise checksums.damaged_run(str(values[0]), "a value differs from its checksum")
+        if only is None:
+            stored = Counter(dict.fromkeys(run_ids, 0))
+            for row in rows:
+                stored[row[0]] += row[-1]
+            for run_id in run_ids:
+                if stored[run_id] != sums[run_id]:
                     raise checksums.damaged_run(run_id, "its values are not those that were stored")
-            for run_id, name, subject, value, unit, _ in rows:
-                if wanted is None or (name, subject) in wanted:
-                    yield run_id, name, subject, value, unit
+            yield from (row[:-1] for row in rows)
+            return
+        wanted = set(only)
+        rows = list(dict.fromkeys(row for row in rows if row[1:3] in wanted))
+        # Whether a value was never there or is lost is shown by the others: their sum tells.
+        found = Counter(row[0] for row in rows)
+        unsure = [run_id for run_id in run_ids if found[run_id] < len(wanted)]
+        yield from (row[:-1] for row in rows if found[row[0]] == len(wanted))
+        if unsure:
+            yield from (row for row in self._metrics_of_some(unsure, sums, None) if row[1:3] in wanted)
 
     def _metrics(self, heads: Collection[Head], only: Sequence[tuple[str, str]] | None = None) -> Iterator[MetricRow]:
         return (MetricRow(*values) for values in self._metric_tuples(heads, only))

@@ -30,6 +30,7 @@ from analysis.store.landing import Landing, land, land_together, note_attempt
 from analysis.store.location import Location, folder_of, is_url, open_folder, open_postgresql
 from analysis.store.queries import MEMBER, Queries
 from analysis.store.rows import (
+    FileRow,
     NewCampaign,
     ProgressRow,
 )
@@ -307,14 +308,20 @@ class Store(Queries):
         with self._database.writing() as connection:
             note_attempt(connection, run_id, number, "failed", [problem])
 
-    def run_folder(self, run_id: str) -> Path:
+    def run_folder(self, run_id: str, path: str = "") -> Path:
         """A local folder with a run's files, all of them.
 
+        Args:
+            run_id: the run.
+            path: the only file that is wanted; "": each of them.
+
         Raises:
-            StoreError: they cannot be brought here, or one is missing or cut off.
+            StoreError: they cannot be brought here, or one is missing, cut off or damaged.
         """
         folder = self.folder_of_run(run_id)
-        if (reason := damage.absent(folder, self._sizes(run_id))) is not None:
+        query = sa.select(file).where(file.c.run_id == run_id, *([file.c.path == path] if path else []))
+        files = self._database.read(query, FileRow)
+        if (reason := damage.first_difference(folder, files)) is not None:
             raise StoreError(f"run {run_id}: {reason}; {REPEAT}; './backchannel verify' looks at all runs")
         return folder
 

@@ -158,18 +158,15 @@ class Damaged:
         """Damages the database's file, and reads it by commands and the site."""
         choices, copy = random.Random(number), self.copied()  # noqa: S311 (repeatable)
         spoil(copy / "results.sqlite", choices)
-        return self._findings(number, copy, self.rows, site)
+        return self.findings(number, copy, self.rows, site)
 
     def artefact(self, number: int, site: bool = True) -> list[Finding]:
         """Flips a bit of a file of the run, and reads it."""
         choices, copy = random.Random(number), self.copied()  # noqa: S311 (repeatable)
         folder = next((copy / "runs").glob(f"*/{self.run_id}"))
         path = choices.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
-        data = bytearray(path.read_bytes())
-        data[choices.randrange(len(data))] ^= 1 << choices.randrange(8)
-        path.unlink()
-        path.write_bytes(data)
-        return self._findings(number, copy, self.files, site, str(path.relative_to(folder)))
+        flip(path, choices.randrange(path.stat().st_size), choices.randrange(8))
+        return self.findings(number, copy, self.files, site, str(path.relative_to(folder)))
 
     def bundle(self, number: int, bundle: Path) -> list[Finding]:
         """Changes a bundle, and imports it."""
@@ -199,9 +196,18 @@ class Damaged:
                     return [Finding(number, "import", f"{row} is not what was measured")]
         return []
 
-    def _findings(
+    def findings(
         self, number: int, copy: Path, expected: dict[tuple[str, ...], Answer], site: bool, where: str = ""
     ) -> list[Finding]:
+        """What readers make of a damaged copy.
+
+        Args:
+            number: of the damage.
+            copy: of the store.
+            expected: answers over the intact store: `rows` or `files`.
+            site: whether the site is read, too.
+            where: what was damaged.
+        """
         findings, answers = [], {words: self._answer(words, copy) for words in expected}
         self.refused += any(answer.status for answer in answers.values())
         for words, answer in answers.items():
@@ -215,6 +221,14 @@ class Damaged:
                 if answer.traceback or answer.status == 500:
                     findings.append(Finding(number, f"{page} {where}", answer.traceback or "status 500"))
         return findings
+
+
+def flip(path: Path, at: int, bit: int) -> None:
+    """Flips a bit of a file that other names may share."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1 << bit
+    path.unlink()
+    path.write_bytes(data)
 
 
 def spoil(path: Path, choices: random.Random) -> None:

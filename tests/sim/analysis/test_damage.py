@@ -1,4 +1,4 @@
-"""Random damage of stores and bundles: a small `./backchannel bench damage`."""
+"""Damage of stores and bundles: a small `./backchannel bench damage`, and each column of each table."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from analysis.store import Store, checksums
+from analysis.store.schema import campaign, file, membership, metric, point, run
 from tests.support.called import called
-from tests.support.damaging import Damaged, commanded, made
+from tests.support.damaging import Damaged, commanded, flip, made
 
-#: Some of the first, and those that broke readers once: damaged names in the schema, and indices that lead elsewhere.
-DATABASES = (1, 2, 3, 4, 5, 20, 112, 115, 117, 121, 209, 224)
+#: Tables whose rows are results.
+OF_RESULTS = (campaign, point, membership, run, metric, file)
 
 
-def run(file: Path, results: Path) -> None:
-    status, _, err = called("run", file, "--results", results)
+def ran(path: Path, results: Path) -> None:
+    status, _, err = called("run", path, "--results", results)
     assert status == 0, err
 
 
@@ -28,18 +30,43 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def stored(place: Path) -> tuple[Damaged, Path]:
-    results, bundle = made(place, run)
+    results, bundle = made(place, ran)
     return Damaged(results, place), bundle
 
 
-def test_no_damage_of_a_database_breaks_a_reader_or_changes_a_number(stored: tuple[Damaged, Path]) -> None:
+@pytest.mark.parametrize("table", OF_RESULTS, ids=lambda table: str(table.name))
+def test_no_changed_column_breaks_a_reader_or_changes_a_number(table: sa.Table, stored: tuple[Damaged, Path]) -> None:
     damaged, _ = stored
-    assert [finding for number in DATABASES for finding in damaged.database(number, site=number < 3)] == []
+    findings, damaged.refused, read = [], 0, damaged.files if table is file else damaged.rows
+    # A value that each reader asks for by its name, and a file of the run that is read.
+    named = {metric: "WHERE name = 'throughput'", file: f"WHERE run_id = '{damaged.run_id}'"}.get(table, "")
+    row = f"(SELECT max(rowid) FROM {table.name} {named})"  # noqa: S608
+    for number, column in enumerate(table.c):
+        copy = damaged.copied()
+        changed = f"CASE typeof({column.name}) WHEN 'text' THEN {column.name} || '7' ELSE {column.name} + 700 END"
+        with closing(sqlite3.connect(copy / "results.sqlite")) as database, database:
+            database.execute(f"UPDATE {table.name} SET {column.name} = {changed} WHERE rowid = {row}")  # noqa: S608
+        findings += damaged.findings(number, copy, read, site=False, where=column.name)
+    assert findings == []
+    assert damaged.refused > 0
 
 
 def test_no_flipped_bit_of_a_file_breaks_a_reader_or_changes_a_number(stored: tuple[Damaged, Path]) -> None:
     damaged, _ = stored
-    assert [finding for number in range(1, 5) for finding in damaged.artefact(number, site=False)] == []
+    files = [path for path in next((damaged.results / "runs").glob(f"*/{damaged.run_id}")).rglob("*") if path.is_file()]
+    findings = []
+    for number, path in enumerate(sorted(files)):
+        copy = damaged.copied()
+        flip(copy / path.relative_to(damaged.results), path.stat().st_size // 2, 3)
+        findings += damaged.findings(number, copy, damaged.files, site=False, where=path.name)
+    assert findings == []
+
+
+@pytest.mark.slow(reason="each of its calls damages other places, because rows and files have the time")
+def test_no_random_damage_breaks_a_reader_or_changes_a_number(stored: tuple[Damaged, Path]) -> None:
+    damaged, _ = stored
+    found = [finding for number in range(1, 201) for finding in damaged.database(number, site=number < 20)]
+    assert found + [finding for number in range(1, 101) for finding in damaged.artefact(number, site=False)] == []
 
 
 def test_no_changed_bundle_leaves_anything_or_other_values(stored: tuple[Damaged, Path]) -> None:
