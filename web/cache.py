@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from concurrent.futures import Future
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from cachetools import LRUCache
-from flask import current_app
+from flask import current_app, g
 
 from analysis.store import Store
 from analysis.store.pulse import Pulse
 
+P = ParamSpec("P")
 T = TypeVar("T")
 #: Results of each cache.
 MOST_CACHED, MOST_PERMANENT = 256, 8192
@@ -34,18 +36,26 @@ class StoreCache:
         self._generation = 0
         self._lock = threading.Lock()
 
+    def generation(self) -> int:
+        """Another number after each change of the store."""
+        with self._lock:
+            return self._now()
+
+    def _now(self) -> int:
+        if self._pulse.changed():
+            self._results.clear()
+            self._generation += 1
+        return self._generation
+
     def get(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """The result of a key, computed if it is missing."""
         with self._lock:
-            if self._pulse.changed():
-                self._results.clear()
-                self._generation += 1
-            generation = self._generation
+            generation = g.get("generation", self._now())
             if key in self._results:
                 return self._results[key]
         result = compute()
         with self._lock:
-            # A result that was read before somebody wrote is not stored.
+            # A result that was read before somebody wrote is not stored, nor one of a request that began before.
             if generation == self._generation:
                 self._results[key] = result
         return result
@@ -67,6 +77,18 @@ class PermanentCache:
         """Adds results."""
         with self._lock:
             self._results.update(results)
+
+
+def of_one_moment(view: Callable[P, T]) -> Callable[P, T]:
+    """What a view reads is of one moment, and members of a campaign are read once for all of it."""
+
+    @wraps(view)
+    def shown(*args: P.args, **options: P.kwargs) -> T:
+        g.generation = current_app.extensions["store_cache"].generation()
+        with g.store.moment():
+            return view(*args, **options)
+
+    return shown
 
 
 def cached(key: Hashable, compute: Callable[[], T]) -> T:

@@ -25,7 +25,7 @@ from experiments.papers import declared
 from testbed import fidelity
 from testbed.scenario import Scenario
 from web import answers, campaign_data, topology
-from web.cache import cached
+from web.cache import cached, of_one_moment
 from web.campaign_data import head, points
 from web.figures import embedded
 from web.run_view import sentence
@@ -66,6 +66,7 @@ def index() -> str:
 
 
 @blueprint.get("/campaigns/<campaign_id>")
+@of_one_moment
 def show(campaign_id: str) -> str:
     """One campaign."""
     campaign, all_points = head(campaign_id), points(campaign_id)

@@ -10,7 +10,7 @@ from analysis.store import requests
 from analysis.store.rows import CampaignRow
 from experiments.api import campaign_text
 from web import answers, campaign_data, scorecard
-from web.cache import cached
+from web.cache import cached, of_one_moment
 
 blueprint = Blueprint("home", __name__)
 
@@ -23,10 +23,11 @@ MOST_ANSWERED = 1000
 
 
 @blueprint.get("/")
+@of_one_moment
 def index() -> str:
     """Home."""
     store = g.store
-    total = cached(("count",), lambda: store.count_campaigns())
+    total, newest = cached(("count",), lambda: store.count_campaigns()), store.campaigns(limit=6)
     return render_template(
         "home.html",
         running=store.campaigns(state="running"),
@@ -34,10 +35,10 @@ def index() -> str:
             request_ for request_ in requests.recent(store, 8) if request_.state in (requests.WAITING, requests.FAILED)
         ],
         runners=requests.runners(store),
-        campaigns=store.campaigns(limit=6),
+        campaigns=newest,
         total=total,
         first_campaign="" if total else campaign_text(FIRST),
-        showed=_showed(store.campaigns(limit=6)),
+        showed=_showed(newest),
         newest=cached(("newest",), lambda: store.newest()),
         causes=cached(("causes",), lambda: store.causes()[:MOST_CAUSES]),
         unfinished=cached(("unfinished",), lambda: store.campaigns(state="incomplete", limit=5)),

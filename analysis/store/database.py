@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -205,7 +205,7 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """What this thread reads inside is of one moment, whatever others write meanwhile."""
+        """What this thread reads inside is of one moment, whatever others write meanwhile; `kept` is empty at first."""
         if getattr(self._thread, "connection", None) is not None:
             yield
             return
@@ -214,15 +214,21 @@ class Database:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
             else:
                 connection.exec_driver_sql("BEGIN")
-            self._thread.connection = connection
+            self._thread.connection, self._thread.kept = connection, {}
             try:
                 yield
             finally:
-                self._thread.connection = None
+                self._thread.connection = self._thread.kept = None
                 if not self.is_postgresql:
                     # A damaged file may have ended it.
                     with contextlib.suppress(StoreFailed):
                         connection.exec_driver_sql("ROLLBACK")
+
+    @property
+    def kept(self) -> dict[Hashable, Any]:
+        """What this thread read in the snapshot that it is in, for those who ask again."""
+        kept: dict[Hashable, Any] = self._thread.kept
+        return kept
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:

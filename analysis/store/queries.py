@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
@@ -121,6 +122,10 @@ class Queries:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    def moment(self) -> AbstractContextManager[None]:
+        """What this thread reads inside is of one moment; members of a campaign are read once."""
+        return self._database.snapshot()
+
     @_of_one_moment
     def heads(self, campaign_id: str, numbers: Collection[int] | None = None) -> list[Head]:
         """A campaign's members with their runs, in order.
@@ -132,8 +137,14 @@ class Queries:
         Raises:
             RowDamaged: a run's row is not what was stored.
         """
+        kept = self._database.kept
         if numbers is None:
-            return [head for _, head in self._members([campaign_id])]
+            if campaign_id not in kept:
+                kept[campaign_id] = [head for _, head in self._members([campaign_id])]
+            return list(kept[campaign_id])
+        if campaign_id in kept:
+            wanted_points = set(numbers)
+            return [head for head in kept[campaign_id] if head.point in wanted_points]
         wanted = (membership.c.point.in_(some) for some in batched(sorted(set(numbers))))
         return [head for condition in wanted for _, head in self._members([campaign_id], condition)]
 
@@ -318,12 +329,16 @@ class Queries:
     @_of_one_moment
     def kinds(self, campaign_id: str) -> list[MetricKind]:
         """Metrics that a campaign's valid runs have: name, subject, unit. A run of each point speaks for the others."""
-        speakers: dict[int, Head] = {}
-        for head in self.heads(campaign_id):
-            if head.state == "valid":
-                speakers.setdefault(head.point, head)
-        kinds = {MetricKind(row.name, row.subject, row.unit) for row in self._metrics(speakers.values())}
-        return sorted(kinds, key=lambda kind: (kind.name, kind.subject))
+        kept = self._database.kept
+        if ("kinds", campaign_id) not in kept:
+            speakers: dict[int, Head] = {}
+            for head in self.heads(campaign_id):
+                if head.state == "valid":
+                    speakers.setdefault(head.point, head)
+            rows = self._metric_tuples(speakers.values())
+            kinds = {MetricKind(name, subject, unit) for _, name, subject, _, unit in rows}
+            kept["kinds", campaign_id] = sorted(kinds, key=lambda kind: (kind.name, kind.subject))
+        return list(kept["kinds", campaign_id])
 
     @_of_one_moment
     def table(

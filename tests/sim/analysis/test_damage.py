@@ -54,6 +54,8 @@ def test_no_changed_column_breaks_a_reader_or_changes_a_number(table: sa.Table, 
 def test_no_flipped_bit_of_a_file_breaks_a_reader_or_changes_a_number(stored: tuple[Damaged, Path]) -> None:
     damaged, _ = stored
     files = [path for path in next((damaged.results / "runs").glob(f"*/{damaged.run_id}")).rglob("*") if path.is_file()]
+    captures = sorted(path for path in files if path.suffix == ".gz")
+    files = [path for path in files if path not in captures[1:]]
     findings = []
     for number, path in enumerate(sorted(files)):
         copy = damaged.copied()
