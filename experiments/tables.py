@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -12,8 +14,11 @@ from rich.text import Text
 from analysis.comparison import difference_text
 from experiments.labels import comparisons_note, point_label
 from testbed import units
+from testbed.units import number_of
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from analysis.comparison import Comparison
     from analysis.store.rows import CampaignRow
 
@@ -43,16 +48,15 @@ def campaigns_table(campaigns: Sequence[CampaignRow], apart: Mapping[str, str]) 
 
 def comparison_table(compared: Comparison, everything: bool) -> Group:
     """A line for each difference that counts (each at all with `everything`), then what follows from them."""
-    shown = [line for line in compared.lines if everything or line.verdict not in ("same", "cannot tell")]
+    shown = [line for line in compared.lines if everything or line.verdict not in NOTHING]
     table = plain_table("point", "metric", compared.a, compared.b, "difference", "")
-    styles = {"worse": "bold red", "better": "green", "different": "yellow"}
     for line in shown:
         name = f"{line.metric} of {line.subject}" if line.subject else line.metric
         name += " (exploratory)" if line.exploratory else ""
         table.add_row(
             point_label(line.point) or "all runs", name, units.show(line.mean_a, line.unit),
             units.show(line.mean_b, line.unit), difference_text(line.compared, line.unit),
-            Text(line.verdict, style=styles.get(line.verdict, "dim")),
+            Text(line.verdict, style=STYLES.get(line.verdict, "dim")),
         )  # fmt: skip
     counts = {word: sum(line.verdict == word for line in compared.lines) for word in VERDICTS}
     summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to compare"
@@ -65,5 +69,101 @@ def comparison_table(compared: Comparison, everything: bool) -> Group:
     return Group(*parts)
 
 
+def contrast_table(contrasts: pl.DataFrame, everything: bool, width: int) -> Group:
+    """The rows of StoredCampaign.contrast, a table for each metric and flow, then what they mean.
+
+    Args:
+        contrasts: the rows.
+        everything: of what the campaign does not ask about, print what shows nothing, too. It is counted otherwise.
+        width: of the terminal, in columns.
+    """
+    from analysis.handle import CONTRASTED
+
+    fields = [name for name in contrasts.columns if name not in CONTRASTED]
+    rows = contrasts.to_dicts()
+    quantities = dict[tuple[str, str], list[dict[str, Any]]]()
+    for row in rows:
+        quantities.setdefault((row["metric"], row["subject"]), []).append(row)
+    parts: list[Any] = []
+    silent = list[dict[str, Any]]()
+    for of_one in quantities.values():
+        shown = [row for row in of_one if everything or not row["exploratory"] or row["verdict"] not in NOTHING]
+        if shown:
+            parts += _of_quantity(of_one, shown, fields, width)
+        silent += [] if shown else of_one
+    if silent:
+        names = list(dict.fromkeys(_name_of(row) for row in silent))
+        few = ", ".join(names) if len(names) <= FEW else f"{len(names)} others"
+        parts.append(Text(f"{few}, exploratory: {_counted(silent)} (--all prints them)"))
+    if rows:
+        note = comparisons_note(rows[0]["margin"], {row["comparisons"]: row["level"] for row in rows})
+        explained = (
+            "Differences of means ± half of their intervals, with the relative change; p, corrected; Cohen's d_z."
+        )
+        parts += [Text(""), Text(f"{explained} {note}", style="dim")]
+    return Group(*parts)
+
+
+def _of_quantity(
+    rows: Sequence[Mapping[str, Any]], shown: Sequence[Mapping[str, Any]], fields: Sequence[str], width: int
+) -> Iterator[Any]:
+    """A heading and a table. Points head the values that are compared at them, if these are several."""
+    first, values, numbers = rows[0], {row["value"] for row in rows}, list(dict.fromkeys(map(_number_of, shown)))
+    heading = f"{_name_of(first)}{', exploratory' if first['exploratory'] else ''}: "
+    heading += f"{first['value']} against {first['baseline']}" if len(values) == 1 else f"against {first['baseline']}"
+    yield Text(f"{heading}, {numbers[0]}" if len(numbers) == 1 else heading, style="bold")
+    columns = ["difference", "p", "d_z", *(["over"] if len(numbers) > 1 else []), "verdict", "needs"]
+    table = plain_table("", *columns, right=["p", "d_z", "needs"])
+    for column in table.columns[1:]:
+        column.no_wrap = width >= WIDE
+    before = ""
+    for row in shown:
+        point = point_label({field: row[field] for field in fields})
+        if len(values) > 1 and point != before:
+            table.add_row(Text(point, style="dim"))
+        before = point
+        label = f"{' ' if point else ''}{row['value']}" if len(values) > 1 or not point else point
+        table.add_row(label, *_cells(row, len(numbers) > 1))
+    yield table
+    if len(shown) < len(rows):
+        yield Text(f" others: {_counted([row for row in rows if row not in shown])} (--all prints them)", style="dim")
+
+
+def _cells(row: Mapping[str, Any], with_number: bool) -> Iterator[str | Text]:
+    difference, _, why = row["shown"].partition("; ")
+    yield difference
+    yield "" if row["p_adjusted"] is None else "equal" if row["low"] is None else f"{row['p_adjusted']:.2g}"
+    yield "" if row["d_z"] is None else f"{row['d_z']:.2f}"
+    if with_number:
+        yield _number_of(row)
+    yield Text(row["verdict"], style=STYLES.get(row["verdict"], "dim"))
+    # "3 runs cannot tell, about 12 would"
+    yield "".join(re.findall(r"\d+(?= would| are needed)", why))
+
+
+def _name_of(row: Mapping[str, Any]) -> str:
+    return f"{row['metric']} of {row['subject']}" if row["subject"] else str(row["metric"])
+
+
+def _counted(rows: Sequence[Mapping[str, Any]]) -> str:
+    """ "1 same, 29 cannot tell"."""
+    verdicts = Counter(row["verdict"] for row in rows)
+    return ", ".join(f"{verdicts[word]} {word}" for word in NOTHING if verdicts[word])
+
+
+def _number_of(row: Mapping[str, Any]) -> str:
+    if row["method"] == "welch":
+        return f"at least {number_of(row['n'], 'run')} a side (Welch)"
+    alone = f", {number_of(row['unpaired'], 'run')} alone" if row["method"] == "paired" and row["unpaired"] else ""
+    return f"{number_of(row['n'], 'pair')}{alone}"
+
+
 #: Of analysis.comparison, in the order in which they are counted.
 VERDICTS = ("worse", "better", "different", "same", "cannot tell")
+#: Of these, those of comparisons that show no difference.
+NOTHING = VERDICTS[3:]
+#: Columns of a terminal from which only labels are folded.
+WIDE = 72
+#: Metrics of flows that are named and not counted.
+FEW = 4
+STYLES = {"worse": "bold red", "better": "green", "different": "yellow"}

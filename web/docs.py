@@ -16,6 +16,10 @@ from web import guide, studies
 blueprint = Blueprint("docs", __name__)
 
 
+#: The study of what no paper states.
+CHOICES = "choices"
+
+
 class MetricEntry(TypedDict):
     """A metric with its definition."""
 
@@ -51,7 +55,7 @@ def study(name: str) -> str:
     """A page of docs/studies."""
     text = studies.page(name)
     if text is None:
-        abort(404, f"Unknown study '{name}'. There are {', '.join(PAPERS)} and choices.")
+        abort(404, f"Unknown study '{name}'. There are {', '.join(PAPERS)} and {CHOICES}.")
     return render_template("study.html", name=name, text=text)
 
 
@@ -78,8 +82,8 @@ def _metrics() -> list[MetricEntry]:
 
 
 def with_words(words: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Title, summary and address of each mechanism, metric and section of the guide with all words; those whose title
-    has them come first.
+    """Title, summary and address of each mechanism, metric and section of guide and studies with all words; those whose
+    title has them come first.
     """
     page = url_for("docs.index")
     entries = [
@@ -100,6 +104,11 @@ def with_words(words: Sequence[str]) -> list[tuple[str, str, str]]:
         (section.title, "how to write a campaign", f"{url_for('docs.guide_page')}#{section.anchor}", section.text)
         for section in guide.sections()
     ]  # fmt: skip
+    entries += [
+        (section.heading, f"study: {name}", f"{url_for('docs.study', name=name)}#{section.anchor}", section.text)
+        for name in (*PAPERS, CHOICES)
+        for section in studies.sections(name)
+    ]
     held = [entry for entry in entries if _holds(words, *entry)]
     return [entry[:3] for entry in sorted(held, key=lambda entry: not _holds(words, entry[0]))]
 

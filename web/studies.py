@@ -22,6 +22,8 @@ class Section:
     artefacts: frozenset[str]
     #: Its first paragraph.
     summary: Markup
+    #: As it is written.
+    text: str
 
 
 @cache
@@ -32,12 +34,12 @@ def page(name: str) -> Markup | None:
 
 
 @cache
-def sections(paper: str) -> tuple[Section, ...]:
-    """The sections of a paper's study; empty if this installation has no docs."""
-    parts = re.findall(r"^## (.+)\n\n(.+(?:\n.+)*)", _text(paper), re.MULTILINE)
+def sections(name: str) -> tuple[Section, ...]:
+    """The sections of a page; empty if this installation has no docs."""
+    parts = re.findall(r"^## (.+)\n\n((.+(?:\n.+)*)(?:\n(?!## ).*)*)", _text(name), re.MULTILINE)
     return tuple(
-        Section(heading, anchor(heading), frozenset(re.findall(rf"\b{paper}-[\w-]+", heading)), rendered(first))
-        for heading, first in parts
+        Section(heading, anchor(heading), frozenset(re.findall(rf"\b{name}-[\w-]+", heading)), rendered(first), text)
+        for heading, text, first in parts
     )
 
 

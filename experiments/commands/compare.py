@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,11 +12,6 @@ import analysis
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, MarginOption, ResultsOption
 from experiments.commands.shared import console, fail, open_campaign, show_note
-from experiments.labels import comparisons_note
-from testbed.units import number_of
-
-if TYPE_CHECKING:
-    import polars as pl
 
 MetricOption = Annotated[
     list[str] | None,
@@ -71,7 +66,7 @@ def compare(
     ] = None,
     margin: MarginOption = 0.05,
     metrics: MetricOption = None,
-    everything: Annotated[bool, typer.Option("--all", help="Print equal metrics of two campaigns as well.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Print comparisons that show nothing as well.")] = False,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
@@ -92,7 +87,7 @@ def compare(
         return
     if confidence is not None:
         fail("--confidence is for two campaigns; of one, question.level of its file is the level", exits.BAD_INPUT)
-    _compare_values(a, folder, artefacts, field, baseline, names, margin, out, as_json)
+    _compare_values(a, folder, artefacts, field, baseline, names, margin, everything, out, as_json)
 
 
 def _known(metrics: Sequence[str]) -> list[str] | None:
@@ -124,13 +119,14 @@ def _compare_campaigns(
 
 def _compare_values(
     name: str, folder: str, artefacts: str | None, field: str, baseline: str, names: list[str] | None, margin: float,
-    out: Path | None, as_json: bool,
+    everything: bool, out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     from analysis.exports import tables
+    from experiments.tables import contrast_table
 
     with analysis.open(folder, artefacts) as store:
         campaign = open_campaign(store, name)
-        asked = campaign.question
+        asked, named = campaign.question, bool(names)
         if names is not None and not names and asked is not None:
             names = [asked.quantity.metric]
         table = campaign.contrast(field, baseline, names or (), margin=margin)
@@ -140,40 +136,6 @@ def _compare_values(
     elif as_json:
         typer.echo(table.write_json())
     else:
-        for line in lines(table):
-            typer.echo(line)
-
-
-def lines(table: pl.DataFrame) -> list[str]:
-    """The comparisons, one a line, and a line that explains them."""
-    from analysis.handle import CONTRASTED
-
-    others = [name for name in table.columns if name not in CONTRASTED]
-    texts = []
-    rows = table.to_dicts()
-    for row in rows:
-        point = "".join(f", {name.rpartition('.')[2]}={row[name]}" for name in others)
-        name = f"{row['metric']} {row['subject']}".strip()
-        kind = " (exploratory)" if row["exploratory"] else ""
-        texts.append(f"{name}{kind}: {row['value']} against {row['baseline']}{point}: {_details(row)}")
-    if rows:
-        texts.append(
-            f"{comparisons_note(rows[0]['margin'], {row['comparisons']: row['level'] for row in rows})} "
-            "Lines: difference of the means ± half of its interval, relative change, p, Cohen's d_z; over pairs unless "
-            "Welch is named."
-        )
-    return texts
-
-
-def _details(row: dict[str, Any]) -> str:
-    """ "+5.83 ± 0.62 Mbit/s (+438 %), p = 0.0006, d_z = 23.20, 3 pairs: better"."""
-    parts = [row["shown"]]
-    if row["p_adjusted"] is not None:
-        parts.append("the same in every pair" if row["low"] is None else f"p = {row['p_adjusted']:.2g}")
-    if row["d_z"] is not None:
-        parts.append(f"d_z = {row['d_z']:.2f}")
-    welch = f"at least {number_of(row['n'], 'run')} a side (Welch)"
-    parts.append(welch if row["method"] == "welch" else number_of(row["n"], "pair"))
-    if row["method"] == "paired" and row["unpaired"]:
-        parts.append(f"{row['unpaired']} runs without a partner")
-    return f"{', '.join(parts)}: {row['verdict']}"
+        to = console()
+        # What somebody names is printed whatever it shows.
+        to.print(contrast_table(table, everything or named, to.width))

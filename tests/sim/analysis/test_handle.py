@@ -157,8 +157,8 @@ def test_policies_are_compared_on_the_same_seeds(results: Path, tmp_path: Path) 
     assert back["difference"] == pytest.approx(-row["difference"])
     status, out, err = called("compare", "small", "--results", results)
     assert (status, err) == (0, "")
-    assert out.startswith("throughput forward: acks-first against droptail: +")
-    assert ", 2 pairs" in out
+    assert out.startswith("throughput of forward: acks-first against droptail, 2 pairs\n")
+    assert row["shown"].partition("; ")[0] in out
     status, out, err = called("compare", "small", "--metric", "all", "--results", results, "-o", tmp_path / "c.parquet")
     assert status == 0, err
     assert pl.read_parquet(tmp_path / "c.parquet").equals(frame)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,22 @@ def test_site_and_command_line_print_the_same_of_each_comparison(
         if row in asked:
             page = re.sub(r"\s+", " ", site.get(f"/compare?{address}").text.replace("\u00a0", " "))
             assert f'{row["shown"]}</span> <span class="word {row["verdict"].replace(" ", "-")}">' in page
+
+
+@pytest.mark.parametrize("width", [80, 40])
+def test_compare_is_a_table_of_any_width_and_counts_what_shows_nothing(
+    width: int, monkeypatch: pytest.MonkeyPatch, store: OpenResults
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    field = ("--field", "network.reverse.queue.policy", "--results", store.store.where)
+    status, out, _ = called("compare", "three-axes", *field)
+    assert status == 0
+    assert max(map(len, out.splitlines())) <= width
+    rows = store["three-axes"].contrast("policy", metrics=["throughput"]).to_dicts()
+    counted = Counter(row["verdict"] for row in rows if row["exploratory"])
+    said = " ".join(out.split())
+    assert f"exploratory: {counted['same']} same, {counted['cannot tell']} cannot tell (--all prints them)" in said
+    assert "cannot tell (--all" not in called("compare", "three-axes", *field, "--all")[1]
 
 
 def test_the_question_is_uncorrected_over_metrics_and_the_rest_is_exploratory(store: OpenResults) -> None:

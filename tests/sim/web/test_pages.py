@@ -624,7 +624,9 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
     assert "4 of 4 runs" in page
     assert "sim: fail" in page
     assert "Known causes" not in page
-    section = studies.Section("asym-table9: why", "asym-table9-why", frozenset({"asym-table9"}), Markup("<p>So.</p>"))
+    section = studies.Section(
+        "asym-table9: why", "asym-table9-why", frozenset({"asym-table9"}), Markup("<p>So.</p>"), "So."
+    )
     monkeypatch.setattr(studies, "sections", lambda paper: [section] if paper == "asym" else [])
     assert (
         '<a href="/docs/studies/asym#asym-table9-why">asym-table9: why</a></p><p>So.</p>'

@@ -53,7 +53,8 @@ def site(folder: Path) -> FlaskClient:
     [("slow EVENING", "Campaigns", "/campaigns/e1e1e1e1e1e1e1e1"), (RENO[:8], "Runs", f"/runs/{RENO}"),
      ("evening 28.8", "Runs", f"/runs/{CUBIC}"), ("hung modem", "Notes", f"/runs/{CUBIC}#note"),
      ("odd", "Notes", f"/runs/{CUBIC}#note"), ("ack-filtering", "Docs", "/docs#policy-ack-filtering"),
-     ("retransmission", "Docs", "/docs#metric-retransmissions"), ("Repetitions", "Docs", "/docs/guide#")],
+     ("retransmission", "Docs", "/docs#metric-retransmissions"), ("Repetitions", "Docs", "/docs/guide#"),
+     ("asym-fig8 reconstruction", "Docs", "/docs/studies/asym#")],
 )  # fmt: skip
 def test_one_search_finds_campaigns_runs_notes_and_docs(site: FlaskClient, words: str, kind: str, address: str) -> None:
     page = site.get("/search", query_string={"q": words}).text
