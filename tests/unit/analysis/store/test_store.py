@@ -243,6 +243,24 @@ def test_many_writers_wait_for_each_other(store: Store, tmp_path: Path) -> None:
     assert len(store.valid_runs([f"run{number}" for number in range(20)])) == 20
 
 
+def test_what_is_read_in_a_moment_is_of_one_moment(store: Store, tmp_path: Path) -> None:
+    begin(store)
+    store.land(landing(store, "r00", 1.0))
+    other = opened(tmp_path)
+
+    def land_more() -> None:
+        other.land(landing(other, "r01", 2.0))
+
+    with store.moment():
+        before = store.campaigns()
+        writer = threading.Thread(target=land_more)
+        writer.start()
+        writer.join()
+        assert store.campaigns() == before
+    assert [row.valid for row in store.campaigns()] == [2]
+    assert [row.valid for row in before] == [1]
+
+
 @of_sqlite
 def test_many_open_a_new_store_at_once(tmp_path: Path) -> None:
     stores: list[Store] = []
