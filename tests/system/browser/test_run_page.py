@@ -182,6 +182,8 @@ def test_hovering_moves_nothing_and_a_lane_is_resized(page: Page, address: str, 
         expect(each).to_have_attribute("data-drawn", "true")
     plot = drawn(page, "cwnd")
     plot.scroll_into_view_if_needed()
+    # The list of packets comes after the plots.
+    page.wait_for_load_state("networkidle")
     tall = height(plot)
     assert tall > 60
     before = page.evaluate("document.documentElement.scrollHeight")

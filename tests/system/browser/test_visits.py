@@ -107,7 +107,7 @@ def test_an_import_lists_its_conversations_and_each_opens_its_plots(
     address = serve(tmp_path / "results")
     page.goto(f"{address}/import")
     page.get_by_label("Label").fill("DSL, evening")
-    page.get_by_label("Note").fill("after the update")
+    page.get_by_label("Note", exact=True).fill("after the update")
     page.get_by_label("Drop captures here").set_input_files(capture)
     page.get_by_role("button", name="Import").click()
     page.wait_for_url("**/runs/*", timeout=60_000)
@@ -191,7 +191,7 @@ def test_home_shows_what_runs_its_time_left_and_the_latest_runs(
     # Nobody reloads.
     store.set_progress(campaign_id, {"share": 0.5, "per_minute": 6.0, "left_s": 40.0, "cells": cells})
     expect(running).to_contain_text("40 s left")
-    page.get_by_role("heading", name="New runs").scroll_into_view_if_needed()
+    page.get_by_text("The newest runs").click()
     page.get_by_role("link", name="policy=droptail, repetition 1").click()
     page.wait_for_url(f"**/runs/{0:024x}")
 

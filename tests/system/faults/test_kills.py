@@ -153,5 +153,5 @@ def test_the_checks_find_damage(tmp_path: Path) -> None:
         store.execute("UPDATE metric SET value = value + 1 WHERE rowid = (SELECT min(rowid) FROM metric)")
     assert digest(results) != before
     with sqlite3.connect(results / "results.sqlite") as store:
-        store.execute("INSERT INTO metric SELECT 'absent', name, subject, value, unit FROM metric LIMIT 1")
+        store.execute("INSERT INTO metric SELECT 'absent', name, subject, value, unit, checksum FROM metric LIMIT 1")
     assert any(finding.startswith("foreign key") for finding in damage(results))
