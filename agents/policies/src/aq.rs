@@ -12,13 +12,12 @@
 //!
 //! Parameters: C_u `uplink_bps`, C_d `downlink_bps`, S_A `ack_bytes`, S_D `data_bytes`, T `period_s`.
 //!
-//! A packet of at most S_A bytes counts as an ack. With timestamps an ack has 52 bytes, so set S_A to 52 or classify by
+//! A TCP segment of at most S_A bytes counts as an ack. Other traffic is served with the data. With timestamps an ack has 52 bytes, so set S_A to 52 or classify by
 //! kind (`classify: pure-ack`). To configure AQ wrongly on purpose (aq 5), set other rates than the line's.
 //!
 //! Differs from the source, which is silent, in:
 //! - The scheduler is weighted fair queueing (module `classes`).
 //! - The buffer is split once, at the start. Only the weights are updated.
-//! - Traffic other than TCP is served with the data.
 
 use backchannel_core::event::Events;
 use backchannel_core::options::{CheckedOptions, ABSENT};
@@ -37,7 +36,7 @@ use crate::Context;
 choice! {
     /// Which packets are served as acks.
     pub(crate) enum Classify {
-        /// Any packet of at most S_A bytes.
+        /// Any TCP segment of at most S_A bytes.
         Size = "size",
         /// Any TCP ack without data.
         PureAck = "pure-ack",
@@ -70,7 +69,7 @@ options! {
         ack_bytes: f64 = 40, [Bytes 20 to 1500] "S_A, the IP length of an ack; 52 with timestamps";
         data_bytes: f64 = 1500, [Bytes 41 to 65_535] "S_D, the IP length of a data packet";
         classify: Classify = "size", [Choice]
-            "which packets are served as acks: size, any packet of at most ack_bytes (aq 3); pure-ack, any TCP ack \
+            "which packets are served as acks: size, any TCP segment of at most ack_bytes (aq 3); pure-ack, any TCP ack \
              without data";
         measure_other: bool = true, [Flag]
             "measure traffic other than TCP and subtract it from both rates (equations 9, 10)";
@@ -213,11 +212,12 @@ impl Policy for AsymmetricQueueing {
         if packet.tcp().is_none() {
             self.variables.other_bytes[0] += u64::from(packet.len());
         }
-        let is_ack = if self.parameters.classify == Classify::Size {
-            f64::from(packet.len()) <= self.parameters.ack_bytes
-        } else {
-            packet.is_pure_ack()
-        };
+        // "The non-TCP traffic is served through the D queue" (aq 3), whatever its size.
+        let is_ack = packet.tcp().is_some()
+            && match self.parameters.classify {
+                Classify::Size => f64::from(packet.len()) <= self.parameters.ack_bytes,
+                Classify::PureAck => packet.is_pure_ack(),
+            };
         let class = if is_ack { Class::Acks } else { Class::Data };
         self.classes.push(class, now, packet, events);
     }
@@ -418,14 +418,22 @@ mod tests {
     #[test]
     fn acks_with_timestamps_need_their_size_or_their_kind() {
         use backchannel_core::packet::build::Segment;
-        // A pure ack never has more than 40 bytes in these tests, so a tiny datagram stands for what size mistakes.
-        let tiny = || udp(1, 12);
+        use backchannel_core::packet::TcpFlags;
+        let syn = || Segment { id: 1, flags: TcpFlags::SYN, ..Segment::default() }.packet();
         let big = || Segment { id: 2, payload: 960, ..Segment::default() }.packet();
         for (classify, expected) in [(Classify::Size, [1, 2]), (Classify::PureAck, [2, 1])] {
             let (mut queue, mut events) = (aq(Parameters { classify, limit_packets: 9, ..PAPER }), Events::default());
             queue.enqueue(Time::ZERO, big(), &mut events);
-            queue.enqueue(Time::ZERO, tiny(), &mut events);
+            queue.enqueue(Time::ZERO, syn(), &mut events);
             assert_eq!(drain(&mut queue, &mut events), expected);
         }
+    }
+
+    #[test]
+    fn traffic_other_than_tcp_goes_with_the_data_whatever_its_size() {
+        let (mut queue, mut events) = (aq(PAPER), Events::default());
+        queue.enqueue(Time::ZERO, data(2, 960), &mut events);
+        queue.enqueue(Time::ZERO, udp(1, 12), &mut events);
+        assert_eq!(drain(&mut queue, &mut events), [2, 1]);
     }
 }
