@@ -189,6 +189,7 @@ def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
     total = 0
     campaign: Campaign | None = None
     kept: list[Campaign] = []
+    firsts: list[Scenario | None] = []
     programs: dict[str, None] = {}
     few = with_every_value(combinations)
     # Most errors of a large sweep lie in a value that many of its points share. The points of one axis share none.
@@ -197,9 +198,11 @@ def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
         expansion.raise_problems()
     for start in range(0, len(combinations), POINTS_AT_ONCE):
         for campaign in expansion.validate(values, combinations[start : start + POINTS_AT_ONCE]):
-            counts.append(count_runs(campaign))
+            count, first = count_runs(campaign)
+            counts.append(count)
             if len(kept) < CAMPAIGNS_KEPT:
                 kept.append(campaign)
+                firsts.append(first)
             programs |= dict.fromkeys(programs_of(campaign))
             total += counts[-1]
         expansion.raise_problems(more_than=MAX_PROBLEMS)
@@ -229,7 +232,7 @@ def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
         expansion.assign(point_values, combinations[number])
         return Campaign.model_validate(point_values, context=file.file)
 
-    runs = Runs(counts, campaign_of)
+    runs = Runs(counts, campaign_of, firsts)
     if campaign.question is not None:
         for field, problem in campaign.question.problems(runs.scenario_of(0)):
             expansion.report(("question", field), problem)

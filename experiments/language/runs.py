@@ -46,14 +46,17 @@ class Run:
         return float(self.document.document["duration_s"])
 
 
-def count_runs(campaign: Campaign) -> int:
-    """Number of a point's runs: one where every repetition would be the same simulation."""
+def count_runs(campaign: Campaign) -> tuple[int, Scenario | None]:
+    """Number of a point's runs, one where every repetition would be the same simulation; and the first's scenario, if
+    counting needed it.
+    """
     if campaign.backend.has_real_packets or campaign.repetitions == 1:
-        return campaign.repetitions
+        return campaign.repetitions, None
     first = _scenario(campaign, 0)
     if next(draws(first), None) is not None:
-        return campaign.repetitions
-    return 1 if first.replace(seed=0) == _scenario(campaign, 1).replace(seed=0) else campaign.repetitions
+        return campaign.repetitions, first
+    is_exact = first.replace(seed=0) == _scenario(campaign, 1).replace(seed=0)
+    return 1 if is_exact else campaign.repetitions, first
 
 
 def programs_of(campaign: Campaign) -> Iterator[str]:
@@ -73,21 +76,24 @@ class Runs(Sequence[Run]):
     Args:
         counts: number of runs of each point.
         campaign_of: validates a point again, by its number. A large campaign has no room for all of its points.
+        firsts: scenarios of the first runs of the first points, where counting needed them.
         install: finds what plays a scenario's nodes and links in a lab.
     """
 
     def __init__(
-        self, counts: Sequence[int], campaign_of: Callable[[int], Campaign], install: Install | None = None
-    ) -> None:
+        self, counts: Sequence[int], campaign_of: Callable[[int], Campaign], firsts: Sequence[Scenario | None] = (),
+        install: Install | None = None,
+    ) -> None:  # fmt: skip
         self._counts = array("Q", counts)
         self._ends = array("Q", itertools.accumulate(counts))
         self._campaign_of = campaign_of
+        self._firsts = firsts
         self._install = install
         self._kept: dict[int, Run] = {}
 
     def installed(self, install: Install) -> Runs:
         """The same runs in a lab."""
-        return Runs(self._counts, self._campaign_of, install)
+        return Runs(self._counts, self._campaign_of, self._firsts, install)
 
     def scenario_of(self, point: int) -> Scenario:
         """The scenario of a point, without the variation of its repetitions."""
@@ -115,7 +121,8 @@ class Runs(Sequence[Run]):
 
     def _make(self, point: int, repetition: int) -> Run:
         campaign = self._campaign_of(point)
-        scenario = _scenario(campaign, repetition)
+        known = self._firsts[point] if repetition == 0 and point < len(self._firsts) else None
+        scenario = known or _scenario(campaign, repetition)
         document = ScenarioDocument(scenario.as_json())
         installed = None if self._install is None else self._install(scenario)
         run_id = run_identity(campaign.backend, document.document, None if installed is None else installed.as_json())
