@@ -159,6 +159,9 @@ def _is_ready(descriptor: int, event: int, timeout_s: float) -> bool:
 def _as_json(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
+    # Such as an empty default that nobody may change.
+    if isinstance(value, Mapping):
+        return dict(value)
     return value.as_json() if hasattr(value, "as_json") else vars(value)
 
 

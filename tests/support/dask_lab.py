@@ -26,6 +26,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from testbed import node_binary
 from tests.support.faults.leftovers import descendants
 from tests.support.postgresql import postgresql
 from tests.support.waiting import end, wait_until
@@ -177,10 +178,13 @@ def main() -> int:
                 "-q",
                 "-p",
                 "no:cacheprovider",
-                "tests/unit/analysis/store/test_store.py",
-                "tests/unit/analysis/store/test_claims.py",
+                *(
+                    str(node_binary.ROOT / f"tests/unit/analysis/store/{name}.py")
+                    for name in ("test_store", "test_claims")
+                ),
             ]
-            outcome["status"], outcome["messages"], _ = finish(words)
+            outcome["status"], said, errors = finish(words)
+            outcome["messages"] = said + errors
             print(json.dumps(outcome))
             return 0
         if mode == "tls":

@@ -7,7 +7,8 @@
 //! Data that arrives on one part is sent on the other from the same buffer ("passing the pointers to the same buffer
 //! between the two TCP connections"). It occupies the buffer until the second host has acknowledged it. The free space
 //! is the window offered to the first host. If the wireless part stalls, the buffer fills and the wired part's window
-//! closes (ton IV-D). The paper's bound is 64 kbytes; here each direction has its own buffer.
+//! closes (ton IV-D). The paper's bound is 64 kbytes; here each direction has its own buffer. The wireless part's socket
+//! may have a send buffer of its own.
 //!
 //! - A SYN opens the other part first and is answered when that part is established. A refusal is forwarded. (The paper
 //!   is silent.)
@@ -23,7 +24,7 @@ use std::time::Duration;
 use backchannel_core::event::{EventKind, Events, SenderState};
 use backchannel_core::ip::IpVersion;
 use backchannel_core::options;
-use backchannel_core::options::{with_defaults, CheckedOptions, Param, Preset};
+use backchannel_core::options::{with_defaults, CheckedOptions, Param, Preset, ABSENT};
 use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
 use backchannel_core::registry::Entry;
 use backchannel_core::scenario::Options;
@@ -42,6 +43,8 @@ options! {
     struct Parameters {
         buffer_bytes: u64 = 65_536, [Bytes 4096 to 1e8]
             "capacity of the buffer between the parts, per direction (ton IV-D: 64 kbytes)";
+        send_buffer_bytes: Option<u64> = ABSENT, [Bytes 512 to 1e8]
+            "send buffer of the wireless part's socket, of which whole segments bound its window; absent: no bound";
         wired: StackName = "reno-bsd", [Choice] "research stack of the wired part, on the node's side";
         wireless: StackName = "reno-bsd", [Choice] "research stack of the wireless part, on the link";
         counting: Counting = "acks", [Choice] "how acks open the windows of both parts, as the option of stacks";
@@ -74,10 +77,16 @@ const LINGER: Duration = Duration::from_secs(60);
 
 struct SplitConnection {
     /// Of the parts on side A and side B.
-    configs: [Config; 2],
+    configs: [Part; 2],
     /// By the direction from side A to side B. In order, so that timers of one instant fire alike in every run.
     pairs: BTreeMap<FlowKey, Pair>,
     made: u64,
+}
+
+/// The TCP of one part.
+struct Part {
+    config: Config,
+    send_buffer_bytes: Option<u64>,
 }
 
 /// A split connection.
@@ -112,16 +121,19 @@ fn number(side: Side) -> usize {
 
 impl SplitConnection {
     fn new(parameters: &Parameters, stacks: &Stacks) -> Result<SplitConnection, Error> {
-        let part = |stack: StackName| {
-            stacks.config(stack.0, &Options::new()).map(|config| Config {
-                receive_buffer_bytes: parameters.buffer_bytes,
-                counting: parameters.counting,
-                acks_by_space: parameters.acks_by_space,
-                header_prediction: parameters.header_prediction,
-                ..config
+        let part = |stack: StackName, send_buffer_bytes| {
+            stacks.config(stack.0, &Options::new()).map(|config| Part {
+                config: Config {
+                    receive_buffer_bytes: parameters.buffer_bytes,
+                    counting: parameters.counting,
+                    acks_by_space: parameters.acks_by_space,
+                    header_prediction: parameters.header_prediction,
+                    ..config
+                },
+                send_buffer_bytes,
             })
         };
-        let configs = [part(parameters.wired)?, part(parameters.wireless)?];
+        let configs = [part(parameters.wired, None)?, part(parameters.wireless, parameters.send_buffer_bytes)?];
         Ok(SplitConnection { configs, pairs: BTreeMap::new(), made: 0 })
     }
 
@@ -139,13 +151,16 @@ impl SplitConnection {
 }
 
 /// A part offers no more than the host whose address it uses.
-fn bounded(config: &Config, syn: &Segment, ip: IpVersion) -> Config {
+fn bounded(Part { config, send_buffer_bytes }: &Part, syn: &Segment, ip: IpVersion) -> Config {
     let headers = ip.header_bytes() + TCP_HEADER;
     let peer_packet_bytes = syn.mss.map_or(config.packet_bytes, |mss| u32::from(mss).max(64) + headers);
+    let packet_bytes = config.packet_bytes.min(peer_packet_bytes);
+    let whole_segments = |bytes: u64| u32::try_from(bytes / u64::from(packet_bytes - headers)).unwrap_or(u32::MAX);
     Config {
-        packet_bytes: config.packet_bytes.min(peer_packet_bytes),
+        packet_bytes,
         timestamps: config.timestamps && syn.timestamps.is_some(),
         window_scaling: config.window_scaling && syn.window_scale.is_some(),
+        max_window_segments: send_buffer_bytes.map_or(config.max_window_segments, |bytes| whole_segments(bytes).max(1)),
         ..config.clone()
     }
 }
@@ -175,7 +190,7 @@ impl Pair {
     }
 
     /// Answers the opener's SYN once the part to the other host is established or refused.
-    fn answer(&mut self, configs: &[Config; 2]) -> Option<Packet> {
+    fn answer(&mut self, configs: &[Part; 2]) -> Option<Packet> {
         let (opener, other) = (number(self.opener), number(self.opener.other()));
         let state = self.hosts[other].part.as_ref()?.state();
         if self.hosts[opener].part.is_some() || matches!(state, State::SynSent | State::SynReceived) {
@@ -263,7 +278,7 @@ impl Pair {
         &mut self,
         now: Time,
         key: FlowKey,
-        configs: &[Config; 2],
+        configs: &[Part; 2],
         made: &mut u64,
         out: &mut Vec<(Side, Packet)>,
         events: &mut Events,

@@ -2,7 +2,6 @@
 //! has this TCP. Its growth is [`crate::config::Counting::Bsd`], its timer `bsd` of `rtt.rs`.
 
 use crate::connection::Connection;
-use crate::era::Era;
 use crate::sender::Sender;
 use crate::wire::Segment;
 
@@ -37,16 +36,11 @@ impl Connection {
     }
 
     /// Whether the window would move by as much as an ack stands for (two segments, or d: asym 8.2), or by half of the
-    /// buffer (RFC 9293 3.8.6.2.2). A segment counts with its options where acks go by space, or as what the receiver
-    /// takes for one.
+    /// buffer (RFC 9293 3.8.6.2.2). A segment counts with its options where acks go by space.
     pub(crate) fn window_update_is_due(&self) -> bool {
-        let segment = match self.sender.era {
-            Era { acks_by_space: true, receiver_mss, .. } => {
-                receiver_mss.unwrap_or_else(|| self.sender.mss + self.data_option_bytes())
-            }
-            _ => self.sender.mss,
-        };
-        let worth = u64::from(self.segments_per_ack() * segment).min(self.receiver.window.buffer / 2);
+        let options = if self.sender.era.acks_by_space { self.data_option_bytes() } else { 0 };
+        let worth =
+            u64::from(self.segments_per_ack() * (self.sender.mss + options)).min(self.receiver.window.buffer / 2);
         self.receiver.window.movement(self.receiver.next, self.window_to_offer()) >= worth && !self.receiver.finished
     }
 }

@@ -103,9 +103,6 @@ options! {
             "4.4BSD's receiver: an ack goes when the application has read d segments with their options, or half of \
              the buffer (asym 8.2; tcp_output), so that with timestamps a d of 2 makes every third segment; what fills \
              a gap is acknowledged before it is read; absent: when d segments have arrived";
-        receiver_mss_bytes: Option<u32> = ABSENT, [Bytes 64 to 65495]
-            "acks_by_space: what the receiver takes for a segment; absent: its data with their options; 4.4BSD has 512 \
-             for a peer that is not local (tcp_mss)";
         max_delack_segments: u32 = 8, [Segments 1 to 1000] "acc: most segments an ack stands for";
         min_acks_per_win: u32 = 5, [Count 1 to 1000]
             "acc: fewest acks a window brings (asym 8.2; acc-ecn: 3 in the ns of 1997, 2 in ns-2.35)";
@@ -259,10 +256,6 @@ fn contradiction(config: &Config) -> Option<&'static str> {
             config.successive_after_recovery && (config.sack || config.congestion != Algorithm::Reno),
             "successive_after_recovery is a rule of congestion reno without sack: others ignore duplicates after every \
              loss",
-        ),
-        (
-            config.receiver_mss_bytes.is_some() && !config.acks_by_space,
-            "receiver_mss needs acks_by_space: without it the receiver counts segments as they come",
         ),
         (
             config.reno_of_1997 && (config.sack || config.congestion != Algorithm::Reno),

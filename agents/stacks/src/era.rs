@@ -15,7 +15,6 @@ pub(crate) struct Era {
     // 4.4BSD
     pub header_prediction: bool,
     pub acks_by_space: bool,
-    pub receiver_mss: Option<u32>,
     pub quench: bool,
     // ns of 1997
     reno_of_1997: bool,
@@ -33,7 +32,6 @@ impl Era {
         Era {
             header_prediction: config.header_prediction,
             acks_by_space: config.acks_by_space,
-            receiver_mss: config.receiver_mss_bytes,
             quench: config.quench,
             reno_of_1997: config.reno_of_1997,
             timer_of_1997: config.timer == TimerKind::Ns1997,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import pytest
@@ -122,6 +123,8 @@ def test_arguments_and_results_have_their_types_on_both_sides(served: Served, tm
     with closing(served.client()) as client:
         item = client.call(5, Store.put, Item("a", (1, 2), 0.5), "forward", times={"x": 3})
         assert item == Item("a forward {'x': 3} ", (1, 2), 0.5)
+        nothing = MappingProxyType[str, int]({})
+        assert client.call(5, Store.put, Item("a", ()), "forward", times=nothing).name == "a forward {} "
         assert client.call(5, Store.names, [Item("a", ()), item]) == ["a", "a forward {'x': 3} "]
         (tmp_path / "text").write_text("content")
         assert client.call(5, Store.read, tmp_path / "text") == "content"

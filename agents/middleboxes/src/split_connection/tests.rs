@@ -62,7 +62,7 @@ fn each_part_can_have_any_stack() {
 #[test]
 fn both_parts_take_the_rules_of_bsd() {
     let rules = json!({"counting": "bsd", "acks_by_space": true, "header_prediction": true});
-    for part in split(&SPLIT, rules).configs {
+    for Part { config: part, .. } in split(&SPLIT, rules).configs {
         assert!(
             part.acks_by_space
                 && part.header_prediction
@@ -88,9 +88,30 @@ fn by_space_a_part_acknowledges_what_has_been_passed_on() {
 
 #[test]
 fn the_parameters_are_the_papers() {
-    let [wired, wireless] = split(&SPLIT, json!({})).configs;
+    let [wired, wireless] = split(&SPLIT, json!({})).configs.map(|part| part.config);
     assert_eq!((wired.receive_buffer_bytes, wired.sack, wireless.sack), (65_536, false, false));
-    assert!(split(&SPLIT_SMART, json!({})).configs[1].sack);
+    assert!(split(&SPLIT_SMART, json!({})).configs[1].config.sack);
+}
+
+#[test]
+fn the_wireless_part_has_its_send_buffer_outstanding_at_most() {
+    let most = |options| {
+        let mut world = World::bulk(split(&SPLIT, options), &plain(), 200_000, [CLEAN; 2], 7);
+        world.run(100.0);
+        assert_eq!(world.received[1], 200_000);
+        world
+            .log
+            .iter()
+            .fold((0u32, 1000u32, 0u32), |(most, acked, sent), (_, who, segment)| match *who {
+                "box-b" => (most.max((segment.seq.0 + segment.payload).saturating_sub(acked)), acked, sent),
+                "mobile" => (most, segment.ack.0, sent),
+                _ => (most, acked, sent),
+            })
+            .0
+    };
+    // Two whole segments of 1000 bytes in 2500.
+    assert_eq!(most(json!({"send_buffer_bytes": 2500})), 2000);
+    assert!(most(json!({})) > 10_000);
 }
 
 /// `golden/split.txt`, to be read beside ton IV-D.
