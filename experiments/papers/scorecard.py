@@ -27,7 +27,7 @@ from typing import Any, Literal, get_args
 from analysis.figures.campaign import PublishedValue
 from analysis.handle import OpenResults, StoredCampaign
 from analysis.results import CellLabel, by_point
-from analysis.statistics import Interval, difference, exact_interval
+from analysis.statistics import LEVEL, MARGIN, Difference, Interval, difference, exact_interval
 from analysis.store.rows import CampaignRow
 from experiments.language.measures import Configured, Metric
 from experiments.papers import declared, theory
@@ -80,6 +80,8 @@ class OrderingScore:
     holds: bool
     #: The difference of each two neighbours is significant, or one that contradicts the order is.
     conclusive: bool = True
+    #: The means of a tie are shown to be less than MARGIN apart: an effect of that size is refuted.
+    refuted: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,11 @@ class Score:
     def tied(self) -> int:
         """Number of the orderings that hold as ties."""
         return sum(ordering.tie for ordering in self.orderings)
+
+    @property
+    def refuted(self) -> int:
+        """Number of the ties for which the runs refute an effect of MARGIN."""
+        return sum(ordering.refuted for ordering in self.orderings)
 
     @property
     def passes(self) -> bool:
@@ -442,7 +449,7 @@ def within(measured: float, expected: Expected) -> bool:
 def _ordering(table: Table, ordering: Ordering) -> OrderingScore:
     cells = [table.cell(ordering.measure, {**ordering.where, ordering.axis: label}) for label in ordering.order]
     least = ordering.min_ratio
-    holds, tie = all(cell.values for cell in cells), False
+    holds, tie, refuted = all(cell.values for cell in cells), False, False
     # Of each pair: it is significantly in order, it is significantly not (False), or neither (None).
     pairs: list[bool | None] = []
     sign = 1 if ordering.direction == "descending" else -1
@@ -452,13 +459,14 @@ def _ordering(table: Table, ordering: Ordering) -> OrderingScore:
         tied = least is None and not in_order and _overlap(greater, lesser)
         holds &= in_order or tied
         tie |= tied
+        refuted |= tied and _are_the_same(greater, lesser)
         # More runs may end a tie either way.
         significant = not tied and _is_beyond_chance(greater, lesser.mapped(partial(operator.mul, least or 1.0)))
         pairs.append(in_order if significant else None)
     return OrderingScore(
         measure=ordering.measure, axis=ordering.axis, order=ordering.order, where=ordering.where, min_ratio=least,
         measured=[cell.mean if cell.values else None for cell in cells], tie=tie and holds, holds=holds,
-        conclusive=None not in pairs or False in pairs,
+        conclusive=None not in pairs or False in pairs, refuted=refuted and holds,
     )  # fmt: skip
 
 
@@ -477,5 +485,19 @@ def _is_beyond_chance(first: Cell, second: Cell) -> bool:
         return True
     if first.other_interval or second.other_interval:
         return not first.interval.overlaps(second.interval)
-    welch = difference(dict(enumerate(first.values)), {-1 - at: value for at, value in enumerate(second.values)})
+    welch = _welch(first, second)
     return welch.interval is None or 0.0 not in welch.interval
+
+
+def _are_the_same(first: Cell, second: Cell) -> bool:
+    """Whether two means are shown to be less than MARGIN of the first apart, as `compare` shows it."""
+    if first.other_interval or second.other_interval:
+        return False
+    welch = _welch(first, second)
+    p = welch.equivalence_p(MARGIN * abs(welch.mean_first))
+    return p is not None and p < 1 - LEVEL
+
+
+def _welch(first: Cell, second: Cell) -> Difference:
+    """The difference of two means, whose runs are not paired."""
+    return difference(dict(enumerate(first.values)), {-1 - at: value for at, value in enumerate(second.values)})

@@ -142,7 +142,8 @@ def _ordering_line(orderings: Mapping[str, OrderingScore]) -> Text:
     first = next(iter(orderings.values()))
     more = f", each {first.min_ratio:g} times the next" if first.min_ratio else ""
     of_backends = "; ".join(
-        f"{backend} {_mark(order.holds, order.conclusive)} {wording.means(order)}{' (a tie)' if order.tie else ''}"
+        f"{backend} {_mark(order.holds, order.conclusive)} {wording.means(order)}"
+        + (f" ({wording.tie(order)})" if order.tie else "")
         for backend, order in orderings.items()
     )
     text = f"    {wording.place(first.measure, first.where)}, in order{more}: {of_backends}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from analysis.estimates import interval_text
+from analysis.statistics import MARGIN
 from experiments.papers.scorecard import Artefact, OrderingScore, Score, ValueScore
 from testbed.units import in_unit, number_of, plain, readable
 
@@ -80,6 +81,11 @@ def _off(value: ValueScore) -> float:
     return (value.measured - value.published) / abs(value.published)
 
 
+def tie(score: OrderingScore) -> str:
+    """What an ordering that holds as a tie is called."""
+    return f"a tie: an effect of {100 * MARGIN:g} % is refuted" if score.refuted else "a tie"
+
+
 def means(ordering: OrderingScore) -> str:
     """The measured means in the published order: "aq 2.1, droptail 1.9"."""
     return ", ".join(f"{label} {plain(mean)}" for label, mean in zip(ordering.order, ordering.measured, strict=True))
@@ -90,7 +96,9 @@ def counts(score: Score) -> Iterator[str]:
     if score.stated:
         yield f"{score.within} of {len(score.stated)} values"
     if score.orderings:
-        yield f"{score.hold} of {len(score.orderings)} orderings" + (f" ({score.tied} as ties)" if score.tied else "")
+        refuted = f", {score.refuted} of them without an effect of {100 * MARGIN:g} %" if score.refuted else ""
+        ties = f" ({score.tied} as ties{refuted})" if score.tied else ""
+        yield f"{score.hold} of {len(score.orderings)} orderings{ties}"
     if not score.is_complete:
         yield f"{score.valid} of {score.asked} runs"
 

@@ -23,7 +23,7 @@ from experiments.language import source
 from experiments.language.campaign import Plan, expand
 from experiments.language.measures import AnyForm, Configured, Metric, Ratio, Split, read
 from experiments.language.problems import CampaignError
-from experiments.papers import scorecard, theory
+from experiments.papers import scorecard, theory, wording
 from experiments.papers.reproduction import reproductions, select_reproductions
 from experiments.papers.scorecard import Artefact, OrderingScore, Score, ValueScore, between_backends
 from experiments.papers.table import Cell, Table
@@ -363,6 +363,21 @@ def test_an_ordering_holds_by_means_least_ratio_and_ties(
 ) -> None:
     result = scorecard._ordering(of_a_and_b(a, b), ordering_of_a_and_b(direction, min_ratio))
     assert (result.holds, result.tie) == (holds, tie)
+
+
+@pytest.mark.parametrize(("spread", "runs", "refuted"), [(0.1, 20, True), (3.0, 20, False), (0.4, 2, False)])
+def test_a_tie_of_means_that_are_shown_to_be_the_same_refutes_the_effect(
+    spread: float, runs: int, refuted: bool
+) -> None:
+    """A tie of few or scattered runs leaves open whether the published order would show."""
+    a = [10.0 + spread * (-1) ** run for run in range(runs)]
+    b = [value + 0.05 for value in a]
+    result = scorecard._ordering(of_a_and_b(a, b), ordering_of_a_and_b("descending", None))
+    assert (result.holds, result.tie, result.refuted) == (True, True, refuted)
+    score = Score("sim", "c", 3, 3, [], [result])
+    assert list(wording.counts(score)) == [
+        f"1 of 1 orderings (1 as ties{', 1 of them without an effect of 5 %' if refuted else ''})"
+    ]
 
 
 @pytest.mark.parametrize(
