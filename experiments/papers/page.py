@@ -70,7 +70,7 @@ def _artefact(artefact: Artefact, backends: Sequence[str], chosen: Sequence[str]
         f"{backend}: {_verdict(score)}" if len(scores) > 1 else _verdict(score) for backend, score in scores.items()
     )
     fields = ", ".join(f"`{field}`" for field in dict.fromkeys(chosen))
-    source = "arithmetic" if artefact.source == "theory" else fields
+    source = "arithmetic" if "theory" in artefact.scores else fields
     return _row([f"`{artefact.id}`<br>{artefact.title}", published, *cells, verdicts or "not run", source])
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,6 +19,7 @@ from analysis.backend_blocks import block_for
 from experiments import catalogue
 from experiments.engine.forecast import Forecaster
 from experiments.language import registry
+from experiments.language.backends import Backend
 from experiments.language.campaign import Plan, Run, expand
 from experiments.language.problems import CampaignError
 from experiments.language.source import BACKENDS, Source, read
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from experiments.terminal import TerminalReporter
 
 T = TypeVar("T")
+#: Campaigns from which several processes count faster than one.
+MANY = 12
 
 
 @dataclass(frozen=True)
@@ -188,29 +193,35 @@ def expected(
     room = math.inf if limit is None else limit
     # Histories have thousands of runs, each with its scenario: they are read once a backend.
     forecasters = cache(lambda which: Forecaster(which, store.history(which) if store is not None else [], cpus, jobs))
-    counted = list[tuple[Reproduction, Plan, list[_Repeated]]]()
-    for chosen_one in chosen_ones:
-        try:
-            plan = chosen_one.plan(backend, defaults=defaults)
-        except CampaignError as error:
-            by_file[chosen_one.file] = Expected(chosen_one.artefact, 0, 0, 0, 0, 0.0, 0, str(error))
+    counted = list[tuple[Reproduction, _Counted]]()
+    for chosen_one, of_one in zip(chosen_ones, _each_counted(chosen_ones, backend, defaults, cpus), strict=True):
+        if isinstance(of_one, str):
+            by_file[chosen_one.file] = Expected(chosen_one.artefact, 0, 0, 0, 0, 0.0, 0, of_one)
         else:
-            counted.append((chosen_one, plan, _repeated(plan)))
-    firsts = [point.first.id for _, _, points in counted for point in points]
+            counted.append((chosen_one, of_one))
+    firsts = [point.first.id for _, of_one in counted for point in of_one.points]
     done = store.valid_repetitions(firsts) if store is not None and not force else {}
-    for chosen_one, plan, points in sorted(counted, key=lambda item: -max(point.first.duration_s for point in item[2])):
+    for chosen_one, of_one in sorted(
+        counted, key=lambda item: -max(point.first.duration_s for point in item[1].points)
+    ):
         to_do = list[Run]()
-        for point in points:
+        for point in of_one.points:
             known = seen.setdefault(point.first.id, set(done.get(point.first.id, ())))
             missing = [repetition for repetition in range(point.repetitions) if repetition not in known]
             missing = missing[: int(min(room, len(missing)))]
             known.update(missing)
             room -= len(missing)
             to_do += [point.first] * len(missing)
-        batches.setdefault(plan.backend, []).extend(to_do)
-        cost = forecasters(plan.backend).forecast(to_do)
+        batches.setdefault(of_one.backend, []).extend(to_do)
+        cost = forecasters(of_one.backend).forecast(to_do)
         by_file[chosen_one.file] = Expected(
-            chosen_one.artefact, len(plan.points), plan.repetitions, len(plan.runs), len(to_do), cost.time_s, cost.cells
+            chosen_one.artefact,
+            len(of_one.points),
+            of_one.repetitions,
+            of_one.runs,
+            len(to_do),
+            cost.time_s,
+            cost.cells,
         )
     whole_s = sum(forecasters(which).forecast(runs).time_s for which, runs in batches.items())
     return [by_file[chosen_one.file] for chosen_one in chosen_ones], whole_s
@@ -226,10 +237,46 @@ class _Repeated:
     repetitions: int
 
 
-def _repeated(plan: Plan) -> list[_Repeated]:
+@dataclass(frozen=True)
+class _Counted:
+    """The points of a campaign with their numbers of runs."""
+
+    backend: Backend
+    repetitions: int
+    points: list[_Repeated]
+
+    @property
+    def runs(self) -> int:
+        return sum(point.repetitions for point in self.points)
+
+    @property
+    def longest_s(self) -> float:
+        """Duration of its longest run."""
+        return max(point.first.duration_s for point in self.points)
+
+
+def _each_counted(
+    chosen_ones: Sequence[Reproduction], backend: str | None, defaults: bool, cpus: int
+) -> Iterator[_Counted | str]:
+    """What each campaign would run, or why it cannot; many are counted by a process for each CPU."""
+    count = partial(_counted, backend, defaults)
+    if len(chosen_ones) < MANY or cpus < 2:
+        yield from map(count, chosen_ones)
+        return
+    # They inherit what this process has imported and read.
+    with ProcessPoolExecutor(cpus, get_context("fork")) as pool:
+        yield from pool.map(count, chosen_ones, chunksize=4)
+
+
+def _counted(backend: str | None, defaults: bool, chosen_one: Reproduction) -> _Counted | str:
+    try:
+        plan = chosen_one.plan(backend, defaults=defaults)
+    except CampaignError as error:
+        return str(error)
     counts = [1 if point.is_exact else plan.repetitions for point in plan.points]
     starts = itertools.accumulate(counts, initial=0)
-    return [_Repeated(plan.runs[start], count) for start, count in zip(starts, counts, strict=False)]
+    points = [_Repeated(plan.runs[start], count) for start, count in zip(starts, counts, strict=False)]
+    return _Counted(plan.backend, plan.repetitions, points)
 
 
 def reproduce(
