@@ -12,7 +12,8 @@
 //!   the lost one. If that many arrive and the ack has not advanced, the retransmission was lost too. A new ack below
 //!   the recovery point shows a further loss of the same burst, which is retransmitted at once.
 //! - SMART: the first SACK block of an ack names the segment that caused it. Unacknowledged segments sent before that
-//!   one are lost, at the first duplicate ack. They are retransmitted unless that was done within the last round trip.
+//!   one are lost, at the first duplicate ack. They are retransmitted unless that was done within the last round trip,
+//!   srtt + 4 rttvar as for the timer: a retransmission waits behind what the queue holds.
 //!
 //! All state is soft. Duplicate acks for segments outside the cache, and for those that the source retransmitted, pass.
 //! Where the paper is silent, values are those of ns-2's snoop.cc: 100 packets, 10 retransmissions of one, gain 1/8,
@@ -184,8 +185,12 @@ impl Flow {
     }
 
     fn timeout(&self, parameters: &Parameters) -> Duration {
-        let estimate = Duration::from_secs_f64(if self.sampled { self.srtt_s + 4.0 * self.rttvar_s } else { 0.25 });
-        estimate.max(parameters.options.timeout_min_s)
+        self.round_trip().max(parameters.options.timeout_min_s)
+    }
+
+    /// The longest that a round trip of the wireless hop should take.
+    fn round_trip(&self) -> Duration {
+        Duration::from_secs_f64(if self.sampled { self.srtt_s + 4.0 * self.rttvar_s } else { 0.25 })
     }
 
     /// Data on the way to the mobile host.
@@ -315,7 +320,7 @@ impl Flow {
         out: &mut Vec<(Side, Packet)>,
         events: &mut Events,
     ) {
-        let round_trip = Duration::from_secs_f64(self.srtt_s.max(0.001));
+        let round_trip = self.round_trip();
         for number in 0..self.cache.len() {
             let cached = &mut self.cache[number];
             if !before(cached.seq, block.0) {
