@@ -108,8 +108,8 @@ def _asym_claim_fairness_bounds() -> Iterable[Cell]:
 
 def _ton_claim_error_rate() -> Iterable[Cell]:
     yield _cell("bit_error_rate", 1 / (65536 * 8))
-    # A packet of 1400 bytes of data with 40 of headers and 12 of timestamps, as the campaigns' error model counts it, is
-    # hit with 1 − exp(−length/65 536).
+    # A packet of 1400 bytes of data with 40 of headers and 12 of timestamps, as the campaigns' error model counts it,
+    # is hit with 1 − exp(−length/65 536).
     hit = 1 - math.exp(-1452 / 65536)
     yield _cell("packet_error_rate", hit)
     yield _cell("goodput_wireless_max", 100 * (1 - hit))
