@@ -137,16 +137,21 @@ class Queries:
         Raises:
             RowDamaged: a run's row is not what was stored.
         """
-        kept = self._database.kept
+        key = ("heads", campaign_id)
         if numbers is None:
-            if campaign_id not in kept:
-                kept[campaign_id] = [head for _, head in self._members([campaign_id])]
-            return list(kept[campaign_id])
-        if campaign_id in kept:
+            return self._once(key, lambda: [head for _, head in self._members([campaign_id])])
+        if key in self._database.kept:
             wanted_points = set(numbers)
-            return [head for head in kept[campaign_id] if head.point in wanted_points]
+            return [head for head in self._database.kept[key] if head.point in wanted_points]
         wanted = (membership.c.point.in_(some) for some in batched(sorted(set(numbers))))
         return [head for condition in wanted for _, head in self._members([campaign_id], condition)]
+
+    def _once(self, key: tuple[str, str], read: Callable[[], list[T]]) -> list[T]:
+        """What is read once in a snapshot; a list of the caller's own."""
+        kept = self._database.kept
+        if key not in kept:
+            kept[key] = read()
+        return list(kept[key])
 
     def _members(self, campaign_ids: Sequence[str], *conditions: sa.ColumnElement[bool]) -> Iterator[tuple[str, Head]]:
         """Members of campaigns, each with the campaign's id; a campaign's are in order."""
@@ -329,16 +334,16 @@ class Queries:
     @_of_one_moment
     def kinds(self, campaign_id: str) -> list[MetricKind]:
         """Metrics that a campaign's valid runs have: name, subject, unit. A run of each point speaks for the others."""
-        kept = self._database.kept
-        if ("kinds", campaign_id) not in kept:
-            speakers: dict[int, Head] = {}
-            for head in self.heads(campaign_id):
-                if head.state == "valid":
-                    speakers.setdefault(head.point, head)
-            rows = self._metric_tuples(speakers.values())
-            kinds = {MetricKind(name, subject, unit) for _, name, subject, _, unit in rows}
-            kept["kinds", campaign_id] = sorted(kinds, key=lambda kind: (kind.name, kind.subject))
-        return list(kept["kinds", campaign_id])
+        return self._once(("kinds", campaign_id), lambda: self._kinds(self.heads(campaign_id)))
+
+    def _kinds(self, heads: Iterable[Head]) -> list[MetricKind]:
+        speakers: dict[int, Head] = {}
+        for head in heads:
+            if head.state == "valid":
+                speakers.setdefault(head.point, head)
+        rows = self._metric_tuples(speakers.values())
+        kinds = {MetricKind(name, subject, unit) for _, name, subject, _, unit in rows}
+        return sorted(kinds, key=lambda kind: (kind.name, kind.subject))
 
     @_of_one_moment
     def table(

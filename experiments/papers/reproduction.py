@@ -204,9 +204,7 @@ def expected(
             counted.append((chosen_one, of_one))
     firsts = [point.first.id for _, of_one in counted for point in of_one.points]
     done = store.valid_repetitions(firsts) if store is not None and not force else {}
-    for chosen_one, of_one in sorted(
-        counted, key=lambda item: -max(point.first.duration_s for point in item[1].points)
-    ):
+    for chosen_one, of_one in sorted(counted, key=lambda item: -item[1].longest_s):
         to_do = list[Run]()
         for point in of_one.points:
             known = seen.setdefault(point.first.id, set(done.get(point.first.id, ())))
@@ -218,14 +216,9 @@ def expected(
         batches.setdefault(of_one.backend, []).extend(to_do)
         cost = forecasters(of_one.backend).forecast(to_do)
         by_file[chosen_one.file] = Expected(
-            chosen_one.artefact,
-            len(of_one.points),
-            of_one.repetitions,
-            of_one.runs,
-            len(to_do),
-            cost.time_s,
+            chosen_one.artefact, len(of_one.points), of_one.repetitions, of_one.runs, len(to_do), cost.time_s,
             cost.cells,
-        )
+        )  # fmt: skip
     whole_s = sum(forecasters(which).forecast(runs).time_s for which, runs in batches.items())
     return [by_file[chosen_one.file] for chosen_one in chosen_ones], whole_s
 

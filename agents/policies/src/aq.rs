@@ -12,8 +12,9 @@
 //!
 //! Parameters: C_u `uplink_bps`, C_d `downlink_bps`, S_A `ack_bytes`, S_D `data_bytes`, T `period_s`.
 //!
-//! A TCP segment of at most S_A bytes counts as an ack. Other traffic is served with the data. With timestamps an ack has 52 bytes, so set S_A to 52 or classify by
-//! kind (`classify: pure-ack`). To configure AQ wrongly on purpose (aq 5), set other rates than the line's.
+//! A TCP segment of at most S_A bytes counts as an ack. Other traffic is served with the data. With timestamps an ack
+//! has 52 bytes, so set S_A to 52 or classify by kind (`classify: pure-ack`). To configure AQ wrongly on purpose (aq 5),
+//! set other rates than the line's.
 //!
 //! Differs from the source, which is silent, in:
 //! - The scheduler is weighted fair queueing (module `classes`).

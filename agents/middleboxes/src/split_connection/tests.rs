@@ -99,15 +99,15 @@ fn the_wireless_part_has_its_send_buffer_outstanding_at_most() {
         let mut world = World::bulk(split(&SPLIT, options), &plain(), 200_000, [CLEAN; 2], 7);
         world.run(100.0);
         assert_eq!(world.received[1], 200_000);
-        world
-            .log
-            .iter()
-            .fold((0u32, 1000u32, 0u32), |(most, acked, sent), (_, who, segment)| match *who {
-                "box-b" => (most.max((segment.seq.0 + segment.payload).saturating_sub(acked)), acked, sent),
-                "mobile" => (most, segment.ack.0, sent),
-                _ => (most, acked, sent),
-            })
-            .0
+        let (mut most, mut acked) = (0, 1000);
+        for (_, who, segment) in &world.log {
+            match *who {
+                "box-b" => most = most.max((segment.seq.0 + segment.payload).saturating_sub(acked)),
+                "mobile" => acked = segment.ack.0,
+                _ => {}
+            }
+        }
+        most
     };
     // Two whole segments of 1000 bytes in 2500.
     assert_eq!(most(json!({"send_buffer_bytes": 2500})), 2000);
