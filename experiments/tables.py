@@ -99,7 +99,7 @@ def contrast_table(contrasts: pl.DataFrame, everything: bool, width: int) -> Gro
         note = comparisons_note(rows[0]["margin"], {row["comparisons"]: row["level"] for row in rows})
         explained = (
             "Differences of means ± half of their intervals, with the relative change; p, corrected ('equal': the same "
-            "in every pair); Cohen's d_z; runs that it needs to show a difference of this size."
+            "in every pair); Cohen's d_z; 'needs': about how many runs would show it."
         )
         parts += [Text(""), Text(f"{explained} {note}", style="dim")]
     return Group(*parts)
