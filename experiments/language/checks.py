@@ -296,7 +296,9 @@ def _lack_of_kernel(campaign: Campaign, feature: str, words: str) -> str:
 
 
 #: Research stack that is nearest to one of the kernel; `modern` to all others.
-_NEAREST = {"reno": "newreno"}
+_NEAREST = {
+    "reno": "newreno", "bbr": "modern-bbr", "dctcp": "modern-dctcp", "prague": "modern-prague", "vegas": "modern-vegas",
+}  # fmt: skip
 
 
 def _of_stacks(campaign: Campaign, refusals: _Refusals) -> Iterator[Finding]:

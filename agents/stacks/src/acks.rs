@@ -5,6 +5,7 @@ use backchannel_core::time::Time;
 
 use crate::congestion::{AckSample, CongestionController, Exit, Signal};
 use crate::extensions::{DuplicateHints, Extension};
+use crate::ledger::Ledger;
 use crate::recovery::{NewAck, DUPLICATE_THRESHOLD};
 use crate::sender::{Context, Sender};
 use crate::seq::Offset;
@@ -26,17 +27,15 @@ pub(crate) struct IncomingAck<'a> {
 impl Sender {
     /// Takes an ack. Returns whether it acknowledges our FIN.
     pub fn on_ack(&mut self, incoming: &IncomingAck, cx: &mut Context) -> bool {
-        let &IncomingAck { segment, seq, ack, .. } = incoming;
+        if self.recovery.by_time {
+            return self.on_ack_by_time(incoming, cx);
+        }
+        let &IncomingAck { segment, ack, .. } = incoming;
         let newly_sacked = self.recovery.selective.is_some() && self.update_scoreboard(segment, ack, cx.now);
         if ack < self.una {
             return false;
         }
-        let window = u64::from(segment.window) << self.window.shift;
-        let same_window = ack + window == self.window.edge;
-        if self.window.update(seq, ack, window) && self.window.edge > self.nxt {
-            cx.timers.stop(Timer::Persist);
-            self.probe.sent = 0;
-        }
+        let same_window = self.take_window(incoming, cx);
         if let Some(selective) = &mut self.recovery.selective {
             selective.on_ack(!segment.sack.is_empty());
         }
@@ -59,14 +58,25 @@ impl Sender {
         fin_acknowledged
     }
 
+    /// Takes the window of an ack that is not old. Returns whether it offers what was offered before.
+    pub fn take_window(&mut self, &IncomingAck { segment, seq, ack, .. }: &IncomingAck, cx: &mut Context) -> bool {
+        let window = u64::from(segment.window) << self.window.shift;
+        let same_window = ack + window == self.window.edge;
+        if self.window.update(seq, ack, window) && self.window.edge > self.nxt {
+            cx.timers.stop(Timer::Persist);
+            self.probe.sent = 0;
+        }
+        same_window
+    }
+
     /// Takes the SACK blocks of a segment. Returns whether they report anything new.
     fn update_scoreboard(&mut self, segment: &Segment, ack: Offset, now: Time) -> bool {
         let (una, max, initial) = (self.una, self.max, self.initial);
         let expand = |number: crate::seq::SeqNumber| number.expand(initial, una);
         let blocks = segment.sack.iter().map(|&(start, end)| (expand(start), expand(end)));
         let plausible = blocks.filter(|&(start, end)| Offset::SYN <= start && start < end && end <= max);
-        if let Some(rate) = &mut self.rate {
-            plausible.clone().for_each(|(start, end)| rate.on_delivered(now, start, end));
+        if let Some(ledger) = &mut self.ledger {
+            plausible.clone().for_each(|(start, end)| ledger.deliver(now, start, end, |_| {}));
         }
         self.recovery.scoreboard.update(una.max(ack), plausible)
     }
@@ -77,21 +87,16 @@ impl Sender {
         let window_limited = self.is_window_limited(cx);
         let early_timer = self.era.early_timer(cx.now, &self.rtt, ack > self.nxt);
         self.sample_rtt(cx.now, incoming);
-        let acked = ack.since(self.una);
-        self.una = ack;
-        self.nxt = self.nxt.max(ack);
-        self.max = self.max.max(ack);
+        let acked = self.advance(ack);
         self.recovery.resend = false;
-        if self.source.relays() {
-            self.source.forget_before(self.acknowledged());
-        }
-        if let Some(rate) = &mut self.rate {
-            rate.on_delivered(cx.now, Offset::SYN, ack);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.deliver(cx.now, Offset::SYN, ack, |_| {});
         }
         let mut restart_timer = true;
         if !predicted {
             let increase = cx.extensions.window_increase(segment, self.mss);
-            let sample = self.ack_sample(cx.now, acked, window_limited, increase);
+            let marked = cx.ecn.marked_bytes(segment, acked, self.mss);
+            let sample = AckSample { increase, marked, ..self.ack_sample(cx.now, acked, window_limited) };
             self.congestion.on_ack(&sample);
             if let Some(end) = self.recovery.end() {
                 restart_timer = self.on_ack_in_recovery(&sample, end, cx);
@@ -108,15 +113,42 @@ impl Sender {
         self.record(cx.now, SenderEvent::Ack);
     }
 
-    fn ack_sample(&mut self, now: Time, acked: u64, window_limited: bool, increase: Option<f64>) -> AckSample {
+    /// Everything before `ack` is acknowledged. Returns the bytes of that which were not before.
+    pub fn advance(&mut self, ack: Offset) -> u64 {
+        let acked = ack.since(self.una);
+        self.una = ack;
+        self.nxt = self.nxt.max(ack);
+        self.max = self.max.max(ack);
+        if self.source.relays() {
+            self.source.forget_before(self.acknowledged());
+        }
+        acked
+    }
+
+    /// What an ack tells the controller, the marks and an extension's increase excepted.
+    pub fn ack_sample(&mut self, now: Time, acked: u64, window_limited: bool) -> AckSample {
+        let round_start = self.una > self.round_end;
+        if round_start {
+            self.round_end = self.max;
+        }
+        let (delivered, lost) = self.ledger.as_ref().map_or((acked, 0), Ledger::news);
+        if self.congestion.limits_samples() {
+            self.ledger.iter_mut().for_each(Ledger::on_app_limited);
+        }
         AckSample {
             now,
             acked,
-            srtt_s: self.rtt.srtt().unwrap_or_default().as_secs_f64(),
+            srtt_s: self.srtt_s(),
             window_limited,
             in_recovery: self.recovery.is_active(),
-            increase,
-            rate: self.rate.as_mut().and_then(|rate| rate.sample(now)),
+            increase: None,
+            rate: self.ledger.as_mut().and_then(|ledger| ledger.sample(now)),
+            rtt: self.rtt.latest_at(now),
+            round_start,
+            in_flight: self.in_flight(),
+            delivered,
+            lost,
+            marked: 0,
         }
     }
 
@@ -139,8 +171,9 @@ impl Sender {
 
     /// Whether the congestion window, or the pacer, keeps the sender from sending more: less than a full
     /// segment fits. Otherwise the application or the peer's window limits it (RFC 9438 5.8).
-    fn is_window_limited(&self, cx: &Context) -> bool {
-        self.flight() + u64::from(self.mss) > self.cwnd() as u64 || cx.timers.is_set(Timer::Pacing)
+    pub fn is_window_limited(&self, cx: &Context) -> bool {
+        let outstanding = if self.recovery.by_time { self.in_flight() } else { self.flight() };
+        outstanding + u64::from(self.mss) > self.cwnd() as u64 || cx.timers.is_set(Timer::Pacing)
     }
 
     /// Takes a round-trip sample: by the timestamp echoed, or by the segment that is timed.
@@ -155,8 +188,8 @@ impl Sender {
     fn on_duplicate_ack(&mut self, segment: &Segment, newly_sacked: bool, cx: &mut Context) {
         self.recovery.duplicates += 1;
         self.counts.duplicate_acks += 1;
-        if newly_sacked && self.rate.is_some() {
-            let sample = self.ack_sample(cx.now, 0, self.is_window_limited(cx), None);
+        if newly_sacked && self.congestion.uses_rate_samples() {
+            let sample = self.ack_sample(cx.now, 0, self.is_window_limited(cx));
             self.congestion.on_ack(&sample);
         }
         if self.recovery.is_active() {

@@ -19,7 +19,8 @@ use crate::wire::{MOST_OPTIONS, TCP_HEADER};
 use eras::EraName;
 
 pub use choices::{
-    AckRule, Algorithm, Counting, EcnMode, FullAck, LossNotificationMode, SackSender, TimeoutDecrease, TimerKind,
+    AckRule, Algorithm, Counting, EcnMode, FullAck, LossNotificationMode, SackSender, SlowStart, TimeoutDecrease,
+    TimerKind,
 };
 pub use stacks::{entries, StackName};
 
@@ -42,6 +43,12 @@ options! {
         initial_ssthresh_segments: Option<u32> = ABSENT, [Segments 2]
             "initial slow-start threshold; absent: max_window_segments";
         max_window_segments: u32 = 1e6, [Segments 1] "greatest congestion window";
+        slow_start: SlowStart = "standard", [Choice]
+            "how slow start ends: with the first loss; when round trips grow or acks form a train (hystart: as in \
+             Linux); when round trips grow, by degrees (hystart++: RFC 9406)";
+        pacing: bool = ABSENT, [Flag]
+            "segments are spaced at twice the window a round trip in slow start, 1.2 times it later, as Linux paces \
+             for controllers without a rate of their own";
         limited_transmit: bool = false, [Flag] "send new data on the first two duplicate acks (RFC 3042)";
         successive_fast_retransmits: bool = true, [Flag]
             "tahoe, reno: duplicates of what was outstanding at the last loss count as a new loss, as in 4.4BSD; \
@@ -69,8 +76,16 @@ options! {
             "new acks do not end fast recovery while the window exceeds the peer's, as in 4.4BSD (RFC 2525 2.8)";
         sack: bool = false, [Flag] "selective acknowledgments (RFC 2018, 6675)";
         sack_sender: SackSender = "rfc6675", [Choice]
-            "how the sender uses selective acks: RFC 6675; Fall and Floyd's sender of 1996; SMART (ton III-A); \
-             ignored, when they are for a base station";
+            "how the sender uses selective acks: RFC 6675; Fall and Floyd's sender of 1996; rack: loss detection by \
+             time (RFC 8985); SMART (ton III-A); ignored, when they are for a base station";
+        tail_loss_probe: bool = ABSENT, [Flag]
+            "rack: after two round trips without an ack the last segment, or a new one, goes as a probe (RFC 8985 7)";
+        prr: bool = ABSENT, [Flag] "rack: proportional rate reduction is the window of fast recovery (RFC 9937)";
+        f_rto: bool = ABSENT, [Flag]
+            "rack: a timeout is undone if acks of segments follow that were not sent again (RFC 5682)";
+        dsack: bool = ABSENT, [Flag]
+            "acks report segments that arrived twice (RFC 2883), and a sender with rack undoes a recovery whose \
+             retransmissions all did";
         eln: LossNotificationMode = "off", [Choice]
             "explicit loss notification: retransmit without shrinking the window at the third duplicate ack, or the \
              first (ton III-A)";
@@ -89,7 +104,12 @@ options! {
         requested_acks_per_window: Option<u32> = ABSENT, [Count 1 to 255]
             "data request the ack rate that gives so many acks a window (draft-ietf-tcpm-ack-rate-request); absent: no \
              request";
-        ecn: EcnMode = "off", [Choice] "congestion marks: on data (RFC 3168), or on acks as well (asym 6.1)";
+        ecn: EcnMode = "off", [Choice]
+            "congestion marks: on data (RFC 3168); on acks as well (asym 6.1); dctcp: acks tell whether what they \
+             acknowledge was marked (RFC 8257); accurate: they count marks (RFC 9768)";
+        low_latency: bool = ABSENT, [Flag] "packets that can be marked carry ECT(1), for a queue of low latency (RFC 9331)";
+        abe: bool = ABSENT, [Flag]
+            "a mark leaves more of the window than a loss: 0.8 of Reno's, 0.85 of CUBIC's (ABE, RFC 8511)";
         timestamps: bool = true, [Flag] "timestamp option (RFC 7323)";
         timestamp_tick_s: Duration = 0.001, [Time 1e-6 to 1]
             "tick of the timestamp option (RFC 7323: 1 ms to 1 s; asym 8.3: 1 us)";
@@ -99,6 +119,9 @@ options! {
             "when to acknowledge: every d segments; acc-ecn (asym 6.1); acc-peerwin (asym 8.2); pulsed (pulsed 3.2.3); \
              requested: as the sender requests (draft-ietf-tcpm-ack-rate-request)";
         ack_every_segments: u32 = 2, [Segments 1 to 1000] "every: segments an ack stands for (d)";
+        quick_acks_segments: u32 = 0, [Segments 0 to 1e6]
+            "so many segments in order at the start of a connection are acknowledged one by one, as Linux does while its \
+             window grows";
         acks_by_space: bool = ABSENT, [Flag]
             "4.4BSD's receiver: an ack goes when the application has read d segments with their options, or half of \
              the buffer (asym 8.2; tcp_output), so that with timestamps a d of 2 makes every third segment; what fills \
@@ -248,6 +271,22 @@ fn contradiction(config: &Config) -> Option<&'static str> {
             "sack_sender needs sack: without it there are no selective acks to use",
         ),
         (
+            (config.tail_loss_probe || config.prr || config.f_rto) && config.sack_sender != SackSender::Rack,
+            "tail_loss_probe, prr and f_rto need sack_sender rack, which keeps a record of each segment",
+        ),
+        (
+            config.low_latency && config.ecn == EcnMode::Off,
+            "low_latency needs ecn: without it no packet can be marked",
+        ),
+        (
+            config.congestion == Algorithm::Prague && config.ecn != EcnMode::Accurate,
+            "congestion prague needs ecn accurate: it counts marks",
+        ),
+        (
+            config.congestion == Algorithm::Dctcp && !matches!(config.ecn, EcnMode::Dctcp | EcnMode::Accurate),
+            "congestion dctcp needs ecn dctcp or accurate: it counts marks",
+        ),
+        (
             config.successive_after_recovery && config.successive_fast_retransmits,
             "successive_after_recovery needs successive_fast_retransmits: false, without which duplicates count after \
              every loss",
@@ -312,7 +351,7 @@ mod tests {
             (Some(2.0), None)
         );
         assert_eq!((option("sack").min, option("sack").max), (None, None));
-        assert_eq!(option("congestion").choices, ["tahoe", "reno", "newreno", "cubic"]);
+        assert_eq!(option("congestion").choices[..4], ["tahoe", "reno", "newreno", "cubic"]);
         for option in OPTIONS {
             assert_eq!(option.choices.is_empty(), option.unit != Unit::Choice, "{}", option.name);
         }
@@ -347,7 +386,7 @@ mod tests {
         }
         let rejected = |stack, successive, sack| with(stack, successive, sack).unwrap_err().to_string();
         assert!(rejected("reno-ns", true, false).contains("needs successive_fast_retransmits: false"));
-        for (stack, sack) in [("newreno", false), ("modern", false), ("tahoe", false), ("reno-ns", true)] {
+        for (stack, sack) in [("newreno", false), ("modern", true), ("tahoe", false), ("reno-ns", true)] {
             assert!(rejected(stack, false, sack).contains("congestion reno without sack"), "{stack}");
         }
         let alone = Options::from([("successive_after_recovery".into(), json!(false))]);
@@ -392,6 +431,6 @@ mod tests {
         assert!(rejected(Options::from([("sack_sender".into(), json!("smart"))])).contains("needs sack"));
         assert!(rejected(Options::from([("ack_rule".into(), json!("acc-ecn"))])).contains("marked acks"));
         assert!(rejected(Options::from([("ack_delay_s".into(), json!(0.7))])).contains("ack_delay_s"));
-        assert!(stack_config("vegas", &Options::new()).unwrap_err().to_string().contains("reno-bsd"));
+        assert!(stack_config("veno", &Options::new()).unwrap_err().to_string().contains("reno-bsd"));
     }
 }

@@ -4,13 +4,14 @@
 //! concern: `recovery/` chooses what is retransmitted and inflates the window meanwhile, `pacer.rs` spaces segments.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use backchannel_core::time::Time;
 
-use crate::rate::RateSample;
+use crate::ledger::{RateSample, SentRecord};
 
 /// An ack of data that were not acknowledged before.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct AckSample {
     /// When it arrived.
     pub now: Time,
@@ -27,6 +28,18 @@ pub struct AckSample {
     pub increase: Option<f64>,
     /// The delivery rate, for controllers that use it.
     pub rate: Option<RateSample>,
+    /// The exact round trip that the ack measured; `None`: it measured none.
+    pub rtt: Option<Duration>,
+    /// Whether it acknowledges data that were sent after the last ack with this mark, which makes a round trip.
+    pub round_start: bool,
+    /// Bytes in the network after it: without a record of each segment, those outstanding.
+    pub in_flight: u64,
+    /// RS.newly_acked: bytes that it delivers, cumulatively or selectively.
+    pub delivered: u64,
+    /// RS.newly_lost: bytes that it shows to be lost.
+    pub lost: u64,
+    /// Of the bytes delivered, those that the peer reports as marked with Congestion Experienced.
+    pub marked: u64,
 }
 
 /// A signal of congestion.
@@ -38,6 +51,8 @@ pub struct Loss {
     pub signal: Signal,
     /// FlightSize: bytes outstanding, of those that the window let go.
     pub flight: u64,
+    /// Bytes that are still in the network.
+    pub in_flight: u64,
 }
 
 /// What shows congestion.
@@ -54,6 +69,27 @@ pub enum Signal {
     Mark,
     /// The full queue of the host's own interface dropped a packet (4.4BSD: ENOBUFS, then tcp_quench).
     Quench,
+}
+
+/// A segment that was lost.
+#[derive(Clone, Copy, Debug)]
+pub struct Lost {
+    /// Bytes.
+    pub bytes: u64,
+    /// Bytes in the network after it was sent, its own included.
+    pub tx_in_flight: u64,
+    /// RS.lost: bytes found to be lost since then, its own included.
+    pub lost: u64,
+    /// Whether the application limited the sender then.
+    pub is_app_limited: bool,
+}
+
+impl Lost {
+    /// Of a record, with `lost` bytes of the connection so far.
+    pub(crate) fn new(record: &SentRecord, lost: u64) -> Lost {
+        let &SentRecord { tx_in_flight, is_app_limited, .. } = record;
+        Lost { bytes: record.len(), tx_in_flight, lost: lost - record.lost, is_app_limited }
+    }
 }
 
 /// The window after fast recovery.
@@ -76,6 +112,10 @@ pub struct Sent {
     pub bytes: u64,
     /// Bytes outstanding before it: 0 ends an idle period, however short.
     pub outstanding: u64,
+    /// Whether the application had nothing to send before.
+    pub is_app_limited: bool,
+    /// Smoothed round-trip time in seconds; 0 before the first sample.
+    pub srtt_s: f64,
 }
 
 /// A congestion-control algorithm. All sizes are in bytes, rates in bytes a second.
@@ -119,13 +159,10 @@ pub struct Sent {
 ///     now: Time::from_seconds(0.1),
 ///     acked: 10_000,
 ///     srtt_s: 0.1,
-///     window_limited: true,
-///     in_recovery: false,
-///     increase: None,
-///     rate: None,
+///     ..AckSample::default()
 /// });
 /// assert_eq!((control.window(), control.pacing_rate()), (11.0 * MSS, Some(110_000.0)));
-/// control.on_loss(&Loss { now: Time::from_seconds(0.2), signal: Signal::Duplicates, flight: 11_000 });
+/// control.on_loss(&Loss { now: Time::from_seconds(0.2), signal: Signal::Duplicates, flight: 11_000, in_flight: 10_000 });
 /// assert_eq!(control.window(), 5.5 * MSS);
 /// ```
 pub trait CongestionController: Debug + Send {
@@ -144,6 +181,15 @@ pub trait CongestionController: Debug + Send {
     fn on_recovery_end(&mut self, ack: &AckSample, exit: Exit) {
         let _ = (ack, exit);
     }
+
+    /// Fires on each segment that the sender takes to be lost, before the ack that showed it. Needs
+    /// [`CongestionController::uses_rate_samples`].
+    fn on_lost(&mut self, now: Time, lost: &Lost) {
+        let _ = (now, lost);
+    }
+
+    /// The losses since the last [`CongestionController::on_loss`] were none: the window is restored.
+    fn on_spurious_loss(&mut self) {}
 
     /// Fires before the first segment after a retransmission timeout's length without one (RFC 5681 4.1).
     fn on_idle(&mut self) {}
@@ -169,6 +215,11 @@ pub trait CongestionController: Debug + Send {
 
     /// Whether acks bring a [`RateSample`], which costs a record for each segment.
     fn uses_rate_samples(&self) -> bool {
+        false
+    }
+
+    /// Whether what is sent now says nothing of the path's rate, as if the application had nothing more to send.
+    fn limits_samples(&self) -> bool {
         false
     }
 }

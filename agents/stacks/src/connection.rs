@@ -20,7 +20,7 @@ use crate::extensions::{Extension, Extensions};
 use crate::handshake::Handshake;
 use crate::receiver::Receiver;
 use crate::sender::{Context, Sender};
-use crate::seq::SeqNumber;
+use crate::seq::{Offset, SeqNumber};
 use crate::source::Source;
 use crate::telemetry::{Counts, Sample};
 use crate::timers::{Timer, TimerTable};
@@ -74,6 +74,8 @@ pub struct Connection {
     reading: bool,
     /// A reset must go, after the connection was aborted.
     pub(crate) reset_due: bool,
+    /// What an ack is due for before the data that arrived last (RFC 8257 3.2).
+    pub(crate) early_ack: Option<Offset>,
     /// A reset that answers a segment of another connection.
     pub(crate) stray_reset: Option<Packet>,
     /// Number of the last packet sent.
@@ -97,11 +99,12 @@ impl Connection {
             reading: !source.relays(),
             sender: Sender::new(&config, largest_payload, initial, source),
             receiver: Receiver::new(&config),
-            ecn: Ecn::new(config.ecn),
+            ecn: Ecn::new(&config),
             timestamps: Timestamps::new(config.timestamp_tick_s),
             extensions: Extensions::new(&config).for_segments_of(largest_payload),
             challenges: ChallengeAcks::default(),
             reset_due: false,
+            early_ack: None,
             stray_reset: None,
             last_packet: 0,
             counts: Counts::default(),
@@ -221,6 +224,7 @@ impl Connection {
     pub(crate) fn enter_time_wait(&mut self, now: Time) {
         self.state = State::TimeWait;
         self.end = Some(End::Finished);
+        self.timers.stop(Timer::LossDetection);
         self.timers.stop(Timer::Retransmission);
         self.timers.stop(Timer::Persist);
         self.timers.set(Timer::TimeWait, now + self.config.time_wait_s);
@@ -260,6 +264,10 @@ impl Transport for Connection {
                 continue;
             }
             match timer {
+                Timer::LossDetection => {
+                    let Connection { sender, timers, ecn, extensions, .. } = self;
+                    sender.on_loss_detection_timer(&mut Context { now, timers, ecn, extensions });
+                }
                 Timer::Retransmission => self.on_retransmission_timer(now),
                 Timer::Persist => self.sender.probe.due = true,
                 Timer::DelayedAck => self.receiver.ack_now = true,

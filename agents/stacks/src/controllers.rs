@@ -3,14 +3,23 @@
 //!
 //! This crate's controllers are dispatched statically, because they run once an ack.
 
+mod bbr;
 mod classic;
 mod cubic;
+mod dctcp;
+mod hystart;
+mod ledbat;
+mod prague;
+mod vegas;
 
-pub use crate::congestion::{AckSample, CongestionController, Exit, Loss, Sent, Signal};
-pub use crate::rate::RateSample;
+pub use crate::congestion::{AckSample, CongestionController, Exit, Loss, Lost, Sent, Signal};
+pub use crate::ledger::RateSample;
 pub use classic::{Classic, Growth, Reno, Window};
 
+use backchannel_core::time::Time;
+
 use crate::config::{Algorithm, Config};
+use crate::seq::SeqNumber;
 
 /// The controller of one connection.
 #[derive(Debug)]
@@ -19,6 +28,16 @@ pub enum CongestionControl {
     Reno(Classic<Reno>),
     /// CUBIC's.
     Cubic(Classic<cubic::Cubic>),
+    /// DCTCP's.
+    Dctcp(Classic<dctcp::Dctcp>),
+    /// TCP Prague's.
+    Prague(Classic<prague::Prague>),
+    /// Vegas.
+    Vegas(vegas::Vegas),
+    /// LEDBAT++.
+    Ledbat(ledbat::Ledbat),
+    /// BBRv3.
+    Bbr(Box<bbr::Bbr>),
     /// Another crate's.
     Added(Box<dyn CongestionController>),
 }
@@ -29,19 +48,30 @@ macro_rules! each {
         match $control {
             CongestionControl::Reno($inner) => $call,
             CongestionControl::Cubic($inner) => $call,
+            CongestionControl::Dctcp($inner) => $call,
+            CongestionControl::Prague($inner) => $call,
+            CongestionControl::Vegas($inner) => $call,
+            CongestionControl::Ledbat($inner) => $call,
+            CongestionControl::Bbr($inner) => $call,
             CongestionControl::Added($inner) => $call,
         }
     };
 }
 
 impl CongestionControl {
-    /// Before the first segment; `mss` is the size of a full one in bytes.
-    pub fn new(config: &Config, mss: u32) -> CongestionControl {
+    /// Before the first segment; `mss` is the size of a full one in bytes. What a controller draws follows from the
+    /// connection's initial sequence number.
+    pub fn new(config: &Config, mss: u32, initial: SeqNumber) -> CongestionControl {
         match config.congestion {
             Algorithm::Tahoe | Algorithm::Reno | Algorithm::NewReno => {
                 CongestionControl::Reno(Classic::new(config, mss, Reno))
             }
             Algorithm::Cubic => CongestionControl::Cubic(Classic::new(config, mss, cubic::Cubic::default())),
+            Algorithm::Dctcp => CongestionControl::Dctcp(Classic::new(config, mss, dctcp::Dctcp::default())),
+            Algorithm::Prague => CongestionControl::Prague(Classic::new(config, mss, prague::Prague::default())),
+            Algorithm::Vegas => CongestionControl::Vegas(vegas::Vegas::new(config, mss)),
+            Algorithm::LedbatPlusPlus => CongestionControl::Ledbat(ledbat::Ledbat::new(config, mss)),
+            Algorithm::Bbr => CongestionControl::Bbr(Box::new(bbr::Bbr::new(config, mss, initial.0))),
             Algorithm::Added => {
                 let build = config.added_controller.expect("Stacks::config has found it");
                 CongestionControl::Added(build(config, mss))
@@ -69,6 +99,14 @@ impl CongestionController for CongestionControl {
         each!(self, inner => inner.on_recovery_end(ack, exit));
     }
 
+    fn on_lost(&mut self, now: Time, lost: &Lost) {
+        each!(self, inner => inner.on_lost(now, lost));
+    }
+
+    fn on_spurious_loss(&mut self) {
+        each!(self, inner => inner.on_spurious_loss());
+    }
+
     fn on_idle(&mut self) {
         each!(self, inner => inner.on_idle());
     }
@@ -94,6 +132,10 @@ impl CongestionController for CongestionControl {
     fn uses_rate_samples(&self) -> bool {
         each!(self, inner => inner.uses_rate_samples())
     }
+
+    fn limits_samples(&self) -> bool {
+        each!(self, inner => inner.limits_samples())
+    }
 }
 
 #[cfg(test)]
@@ -118,25 +160,17 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn sample(acked: u64) -> AckSample {
-        AckSample {
-            now: Time::ZERO,
-            acked,
-            srtt_s: 0.1,
-            window_limited: true,
-            in_recovery: false,
-            increase: None,
-            rate: None,
-        }
+        AckSample { acked, srtt_s: 0.1, window_limited: true, ..AckSample::default() }
     }
 
     /// Three duplicate acks with `flight` bytes outstanding.
     pub(crate) fn lose(control: &mut impl CongestionController, flight: u64) {
-        control.on_loss(&Loss { now: Time::ZERO, signal: Signal::Duplicates, flight });
+        control.on_loss(&Loss { now: Time::ZERO, signal: Signal::Duplicates, flight, in_flight: flight });
     }
 
     /// A timeout, the first of its segment or `again`.
     pub(crate) fn time_out(control: &mut impl CongestionController, flight: u64, again: bool) {
-        control.on_loss(&Loss { now: Time::ZERO, signal: Signal::Timeout { again }, flight });
+        control.on_loss(&Loss { now: Time::ZERO, signal: Signal::Timeout { again }, flight, in_flight: 0 });
     }
 
     fn counting(name: &str) -> [(&'static str, Value); 1] {
@@ -216,7 +250,7 @@ pub(crate) mod tests {
     #[test]
     fn a_timeout_and_a_quench_leave_one_segment_and_an_idle_period_the_initial_window() {
         let mut control = avoiding(20, &[], Reno);
-        let quench = Loss { now: Time::ZERO, signal: Signal::Quench, flight: 0 };
+        let quench = Loss { now: Time::ZERO, signal: Signal::Quench, flight: 0, in_flight: 0 };
         control.on_loss(&quench);
         assert_eq!((control.window(), control.ssthresh()), (1000.0, Some(1.0)));
         for (again, threshold) in [(false, 8000.0), (true, 8000.0)] {
@@ -234,7 +268,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_mark_halves_the_window_down_to_one_segment_and_the_threshold_to_two() {
-        let mark = Loss { now: Time::ZERO, signal: Signal::Mark, flight: 50_000 };
+        let mark = Loss { now: Time::ZERO, signal: Signal::Mark, flight: 50_000, in_flight: 50_000 };
         let mut control = avoiding(6, &[], Reno);
         for (cwnd, ssthresh) in [(3000.0, 3000.0), (1500.0, 2000.0), (1000.0, 2000.0)] {
             control.on_loss(&mark);

@@ -1,19 +1,30 @@
-//! Explicit congestion notification on one connection (RFC 3168 6.1), and what ack congestion control adds (asym 6.1):
-//! acks are ECN-capable too, and the sender of data reports to the receiver when one of them was marked.
+//! Explicit congestion notification on one connection, and how acks report marks: RFC 3168 6.1; what ack congestion
+//! control adds (asym 6.1): acks are ECN-capable too, and the sender of data reports to the receiver when one of them
+//! was marked; DCTCP's acks (RFC 8257 3.2), which tell of each segment; and Accurate ECN's counter (RFC 9768 3.2).
+//!
+//! Differs from RFC 9768: its option, which counts bytes, is not sent. An ack for more than seven packets may so hide
+//! eight marks, and the least number is taken.
 
 use backchannel_core::packet::{mark, Ecn as Field, TcpFlags};
 
-use crate::config::EcnMode;
-use crate::seq::Offset;
+use crate::config::{Config, EcnMode};
+use crate::seq::{Offset, SeqNumber};
 use crate::wire::Segment;
+
+/// The flags CWR and ECE, by which a SYN offers ECN (RFC 3168 6.1.1).
+const BOTH: u8 = TcpFlags::ECE | TcpFlags::CWR;
+/// What the counters of Accurate ECN begin with (RFC 9768 3.2.1).
+const FIRST_COUNT: u32 = 5;
 
 /// State of both halves.
 #[derive(Clone, Copy, Debug)]
 pub struct Ecn {
     mode: EcnMode,
+    /// The field of packets that can be marked.
+    capable: Field,
     /// Both sides have agreed. Without that, nothing below is set.
     pub agreed: bool,
-    /// Receiver: acks carry ECE until the peer sends CWR.
+    /// Receiver: acks carry ECE until the peer sends CWR; DCTCP: the last data segment was marked.
     echo: bool,
     /// Sender: the next data segment reports that an ack was marked.
     ack_marked: bool,
@@ -21,48 +32,132 @@ pub struct Ecn {
     reduced: bool,
     /// Sender: the window is not reduced again before everything below this offset is acknowledged.
     until: Offset,
+    accurate: Accurate,
+}
+
+/// Counters of Accurate ECN.
+#[derive(Clone, Copy, Debug)]
+struct Accurate {
+    /// The ACE field of the segment that ends the handshake: what the SYN+ACK carried.
+    handshake: Option<u8>,
+    /// r.cep: packets that arrived marked. s.cep: packets of ours that the peer has counted.
+    received: u32,
+    counted: u32,
+    /// Of those, the ones that no ack of new data has reported yet.
+    news: u32,
+    /// Whether the last such ack reported any.
+    has_news: bool,
+    /// The highest ack: older ones have older counts.
+    newest_ack: Option<SeqNumber>,
 }
 
 impl Ecn {
     /// Before the handshake.
-    pub fn new(mode: EcnMode) -> Ecn {
-        Ecn { mode, agreed: false, echo: false, ack_marked: false, reduced: false, until: Offset::SYN }
-    }
-
-    /// Flags of this side's SYN, or of its SYN+ACK after [`Ecn::on_syn`] (RFC 3168 6.1.1).
-    pub fn syn_flags(&self, answering: bool) -> u8 {
-        match (self.mode, answering) {
-            (EcnMode::Off, _) => 0,
-            (_, false) => TcpFlags::ECE | TcpFlags::CWR,
-            (_, true) => TcpFlags::ECE * u8::from(self.agreed),
+    pub fn new(config: &Config) -> Ecn {
+        Ecn {
+            mode: config.ecn,
+            capable: if config.low_latency { Field::LowLatency } else { Field::Capable },
+            agreed: false,
+            echo: false,
+            ack_marked: false,
+            reduced: false,
+            until: Offset::SYN,
+            accurate: Accurate {
+                handshake: None,
+                received: FIRST_COUNT,
+                counted: FIRST_COUNT,
+                news: 0,
+                has_news: false,
+                newest_ack: None,
+            },
         }
     }
 
-    /// The peer's SYN or SYN+ACK arrives.
-    pub fn on_syn(&mut self, syn: &Segment) {
-        let wanted = if syn.has(TcpFlags::ACK) { TcpFlags::ECE } else { TcpFlags::ECE | TcpFlags::CWR };
-        let both = TcpFlags::ECE | TcpFlags::CWR;
-        self.agreed = self.mode != EcnMode::Off && syn.flags & both == wanted;
+    /// Sets flags of this side's SYN, or of its SYN+ACK after [`Ecn::on_syn`] (RFC 3168 6.1.1, RFC 9768 3.1).
+    pub fn on_transmit_syn(&self, syn: &mut Segment, answering: bool) {
+        match (self.mode, answering) {
+            (EcnMode::Off, _) => {}
+            (EcnMode::Accurate, false) => set_ace(syn, 0b111),
+            (EcnMode::Accurate, true) if self.agreed => set_ace(syn, self.accurate.handshake.unwrap_or_default()),
+            (_, false) => syn.flags |= BOTH,
+            (_, true) => syn.flags |= TcpFlags::ECE * u8::from(self.agreed),
+        }
     }
 
-    /// A segment arrives.
+    /// The peer's SYN or SYN+ACK arrives. A peer without Accurate ECN makes the connection one of RFC 3168.
+    pub fn on_syn(&mut self, syn: &Segment) {
+        let answer = syn.has(TcpFlags::ACK);
+        if self.mode == EcnMode::Accurate {
+            let agreed = if answer { matches!(ace(syn), 0b010 | 0b011 | 0b100 | 0b110) } else { ace(syn) == 0b111 };
+            if agreed {
+                self.agreed = true;
+                self.accurate.handshake = Some(handshake_code(syn.ecn));
+                return;
+            }
+            self.mode = EcnMode::Data;
+        }
+        let wanted = if answer { TcpFlags::ECE } else { BOTH };
+        self.agreed = self.mode != EcnMode::Off && syn.flags & BOTH == wanted;
+    }
+
+    /// Whether a segment ends a run of data segments that were marked, or were not: DCTCP's receiver then acknowledges
+    /// those before it at once (RFC 8257 3.2).
+    pub fn ends_run(&self, segment: &Segment) -> bool {
+        let marked = segment.ecn == Field::Experienced;
+        self.agreed && self.mode == EcnMode::Dctcp && segment.payload > 0 && marked != self.echo
+    }
+
+    /// A segment arrives, other than a SYN.
     pub fn on_segment(&mut self, segment: &Segment) {
         if !self.agreed {
             return;
         }
+        let marked = segment.ecn == Field::Experienced;
+        match self.mode {
+            EcnMode::Accurate => {
+                self.accurate.received += u32::from(marked);
+                self.accurate.on_ack(segment);
+                return;
+            }
+            EcnMode::Dctcp => {
+                if segment.payload > 0 {
+                    self.echo = marked;
+                }
+                return;
+            }
+            _ => {}
+        }
         if segment.has(TcpFlags::CWR) {
             self.echo = false;
         }
-        if segment.ecn == Field::Experienced {
+        if marked {
             let pure_ack = segment.space() == 0;
             *(if pure_ack { &mut self.ack_marked } else { &mut self.echo }) = true;
+        }
+    }
+
+    /// Of `delivered` bytes, those that an ack reports as marked, where acks report that: of segments of `mss` bytes.
+    pub fn marked_bytes(&mut self, segment: &Segment, delivered: u64, mss: u32) -> u64 {
+        match self.mode {
+            _ if !self.agreed => 0,
+            EcnMode::Accurate => {
+                let news = std::mem::take(&mut self.accurate.news);
+                self.accurate.has_news = news > 0;
+                u64::from(news * mss).min(delivered)
+            }
+            EcnMode::Dctcp if segment.has(TcpFlags::ECE) => delivered,
+            _ => 0,
         }
     }
 
     /// Whether an ack of everything before `una` requests a smaller window, at most once for what was outstanding then.
     /// `max` is one beyond what was sent.
     pub fn requests_reduction(&mut self, segment: &Segment, una: Offset, max: Offset) -> bool {
-        let requested = self.agreed && segment.has(TcpFlags::ECE) && una >= self.until;
+        let marked = match self.mode {
+            EcnMode::Accurate => std::mem::take(&mut self.accurate.has_news),
+            _ => segment.has(TcpFlags::ECE),
+        };
+        let requested = self.agreed && marked && una >= self.until;
         if requested {
             (self.until, self.reduced) = (max, true);
         }
@@ -80,6 +175,12 @@ impl Ecn {
         if !self.agreed {
             return;
         }
+        if self.mode == EcnMode::Accurate {
+            let count = self.accurate.received as u8 & 0b111;
+            set_ace(segment, self.accurate.handshake.take().unwrap_or(count));
+            segment.ecn = self.capable;
+            return;
+        }
         if self.echo {
             segment.flags |= TcpFlags::ECE;
         }
@@ -93,8 +194,61 @@ impl Ecn {
         }
         // RFC 3168 6.1.5: a retransmission is not capable.
         if fresh || (segment.payload == 0 && self.mode == EcnMode::DataAndAcks) {
-            segment.ecn = Field::Capable;
+            segment.ecn = self.capable;
         }
+    }
+
+    /// Sets flags of an ack for what came before a change of marks.
+    pub fn on_transmit_early(&self, segment: &mut Segment) {
+        if !self.echo {
+            segment.flags |= TcpFlags::ECE;
+        }
+    }
+
+    /// The handshake is over at the side that accepted: what it told of the SYN is not repeated.
+    pub fn on_accepted(&mut self) {
+        self.accurate.handshake = None;
+    }
+}
+
+impl Accurate {
+    /// The peer's count, of which an ack has the last three bits.
+    fn on_ack(&mut self, segment: &Segment) {
+        if self.newest_ack.is_some_and(|newest| segment.ack < newest) {
+            return;
+        }
+        // The first ack of a client tells of the SYN+ACK instead (RFC 9768 3.2.2.1).
+        let is_first = self.newest_ack.replace(segment.ack).is_none();
+        if is_first && matches!(ace(segment), 0b010 | 0b011 | 0b100) {
+            return;
+        }
+        let news = (u32::from(ace(segment)) + 8 - self.counted % 8) % 8;
+        self.counted += news;
+        self.news += news;
+    }
+}
+
+/// The ACE field (RFC 9768 3.2.2): AE, CWR, ECE.
+fn ace(segment: &Segment) -> u8 {
+    let bit = |set: bool, place: u8| u8::from(set) << place;
+    bit(segment.marks & mark::ACCURATE_ECN != 0, 2)
+        | bit(segment.has(TcpFlags::CWR), 1)
+        | bit(segment.has(TcpFlags::ECE), 0)
+}
+
+fn set_ace(segment: &mut Segment, value: u8) {
+    let flag = |place: u8, flag: u8| if value >> place & 1 == 1 { flag } else { 0 };
+    segment.marks |= flag(2, mark::ACCURATE_ECN);
+    segment.flags |= flag(1, TcpFlags::CWR) | flag(0, TcpFlags::ECE);
+}
+
+/// How the handshake reports the ECN field of a SYN or SYN+ACK (RFC 9768 3.1.1, table 2; 3.2.2.1, table 3).
+fn handshake_code(field: Field) -> u8 {
+    match field {
+        Field::NotCapable => 0b010,
+        Field::LowLatency => 0b011,
+        Field::Capable => 0b100,
+        Field::Experienced => 0b110,
     }
 }
 
@@ -103,7 +257,14 @@ mod tests {
     use super::*;
 
     fn agreed(mode: EcnMode) -> Ecn {
-        Ecn { agreed: true, ..Ecn::new(mode) }
+        let name = match mode {
+            EcnMode::Data => "data",
+            EcnMode::DataAndAcks => "data-and-acks",
+            EcnMode::Dctcp => "dctcp",
+            _ => "accurate",
+        };
+        let options = [("ecn".to_owned(), serde_json::json!(name))].into();
+        Ecn { agreed: true, ..Ecn::new(&crate::config::stack_config("newreno", &options).unwrap()) }
     }
 
     #[test]
@@ -146,5 +307,66 @@ mod tests {
             data.marks
         });
         assert_eq!(marks, [mark::ACK_CONGESTION, 0]);
+    }
+
+    /// A SYN or SYN+ACK of `ecn` as its peer reads it.
+    fn syn(ecn: &Ecn, answering: bool) -> Segment {
+        let flags = TcpFlags::SYN | if answering { TcpFlags::ACK } else { 0 };
+        let mut syn = Segment { flags, ..Segment::default() };
+        ecn.on_transmit_syn(&mut syn, answering);
+        syn
+    }
+
+    fn fresh(mode: EcnMode) -> Ecn {
+        Ecn { agreed: false, ..agreed(mode) }
+    }
+
+    #[test]
+    fn accurate_ecn_is_agreed_and_a_peer_of_rfc_3168_makes_it_that() {
+        let (mut client, mut server) = (fresh(EcnMode::Accurate), fresh(EcnMode::Accurate));
+        server.on_syn(&syn(&client, false));
+        client.on_syn(&syn(&server, true));
+        assert!(client.agreed && server.agreed && client.mode == EcnMode::Accurate);
+        for (ours, theirs) in [(EcnMode::Accurate, EcnMode::Data), (EcnMode::Data, EcnMode::Accurate)] {
+            let (mut client, mut server) = (fresh(ours), fresh(theirs));
+            server.on_syn(&syn(&client, false));
+            client.on_syn(&syn(&server, true));
+            assert_eq!((client.mode, client.agreed, server.agreed), (EcnMode::Data, true, true));
+        }
+    }
+
+    #[test]
+    fn accurate_ecn_counts_marks_modulo_eight_and_old_acks_report_nothing() {
+        let (mut sender, mut receiver) = (agreed(EcnMode::Accurate), agreed(EcnMode::Accurate));
+        let marked = Segment { payload: 1000, ecn: Field::Experienced, ..Segment::default() };
+        let mut ack = |marks: u32, number: u32| {
+            (0..marks).for_each(|_| receiver.on_segment(&marked));
+            let mut ack = Segment { flags: TcpFlags::ACK, ack: SeqNumber(number), ..Segment::default() };
+            receiver.on_transmit(&mut ack, false);
+            ack
+        };
+        let acks = [ack(0, 1000), ack(3, 4000), ack(7, 11_000), ack(0, 12_000)];
+        let reported = acks.map(|ack| {
+            sender.on_segment(&ack);
+            let bytes = sender.marked_bytes(&ack, 7000, 1000);
+            (bytes, sender.requests_reduction(&ack, Offset(12_000), Offset(20_000)))
+        });
+        assert_eq!(reported, [(0, false), (3000, true), (7000, false), (0, false)]);
+        sender.on_segment(&acks[1]);
+        assert_eq!(sender.marked_bytes(&acks[1], 1000, 1000), 0);
+    }
+
+    #[test]
+    fn a_run_of_marks_ends_where_dctcp_acknowledges_early() {
+        let mut receiver = agreed(EcnMode::Dctcp);
+        let data = |ecn| Segment { payload: 1000, ecn, ..Segment::default() };
+        let echoes = [Field::Capable, Field::Experienced, Field::Experienced, Field::Capable].map(|ecn| {
+            let ends = receiver.ends_run(&data(ecn));
+            receiver.on_segment(&data(ecn));
+            let mut ack = Segment { flags: TcpFlags::ACK, ..Segment::default() };
+            receiver.on_transmit(&mut ack, false);
+            (ends, ack.has(TcpFlags::ECE))
+        });
+        assert_eq!(echoes, [(false, false), (true, true), (false, true), (true, false)]);
     }
 }

@@ -26,6 +26,9 @@ impl Connection {
         segment.fill(tcp, packet);
         self.counts.received += 1;
         self.sender.received_at = now;
+        if self.ecn.ends_run(&segment) && self.receiver.has_unacknowledged() {
+            self.early_ack = Some(self.receiver.ack_offset());
+        }
         self.ecn.on_segment(&segment);
         match self.state {
             State::Closed => {}
@@ -76,6 +79,7 @@ impl Connection {
             self.timestamps.on_segment(segment);
         }
         if opening {
+            self.ecn.on_accepted();
             self.establish();
         }
         let echo_sent = self.echo_sent(now, segment);

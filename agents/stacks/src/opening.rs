@@ -87,7 +87,7 @@ impl Connection {
         let scaling = self.handshake.window_shift > 0 || self.sender.window.shift > 0;
         let mut segment = Segment {
             seq: self.sender.initial,
-            flags: TcpFlags::SYN | self.ecn.syn_flags(answering),
+            flags: TcpFlags::SYN,
             window: self.receiver.window_size().min(65_535) as u16,
             mss: Some(self.largest_payload.min(65_495) as u16),
             window_scale: offers(self.config.window_scaling, scaling).then_some(self.handshake.window_shift),
@@ -95,6 +95,7 @@ impl Connection {
             timestamps: offers(self.config.timestamps, self.timestamps.agreed).then(|| self.timestamps.option(now)),
             ..Segment::default()
         };
+        self.ecn.on_transmit_syn(&mut segment, answering);
         if answering {
             segment.flags |= TcpFlags::ACK;
             segment.ack = self.receiver.initial + 1;

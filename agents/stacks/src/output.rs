@@ -31,6 +31,9 @@ impl Connection {
         if self.state.is_opening() {
             return None;
         }
+        if let Some(before) = self.early_ack.take() {
+            return Some(self.early_ack_packet(now, before));
+        }
         let may_have_data = self.can_send_data() && !self.sender.is_unused();
         if may_have_data {
             if let Some((at, length)) = self.sender.next_data(now, &mut self.timers) {
@@ -58,6 +61,17 @@ impl Connection {
         let mut segment = Segment::default();
         self.fill_header(&mut segment, now, false);
         self.ecn.on_transmit(&mut segment, false);
+        self.packet(&segment, &[])
+    }
+
+    /// An ack of what came before the data that arrived last, whose marks differ (RFC 8257 3.2).
+    fn early_ack_packet(&mut self, now: Time, before: Offset) -> Packet {
+        let mut segment = Segment::default();
+        self.fill_header(&mut segment, now, false);
+        // Those data themselves are acknowledged right behind it.
+        self.receiver.ack_now = true;
+        segment.ack = self.receiver.initial.at(before);
+        self.ecn.on_transmit_early(&mut segment);
         self.packet(&segment, &[])
     }
 

@@ -27,6 +27,11 @@ impl Reassembly {
         self.ranges.bytes()
     }
 
+    /// Whether everything from the first of `range` on to before its second is stored.
+    pub fn holds(&self, (start, end): (Offset, Offset)) -> bool {
+        self.ranges.range_of(start).is_some_and(|(_, held)| end <= held)
+    }
+
     /// Whether nothing is stored.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()

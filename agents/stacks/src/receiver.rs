@@ -36,10 +36,16 @@ pub struct Receiver {
     pub out_of_order: u32,
     /// The range of the last arrival, if out of order: SMART's acks name it.
     last_out_of_order: Option<(Offset, Offset)>,
+    /// The range of a segment that had arrived before, until an ack reports it (RFC 2883).
+    duplicate: Option<(Offset, Offset)>,
+    /// Whether acks report such a range.
+    reports_duplicates: bool,
     /// Bytes held until the next ack has gone.
     deferred: u64,
     /// An ack must go at once.
     pub ack_now: bool,
+    /// Segments in order that are still acknowledged one by one.
+    quick_acks: u32,
     /// Longest delay of an ack.
     ack_delay: Duration,
     /// Whether delays end at multiples of `ack_delay` (BSD's 200 ms heartbeat), not `ack_delay` after the segment.
@@ -61,8 +67,11 @@ impl Receiver {
             unacked: 0,
             out_of_order: 0,
             last_out_of_order: None,
+            duplicate: None,
+            reports_duplicates: config.dsack,
             deferred: 0,
             ack_now: false,
+            quick_acks: config.quick_acks_segments,
             ack_delay: config.ack_delay_s,
             heartbeat: config.ack_heartbeat,
         }
@@ -94,6 +103,11 @@ impl Receiver {
         timers.stop(Timer::DelayedAck);
     }
 
+    /// Whether data in order wait for their ack.
+    pub fn has_unacknowledged(&self) -> bool {
+        self.unacked > 0
+    }
+
     /// Takes the data of a segment that begins at `start`. An ack is due after `segments_per_ack` segments in order;
     /// `None`: their number decides nothing.
     pub fn on_data(
@@ -108,6 +122,7 @@ impl Receiver {
         if start + data.len() <= self.next {
             // Old data: the peer has not received our ack.
             self.ack_now = true;
+            self.duplicate = self.reports_duplicates.then_some((start, start + data.len()));
             return;
         }
         if start < self.next {
@@ -123,7 +138,11 @@ impl Receiver {
             }
         }
         if start > self.next {
-            self.last_out_of_order = Some((start, start + data.len()));
+            let range = (start, start + data.len());
+            self.last_out_of_order = Some(range);
+            if self.reports_duplicates && self.reassembly.holds(range) {
+                self.duplicate = Some(range);
+            }
             self.out_of_order += 1;
             self.reassembly.store(self.next, start, data);
             self.ack_now = true;
@@ -140,7 +159,9 @@ impl Receiver {
         self.unacked += 1;
         self.out_of_order = 0;
         // RFC 5681 4.2: a segment that fills a gap is acknowledged at once.
-        if fills_gap || segments_per_ack.is_some_and(|segments| self.unacked >= segments) {
+        let quick = self.quick_acks > 0;
+        self.quick_acks = self.quick_acks.saturating_sub(1);
+        if fills_gap || quick || segments_per_ack.is_some_and(|segments| self.unacked >= segments) {
             self.ack_now = true;
         } else if !timers.is_set(Timer::DelayedAck) {
             timers.set(Timer::DelayedAck, self.delayed_ack_deadline(now));
@@ -195,9 +216,16 @@ impl Receiver {
         self.window.held + self.window.unread + self.reassembly.bytes()
     }
 
-    /// SACK blocks, that of the last arrival first, at most `most`.
+    /// SACK blocks, that of the last arrival first, at most `most`. A segment that arrived twice comes before them (RFC
+    /// 2883 4).
     pub fn sack_blocks(&mut self, most: usize) -> Vec<(Offset, Offset)> {
-        self.reassembly.sack_blocks(self.next, most)
+        match self.duplicate.take().filter(|_| most > 0) {
+            None => self.reassembly.sack_blocks(self.next, most),
+            Some(duplicate) => {
+                let others = self.reassembly.sack_blocks(self.next, most - 1);
+                std::iter::once(duplicate).chain(others).collect()
+            }
+        }
     }
 
     /// SMART's block: the segment that caused this ack, if it was out of order.

@@ -1,9 +1,11 @@
 //! Loss recovery of the sender: duplicate acks, fast recovery, and what was outstanding at the last loss. How a sender
 //! recovers is one file below `recovery/`, which the handshake chooses for the whole connection: by cumulative acks
-//! ([`Inflation`]), or by selective ones ([`Selective`]).
+//! ([`Inflation`]), by selective ones ([`Selective`]), or by time (`rack.rs`, with `loss_detection.rs`).
 
 mod inflation;
 mod pipe;
+pub(crate) mod prr;
+pub(crate) mod rack;
 mod sack_1996;
 mod smart;
 
@@ -16,6 +18,7 @@ use crate::congestion::Exit;
 use crate::scoreboard::Scoreboard;
 use crate::seq::Offset;
 use inflation::{Inflation, Rule};
+use prr::Prr;
 
 /// Duplicate acks that mean a loss (RFC 5681 3.2).
 pub const DUPLICATE_THRESHOLD: u32 = 3;
@@ -101,6 +104,10 @@ pub struct Recovery {
     pub selective: Option<Box<dyn Selective>>,
     /// Without.
     inflation: Inflation,
+    /// Whether losses are detected by time: then neither of the two decides.
+    pub by_time: bool,
+    /// By time, in fast recovery: the window, if PRR decides on it.
+    pub prr: Option<Prr>,
     /// In fast recovery: where it ends, one beyond what was outstanding when it began. `None` outside.
     end: Option<Offset>,
     /// recover of RFC 6582: one beyond what was outstanding at the last loss, detected by duplicates or by the timer.
@@ -125,11 +132,13 @@ impl Recovery {
             SackSender::Rfc6675 => Some(Box::<pipe::Pipe>::default()),
             SackSender::Sack1996 => Some(Box::<sack_1996::Sack1996>::default()),
             SackSender::Smart => Some(Box::<smart::Smart>::default()),
-            SackSender::Ignored => None,
+            SackSender::Rack | SackSender::Ignored => None,
         };
         Recovery {
             selective: selective.filter(|_| sack),
             inflation: Inflation::new(config, mss),
+            by_time: sack && config.sack_sender == SackSender::Rack,
+            prr: None,
             end: None,
             recover: Offset::default(),
             timed_out: false,
@@ -155,10 +164,17 @@ impl Recovery {
         self.end.is_some()
     }
 
-    /// The window of fast recovery, where duplicate acks inflate it.
+    /// The window of fast recovery, where the controller does not decide on it: duplicate acks inflate it, or PRR
+    /// reduces it.
     #[inline]
-    pub fn inflated(&self) -> Option<f64> {
-        (self.end.is_some() && self.selective.is_none()).then_some(self.inflation.window)
+    pub fn window(&self) -> Option<f64> {
+        if self.end.is_none() || self.selective.is_some() {
+            return None;
+        }
+        if self.by_time {
+            return self.prr.map(|prr| prr.window as f64);
+        }
+        Some(self.inflation.window)
     }
 
     /// Bounds the window of fast recovery.
@@ -210,6 +226,12 @@ impl Recovery {
         }
     }
 
+    /// Fast recovery begins where losses are detected by time, with `prr` if that decides on the window.
+    pub fn begin_by_time(&mut self, max: Offset, prr: Option<Prr>) {
+        self.on_loss(max);
+        (self.end, self.prr) = (Some(max), prr);
+    }
+
     /// A duplicate ack in fast recovery.
     pub fn on_duplicate_ack(&mut self, mss: u32, newly_sacked: bool) {
         match &mut self.selective {
@@ -238,17 +260,22 @@ impl Recovery {
 
     /// Fast recovery ends.
     pub fn leave(&mut self) {
-        self.end = None;
+        (self.end, self.prr) = (None, None);
         self.partial_acks = 0;
     }
 
-    /// The retransmission timer has expired, with everything before `max` sent.
-    pub fn on_timeout(&mut self, max: Offset) {
+    /// The retransmission timer has expired where losses are detected by time, with everything before `max` sent.
+    pub fn begin_timeout(&mut self, max: Offset) {
         self.leave();
         self.recover = max;
         self.timed_out = true;
         self.duplicates = 0;
         self.resend = false;
+    }
+
+    /// The retransmission timer has expired, with everything before `max` sent.
+    pub fn on_timeout(&mut self, max: Offset) {
+        self.begin_timeout(max);
         self.scoreboard.clear();
         self.selective.iter_mut().for_each(|selective| selective.on_timeout());
     }

@@ -88,6 +88,8 @@ pub struct RttEstimator {
     pub first: Option<Duration>,
     /// The last round trip, exactly.
     pub latest: Option<Duration>,
+    /// When it was measured.
+    latest_at: Time,
     /// The mean of exact round trips with gain 1/8: for the burst timer, and for the timeout of [`Clock::ExactTicks`].
     pub exact_srtt: Option<Duration>,
 }
@@ -106,6 +108,7 @@ impl RttEstimator {
             timed: None,
             first: None,
             latest: None,
+            latest_at: Time::ZERO,
             exact_srtt: None,
         }
     }
@@ -179,8 +182,14 @@ impl RttEstimator {
             self.update();
         }
         self.first.get_or_insert(rtt);
-        self.latest = Some(rtt);
+        (self.latest, self.latest_at) = (Some(rtt), now);
         self.exact_srtt = Some(exact_srtt);
+    }
+
+    /// The round trip that was measured `now`.
+    #[inline]
+    pub fn latest_at(&self, now: Time) -> Option<Duration> {
+        self.latest.filter(|_| self.latest_at == now)
     }
 
     /// Jacobson's estimator in ticks. `counter_start` is what the first sample has too much: BSD's counter begins at 1.

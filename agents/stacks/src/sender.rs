@@ -12,8 +12,9 @@ use crate::controllers::CongestionControl;
 use crate::ecn::Ecn;
 use crate::era::Era;
 use crate::extensions::{Extension, Extensions, Outgoing};
+use crate::ledger::Ledger;
+use crate::loss_detection::LossDetection;
 use crate::pacer::Pacer;
-use crate::rate::RateSampler;
 use crate::receiver::Receiver;
 use crate::recovery::{Choice, Outstanding, Piece, Recovery};
 use crate::rtt::{RtoConfig, RttEstimator};
@@ -50,8 +51,12 @@ pub(crate) struct Sender {
     pub window: SendWindow,
     /// The congestion controller.
     pub congestion: CongestionControl,
-    /// Delivery rates, if the controller uses them.
-    pub rate: Option<RateSampler>,
+    /// The segments in the network, if the controller or loss detection uses them.
+    pub ledger: Option<Ledger>,
+    /// Loss detection by time, with selective acks.
+    pub by_time: Option<LossDetection>,
+    /// What was sent when the current round trip began: it ends with the first ack of what was sent later.
+    pub round_end: Offset,
     /// Round trips and timeout.
     pub rtt: RttEstimator,
     /// Loss recovery.
@@ -87,7 +92,7 @@ pub(crate) struct WindowProbe {
 impl Sender {
     /// `mss`: bytes of data in a full segment, until the handshake has settled it.
     pub fn new(config: &Arc<Config>, mss: u32, initial: SeqNumber, source: Source) -> Sender {
-        let congestion = CongestionControl::new(config, mss);
+        let congestion = CongestionControl::new(config, mss, initial);
         Sender {
             source,
             initial,
@@ -96,7 +101,9 @@ impl Sender {
             nxt: Offset::SYN,
             max: Offset::SYN,
             window: SendWindow::new(),
-            rate: congestion.uses_rate_samples().then(RateSampler::default),
+            ledger: congestion.uses_rate_samples().then(Ledger::default),
+            by_time: None,
+            round_end: Offset::SYN,
             congestion,
             rtt: RttEstimator::new(RtoConfig::new(config)),
             recovery: Recovery::new(config, mss, false),
@@ -114,14 +121,17 @@ impl Sender {
     /// The handshake has settled the segment size, and whether there are selective acks.
     pub fn on_agreement(&mut self, mss: u32, sack: bool) {
         self.mss = mss;
-        self.congestion = CongestionControl::new(&self.config, mss);
+        self.congestion = CongestionControl::new(&self.config, mss, self.initial);
         self.recovery = Recovery::new(&self.config, mss, sack);
+        self.by_time = self.recovery.by_time.then(|| LossDetection::new(&self.config));
+        let has_records = self.by_time.is_some() || self.congestion.uses_rate_samples();
+        self.ledger = has_records.then(Ledger::default);
     }
 
-    /// The congestion window: the controller's, or that of fast recovery, which duplicate acks inflate.
+    /// The congestion window: the controller's, or that of fast recovery.
     #[inline]
     pub fn cwnd(&self) -> f64 {
-        self.recovery.inflated().unwrap_or_else(|| self.congestion.window())
+        self.recovery.window().unwrap_or_else(|| self.congestion.window())
     }
 
     /// What is outstanding, as recovery sees it.
@@ -145,14 +155,14 @@ impl Sender {
 
     /// A signal of congestion, with a window of `cwnd` before it.
     pub fn on_loss(&mut self, now: Time, signal: Signal, cwnd: f64) {
-        let flight = self.flight_within(cwnd);
-        self.congestion.on_loss(&Loss { now, signal, flight });
+        let (flight, in_flight) = (self.flight_within(cwnd), self.in_flight());
+        self.congestion.on_loss(&Loss { now, signal, flight, in_flight });
     }
 
     /// The full queue of the host's own interface dropped a packet. In fast recovery the window is small until that
     /// ends.
     pub fn on_quench(&mut self, now: Time) {
-        if self.recovery.inflated().is_some() {
+        if self.recovery.window().is_some() {
             self.recovery.bound_inflated(f64::from(self.mss));
         } else {
             self.on_loss(now, Signal::Quench, self.cwnd());
@@ -170,9 +180,20 @@ impl Sender {
         self.max <= Offset::FIRST_BYTE && self.data_end() <= Offset::FIRST_BYTE && !self.source.finished()
     }
 
+    /// Smoothed round-trip time in seconds; 0 before the first sample.
+    pub fn srtt_s(&self) -> f64 {
+        self.rtt.srtt().unwrap_or_default().as_secs_f64()
+    }
+
     /// FlightSize: bytes outstanding.
     pub fn flight(&self) -> u64 {
         self.max.max(self.nxt).since(self.una)
+    }
+
+    /// Bytes in the network, as far as records of segments tell.
+    #[inline]
+    pub fn in_flight(&self) -> u64 {
+        self.ledger.as_ref().map_or_else(|| self.flight(), Ledger::bytes_in_flight)
     }
 
     /// FlightSize for a decrease: what the window let go, at least a segment.
@@ -193,6 +214,9 @@ impl Sender {
             let length = self.data_end().since(self.una).min(mss).min(self.recovery.scoreboard.room(self.una));
             return Some((self.una, length));
         }
+        if let Some(probe) = self.next_probe() {
+            return Some(probe);
+        }
         self.restart_after_idle(now);
         let Some(next) = self.next_in_window(now, mss) else {
             self.watch_application();
@@ -205,12 +229,10 @@ impl Sender {
     /// Nothing goes. If the window has room, the application limits the delivery rate.
     #[inline]
     fn watch_application(&mut self) {
-        if self.rate.is_some()
-            && self.nxt >= self.data_end()
-            && self.flight() + u64::from(self.mss) <= self.cwnd() as u64
-        {
-            let flight = self.flight();
-            self.rate.iter_mut().for_each(|rate| rate.on_app_limited(flight));
+        let Some(ledger) = &self.ledger else { return };
+        let has_room = ledger.bytes_in_flight() + u64::from(self.mss) <= self.cwnd() as u64;
+        if self.nxt >= self.data_end() && has_room && ledger.first_lost().is_none() {
+            self.ledger.iter_mut().for_each(Ledger::on_app_limited);
         }
     }
 
@@ -239,6 +261,9 @@ impl Sender {
             };
             return selective.next(&choice, &|| self.fresh(self.nxt, Offset::MAX));
         }
+        if self.recovery.by_time {
+            return self.next_by_time(mss);
+        }
         self.nxt = self.recovery.scoreboard.skip_held(self.nxt);
         if self.nxt >= self.data_end() {
             return self.rest(self.nxt);
@@ -257,7 +282,7 @@ impl Sender {
 
     /// A segment from `at` on that ends before `limit` and the edge of the peer's window.
     #[inline]
-    fn fresh(&self, at: Offset, limit: Offset) -> Option<Piece> {
+    pub fn fresh(&self, at: Offset, limit: Offset) -> Option<Piece> {
         let mss = u64::from(self.mss);
         let left = self.data_end().since(at);
         if left == 0 {
@@ -283,16 +308,16 @@ impl Sender {
 
     /// A data segment of `length` bytes from `at` on is sent; `end` is one beyond it, and its FIN if it has one.
     pub fn on_transmit(&mut self, now: Time, at: Offset, length: u64, end: Offset, timers: &mut TimerTable) {
+        let again = at < self.max;
         if length > 0 {
-            let outstanding = self.max.since(self.una);
-            self.congestion.on_sent(&Sent { now, bytes: length, outstanding });
-            if let Some(rate) = &mut self.rate {
-                rate.on_sent(now, at, at + length, outstanding);
-            }
+            let outstanding = if self.recovery.by_time { self.in_flight() } else { self.max.since(self.una) };
+            let is_app_limited = self.ledger.as_ref().is_some_and(Ledger::is_app_limited);
+            let srtt_s = self.srtt_s();
+            self.congestion.on_sent(&Sent { now, bytes: length, outstanding, is_app_limited, srtt_s });
         }
+        self.record_sent(now, (at, end), again, timers);
         self.pacer.on_transmit(now, length, self.congestion.pacing_rate());
         self.sent_at = now;
-        let again = at < self.max;
         if let Some(selective) = &mut self.recovery.selective {
             selective.on_transmit(now, (at, length), end, again);
         }
@@ -319,6 +344,7 @@ impl Sender {
 
     /// The retransmission timer has expired with data outstanding: everything goes again, from slow start.
     pub fn on_retransmission_timeout(&mut self, cx: &mut Context) {
+        self.mark_lost_at_timeout(cx.now);
         // RFC 5681 3.1 keeps the threshold when a segment times out again; 4.4BSD and ns-2 halve the one segment that
         // the window then is.
         let again = self.rtt.backoff > 0 && self.rtt.is_modern();
@@ -332,8 +358,12 @@ impl Sender {
         }
         self.rtt.back_off();
         self.rtt.stop_timing();
-        self.recovery.on_timeout(self.max);
-        self.nxt = self.una;
+        if self.recovery.by_time {
+            self.begin_timeout_recovery(cx.now, again);
+        } else {
+            self.recovery.on_timeout(self.max);
+            self.nxt = self.una;
+        }
         self.record(cx.now, SenderEvent::Timeout);
     }
 

@@ -64,6 +64,8 @@ pub struct Counts {
     pub fast_retransmits: u64,
     /// Duplicate acks.
     pub duplicate_acks: u64,
+    /// Recoveries that were undone, because nothing had been lost.
+    pub spurious_recoveries: u64,
     /// Segments that were malformed, damaged, outside the window, or challenged.
     pub refused: u64,
 }
@@ -76,6 +78,7 @@ impl AddAssign for Counts {
         self.timeouts += other.timeouts;
         self.fast_retransmits += other.fast_retransmits;
         self.duplicate_acks += other.duplicate_acks;
+        self.spurious_recoveries += other.spurious_recoveries;
         self.refused += other.refused;
     }
 }

@@ -5,6 +5,9 @@ use backchannel_core::time::Time;
 /// The rows of the table, in the order in which timers that expire together fire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
+    /// When to look for losses by time, or to probe the tail (RFC 8985 6.2, 7.2): before the retransmission timer,
+    /// which a probe sets anew.
+    LossDetection,
     /// When to retransmit the SYN or the first unacknowledged segment (RFC 6298 5). Runs while something is
     /// outstanding.
     Retransmission,
@@ -20,8 +23,14 @@ pub enum Timer {
 
 impl Timer {
     /// All rows.
-    pub const ALL: [Timer; 5] =
-        [Timer::Retransmission, Timer::Persist, Timer::DelayedAck, Timer::Pacing, Timer::TimeWait];
+    pub const ALL: [Timer; 6] = [
+        Timer::LossDetection,
+        Timer::Retransmission,
+        Timer::Persist,
+        Timer::DelayedAck,
+        Timer::Pacing,
+        Timer::TimeWait,
+    ];
 }
 
 /// The deadlines; [`Time::MAX`] is a timer that is not set.

@@ -410,7 +410,7 @@ fn show(segment: &Segment) -> String {
     if let Some(request) = segment.request {
         let _ = write!(text, " request {request}");
     }
-    for (bit, name) in [(0x08, "eln"), (0x04, "fast"), (0x02, "ackmark")] {
+    for (bit, name) in [(0x08, "eln"), (0x04, "fast"), (0x02, "ackmark"), (0x01, "ae")] {
         if segment.marks & bit != 0 {
             let _ = write!(text, " {name}");
         }
@@ -418,6 +418,7 @@ fn show(segment: &Segment) -> String {
     match segment.ecn {
         Ecn::NotCapable => {}
         Ecn::Capable => text.push_str(" ect"),
+        Ecn::LowLatency => text.push_str(" ect1"),
         Ecn::Experienced => text.push_str(" ce"),
     }
     text

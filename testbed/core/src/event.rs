@@ -75,6 +75,8 @@ pub enum SenderEvent {
     CorruptionRetransmit,
     /// An echoed congestion mark reduced the congestion window.
     Mark,
+    /// Nothing had been lost: the congestion window is what it was before the last recovery.
+    SpuriousLoss,
     /// The retransmission timer expired.
     #[serde(rename = "coarse_timeout")]
     Timeout,
@@ -88,6 +90,7 @@ impl SenderEvent {
             SenderEvent::FastRetransmit => "fast_retransmit",
             SenderEvent::CorruptionRetransmit => "corruption_retransmit",
             SenderEvent::Mark => "mark",
+            SenderEvent::SpuriousLoss => "spurious_loss",
             SenderEvent::Timeout => "coarse_timeout",
         }
     }

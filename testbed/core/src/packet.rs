@@ -80,6 +80,8 @@ impl TcpFlags {
 
 /// Marks in reserved bits of byte 12 of the TCP header (RFC 9293 3.1). The papers give no encoding.
 pub mod mark {
+    /// AE of Accurate ECN (RFC 9768 2.2): with CWR and ECE a counter of packets that were marked.
+    pub const ACCURATE_ECN: u8 = 0x01;
     /// Explicit loss notification (ton III-A): the missing segment was corrupted on the wireless hop.
     pub const ELN: u8 = 0x08;
     /// Retransmit at once: a duplicate ack that replaces a threshold of them (asym 6.1, 6.3).
@@ -131,8 +133,10 @@ pub enum Ecn {
     /// 00: not ECN-capable.
     #[default]
     NotCapable,
-    /// 01 or 10.
+    /// 10, ECT(0).
     Capable,
+    /// 01, ECT(1): of a sender that wants low latency, low loss and scalable throughput (RFC 9331).
+    LowLatency,
     /// 11: congestion experienced.
     Experienced,
 }
@@ -353,7 +357,8 @@ impl Packet {
     pub fn ecn(&self) -> Ecn {
         match self.traffic_class().map(|tos| tos & 3) {
             Some(3) => Ecn::Experienced,
-            Some(1 | 2) => Ecn::Capable,
+            Some(2) => Ecn::Capable,
+            Some(1) => Ecn::LowLatency,
             _ => Ecn::NotCapable,
         }
     }

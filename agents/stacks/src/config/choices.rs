@@ -13,6 +13,16 @@ choice! {
         NewReno = "newreno",
         /// NewReno's recovery with a cubic window (RFC 9438).
         Cubic = "cubic",
+        /// DCTCP (RFC 8257): a decrease in proportion to the share of marked data.
+        Dctcp = "dctcp",
+        /// TCP Prague (draft-briscoe-iccrg-prague-congestion-control-04).
+        Prague = "prague",
+        /// Vegas (Brakmo and Peterson 1995).
+        Vegas = "vegas",
+        /// LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus-01).
+        LedbatPlusPlus = "ledbat++",
+        /// BBRv3 (draft-ietf-ccwg-bbr, August 2026).
+        Bbr = "bbr",
         .. Added
     }
 }
@@ -38,6 +48,18 @@ choice! {
 }
 
 choice! {
+    /// How slow start ends.
+    pub enum SlowStart {
+        /// With the first loss (RFC 5681 3.1).
+        Standard = "standard",
+        /// When round trips grow, or acks arrive back to back for half of one (HyStart, Ha and Rhee 2011, as in Linux).
+        HyStart = "hystart",
+        /// When round trips grow, by way of conservative slow start (HyStart++, RFC 9406).
+        HyStartPlusPlus = "hystart++",
+    }
+}
+
+choice! {
     /// The window after a full ack (RFC 6582 3.2 step 3).
     pub enum FullAck {
         /// Option 1: what is outstanding and one segment, at most the threshold. Avoids a burst.
@@ -55,6 +77,9 @@ choice! {
         /// The sender of 1996 (Fall and Floyd's sack1, which ton cites): after the third duplicate ack every hole below
         /// the highest block is missing; what is sent raises the pipe, what duplicates report as gone lowers it.
         Sack1996 = "1996",
+        /// RFC 8985: a segment is lost if one that was sent a quarter of a round trip later, or three segments later
+        /// without reordering, is acknowledged.
+        Rack = "rack",
         /// SMART as in ton III-A: a hole is lost at once; a segment is retransmitted unless that happened within the
         /// last round trip.
         Smart = "smart",
@@ -98,6 +123,11 @@ choice! {
         Data = "data",
         /// Acks as well.
         DataAndAcks = "data-and-acks",
+        /// New data, and each ack tells whether the data that it acknowledges were marked (DCTCP's, RFC 8257 3.2).
+        Dctcp = "dctcp",
+        /// Every packet but the SYN, and acks count the packets that were marked (Accurate ECN, RFC 9768, without its
+        /// option).
+        Accurate = "accurate",
     }
 }
 

@@ -1,11 +1,19 @@
 //! The classic window: slow start, congestion avoidance by a [`Growth`], a decrease at each signal of congestion (RFC
 //! 5681 3.1, RFC 3465; asym 6.3, 8.3).
 
+use super::hystart::SlowStartExit;
 use super::{AckSample, CongestionController, Exit, Loss, Sent, Signal};
-use crate::config::{Config, Counting};
+use crate::config::{Config, Counting, SlowStart};
 
 /// L of RFC 3465 2.2: segments by which one ack opens the window in slow start at most.
 const L: f64 = 2.0;
+/// L of RFC 9406 4.3, where segments are not paced. Where they are, there is no limit.
+const HYSTART_L: f64 = 8.0;
+
+/// Windows a round trip at which Linux paces in the first half of slow start, and later.
+const PACING_GAINS: (f64, f64) = (2.0, 1.2);
+/// What a mark leaves of Reno's window (RFC 8511 3.1).
+const ABE_BETA: f64 = 0.8;
 
 /// Greatest windows from this size on, in bytes, stand for none.
 const UNBOUNDED: f64 = 1e8;
@@ -35,16 +43,13 @@ const UNBOUNDED: f64 = 1e8;
 ///
 /// let config = stack_config("newreno", &Default::default())?;
 /// let mut control = Classic::new(&config, 1000, Scalable);
-/// control.on_loss(&Loss { now: Time::ZERO, signal: Signal::Duplicates, flight: 80_000 });
+/// control.on_loss(&Loss { now: Time::ZERO, signal: Signal::Duplicates, flight: 80_000, in_flight: 79_000 });
 /// assert_eq!((control.window(), control.ssthresh()), (70_000.0, Some(70_000.0)));
 /// control.on_ack(&AckSample {
 ///     now: Time::from_seconds(0.1),
 ///     acked: 2000,
 ///     srtt_s: 0.1,
-///     window_limited: true,
-///     in_recovery: false,
-///     increase: None,
-///     rate: None,
+///     ..AckSample::default()
 /// });
 /// assert_eq!(control.window(), 70_020.0);
 /// # Ok::<(), backchannel_core::Error>(())
@@ -68,8 +73,16 @@ pub trait Growth: std::fmt::Debug + Send {
         window.half_of(bytes)
     }
 
+    /// The same for a mark, where it means less than a loss.
+    fn marked(&mut self, window: &Window) -> f64 {
+        self.decreased(window, window.cwnd)
+    }
+
     /// Fires on each retransmission timeout, after [`Growth::decreased`].
     fn on_timeout(&mut self) {}
+
+    /// Fires when the last decrease turns out to have been for no loss: the window is what it was.
+    fn on_spurious_loss(&mut self) {}
 
     /// Fires when data are sent while nothing is outstanding: an idle period, however short, ends.
     fn on_idle_end(&mut self) {}
@@ -82,7 +95,15 @@ pub trait Growth: std::fmt::Debug + Send {
 #[derive(Debug)]
 pub struct Reno;
 
-impl Growth for Reno {}
+impl Growth for Reno {
+    fn marked(&mut self, window: &Window) -> f64 {
+        if window.abe {
+            ABE_BETA * window.cwnd
+        } else {
+            self.decreased(window, window.cwnd)
+        }
+    }
+}
 
 /// The window of one connection, in bytes.
 #[derive(Clone, Debug)]
@@ -102,6 +123,10 @@ pub struct Window {
     opens_after_recovery: bool,
     /// Whether half a window is rounded down to whole segments.
     whole_halves: bool,
+    /// Segments by which one ack opens the window in slow start at most, if bytes are counted.
+    most_an_ack: f64,
+    /// Whether a mark leaves more than a loss (RFC 8511).
+    pub(super) abe: bool,
 }
 
 impl Window {
@@ -119,6 +144,12 @@ impl Window {
             counting: config.counting,
             opens_after_recovery: config.counting == Counting::Bsd || config.reno_of_1997,
             whole_halves: config.whole_threshold || config.counting == Counting::Bsd,
+            most_an_ack: match config.slow_start {
+                SlowStart::Standard => L,
+                SlowStart::HyStartPlusPlus if !config.pacing => HYSTART_L,
+                SlowStart::HyStart | SlowStart::HyStartPlusPlus => f64::INFINITY,
+            },
+            abe: config.abe,
         }
     }
 
@@ -155,7 +186,7 @@ impl Window {
     fn slow_start_increase(&self, acked: u64) -> f64 {
         match self.counting {
             Counting::Acks | Counting::Bsd | Counting::Segments => self.mss,
-            Counting::Bytes => (acked as f64).min(L * self.mss),
+            Counting::Bytes => (acked as f64).min(self.most_an_ack * self.mss),
             Counting::HalfSegments => acked as f64 / 2.0,
         }
     }
@@ -186,18 +217,30 @@ impl Window {
 pub struct Classic<G> {
     pub(super) window: Window,
     growth: G,
+    /// What ends the first slow start before a loss.
+    exit: Option<SlowStartExit>,
+    /// Smoothed round trip, if segments are paced.
+    paced_srtt_s: Option<f64>,
+    /// Window and threshold before the last loss, until that is undone.
+    before_loss: Option<(f64, f64)>,
 }
 
 impl<G: Growth> Classic<G> {
     /// Before the first segment; `mss` is the size of a full one in bytes.
     pub fn new(config: &Config, mss: u32, growth: G) -> Classic<G> {
-        Classic { window: Window::new(config, mss), growth }
+        Classic {
+            window: Window::new(config, mss),
+            growth,
+            exit: SlowStartExit::new(config),
+            paced_srtt_s: config.pacing.then_some(0.0),
+            before_loss: None,
+        }
     }
 
-    fn decrease(&mut self, bytes: f64) -> f64 {
+    fn decrease(&mut self, bytes: f64) {
+        self.before_loss = Some((self.window.cwnd, self.window.ssthresh));
         let reduced = self.growth.decreased(&self.window, bytes);
         self.window.ssthresh = reduced.max(2.0 * self.window.mss);
-        reduced
     }
 
     /// Slow start or congestion avoidance (RFC 5681 3.1).
@@ -206,9 +249,16 @@ impl<G: Growth> Classic<G> {
             return;
         }
         let window = &mut self.window;
+        let mut slow_start_share = 1.0;
+        if let Some(exit) = self.exit.as_mut().filter(|_| window.in_slow_start(window.cwnd)) {
+            match exit.on_ack(ack, window.segments()) {
+                Some(share) => slow_start_share = share,
+                None => (window.ssthresh, self.exit) = (window.cwnd, None),
+            }
+        }
         for _ in 0..window.increases(ack.acked) {
             window.cwnd = if window.in_slow_start(window.cwnd) {
-                window.cwnd + window.slow_start_increase(ack.acked)
+                window.cwnd + slow_start_share * window.slow_start_increase(ack.acked)
             } else {
                 self.growth.grown(window, ack)
             };
@@ -226,6 +276,9 @@ impl<G: Growth> CongestionController for Classic<G> {
     }
 
     fn on_ack(&mut self, ack: &AckSample) {
+        if let Some(srtt_s) = &mut self.paced_srtt_s {
+            *srtt_s = ack.srtt_s;
+        }
         if ack.in_recovery {
             return;
         }
@@ -238,6 +291,7 @@ impl<G: Growth> CongestionController for Classic<G> {
     /// After a mark the window counts, not what is outstanding: the ack that carries the echo has just reduced that.
     /// The least window is one segment, the least threshold two.
     fn on_loss(&mut self, loss: &Loss) {
+        self.exit = None;
         match loss.signal {
             Signal::Duplicates => {
                 self.decrease(loss.flight as f64);
@@ -251,7 +305,11 @@ impl<G: Growth> CongestionController for Classic<G> {
                 self.window.cwnd = self.window.mss;
                 self.growth.on_timeout();
             }
-            Signal::Mark => self.window.cwnd = self.decrease(self.window.cwnd).max(self.window.mss),
+            Signal::Mark => {
+                let reduced = self.growth.marked(&self.window);
+                self.window.ssthresh = reduced.max(2.0 * self.window.mss);
+                self.window.cwnd = reduced.max(self.window.mss);
+            }
             Signal::Quench => self.window.cwnd = self.window.mss,
         }
     }
@@ -277,6 +335,14 @@ impl<G: Growth> CongestionController for Classic<G> {
         }
     }
 
+    fn on_spurious_loss(&mut self) {
+        if let Some((cwnd, ssthresh)) = self.before_loss.take() {
+            self.window.cwnd = self.window.cwnd.max(cwnd);
+            self.window.ssthresh = ssthresh;
+            self.growth.on_spurious_loss();
+        }
+    }
+
     /// RFC 5681 4.1: the window falls to the initial one.
     fn on_idle(&mut self) {
         if self.window.cwnd > self.window.initial {
@@ -288,6 +354,13 @@ impl<G: Growth> CongestionController for Classic<G> {
     #[inline]
     fn window(&self) -> f64 {
         self.window.cwnd
+    }
+
+    fn pacing_rate(&self) -> Option<f64> {
+        let srtt_s = self.paced_srtt_s.filter(|srtt_s| *srtt_s > 0.0)?;
+        let (first, later) = PACING_GAINS;
+        let gain = if self.window.cwnd < self.window.ssthresh / 2.0 { first } else { later };
+        Some(gain * self.window.cwnd / srtt_s)
     }
 
     /// The initial threshold of a window that nothing bounds stands for none.

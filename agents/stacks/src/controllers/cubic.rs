@@ -15,7 +15,7 @@
 //! not of the flight size: 4.6 allows it where the window does not grow while the application limits the sender. A
 //! window that equals its threshold is in avoidance
 //! (4.10 has slow start there; RFC 5681 3.1 allows both), or each recovery would end with a step of slow start.
-//! Spurious congestion events (4.9) are not detected, and HyStart++ is not built.
+//! HyStart++ (4.10) is `hystart.rs`; that a congestion event was spurious (4.9) is found in `loss_detection.rs`.
 
 use backchannel_core::time::Time;
 
@@ -25,6 +25,8 @@ use super::{AckSample, Growth, Window};
 const C: f64 = 0.4;
 /// beta_cubic of 4.6.
 const BETA: f64 = 0.7;
+/// The same for a mark (RFC 8511 3.1).
+const ABE_BETA: f64 = 0.85;
 
 #[derive(Clone, Debug, Default)]
 pub struct Cubic {
@@ -40,6 +42,8 @@ pub struct Cubic {
     acked_at: Time,
     /// Since when the window has not been updated because the sender did not use it.
     limited_since: Option<Time>,
+    /// W_max, cwnd_prior and the stage before the last decrease, to return to (4.9).
+    before_decrease: Option<(f64, f64, Option<Stage>)>,
 }
 
 /// A congestion avoidance stage (4.2).
@@ -64,6 +68,17 @@ impl Cubic {
             self.w_max = cwnd;
         }
         Stage { start: now, k: k(self.w_max, cwnd), w_est: cwnd }
+    }
+
+    /// Remembers the window; `beta` of it is left.
+    fn decrease(&mut self, window: &Window, beta: f64) -> f64 {
+        self.before_decrease = Some((self.w_max, self.cwnd_prior, self.stage));
+        let cwnd = window.segments();
+        self.w_max = w_max_after(cwnd, self.w_max);
+        self.cwnd_prior = cwnd;
+        self.after_timeout = false;
+        self.stage = None;
+        window.cwnd * beta
     }
 
     /// alpha_cubic (4.3): Reno's gain once the estimate has reached the window before the decrease.
@@ -138,12 +153,18 @@ impl Growth for Cubic {
 
     /// 4.6: remembers the window, and leaves beta of it.
     fn decreased(&mut self, window: &Window, _: f64) -> f64 {
-        let cwnd = window.segments();
-        self.w_max = w_max_after(cwnd, self.w_max);
-        self.cwnd_prior = cwnd;
-        self.after_timeout = false;
-        self.stage = None;
-        window.cwnd * BETA
+        self.decrease(window, BETA)
+    }
+
+    fn marked(&mut self, window: &Window) -> f64 {
+        self.decrease(window, if window.abe { ABE_BETA } else { BETA })
+    }
+
+    /// 4.9.
+    fn on_spurious_loss(&mut self) {
+        if let Some((w_max, cwnd_prior, stage)) = self.before_decrease.take() {
+            (self.w_max, self.cwnd_prior, self.stage, self.after_timeout) = (w_max, cwnd_prior, stage, false);
+        }
     }
 
     /// 4.8: K is 0 in the stage that follows.
@@ -249,7 +270,13 @@ mod tests {
         run(&mut busy, 0, 2_000);
         run(&mut idle, 0, 1_000);
         // Idle from the ack at 800 ms on, until 10.8 s.
-        idle.on_sent(&Sent { now: Time(10_800_000_000), bytes: 1000, outstanding: 0 });
+        idle.on_sent(&Sent {
+            now: Time(10_800_000_000),
+            bytes: 1000,
+            outstanding: 0,
+            is_app_limited: false,
+            srtt_s: 0.0,
+        });
         run(&mut idle, 10_800, 11_800);
         assert!((segments(&busy) - segments(&idle)).abs() < 2.0, "{} {}", segments(&busy), segments(&idle));
     }

@@ -42,7 +42,7 @@ impl Packet {
                     payload: (rest.len() - header) as u32 + self.body.zeros,
                     header: header as u8,
                     sack_blocks: sack::blocks(tcp.options()).len() as u8,
-                    marks: rest[12] & 0x0e,
+                    marks: rest[12] & 0x0f,
                     urgent: tcp.urgent_pointer(),
                 });
             }

@@ -146,6 +146,7 @@ pub(super) fn tcp_words(
 pub(super) fn ecn_bits(ecn: Ecn) -> u32 {
     match ecn {
         Ecn::NotCapable => 0,
+        Ecn::LowLatency => 1,
         Ecn::Capable => 2,
         Ecn::Experienced => 3,
     }

@@ -1,0 +1,159 @@
+//! Vegas (Brakmo and Peterson, TCP Vegas: End to End Congestion Avoidance on a Global Internet, 1995): once a round trip
+//! the sender compares its rate with that of an empty path, and keeps two to four segments in queues.
+//!
+//! ```text
+//! Diff = cwnd (rtt - base_rtt) / rtt           in segments
+//! ```
+//!
+//! Losses are Reno's. alpha, beta and gamma are Linux's. Differs from the source: slow start doubles in each round
+//! trip, not in every other one, as in Linux, and Vegas's own retransmission rules are not built.
+
+use std::time::Duration;
+
+use super::{AckSample, Classic, CongestionController, Exit, Loss, Reno, Sent};
+use crate::config::Config;
+
+/// Segments in queues: fewer than alpha let the window grow, more than beta let it shrink, more than gamma end slow
+/// start.
+const ALPHA: f64 = 2.0;
+const BETA: f64 = 4.0;
+const GAMMA: f64 = 1.0;
+/// Round-trip samples below which a round trip says nothing, because one ack may have been delayed.
+const FEW: u32 = 2;
+
+/// The controller of one connection.
+#[derive(Debug)]
+pub struct Vegas {
+    reno: Classic<Reno>,
+    /// BaseRTT.
+    base_rtt: Option<Duration>,
+    /// The least of this round trip, and how many there were.
+    least: Option<Duration>,
+    samples: u32,
+}
+
+impl Vegas {
+    pub fn new(config: &Config, mss: u32) -> Vegas {
+        Vegas { reno: Classic::new(config, mss, Reno), base_rtt: None, least: None, samples: 0 }
+    }
+
+    /// The end of a round trip.
+    fn adjust(&mut self, rtt: Duration, base_rtt: Duration) {
+        let window = &mut self.reno.window;
+        let (mss, cwnd) = (window.mss(), window.segments());
+        let expected = cwnd * base_rtt.as_secs_f64() / rtt.as_secs_f64();
+        let diff = cwnd - expected;
+        let segments = if window.cwnd < window.ssthresh {
+            if diff <= GAMMA {
+                return;
+            }
+            window.ssthresh = window.ssthresh.min(window.cwnd - mss);
+            (expected + 1.0).min(cwnd)
+        } else if diff > BETA {
+            window.ssthresh = window.ssthresh.min(window.cwnd - mss);
+            cwnd - 1.0
+        } else if diff < ALPHA {
+            cwnd + 1.0
+        } else {
+            cwnd
+        };
+        window.cwnd = segments.max(2.0) * mss;
+        window.ssthresh = window.ssthresh.max(2.0 * mss);
+    }
+}
+
+impl CongestionController for Vegas {
+    fn on_sent(&mut self, sent: &Sent) {
+        self.reno.on_sent(sent);
+    }
+
+    fn on_ack(&mut self, ack: &AckSample) {
+        if let Some(rtt) = ack.rtt {
+            let least = |known: Option<Duration>| Some(known.map_or(rtt, |known| known.min(rtt)));
+            (self.base_rtt, self.least) = (least(self.base_rtt), least(self.least));
+            self.samples += 1;
+        }
+        let in_slow_start = self.reno.window.cwnd < self.reno.window.ssthresh;
+        if ack.round_start && !ack.in_recovery {
+            match (self.least.take(), self.base_rtt) {
+                (Some(rtt), Some(base_rtt)) if self.samples > FEW => self.adjust(rtt, base_rtt),
+                _ => self.reno.on_ack(ack),
+            }
+            self.samples = 0;
+        }
+        if in_slow_start {
+            self.reno.on_ack(ack);
+        }
+    }
+
+    fn on_loss(&mut self, loss: &Loss) {
+        self.reno.on_loss(loss);
+    }
+
+    fn on_recovery_end(&mut self, ack: &AckSample, exit: Exit) {
+        self.reno.on_recovery_end(ack, exit);
+    }
+
+    fn on_spurious_loss(&mut self) {
+        self.reno.on_spurious_loss();
+    }
+
+    fn on_idle(&mut self) {
+        self.reno.on_idle();
+    }
+
+    fn window(&self) -> f64 {
+        self.reno.window()
+    }
+
+    fn ssthresh(&self) -> Option<f64> {
+        self.reno.ssthresh()
+    }
+
+    fn pacing_rate(&self) -> Option<f64> {
+        self.reno.pacing_rate()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::sample;
+    use super::*;
+    use crate::config::stack_config;
+
+    /// In congestion avoidance, unless `starts`, with 20 segments of 1000 bytes.
+    fn vegas(starts: bool) -> Vegas {
+        let options = [("initial_window_segments".to_owned(), serde_json::json!(20))].into();
+        let mut vegas = Vegas::new(&stack_config("newreno", &options).unwrap(), 1000);
+        if !starts {
+            vegas.reno.window.ssthresh = 1000.0;
+        }
+        vegas
+    }
+
+    /// A round trip of ten acks; returns the window in segments.
+    fn round(vegas: &mut Vegas, rtt_ms: u64) -> f64 {
+        for number in (0..10).rev() {
+            let rtt = Some(Duration::from_millis(rtt_ms));
+            vegas.on_ack(&AckSample { rtt, round_start: number == 0, ..sample(1000) });
+        }
+        vegas.reno.window.segments()
+    }
+
+    #[test]
+    fn two_to_four_segments_stay_in_queues() {
+        let mut vegas = vegas(false);
+        // 20 segments: none queued, then 20 (1 - 100/118) = 3.2 and 20 (1 - 100/130) = 4.6.
+        assert_eq!(round(&mut vegas, 100), 21.0);
+        assert_eq!(round(&mut vegas, 118), 21.0);
+        assert_eq!(round(&mut vegas, 130), 20.0);
+    }
+
+    #[test]
+    fn a_queue_of_a_segment_ends_slow_start_at_what_the_path_holds() {
+        let mut vegas = vegas(true);
+        assert_eq!(round(&mut vegas, 100), 30.0);
+        let ended = round(&mut vegas, 120);
+        assert!(ended < 40.0 && vegas.reno.window.ssthresh < 40_000.0, "{ended}");
+    }
+}
