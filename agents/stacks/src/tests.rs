@@ -1,6 +1,6 @@
 //! Two endpoints and a path between them that loses, repeats, delays and damages: whatever it does, the stream arrives.
 
-mod pair;
+pub(crate) mod pair;
 
 use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::TcpFlags;
@@ -324,6 +324,7 @@ fn any_path() -> impl Strategy<Value = Path> {
             damage,
             mark: [mark; 2],
             rate_bps,
+            buffer_bytes: u64::MAX,
         },
     )
 }

@@ -13,67 +13,77 @@ use crate::config::{stack_config, Config};
 use crate::wire::Segment;
 use crate::{pattern, Connection, Content, SeqNumber, Source};
 
-pub(super) const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 
-pub(super) fn flow() -> FlowKey {
+pub(crate) fn flow() -> FlowKey {
     flow_over(IpVersion::V4)
 }
 
-pub(super) fn flow_over(ip: IpVersion) -> FlowKey {
+pub(crate) fn flow_over(ip: IpVersion) -> FlowKey {
     let address = |last| ip.address([10, 0, 0, last].into());
     FlowKey { src: address(1), dst: address(2), src_port: 4000, dst_port: 5001 }
 }
 
-pub(super) fn stack(name: &str, options: &[(&str, serde_json::Value)]) -> Config {
+pub(crate) fn stack(name: &str, options: &[(&str, serde_json::Value)]) -> Config {
     let options: Options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     stack_config(name, &options).expect("a good stack")
 }
 
 /// What the path does to packets.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Path {
-    pub(super) delay_ms: u64,
-    pub(super) jitter_ms: u64,
-    pub(super) loss: f64,
-    pub(super) twice: f64,
-    pub(super) damage: f64,
+pub(crate) struct Path {
+    pub(crate) delay_ms: u64,
+    pub(crate) jitter_ms: u64,
+    pub(crate) loss: f64,
+    pub(crate) twice: f64,
+    pub(crate) damage: f64,
     /// Congestion marks, from the client and from the server.
-    pub(super) mark: [f64; 2],
-    pub(super) rate_bps: u64,
+    pub(crate) mark: [f64; 2],
+    pub(crate) rate_bps: u64,
+    /// What waits in front of the rate at most, in bytes.
+    pub(crate) buffer_bytes: u64,
 }
 
-pub(super) const CLEAN: Path =
-    Path { delay_ms: 20, jitter_ms: 0, loss: 0.0, twice: 0.0, damage: 0.0, mark: [0.0; 2], rate_bps: 10_000_000 };
+pub(crate) const CLEAN: Path = Path {
+    delay_ms: 20,
+    jitter_ms: 0,
+    loss: 0.0,
+    twice: 0.0,
+    damage: 0.0,
+    mark: [0.0; 2],
+    rate_bps: 10_000_000,
+    buffer_bytes: u64::MAX,
+};
 
 /// A client that sends to a server, in virtual time.
-pub(super) struct Pair {
-    pub(super) now: u64,
-    pub(super) ends: [Option<Connection>; 2],
+pub(crate) struct Pair {
+    pub(crate) now: u64,
+    pub(crate) ends: [Option<Connection>; 2],
     server: (Config, u32, Source),
-    path: Path,
+    pub(crate) path: Path,
     rng: RunRng,
     /// Receiver and packet, by arrival time and number.
     in_flight: BTreeMap<(u64, u64), (usize, Packet)>,
     numbers: u64,
     free_at: [u64; 2],
-    pub(super) received: [Vec<u8>; 2],
+    pub(crate) received: [Vec<u8>; 2],
     /// (time, from, segment) of everything sent.
-    pub(super) log: Vec<(u64, usize, Segment)>,
+    pub(crate) log: Vec<(u64, usize, Segment)>,
     /// Of each end: its first number, the right edge of the window that has reached it, its peer's window shift.
     first: [SeqNumber; 2],
     edge: [u64; 2],
     shift: [u8; 2],
     /// Packets to drop, by their number among those that the client sends.
-    pub(super) drop: Vec<usize>,
+    pub(crate) drop: Vec<usize>,
     sent: usize,
 }
 
 impl Pair {
-    pub(super) fn new(client: (Config, Source), server: (Config, Source), path: Path, seed: u64, isn: u32) -> Pair {
+    pub(crate) fn new(client: (Config, Source), server: (Config, Source), path: Path, seed: u64, isn: u32) -> Pair {
         Pair::over(IpVersion::V4, client, server, path, seed, isn)
     }
 
-    pub(super) fn over(
+    pub(crate) fn over(
         ip: IpVersion,
         client: (Config, Source),
         server: (Config, Source),
@@ -100,7 +110,7 @@ impl Pair {
         }
     }
 
-    pub(super) fn bulk(name: &str, options: &[(&str, serde_json::Value)], bytes: u64, path: Path, seed: u64) -> Pair {
+    pub(crate) fn bulk(name: &str, options: &[(&str, serde_json::Value)], bytes: u64, path: Path, seed: u64) -> Pair {
         let source = Source::new(Content::Pattern(seed), Some(bytes));
         let config = stack(name, options);
         Pair::new((config.clone(), source), (config, Source::silent()), path, seed, seed as u32)
@@ -154,6 +164,10 @@ impl Pair {
             }
         }
         let start = self.free_at[from].max(self.now);
+        let waiting = u128::from(start - self.now) * u128::from(self.path.rate_bps) / 8_000_000_000;
+        if waiting as u64 + u64::from(packet.len()) > self.path.buffer_bytes {
+            return;
+        }
         self.free_at[from] = start + u64::from(packet.len()) * 8 * 1_000_000_000 / self.path.rate_bps;
         if rng::uniform(&mut self.rng) < self.path.loss {
             return;
@@ -175,7 +189,7 @@ impl Pair {
     }
 
     /// Advances to the next thing that happens; false when nothing will.
-    pub(super) fn step(&mut self) -> bool {
+    pub(crate) fn step(&mut self) -> bool {
         self.transmit();
         let timer = self.ends.iter().flatten().filter_map(Transport::next_timeout).min().map(Time::nanos);
         let arrival = self.in_flight.keys().next().map(|&(at, _)| at);
@@ -214,26 +228,26 @@ impl Pair {
         }
     }
 
-    pub(super) fn run(&mut self, limit_s: u64) {
+    pub(crate) fn run(&mut self, limit_s: u64) {
         let mut steps = 0u64;
         while self.now < limit_s * 1_000_000_000 && steps < 5_000_000 && self.step() {
             steps += 1;
         }
     }
 
-    pub(super) fn client(&self) -> &Connection {
+    pub(crate) fn client(&self) -> &Connection {
         self.ends[0].as_ref().expect("it is there from the start")
     }
 
     /// Seconds until the server had everything.
-    pub(super) fn last_data_s(&self) -> f64 {
+    pub(crate) fn last_data_s(&self) -> f64 {
         let last = self.log.iter().rev().find(|(_, from, segment)| *from == 0 && segment.payload > 0);
         last.map_or(0.0, |(at, ..)| *at as f64 * 1e-9)
     }
 }
 
 /// Where a stream differs from its pattern; in few words, for streams are long.
-pub(super) fn difference(received: &[u8], seed: u64, bytes: u64) -> Option<String> {
+pub(crate) fn difference(received: &[u8], seed: u64, bytes: u64) -> Option<String> {
     let expected = pattern(seed, 0, received.len() as u64);
     if let Some(at) = received.iter().zip(&expected).position(|(here, there)| here != there) {
         return Some(format!("byte {at} is wrong"));
