@@ -219,7 +219,7 @@ impl Accurate {
         }
         // The first ack of a client tells of the SYN+ACK instead (RFC 9768 3.2.2.1).
         let is_first = self.newest_ack.replace(segment.ack).is_none();
-        if is_first && matches!(ace(segment), 0b010 | 0b011 | 0b100) {
+        if is_first && (0b010..=0b100).contains(&ace(segment)) {
             return;
         }
         let news = (u32::from(ace(segment)) + 8 - self.counted % 8) % 8;

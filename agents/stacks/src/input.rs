@@ -101,6 +101,7 @@ impl Connection {
         if (self.timestamps.is_old(segment) && !reset) || !self.is_acceptable(seq, segment) {
             self.counts.refused += 1;
             self.receiver.ack_now |= !reset;
+            self.receiver.on_refused(seq, u64::from(segment.payload));
             return false;
         }
         if reset {

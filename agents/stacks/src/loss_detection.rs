@@ -41,6 +41,8 @@ pub(crate) struct LossDetection {
     probe_due: bool,
     /// TLP.end_seq and TLP.is_retrans: the probe under way.
     probe: Option<(Offset, bool)>,
+    /// Fast recovery has just begun: the first retransmission goes whatever the window (RFC 6675 5, step 4.3).
+    retransmit_due: bool,
     /// In timeout recovery: one beyond what was outstanding at the timeout.
     timeout_end: Option<Offset>,
     f_rto: Option<ForwardRto>,
@@ -66,6 +68,7 @@ impl LossDetection {
             timer_is_probe: false,
             probe_due: false,
             probe: None,
+            retransmit_due: false,
             timeout_end: None,
             f_rto: None,
             unreported: None,
@@ -106,7 +109,8 @@ impl Sender {
         }
         let lost = self.detect_losses(cx);
         self.finish_probe(&delivery, incoming.segment, cx);
-        if lost > 0 && !self.is_recovering() {
+        let begins = lost > 0 && !self.is_recovering();
+        if begins {
             self.begin_fast_recovery(&delivery, cx);
         }
         let marked = cx.ecn.marked_bytes(incoming.segment, delivery.bytes, self.mss);
@@ -117,6 +121,9 @@ impl Sender {
             self.congestion.on_ack(&sample);
         }
         self.reduce(&delivery, lost);
+        if begins {
+            self.record(cx.now, SenderEvent::FastRetransmit);
+        }
         self.finish_recovery(&sample);
         if cx.ecn.requests_reduction(incoming.segment, self.una, self.max) && !self.recovery.is_active() {
             self.on_loss(cx.now, Signal::Mark, self.cwnd());
@@ -145,15 +152,16 @@ impl Sender {
             unreachable!("loss detection by time has both")
         };
         let LossDetection { rack, f_rto, .. } = by_time;
-        let mut deliver = |record: &SentRecord| {
+        let mut deliver = |record: &SentRecord, echo_sent: Option<Time>| {
             rack.on_delivered(now, record, echo_sent);
             has_original |=
                 !record.is_retransmission && f_rto.is_some_and(|f_rto| record.sent_time < f_rto.timed_out_at);
         };
         for &(start, end) in &blocks[first..] {
-            ledger.deliver(now, start, end, &mut deliver);
+            // With a gap before it a segment's own timestamp is not echoed (RFC 7323 4.3).
+            ledger.deliver(now, start, end, |record| deliver(record, None));
         }
-        ledger.deliver(now, Offset::SYN, ack, &mut deliver);
+        ledger.deliver(now, Offset::SYN, ack, |record| deliver(record, echo_sent));
         let (bytes, _) = ledger.news();
         recovery.scoreboard.update(una.max(ack), blocks[first..].iter().copied());
         let acked = if ack > una {
@@ -213,13 +221,12 @@ impl Sender {
         self.counts.fast_retransmits += 1;
         self.rtt.stop_timing();
         let Some(by_time) = &mut self.by_time else { return };
-        by_time.unreported = Some(0);
+        (by_time.unreported, by_time.retransmit_due) = (Some(0), true);
         // RFC 9937 6: what is outstanding without what the peer had reported before this ack.
         let recover_fs = (self.max.since(self.una) + delivery.bytes).saturating_sub(self.recovery.scoreboard.bytes());
         let has_prr = by_time.has_prr && self.congestion.ssthresh().is_some();
         let prr = has_prr.then(|| Prr::new(recover_fs, u64::from(self.mss)));
         self.recovery.begin_by_time(self.max, prr);
-        self.record(cx.now, SenderEvent::FastRetransmit);
     }
 
     /// PRR takes an ack.
@@ -296,6 +303,7 @@ impl Sender {
             let nothing = Delivery { acked: 0, bytes: 0, has_original: false, duplicate: None };
             self.begin_fast_recovery(&nothing, cx);
             self.reduce(&nothing, lost);
+            self.record(cx.now, SenderEvent::FastRetransmit);
         }
     }
 
@@ -326,8 +334,9 @@ impl Sender {
         self.by_time.as_ref().filter(|by_time| by_time.probe_due)?;
         self.fresh(self.nxt, Offset::MAX).or_else(|| {
             let last = self.ledger.as_ref()?.last()?;
-            let start = last.start + last.len().saturating_sub(u64::from(self.mss));
-            Some((start, last.end.min(self.data_end()).since(start)))
+            let data_end = last.end.min(self.data_end());
+            let start = last.start + data_end.since(last.start).saturating_sub(u64::from(self.mss));
+            Some((start, data_end.since(start)))
         })
     }
 
@@ -362,7 +371,7 @@ impl Sender {
         }
         let Some(lost) = ledger.first_lost() else { return fresh() };
         let length = lost.end.min(self.data_end()).since(lost.start).min(mss);
-        (room >= length).then_some((lost.start, length))
+        (room >= length || by_time.retransmit_due).then_some((lost.start, length))
     }
 
     /// Data and FIN from `at` to `end` are sent.
@@ -381,6 +390,7 @@ impl Sender {
         if is_probe {
             by_time.probe = Some((self.max.max(end), again));
         } else if again {
+            by_time.retransmit_due = false;
             by_time.unreported.iter_mut().for_each(|segments| *segments += 1);
         } else if let Some(left) = by_time.f_rto.as_mut().and_then(|f_rto| f_rto.new_segments.as_mut()) {
             *left = left.saturating_sub(1);
@@ -407,6 +417,7 @@ impl Sender {
     pub fn begin_timeout_recovery(&mut self, now: Time, again: bool) {
         self.recovery.begin_timeout(self.max);
         let Some(by_time) = &mut self.by_time else { return };
+        by_time.retransmit_due = false;
         by_time.timeout_end = Some(self.max);
         (by_time.probe, by_time.probe_due) = (None, false);
         if again {
@@ -425,3 +436,6 @@ fn reported_duplicate(blocks: &[(Offset, Offset)], ack: Offset) -> Option<(Offse
     let within_second = blocks.get(1).is_some_and(|&(from, to)| from <= start && end <= to);
     (end <= ack || within_second).then_some((start, end))
 }
+
+#[cfg(test)]
+mod tests;

@@ -108,6 +108,13 @@ impl Receiver {
         self.unacked > 0
     }
 
+    /// A segment with `bytes` of data from `start` on was refused: if it had arrived before, an ack reports it.
+    pub fn on_refused(&mut self, start: Offset, bytes: u64) {
+        if self.reports_duplicates && bytes > 0 && start >= Offset::FIRST_BYTE && start + bytes <= self.next {
+            self.duplicate = Some((start, start + bytes));
+        }
+    }
+
     /// Takes the data of a segment that begins at `start`. An ack is due after `segments_per_ack` segments in order;
     /// `None`: their number decides nothing.
     pub fn on_data(

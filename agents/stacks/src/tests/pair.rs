@@ -10,6 +10,7 @@ use backchannel_core::time::Time;
 use backchannel_core::transport::Transport;
 
 use crate::config::{stack_config, Config};
+use crate::telemetry::SenderEvent;
 use crate::wire::Segment;
 use crate::{pattern, Connection, Content, SeqNumber, Source};
 
@@ -237,6 +238,12 @@ impl Pair {
 
     pub(crate) fn client(&self) -> &Connection {
         self.ends[0].as_ref().expect("it is there from the start")
+    }
+
+    /// When the client first reported an event, in ns.
+    pub(crate) fn client_event(&self, event: SenderEvent) -> u64 {
+        let mut samples = self.client().samples().iter();
+        samples.find(|sample| sample.event == event).expect("it was reported").at.nanos()
     }
 
     /// Seconds until the server had everything.
