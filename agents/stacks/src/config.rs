@@ -267,12 +267,16 @@ fn contradiction(config: &Config) -> Option<&'static str> {
             "sack does not go with congestion tahoe, which sends everything again",
         ),
         (
-            !config.sack && config.sack_sender != SackSender::Rfc6675,
+            !config.sack && !matches!(config.sack_sender, SackSender::Rfc6675 | SackSender::Rack),
             "sack_sender needs sack: without it there are no selective acks to use",
         ),
         (
             (config.tail_loss_probe || config.prr || config.f_rto) && config.sack_sender != SackSender::Rack,
             "tail_loss_probe, prr and f_rto need sack_sender rack, which keeps a record of each segment",
+        ),
+        (
+            config.marked_duplicates && config.sack && config.sack_sender == SackSender::Rack,
+            "marked_duplicates does not go with sack_sender rack, for which duplicates do not count",
         ),
         (
             config.low_latency && config.ecn == EcnMode::Off,
@@ -318,8 +322,9 @@ fn contradiction(config: &Config) -> Option<&'static str> {
             "ack_rule acc-ecn needs timestamps: it measures the round trip by echoed ones (asym 6.1)",
         ),
         (
-            config.pulsed && config.congestion == Algorithm::Cubic,
-            "pulsed does not go with congestion cubic: its increase of 1/a replaces Reno's",
+            config.pulsed
+                && !matches!(config.congestion, Algorithm::Tahoe | Algorithm::Reno | Algorithm::NewReno),
+            "pulsed goes with congestion tahoe, reno and newreno alone: its increase of 1/a replaces Reno's",
         ),
     ];
     rules.into_iter().find(|(broken, _)| *broken).map(|(_, reason)| reason)
@@ -431,6 +436,18 @@ mod tests {
         assert!(rejected(Options::from([("sack_sender".into(), json!("smart"))])).contains("needs sack"));
         assert!(rejected(Options::from([("ack_rule".into(), json!("acc-ecn"))])).contains("marked acks"));
         assert!(rejected(Options::from([("ack_delay_s".into(), json!(0.7))])).contains("ack_delay_s"));
+        assert!(rejected(Options::from([("prr".into(), json!(true))])).contains("need sack_sender rack"));
+        assert!(rejected(Options::from([("low_latency".into(), json!(true))])).contains("low_latency needs ecn"));
+        let modern = |option: &str, value| stack_config("modern", &Options::from([(option.into(), value)]));
+        assert!(modern("sack", json!(false)).is_ok());
+        for (option, value, reason) in [
+            ("congestion", json!("prague"), "needs ecn accurate"),
+            ("congestion", json!("dctcp"), "needs ecn dctcp or accurate"),
+            ("marked_duplicates", json!(true), "does not go with sack_sender rack"),
+            ("pulsed", json!(true), "alone: its increase"),
+        ] {
+            assert!(modern(option, value).unwrap_err().to_string().contains(reason), "{option}");
+        }
         assert!(stack_config("veno", &Options::new()).unwrap_err().to_string().contains("reno-bsd"));
     }
 }

@@ -116,7 +116,9 @@ impl Sender {
         let marked = cx.ecn.marked_bytes(incoming.segment, delivery.bytes, self.mss);
         let increase = cx.extensions.window_increase(incoming.segment, self.mss);
         let sample = self.ack_sample(cx.now, delivery.acked, window_limited);
-        let sample = AckSample { marked, increase, ..sample };
+        // Linux takes round trips of selective acks as well.
+        let rtt = sample.rtt.or_else(|| sample.rate.and_then(|rate| rate.rtt));
+        let sample = AckSample { marked, increase, rtt, ..sample };
         if delivery.bytes > 0 {
             self.congestion.on_ack(&sample);
         }

@@ -135,6 +135,16 @@ stacks! {
         timestamps: false,
         timer: "ns",
     }
+    "cubic-sack": "CUBIC with SACK, limited transmit, byte counting, ten segments at the start, RFC 6298 timers",
+    "RFC 9438, 6675, 3042, 6928, 6298" {
+        congestion: "cubic",
+        sack: true,
+        limited_transmit: true,
+        counting: "bytes",
+        initial_window_segments: 10,
+        timer: "modern",
+        ack_heartbeat: false,
+    }
     "modern": "CUBIC as Linux runs it: loss detection by time, tail loss probes, PRR, F-RTO, HyStart",
     "RFC 9438, 8985, 9937, 5682, 2883, 6928, 6298" {
         congestion: "cubic",

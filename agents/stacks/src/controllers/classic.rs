@@ -243,19 +243,22 @@ impl<G: Growth> Classic<G> {
         self.window.ssthresh = reduced.max(2.0 * self.window.mss);
     }
 
-    /// Slow start or congestion avoidance (RFC 5681 3.1).
-    fn grow(&mut self, ack: &AckSample) {
+    /// Whether slow start ends before a loss, and if not, which share of its increase the ack brings.
+    fn slow_start_share(&mut self, ack: &AckSample) -> f64 {
+        let window = &mut self.window;
+        let Some(exit) = self.exit.as_mut().filter(|_| window.in_slow_start(window.cwnd)) else { return 1.0 };
+        exit.on_ack(ack, window.segments()).unwrap_or_else(|| {
+            (window.ssthresh, self.exit) = (window.cwnd, None);
+            1.0
+        })
+    }
+
+    /// Slow start or congestion avoidance (RFC 5681 3.1). An ack in slow start brings `slow_start_share` of its increase.
+    fn grow(&mut self, ack: &AckSample, slow_start_share: f64) {
         if !self.growth.may_grow(ack) {
             return;
         }
         let window = &mut self.window;
-        let mut slow_start_share = 1.0;
-        if let Some(exit) = self.exit.as_mut().filter(|_| window.in_slow_start(window.cwnd)) {
-            match exit.on_ack(ack, window.segments()) {
-                Some(share) => slow_start_share = share,
-                None => (window.ssthresh, self.exit) = (window.cwnd, None),
-            }
-        }
         for _ in 0..window.increases(ack.acked) {
             window.cwnd = if window.in_slow_start(window.cwnd) {
                 window.cwnd + slow_start_share * window.slow_start_increase(ack.acked)
@@ -282,9 +285,13 @@ impl<G: Growth> CongestionController for Classic<G> {
         if ack.in_recovery {
             return;
         }
+        let share = self.slow_start_share(ack);
+        if ack.acked == 0 {
+            return;
+        }
         match ack.increase.filter(|_| !self.window.in_slow_start(self.window.cwnd)) {
             Some(increase) => self.window.cwnd = (self.window.cwnd + increase).min(self.window.limit),
-            None => self.grow(ack),
+            None => self.grow(ack, share),
         }
     }
 
@@ -325,13 +332,13 @@ impl<G: Growth> CongestionController for Classic<G> {
             Exit::Unchanged => window.cwnd,
         };
         if window.opens_after_recovery {
-            self.grow(ack);
+            self.grow(ack, 1.0);
             return;
         }
         let rest = (ack.acked as f64 - window.mss).max(0.0) as u64;
         let by_segments = matches!(window.counting, Counting::Segments | Counting::HalfSegments);
         if by_segments && rest as f64 >= window.mss {
-            self.grow(&AckSample { acked: rest, ..*ack });
+            self.grow(&AckSample { acked: rest, ..*ack }, 1.0);
         }
     }
 

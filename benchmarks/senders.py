@@ -1,0 +1,180 @@
+"""Twenty scenarios with the research stack's senders beside Linux's own in virtual time.
+
+    ./backchannel bench senders [--only NAME] [--repetitions N]
+
+Each scenario runs N times (6) in the simulator with `modern` and on Linux 7.3 in virtual time with the kernel's TCP,
+with the same seeds, and so the same start times and errors. The table has the throughput of the first flow, or for
+short transfers the time that one takes, and the segments sent again. The verdicts take all scenarios together, at 95 %:
+"same" if an equivalence test shows that the means differ by less than the margin (5 %), "different" if they are
+unequal, else "cannot tell". docs/senders.md explains what differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.results import Values, by_point
+from analysis.statistics import MARGIN, compare_all, mean
+from analysis.store import Store
+from benchmarks.repeats import shown
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Simulated, and what it is held against.
+BACKENDS = ("sim", "virtual-kernel")
+#: Both stacks of a sender: the research stack's, the kernel's. Linux's Reno has no HyStart.
+SENDERS = {
+    "CUBIC": ("name: modern", "name: cubic"),
+    "Reno": ("name: modern, congestion: newreno, slow_start: standard", "name: reno"),
+    "Vegas": ("name: modern-vegas, slow_start: standard", "name: vegas"),
+    "DCTCP": ("name: modern-dctcp, slow_start: standard", "name: dctcp, ecn: true"),
+}
+DOWN = "  - {name: flow, from: right, to: left, start: [0 s, 0.2 s]}\n"
+TWO = DOWN + "  - {name: second, from: right, to: left, start: [2 s, 2.2 s]}\n"
+#: Two links before the line would delay bursts; a line alone has one queue each way.
+LINE = """  topology: line
+  forward: {{rate: {up}, delay: {delay}, queue: {{policy: droptail, limit: {up_queue} packets}}}}
+  reverse: {{rate: {down}, delay: {delay}, queue: {queue}{more}}}
+"""
+
+
+def line(
+    down: str, delay: str, limit: int, *, up: str = "", up_queue: int = 200, more: str = "", queue: str = ""
+) -> str:
+    """A line whose slow direction the data take, from right to left."""
+    queue = queue or f"{{policy: droptail, limit: {limit} packets}}"
+    return LINE.format(down=down, up=up or down, delay=delay, queue=queue, up_queue=up_queue, more=more)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What differs from the common file."""
+
+    sender: str
+    network: str
+    workload: str = DOWN
+    duration: str = "12 s"
+    metric: str = "throughput"
+
+
+MARKS = "{policy: red, limit: 200 packets, min_fraction: 0.1, max_fraction: 0.105, weight: 1, max_p: 1}"
+TEN = line("10 Mbit/s", "20 ms", 40)
+SHORT = (
+    "  - {name: flow, from: right, to: left, kind: {kind: transfers, mean: 100 kB, sizes: constant, "
+    "arrivals: constant, distance: 1 s}, start: [0 s, 0.2 s]}\n"
+)
+SCENARIOS: Mapping[str, Scenario] = {
+    "CUBIC, 10 Mbit/s, 40 ms": Scenario("CUBIC", TEN),
+    "CUBIC, 2 Mbit/s, 120 ms": Scenario("CUBIC", line("2 Mbit/s", "60 ms", 30)),
+    "CUBIC, 50 Mbit/s, 20 ms": Scenario("CUBIC", line("50 Mbit/s", "10 ms", 100), duration="8 s"),
+    "CUBIC, 10 packets of buffer": Scenario("CUBIC", line("10 Mbit/s", "20 ms", 10)),
+    "CUBIC, 400 packets of buffer": Scenario("CUBIC", line("10 Mbit/s", "20 ms", 400)),
+    "CUBIC, 0.1 % lost": Scenario(
+        "CUBIC", line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: uniform, probability: 0.001}]")
+    ),
+    "CUBIC, 1 % lost": Scenario(
+        "CUBIC", line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: uniform, probability: 0.01}]")
+    ),
+    "CUBIC, 5 % lost": Scenario(
+        "CUBIC", line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: uniform, probability: 0.05}]"),
+        duration="30 s",
+    ),
+    "CUBIC, bursts of loss": Scenario(
+        "CUBIC", line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: gilbert-elliott, p: 0.002, r: 0.3}]"),
+        duration="20 s",
+    ),
+    "CUBIC, reordering": Scenario(
+        "CUBIC",
+        line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: reorder, probability: 0.02, delay: 8 ms}]"),
+    ),
+    "CUBIC, 10/0.1 Mbit/s": Scenario("CUBIC", line("10 Mbit/s", "20 ms", 40, up="100 kbit/s", up_queue=20)),
+    "CUBIC, 10/0.5 Mbit/s and an upload": Scenario(
+        "CUBIC", line("10 Mbit/s", "20 ms", 40, up="500 kbit/s", up_queue=20),
+        DOWN + "  - {name: upload, from: left, to: right, start: [1 s, 1.2 s]}\n",
+    ),
+    "CUBIC, two flows": Scenario("CUBIC", TEN, TWO),
+    "CUBIC, transfers of 100 kB": Scenario("CUBIC", TEN, SHORT, metric="flow_completion_p50"),
+    "CUBIC, transfers of 100 kB, 1 % lost": Scenario(
+        "CUBIC", line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: uniform, probability: 0.01}]"), SHORT,
+        "30 s", "flow_completion_p50",
+    ),
+    "Reno, 10 Mbit/s, 40 ms": Scenario("Reno", TEN),
+    "Reno, 1 % lost": Scenario(
+        "Reno", line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: uniform, probability: 0.01}]")
+    ),
+    "Vegas, 10 Mbit/s, 40 ms": Scenario("Vegas", TEN),
+    "Vegas, two flows": Scenario("Vegas", TEN, TWO),
+    "DCTCP, marks from 20 packets on": Scenario("DCTCP", line("10 Mbit/s", "5 ms", 200, queue=MARKS)),
+}  # fmt: skip
+"""Every scenario by its name."""
+
+
+def measured(scenario: Scenario, backend: str, options: argparse.Namespace, folder: Path) -> tuple[Values, Values]:
+    """The scenario's metric and the segments sent again by the first flow, of each valid run."""
+    file, results = folder / "scenario.yaml", folder / backend
+    stack = SENDERS[scenario.sender][BACKENDS.index(backend)]
+    kernel = "" if backend == "sim" else 'kernel: "7.3"\n'
+    file.write_text(
+        f"name: senders\nbackend: {backend}\n{kernel}network:\n{scenario.network}"
+        f"stack: {{{stack}, receive_buffer: 4 MB}}\nworkload:\n{scenario.workload}duration: {scenario.duration}\n"
+        f"repetitions: {options.repetitions}\n"
+        # By default hosts of the simulator alone take time for a segment, as much as the fastest line.
+        "variation: {processing: none}\n"
+    )
+    words = [sys.executable, "-m", "experiments", "run", str(file), "--results", str(results), "--json"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    if not done.stdout:
+        raise SystemExit(f"{file.read_text()}\n{backend}: {done.stderr.strip()}")
+    store = Store.open(results)
+    try:
+        (campaign,) = store.campaigns()
+        of_flow = {
+            quantity.metric: values
+            for quantity, values in by_point(store.values(campaign.id)).get(0, {}).items()
+            if quantity.subject == "flow"
+        }
+    finally:
+        store.close()
+    return of_flow.get(scenario.metric, {}), of_flow.get("retransmissions", {})
+
+
+def main() -> None:
+    """Prints a line for each scenario, with its verdict behind it."""
+    parser = argparse.ArgumentParser(prog="./backchannel bench senders", description=__doc__)
+    parser.add_argument("--only", choices=sorted(SCENARIOS), action="append", help="a scenario; repeatable")
+    parser.add_argument("--repetitions", type=int, default=6, help="runs of each on either side (6)")
+    parser.add_argument("--margin", type=float, default=MARGIN, help="greatest difference of what agrees (0.05)")
+    options = parser.parse_args()
+    names = options.only or list(SCENARIOS)
+    print(f"{'scenario':38} {'modern (kbit/s or ms)':>24} {'Linux 7.3':>24} {'sent again':>16}")
+    pairs: list[tuple[Values, Values]] = []
+    for name in names:
+        scenario = SCENARIOS[name]
+        with tempfile.TemporaryDirectory() as folder:
+            sides = [measured(scenario, backend, options, Path(folder)) for backend in BACKENDS]
+        (ours, ours_again), (linux, linux_again) = sides
+        if not ours or not linux:
+            raise SystemExit(f"{name}: no valid run")
+        scale = 1e-3 if scenario.metric == "throughput" else 1e3
+        columns = [shown([scale * value for value in values.values()]) for values in (ours, linux)]
+        again = " / ".join(
+            f"{mean(list(values.values())):.0f}" if values else "-" for values in (ours_again, linux_again)
+        )
+        print(f"{name:38} {columns[0]:>24} {columns[1]:>24} {again:>16}", flush=True)
+        pairs.append((ours, linux))
+    print(f"\n{len(pairs)} comparisons, judged together at 95 %, margin {options.margin:.0%}:")
+    judged = compare_all(pairs, margin=options.margin)
+    for name, entry in zip(names, judged, strict=True):
+        half = "" if entry.difference.half is None else f" ± {entry.difference.half / entry.difference.mean_first:.1%}"
+        print(f"{name:38} Linux beside modern: {entry.difference.relative:+.1%}{half}  {entry.verdict}")
+    counts = {word: sum(entry.verdict == word for entry in judged) for word in ("same", "different", "cannot tell")}
+    print(", ".join(f"{count} {word}" for word, count in counts.items()))
+
+
+if __name__ == "__main__":
+    main()
