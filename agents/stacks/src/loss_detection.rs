@@ -393,6 +393,10 @@ impl Sender {
             by_time.probe = Some((self.max.max(end), again));
         } else if again {
             by_time.retransmit_due = false;
+            if at == self.una {
+                // Its answer takes a round trip from now on, as Linux counts it.
+                timers.set(Timer::Retransmission, self.rtt.deadline(now));
+            }
             by_time.unreported.iter_mut().for_each(|segments| *segments += 1);
         } else if let Some(left) = by_time.f_rto.as_mut().and_then(|f_rto| f_rto.new_segments.as_mut()) {
             *left = left.saturating_sub(1);

@@ -48,6 +48,17 @@ fn a_retransmission_that_is_lost_is_sent_again_without_a_timeout() {
     assert_eq!((counts(&once), counts(&twice)), ((1, 0, 1, 0), (2, 0, 1, 0)));
 }
 
+/// The timer counts from the retransmission: a queue of 150 ms delays that to 320 ms after the original.
+#[test]
+fn a_retransmission_behind_a_queue_is_waited_for() {
+    let path = Path { rate_bps: 2_000_000, ..CLEAN };
+    let options = [("initial_window_segments", json!(30)), ("congestion", json!("newreno"))];
+    let mut pair = Pair::bulk("modern", &options, 400_000, path, 5);
+    pair.drop = vec![4];
+    pair.run(60);
+    assert_eq!((counts(&pair).1, counts(&pair).2), (0, 1));
+}
+
 #[test]
 fn a_window_that_loses_half_of_its_segments_is_repaired_once() {
     let drop: Vec<_> = (40..60).step_by(2).collect();
