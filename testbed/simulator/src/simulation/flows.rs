@@ -1,5 +1,6 @@
 //! Flows and their connections: what applications do, and what connections do after each event.
 
+use backchannel_core::datagram::{datagram, echo, headers_of};
 use backchannel_core::icmp::Echo;
 use backchannel_core::ids::{ConnectionId, FlowId, Id, NodeId};
 use backchannel_core::packet::{FlowKey, Packet};
@@ -14,7 +15,6 @@ use backchannel_workloads::Application;
 
 use super::Simulation;
 use crate::connection::{flow_config, write_samples, HostConnection, Role};
-use crate::datagram::{datagram, echo, headers_of};
 use crate::event_queue::Event;
 use crate::flow::{destination, first_source_port, FlowKeyV4, FlowState};
 

@@ -1,10 +1,10 @@
-//! Packets of simulated flows that need no connection: UDP, and ICMP echoes.
+//! Packets of UDP and ICMP echoes, with real headers and checksums (RFC 768, RFC 792, RFC 8200 8.1).
 
 use std::net::IpAddr;
 
-use backchannel_core::icmp::{self, Echo};
-use backchannel_core::ip::IpVersion;
-use backchannel_core::packet::{fold, ones_sum, FlowKey, Packet};
+use crate::icmp::{self, Echo};
+use crate::ip::IpVersion;
+use crate::packet::{ecn_bits, fold, ones_sum, Ecn, FlowKey, Packet, TransportHeader};
 
 /// Length of the header of UDP, and of an ICMP echo.
 const HEADER: u32 = 8;
@@ -12,42 +12,64 @@ const UDP: u8 = 17;
 const HOP_LIMIT: u8 = 64;
 
 /// Bytes of the headers of a flow's packets.
-pub(crate) fn headers_of(flow: FlowKey) -> u32 {
+pub fn headers_of(flow: FlowKey) -> u32 {
     IpVersion::of(flow.src).header_bytes() + HEADER
 }
 
 /// A UDP packet of `length` bytes, headers included. Its data are zeros.
-pub(crate) fn datagram(id: u64, flow: FlowKey, length: u32) -> Packet {
-    let (mut bytes, pseudo_header) = ip_header(flow, length, UDP);
+pub fn datagram(id: u64, flow: FlowKey, length: u32) -> Packet {
+    udp(id, flow, Ecn::NotCapable, &[], length - headers_of(flow))
+}
+
+/// A UDP packet with a payload, which `zeros` bytes of value 0 follow.
+pub fn udp(id: u64, flow: FlowKey, ecn: Ecn, payload: &[u8], zeros: u32) -> Packet {
+    let length = headers_of(flow) + payload.len() as u32 + zeros;
+    let (mut bytes, pseudo_header) = ip_header(flow, length, UDP, ecn);
     let at = bytes.len();
     for word in [flow.src_port, flow.dst_port, (length - at as u32) as u16, 0] {
         bytes.extend(word.to_be_bytes());
     }
+    bytes.extend(payload);
     // Zeros add nothing to the sum (RFC 768, RFC 8200 8.1).
     let checksum = match !fold(ones_sum(&bytes[at..]) + pseudo_header) {
         0 => 0xffff,
         sum => sum,
     };
-    bytes[at + 6..].copy_from_slice(&checksum.to_be_bytes());
-    Packet::with_zeros(id, bytes, length - headers_of(flow))
+    bytes[at + 6..at + 8].copy_from_slice(&checksum.to_be_bytes());
+    Packet::with_zeros(id, bytes, zeros)
+}
+
+/// Whether a packet is UDP with right checksums, as a host checks before it hands the payload on.
+pub fn is_intact(packet: &Packet) -> bool {
+    let (Some(flow), TransportHeader::Udp { payload }) = (packet.flow(), packet.transport()) else { return false };
+    let (bytes, at) = (packet.bytes(), IpVersion::of(flow.src).header_bytes() as usize);
+    let addresses = if flow.src.is_ipv4() { 12..20 } else { 8..40 };
+    // A header of IPv4 of another length has options, which no host of this software sends. IPv6 has no checksum.
+    let ip_is_right = match bytes[0] >> 4 {
+        4 => bytes[0] == 0x45 && fold(ones_sum(&bytes[..at])) == 0xffff,
+        _ => bytes[4..6] == ((payload + HEADER) as u16).to_be_bytes(),
+    };
+    let pseudo_header = ones_sum(&bytes[addresses]) + u64::from(UDP) + u64::from(payload + HEADER);
+    ip_is_right && fold(ones_sum(&bytes[at..]) + pseudo_header) == 0xffff
 }
 
 /// An ICMP echo request or reply of `length` bytes, headers included. Its data are zeros; ports are of no concern.
-pub(crate) fn echo(id: u64, flow: FlowKey, echo: Echo, length: u32) -> Packet {
+pub fn echo(id: u64, flow: FlowKey, echo: Echo, length: u32) -> Packet {
     let ip = IpVersion::of(flow.src);
-    let (mut bytes, pseudo_header) = ip_header(flow, length, icmp::protocol(ip));
+    let (mut bytes, pseudo_header) = ip_header(flow, length, icmp::protocol(ip), Ecn::NotCapable);
     // ICMP over IPv4 has no pseudo-header.
     bytes.extend(echo.header(ip, if ip.is_v4() { 0 } else { pseudo_header }));
     Packet::with_zeros(id, bytes, length - headers_of(flow))
 }
 
 /// The IP header, and the sum of the pseudo-header: addresses, protocol, and length of what follows.
-fn ip_header(flow: FlowKey, length: u32, protocol: u8) -> (Vec<u8>, u64) {
-    let mut bytes = Vec::with_capacity(headers_of(flow) as usize);
+fn ip_header(flow: FlowKey, length: u32, protocol: u8, ecn: Ecn) -> (Vec<u8>, u64) {
+    let mut bytes = Vec::with_capacity(length as usize);
+    let ecn = ecn_bits(ecn) as u8;
     let rest = (length - headers_of(flow) + HEADER) as u16;
     match (flow.src, flow.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            bytes.extend([0x45, 0]);
+            bytes.extend([0x45, ecn]);
             bytes.extend((length as u16).to_be_bytes());
             bytes.extend([0, 0, 0x40, 0, HOP_LIMIT, protocol, 0, 0]);
             bytes.extend(src.octets());
@@ -56,7 +78,7 @@ fn ip_header(flow: FlowKey, length: u32, protocol: u8) -> (Vec<u8>, u64) {
             bytes[10..12].copy_from_slice(&checksum.to_be_bytes());
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            bytes.extend([0x60, 0, 0, 0]);
+            bytes.extend([0x60, ecn << 4, 0, 0]);
             bytes.extend(rest.to_be_bytes());
             bytes.extend([protocol, HOP_LIMIT]);
             bytes.extend(src.octets());
@@ -72,9 +94,7 @@ fn ip_header(flow: FlowKey, length: u32, protocol: u8) -> (Vec<u8>, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backchannel_core::packet::TransportHeader;
-
-    #[test]
+        #[test]
     fn a_datagram_is_one_of_its_length_with_right_checksums() {
         for (ip, payload) in [(IpVersion::V4, 183), (IpVersion::V6, 163)] {
             let address = |last| ip.address([10, 0, 0, last].into());
@@ -89,6 +109,27 @@ mod tests {
             match ip {
                 IpVersion::V4 => assert_eq!(fold(ones_sum(&packet.bytes()[..20])), 0xffff),
                 IpVersion::V6 => assert_eq!(packet.bytes()[4..8], [0, 171, 17, 64]),
+            }
+        }
+    }
+
+    #[test]
+    fn a_payload_is_carried_and_damage_is_noticed() {
+        for ip in [IpVersion::V4, IpVersion::V6] {
+            let address = |last| ip.address([10, 0, 0, last].into());
+            let flow = FlowKey { src: address(1), dst: address(2), src_port: 5, dst_port: 6 };
+            for ecn in [Ecn::NotCapable, Ecn::Capable, Ecn::Experienced] {
+                let packet = udp(1, flow, ecn, &[1, 2, 3], 4);
+                assert_eq!((packet.payload(), packet.zeros(), packet.ecn()), (&[1, 2, 3][..], 4, ecn));
+                assert_eq!(packet.len(), headers_of(flow) + 7);
+                assert!(is_intact(&packet));
+                for at in 1..packet.bytes().len() {
+                    let mut bytes = packet.to_vec();
+                    bytes[at] ^= 4;
+                    // The checksums of IPv6 do not cover the traffic class, the flow label and the hop limit.
+                    let covered = ip.is_v4() || !matches!(at, 1..=3 | 7);
+                    assert!(is_intact(&Packet::from_bytes(1, bytes)) != covered, "{ip:?} {at}");
+                }
             }
         }
     }
