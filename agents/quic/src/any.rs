@@ -32,6 +32,11 @@ impl AnyStacks {
         AnyStacks { tcp: Stacks::builtin(), quic: &ENTRY }
     }
 
+    /// The stacks of TCP.
+    pub fn tcp(&self) -> &Stacks {
+        &self.tcp
+    }
+
     /// Adds a congestion controller, as a choice of the option `congestion` of every stack.
     ///
     /// # Panics
@@ -116,14 +121,14 @@ impl AnyFactory {
         }
     }
 
-    /// Why a log could not be created, since the last call.
+    /// Names of the qlog files that were created since the last call.
     ///
     /// # Errors
-    /// One could not.
-    pub fn check_logs(&mut self) -> Result<(), Error> {
+    /// One could not be created.
+    pub fn take_logs(&mut self) -> Result<Vec<String>, Error> {
         match self {
-            AnyFactory::Tcp(_) => Ok(()),
-            AnyFactory::Quic(quic) => quic.check_logs(),
+            AnyFactory::Tcp(_) => Ok(Vec::new()),
+            AnyFactory::Quic(quic) => quic.take_logs(),
         }
     }
 }

@@ -107,7 +107,7 @@ impl OptionValue for ControllerName {
 
 /// The stack's registry entry.
 pub(crate) static ENTRY: Entry =
-    Entry::stack(NAME, "QUIC over UDP by quinn-proto, one stream a connection, without encryption")
+    Entry::quic_stack(NAME, "QUIC over UDP by quinn-proto, one stream a connection, without encryption")
         .source("RFC 9000, 9002")
         .options(Config::PARAMS);
 

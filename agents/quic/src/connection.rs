@@ -283,7 +283,7 @@ impl Connection {
             at: now,
             event,
             cwnd: metrics.congestion_window as f64,
-            ssthresh: metrics.ssthresh.map(|ssthresh| ssthresh as f64),
+            ssthresh: metrics.ssthresh.filter(|ssthresh| *ssthresh != u64::MAX).map(|ssthresh| ssthresh as f64),
             outstanding: seen.in_flight,
             rtt: seen.rtt,
             srtt: seen.rtt.map(|_| self.inner.rtt()),

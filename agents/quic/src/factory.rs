@@ -37,13 +37,15 @@ pub struct Quic {
     opened: u64,
     /// Prefix of the names of qlog files; `None`: there are none.
     log: Option<PathBuf>,
+    /// Names of those files that were created since they were last asked for, and why one was not.
+    logs: Vec<String>,
     failed: Option<Error>,
 }
 
 impl Quic {
     /// Connection ids and what else is random derive from `seed`, the ports and the number of the connection.
     pub fn new(config: impl Into<Arc<Config>>, content: Content, seed: u64) -> Quic {
-        Quic { config: config.into(), content, seed, opened: 0, log: None, failed: None }
+        Quic { config: config.into(), content, seed, opened: 0, log: None, logs: Vec::new(), failed: None }
     }
 
     /// The same, with a qlog file for each connection: `PREFIX-PORT-client.sqlog` or `-server.sqlog`, with the port of
@@ -52,12 +54,12 @@ impl Quic {
         Quic { log: Some(prefix), ..self }
     }
 
-    /// Why a log could not be created, since the last call.
+    /// Names of the qlog files that were created since the last call.
     ///
     /// # Errors
-    /// One could not.
-    pub fn check_logs(&mut self) -> Result<(), Error> {
-        self.failed.take().map_or(Ok(()), Err)
+    /// One could not be created.
+    pub fn take_logs(&mut self) -> Result<Vec<String>, Error> {
+        self.failed.take().map_or(Ok(std::mem::take(&mut self.logs)), Err)
     }
 
     fn open_log(&mut self, side: Side, flow: FlowKey) -> Option<Arc<Mutex<PacketLog>>> {
@@ -65,9 +67,10 @@ impl Quic {
             Side::Client => (flow.src_port, "client"),
             Side::Server => (flow.dst_port, "server"),
         };
-        let mut path = self.log.clone()?.into_os_string();
-        path.push(format!("-{port}-{name}.sqlog"));
-        let log = PacketLog::create(path.as_ref(), side);
+        let prefix = self.log.as_ref()?;
+        let name = format!("{}-{port}-{name}.sqlog", prefix.file_name().unwrap_or_default().display());
+        let log = PacketLog::create(&prefix.with_file_name(&name), side);
+        self.logs.push(name);
         log.map_err(|error| self.failed = Some(error)).ok()
     }
 

@@ -1,9 +1,10 @@
 //! The qlog file of one connection: JSON text sequences of draft-ietf-quic-qlog-main-schema, with the events of
 //! draft-ietf-quic-qlog-quic-events under the names that version 0.3 of the format gives them.
 //!
-//! quinn-proto writes packets sent, received and lost, and the metrics of recovery. Its records have no frames and
-//! times of seven digits. Here each record gets the exact time, and that of a packet its frames, which the null session
-//! leaves in the clear: acknowledged ranges, ack delays, ranges of streams.
+//! quinn-proto writes packets sent, received and lost, and the metrics of recovery. Its records have no frames, times of
+//! seven digits, and round trips in seconds. Here each record gets the exact time, that of a packet its frames, which
+//! the null session leaves in the clear (acknowledged ranges, ack delays, ranges of streams), and that of metrics the
+//! milliseconds of the format.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -41,6 +42,8 @@ impl PacketLog {
     /// # Errors
     /// It cannot be created.
     pub(crate) fn create(path: &Path, side: Side) -> Result<Arc<Mutex<PacketLog>>, Error> {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        std::fs::create_dir_all(folder).or_system(format_args!("cannot create {}", folder.display()))?;
         let file = File::create(path).or_system(format_args!("cannot create {}", path.display()))?;
         let (file, is_client) = (BufWriter::new(file), side.is_client());
         let (now, record, sent, received) = (Time::ZERO, Vec::new(), Value::Null, Value::Null);
@@ -78,6 +81,18 @@ impl PacketLog {
             match record["name"].as_str() {
                 Some("transport:packet_sent") => record["data"]["frames"] = self.sent.take(),
                 Some("transport:packet_received") => record["data"]["frames"] = self.received.take(),
+                Some("recovery:metrics_updated") => {
+                    let Some(metrics) = record["data"].as_object_mut() else { return Ok(()) };
+                    // That of a window that has not been decreased yet.
+                    metrics.retain(|_, value| value.as_u64() != Some(u64::MAX));
+                    for name in ["min_rtt", "smoothed_rtt", "latest_rtt", "rtt_variance"] {
+                        if let Some(value) = metrics.get_mut(name) {
+                            // In single precision: 7 digits.
+                            *value = (value.as_f64().unwrap_or(0.0) * 1e8).round().into();
+                            *value = (value.as_f64().unwrap_or(0.0) / 1e5).into();
+                        }
+                    }
+                }
                 Some("recovery:packet_lost") => {
                     // quinn-proto 0.11 states the reordering threshold whatever the cause was.
                     record["data"].as_object_mut().map(|data| data.remove("trigger"));
