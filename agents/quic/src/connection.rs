@@ -219,6 +219,10 @@ impl Connection {
             ConnectionError::ApplicationClosed(close) if close.error_code == FINISHED && self.end_received => {
                 End::Finished
             }
+            // All data arrived in both directions, and every packet with the peer's close was lost.
+            ConnectionError::TimedOut if self.end_received && self.end_sent && !self.source.has_unacknowledged() => {
+                End::Finished
+            }
             ConnectionError::TimedOut => End::TimedOut,
             _ => End::Reset,
         };

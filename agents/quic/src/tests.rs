@@ -229,6 +229,55 @@ fn telemetry_has_the_window_the_round_trip_and_what_is_outstanding() {
     assert!(ending.cwnd > 2.0 * first.cwnd);
 }
 
+/// The log of one end: the header, then every event with its time.
+fn log(folder: &std::path::Path, name: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(folder.join(name)).unwrap();
+    text.lines().map(|line| serde_json::from_str(line.strip_prefix('\u{1e}').unwrap()).unwrap()).collect()
+}
+
+#[test]
+fn both_ends_log_their_packets_with_frames_and_the_metrics_of_recovery() {
+    let folder = std::env::temp_dir().join(format!("backchannel-qlog-{}", std::process::id()));
+    let flow = FlowKey { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 4000, dst_port: 443 };
+    let mut clients = factory(json!({})).logging(folder.join("up"));
+    let mut servers = factory(json!({})).logging(folder.join("up"));
+    let mut pair = Pair::new(json!({}));
+    pair.ends[0] = clients.connect(Time::ZERO, flow);
+    let first = pair.ends[0].poll_transmit(Time::ZERO).unwrap();
+    pair.ends[1] = servers.accept(pair.now, flow.reversed(), &first).unwrap();
+    pair.loss = 0.02;
+    pair.transfer(300_000);
+    let counts = pair.ends[0].counts();
+    for end in &mut pair.ends {
+        end.flush_log().unwrap();
+    }
+    assert_eq!(clients.take_logs().unwrap(), ["up-4000-client.sqlog"]);
+    let (client, server) = (log(&folder, "up-4000-client.sqlog"), log(&folder, "up-4000-server.sqlog"));
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(client[0]["trace"]["vantage_point"]["type"], "client");
+    let events = |log: &[Value], name: &str| -> Vec<Value> {
+        log.iter().filter(|record| record["name"] == name).cloned().collect()
+    };
+    assert_eq!(events(&client, "recovery:packet_lost").len() as u64, counts.retransmitted);
+    assert!(counts.retransmitted > 0);
+    // What the server received of the stream is all of it.
+    let mut parts: Vec<_> = events(&server, "transport:packet_received")
+        .iter()
+        .flat_map(|record| record["data"]["frames"].as_array().unwrap().clone())
+        .filter(|frame| frame["frame_type"] == "stream")
+        .map(|frame| (frame["offset"].as_u64().unwrap(), frame["length"].as_u64().unwrap()))
+        .collect();
+    parts.sort_unstable();
+    let end = parts.iter().fold(0, |end, (offset, length)| if *offset <= end { end.max(offset + length) } else { end });
+    assert_eq!(end, 300_000);
+    let metrics = events(&client, "recovery:metrics_updated");
+    let rtt_ms = metrics.iter().rev().find_map(|record| record["data"]["smoothed_rtt"].as_f64()).unwrap();
+    assert!((20.0..70.0).contains(&rtt_ms), "{rtt_ms}");
+    assert!(metrics.iter().all(|record| record["data"]["ssthresh"].as_u64() != Some(u64::MAX)));
+    let times: Vec<_> = client[1..].iter().map(|record| record["time"].as_f64().unwrap()).collect();
+    assert!(times.is_sorted() && (times[0], times.last().unwrap() < &1e5) == (0.0, true));
+}
+
 /// Every controller of TCP fills the path, and yields after losses.
 #[test]
 fn controllers_of_tcp_send_through_the_bridge() {

@@ -32,8 +32,8 @@ use crate::processing::{Processing, Stage};
 use crate::report::{CaptureReport, DriverReport, FlowReport, FlowSideReport, SimulationReport};
 
 /// Runs a scenario with the mechanisms of a registry, and writes `captures/INTERFACE.pcap`, `telemetry/links.jsonl`,
-/// `telemetry/FLOW.jsonl`, `applications/FLOW.jsonl` and `counters.json` into a folder, as far as the scenario asks for
-/// them.
+/// `telemetry/FLOW.jsonl`, `applications/FLOW.jsonl`, `counters.json` and, with captures of QUIC,
+/// `qlog/FLOW-END-PORT-SIDE.sqlog` into a folder, as far as the scenario asks for them.
 ///
 /// # Errors
 /// The input does not fit together, or a file cannot be written.
