@@ -12,9 +12,9 @@ import polars as pl
 from analysis.captures.flow import CapturedFlow
 from analysis.captures.segments import DATA, PURE_ACK, is_a, step_mean
 from analysis.captures.tables import MissingCapture, Tables
-from analysis.transports import is_quic
 from analysis.routes import Routes, direction_name
 from analysis.runs import Kind, Line, RunView
+from analysis.transports import is_quic
 from testbed.addressing import make_plan
 from testbed.report import DirectionReport
 from testbed.scenario import LinkSpec

@@ -15,7 +15,6 @@ use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
 
 use crate::bridge::BridgeFactory;
 use crate::observer::{Observations, ObserverFactory};
-use crate::qlog::{self, PacketLog};
 
 /// Name of the stack.
 pub const NAME: &str = "quic";
@@ -153,12 +152,7 @@ impl Config {
     }
 
     /// The settings of quinn-proto for a connection.
-    pub(crate) fn transport(
-        &self,
-        ip: IpVersion,
-        observations: &Arc<Mutex<Observations>>,
-        log: Option<&Arc<Mutex<PacketLog>>>,
-    ) -> TransportConfig {
+    pub(crate) fn transport(&self, ip: IpVersion, observations: &Arc<Mutex<Observations>>) -> TransportConfig {
         let mtu = self.largest_payload(ip);
         let window = VarInt::from_u64(self.receive_buffer_bytes).expect("it is at most 1e9");
         let idle = IdleTimeout::try_from(self.idle_timeout_s).expect("it is at most an hour");
@@ -178,8 +172,7 @@ impl Config {
             .mtu_discovery_config(None)
             .datagram_receive_buffer_size(None)
             .enable_segmentation_offload(false)
-            .congestion_controller_factory(Arc::new(controllers))
-            .qlog_stream(log.and_then(qlog::stream));
+            .congestion_controller_factory(Arc::new(controllers));
         if self.ack_every_segments != PACKETS_PER_ACK || self.ack_delay_s.is_some() {
             let mut frequency = AckFrequencyConfig::default();
             // So many are received without an ack.

@@ -64,6 +64,8 @@ pub struct Connection {
     burst: (Time, u32),
     longest_burst: u32,
     timeouts: u64,
+    /// Probe timeouts in a row, and the number of acks at which they began.
+    probes: (u64, u64),
     refused: u64,
 }
 
@@ -116,6 +118,7 @@ impl Connection {
             burst: (Time::MAX, 0),
             longest_burst: 0,
             timeouts: 0,
+            probes: (0, 0),
             refused: 0,
         };
         connection.process(now);
@@ -267,7 +270,28 @@ impl Connection {
         self.end_sent = self.source.is_exhausted() && sending.finish().is_ok();
     }
 
+    /// Writes what has changed to the log.
+    fn log_metrics(&self) {
+        let Some(log) = &self.log else { return };
+        let (path, seen) = (self.inner.stats().path, self.seen());
+        let ssthresh = self.inner.congestion_state().metrics().ssthresh.filter(|ssthresh| *ssthresh != u64::MAX);
+        let ms = |time: Duration| seen.rtt.map(|_| time.as_secs_f64() * 1e3);
+        let mut log = log.lock().expect("no thread panics with it");
+        log.lost(path.lost_packets);
+        log.metrics(&[
+            ("congestion_window", Some(path.cwnd as f64)),
+            ("ssthresh", ssthresh.map(|ssthresh| ssthresh as f64)),
+            ("bytes_in_flight", Some(seen.in_flight as f64)),
+            ("smoothed_rtt", ms(path.rtt)),
+            ("latest_rtt", seen.rtt.and_then(ms)),
+            ("min_rtt", ms(path.min_rtt)),
+            ("rtt_variance", ms(seen.rttvar)),
+            ("pto_count", Some(if self.probes.1 == seen.acks { self.probes.0 as f64 } else { 0.0 })),
+        ]);
+    }
+
     fn take_sample(&mut self, now: Time) {
+        self.log_metrics();
         let seen = self.seen();
         let Observations { acks, losses, marks, .. } = seen;
         let sampled = Sampled { acks, losses, marks, timeouts: self.timeouts };
@@ -357,7 +381,11 @@ impl Transport for Connection {
             let is_late = seen.last_sent.is_some_and(|sent| sent + seen.probe_timeout() <= instant(now));
             let is_waiting = self.inner.is_handshaking() || self.source.has_unacknowledged();
             let is_probe = is_late && is_waiting && seen.in_flight > 0 && !self.inner.is_closed();
-            self.timeouts += u64::from(is_probe && self.inner.stats().path.lost_packets == lost);
+            if is_probe && self.inner.stats().path.lost_packets == lost {
+                self.timeouts += 1;
+                let (count, acks) = self.probes;
+                self.probes = (if acks == seen.acks { count + 1 } else { 1 }, seen.acks);
+            }
         }
         self.process(now);
     }

@@ -101,7 +101,7 @@ impl Quic {
             log.lock().expect("no thread panics with it").now = now;
         }
         let observations = Observations::new(self.config.initial_rtt_s);
-        let transport = self.config.transport(ip, &observations, log.as_ref());
+        let transport = self.config.transport(ip, &observations);
         let crypto = NullCrypto { certificate_bytes: self.config.certificate_bytes, log: log.clone() };
         let (handle, inner) = open(&mut endpoint, transport, Arc::new(crypto))?;
         let (sends_ecn, source) = (self.config.ecn, Source::new(self.content));

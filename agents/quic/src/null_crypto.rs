@@ -252,26 +252,26 @@ struct NullKey {
 }
 
 impl NullKey {
-    fn show(&self, frames: &[u8], is_sent: bool) {
+    fn show(&self, is_sent: bool, number: u64, header: &[u8], payload: &[u8]) {
         if let Some(log) = &self.log {
-            log.lock().expect("no thread panics with it").see(frames, is_sent);
+            log.lock().expect("no thread panics with it").packet(is_sent, number, header, payload);
         }
     }
 }
 
 impl PacketKey for NullKey {
-    fn encrypt(&self, _packet: u64, buf: &mut [u8], header_len: usize) {
+    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         let tag_at = buf.len() - TAG.len();
-        self.show(&buf[header_len..tag_at], true);
+        self.show(true, packet, &buf[..header_len], &buf[header_len..tag_at]);
         buf[tag_at..].copy_from_slice(&TAG);
     }
 
-    fn decrypt(&self, _packet: u64, _header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
+    fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
         if !payload.ends_with(&TAG) {
             return Err(CryptoError);
         }
         payload.truncate(payload.len() - TAG.len());
-        self.show(payload, false);
+        self.show(false, packet, header, payload);
         Ok(())
     }
 

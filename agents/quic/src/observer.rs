@@ -20,7 +20,7 @@ pub(crate) struct Observations {
     /// Smoothed round trip and its variation (RFC 9002 5.3), without the peer's ack delay, which a controller does not
     /// see.
     srtt: Duration,
-    rttvar: Duration,
+    pub(crate) rttvar: Duration,
     /// Acks of new packets, decreases by loss, and decreases by marks.
     pub(crate) acks: u64,
     pub(crate) losses: u64,

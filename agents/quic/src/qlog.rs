@@ -1,10 +1,9 @@
 //! The qlog file of one connection: JSON text sequences of draft-ietf-quic-qlog-main-schema, with the events of
 //! draft-ietf-quic-qlog-quic-events under the names that version 0.3 of the format gives them.
 //!
-//! quinn-proto writes packets sent, received and lost, and the metrics of recovery. Its records have no frames, times of
-//! seven digits, and round trips in seconds. Here each record gets the exact time, that of a packet its frames, which
-//! the null session leaves in the clear (acknowledged ranges, ack delays, ranges of streams), and that of metrics the
-//! milliseconds of the format.
+//! The null session leaves packets in the clear, so each has its frames: acknowledged ranges, ack delays, ranges of
+//! streams. quinn-proto's own log has none, and makes all JSON of a program keep its order. What a controller sees and
+//! the connection's counts are the rest.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -13,27 +12,26 @@ use std::sync::{Arc, Mutex};
 
 use backchannel_core::time::Time;
 use backchannel_core::{Error, ResultExt};
-use quinn_proto::{QlogConfig, QlogStream, Side};
-use serde_json::{json, Value};
-
-use crate::clock::base_instant;
+use quinn_proto::Side;
+use serde_json::{json, Map, Value};
 
 /// Record separator of RFC 7464.
 const SEPARATOR: u8 = 0x1e;
 /// The ack delay exponent of RFC 9000 18.2, which quinn-proto keeps.
 const ACK_DELAY_EXPONENT: u32 = 3;
+/// Bytes of a packet's tag.
+const TAG: usize = 16;
 
 /// The log of one connection.
 pub(crate) struct PacketLog {
     file: BufWriter<File>,
-    is_client: bool,
     /// Time of the next records.
     pub(crate) now: Time,
-    /// What has been written of the current record.
-    record: Vec<u8>,
-    /// Frames of the last packet that was sent and received.
-    sent: Value,
-    received: Value,
+    /// The metrics that were logged last.
+    metrics: Map<String, Value>,
+    /// Packets that are logged as lost.
+    lost: u64,
+    failed: Option<std::io::Error>,
 }
 
 impl PacketLog {
@@ -45,92 +43,77 @@ impl PacketLog {
         let folder = path.parent().unwrap_or(Path::new(""));
         std::fs::create_dir_all(folder).or_system(format_args!("cannot create {}", folder.display()))?;
         let file = File::create(path).or_system(format_args!("cannot create {}", path.display()))?;
-        let (file, is_client) = (BufWriter::new(file), side.is_client());
-        let (now, record, sent, received) = (Time::ZERO, Vec::new(), Value::Null, Value::Null);
-        Ok(Arc::new(Mutex::new(PacketLog { file, is_client, now, record, sent, received })))
+        let (file, now, metrics, lost, failed) = (BufWriter::new(file), Time::ZERO, Map::new(), 0, None);
+        let mut log = PacketLog { file, now, metrics, lost, failed };
+        let vantage_point = if side.is_client() { "client" } else { "server" };
+        let trace = json!({
+            "vantage_point": {"type": vantage_point},
+            "common_fields": {"time_format": "relative", "reference_time": 0},
+        });
+        log.record(&json!({"qlog_version": "0.3", "qlog_format": "JSON-SEQ", "trace": trace}));
+        Ok(Arc::new(Mutex::new(log)))
     }
 
     /// Writes what is buffered.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be written, now or before.
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
-        self.file.flush().or_system("cannot write a qlog file")
+        self.failed.take().map_or_else(|| self.file.flush(), Err).or_system("cannot write a qlog file")
     }
 
-    /// A packet is sent or received, whose record follows.
-    pub(crate) fn see(&mut self, payload: &[u8], is_sent: bool) {
-        let frames = Reader(payload).frames();
-        *(if is_sent { &mut self.sent } else { &mut self.received }) = frames.into();
+    fn record(&mut self, record: &Value) {
+        let written = self.file.write_all(&[SEPARATOR]).and_then(|()| writeln!(self.file, "{record}"));
+        if let Err(error) = written {
+            self.failed.get_or_insert(error);
+        }
     }
 
-    /// A record is complete.
-    fn finish_record(&mut self) -> std::io::Result<()> {
-        let record = std::mem::take(&mut self.record);
-        let mut record: Value = serde_json::from_slice(record.strip_prefix(&[SEPARATOR]).unwrap_or(&record))?;
-        if record.get("trace").is_some() {
-            let vantage_point = if self.is_client { "client" } else { "server" };
-            record["trace"]["vantage_point"] = json!({"type": vantage_point});
-            record["trace"]["common_fields"] = json!({"time_format": "relative"});
-        } else {
-            record["time"] = (self.now.nanos() as f64 / 1e6).into();
-            if let Some(fields) = record.as_object_mut() {
-                // A file has one connection.
-                fields.remove("group_id");
-            }
-            match record["name"].as_str() {
-                Some("transport:packet_sent") => record["data"]["frames"] = self.sent.take(),
-                Some("transport:packet_received") => record["data"]["frames"] = self.received.take(),
-                Some("recovery:metrics_updated") => {
-                    let Some(metrics) = record["data"].as_object_mut() else { return Ok(()) };
-                    // That of a window that has not been decreased yet.
-                    metrics.retain(|_, value| value.as_u64() != Some(u64::MAX));
-                    for name in ["min_rtt", "smoothed_rtt", "latest_rtt", "rtt_variance"] {
-                        if let Some(value) = metrics.get_mut(name) {
-                            // In single precision: 7 digits.
-                            *value = (value.as_f64().unwrap_or(0.0) * 1e8).round().into();
-                            *value = (value.as_f64().unwrap_or(0.0) / 1e5).into();
-                        }
-                    }
-                }
-                Some("recovery:packet_lost") => {
-                    // quinn-proto 0.11 states the reordering threshold whatever the cause was.
-                    record["data"].as_object_mut().map(|data| data.remove("trigger"));
-                }
-                _ => {}
+    /// Times are in ms since the start of the run.
+    fn event(&mut self, name: &str, data: Value) {
+        let time = self.now.nanos() as f64 / 1e6;
+        self.record(&json!({"time": time, "name": name, "data": data}));
+    }
+
+    /// A packet is sent or received: its header and its frames, without the tag.
+    pub(crate) fn packet(&mut self, is_sent: bool, number: u64, header: &[u8], payload: &[u8]) {
+        let name = if is_sent { "transport:packet_sent" } else { "transport:packet_received" };
+        let length = header.len() + payload.len() + TAG;
+        let header = json!({"packet_type": packet_type(header), "packet_number": number, "length": length});
+        self.event(name, json!({"header": header, "frames": Reader(payload).frames()}));
+    }
+
+    /// So many packets have been declared lost so far. quinn-proto does not show which they are.
+    pub(crate) fn lost(&mut self, packets: u64) {
+        for _ in self.lost..packets {
+            self.event("recovery:packet_lost", json!({"header": {"packet_type": "1RTT"}}));
+        }
+        self.lost = packets;
+    }
+
+    /// The metrics of recovery, of which those are logged that have changed.
+    pub(crate) fn metrics(&mut self, metrics: &[(&str, Option<f64>)]) {
+        let mut changed = Map::new();
+        for (name, value) in metrics {
+            let Some(value) = value.map(Value::from) else { continue };
+            if self.metrics.get(*name) != Some(&value) {
+                changed.insert((*name).to_owned(), value.clone());
+                self.metrics.insert((*name).to_owned(), value);
             }
         }
-        self.file.write_all(&[SEPARATOR])?;
-        serde_json::to_writer(&mut self.file, &record)?;
-        self.file.write_all(b"\n")
+        if !changed.is_empty() {
+            self.event("recovery:metrics_updated", changed.into());
+        }
     }
 }
 
-/// What quinn-proto writes into.
-struct Records(Arc<Mutex<PacketLog>>);
-
-impl Write for Records {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let mut log = self.0.lock().expect("no thread panics with it");
-        for line in bytes.split_inclusive(|&byte| byte == b'\n') {
-            log.record.extend(line);
-            if line.ends_with(b"\n") && log.record.len() > 1 {
-                log.finish_record()?;
-            }
-        }
-        Ok(bytes.len())
+/// Type of a packet by the first byte of its header (RFC 9000 17.2, 17.3).
+fn packet_type(header: &[u8]) -> &'static str {
+    match header.first() {
+        Some(first) if first & 0x80 == 0 => "1RTT",
+        Some(first) => ["initial", "0RTT", "handshake", "retry"][usize::from(first >> 4 & 3)],
+        None => "unknown",
     }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The stream into which quinn-proto writes the records of a connection.
-pub(crate) fn stream(log: &Arc<Mutex<PacketLog>>) -> Option<QlogStream> {
-    let mut config = QlogConfig::default();
-    config.writer(Box::new(Records(log.clone()))).start_time(base_instant());
-    config.into_stream()
 }
 
 /// Reads frames (RFC 9000 19).

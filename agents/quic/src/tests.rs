@@ -273,7 +273,7 @@ fn both_ends_log_their_packets_with_frames_and_the_metrics_of_recovery() {
     let metrics = events(&client, "recovery:metrics_updated");
     let rtt_ms = metrics.iter().rev().find_map(|record| record["data"]["smoothed_rtt"].as_f64()).unwrap();
     assert!((20.0..70.0).contains(&rtt_ms), "{rtt_ms}");
-    assert!(metrics.iter().all(|record| record["data"]["ssthresh"].as_u64() != Some(u64::MAX)));
+    assert!(metrics.iter().all(|record| record["data"]["ssthresh"].as_f64().is_none_or(|bytes| bytes < 1e9)));
     let times: Vec<_> = client[1..].iter().map(|record| record["time"].as_f64().unwrap()).collect();
     assert!(times.is_sorted() && (times[0], times.last().unwrap() < &1e5) == (0.0, true));
 }

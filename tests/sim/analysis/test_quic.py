@@ -88,7 +88,7 @@ def test_the_log_has_what_the_sender_reports(run: tuple[Path, RunData]) -> None:
     flow = data.flow("down")
     assert flow.log is not None
     sent, acked, lost = flow.log.sent.height, int(flow.log.acks["packets"].sum()), flow.log.lost.height
-    assert BYTES / 1440 <= acked
+    assert acked >= BYTES / 1440
     assert 0 < lost < 0.2 * sent, "slow start overflows the queue"
     # The last packet closes the connection, and acks are not acknowledged.
     assert 0 <= sent - acked - lost < 10
