@@ -31,7 +31,7 @@ OF_CAMPAIGN = "program"
 RECEIVERS = ("load-receive", "probe-receive", OF_CAMPAIGN)
 OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
 #: Options whose value is a file in the agent's folder.
-FILES = ("telemetry", "records", "run-begins-file", "cwd", "output", "errors")
+FILES = ("telemetry", "records", "qlog", "run-begins-file", "cwd", "output", "errors")
 #: File with the start of the run, for receivers, which listen before it is known.
 BEGIN = "begin"
 #: Start of the line on standard error that reports that the program listens.

@@ -35,6 +35,10 @@ HERE = Path(__file__).resolve().parent
 RATE_BPS = 100_000_000
 NS3_MODULES = ("core", "network", "internet", "point-to-point", "applications", "traffic-control")
 SEGMENT = 1460
+#: Stream data in a full packet of QUIC: a payload of 1472 bytes less header, frame and tag.
+QUIC_SEGMENT = 1440
+NEWRENO = {"name": "newreno", "options": {"ack_every_segments": 1, "timestamps": False}}
+QUIC = {"name": "quic", "options": {"congestion": "newreno", "ack_every_segments": 1}}
 
 K = TypeVar("K")
 #: Does one run; returns the data packets that it delivered.
@@ -45,7 +49,9 @@ POLICIES = ("droptail", "red", "ack-filtering", "aq")
 FLOW_COUNTS = (1, 10, 100, 1000, 10_000)
 
 
-def dumbbell(flows: int, seconds: float, capture: bool, policy: str = "droptail") -> dict[str, Any]:
+def dumbbell(
+    flows: int, seconds: float, capture: bool, policy: str = "droptail", stack: Mapping[str, Any] = NEWRENO
+) -> dict[str, Any]:
     """The scenario, as ours; `policy` is that of both ends of the line."""
 
     def wire(rate_bps: int, delay_s: float, packets: int, policy: str = "droptail") -> dict[str, Any]:
@@ -61,7 +67,6 @@ def dumbbell(flows: int, seconds: float, capture: bool, policy: str = "droptail"
             "forward": direction, "reverse": direction, "options": {},
         }  # fmt: skip
 
-    stack = {"name": "newreno", "options": {"ack_every_segments": 1, "timestamps": False}}
     access = wire(10**9, 0.001, 1000)
     nodes: list[dict[str, Any]] = [{"name": name, "kind": "router"} for name in ("r1", "r2")]
     links = [link("line", ["r1", "r2"], wire(RATE_BPS, 0.01, 100, policy))]
@@ -95,10 +100,12 @@ class Ours:
         plan = as_json(planned(scenario))
         self._input = json.dumps({"scenario": scenario, "nodes": plan})
         self._words = [str(binary or node_binary.path()), "simulate", "--out", str(folder / "ours")]
+        is_quic = any(node.get("stack") == QUIC for node in scenario["nodes"])
+        self._segment = QUIC_SEGMENT if is_quic else SEGMENT
 
     def __call__(self) -> int:
         """Runs it; returns the data packets that it delivered."""
-        return _delivered(self._run(self._words).stdout)
+        return _delivered(self._run(self._words).stdout, self._segment)
 
     def peak_bytes(self) -> int:
         """Peak resident memory of a run."""
@@ -114,11 +121,11 @@ class Ours:
         counted = re.search(r"Collected : (\d+)", done.stderr)
         if counted is None:
             raise RuntimeError(f"valgrind reported no count of instructions: {done.stderr}")
-        return int(counted[1]), _delivered(done.stdout)
+        return int(counted[1]), _delivered(done.stdout, self._segment)
 
 
-def _delivered(report: str) -> int:
-    return sum(int(flow["receive"]["bytes"]) for flow in json.loads(report)["flows"].values()) // SEGMENT
+def _delivered(report: str, segment: int) -> int:
+    return sum(int(flow["receive"]["bytes"]) for flow in json.loads(report)["flows"].values()) // segment
 
 
 def ns2(flows: int, seconds: float) -> Simulation:
@@ -186,14 +193,16 @@ def tell(title: str, results: dict[str, list[tuple[float, int]]], reference: str
 
 def tell_instructions(folder: Path) -> None:
     """A table of instructions per data packet of the second to the fifth virtual second, so without start-up."""
-    scenarios = {
-        **{f"ten flows, {policy}": (10, False, policy) for policy in POLICIES},
-        "ten flows, captured": (10, True, "droptail"),
-        **{f"{flows} flows, droptail": (flows, False, "droptail") for flows in (1, 100, 1000)},
+    scenarios: dict[str, tuple[int, bool, str, Mapping[str, Any]]] = {
+        **{f"ten flows, {policy}": (10, False, policy, NEWRENO) for policy in POLICIES},
+        "ten flows, captured": (10, True, "droptail", NEWRENO),
+        "ten flows of QUIC, droptail": (10, False, "droptail", QUIC),
+        **{f"{flows} flows, droptail": (flows, False, "droptail", NEWRENO) for flows in (1, 100, 1000)},
     }
     print(f"  {'':<28} {'instructions a packet':>22}")
-    for name, (flows, capture, policy) in scenarios.items():
-        runs = [Ours(dumbbell(flows, seconds, capture, policy), folder).instructions() for seconds in (1.0, 5.0)]
+    for name, (flows, capture, policy, stack) in scenarios.items():
+        scenes = [dumbbell(flows, seconds, capture, policy, stack) for seconds in (1.0, 5.0)]
+        runs = [Ours(scene, folder).instructions() for scene in scenes]
         (start, before), (complete, packets) = runs
         print(f"  {name:<28} {(complete - start) / (packets - before):>22.0f}")
 

@@ -79,6 +79,10 @@ class Transfer(_Driver):
         """Copies the telemetry, and joins what both programs recorded."""
         name = f"{self.flow.name}.jsonl"
         self._agent(self.flow.from_).fetch(name, out / "telemetry" / name)
+        for node, end in ((self.flow.from_, report.send), (self.flow.to, report.receive)):
+            for qlog in end.qlogs:
+                (out / "qlog").mkdir(exist_ok=True)
+                self._agent(node).fetch(qlog, out / "qlog" / qlog)
         if not flows.has_records(self.flow):
             return
         to = out / exchanges.FOLDER

@@ -12,6 +12,7 @@ from testbed import kernel_tcp
 from testbed.addressing import Plan, next_hop, with_port
 from testbed.errors import TestbedError
 from testbed.scenario import Flow, Named, Scenario
+from testbed.transports import quic_stacks
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,10 @@ def _load(scenario: Scenario, plan: Plan, flow: Flow, node: str, peer: str) -> d
     others = [end.name for end in plan.nodes[node].interfaces if end is not interface]
     options = {**stack.options, **flow.stack}
     name = options.pop("name", stack.name)
+    end = "sender" if node == flow.from_ else "receiver"
+    has_log = name in quic_stacks() and "none" not in scenario.capture.at
     return application | {
+        "qlog": f"{flow.name}-{end}" if has_log else None,
         "interface": interface.name,
         "mac": interface.mac,
         "next-hop-mac": next_interface.mac,

@@ -131,6 +131,8 @@ class EndReport(Part):
     """One end of a flow, as its program or the simulator reports it."""
 
     bytes: int = 0
+    #: QUIC on real packets: names of the qlog files, one a connection.
+    qlogs: Sequence[str] = ()
     #: Research stack in real time: how late segments and timers were handled.
     lateness_s: Lateness | None = None
 

@@ -23,7 +23,6 @@ from flask import (
 
 from analysis.captures import DATA, class_labels, is_a
 from analysis.captures.conversations import ORDERS, Conversation, conversations
-from analysis.exchanges import datagrams
 from analysis.figures.model import Figure
 from analysis.figures.registry import FIGURES, RunKind, side_of
 from analysis.handle import StoredRun
@@ -34,6 +33,7 @@ from analysis.runs import Flow, Unmeasured
 from analysis.runs import Line as RunLine
 from analysis.store import notes
 from analysis.store.rows import RunRow
+from analysis.transports import has_segments
 from testbed import commands, fidelity, kernel_links
 from testbed.report import DirectionReport, Measurement, Report
 from testbed.scenario import DIRECTIONS, Scenario
@@ -139,7 +139,7 @@ def show(run_id: str) -> str:
     chosen = request.args.get("flow", "")
     flow = next((flow for flow in flows if flow.name == chosen), flows[0] if flows else None)
     # Counters and datagrams have no segments to draw.
-    segmented = not counted and flow is not None and flow.kind not in datagrams()
+    segmented = not counted and flow is not None and has_segments(scenario, flow)
     asked = request.args.get("side", "")
     side = "received" if asked == "receiver" else "sequence"
     by = request.args.get("by", "")

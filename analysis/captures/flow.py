@@ -9,13 +9,14 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis import exchanges, outputs, parquet, routes, slices
+from analysis import exchanges, outputs, parquet, qlog, routes, slices
 from analysis.captures.losses import retransmitted, timeouts
 from analysis.captures.rtt import rtt_samples
 from analysis.captures.segments import (
     BAD_CHECKSUM,
     FAST_RETRANSMISSION,
     FLOW_TELEMETRY,
+    PURE_ACK,
     is_a,
     step_mean,
     step_variation,
@@ -301,6 +302,20 @@ class CapturedFlow(Flow):
         data = self.at_receiver.filter((pl.col("dir") == 0) & (pl.col("payload") > 0))
         payload = int(data["payload"].sum())
         return int(data["ip_len"].sum()) / payload if payload else 1.0
+
+    @cached_property
+    def log(self) -> qlog.Log | None:
+        """The log of the sender of QUIC; None for other flows."""
+        return None
+
+    def sent_bytes(self) -> int:
+        """Bytes of IP packets that the sender put on its link."""
+        return int(self.at_sender.filter(pl.col("dir") == 0)["ip_len"].sum())
+
+    def ack_times(self, *, receiver: bool) -> pl.Series:
+        """When pure acks passed the receiver's interfaces, or the sender's, in s."""
+        seen = self.at_receiver if receiver else self.at_sender
+        return seen.filter((pl.col("dir") == 1) & is_a(PURE_ACK))["t_s"]
 
     def completed_s(self) -> float | None:
         """Arrival of the last byte, all bytes before it having arrived; None if unfinished, or without a size.

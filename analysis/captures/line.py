@@ -14,6 +14,7 @@ from analysis.captures.segments import DATA, PURE_ACK, is_a, step_mean
 from analysis.captures.tables import MissingCapture, Tables
 from analysis.routes import Routes, direction_name
 from analysis.runs import Kind, Line, RunView
+from analysis.transports import is_quic
 from testbed.addressing import make_plan
 from testbed.report import DirectionReport
 from testbed.scenario import LinkSpec
@@ -220,6 +221,11 @@ class CapturedLine(Line):
         return self._carried_bits(kinds, from_s, to_s) / (to_s - from_s)
 
     def _carried_bits(self, kinds: tuple[Kind, ...], from_s: float, to_s: float) -> int:
+        quic = next((flow.name for flow in self.run.flows if is_quic(self.run.scenario, flow.spec)), None)
+        if quic is not None and "other" in kinds:
+            raise MissingCapture(
+                f"captures hold TCP only, and flow {quic} is QUIC: set capture.counters, in a simulation"
+            )
         inside = (pl.col("t_s") >= from_s) & (pl.col("t_s") < to_s)
         if not {"data", "ack"} <= set(kinds):
             inside &= is_a(DATA if "data" in kinds else PURE_ACK)

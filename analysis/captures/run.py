@@ -8,8 +8,11 @@ from typing import ClassVar
 
 from analysis.captures.flow import CapturedFlow
 from analysis.captures.line import CapturedLine, lines_of
+from analysis.captures.quic import QuicFlow
 from analysis.captures.tables import MissingCapture, Tables
 from analysis.runs import Flow, Line, Link, RunView, grouped
+from analysis.transports import is_quic
+from testbed.scenario import Flow as FlowSpec
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,7 +30,11 @@ class RunData(Tables, RunView):
     @cached_property
     def flows(self) -> list[CapturedFlow]:
         """The scenario's flows, each with its captures."""
-        return [CapturedFlow(self, self, spec) for spec in self.scenario.workload]
+        return [self._flow(spec) for spec in self.scenario.workload]
+
+    def _flow(self, spec: FlowSpec) -> CapturedFlow:
+        kind = QuicFlow if is_quic(self.scenario, spec) else CapturedFlow
+        return kind(self, self, spec)
 
     def flow(self, name: str) -> CapturedFlow:
         """The flow of a name.
@@ -38,7 +45,7 @@ class RunData(Tables, RunView):
         spec = next((spec for spec in self.scenario.workload if spec.name == name), None)
         if spec is None:
             raise MissingCapture(f"this run has no flow {name}")
-        return CapturedFlow(self, self, spec)
+        return self._flow(spec)
 
     @cached_property
     def groups(self) -> dict[str, list[CapturedFlow]]:

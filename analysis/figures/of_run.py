@@ -11,13 +11,13 @@ import polars as pl
 
 from analysis import metrics
 from analysis.captures import CapturedFlow, CapturedLine, MissingCapture
-from analysis.exchanges import datagrams
 from analysis.figures import run
 from analysis.figures.campaign import cdf
 from analysis.figures.model import Figure
 from analysis.figures.registry import Asked, figure
 from analysis.routes import limiting_line
 from analysis.runs import Flow, Line, Unmeasured
+from analysis.transports import has_segments
 from testbed.units import show
 
 Measured = TypeVar("Measured")
@@ -40,8 +40,8 @@ def received(flow: CapturedFlow, asked: Asked) -> Figure:
 
 
 def _sequence(flow: CapturedFlow, *, receiver: bool) -> Figure:
-    if flow.spec.kind in datagrams():
-        raise Unmeasured("packets of UDP and ICMP have no sequence numbers of TCP")
+    if not has_segments(flow.run.scenario, flow.spec):
+        raise Unmeasured("packets of UDP, QUIC and ICMP have no sequence numbers of TCP")
     segments, arrived = flow.rows(run.SEQUENCE_COLUMNS, receiver=receiver), None
     if not receiver:
         try:
@@ -74,7 +74,7 @@ def throughput(flows: Sequence[Flow], asked: Asked) -> Figure:
     delivered = {
         flow.name: flow.delivery_over_time(widths[flow.name], *period)
         for flow in measured
-        if flow.spec.kind not in datagrams()
+        if has_segments(flow.run.scenario, flow.spec)
     }
     lines = {line.name: line for flow in measured if (line := limiting_line(flow.run.scenario, flow.spec))}
     rates = {name: line.rates for name, line in lines.items()}

@@ -22,6 +22,7 @@ from analysis.metrics.pace import *
 from analysis.metrics.window import *
 from analysis.metrics.links import *
 from analysis.metrics.acks import *
+from analysis.metrics.quic import *
 
 
 def __dir__() -> list[str]:

@@ -15,7 +15,7 @@ from analysis.metrics.registry import metric
 )
 def acks_sent(flow: CapturedFlow) -> float:
     """Number of pure acks that the flow's receiver sent, at its own interface."""
-    return float(flow.at_receiver.filter((pl.col("dir") == 1) & is_a(PURE_ACK)).height)
+    return float(flow.ack_times(receiver=True).len())
 
 
 @metric(
@@ -24,7 +24,17 @@ def acks_sent(flow: CapturedFlow) -> float:
 )  # fmt: skip
 def acks_delivered(flow: CapturedFlow) -> float:
     """Number of pure acks that arrived at the flow's sender, at its interface, reconstructed ones included."""
-    return float(flow.at_sender.filter((pl.col("dir") == 1) & is_a(PURE_ACK)).height)
+    return float(flow.ack_times(receiver=False).len())
+
+
+@metric(
+    "number", "Acks delivered a second", CapturedFlow, "pure acks at the sender's interface", detail=True, better=None
+)
+def ack_rate(flow: CapturedFlow) -> float | None:
+    """Pure acks that arrived at the flow's sender in its measured time over that time, in 1/s; None without a time."""
+    end_s = flow.ended_s()
+    inside = flow.ack_times(receiver=False).is_between(flow.start_s, end_s)
+    return float(inside.sum()) / (end_s - flow.start_s) if end_s > flow.start_s else None
 
 
 @metric("number", "Data segments per ack", CapturedFlow, "asym 6.1: the delayed-ack factor d", detail=True, better=None)

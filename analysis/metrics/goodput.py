@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import polars as pl
-
 from analysis.captures import CapturedFlow
 from analysis.metrics.registry import metric
 
@@ -23,5 +21,5 @@ def goodput(flow: CapturedFlow) -> float | None:
 
     None if the sender sent nothing.
     """
-    sent = int(flow.at_sender.filter(pl.col("dir") == 0)["ip_len"].sum())
+    sent = flow.sent_bytes()
     return flow.delivered_bytes(-math.inf, math.inf) / sent if sent else None

@@ -16,11 +16,12 @@ from typing import Any
 
 import polars as pl
 
-from analysis import outputs, versions
+from analysis import outputs, qlog, versions
 from analysis.measuring import measure_files
 from analysis.metrics import METRICS, Measured
 from analysis.store import Landing
 from analysis.store.documents import Batch, CpuShares, Documents, Manifest
+from analysis.transports import is_quic
 from experiments import found_flows
 from experiments.engine import machine
 from experiments.language.campaign import Run
@@ -264,14 +265,17 @@ def analyse(folder: Path, scenario: Scenario, report: Report, trace: bool = True
     """Classifies a run's captures, unless `trace` is false, measures the run, and compresses the captures."""
     captures = sorted((folder / "captures").glob("*.pcap"))
     if captures and trace:
-        node_binary.call("trace", "--out", str(folder), *(f"{path.stem}={path}" for path in captures))
+        # Packets of UDP are of no use to other flows, whose programs record theirs.
+        datagrams = ["--datagrams"] if any(is_quic(scenario, flow) for flow in scenario.workload) else []
+        inputs = (f"{path.stem}={path}" for path in captures)
+        node_binary.call("trace", *datagrams, "--out", str(folder), *inputs)
         _orient(folder, scenario, report)
     measured = measure_files(folder, scenario, report)
-    for path in captures:
+    for path in [*captures, *(folder / qlog.FOLDER).glob(f"*{qlog.SUFFIX}")]:
         # No name and no time inside: equal captures give equal files.
         with (
             path.open("rb") as plain,
-            path.with_suffix(".pcap.gz").open("wb") as out,
+            path.with_name(f"{path.name}.gz").open("wb") as out,
             gzip.GzipFile(filename="", mode="wb", fileobj=out, compresslevel=5, mtime=0) as packed,
         ):
             shutil.copyfileobj(plain, packed, 1 << 20)

@@ -1,4 +1,4 @@
-//! A network interface as a TCP outside the kernel uses it: IP packets to and from one address.
+//! A network interface as a TCP or QUIC outside the kernel uses it: IP packets to and from one address.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +8,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::{Error, ResultExt};
 use backchannel_emulator::os::arrivals::{Batch, BATCH};
 use backchannel_emulator::os::link_layer::{ETHERNET_HEADER, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
-use backchannel_emulator::os::packet_socket::{PacketSocket, Receive};
+use backchannel_emulator::os::packet_socket::{PacketSocket, Protocol, Receive};
 use backchannel_emulator::os::process::Priority;
 use backchannel_emulator::os::wait::{wait_for, wait_for_input_or_room, Readiness};
 use backchannel_emulator::{become_realtime, leave_realtime, monotonic_ns, parse_mac};
@@ -87,7 +87,7 @@ impl HostInterface {
     ///
     /// # Errors
     /// An interface does not exist, or the kernel refuses packet sockets.
-    pub fn open(attachment: &Attachment, local: SocketAddr) -> Result<HostInterface, Error> {
+    pub fn open(attachment: &Attachment, protocol: Protocol, local: SocketAddr) -> Result<HostInterface, Error> {
         let mut header = [0; ETHERNET_HEADER];
         header[..6].copy_from_slice(&parse_mac(&attachment.next_hop_mac)?);
         header[6..12].copy_from_slice(&parse_mac(&attachment.mac)?);
@@ -97,7 +97,7 @@ impl HostInterface {
             IpVersion::V6 => &ETHERTYPE_IPV6,
         });
         let open = |name: &String| {
-            PacketSocket::open(name, Receive::TcpOf(ip, local.port()))
+            PacketSocket::open(name, Receive::PortOf(ip, protocol, local.port()))
                 .or_system(format_args!("cannot open a packet socket on {name}"))
         };
         let socket = open(&attachment.interface)?;

@@ -45,6 +45,7 @@ pub use backchannel_core as core;
 pub use backchannel_links as links;
 pub use backchannel_middleboxes as middleboxes;
 pub use backchannel_policies as policies;
+pub use backchannel_quic as quic;
 pub use backchannel_simulator as simulator;
 pub use backchannel_stacks as stacks;
 pub use backchannel_workloads as workloads;

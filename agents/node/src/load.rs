@@ -1,4 +1,4 @@
-//! `load`: the workloads of a scenario on real packets, over the kernel's TCP or the research stack's. What is sent and
+//! `load`: the workloads of a scenario on real packets, over the kernel's TCP, or the research stack's or QUIC. What is sent and
 //! when is [`Application`]'s, as in simulation.
 
 mod datagrams;
@@ -18,7 +18,7 @@ use backchannel_core::time::Time;
 use backchannel_core::{Error, ResultExt};
 use backchannel_emulator::monotonic_ns;
 use backchannel_links::Registry;
-use backchannel_stacks::config::Config;
+use backchannel_quic::AnyConfig;
 use backchannel_workloads::Application;
 
 use self::research::Research;
@@ -59,6 +59,9 @@ pub struct Workload {
     /// Options of the stack, as a JSON object
     #[arg(long, value_name = "JSON", requires = "stack")]
     stack_options: Option<String>,
+    /// Prefix of the qlog files of a QUIC stack's connections
+    #[arg(long, value_name = "PREFIX", requires = "stack")]
+    qlog: Option<PathBuf>,
     #[command(flatten)]
     attachment: Option<Attachment>,
 }
@@ -122,7 +125,7 @@ fn send(registry: &Registry, args: &SendArgs) -> Result<(), Error> {
     match workload.research(registry)? {
         Some((config, attachment)) => {
             let ends = (args.listen, args.to);
-            let research = Research::open(config, attachment, ends, is_requested, seed)?;
+            let research = Research::open(config, attachment, ends, is_requested, seed, workload.qlog.as_deref())?;
             let research = research.recording(&args.telemetry, args.run_begins_ns, flow.start())?;
             sender::send(args, &flow, application, research)
         }
@@ -141,7 +144,8 @@ fn receive(registry: &Registry, args: &ReceiveArgs) -> Result<(), Error> {
     match workload.research(registry)? {
         _ if application.is_datagrams() => datagrams::receive(args, &application),
         Some((config, attachment)) => {
-            let research = Research::open(config, attachment, (args.listen, args.sender), true, seed)?;
+            let research =
+                Research::open(config, attachment, (args.listen, args.sender), true, seed, workload.qlog.as_deref())?;
             receiver::receive(args, &flow, &application, research)
         }
         None => {
@@ -159,7 +163,7 @@ impl Workload {
     }
 
     /// The research stack and its interface; `None`: the kernel's TCP.
-    fn research(&self, registry: &Registry) -> Result<Option<(Config, &Attachment)>, Error> {
+    fn research(&self, registry: &Registry) -> Result<Option<(AnyConfig, &Attachment)>, Error> {
         let (Some(stack), Some(attachment)) = (&self.stack, &self.attachment) else { return Ok(None) };
         let options: Options = serde_json::from_str(self.stack_options.as_deref().unwrap_or("{}"))
             .or_malformed("--stack-options is not a JSON object of options")?;

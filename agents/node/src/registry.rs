@@ -31,7 +31,7 @@ fn document(registry: &Registry) -> Value {
         "directions": registry.directions,
         "error_models": registry.error_models.entries().collect::<Vec<_>>(),
         "middleboxes": registry.middleboxes.entries().collect::<Vec<_>>(),
-        "stacks": registry.stacks.entries(),
+        "stacks": registry.stacks.entries().collect::<Vec<_>>(),
         "workloads": registry.workloads.entries().collect::<Vec<_>>(),
         "profiles": backchannel_links::profiles(),
         "packet_limits": packet_limits(),

@@ -63,6 +63,9 @@ pub struct TransportReport {
     /// The kernel's TCP: the connection that ended last, at its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_info: Option<TcpInfo>,
+    /// QUIC: names of the qlog files, one a connection.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub qlogs: Vec<String>,
     /// The research stack.
     #[serde(flatten)]
     pub stack: Option<StackReport>,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use backchannel_core::packet::{FlowKey, Packet};
+use backchannel_core::time::Time;
 use backchannel_core::transport::Factory;
 
 use crate::config::Config;
@@ -36,11 +37,11 @@ impl Tcp {
 impl Factory for Tcp {
     type Connection = Connection;
 
-    fn connect(&mut self, flow: FlowKey) -> Connection {
+    fn connect(&mut self, _now: Time, flow: FlowKey) -> Connection {
         Connection::connect(self.config.clone(), flow, self.next_initial(), Source::written(self.content))
     }
 
-    fn accept(&mut self, flow: FlowKey, packet: &Packet) -> Option<Connection> {
+    fn accept(&mut self, _now: Time, flow: FlowKey, packet: &Packet) -> Option<Connection> {
         Connection::accept(self.config.clone(), flow, self.next_initial(), Source::written(self.content), packet)
     }
 }
@@ -52,7 +53,6 @@ mod tests {
     use crate::wire::Segment;
     use backchannel_core::packet::TcpFlags;
     use backchannel_core::scenario::Options;
-    use backchannel_core::time::Time;
     use backchannel_core::transport::{Connections, Transport};
 
     fn connections(listening: Option<u16>) -> Connections<Tcp> {
@@ -64,7 +64,7 @@ mod tests {
         let flow = |src_port| FlowKey { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port, dst_port: 80 };
         let (mut clients, mut server) = (connections(None), connections(Some(80)));
         for port in 1..=3 {
-            let client = clients.connect(flow(port));
+            let client = clients.connect(Time::ZERO, flow(port));
             client.write(u64::from(port) * 1000);
             client.finish();
         }

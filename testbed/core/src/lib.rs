@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`traits`] | what a mechanism implements: [`Policy`], [`Link`], [`Middlebox`], each with an example |
 //! | [`Packet`] | the bytes of a packet and its parsed headers; [`packet::build`] builds packets for tests |
+//! | [`datagram`] | packets of UDP and ICMP echoes |
 //! | [`Time`] | nanoseconds since the start of the run |
 //! | [`Events`] | drops, marks, losses: what mechanisms report to their driver |
 //! | [`scenario`], [`plan`] | input of a run: network, flows and options, then addresses and routes |
@@ -21,6 +22,7 @@
 
 mod checksum;
 pub mod command;
+pub mod datagram;
 mod error;
 pub mod event;
 pub mod exchange;

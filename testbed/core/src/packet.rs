@@ -22,6 +22,7 @@ mod tests;
 
 pub use crate::checksum::{fold, ones_sum};
 use bytes::Bytes;
+pub(crate) use segment::ecn_bits;
 pub use segment::TcpOverIpv4;
 pub use segment_v6::TcpOverIpv6;
 

@@ -37,8 +37,11 @@ impl Serialize for When {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Kind {
-    /// Named TCP.
-    Stack,
+    /// Named stack.
+    Stack {
+        /// What its connections are.
+        transport: StackTransport,
+    },
     /// Queueing discipline.
     Policy(Queueing),
     /// Link between nodes.
@@ -57,6 +60,16 @@ pub enum Kind {
         /// What is recorded of it.
         exchanges: ExchangeKind,
     },
+}
+
+/// What the connections of a stack are, and so what captures show of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StackTransport {
+    /// TCP: captures show segments.
+    Tcp,
+    /// QUIC: captures show packets of UDP, and the ends write qlog files.
+    Quic,
 }
 
 /// What a policy does to the packets that wait.
@@ -127,7 +140,7 @@ pub enum ExchangeKind {
 impl fmt::Display for Kind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Kind::Stack => "stack",
+            Kind::Stack { .. } => "stack",
             Kind::Policy(_) => "policy",
             Kind::Link(_) => "link",
             Kind::Direction => "direction",
@@ -161,9 +174,14 @@ impl Entry {
         Entry { kind, name, summary, source: "", random: When::Never, params: &[] }
     }
 
-    /// A stack.
+    /// A stack of TCP.
     pub const fn stack(name: &'static str, summary: &'static str) -> Entry {
-        Entry::new(Kind::Stack, name, summary)
+        Entry::new(Kind::Stack { transport: StackTransport::Tcp }, name, summary)
+    }
+
+    /// A stack of QUIC.
+    pub const fn quic_stack(name: &'static str, summary: &'static str) -> Entry {
+        Entry::new(Kind::Stack { transport: StackTransport::Quic }, name, summary)
     }
 
     /// A policy.

@@ -1,6 +1,6 @@
 //! A transport at a host: its connections, as packets and as applications see them, and which packet belongs to which.
 //!
-//! TCP (`agents/stacks`) is one. A driver hands packets, timers and the application's calls to a [`Transport`] and sends
+//! TCP (`agents/stacks`) is one, QUIC (`agents/quic`) another. A driver hands packets, timers and the application's calls to a [`Transport`] and sends
 //! what [`Transport::poll_transmit`] returns. [`Connections`] are those of one program.
 
 use std::collections::BTreeMap;
@@ -107,10 +107,10 @@ pub trait Factory {
     type Connection: Transport;
 
     /// Opens a connection that sends the packets of this flow.
-    fn connect(&mut self, flow: FlowKey) -> Self::Connection;
+    fn connect(&mut self, now: Time, flow: FlowKey) -> Self::Connection;
 
     /// Answers the first packet of a connection; the answers are the packets of `flow`. `None`: it opens none.
-    fn accept(&mut self, flow: FlowKey, packet: &Packet) -> Option<Self::Connection>;
+    fn accept(&mut self, now: Time, flow: FlowKey, packet: &Packet) -> Option<Self::Connection>;
 }
 
 /// The connections of one program, by the flow that each sends.
@@ -129,9 +129,9 @@ impl<F: Factory> Connections<F> {
     }
 
     /// Opens a connection. It replaces one that sends the same flow.
-    pub fn connect(&mut self, flow: FlowKey) -> &mut F::Connection {
+    pub fn connect(&mut self, now: Time, flow: FlowKey) -> &mut F::Connection {
         self.open.remove(&flow);
-        self.open.entry(flow).or_insert(self.factory.connect(flow))
+        self.open.entry(flow).or_insert(self.factory.connect(now, flow))
     }
 
     /// Hands a packet to its connection, which it may open. Returns the flow that this connection sends, and whether it
@@ -143,8 +143,13 @@ impl<F: Factory> Connections<F> {
             return Some((flow, false));
         }
         self.listening.filter(|port| *port == flow.src_port)?;
-        self.open.insert(flow, self.factory.accept(flow, packet)?);
+        self.open.insert(flow, self.factory.accept(now, flow, packet)?);
         Some((flow, true))
+    }
+
+    /// What makes them.
+    pub fn factory_mut(&mut self) -> &mut F {
+        &mut self.factory
     }
 
     /// The connection that sends a flow.

@@ -24,7 +24,7 @@ fn build_kind(spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, Error
 
 fn attach_middleboxes(mut link: Box<dyn Link>, spec: &LinkSpec, context: &Context) -> Result<Box<dyn Link>, Error> {
     let Registry { middleboxes, stacks, .. } = &context.registry;
-    let of_middlebox = backchannel_middleboxes::Context { stacks };
+    let of_middlebox = backchannel_middleboxes::Context { stacks: stacks.tcp() };
     for middlebox in &spec.middleboxes {
         if spec.ends.len() != 2 || middlebox.end > 1 {
             return Err(

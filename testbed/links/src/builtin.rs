@@ -1,7 +1,7 @@
 //! The mechanisms of this software.
 
 use backchannel_core::registry::Table;
-use backchannel_stacks::config::Stacks;
+use backchannel_quic::AnyStacks;
 
 use crate::registry::{Build, Registry};
 use crate::{errors, mahimahi, point_to_point, ricochet, serial, wavelan};
@@ -23,7 +23,7 @@ impl Registry {
             directions: vec![&serial::DIRECTION, &mahimahi::DIRECTION],
             error_models: errors::builtin(),
             middleboxes: backchannel_middleboxes::builtin(),
-            stacks: Stacks::builtin(),
+            stacks: AnyStacks::builtin(),
             workloads: backchannel_workloads::builtin(),
         }
     }

@@ -7,7 +7,8 @@ use backchannel_core::traits::Link;
 use backchannel_core::Error;
 use backchannel_middleboxes::Middleboxes;
 use backchannel_policies::Policies;
-use backchannel_stacks::config::{BuildController, Stacks};
+use backchannel_quic::AnyStacks;
+use backchannel_stacks::config::BuildController;
 use backchannel_workloads::Workloads;
 
 use crate::errors::{self, ErrorModels};
@@ -40,7 +41,7 @@ pub struct Registry {
     /// Middleboxes.
     pub middleboxes: Middleboxes,
     /// Named stacks, and their congestion controllers.
-    pub stacks: Stacks,
+    pub stacks: AnyStacks,
     /// Workloads.
     pub workloads: Workloads,
 }
@@ -94,7 +95,7 @@ impl Registry {
     /// The entries of all kinds.
     pub fn entries(&self) -> Vec<&'static Entry> {
         let links = self.links.entries().chain(self.directions.iter().copied()).chain(self.error_models.entries());
-        let hosts = self.stacks.entries().iter().chain(self.workloads.entries());
+        let hosts = self.stacks.entries().chain(self.workloads.entries());
         self.policies.entries().chain(links).chain(self.middleboxes.entries()).chain(hosts).collect()
     }
 }

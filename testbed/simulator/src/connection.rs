@@ -1,4 +1,4 @@
-//! A TCP connection of a simulated host, with the application's side of it: it reads everything at once.
+//! A connection of a simulated host, TCP's or QUIC's, with the application's side of it: it reads everything at once.
 
 use backchannel_core::ids::{FlowId, NodeId};
 use backchannel_core::scenario::{Flow, Named, Options};
@@ -6,8 +6,8 @@ use backchannel_core::telemetry::{FlowLine, FlowTelemetry};
 use backchannel_core::time::Time;
 use backchannel_core::transport::Transport;
 use backchannel_core::Error;
-use backchannel_stacks::config::{Config, Stacks};
-use backchannel_stacks::{Connection, Sample};
+use backchannel_quic::{AnyConfig, AnyConnection, AnyStacks};
+use backchannel_stacks::Sample;
 
 /// What a connection does for its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) enum Role {
 
 /// One end of a connection.
 pub(crate) struct HostConnection {
-    pub(crate) connection: Connection,
+    pub(crate) connection: AnyConnection,
     pub(crate) flow: FlowId,
     pub(crate) role: Role,
     pub(crate) node: NodeId,
@@ -42,7 +42,7 @@ pub(crate) struct HostConnection {
 }
 
 impl HostConnection {
-    pub(crate) fn new(connection: Connection, flow: FlowId, role: Role, node: NodeId) -> HostConnection {
+    pub(crate) fn new(connection: AnyConnection, flow: FlowId, role: Role, node: NodeId) -> HostConnection {
         let (received, intact, first, last) = (0, true, None, None);
         let exchange = None;
         HostConnection { connection, flow, role, node, scheduled: None, exchange, received, intact, first, last }
@@ -74,7 +74,7 @@ impl HostConnection {
 ///
 /// # Errors
 /// The node has no stack, or the options do not fit it.
-pub(crate) fn flow_config(stacks: &Stacks, stack: Option<&Named>, flow: &Flow) -> Result<Config, Error> {
+pub(crate) fn flow_config(stacks: &AnyStacks, stack: Option<&Named>, flow: &Flow) -> Result<AnyConfig, Error> {
     let stack = stack.ok_or_else(|| format!("flow '{}' ends at a node without a stack", flow.name))?;
     let mut options: Options = stack.options.clone();
     let mut name = stack.name.as_str();

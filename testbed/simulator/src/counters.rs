@@ -168,9 +168,17 @@ impl Counters {
 
     /// A packet of a flow reaches its receiver's host.
     pub(crate) fn on_segment(&mut self, flow: FlowId, packet: &Packet) {
-        if let TransportHeader::Tcp(Tcp { payload, .. }) = packet.transport() {
-            self.on_arrival(flow, packet.len(), *payload);
+        match packet.transport() {
+            TransportHeader::Tcp(Tcp { payload, .. }) => self.on_arrival(flow, packet.len(), *payload),
+            // What a packet of QUIC carries of a stream is known when it is read ([`Counters::on_stream_data`]).
+            TransportHeader::Udp { .. } => self.flows[flow].packet_bytes += u64::from(packet.len()),
+            TransportHeader::Other => {}
         }
+    }
+
+    /// The receiving application reads `bytes` of a stream of QUIC.
+    pub(crate) fn on_stream_data(&mut self, flow: FlowId, bytes: u64) {
+        self.flows[flow].payload_bytes += bytes;
     }
 
     /// A packet of `length` bytes with `payload` bytes of data arrives at the receiver of a flow.

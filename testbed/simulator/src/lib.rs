@@ -8,7 +8,7 @@
 //! - `event_queue` orders events by time, and by scheduling within one instant.
 //! - `simulation` dispatches them to links, hosts and flows until the scenario ends.
 //! - `node` routes packets. `processing` models the time that a host takes for a segment.
-//! - `flow` and `connection` run the application of a flow over the research TCP, `datagram` over UDP or ICMP echoes.
+//! - `flow` and `connection` run the application of a flow over the research TCP or QUIC, over UDP or ICMP echoes.
 //! - `counters` replaces captures where those would be too large.
 //!
 //! Links, policies, middleboxes, stacks and workloads are the same code that handles real packets. A new one is added
@@ -16,7 +16,6 @@
 
 mod connection;
 mod counters;
-mod datagram;
 mod event_queue;
 mod flow;
 mod input;

@@ -32,8 +32,8 @@ use crate::processing::{Processing, Stage};
 use crate::report::{CaptureReport, DriverReport, FlowReport, FlowSideReport, SimulationReport};
 
 /// Runs a scenario with the mechanisms of a registry, and writes `captures/INTERFACE.pcap`, `telemetry/links.jsonl`,
-/// `telemetry/FLOW.jsonl`, `applications/FLOW.jsonl` and `counters.json` into a folder, as far as the scenario asks for
-/// them.
+/// `telemetry/FLOW.jsonl`, `applications/FLOW.jsonl`, `counters.json` and, with captures of QUIC,
+/// `qlog/FLOW-END-PORT-SIDE.sqlog` into a folder, as far as the scenario asks for them.
 ///
 /// # Errors
 /// The input does not fit together, or a file cannot be written.
@@ -84,7 +84,8 @@ struct Simulation<'a> {
     samples: Numbered<FlowId, FlowTelemetry>,
     telemetry: Option<Telemetry>,
     counters: Option<Counters>,
-    /// Whether interfaces are captured or packets counted.
+    /// Whether interfaces are captured, and whether they are or packets are counted.
+    is_captured: bool,
     is_watched: bool,
     /// Whether a connection reacts to the full queue of its host's interface.
     heeds_full_interfaces: bool,
@@ -133,6 +134,7 @@ impl<'a> Simulation<'a> {
             listening: FxHashMap::default(),
             samples: Numbered::default(),
             telemetry: scenario.capture.telemetry.then(|| Telemetry::create(&telemetry)).transpose()?,
+            is_captured,
             is_watched: is_captured || counters.is_some(),
             counters,
             heeds_full_interfaces: false,
@@ -358,8 +360,9 @@ impl<'a> Simulation<'a> {
         }
         let Some(destination) = destination(&packet) else { return };
         let Some(&number) = self.listening.get(&(destination, flow.dst_port)) else { return };
-        let TransportHeader::Udp { payload } = *packet.transport() else {
-            return self.accept(number, node, flow, &packet);
+        let payload = match *packet.transport() {
+            TransportHeader::Udp { payload } if self.flows[number].sender.application.is_datagrams() => payload,
+            _ => return self.accept(number, node, flow, &packet),
         };
         let id = packet.id;
         if node == self.flows[number].from {
@@ -378,6 +381,7 @@ impl<'a> Simulation<'a> {
             counters.write(self.now, &links, &flows, &self.out.join("counters.json"))?;
         }
         std::mem::take(&mut self.samples).into_iter().try_for_each(FlowTelemetry::finish)?;
+        self.connections.iter_mut().try_for_each(|host| host.connection.flush_log())?;
         for (flow, state) in workload.iter().zip(self.flows.iter()) {
             let Some(exchanges) = state.sender.exchanges() else { continue };
             let folder = self.out.join("applications");

@@ -91,7 +91,7 @@ fn a_policy_is_the_child_of_one_and_the_parent_of_another() {
 
 #[test]
 fn a_controller_is_a_choice_of_every_stack() {
-    let config = registry().stacks.config("modern", &[("congestion".into(), "fixed-window".into())].into());
+    let config = registry().stacks.tcp().config("modern", &[("congestion".into(), "fixed-window".into())].into());
     assert!(config.expect("allowed").added_controller.is_some());
     let mut fixed = scenario();
     for node in [0, 1] {

@@ -15,7 +15,7 @@ from testbed.node_binary import ROOT
 LAYERS = [
     ["core"],
     ["policies", "stacks", "traces", "workloads"],
-    ["middleboxes"],
+    ["middleboxes", "quic"],
     ["links"],
     ["simulator", "emulator"],
     ["audit"],

@@ -6,7 +6,7 @@ The export is `backchannel-node registry`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 KINDS = {str: "string", bool: "boolean", int: "integer", float: "number"}
 #: Fields that some writers of a report leave out: their defaults hold.
 NOT_WRITTEN = {
-    "FlowSideReport": {"lateness_s", "started_late_s"},
+    "FlowSideReport": {"lateness_s", "qlogs", "started_late_s"},
     "SendReport": {"lateness_s", "retransmitted", "fast_retransmits"},
     "ReceiveReport": {"lateness_s"},
 }
@@ -83,6 +83,8 @@ def python_kind(hint: Any) -> Any:
     if isinstance(only, type) and issubclass(only, Model):
         return ("object", only.__name__)
     origin = get_origin(only)
+    if origin is Sequence:
+        return ("array", *(KINDS[item] for item in get_args(only)))
     return "object" if origin is not None and issubclass(origin, Mapping) else KINDS[only]
 
 

@@ -1,4 +1,4 @@
-//! Connections of the research stack on a real interface.
+//! Connections of the research stack, TCP's or QUIC's, on a real interface.
 //!
 //! It sends and receives whole frames on an interface whose address the kernel has given up, so that the kernel neither
 //! answers nor resets its connections. tcpdump captures them on the interface as it captures the kernel's.
@@ -16,8 +16,9 @@ use backchannel_core::transport::{Connections, End, Transport};
 use backchannel_core::Error;
 use backchannel_emulator::monotonic_ns;
 use backchannel_emulator::os::clock::{cpu_s, realtime_ns};
-use backchannel_stacks::config::Config;
-use backchannel_stacks::{Connection, Content, Counts, Tcp};
+use backchannel_emulator::os::packet_socket::Protocol;
+use backchannel_quic::{AnyConfig, AnyConnection, AnyFactory};
+use backchannel_stacks::{Content, Counts};
 use backchannel_workloads::flow::Write;
 
 use super::streams::{Progress, Streams, Tally};
@@ -36,7 +37,7 @@ const PORT_OFFSET: u64 = 20_000;
 /// The connections of one end of a flow.
 pub(super) struct Research {
     interface: HostInterface,
-    connections: Connections<Tcp>,
+    connections: Connections<AnyFactory>,
     /// This end, with the flow's port.
     local: SocketAddr,
     peer: SocketAddr,
@@ -49,6 +50,8 @@ pub(super) struct Research {
     counts: Counts,
     /// At the sender: the file, and the start of the flow.
     telemetry: Option<(FlowTelemetry, Time)>,
+    /// Names of the qlog files of QUIC.
+    qlogs: Vec<String>,
 }
 
 struct Reading {
@@ -59,11 +62,12 @@ struct Reading {
 impl Research {
     /// `listens`: whether it accepts connections at its address.
     pub(super) fn open(
-        config: Config,
+        config: AnyConfig,
         attachment: &Attachment,
         (local, peer): (SocketAddr, SocketAddr),
         listens: bool,
         seed: u64,
+        qlog: Option<&Path>,
     ) -> Result<Research, Error> {
         if local.is_ipv4() != peer.is_ipv4() {
             return Err(format!("{local} and {peer} are not of one version of IP").into());
@@ -72,9 +76,17 @@ impl Research {
         // It differs from flow to flow and from end to end.
         let mut draws = rng::stream(seed, &format!("isn/{local}"));
         let initial = (rng::uniform(&mut draws) * f64::from(u32::MAX)) as u32;
-        let factory = Tcp::new(config, Content::Pattern(seed), initial);
+        let protocol = match config {
+            AnyConfig::Tcp(_) => Protocol::Tcp,
+            AnyConfig::Quic(_) => Protocol::Udp,
+        };
+        let factory = AnyFactory::new(config, Content::Pattern(seed), initial);
+        let factory = match qlog {
+            Some(prefix) => factory.logging(prefix.to_owned()),
+            None => factory,
+        };
         Ok(Research {
-            interface: HostInterface::open(attachment, local)?,
+            interface: HostInterface::open(attachment, protocol, local)?,
             connections: Connections::new(factory, listens.then_some(local.port())),
             local,
             peer,
@@ -83,6 +95,7 @@ impl Research {
             tally: Tally::new(seed),
             counts: Counts::default(),
             telemetry: None,
+            qlogs: Vec::new(),
         })
     }
 
@@ -190,7 +203,7 @@ impl Research {
 /// Sends everything that a connection has to send now and the interface has room for.
 ///
 /// One instant for all of it, as in virtual time, because what is sent at one instant is a burst (asym 6.3).
-fn transmit(interface: &mut HostInterface, connection: &mut Connection, now: Time) -> Result<(), Error> {
+fn transmit(interface: &mut HostInterface, connection: &mut AnyConnection, now: Time) -> Result<(), Error> {
     while interface.has_room()? {
         let Some(packet) = connection.poll_transmit(now) else { break };
         interface.send(&packet)?;
@@ -210,7 +223,8 @@ impl Streams for Research {
         let port = FIRST_PORT + (u64::from(self.local.port()) + PORT_OFFSET + self.tally.opened) % PORTS;
         let flow =
             FlowKey { src: self.local.ip(), dst: self.peer.ip(), src_port: port as u16, dst_port: self.peer.port() };
-        let connection = self.connections.connect(flow);
+        let now = self.since_start(monotonic_ns());
+        let connection = self.connections.connect(now, flow);
         if self.telemetry.is_none() {
             connection.ignore_samples();
         }
@@ -285,6 +299,8 @@ impl Streams for Research {
 
     fn report(&mut self) -> Result<TransportReport, Error> {
         self.telemetry.take().map_or(Ok(()), |(file, _)| file.finish())?;
+        self.connections.iter_mut().try_for_each(|(_, connection)| connection.flush_log())?;
+        self.qlogs.extend(self.connections.factory_mut().take_logs()?);
         let counts = self.total_counts();
         let stack = StackReport {
             segments_sent: counts.sent,
@@ -297,6 +313,6 @@ impl Streams for Research {
             lateness_s: self.interface.lateness.report(),
             cpu_s: cpu_s(),
         };
-        Ok(TransportReport { stack: Some(stack), ..TransportReport::default() })
+        Ok(TransportReport { stack: Some(stack), qlogs: self.qlogs.clone(), ..TransportReport::default() })
     }
 }

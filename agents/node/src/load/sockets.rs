@@ -193,7 +193,7 @@ impl Streams for Sockets<'_> {
         let Some(file) = self.telemetry.take() else { return Ok(TransportReport::default()) };
         file.finish()?;
         let sent_blake3 = self.sent_hash.take().filter(|_| self.tally.opened == 1);
-        Ok(TransportReport { sent_blake3, tcp_info: self.last_info.take(), stack: None })
+        Ok(TransportReport { sent_blake3, tcp_info: self.last_info.take(), ..TransportReport::default() })
     }
 }
 

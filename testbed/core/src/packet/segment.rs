@@ -143,7 +143,7 @@ pub(super) fn tcp_words(
 
 /// The two bits of a congestion mark in the IP header (RFC 3168 5).
 #[inline]
-pub(super) fn ecn_bits(ecn: Ecn) -> u32 {
+pub(crate) fn ecn_bits(ecn: Ecn) -> u32 {
     match ecn {
         Ecn::NotCapable => 0,
         Ecn::LowLatency => 1,

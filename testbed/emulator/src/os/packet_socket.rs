@@ -26,9 +26,18 @@ const HOST_BUFFER_BYTES: usize = 1 << 24;
 pub enum Receive {
     /// Every frame, whatever its destination: the interface is promiscuous.
     Everything,
-    /// TCP segments from or to this port over one version of IP, with the time of arrival ([`PacketSocket::receive_batch`]).
-    /// Over IPv6 those behind extension headers are not received.
-    TcpOf(IpVersion, u16),
+    /// TCP segments or UDP packets from or to this port over one version of IP, with the time of arrival
+    /// ([`PacketSocket::receive_batch`]). Over IPv6 those behind extension headers are not received.
+    PortOf(IpVersion, Protocol, u16),
+}
+
+/// A protocol with ports.
+#[derive(Clone, Copy, Debug)]
+pub enum Protocol {
+    /// TCP.
+    Tcp = libc::IPPROTO_TCP as isize,
+    /// UDP.
+    Udp = libc::IPPROTO_UDP as isize,
 }
 
 /// A packet socket that does not block.
@@ -68,16 +77,16 @@ impl PacketSocket {
                 socket_option::set(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &promiscuous)?;
                 libc::ETH_P_ALL
             }
-            Receive::TcpOf(ip, port) => {
+            Receive::PortOf(ip, protocol, port) => {
                 sockopt::set_socket_recv_buffer_size_force(&socket, HOST_BUFFER_BYTES)?;
                 arrivals::stamp_arrivals(&socket)?;
                 match ip {
                     IpVersion::V4 => {
-                        socket.attach_filter(&tcp_port_filter(layer, port))?;
+                        socket.attach_filter(&port_filter(layer, protocol, port))?;
                         libc::ETH_P_IP
                     }
                     IpVersion::V6 => {
-                        socket.attach_filter(&tcp_port_filter_v6(layer, port))?;
+                        socket.attach_filter(&port_filter_v6(layer, protocol, port))?;
                         libc::ETH_P_IPV6
                     }
                 }
@@ -193,14 +202,14 @@ fn step(code: u32, k: u32, jf: u8) -> SockFilter {
     SockFilter::new(code as u16, 0, jf, k)
 }
 
-/// A filter that accepts TCP segments from or to one port over IPv4. On a host with many programs each would otherwise wake up
+/// A filter that accepts packets of a protocol from or to one port over IPv4. On a host with many programs each would otherwise wake up
 /// for the frames of all. The socket's protocol is IPv4's, so other packets do not come here.
-fn tcp_port_filter(layer: LinkLayer, port: u16) -> [SockFilter; 9] {
+fn port_filter(layer: LinkLayer, protocol: Protocol, port: u16) -> [SockFilter; 9] {
     use bpf::{EQUALS, LOAD_BYTE, LOAD_HALF_AFTER_IP_HEADER, LOAD_IP_HEADER_LENGTH, RETURN};
     let ip = layer.header_len() as u32;
     [
         step(LOAD_BYTE, ip + 9, 0),
-        step(EQUALS, libc::IPPROTO_TCP as u32, 6),
+        step(EQUALS, protocol as u32, 6),
         step(LOAD_IP_HEADER_LENGTH, ip, 0),
         step(LOAD_HALF_AFTER_IP_HEADER, ip, 0),
         SockFilter::new(EQUALS as u16, 2, 0, u32::from(port)),
@@ -212,12 +221,12 @@ fn tcp_port_filter(layer: LinkLayer, port: u16) -> [SockFilter; 9] {
 }
 
 /// The same over IPv6.
-fn tcp_port_filter_v6(layer: LinkLayer, port: u16) -> [SockFilter; 8] {
+fn port_filter_v6(layer: LinkLayer, protocol: Protocol, port: u16) -> [SockFilter; 8] {
     use bpf::{EQUALS, LOAD_BYTE, LOAD_HALF, RETURN};
     let ip = layer.header_len() as u32;
     [
         step(LOAD_BYTE, ip + 6, 0),
-        step(EQUALS, libc::IPPROTO_TCP as u32, 5),
+        step(EQUALS, protocol as u32, 5),
         step(LOAD_HALF, ip + IpVersion::V6.header_bytes(), 0),
         SockFilter::new(EQUALS as u16, 2, 0, u32::from(port)),
         step(LOAD_HALF, ip + IpVersion::V6.header_bytes() + 2, 0),
@@ -247,24 +256,27 @@ mod tests {
     #[test]
     fn the_filter_accepts_segments_of_its_port_after_headers_of_any_length() {
         for layer in [LinkLayer::Ethernet, LinkLayer::Bare] {
-            accepts_segments_of_its_port(layer);
+            for protocols in [[Protocol::Tcp, Protocol::Udp], [Protocol::Udp, Protocol::Tcp]] {
+                accepts_segments_of_its_port(layer, protocols.map(|protocol| protocol as i32), protocols[0]);
+            }
         }
     }
 
-    fn accepts_segments_of_its_port(layer: LinkLayer) {
+    /// Of two protocols the filter is for the first.
+    fn accepts_segments_of_its_port(layer: LinkLayer, [ours, other]: [i32; 2], protocol: Protocol) {
         let (sender, receiver) = UnixDatagram::pair().unwrap();
         let receiver = Socket::from(OwnedFd::from(receiver));
-        receiver.attach_filter(&tcp_port_filter(layer, 5001)).unwrap();
+        receiver.attach_filter(&port_filter(layer, protocol, 5001)).unwrap();
         let accepted = |frame: &[u8]| accepted(layer, &sender, &receiver, frame);
         for header_bytes in [20, 24, 60] {
             for ports in [[9, 5001], [5001, 9]] {
-                let wanted = frame(libc::IPPROTO_TCP, header_bytes, ports);
+                let wanted = frame(ours, header_bytes, ports);
                 assert_eq!(accepted(&wanted), Some(wanted.len() - ETHERNET_HEADER + layer.header_len()));
-                assert_eq!(accepted(&frame(libc::IPPROTO_UDP, header_bytes, ports)), None);
+                assert_eq!(accepted(&frame(other, header_bytes, ports)), None);
             }
-            assert_eq!(accepted(&frame(libc::IPPROTO_TCP, header_bytes, [5000, 5002])), None);
+            assert_eq!(accepted(&frame(ours, header_bytes, [5000, 5002])), None);
         }
-        assert_eq!(accepted(&frame(libc::IPPROTO_TCP, 20, [9, 5001])[..30]), None);
+        assert_eq!(accepted(&frame(ours, 20, [9, 5001])[..30]), None);
     }
 
     /// Length of what comes through the filter of a socket.
@@ -280,7 +292,7 @@ mod tests {
         for layer in [LinkLayer::Ethernet, LinkLayer::Bare] {
             let (sender, receiver) = UnixDatagram::pair().unwrap();
             let receiver = Socket::from(OwnedFd::from(receiver));
-            receiver.attach_filter(&tcp_port_filter_v6(layer, 5001)).unwrap();
+            receiver.attach_filter(&port_filter_v6(layer, Protocol::Tcp, 5001)).unwrap();
             let accepted = |protocol: i32, ports: [u16; 2], length: usize| {
                 let mut frame = [0; 14 + 40 + 20];
                 frame[14] = 0x60;

@@ -1,5 +1,6 @@
 //! Flows and their connections: what applications do, and what connections do after each event.
 
+use backchannel_core::datagram::{datagram, echo, headers_of};
 use backchannel_core::icmp::Echo;
 use backchannel_core::ids::{ConnectionId, FlowId, Id, NodeId};
 use backchannel_core::packet::{FlowKey, Packet};
@@ -8,13 +9,13 @@ use backchannel_core::scenario::Flow;
 use backchannel_core::time::Time;
 use backchannel_core::transport::{Factory, Transport};
 use backchannel_core::Error;
-use backchannel_stacks::{Connection, Content, Tcp};
+use backchannel_quic::{AnyConfig, AnyConnection, AnyFactory};
+use backchannel_stacks::Content;
 use backchannel_workloads::flow::{on_answer, on_data, on_due, ReceivingEnd, Sender, SendingEnd, Write};
 use backchannel_workloads::Application;
 
 use super::Simulation;
 use crate::connection::{flow_config, write_samples, HostConnection, Role};
-use crate::datagram::{datagram, echo, headers_of};
 use crate::event_queue::Event;
 use crate::flow::{destination, first_source_port, FlowKeyV4, FlowState};
 
@@ -110,9 +111,21 @@ impl<'a> Simulation<'a> {
         let key = self.key(number, (from, src_port), to);
         let config = flow_config(&self.registry.stacks, self.nodes[from].stack.as_ref(), flow)?;
         let initial = self.initial_sequence_number(number, isn_label);
-        let mut connection = Tcp::new(config, Content::Zeros, initial).connect(key);
+        let mut factory = self.factory(number, from, config, initial);
+        let mut connection = factory.connect(self.now, key);
+        factory.take_logs()?;
         write(&mut connection, first);
         Ok(self.add_connection(HostConnection::new(connection, number, role, from), key))
+    }
+
+    /// Makes one connection of a flow at a node; `initial` is its initial sequence number, or the seed of QUIC.
+    fn factory(&self, flow: FlowId, node: NodeId, config: AnyConfig, initial: u32) -> AnyFactory {
+        let factory = AnyFactory::new(config, Content::Zeros, initial);
+        if !self.is_captured {
+            return factory;
+        }
+        let end = if node == self.flows[flow].from { "sender" } else { "receiver" };
+        factory.logging(self.out.join("qlog").join(format!("{}-{end}", self.spec(flow).name)))
     }
 
     fn initial_sequence_number(&self, flow: FlowId, side: &str) -> u32 {
@@ -141,7 +154,12 @@ impl<'a> Simulation<'a> {
             Err(why) => return self.fail(why),
         };
         let isn = self.initial_sequence_number(number, "server");
-        let Some(connection) = Tcp::new(config, Content::Zeros, isn).accept(flow.reversed(), packet) else { return };
+        let mut factory = self.factory(number, node, config, isn);
+        let accepted = factory.accept(self.now, flow.reversed(), packet);
+        if let Err(why) = factory.take_logs() {
+            self.fail(why);
+        }
+        let Some(connection) = accepted else { return };
         let role = if node == self.flows[number].from { Role::RequestReceiver } else { Role::Receiver };
         let mut host = HostConnection::new(connection, number, role, node);
         host.exchange = self.by_flow.get(&FlowKeyV4::from(flow)).and_then(|peer| self.connections[*peer].exchange);
@@ -183,6 +201,9 @@ impl<'a> Simulation<'a> {
             Role::Receiver => {
                 if let Some(counters) = &mut self.counters {
                     counters.on_read(flow, now, received - before);
+                    if !host.connection.is_tcp() {
+                        counters.on_stream_data(flow, received - before);
+                    }
                 }
                 if received > before && self.flows[flow].sender.heeds_data() {
                     // A transfer's size is known here, so its end need not show it.
@@ -226,7 +247,7 @@ impl<'a> Simulation<'a> {
     }
 }
 
-fn write(connection: &mut Connection, next: Write) {
+fn write(connection: &mut AnyConnection, next: Write) {
     connection.write(next.bytes);
     if next.finishes {
         connection.finish();

@@ -1,0 +1,159 @@
+"""A flow whose connections are QUIC: packets of UDP in captures, and the logs of both ends.
+
+A capture shows when packets came and how long they were. What they carried, and round trips, are the endpoints' word:
+their qlog files (analysis/qlog.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from analysis import parquet, qlog
+from analysis.captures.flow import CapturedFlow
+from analysis.captures.tables import MissingCapture
+from analysis.exchanges import UDP_HEADERS
+from analysis.runs import Unmeasured
+
+#: Table of the node binary's `trace --datagrams`.
+TABLE = "datagrams.parquet"
+UDP = 17
+#: Ends of the names of the logs of data connections: the sender of a flow connects to its receiver.
+SENDERS, RECEIVERS = ("sender", "client"), ("receiver", "server")
+
+
+class QuicFlow(CapturedFlow):
+    """One flow with all of its connections, at both ends."""
+
+    def rows(
+        self, columns: Sequence[str], *, receiver: bool = False, where: pl.Expr | None = None,
+        period: tuple[float, float] | None = None,
+    ) -> pl.DataFrame:  # fmt: skip
+        """None: QUIC has no segments.
+
+        Raises:
+            Unmeasured: always.
+        """
+        raise Unmeasured(f"the packets of flow {self.name} are QUIC's, and this needs segments of TCP")
+
+    def _segments(self, node: str) -> pl.DataFrame:
+        return self.rows(())
+
+    def sack_blocks(self, *, receiver: bool = False) -> pl.DataFrame:
+        """None: QUIC has no segments.
+
+        Raises:
+            Unmeasured: always.
+        """
+        return self.rows(())
+
+    # Packets -------------------------------------------------------------------------------------------------
+
+    def _datagrams(self, node: str, *, against: bool) -> pl.DataFrame:
+        """Packets of the flow's direction, or `against` it, at a node's interfaces: `t_s`, `bytes`, `packet_bytes`."""
+        files = self._files(node)
+        path = None if self.tables.folder is None else self.tables.folder / TABLE
+        if path is None or not path.is_file():
+            raise MissingCapture(
+                f"flow {self.name} is QUIC, and the run has no table of packets of UDP: repeat the run"
+            )
+        addresses = self.tables.addresses
+        ends = [addresses.get(end, []) for end in (self.sender, self.receiver)]
+        ports = ["first", "second"]
+        if against:
+            ends.reverse()
+            ports.reverse()
+        # The port of the side that listens is the flow's. A request's connection goes to the sender's.
+        is_ours = (
+            (pl.col("protocol") == UDP) & pl.col("file").is_in(files) & pl.col("src").is_in(ends[0])
+            & pl.col("dst").is_in(ends[1]) & (pl.col(ports[1]) == self.spec.port)
+        )  # fmt: skip
+        found = parquet.scan(path).filter(is_ours).select(
+            self.tables.t_s,
+            (pl.col("ip_len").cast(pl.Int64) - UDP_HEADERS[self.spec.ip]).alias("bytes"),
+            pl.col("ip_len").cast(pl.Int64).alias("packet_bytes"),
+        )  # fmt: skip
+        return found.sort("t_s", maintain_order=True).collect()
+
+    @cached_property
+    def received(self) -> pl.DataFrame:
+        """Packets at the receiver's interfaces: `t_s`, `bytes` of UDP payload, and `packet_bytes` with headers."""
+        return self._datagrams(self.receiver, against=False)
+
+    @cached_property
+    def arrivals(self) -> pl.DataFrame:
+        """The same packets, as data whose order is not known: `t_s`, `bytes`, and `total` since the start."""
+        return self.received.select("t_s", "bytes", pl.col("bytes").cum_sum().alias("total"))
+
+    def packet_bytes_per_byte(self) -> float:
+        """Bytes of IP packets for each byte of UDP payload at the receiver; 1 without any."""
+        payload = int(self.received["bytes"].sum())
+        return int(self.received["packet_bytes"].sum()) / payload if payload else 1.0
+
+    def sent_bytes(self) -> int:
+        """Bytes of IP packets that the sender put on its link."""
+        return int(self._datagrams(self.sender, against=False)["packet_bytes"].sum())
+
+    def ack_times(self, *, receiver: bool) -> pl.Series:
+        """When packets against the data's direction passed the receiver's interfaces, or the sender's, in s.
+
+        Nearly all of them are acks; the handshake, and what a receiving application sends, are counted too.
+        """
+        return self._datagrams(self.receiver if receiver else self.sender, against=True)["t_s"]
+
+    # Logs ----------------------------------------------------------------------------------------------------
+
+    def _log(self, end: tuple[str, str]) -> qlog.Log:
+        folder = None if self.tables.folder is None else self.tables.folder / qlog.FOLDER
+        begin, marker = f"{self.name}-{end[0]}-", f"-{end[1]}{qlog.SUFFIX}"
+
+        def is_ours(path: Path) -> bool:
+            name = path.name.removesuffix(".gz")
+            port = name.removeprefix(begin).removesuffix(marker)
+            return name == f"{begin}{port}{marker}" and port.isdigit()
+
+        paths = [] if folder is None or not folder.is_dir() else sorted(filter(is_ours, folder.iterdir()))
+        if not paths:
+            raise Unmeasured(f"the ends of flow {self.name} left no qlog files, which are kept with captures")
+        return qlog.read(paths)
+
+    @cached_property
+    def log(self) -> qlog.Log:
+        """The log of the flow's sender."""
+        return self._log(SENDERS)
+
+    def completed_s(self) -> float | None:
+        """Arrival of the last byte, all bytes before it having arrived, by the receiver's log; None if unfinished, or
+        without a size.
+        """
+        if self.size_bytes is None:
+            return None
+        arrived = qlog.in_order(self._log(RECEIVERS).data).with_columns(pl.col("bytes").cum_sum().alias("total"))
+        done = arrived.filter(pl.col("total") >= self.size_bytes)
+        return None if done.is_empty() else float(done["t_s"][0])
+
+    def round_trips(self) -> pl.DataFrame:
+        """Round-trip samples of the whole run, by the sender's log: `t_s` and `rtt_s`."""
+        samples = self.log.metrics.select("t_s", "rtt_s").filter(pl.col("rtt_s").is_not_null())
+        # The first value is assumed, before there is a sample.
+        return samples.filter(pl.col("rtt_s") != pl.col("rtt_s").shift(1))
+
+    @cached_property
+    def rtt_samples(self) -> pl.DataFrame:
+        """Those of the measured time."""
+        return self.round_trips().filter(pl.col("t_s") >= self.start_s)
+
+    def retransmissions(self) -> float | None:
+        """None: QUIC sends data again in other packets."""
+        return None
+
+    def fast_retransmits(self) -> float | None:
+        """None: see `retransmissions`."""
+        return None
+
+    def coarse_timeouts(self) -> float | None:
+        """None: see `retransmissions`."""
+        return None

@@ -1,0 +1,50 @@
+"""QUIC on real packets: both ends on interfaces, as the research stack's TCP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis import qlog
+from testbed.cell import Cell
+from tests.conftest import two_hosts, typed
+from tests.real.test_research import EACH_BYTES, scenario
+
+QUIC: dict[str, Any] = {"name": "quic", "options": {}}
+
+
+@pytest.fixture(scope="module")
+def cell(emulation: None) -> Iterator[Cell]:
+    with Cell("quic") as cell:
+        yield cell
+
+
+def test_every_byte_arrives_in_both_directions(cell: Cell, tmp_path: Path) -> None:
+    made = scenario(QUIC, QUIC)
+    cell.build(typed(made))
+    report = cell.run(typed(made), tmp_path).as_json()
+    for flow in report["flows"].values():
+        assert flow["receive"]["payload_ok"]
+        assert flow["receive"]["bytes"] == EACH_BYTES
+        assert flow["receive"]["end"] == "finished"
+        assert flow["send"]["outcome"] == "completed"
+    assert not (tmp_path / "qlog").exists(), "nothing is captured, so nothing is logged"
+
+
+def test_logs_of_both_ends_are_kept_with_captures(cell: Cell, tmp_path: Path) -> None:
+    made = two_hosts(duration_s=3.0)
+    for node in made["nodes"]:
+        node["stack"] = QUIC
+    made["workload"][0]["bytes"] = 100_000
+    cell.build(typed(made))
+    report = cell.run(typed(made), tmp_path)
+    (name,) = report.flows
+    assert report.flows[name].receive.bytes == 100_000
+    ends = {path.name.split("-")[-3]: path for path in (tmp_path / "qlog").iterdir()}
+    assert sorted(ends) == ["receiver", "sender"]
+    data = qlog.in_order(qlog.read([ends["receiver"]]).data)
+    assert int(data["bytes"].sum()) == 100_000
+    assert int(qlog.read([ends["sender"]]).acks["packets"].sum()) > 60

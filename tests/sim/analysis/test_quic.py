@@ -1,0 +1,132 @@
+"""Flows over QUIC in virtual time: the same bytes in every run, every workload, and what analysis makes of them."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis import exchanges, qlog
+from analysis.captures import RunData
+from analysis.errors import AnalysisError
+from experiments.engine.execution import analyse
+from testbed.report import Report
+from tests.conftest import two_hosts, typed
+from tests.sim.testbed.test_simulation import digests, simulate
+from tests.support import tcp_workloads
+
+QUIC = {"name": "quic", "options": {}}
+BYTES = 1_000_000
+
+
+def scenario(**changes: Any) -> dict[str, Any]:
+    made = two_hosts(rate_bps=8_000_000, delay_s=0.01, duration_s=20.0, **changes)
+    for node in made["nodes"]:
+        node["stack"] = QUIC
+    made["workload"] = [
+        {"name": "down", "kind": "bulk", "from": "a", "to": "b", "start_s": 0.5, "port": 5001, "bytes": BYTES}
+    ]
+    made["capture"] = {"snaplen": 96}
+    return made
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunData]:
+    folder = tmp_path_factory.mktemp("quic")
+    made = typed(scenario())
+    report = Report.read(simulate(scenario(), folder))
+    analyse(folder, made, report)
+    return folder, RunData.load(folder, made, report)
+
+
+def test_the_same_scenario_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
+    lossy = scenario()
+    lossy["links"][0]["forward"] |= {"errors": [{"name": "uniform", "options": {"probability": 0.02}}]}
+    assert simulate(lossy, tmp_path / "1") == simulate(lossy, tmp_path / "2")
+    first = digests(tmp_path / "1")
+    assert first == digests(tmp_path / "2")
+    assert {"qlog/down-sender-40000-client.sqlog", "qlog/down-receiver-40000-server.sqlog"} < set(first)
+    simulate({**lossy, "seed": 2}, tmp_path / "3")
+    other = digests(tmp_path / "3")
+    assert all(other[name] != digest for name, digest in first.items() if name.endswith(("pcap", "sqlog")))
+
+
+def test_every_workload_of_tcp_is_carried(tmp_path: Path) -> None:
+    made = tcp_workloads.scenario(QUIC, QUIC)
+    report = Report.read(simulate(made, tmp_path))
+    for kind in tcp_workloads.RECORDED:
+        table = exchanges.read(tmp_path, typed(made).flow(kind))
+        assert table is not None
+        assert table.height > 2, kind
+        assert table.filter(table["sent_s"] < 5.0)["arrived_s"].null_count() == 0, kind
+    for kind in tcp_workloads.OTHERS:
+        assert report.flows[kind].receive.payload_ok
+    assert (report.flows["bulk"].receive.bytes, report.flows["established"].receive.bytes) == (200_000, 100_000)
+    assert report.flows["on-off"].receive.bytes > 0
+
+
+def test_the_receivers_packets_of_udp_are_the_throughput(run: tuple[Path, RunData]) -> None:
+    flow = run[1].flow("down")
+    assert set(flow.received["packet_bytes"].unique()) <= set(range(50, 1501))
+    assert int((flow.received["packet_bytes"] - flow.received["bytes"]).unique().item()) == 28
+    # Stream data, and what QUIC adds: at most 32 bytes of 1472, and the handshake.
+    assert BYTES < flow.arrivals["total"][-1] < 1.04 * BYTES
+    done_s = flow.completed_s()
+    assert done_s is not None
+    # The line carries 8 Mbit/s: 1 MB takes a second.
+    assert 1.5 < done_s < 2.5
+    assert flow.sent_bytes() >= int(flow.received["packet_bytes"].sum())
+    acks = flow.ack_times(receiver=False)
+    assert 0.4 < acks.len() / flow.received.height < 0.6, "an ack stands for two packets"
+    assert (flow.retransmissions(), flow.coarse_timeouts()) == (None, None)
+
+
+def test_the_log_has_what_the_sender_reports(run: tuple[Path, RunData]) -> None:
+    folder, data = run
+    flow = data.flow("down")
+    assert flow.log is not None
+    sent, acked, lost = flow.log.sent.height, int(flow.log.acks["packets"].sum()), flow.log.lost.height
+    assert acked >= BYTES / 1440
+    assert 0 < lost < 0.2 * sent, "slow start overflows the queue"
+    # The last packet closes the connection, and acks are not acknowledged.
+    assert 0 <= sent - acked - lost < 10
+    rtt_s = flow.rtt_mean_s()
+    assert rtt_s is not None
+    assert 0.02 < rtt_s < 0.2
+    windows = flow.log.metrics["cwnd_bytes"].drop_nulls()
+    assert windows[0] == 10 * 1472
+    cwnd = flow.cwnd_mean_segments()
+    assert cwnd is not None
+    assert 10 < cwnd < 60
+    # Stored logs are compressed.
+    assert sorted(path.suffix for path in (folder / "qlog").iterdir()) == [".gz", ".gz"]
+    assert flow.log.data["bytes"].sum() == 0, "the receiver only closes its direction"
+
+
+def test_logs_of_other_programs_are_read_and_damaged_ones_are_named(tmp_path: Path) -> None:
+    """The names and the relative times of newer drafts."""
+    lines = [
+        '{"file_schema": "urn:ietf:params:qlog:file:sequential", "trace": {"common_fields": {"time_format": '
+        '"relative_to_previous_event"}}}',
+        '{"time": 5, "name": "quic:packet_sent", "data": {"header": {"packet_type": "1RTT"}, "raw": {"length": 1200}}}',
+        '{"time": 10, "name": "quic:packet_received", "data": {"header": {"packet_type": "1RTT"}, "frames": '
+        '[{"frame_type": "ack", "ack_delay": 2, "acked_ranges": [[0, 3], [7, 8]]}]}}',
+        '{"time": 1, "name": "quic:packet_received", "data": {"header": {"packet_type": "1RTT"}, "frames": '
+        '[{"frame_type": "ack", "acked_ranges": [[2, 9]]}, '
+        '{"frame_type": "stream", "stream_id": 0, "offset": 5, "length": 5}]}}',
+        '{"time": 1, "name": "quic:packet_received", "data": {"header": {}, "frames": '
+        '[{"frame_type": "stream", "stream_id": 0, "offset": 0, "length": 7}]}}',
+        '{"time": 0, "name": "quic:recovery_metrics_updated", "data": {"smoothed_rtt": 25, "congestion_window": 9}}',
+    ]
+    path = tmp_path / "other.sqlog.gz"
+    path.write_bytes(gzip.compress("".join(f"\x1e{line}\n" for line in lines).encode()))
+    log = qlog.read([path])
+    assert log.sent.rows() == [(0.005, 1200)]
+    assert log.acks.rows() == [(0.015, 0.002, 6), (0.016, None, 4)]
+    assert qlog.in_order(log.data).rows() == [(0.017, 10)]
+    assert log.metrics.select("srtt_s", "cwnd_bytes", "rtt_s").rows() == [(0.025, 9.0, None)]
+    path.write_bytes(gzip.compress("\n".join([*lines[:2], "{"]).encode()))
+    with pytest.raises(AnalysisError, match="line 3: not a record of a qlog file"):
+        qlog.read([path])
