@@ -20,6 +20,7 @@
 pub mod ack_filter;
 mod acks_first;
 pub mod acq;
+mod afvq;
 pub mod aq;
 mod cbq5050;
 mod classes;
@@ -66,6 +67,7 @@ pub fn builtin() -> Policies {
             (&fq_drr::ENTRY, fq_drr::build),
             (&aq::ENTRY, aq::build),
             (&acq::ENTRY, acq::build),
+            (&afvq::ENTRY, afvq::build),
             (&codel::ENTRY, codel::build),
         ],
     )
@@ -201,6 +203,8 @@ mod tests {
             ("aq", json!({"infeasible": "only-acks"})),
             ("acq", json!({"filter": true, "period_s": 0.01, "gamma": 1000})),
             ("acq", json!({"bounded": true, "period_s": 0.01, "gamma": 1000})),
+            ("afvq", json!({"ack_packets": 1, "data": {"name": "codel", "options": {"limit_packets": 2}}})),
+            ("afvq", json!({"acks": {"name": "ack-filtering"}})),
             ("codel", json!({"target_s": 1e-6, "interval_s": 1e-6, "ecn": true})),
         ];
         let read = |(name, options)| (name, serde_json::from_value(options).expect("an object"));

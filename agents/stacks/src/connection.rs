@@ -72,6 +72,8 @@ pub struct Connection {
     pub(crate) challenges: ChallengeAcks,
     /// Whether the application reads what arrives.
     reading: bool,
+    /// Whether data wait for room in the queue of the host's interface.
+    pub(crate) data_held: bool,
     /// A reset must go, after the connection was aborted.
     pub(crate) reset_due: bool,
     /// A reset that answers a segment of another connection.
@@ -95,6 +97,7 @@ impl Connection {
             handshake: Handshake::new(&config),
             timers: TimerTable::default(),
             reading: !source.relays(),
+            data_held: false,
             sender: Sender::new(&config, largest_payload, initial, source),
             receiver: Receiver::new(&config),
             ecn: Ecn::new(config.ecn),
@@ -153,6 +156,21 @@ impl Connection {
     /// Whether [`Connection::on_full_interface`] has an effect.
     pub fn heeds_full_interface(&self) -> bool {
         self.sender.era.quench
+    }
+
+    /// The flow of the segments that this side sends.
+    pub fn flow(&self) -> FlowKey {
+        self.flow
+    }
+
+    /// Segments of data that may wait in the queue of the host's own interface; `None`: any number.
+    pub fn backpressure_segments(&self) -> Option<u32> {
+        self.config.backpressure_segments
+    }
+
+    /// Whether data wait in the host, because as many as may do wait in the queue of its interface. Acks do not wait.
+    pub fn hold_data(&mut self, held: bool) {
+        self.data_held = held;
     }
 
     /// Whether the application reads what arrives; while it does not, the window closes.
