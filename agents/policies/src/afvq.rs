@@ -31,7 +31,7 @@ options! {
     /// Options of the policy.
     struct Options {
         limit_packets: usize = 50, [Packets 1] "D, capacity of the queue of data, and of that of other packets";
-        ack_packets: Option<usize> = ABSENT, [Packets 1]
+        ack_limit_packets: Option<usize> = ABSENT, [Packets 1]
             "B, capacity of the queue of acks while no data wait; absent: limit_packets";
         acks: Option<Named> = ABSENT, [Policy]
             "policy that holds the acks, with a limit of its own in addition to the variable one; absent: first in, \
@@ -50,11 +50,11 @@ pub(crate) static ENTRY: Entry = Entry::policy(
 .options(Options::PARAMS);
 
 pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, Error> {
-    let Options { limit_packets, ack_packets, acks, data } = Options::read(checked);
+    let Options { limit_packets, ack_limit_packets, acks, data } = Options::read(checked);
     let limit = Limit::from(limit_packets);
     Ok(Box::new(VariableSize {
         data_packets: limit_packets,
-        ack_packets: ack_packets.unwrap_or(limit_packets),
+        ack_limit_packets: ack_limit_packets.unwrap_or(limit_packets),
         queues: [
             child_or_fifo(context, "acks", &acks, Limit::NONE)?,
             child_or_fifo(context, "data", &data, limit)?,
@@ -73,7 +73,7 @@ struct VariableSize {
     /// D.
     data_packets: usize,
     /// B.
-    ack_packets: usize,
+    ack_limit_packets: usize,
     queues: [Box<dyn Policy>; 3],
     /// Of data and other packets, the others are next.
     others_turn: bool,
@@ -83,7 +83,7 @@ impl VariableSize {
     /// Places for acks.
     fn places(&self) -> usize {
         let free = self.data_packets.saturating_sub(self.queues[DATA].len_packets());
-        (self.ack_packets as f64 * free as f64 / self.data_packets as f64).round() as usize
+        (self.ack_limit_packets as f64 * free as f64 / self.data_packets as f64).round() as usize
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
             assert_eq!(places(of_ten(), waiting), left, "{waiting} of 10 packets of data wait");
         }
         for (waiting, left) in [(0, 4), (5, 2), (8, 1), (10, 0)] {
-            assert_eq!(places(json!({"limit_packets": 10, "ack_packets": 4}), waiting), left, "{waiting}");
+            assert_eq!(places(json!({"limit_packets": 10, "ack_limit_packets": 4}), waiting), left, "{waiting}");
         }
     }
 

@@ -203,7 +203,7 @@ mod tests {
             ("aq", json!({"infeasible": "only-acks"})),
             ("acq", json!({"filter": true, "period_s": 0.01, "gamma": 1000})),
             ("acq", json!({"bounded": true, "period_s": 0.01, "gamma": 1000})),
-            ("afvq", json!({"ack_packets": 1, "data": {"name": "codel", "options": {"limit_packets": 2}}})),
+            ("afvq", json!({"ack_limit_packets": 1, "data": {"name": "codel", "options": {"limit_packets": 2}}})),
             ("afvq", json!({"acks": {"name": "ack-filtering"}})),
             ("codel", json!({"target_s": 1e-6, "interval_s": 1e-6, "ecn": true})),
         ];
