@@ -79,9 +79,16 @@ STUDIES = (
         left_out=(("upload", "downloads alone"),),
     ),
     Study(campaign="lte-like-link"),
-    Study(campaign="related-work", rows=("scheme",), measures=SHARES, scale=100, unit="%", baselines=("droptail", "AQ")),
-    Study(campaign="filter-variants", rows=("filter",), columns="load", baselines=("all",),
-          left_out=(("upload", "alone"),)),  # fmt: skip
+    Study(
+        campaign="related-work", rows=("scheme",), measures=SHARES, scale=100, unit="%", baselines=("droptail", "AQ")
+    ),
+    Study(
+        campaign="filter-variants",
+        rows=("filter",),
+        columns="load",
+        baselines=("all",),
+        left_out=(("upload", "alone"),),
+    ),  # fmt: skip
     Study(
         campaign="ack-filters",
         rows=("filter",),
