@@ -3,6 +3,7 @@
 //!
 //! - First in, first out: [`DropTail`] and [`DropFront`], with a capacity of [`Limit`].
 //! - Active queue management: [`Red`] and [`CoDel`].
+//! - Of today's routers: `fq-codel`.
 //! - For acks on slow reverse links: [`AckFiltering`], [`AcksFirst`].
 //! - Scheduling between acks and data, or between flows: [`Cbq5050`], [`Acq`], [`AsymmetricQueueing`],
 //!   [`FairQueueing`].
@@ -29,6 +30,7 @@ mod context;
 mod drop_front;
 mod droptail;
 mod fifo;
+mod fq_codel;
 mod fq_drr;
 mod limit;
 mod meter;
@@ -69,6 +71,7 @@ pub fn builtin() -> Policies {
             (&acq::ENTRY, acq::build),
             (&afvq::ENTRY, afvq::build),
             (&codel::ENTRY, codel::build),
+            (&fq_codel::ENTRY, fq_codel::build),
         ],
     )
 }
@@ -205,6 +208,8 @@ mod tests {
             ("acq", json!({"bounded": true, "period_s": 0.01, "gamma": 1000})),
             ("afvq", json!({"ack_limit_packets": 1, "data": {"name": "codel", "options": {"limit_packets": 2}}})),
             ("afvq", json!({"acks": {"name": "ack-filtering"}})),
+            ("fq-codel", json!({"quantum_bytes": 40, "buffer_bytes": 3000})),
+            ("fq-codel", json!({"target_s": 1e-6, "interval_s": 1e-6, "max_packet_bytes": 1, "ecn": false})),
             ("codel", json!({"target_s": 1e-6, "interval_s": 1e-6, "ecn": true})),
         ];
         let read = |(name, options)| (name, serde_json::from_value(options).expect("an object"));
