@@ -3,7 +3,7 @@
 //!
 //! - First in, first out: [`DropTail`] and [`DropFront`], with a capacity of [`Limit`].
 //! - Active queue management: [`Red`] and [`CoDel`].
-//! - Of today's routers: `fq-codel`.
+//! - Of today's routers: `fq-codel`, `pie`.
 //! - For acks on slow reverse links: [`AckFiltering`], [`AcksFirst`].
 //! - Scheduling between acks and data, or between flows: [`Cbq5050`], [`Acq`], [`AsymmetricQueueing`],
 //!   [`FairQueueing`].
@@ -34,7 +34,9 @@ mod fq_codel;
 mod fq_drr;
 mod limit;
 mod meter;
+mod pie;
 pub mod red;
+mod stamped;
 #[cfg(test)]
 mod testing;
 
@@ -72,6 +74,7 @@ pub fn builtin() -> Policies {
             (&afvq::ENTRY, afvq::build),
             (&codel::ENTRY, codel::build),
             (&fq_codel::ENTRY, fq_codel::build),
+            (&pie::ENTRY, pie::build),
         ],
     )
 }
@@ -210,6 +213,8 @@ mod tests {
             ("afvq", json!({"acks": {"name": "ack-filtering"}})),
             ("fq-codel", json!({"quantum_bytes": 40, "buffer_bytes": 3000})),
             ("fq-codel", json!({"target_s": 1e-6, "interval_s": 1e-6, "max_packet_bytes": 1, "ecn": false})),
+            ("pie", json!({"target_s": 1e-6, "max_burst_s": 0, "mean_packet_bytes": 1, "alpha": 100, "ecn": true})),
+            ("fq-drr", json!({"child": {"name": "pie", "options": {"target_s": 1e-6, "max_burst_s": 0, "beta": 100}}})),
             ("codel", json!({"target_s": 1e-6, "interval_s": 1e-6, "ecn": true})),
         ];
         let read = |(name, options)| (name, serde_json::from_value(options).expect("an object"));
