@@ -3,7 +3,7 @@
 //!
 //! - First in, first out: [`DropTail`] and [`DropFront`], with a capacity of [`Limit`].
 //! - Active queue management: [`Red`] and [`CoDel`].
-//! - Of today's routers: `fq-codel`, `pie`.
+//! - Of today's routers: `fq-codel`, `pie`, `docsis-pie`.
 //! - For acks on slow reverse links: [`AckFiltering`], [`AcksFirst`].
 //! - Scheduling between acks and data, or between flows: [`Cbq5050`], [`Acq`], [`AsymmetricQueueing`],
 //!   [`FairQueueing`].
@@ -27,6 +27,7 @@ mod cbq5050;
 mod classes;
 pub mod codel;
 mod context;
+mod docsis_pie;
 mod drop_front;
 mod droptail;
 mod fifo;
@@ -75,6 +76,7 @@ pub fn builtin() -> Policies {
             (&codel::ENTRY, codel::build),
             (&fq_codel::ENTRY, fq_codel::build),
             (&pie::ENTRY, pie::build),
+            (&docsis_pie::ENTRY, docsis_pie::build),
         ],
     )
 }
@@ -215,6 +217,7 @@ mod tests {
             ("fq-codel", json!({"target_s": 1e-6, "interval_s": 1e-6, "max_packet_bytes": 1, "ecn": false})),
             ("pie", json!({"target_s": 1e-6, "max_burst_s": 0, "mean_packet_bytes": 1, "alpha": 100, "ecn": true})),
             ("fq-drr", json!({"child": {"name": "pie", "options": {"target_s": 1e-6, "max_burst_s": 0, "beta": 100}}})),
+            ("docsis-pie", json!({"rate_bps": 1000, "target_s": 1e-6, "buffer_bytes": 3000})),
             ("codel", json!({"target_s": 1e-6, "interval_s": 1e-6, "ecn": true})),
         ];
         let read = |(name, options)| (name, serde_json::from_value(options).expect("an object"));
