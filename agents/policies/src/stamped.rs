@@ -29,6 +29,11 @@ impl Stamped {
         Some((packet, now.since(arrival)))
     }
 
+    /// How long the oldest packet has waited; 0 if none waits.
+    pub(crate) fn wait(&self, now: Time) -> Duration {
+        self.arrivals.front().map_or(Duration::ZERO, |arrival| now.since(*arrival))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }
