@@ -18,7 +18,8 @@
 //!
 //! A flow whose packets are of both kinds is in both queues, and may be reordered (RFC 9331, B.1).
 //!
-//! As PIE, and unlike the pseudocode, nothing is dropped early while no more than two packets' worth of bytes wait.
+//! As PIE and Linux, and unlike the pseudocode, p' drops and marks nothing while no more than two packets' worth of bytes
+//! wait. The ramp does.
 
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ options! {
             "range, length of the ramp from no packet to every packet marked (A.1); 0: a step";
         c_protection: f64 = 0.1, [Fraction] "share of the line that cq keeps while lq is never empty (4.2.2)";
         max_packet_bytes: u64 = 1500, [Bytes 1 to 65_535]
-            "MTU; with no more than twice as many bytes waiting, nothing is dropped early";
+            "MTU; with no more than twice as many bytes waiting, p' drops and marks nothing";
         classify: Classify = "l4s-ect", [Choice]
             "packets of lq: l4s-ect, those with ECT(1) or CE (RFC 9331); any-ect, all that are ECN-capable, which \
              senders with ECT(0) alone need";
@@ -142,14 +143,23 @@ impl DualPi2 {
         }
     }
 
+    /// p', or 0 while no more than two packets' worth of bytes wait.
+    fn p(&self) -> f64 {
+        if self.backlog().bytes > 2 * self.parameters.max_packet_bytes {
+            self.variables.p
+        } else {
+            0.0
+        }
+    }
+
     /// p_C.
     fn p_c(&self) -> f64 {
-        self.variables.p * self.variables.p
+        self.p().powi(2)
     }
 
     /// p_CL.
     fn p_cl(&self) -> f64 {
-        self.parameters.coupling * self.variables.p
+        self.parameters.coupling * self.p()
     }
 
     /// A.1, laqm: p'_L of a packet that has waited for so long.
@@ -186,7 +196,7 @@ impl DualPi2 {
         let likelihood = if p_cl < 1.0 {
             self.laqm(waited).max(p_cl)
         } else {
-            if self.may_drop() && self.cq.recur(p_c) {
+            if self.cq.recur(p_c) {
                 events.record(now, EventKind::DroppedEarly, &packet);
                 return None;
             }
@@ -201,7 +211,7 @@ impl DualPi2 {
     /// A.2: marks or drops a classic packet, or returns it as it is.
     fn treat_classic(&mut self, now: Time, mut packet: Packet, events: &mut Events) -> Option<Packet> {
         let p_c = self.p_c();
-        if self.may_drop() && self.cq.recur(p_c) {
+        if self.cq.recur(p_c) {
             let is_overloaded = p_c >= self.parameters.coupling.powi(-2);
             if is_overloaded || !packet.set_congestion_experienced() {
                 events.record(now, EventKind::DroppedEarly, &packet);
@@ -210,11 +220,6 @@ impl DualPi2 {
             events.record(now, EventKind::Marked, &packet);
         }
         Some(packet)
-    }
-
-    /// Whether more than two packets' worth of bytes wait.
-    fn may_drop(&self) -> bool {
-        self.backlog().bytes > 2 * self.parameters.max_packet_bytes
     }
 }
 
@@ -402,11 +407,21 @@ mod tests {
     }
 
     #[test]
-    fn the_last_two_packets_are_never_dropped_early() {
-        let (mut queue, mut events) = filled(1.0, 0, 3);
-        queue.cq.count = 5.0;
+    fn with_two_packets_waiting_only_the_ramp_acts() {
+        // Overload, but for what waits: 4500 bytes behind the first packet, then 3000.
+        let (mut queue, mut events) = filled(1.0, 0, 4);
         let left: Vec<_> =
             std::iter::from_fn(|| queue.dequeue(Time::ZERO, &mut events)).map(|packet| packet.id).collect();
-        assert_eq!((left, events.list.len()), (vec![1000, 1001, 1002], 0), "3000 bytes wait behind the first");
+        assert_eq!((left, events.list.len()), (vec![1000, 1001, 1002, 1003], 0), "the sum is 1, and not above");
+        let (mut queue, mut events) = filled(1.0, 0, 4);
+        queue.cq.count = 1.0;
+        let left: Vec<_> =
+            std::iter::from_fn(|| queue.dequeue(Time::ZERO, &mut events)).map(|packet| packet.id).collect();
+        assert_eq!((left, events.count(EventKind::DroppedEarly)), (vec![1001, 1002, 1003], 1));
+        let (mut queue, mut events) = filled(1.0, 3, 0);
+        queue.lq.count = 1.0;
+        (0..2).for_each(|_| drop(queue.dequeue(at(0.001), &mut events)));
+        // Half by the ramp, twice.
+        assert_eq!(events.count(EventKind::Marked), 1);
     }
 }
