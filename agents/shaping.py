@@ -19,7 +19,7 @@ from agents.errors import AgentError
 from agents.messages import Shaped, ShapingCounters
 
 #: Disciplines that a line may set up.
-KINDS = ("htb", "tbf", "netem", "cake", "pfifo", "bfifo", "codel", "red", "fq_pie", "dualpi2")
+KINDS = ("htb", "tbf", "netem", "cake", "pfifo", "bfifo", "codel", "fq_codel", "pie", "red", "fq_pie", "dualpi2")
 _WORD = re.compile(r"[A-Za-z0-9_.:%-]+\Z")
 #: Settings with which a discipline sees single packets. TCP otherwise passes it bundles, whatever the offloads are.
 PREPARED = {"tx_queue_len": "10000", "gso_max_segs": "1"}

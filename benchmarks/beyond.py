@@ -55,6 +55,8 @@ class Study(BaseModel):
     #: Shown values are the measures' times this, in `unit`.
     scale: float = 1e-6
     unit: str = "Mbit/s"
+    #: The same of measures with another unit, which their titles state.
+    own_scale: Mapping[str, float] = {}
     #: Rows with which all others are compared.
     baselines: tuple[str, ...] = ("droptail", "fq-drr")
     #: Column with which all others are compared in each row; empty: none.
@@ -79,6 +81,24 @@ STUDIES = (
         left_out=(("upload", "downloads alone"),),
     ),
     Study(campaign="lte-like-link"),
+    Study(
+        campaign="related-work", rows=("scheme",), measures=SHARES, scale=100, unit="%", baselines=("droptail", "AQ")
+    ),
+    Study(
+        campaign="filter-variants",
+        rows=("filter",),
+        columns="load",
+        baselines=("all",),
+        left_out=(("upload", "alone"),),
+    ),  # fmt: skip
+    Study(
+        campaign="queues-of-today",
+        rows=("queue",),
+        measures={**SHARES, "ping": "ping's 95th percentile, ms"},
+        scale=100,
+        unit="%",
+        own_scale={"ping": 1e3},
+    ),
     Study(
         campaign="ack-filters",
         rows=("filter",),
@@ -169,7 +189,7 @@ def _values(store: Store, plan: Plan, study: Study) -> dict[tuple[str, str, str]
     table = None if campaign is None else results_table(StoredCampaign(store, campaign))
     result = {
         (measure, ", ".join(cell.labels[axis] for axis in study.rows), cell.labels.get(study.columns, "")): [
-            study.scale * value for value in cell.values
+            study.own_scale.get(measure, study.scale) * value for value in cell.values
         ]
         for measure in study.measures
         for cell in (table.cells(measure) if table is not None else ())
@@ -247,7 +267,8 @@ def _line(first: str, cells: Sequence[str]) -> str:
 
 
 def _mean(study: Study, point: Point) -> str:
-    bounds = Bounds(0.0, 100.0) if study.unit == "%" else AT_LEAST_0
+    is_share = study.unit == "%" and point.measure not in study.own_scale
+    bounds = Bounds(0.0, 100.0) if is_share else AT_LEAST_0
     return Estimate(point.values, bounds).text("number")
 
 

@@ -204,6 +204,27 @@ PICTURES: dict[str, Picture] = {
         "waits above 5 ms for 100 ms start drops at a growing rate", (500, 500), "codel, limit: 100 packets",
         "dropped_early", rate="512 kbit/s",
     ),
+    "afvq": queue(
+        "acks go first, from a queue that is the smaller, the more data wait", (1500, 500),
+        "afvq, limit: 8 packets, ack_limit: 4", "dropped_full",
+    ),
+    "fq-codel": queue(
+        "acks of the download, which send little, go before the upload's data", (2600, 400),
+        "fq-codel, limit: 100 packets",
+    ),
+    "pie": queue(
+        "packets are dropped with a probability that follows the delay", (2500, 600), "pie, limit: 100 packets",
+        "dropped_early", rate="512 kbit/s",
+    ),
+    "docsis-pie": queue(
+        "data are dropped with the predicted delay's probability, and acks hardly", (2500, 600),
+        "docsis-pie, limit: 30 packets", "dropped_early", rate="512 kbit/s",
+    ),
+    "dual-pi2": queue(
+        "classic packets are dropped by the square of the base probability", (2500, 600),
+        "dual-pi2, limit: 100 packets",
+        "dropped_early", rate="512 kbit/s",
+    ),
     # Middleboxes.
     "ll": box("LL: the base station retransmits what the air lost; duplicate acks reach the server", "ll"),
     "ll-smart": box("LL-SMART: the first ack that reports a hole triggers the retransmission", "ll-smart", SMART),

@@ -40,8 +40,8 @@ _DEEP = 1_000_000
 _QUEUE_PACKETS = 20
 #: RED's limits count bytes; a packet of the scenario's limits is this long.
 RED_PACKET_BYTES = 1500
-#: MAXPACKET of the kernel's CoDel: an interface's largest packet.
-_CODEL_PACKET_BYTES = 1500
+#: MAXPACKET of the kernel's CoDel and FQ-CoDel: an interface's largest packet, without and with its header.
+_CODEL_PACKET_BYTES, _FQ_CODEL_PACKET_BYTES = 1500, 1514
 #: Queue policies that no emulated link has.
 QUEUES = ("dualpi2", "fq_pie")
 #: Their options: tc's word, and how many of its unit are one of ours; None: the same, with fractions.
@@ -57,6 +57,16 @@ _FQ_PIE: Mapping[str, tuple[str, float | None]] = {
     "tupdate_s": ("tupdate", 1e6), "alpha": ("alpha", 16.0), "beta": ("beta", 16.0), "quantum_bytes": ("quantum", 1.0),
     "memory_limit_bytes": ("memory_limit", 1.0), "ecn_prob": ("ecn_prob", 100.0),
 }  # fmt: skip
+_FQ_CODEL: Mapping[str, tuple[str, float | None]] = {
+    "limit_packets": ("limit", 1.0), "flows": ("flows", 1.0), "quantum_bytes": ("quantum", 1.0),
+    "target_s": ("target", 1e6), "interval_s": ("interval", 1e6),
+}  # fmt: skip
+_PIE: Mapping[str, tuple[str, float | None]] = {
+    "limit_packets": ("limit", 1.0), "target_s": ("target", 1e6), "tupdate_s": ("tupdate", 1e6),
+    "alpha": ("alpha", 16.0), "beta": ("beta", 16.0),
+}  # fmt: skip
+#: Options of our PIE that the kernel's fixes, with its values.
+_PIE_FIXED = {"max_burst_s": 0.15, "mean_packet_bytes": 1500}
 #: Options of a link that only some shapers have.
 _SHAPERS_OF = {"burst_bytes": ("htb", "tbf"), "ack_filter": ("cake",), "rtt_s": ("cake",)}
 #: Least burst of HTB and TBF: two packets with Ethernet headers. At higher rates the burst is 250 us of the rate, as
@@ -175,12 +185,30 @@ def _queue(queue: Named, rate_bps: float | None) -> str:
                 if f"{name}_s" in options:
                     words += f" {name} {round(options[f'{name}_s'] * 1e6)}us"
             return words + (" ecn" if options.get("ecn") else "")
+        case "fq-codel":
+            _refuse_bytes(queue)
+            _refuse_other(queue, {"max_packet_bytes": _FQ_CODEL_PACKET_BYTES})
+            return "fq_codel" + _words(options, _FQ_CODEL) + (" ecn" if options.get("ecn", True) else " noecn")
+        case "pie":
+            _refuse_bytes(queue)
+            _refuse_other(queue, _PIE_FIXED)
+            return "pie" + _words(options, _PIE) + (" ecn" if options.get("ecn") else "")
         case "dualpi2":
             return _dualpi2(options)
         case "fq_pie":
             return _fq_pie(options)
     own = ", ".join(QUEUES)
-    raise TestbedError(f"the kernel's queues are droptail, codel, red, {own}; {queue.name} needs an emulated link")
+    raise TestbedError(
+        f"the kernel's queues are droptail, codel, fq-codel, pie, red, {own}; {queue.name} needs an emulated link"
+    )
+
+
+def _refuse_other(queue: Named, fixed: Mapping[str, float]) -> None:
+    """Rejects values that the kernel's policy does not have."""
+    for name, value in fixed.items():
+        if queue.options.get(name, value) != value:
+            short = name.removesuffix("_s").removesuffix("_bytes")
+            raise TestbedError(f"'{short}' of the kernel's {queue.name} is {value:g} and has no other value")
 
 
 def _dualpi2(options: Options) -> str:
@@ -336,7 +364,8 @@ def sampled(options: Options, direction: DirectionSpec) -> tuple[str, ...]:
     """Figures for which a direction's discipline is sampled: "queue-delay" and "mark-probability", or none."""
     if options.get("shaper") == "cake":
         return ("queue-delay",)
-    return {"codel": ("queue-delay",), "dualpi2": ("queue-delay", "mark-probability")}.get(direction.queue.name, ())
+    both = ("queue-delay", "mark-probability")
+    return {"codel": ("queue-delay",), "pie": both, "dualpi2": both}.get(direction.queue.name, ())
 
 
 def lack(link: LinkSpec, lacks: frozenset[str]) -> str | None:

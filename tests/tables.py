@@ -4,7 +4,7 @@
     python -m tests.tables --update    # writes them
 
 A table stands between the lines `<!-- table: NAME -->` and `<!-- end -->`; it shows a registry of metrics, figures or
-exports, or the choices of a paper's chosen.yaml. The `defaults/main.yml` of an Ansible role has the defaults of its
+exports, or the choices of a chosen.yaml. The `defaults/main.yml` of an Ansible role has the defaults of its
 `meta/argument_specs.yml`, which Ansible uses for documentation only.
 """
 
@@ -21,6 +21,7 @@ from analysis.metrics import METRICS
 from analysis.registry import plugin_of
 from experiments.catalogue import FOLDER
 from experiments.papers.choices import FILE, choices
+from experiments.papers.kept import origins
 from experiments.papers.page import PAPERS
 from testbed.node_binary import ROOT
 
@@ -67,6 +68,22 @@ def choices_of(paper: str) -> Iterator[str]:
         yield f"| {names} | {fields} | {values} | {default} | {choice.by} | {choice.when} | {choice.reason} |\n"
 
 
+def kept_defaults() -> Iterator[str]:
+    """The table of the language's defaults that the papers' campaigns keep."""
+    yield "| of | default | papers | from | reason |\n|---|---|---|---|---|\n"
+    for origin in origins():
+        of = f"{origin.of} {', '.join(origin.mechanisms)}".strip()
+        options = "<br>".join(f"`{option}` {_default(value)}" for option, value in origin.defaults.items())
+        source = f"{origin.by}, fitted" if origin.fitted else origin.by
+        yield f"| {of} | {options} | {', '.join(origin.papers) or 'all'} | {source} | {origin.reason} |\n"
+
+
+def _default(value: object) -> str:
+    if isinstance(value, list):
+        return " or ".join(map(_default, value))
+    return "absent" if value is None else _as_written(value)
+
+
 def _as_written(value: object) -> str:
     if isinstance(value, list):
         return " to ".join(map(str, value))
@@ -78,6 +95,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "figures of a campaign": lambda: figures("campaign"),
     "exports": exports,
     "metrics": metrics,
+    "kept defaults": kept_defaults,
     **{f"choices of {paper}": partial(choices_of, paper) for paper in PAPERS},
 }
 

@@ -56,7 +56,8 @@ def run(
         typer.Option(
             "--defaults",
             help="Run in simulation with the defaults of all parameters that were chosen where a paper is silent "
-            "(experiments/PAPER/chosen.yaml), as separate campaigns. The score shows both.",
+            "(experiments/PAPER/chosen.yaml), as separate campaigns. The score shows both. What campaigns leave to the "
+            "language's defaults (experiments/chosen.yaml) stays.",
         ),
     ] = False,
 ) -> None:

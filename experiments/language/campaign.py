@@ -148,6 +148,11 @@ class Plan:
         assert isinstance(self.runs, Runs)
         return ((number, self.runs.scenario_of(number)) for number in range(len(self.points)))
 
+    def campaigns(self) -> Iterator[Campaign]:
+        """The fields of every point, validated."""
+        assert isinstance(self.runs, Runs)
+        return (self.runs.campaign(number) for number in range(len(self.points)))
+
     @property
     def run_ids(self) -> list[str]:
         """Ids of the runs, each once: points with the same scenario share their runs."""

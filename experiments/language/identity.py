@@ -81,6 +81,10 @@ def _with_defaults(kind: str, named: Document, keys: Sequence[str] = ("name", "o
     entry = registry.find(kind, named["name"])
     options = {param.name: param.default for param in entry.params if param.default is not None} | named["options"]
     children = {param.name for param in entry.params if param.unit == "policy"} & options.keys()
+    limit = named["options"].get("limit_packets")
+    if children and limit is not None and limit == entry.param("limit_packets").default:
+        # Over a child the default of this limit does not apply, so that writing it out makes another policy.
+        options["limit_packets_is_set"] = True
     options |= {name: _with_defaults("policy", options[name]) for name in children}
     return {key: options if key == "options" else named[key] for key in keys}
 

@@ -95,6 +95,10 @@ class Runs(Sequence[Run]):
         """The same runs in a lab."""
         return Runs(self._counts, self._campaign_of, self._firsts, install)
 
+    def campaign(self, point: int) -> Campaign:
+        """A point's fields, validated."""
+        return self._campaign_of(point)
+
     def scenario_of(self, point: int) -> Scenario:
         """The scenario of a point, without the variation of its repetitions."""
         campaign = self._campaign_of(point)

@@ -125,14 +125,22 @@ def _perturbed_link(link: Document, stream: str, by: float) -> dict[str, Any]:
 
 
 def _perturbed_direction(direction: Document, rate: float, delay: float, buffer: float) -> dict[str, Any]:
-    queue = direction["queue"]
-    params = {param.name: param.default for param in registry.find("policy", queue["name"]).params}
-    sizes = {name: queue["options"].get(name, params.get(name)) for name in _BUFFERS}
-    options = {**queue["options"], **{name: round(size * buffer) for name, size in sizes.items() if size}}
-    perturbed = _perturbed_line(direction, rate, delay) | {"queue": {**queue, "options": options}}
+    perturbed = _perturbed_line(direction, rate, delay) | {"queue": _perturbed_queue(direction["queue"], buffer)}
     if "schedule" in direction:
         perturbed["schedule"] = [_perturbed_line(change, rate, delay) for change in direction["schedule"]]
     return perturbed
+
+
+def _perturbed_queue(queue: Document, buffer: float) -> dict[str, Any]:
+    """A policy with another buffer, and so those that it holds. The default of a limit is none over a child."""
+    given: Document = queue.get("options", {})
+    params = registry.find("policy", queue["name"]).params
+    children = {param.name: given[param.name] for param in params if param.unit == "policy" and param.name in given}
+    defaults = {} if children else {param.name: param.default for param in params}
+    sizes = {name: given.get(name, defaults.get(name)) for name in _BUFFERS}
+    changed = {name: round(size * buffer) for name, size in sizes.items() if size}
+    held = {name: _perturbed_queue(child, buffer) for name, child in children.items()}
+    return {**queue, "options": {**given, **changed, **held}}
 
 
 def _perturbed_line(part: Document, rate: float, delay: float) -> dict[str, Any]:

@@ -48,9 +48,10 @@ options! {
     struct Options {
         .. limit: Limit;
         fraction: Option<f64> = ABSENT, [Fraction]
-            "fraction of the redundant acks to remove; absent: all (asym 6.2)";
+            "fraction of the redundant acks to remove, rounded down; absent: all (asym 6.2)";
         by_fullness: bool = ABSENT, [Flag]
-            "remove a fraction equal to the fill level of the queue, in packets (asym 6.2); not together with fraction";
+            "remove a fraction equal to the fill level of the queue, in packets, rounded down (asym 6.2); not together with \
+             fraction";
         allowed_acks: Option<u64> = ABSENT, [Count 1]
             "acks of a connection that may wait; only redundant ones in excess of them are removed, the oldest first \
              (static filtering, Barakat and Altman 2000); not together with fraction or by_fullness";
@@ -136,9 +137,9 @@ pub enum Share {
     /// All of them, as in the paper's experiments.
     #[default]
     All,
-    /// This fraction, rounded up.
+    /// This fraction, rounded down.
     Fraction(f64),
-    /// The fill level of the queue, rounded up.
+    /// The fill level of the queue, rounded down.
     Fullness,
     /// Those in excess of this number of acks of the connection, the arriving one included.
     Beyond(u64),
@@ -234,7 +235,9 @@ impl<P: Policy> AckFiltering<P> {
         let removable =
             |older: &Packet| redundant(older, newer, self.variant.filter_sack) || (dupacks && same(older, newer));
         let mut places: Vec<_> = (0..waiting).filter(|place| self.child.peek(*place).is_some_and(removable)).collect();
-        let of_redundant = |share: f64| (share * places.len() as f64).ceil() as usize;
+        // Rounded down: rounded up, every ack would remove the one before it, as the filter of all does. The small addend
+        // is for products such as 0.29 times 100.
+        let of_redundant = |share: f64| (share * places.len() as f64 + 1e-9) as usize;
         let count = match self.variant.share {
             Share::All => places.len(),
             Share::Fraction(fraction) => of_redundant(fraction),
@@ -477,8 +480,8 @@ mod tests {
     #[test]
     fn half_of_the_redundant_acks_are_removed_oldest_first() {
         let half = Variant { share: Share::Fraction(0.5), ..Variant::default() };
-        // 2 removes 1; 3 removes 2; each time one ack was redundant and half of one is rounded up.
-        assert_eq!(left_with(half, vec![ack(1), ack(2), ack(3)]).0, [3]);
+        // Half of one redundant ack is none, so 1 stays when 2 comes; 3 removes one of two, and so does 4.
+        assert_eq!(left_with(half, vec![ack(1), ack(2), ack(3), ack(4)]).0, [3, 4]);
         let none = Variant { share: Share::Fraction(0.0), ..Variant::default() };
         assert_eq!(left_with(none, vec![ack(1), ack(2), ack(3)]).0, [1, 2, 3]);
         // Those of 3 that came late are redundant together: the older half goes.
@@ -489,11 +492,11 @@ mod tests {
     #[test]
     fn a_fuller_queue_removes_more() {
         let fullness = || Variant { share: Share::Fullness, ..Variant::default() };
-        // Four of ten places taken: 0.4·4 = 1.6, so two go; with four data packets before them 0.8·4, so all four.
-        assert_eq!(left_with(fullness(), vec![ack(4), ack(3), ack(2), ack(1), ack(5)]).0, [2, 1, 5]);
+        // Four of ten places taken: 0.4·4 = 1.6, so one goes; with four data packets before them 0.8·4 = 3.2, so three.
+        assert_eq!(left_with(fullness(), vec![ack(4), ack(3), ack(2), ack(1), ack(5)]).0, [3, 2, 1, 5]);
         let mut packets: Vec<_> = (101..=104).map(|id| data(id, 960)).collect();
         packets.extend([ack(4), ack(3), ack(2), ack(1), ack(5)]);
-        assert_eq!(left_with(fullness(), packets).0, [101, 102, 103, 104, 5]);
+        assert_eq!(left_with(fullness(), packets).0, [101, 102, 103, 104, 1, 5]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! - First in, first out: [`DropTail`] and [`DropFront`], with a capacity of [`Limit`].
 //! - Active queue management: [`Red`] and [`CoDel`].
+//! - Of today's routers: `fq-codel`, `pie`, `docsis-pie`, `dual-pi2`.
 //! - For acks on slow reverse links: [`AckFiltering`], [`AcksFirst`].
 //! - Scheduling between acks and data, or between flows: [`Cbq5050`], [`Acq`], [`AsymmetricQueueing`],
 //!   [`FairQueueing`].
@@ -20,18 +21,24 @@
 pub mod ack_filter;
 mod acks_first;
 pub mod acq;
+mod afvq;
 pub mod aq;
 mod cbq5050;
 mod classes;
 pub mod codel;
 mod context;
+mod docsis_pie;
 mod drop_front;
 mod droptail;
+mod dual_pi2;
 mod fifo;
+mod fq_codel;
 mod fq_drr;
 mod limit;
 mod meter;
+mod pie;
 pub mod red;
+mod stamped;
 #[cfg(test)]
 mod testing;
 
@@ -66,7 +73,12 @@ pub fn builtin() -> Policies {
             (&fq_drr::ENTRY, fq_drr::build),
             (&aq::ENTRY, aq::build),
             (&acq::ENTRY, acq::build),
+            (&afvq::ENTRY, afvq::build),
             (&codel::ENTRY, codel::build),
+            (&fq_codel::ENTRY, fq_codel::build),
+            (&pie::ENTRY, pie::build),
+            (&docsis_pie::ENTRY, docsis_pie::build),
+            (&dual_pi2::ENTRY, dual_pi2::build),
         ],
     )
 }
@@ -201,6 +213,15 @@ mod tests {
             ("aq", json!({"infeasible": "only-acks"})),
             ("acq", json!({"filter": true, "period_s": 0.01, "gamma": 1000})),
             ("acq", json!({"bounded": true, "period_s": 0.01, "gamma": 1000})),
+            ("afvq", json!({"ack_limit_packets": 1, "data": {"name": "codel", "options": {"limit_packets": 2}}})),
+            ("afvq", json!({"acks": {"name": "ack-filtering"}})),
+            ("fq-codel", json!({"quantum_bytes": 40, "buffer_bytes": 3000})),
+            ("fq-codel", json!({"target_s": 1e-6, "interval_s": 1e-6, "max_packet_bytes": 1, "ecn": false})),
+            ("pie", json!({"target_s": 1e-6, "max_burst_s": 0, "mean_packet_bytes": 1, "alpha": 100, "ecn": true})),
+            ("fq-drr", json!({"child": {"name": "pie", "options": {"target_s": 1e-6, "max_burst_s": 0, "beta": 100}}})),
+            ("docsis-pie", json!({"rate_bps": 1000, "target_s": 1e-6, "buffer_bytes": 3000})),
+            // With any-ect a flow whose packets are not all ECN-capable is in both queues, which reorders it.
+            ("dual-pi2", json!({"target_s": 1e-6, "alpha": 1000, "max_packet_bytes": 1})),
             ("codel", json!({"target_s": 1e-6, "interval_s": 1e-6, "ecn": true})),
         ];
         let read = |(name, options)| (name, serde_json::from_value(options).expect("an object"));

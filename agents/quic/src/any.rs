@@ -210,6 +210,26 @@ impl AnyConnection {
         matches!(self, AnyConnection::Tcp(tcp) if tcp.heeds_full_interface())
     }
 
+    /// The flow of the packets that this side sends.
+    pub fn flow(&self) -> FlowKey {
+        each!(self, inner => inner.flow())
+    }
+
+    /// Segments of data that may wait in the queue of the host's own interface; `None`: any number.
+    pub fn backpressure_segments(&self) -> Option<u32> {
+        match self {
+            AnyConnection::Tcp(tcp) => tcp.backpressure_segments(),
+            AnyConnection::Quic(_) => None,
+        }
+    }
+
+    /// Whether data wait in the host, because as many as may do wait in the queue of its interface.
+    pub fn hold_data(&mut self, held: bool) {
+        if let AnyConnection::Tcp(tcp) = self {
+            tcp.hold_data(held);
+        }
+    }
+
     /// Whether it is TCP.
     #[inline]
     pub fn is_tcp(&self) -> bool {

@@ -130,6 +130,11 @@ impl Connection {
         f64::from(self.mtu)
     }
 
+    /// The flow of the packets that this side sends.
+    pub fn flow(&self) -> FlowKey {
+        self.flow
+    }
+
     /// Counts so far, of packets where TCP's are of segments. Retransmitted are the packets that were declared lost,
     /// whose frames are sent again in others; fast retransmits are the decreases of the window by loss.
     pub fn counts(&self) -> Counts {

@@ -72,6 +72,10 @@ options! {
         quench: bool = ABSENT, [Flag]
             "in simulation: a packet that the full queue of the host's own interface drops sets the window to one \
              segment, as 4.4BSD's tcp_quench on ENOBUFS";
+        backpressure_segments: Option<u32> = ABSENT, [Segments 1]
+            "in simulation: segments of data that may wait in the queue of the host's own interface; the others wait in \
+             the host, and none is dropped there (connection-level backpressure of Kalampoukas et al., asym 2); absent: \
+             no limit";
         header_prediction: bool = false, [Flag]
             "new acks do not end fast recovery while the window exceeds the peer's, as in 4.4BSD (RFC 2525 2.8)";
         sack: bool = false, [Flag] "selective acknowledgments (RFC 2018, 6675)";
@@ -116,8 +120,9 @@ options! {
         window_scaling: bool = true, [Flag] "window scale option (RFC 7323)";
         receive_buffer_bytes: u64 = 1_048_576, [Bytes 536 to 1e9] "receive buffer, which bounds the window offered";
         ack_rule: AckRule = "every", [Choice]
-            "when to acknowledge: every d segments; acc-ecn (asym 6.1); acc-peerwin (asym 8.2); pulsed (pulsed 3.2.3); \
-             requested: as the sender requests (draft-ietf-tcpm-ack-rate-request)";
+            "when to acknowledge: every d segments; acc-ecn (asym 6.1); acc-peerwin (asym 8.2); ace: by an estimate of \
+             the sender's window (aq 6); pulsed (pulsed 3.2.3); requested: as the sender requests \
+             (draft-ietf-tcpm-ack-rate-request)";
         ack_every_segments: u32 = 2, [Segments 1 to 1000] "every: segments an ack stands for (d)";
         quick_acks_segments: u32 = 0, [Segments 0 to 1e6]
             "so many segments in order at the start of a connection are acknowledged one by one, as Linux does while its \
@@ -126,9 +131,9 @@ options! {
             "4.4BSD's receiver: an ack goes when the application has read d segments with their options, or half of \
              the buffer (asym 8.2; tcp_output), so that with timestamps a d of 2 makes every third segment; what fills \
              a gap is acknowledged before it is read; absent: when d segments have arrived";
-        max_delack_segments: u32 = 8, [Segments 1 to 1000] "acc: most segments an ack stands for";
+        max_delack_segments: u32 = 8, [Segments 1 to 1000] "acc, ace: most segments an ack stands for";
         min_acks_per_win: u32 = 5, [Count 1 to 1000]
-            "acc: fewest acks a window brings (asym 8.2; acc-ecn: 3 in the ns of 1997, 2 in ns-2.35)";
+            "acc, ace: fewest acks a window brings (asym 8.2; acc-ecn: 3 in the ns of 1997, 2 in ns-2.35)";
         pulses_per_window: u32 = 5, [Count 1 to 255] "pulsed: acks a round trip (a)";
         mark_after_segments: u32 = 0, [Segments 0 to 1000]
             "after so many segments out of order, duplicate acks request a retransmission at once (asym 6.1); 0: never";
@@ -322,6 +327,10 @@ fn contradiction(config: &Config) -> Option<&'static str> {
             "ack_rule acc-ecn needs timestamps: it measures the round trip by echoed ones (asym 6.1)",
         ),
         (
+            config.ack_rule == AckRule::Ace && !config.timestamps,
+            "ack_rule ace needs timestamps: it measures the round trip by echoed ones",
+        ),
+        (
             config.pulsed
                 && !matches!(config.congestion, Algorithm::Tahoe | Algorithm::Reno | Algorithm::NewReno),
             "pulsed goes with congestion tahoe, reno and newreno alone: its increase of 1/a replaces Reno's",
@@ -435,6 +444,8 @@ mod tests {
         assert!(rejected(Options::from([("eln".into(), json!("first-duplicate"))])).contains("not defined"));
         assert!(rejected(Options::from([("sack_sender".into(), json!("smart"))])).contains("needs sack"));
         assert!(rejected(Options::from([("ack_rule".into(), json!("acc-ecn"))])).contains("marked acks"));
+        let ace = Options::from([("ack_rule".into(), json!("ace")), ("timestamps".into(), json!(false))]);
+        assert!(rejected(ace).contains("ace needs timestamps"));
         assert!(rejected(Options::from([("ack_delay_s".into(), json!(0.7))])).contains("ack_delay_s"));
         assert!(rejected(Options::from([("prr".into(), json!(true))])).contains("need sack_sender rack"));
         assert!(rejected(Options::from([("low_latency".into(), json!(true))])).contains("low_latency needs ecn"));

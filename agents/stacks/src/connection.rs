@@ -72,6 +72,8 @@ pub struct Connection {
     pub(crate) challenges: ChallengeAcks,
     /// Whether the application reads what arrives.
     reading: bool,
+    /// Whether data wait for room in the queue of the host's interface.
+    pub(crate) data_held: bool,
     /// A reset must go, after the connection was aborted.
     pub(crate) reset_due: bool,
     /// What an ack is due for before the data that arrived last (RFC 8257 3.2).
@@ -97,6 +99,7 @@ impl Connection {
             handshake: Handshake::new(&config),
             timers: TimerTable::default(),
             reading: !source.relays(),
+            data_held: false,
             sender: Sender::new(&config, largest_payload, initial, source),
             receiver: Receiver::new(&config),
             ecn: Ecn::new(&config),
@@ -156,6 +159,21 @@ impl Connection {
     /// Whether [`Connection::on_full_interface`] has an effect.
     pub fn heeds_full_interface(&self) -> bool {
         self.sender.era.quench
+    }
+
+    /// The flow of the segments that this side sends.
+    pub fn flow(&self) -> FlowKey {
+        self.flow
+    }
+
+    /// Segments of data that may wait in the queue of the host's own interface; `None`: any number.
+    pub fn backpressure_segments(&self) -> Option<u32> {
+        self.config.backpressure_segments
+    }
+
+    /// Whether data wait in the host, because as many as may do wait in the queue of its interface. Acks do not wait.
+    pub fn hold_data(&mut self, held: bool) {
+        self.data_held = held;
     }
 
     /// Whether the application reads what arrives; while it does not, the window closes.

@@ -4,6 +4,7 @@
 //! state; the connection calls them at the points that [`Extension`] lists.
 
 mod ack_congestion;
+mod cwnd_estimate;
 mod loss_notification;
 mod peer_window;
 mod pulsed_ack;
@@ -205,6 +206,7 @@ macro_rules! extensions {
 extensions! {
     ack_congestion::AckCongestion,
     peer_window::PeerWindow,
+    cwnd_estimate::CwndEstimate,
     pulsed_ack::PulsedAck,
     rate_request::RateRequest,
     retransmit_request::RetransmitRequest,

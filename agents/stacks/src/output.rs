@@ -34,7 +34,7 @@ impl Connection {
         if let Some(before) = self.early_ack.take() {
             return Some(self.early_ack_packet(now, before));
         }
-        let may_have_data = self.can_send_data() && !self.sender.is_unused();
+        let may_have_data = self.can_send_data() && !self.sender.is_unused() && !self.data_held;
         if may_have_data {
             if let Some((at, length)) = self.sender.next_data(now, &mut self.timers) {
                 return Some(self.data_packet(now, at, length));

@@ -364,6 +364,11 @@ impl Packet {
         }
     }
 
+    /// Whether the ECN field is ECT(1) or CE, which is the identifier of L4S (RFC 9331, 2).
+    pub fn is_l4s(&self) -> bool {
+        self.traffic_class().is_some_and(|tos| tos & 1 == 1)
+    }
+
     /// The whole packet, zeros included.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len() as usize);

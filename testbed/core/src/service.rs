@@ -67,6 +67,11 @@ impl<L: Link> LinkService<L> {
         self.link.backlog(port)
     }
 
+    /// The packet that waits in front of an end at a place; `None` beyond the last one.
+    pub fn peek(&self, port: Port, place: usize) -> Option<&Packet> {
+        self.link.peek(port, place)
+    }
+
     /// A packet enters at `port`. On a shared medium it goes to the end `to`. Returns whether a full queue dropped it.
     #[inline]
     pub fn submit(

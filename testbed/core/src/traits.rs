@@ -261,6 +261,12 @@ pub trait Link: Send {
     /// What waits in front of `port`; `None` if the port has no queue.
     fn backlog(&self, port: Port) -> Option<Backlog>;
 
+    /// The packet that waits in front of `port` at a place, as [`Policy::peek`]. `None` beyond the last one, and on links
+    /// that do not tell.
+    fn peek(&self, _port: Port, _place: usize) -> Option<&Packet> {
+        None
+    }
+
     /// What the direction that enters at `port` has serialised so far.
     fn usage(&self, port: Port) -> Usage;
 
@@ -288,6 +294,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn backlog(&self, port: Port) -> Option<Backlog> {
         (**self).backlog(port)
+    }
+
+    fn peek(&self, port: Port, place: usize) -> Option<&Packet> {
+        (**self).peek(port, place)
     }
 
     fn usage(&self, port: Port) -> Usage {

@@ -79,6 +79,10 @@ impl Link for AnyLink {
         each!(self, link => link.backlog(port))
     }
 
+    fn peek(&self, port: Port, place: usize) -> Option<&Packet> {
+        each!(self, link => link.peek(port, place))
+    }
+
     fn usage(&self, port: Port) -> Usage {
         each!(self, link => link.usage(port))
     }

@@ -199,6 +199,10 @@ impl Link for Faulty {
         self.link.backlog(port)
     }
 
+    fn peek(&self, port: Port, place: usize) -> Option<&Packet> {
+        self.link.peek(port, place)
+    }
+
     fn usage(&self, port: Port) -> Usage {
         self.link.usage(port)
     }

@@ -233,6 +233,10 @@ impl Link for Mahimahi {
         Some(self.ways[usize::from(port)].medium.policy.backlog())
     }
 
+    fn peek(&self, port: Port, place: usize) -> Option<&Packet> {
+        self.ways[usize::from(port)].medium.policy.peek(place)
+    }
+
     fn usage(&self, port: Port) -> Usage {
         self.ways[usize::from(port)].medium.usage
     }

@@ -117,6 +117,10 @@ impl<P: Policy> Link for PointToPoint<P> {
         line.rate_bps.map(|_| line.medium.policy.backlog())
     }
 
+    fn peek(&self, port: Port, place: usize) -> Option<&Packet> {
+        self.lines[usize::from(port)].medium.policy.peek(place)
+    }
+
     fn usage(&self, port: Port) -> Usage {
         self.lines[usize::from(port)].usage()
     }

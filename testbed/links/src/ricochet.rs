@@ -278,6 +278,11 @@ impl Link for Ricochet {
         self.radios[self.radio_of(port)].queues[queue].as_ref().map(|output| output.policy.backlog())
     }
 
+    fn peek(&self, port: Port, place: usize) -> Option<&Packet> {
+        let queue = if port == 0 { TO_MOBILE } else { TO_GATEWAY };
+        self.radios[self.radio_of(port)].queues[queue].as_ref().and_then(|output| output.policy.peek(place))
+    }
+
     fn usage(&self, port: Port) -> Usage {
         self.usage[usize::from(port)]
     }

@@ -152,6 +152,10 @@ impl Link for Wavelan {
         Some(self.stations[usize::from(port)].policy.backlog())
     }
 
+    fn peek(&self, port: Port, place: usize) -> Option<&Packet> {
+        self.stations[usize::from(port)].policy.peek(place)
+    }
+
     fn usage(&self, port: Port) -> Usage {
         self.stations[usize::from(port)].usage
     }

@@ -82,6 +82,10 @@ impl Link for WithMiddlebox {
         self.link.backlog(port)
     }
 
+    fn peek(&self, port: Port, place: usize) -> Option<&Packet> {
+        self.link.peek(port, place)
+    }
+
     fn usage(&self, port: Port) -> Usage {
         self.link.usage(port)
     }

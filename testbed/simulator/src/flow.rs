@@ -31,7 +31,7 @@ pub(crate) fn destination(packet: &Packet) -> Option<Ipv4Addr> {
 /// IPv4 address of the interface that has an address; `None` if no interface has it.
 #[cold]
 #[inline(never)]
-fn v4(address: IpAddr) -> Option<Ipv4Addr> {
+pub(crate) fn v4(address: IpAddr) -> Option<Ipv4Addr> {
     match address {
         IpAddr::V4(address) => Some(address),
         IpAddr::V6(address) => ipv4_of(address),

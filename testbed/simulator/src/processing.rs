@@ -53,6 +53,11 @@ impl Stage {
         self.last
     }
 
+    /// The segments in it.
+    pub(crate) fn packets(&self) -> impl Iterator<Item = &Packet> {
+        self.packets.iter()
+    }
+
     /// The segment that is done next.
     pub(crate) fn pop(&mut self) -> Option<Packet> {
         self.packets.pop_front()

@@ -89,6 +89,8 @@ struct Simulation<'a> {
     is_watched: bool,
     /// Whether a connection reacts to the full queue of its host's interface.
     heeds_full_interfaces: bool,
+    /// Connections whose data wait for room in the queue of their host's interface, and its link.
+    held: Vec<(LinkId, ConnectionId)>,
     /// What has come out of the link that is polled.
     deliveries: Vec<Delivery>,
     next_id: u64,
@@ -138,6 +140,7 @@ impl<'a> Simulation<'a> {
             is_watched: is_captured || counters.is_some(),
             counters,
             heeds_full_interfaces: false,
+            held: Vec::new(),
             deliveries: Vec::new(),
             next_id: 0,
             datagrams: FxHashMap::default(),
@@ -294,6 +297,18 @@ impl<'a> Simulation<'a> {
         while let Some(delivery) = self.deliveries.pop() {
             self.on_delivery(link, delivery);
         }
+        if !self.held.is_empty() {
+            self.release_held(link);
+        }
+    }
+
+    /// Drives the connections whose data wait for room in front of this link. Those that find none are held again.
+    #[cold]
+    fn release_held(&mut self, link: LinkId) {
+        let held = std::mem::take(&mut self.held);
+        let (released, others) = held.into_iter().partition::<Vec<_>, _>(|(of, _)| *of == link);
+        self.held = others;
+        released.into_iter().for_each(|(_, number)| self.drive(number));
     }
 
     /// A packet leaves a link.

@@ -58,6 +58,19 @@ def test_rates_delays_and_buffers_change_within_the_bound_and_equally_at_every_p
     assert others["forward"]["rate_bps"] != first["forward"]["rate_bps"]
 
 
+def test_the_buffers_of_children_change_and_their_parent_gets_none() -> None:
+    """Over a child the default of a limit does not apply, so that a perturbed copy must not state it."""
+    nested = "{policy: fq-drr, child: {policy: ack-filtering, child: {policy: codel, limit: 500 packets}}}"
+    campaign = CAMPAIGN.replace("{policy: droptail, limit: 2000 packets}", nested)
+    run = perturbed_plan(expand(source.parse("c.yaml", campaign)), 1, 0.01).runs[0]
+    queue = run.document.document["links"][1]["forward"]["queue"]
+    middle = queue["options"]["child"]
+    assert set(queue["options"]) == set(middle["options"]) == {"child"}
+    limit = middle["options"]["child"]["options"]["limit_packets"]
+    assert limit != 500
+    assert 495 <= limit <= 505
+
+
 def test_a_shared_medium_keeps_one_rate_and_one_latency() -> None:
     radio = CAMPAIGN.replace("asymmetric-path", "packet-radio").replace("client", "mobile").replace("50 Mbit", "1 Mbit")
     radio = radio.replace(", changes: [{at: 1 s, rate: 2 Mbit/s}]", "")

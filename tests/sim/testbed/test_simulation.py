@@ -98,6 +98,26 @@ def test_a_full_interface_queue_quenches_its_own_host(tmp_path: Path) -> None:
     assert drops[False] > 10
 
 
+def test_backpressure_keeps_data_in_the_host_and_the_line_busy(tmp_path: Path) -> None:
+    """Three segments wait at most, so that a queue of ten never drops one, and the line carries as much."""
+    stats = {}
+    for limit in (None, 3):
+        made = scenario(duration_s=20.0, options={} if limit is None else {"backpressure_segments": limit})
+        made["nodes"][0]["processing_s"] = 0.001
+        made["links"][0]["forward"] |= {"queue": {"name": "droptail", "options": {"limit_packets": 10}}}
+        report = simulate(made, tmp_path / str(limit))
+        (link,) = report["driver"]["links"].values()
+        telemetry = (tmp_path / str(limit) / "telemetry/links.jsonl").read_text()
+        lines = [json.loads(line) for line in telemetry.splitlines()]
+        longest = max(line["max"] for line in lines if "max" in line and line["direction"] == "forward")
+        dropped = link["forward"]["events"].get("dropped_full", 0)
+        stats[limit] = (longest, dropped, report["flows"]["bulk"]["receive"]["bytes"])
+    assert (stats[None][0], stats[3][0]) == (10, 3)
+    assert stats[None][1] > 10
+    assert stats[3][1] == 0
+    assert stats[3][2] > stats[None][2]
+
+
 def frames(folder: Path, which: str) -> int:
     """Frames at host a for which a display filter holds."""
     words = ["tshark", "-r", str(folder / "captures/a-eth0.pcap"), "-Y", which]

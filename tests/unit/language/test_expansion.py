@@ -106,6 +106,14 @@ def test_a_child_that_draws_makes_its_parent_draw() -> None:
     assert registry.draws("policy", "fq-drr", child("ack-filtering", **child("red")))
 
 
+def test_a_limit_that_is_written_out_over_a_child_makes_another_run() -> None:
+    """The default of a limit does not apply over a child, so that writing it out changes the queue."""
+    queues = ("", ", child: codel", ", child: codel, limit: 20 packets", ", child: codel, limit: 21 packets")
+    ids = [with_queue(f"{{policy: fq-drr{more}}}").runs[0].id for more in (*queues, ", limit: 20 packets")]
+    assert len(set(ids[:4])) == 4
+    assert ids[4] == ids[0]
+
+
 def test_an_option_of_the_default_stack_can_be_swept() -> None:
     runs = plan("sweep: {stack.sack: [true, false]}").runs
     assert [run.document.document["nodes"][0]["stack"]["options"] for run in runs] == [{"sack": True}, {"sack": False}]

@@ -9,6 +9,7 @@ import pytest
 
 from experiments.language import registry, source
 from experiments.language.campaign import expand
+from experiments.language.problems import CampaignError
 from testbed import kernel_links, kernel_tcp, node_binary
 from testbed.scenario import Named, Scenario
 from tests.messages import reported
@@ -63,6 +64,30 @@ def test_options_reach_the_kernel_in_its_units() -> None:
         "fq_pie limit 500 flows 64 target 20000us tupdate 30000us alpha 4 beta 24 quantum 300 memory_limit 1048576 "
         "ecn_prob 20 ecn bytemode"
     )
+
+
+def test_fq_codel_and_pie_are_the_kernels_on_its_links() -> None:
+    assert line("fq-codel") == "fq_codel ecn"
+    assert line(
+        "{policy: fq-codel, limit: 500 packets, flows: 64, quantum: 300 B, target: 20 ms, interval: 200 ms, "
+        "ecn: false}"
+    ) == "fq_codel limit 500 flows 64 quantum 300 target 20000us interval 200000us noecn"  # fmt: skip
+    assert line("pie") == "pie"
+    assert line(
+        "{policy: pie, limit: 500 packets, target: 20 ms, tupdate: 30 ms, alpha: 0.25, beta: 1.5, ecn: true, "
+        "max_burst: 150 ms}"
+    ) == "pie limit 500 target 20000us tupdate 30000us alpha 4 beta 24 ecn"  # fmt: skip
+    # What the kernel's do not have is refused, and everything else is passed on.
+    fixed = {"fq-codel": {"max_packet_bytes", "buffer_bytes"}, "pie": {*kernel_links._PIE_FIXED, "buffer_bytes"}}
+    passed = {"fq-codel": {*kernel_links._FQ_CODEL, "ecn"}, "pie": {*kernel_links._PIE, "ecn"}}
+    for name, options in fixed.items():
+        assert {param.name for param in registry.find("policy", name).params} == options | passed[name]
+    for refused in ("{policy: fq-codel, max_packet: 1000 B}", "{policy: pie, max_burst: 100 ms}"):
+        with pytest.raises(CampaignError, match="no other value"):
+            line(refused)
+    for refused in ("{policy: fq-codel, buffer: 10 kB}", "{policy: pie, buffer: 10 kB}"):
+        with pytest.raises(CampaignError, match="limit in packets"):
+            line(refused)
 
 
 def test_every_option_is_passed_on() -> None:

@@ -153,6 +153,8 @@ choice! {
         AccEcn = "acc-ecn",
         /// Ack congestion control with preset limits (asym 8.2).
         AccPeerwin = "acc-peerwin",
+        /// By an estimate of the sender's window (ACE, aq 6).
+        Ace = "ace",
         /// Pulsed ACK (pulsed 3.2.3).
         Pulsed = "pulsed",
         /// As the sender requests (draft-ietf-tcpm-ack-rate-request).

@@ -128,6 +128,10 @@ stacks! {
         timestamp_tick_s: 1e-6,
         timer: "bsd-exact",
     }
+    "ace": "acks by an estimate of the sender's window; BSD timers", "aq 6; Ming-Chit, Jinsong, Wang 2000" {
+        ack_rule: "ace",
+        ack_heartbeat: false,
+    }
     "pulsed-ack": "a acks a round trip in congestion avoidance; ns-2 timers", "pulsed 3.2" {
         pulsed: true,
         ack_rule: "pulsed",

@@ -17,7 +17,8 @@ use backchannel_workloads::Application;
 use super::Simulation;
 use crate::connection::{flow_config, write_samples, HostConnection, Role};
 use crate::event_queue::Event;
-use crate::flow::{destination, first_source_port, FlowKeyV4, FlowState};
+use crate::flow::{destination, first_source_port, v4, FlowKeyV4, FlowState};
+use crate::node::NextHop;
 
 impl<'a> Simulation<'a> {
     /// A flow as specified.
@@ -215,7 +216,12 @@ impl<'a> Simulation<'a> {
             }
             Role::Sender | Role::RequestReceiver | Role::RequestSender => {}
         }
-        while let Some(mut packet) = self.connections[number].connection.poll_transmit(now) {
+        let backpressure = self.connections[number].connection.backpressure_segments();
+        loop {
+            if let Some(most) = backpressure {
+                self.apply_backpressure(number, most as usize);
+            }
+            let Some(mut packet) = self.connections[number].connection.poll_transmit(now) else { break };
             self.next_id += 1;
             packet.id = self.next_id;
             self.send(node, packet);
@@ -243,6 +249,27 @@ impl<'a> Simulation<'a> {
                 host.scheduled = Some(due.max(now));
                 self.queue.schedule(due.max(now), Event::ConnectionTimer(number));
             }
+        }
+    }
+}
+
+impl Simulation<'_> {
+    /// Holds the data of a connection while `most` segments of it wait in its host or in the queue of the interface that
+    /// they leave by: the connection-level backpressure of Kalampoukas, Varma and Ramakrishnan 1998 (asym 2).
+    #[cold]
+    fn apply_backpressure(&mut self, number: ConnectionId, most: usize) {
+        let host = &self.connections[number];
+        let (node, flow) = (host.node, host.connection.flow());
+        let Some(NextHop::Interface(egress)) = v4(flow.dst).map(|peer| self.nodes[node].next_hop(peer)) else { return };
+        let is_own_data =
+            |packet: &&Packet| packet.flow() == Some(flow) && packet.tcp().is_some_and(|tcp| tcp.payload > 0);
+        let service = &self.links[egress.link].service;
+        let in_queue = (0..).map_while(|place| service.peek(egress.port, place));
+        let in_host = self.nodes[node].processing.iter().flat_map(|processing| processing.sent.packets());
+        let is_held = in_queue.chain(in_host).filter(is_own_data).take(most).count() == most;
+        self.connections[number].connection.hold_data(is_held);
+        if is_held && !self.held.contains(&(egress.link, number)) {
+            self.held.push((egress.link, number));
         }
     }
 }
