@@ -65,7 +65,7 @@ class Scenario:
 MARKS = "{policy: red, limit: 200 packets, min_fraction: 0.1, max_fraction: 0.105, weight: 1, max_p: 1}"
 TEN = line("10 Mbit/s", "20 ms", 40)
 SHORT = (
-    "  - {name: flow, from: right, to: left, kind: {kind: transfers, mean: 100 kB, sizes: constant, "
+    "  - {name: flow, from: right, to: left, kind: transfers, options: {mean: 100 kB, sizes: constant, "
     "arrivals: constant, distance: 1 s}, start: [0 s, 0.2 s]}\n"
 )
 SCENARIOS: Mapping[str, Scenario] = {
