@@ -180,6 +180,8 @@ DIFFERENT = {
     "cwnd_growth": "over the first and last second against the first and last bin",
     "cwnd_growth_per_window": "as cwnd_growth",
     "data_bin_variation": "slices of 0.2 s against bins",
+    "longest_gap_of_data": "slices of 10 ms against bins",
+    "ack_gap_mode": "slices of 10 ms against bins",
     "queue_mean": "telemetry against every change; until the last flow ends against from the last flow's start",
 }
 #: Metrics that one provider of the two refuses, though it is not bound to the other.
