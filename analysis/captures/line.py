@@ -274,17 +274,19 @@ class CapturedLine(Line):
         return _in_slices(self.at_exit.filter(is_a(DATA)), SLICE_S, *self.run.window_s)
 
     def gaps_s(self, kind: Kind) -> list[float]:
-        """At the receiving end, in slices of 10 ms."""
+        """At the receiving end."""
         window = active_window_s(self.run.flows)
         if window is None:
             return []
         packets = self.others_at_exit if kind == "other" else self.at_exit.filter(is_a(_CLASSES[kind]))
-        return [length * GAP_SLICE_S for length in slices.gaps(_in_slices(packets, GAP_SLICE_S, *window))]
+        bins = _in_slices(packets, self.gap_slice_s, *window)
+        return [length * self.gap_slice_s for length in slices.gaps(bins)]
 
     @property
     def gap_slice_s(self) -> float:
-        """10 ms."""
-        return GAP_SLICE_S
+        """A bin of the counters, or 10 ms in a run without them."""
+        counters = self.run.scenario.capture.counters
+        return GAP_SLICE_S if counters is None else counters.every_s
 
     def mean_data_packet_bytes(self) -> float | None:
         """At the receiving end."""

@@ -269,7 +269,7 @@ def longest_ack_drop_run(line: CountedLine) -> float:
 def longest_gap_of_data(line: Line) -> float:
     """Longest time without TCP data from the line while every flow is active, in s, to the length of a slice.
 
-    Slices are bins of the counters, and 10 ms in captures.
+    Slices are bins of the counters, and 10 ms in captures of a run without them.
     """
     return max(line.gaps_s("data"), default=0.0)
 

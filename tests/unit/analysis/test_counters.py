@@ -180,14 +180,12 @@ DIFFERENT = {
     "cwnd_growth": "over the first and last second against the first and last bin",
     "cwnd_growth_per_window": "as cwnd_growth",
     "data_bin_variation": "slices of 0.2 s against bins",
-    "longest_gap_of_data": "slices of 10 ms against bins",
-    "ack_gap_mode": "slices of 10 ms against bins",
     "queue_mean": "telemetry against every change; until the last flow ends against from the last flow's start",
 }
 #: Metrics that one provider of the two refuses, though it is not bound to the other.
 ONE_ALONE = {"carried_other"}
 #: Metrics without a value here: flows have no size, and no line has two flows.
-WITHOUT_VALUE = {"completion_time", "mean_completion_time", "direction_fairness"}
+WITHOUT_VALUE = {"ack_gap_mode", "completion_time", "mean_completion_time", "direction_fairness"}
 #: What applications record is one file, which both providers read; flows here record nothing.
 RECORDED = {
     name
