@@ -17,9 +17,10 @@ from typing import ClassVar, NotRequired, TypedDict
 
 import polars as pl
 
+from analysis import slices
 from analysis.runs import Flow, Kind, Line, Link, RunView, Slices, Unmeasured, active_window_s
 from analysis.statistics import variation
-from testbed.report import Report
+from testbed.report import LinkReport, Report
 from testbed.scenario import DIRECTIONS, Direction, Scenario
 from testbed.scenario import Flow as FlowSpec
 
@@ -81,6 +82,11 @@ class CountedRun(RunView):
     def __repr__(self) -> str:
         where = "" if self.folder is None else f" in {self.folder}"
         return f"<counted run{where}: {len(self.flow_bins)} flows, {len(self.link_bins)} links, {self.end_s:g} s>"
+
+    @property
+    def link_reports(self) -> Mapping[str, LinkReport]:
+        """Those of the simulator."""
+        return self.report.driver.links
 
     @property
     def bin_s(self) -> float:
@@ -241,6 +247,10 @@ class CountedFlow(Flow):
         times_s = [min((number + 1) * every_s, self.run.end_s) for number in range(len(bins))]
         return pl.DataFrame({"t_s": times_s, "bps": [float(value) * 8 / every_s for value in bins]})
 
+    def window_levels(self, from_s: float, to_s: float) -> list[float]:
+        """The means of the bins."""
+        return self.run.complete_bins(self.bins["cwnd_segments"], from_s, to_s)
+
     def window_samples(self) -> pl.DataFrame:
         """The means of the bins; counters have no slow-start threshold."""
         levels = self.run.levels(self.bins["cwnd_segments"], "cwnd_segments")
@@ -306,14 +316,23 @@ class CountedLine(Line):
     def gaps_s(self, kind: Kind) -> list[float]:
         """Times without packets of a kind while every flow is active, to the length of a bin; without the edges."""
         window = active_window_s(self.run.flows)
-        lengths, length = [], 0
-        for count in self.run.complete_bins(self.bytes_of(kind), *window) if window else ():
-            if count:
-                lengths.append(length)
-                length = 0
-            else:
-                length += 1
-        return [length * self.run.every_s for length in lengths[1:] if length]
+        bins = self.run.complete_bins(self.bytes_of(kind), *window) if window else []
+        return [length * self.run.every_s for length in slices.gaps(bins)]
+
+    @property
+    def gap_slice_s(self) -> float:
+        """Length of a bin."""
+        return self.run.every_s
+
+    def mean_data_packet_bytes(self) -> float | None:
+        """From the counts of packets."""
+        packets = float(self.bins["data_packets"])
+        return float(sum(self.bins["data_bytes"]) / packets) if packets else None
+
+    def mean_ack_packet_bytes(self) -> float | None:
+        """From the counts of packets."""
+        packets = float(self.bins["ack_packets"])
+        return float(self.bins["ack_packets_bytes"]) / packets if packets else None
 
     @property
     def _measured_s(self) -> float:

@@ -20,7 +20,7 @@ import polars as pl
 from analysis import exchanges
 from analysis.errors import AnalysisError
 from analysis.routes import bottlenecks
-from testbed.report import DirectionReport
+from testbed.report import DirectionReport, LinkReport
 from testbed.scenario import Flow as FlowSpec
 from testbed.scenario import Scenario
 
@@ -65,6 +65,11 @@ class RunView(ABC):
     @abstractmethod
     def window_s(self) -> tuple[float, float]:
         """The part of the run that is measured: from the end of the warm-up to the end of the run."""
+
+    @property
+    @abstractmethod
+    def link_reports(self) -> Mapping[str, LinkReport]:
+        """What the links counted over the whole run, by link and direction; empty without a report."""
 
     @property
     def bin_s(self) -> float | None:
@@ -190,6 +195,10 @@ class Flow(ABC):
         """Length of slices of at least `least_s` in which several packets arrive (slices.width_s)."""
 
     @abstractmethod
+    def window_levels(self, from_s: float, to_s: float) -> Sequence[float]:
+        """Means of the sender's congestion window in the whole slices of a period, in segments."""
+
+    @abstractmethod
     def window_samples(self) -> pl.DataFrame:
         """The sender's congestion window: `t_s`, `cwnd_segments`, `ssthresh_segments` (null: none yet)."""
 
@@ -224,6 +233,26 @@ class Line(ABC):
     @abstractmethod
     def data_slices(self) -> Sequence[float]:
         """Bytes of packets with data that came out, in the whole slices after the warm-up."""
+
+    @abstractmethod
+    def gaps_s(self, kind: Kind) -> Sequence[float]:
+        """Times without packets of a kind from the line while every flow is active, in whole slices of `gap_slice_s`.
+
+        Before the first packet and after the last one there is no gap.
+        """
+
+    @property
+    @abstractmethod
+    def gap_slice_s(self) -> float:
+        """Length of the slices of `gaps_s`."""
+
+    @abstractmethod
+    def mean_data_packet_bytes(self) -> float | None:
+        """Mean bytes of the IP packets with TCP data that came out, over the whole run; None without any."""
+
+    @abstractmethod
+    def mean_ack_packet_bytes(self) -> float | None:
+        """Mean bytes of the pure acks that came out, over the whole run; None without any."""
 
     @abstractmethod
     def queue_mean_packets(self) -> float | None:

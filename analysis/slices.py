@@ -8,6 +8,7 @@ first and the last time stamp.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import polars as pl
 
@@ -49,6 +50,18 @@ def width_s(least_s: float, packet_s: float, gap_s: float) -> float:
     """
     wanted_s = max(PACKETS * packet_s, min(PACKETS * gap_s, MOST_LONGER * least_s), least_s)
     return math.ceil(wanted_s / least_s - 1e-9) * least_s
+
+
+def gaps(values: Iterable[float]) -> list[int]:
+    """Numbers of consecutive slices of value 0 between two slices of another value, in order."""
+    lengths, length = list[int](), 0
+    for value in values:
+        if value:
+            lengths.append(length)
+            length = 0
+        else:
+            length += 1
+    return [length for length in lengths[1:] if length]
 
 
 def totals(events: pl.DataFrame, from_s: float, width_s: float, number: int) -> pl.DataFrame:

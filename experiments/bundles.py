@@ -6,6 +6,7 @@ import gzip
 import shutil
 from pathlib import Path
 
+from analysis.captures.tables import DATAGRAMS
 from analysis.errors import AnalysisError
 from analysis.exports import crate_reader
 from analysis.metrics import Measured
@@ -42,6 +43,7 @@ def _measure(folder: Path, scenario: Scenario, report: Report) -> Measured | Non
     packed = sorted((folder / "captures").glob("*.pcap.gz"))
     if not packed:
         return None
+    others = (folder / DATAGRAMS).is_file()
     for name in TABLES:
         (folder / name).unlink(missing_ok=True)
     # A short file may unpack to a disk full of zeros.
@@ -54,4 +56,4 @@ def _measure(folder: Path, scenario: Scenario, report: Report) -> Measured | Non
                     raise AnalysisError("its captures do not fit on the disk")
                 out.write(chunk)
         path.unlink()
-    return analyse(folder, scenario, report)
+    return analyse(folder, scenario, report, others=others)

@@ -19,6 +19,7 @@ from analysis.captures.segments import (
     PURE_ACK,
     is_a,
     step_mean,
+    step_means,
     step_variation,
 )
 from analysis.captures.tables import MissingCapture, Tables
@@ -30,6 +31,8 @@ from testbed.scenario import Flow as FlowSpec
 
 #: Length of `arrival_slices`, in s.
 SLICE_S = 1.0
+#: Length of the slices of `window_levels`, in s: the bins of ton's figure 4.
+WINDOW_SLICE_S = 0.1
 
 
 class CapturedFlow(Flow):
@@ -412,6 +415,11 @@ class CapturedFlow(Flow):
         return slices.totals(events, from_s, width_s, number).select(
             (from_s + (pl.col("slice") + 1) * width_s).alias("t_s"), (pl.col("bytes") * 8 / width_s).alias("bps")
         )
+
+    def window_levels(self, from_s: float, to_s: float) -> list[float]:
+        """Means over slices of 0.1 s, from telemetry."""
+        edges = range(math.ceil(from_s / WINDOW_SLICE_S - 1e-9), math.floor(to_s / WINDOW_SLICE_S + 1e-9) + 1)
+        return step_means(self.cwnd_steps, [edge * WINDOW_SLICE_S for edge in edges])
 
     def window_samples(self) -> pl.DataFrame:
         """The sender's congestion window, from telemetry."""

@@ -9,11 +9,12 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
+from analysis import slices
 from analysis.captures.flow import CapturedFlow
 from analysis.captures.segments import DATA, PURE_ACK, is_a, step_mean
 from analysis.captures.tables import MissingCapture, Tables
 from analysis.routes import Routes, direction_name
-from analysis.runs import Kind, Line, RunView
+from analysis.runs import Kind, Line, RunView, active_window_s
 from analysis.transports import is_quic
 from testbed.addressing import make_plan
 from testbed.report import DirectionReport
@@ -21,6 +22,9 @@ from testbed.scenario import LinkSpec
 
 #: Length of `data_slices`, in s: those of aq's figure 1.
 SLICE_S = 0.2
+#: Length of the slices of `gaps_s`, in s: the bins of asym's figure 11.
+GAP_SLICE_S = 0.01
+_CLASSES = {"data": DATA, "ack": PURE_ACK}
 
 
 class CapturedLine(Line):
@@ -111,9 +115,25 @@ class CapturedLine(Line):
     @cached_property
     def at_exit(self) -> pl.DataFrame:
         """TCP segments that left the line: those captured on the interfaces at its receiving ends, with `t_s`."""
-        return self._crossing([port for port in range(len(self.ends)) if port != self._port])
+        return self._crossing(self._receiving)
 
     def _crossing(self, ports: list[int]) -> pl.DataFrame:
+        captured = self._captured(ports)
+        parts = []
+        rows = self.tables.connections.filter(pl.col("file").is_in(list(captured)))
+        for row in rows.select("file", "conn", "client", "server").iter_rows(named=True):
+            segments = self.tables.of_connection.get((row["file"], row["conn"]))
+            for direction, (source, target) in enumerate(
+                ((row["client"], row["server"]), (row["server"], row["client"]))
+            ):
+                if segments is not None and self._crosses(source, target, captured[row["file"]]):
+                    parts.append(segments.filter(pl.col("dir") == direction))
+        if not parts:
+            return self.tables.segments.clear().with_columns(pl.lit(None, pl.Float64).alias("t_s")).clear()
+        return pl.concat(parts).sort("time_ns", maintain_order=True)
+
+    def _captured(self, ports: list[int]) -> dict[int, str]:
+        """Number of each capture at the link's interfaces of some ends, and its node."""
         captured = {
             self.tables.files[interface.interface]: interface.node
             for interface in self.tables.interfaces
@@ -122,22 +142,35 @@ class CapturedLine(Line):
         if not captured:
             where = " or ".join(f"{self.ends[port]}:{self.link}" for port in ports)
             raise MissingCapture(f"{self.name} was not captured at {where}: add it to capture.at")
-        parts = []
-        rows = self.tables.connections.filter(pl.col("file").is_in(list(captured)))
-        for row in rows.select("file", "conn", "client", "server").iter_rows(named=True):
-            segments = self.tables.of_connection.get((row["file"], row["conn"]))
-            for direction, (source, target) in enumerate(
-                ((row["client"], row["server"]), (row["server"], row["client"]))
-            ):
-                path = self._network.path(source, target)
-                # A medium with more than two ends shows a packet only to its receiver.
-                receivers = {after for before, link, after in path if link == self.link and before == self.sender}
-                here = captured[row["file"]]
-                if segments is not None and receivers and (here == self.sender or here in receivers):
-                    parts.append(segments.filter(pl.col("dir") == direction))
-        if not parts:
-            return self.tables.segments.clear().with_columns(pl.lit(None, pl.Float64).alias("t_s")).clear()
-        return pl.concat(parts).sort("time_ns", maintain_order=True)
+        return captured
+
+    def _crosses(self, source: str, target: str, node: str) -> bool:
+        """Whether packets between two addresses cross the line, and a node on the link sees them."""
+        path = self._network.path(source, target)
+        # A medium with more than two ends shows a packet only to its receiver.
+        receivers = {after for before, link, after in path if link == self.link and before == self.sender}
+        return bool(receivers) and (node == self.sender or node in receivers)
+
+    @cached_property
+    def others_at_exit(self) -> pl.DataFrame:
+        """Packets of UDP and echoes of ICMP that left the line: `t_s`, `ip_len`, in order of time.
+
+        Raises:
+            MissingCapture: the run has no table of them, or nothing was captured at the receiving end.
+        """
+        datagrams = self.tables.datagrams
+        if datagrams is None:
+            raise MissingCapture("captures hold TCP only: set capture.counters, in a simulation")
+        captured = self._captured(self._receiving)
+        rows = datagrams.filter(pl.col("file").is_in(list(captured)))
+        ends = rows.select("file", "src", "dst").unique()
+        here = [self._crosses(source, target, captured[file]) for file, source, target in ends.iter_rows()]
+        kept = rows.join(ends.filter(here), on=["file", "src", "dst"], how="semi")
+        return kept.select(self.tables.t_s, "ip_len").sort("t_s")
+
+    @property
+    def _receiving(self) -> list[int]:
+        return [port for port in range(len(self.ends)) if port != self._port]
 
     # Telemetry -----------------------------------------------------------------------------------------------
 
@@ -208,15 +241,21 @@ class CapturedLine(Line):
     def share_of_capacity(self, *kinds: Kind) -> float | None:
         """From the capture at the receiving end, over `busy_window_s`; `capacity_bits` is what the line can carry.
 
-        Captures hold TCP only, so that `other` adds nothing.
+        `other` adds nothing in a run whose captures were read for TCP only.
         """
         capacity = self.capacity_bits(*self.busy_window_s)
         return self._carried_bits(kinds, *self.busy_window_s) / capacity if capacity else None
 
     def carried_bps(self, *kinds: Kind) -> float:
-        """From the capture at the receiving end, which holds TCP only, from the warm-up to the run's end."""
+        """From the capture at the receiving end, from the warm-up to the run's end.
+
+        `other` adds nothing in a run whose captures were read for TCP only.
+
+        Raises:
+            MissingCapture: `other` alone is asked for, in such a run.
+        """
         if kinds == ("other",):
-            raise MissingCapture("captures hold TCP only: set capture.counters, in a simulation")
+            self.others_at_exit  # noqa: B018  raises
         from_s, to_s = self.run.window_s
         return self._carried_bits(kinds, from_s, to_s) / (to_s - from_s)
 
@@ -227,26 +266,63 @@ class CapturedLine(Line):
                 f"captures hold TCP only, and flow {quic} is QUIC: set capture.counters, in a simulation"
             )
         inside = (pl.col("t_s") >= from_s) & (pl.col("t_s") < to_s)
+        others = 0
+        if "other" in kinds and self.tables.datagrams is not None:
+            others = int(self.others_at_exit.select(pl.col("ip_len").filter(inside).sum()).item())
+        if kinds == ("other",):
+            return 8 * others
         if not {"data", "ack"} <= set(kinds):
             inside &= is_a(DATA if "data" in kinds else PURE_ACK)
-        return 8 * int(self.at_exit.select(pl.col("ip_len").filter(inside).sum()).item())
+        return 8 * (others + int(self.at_exit.select(pl.col("ip_len").filter(inside).sum()).item()))
 
     def data_slices(self) -> list[float]:
         """Bytes of IP packets with data at the receiving end, in slices of 0.2 s."""
-        begin, end = (round(edge_s / SLICE_S, 9) for edge_s in self.run.window_s)
-        data = self.at_exit.filter(is_a(DATA))
-        first, last = math.ceil(begin), math.floor(end)
-        sums = np.bincount(
-            np.clip((data["t_s"].to_numpy() / SLICE_S).astype(np.int64) - first + 1, 0, last - first + 1),
-            weights=data["ip_len"].to_numpy(),
-            minlength=last - first + 2,
-        )
-        # The first and last sums are of everything before and after the whole slices.
-        return list(sums[1 : last - first + 1].tolist())
+        return _in_slices(self.at_exit.filter(is_a(DATA)), SLICE_S, *self.run.window_s)
+
+    def gaps_s(self, kind: Kind) -> list[float]:
+        """At the receiving end."""
+        window = active_window_s(self.run.flows)
+        if window is None:
+            return []
+        packets = self.others_at_exit if kind == "other" else self.at_exit.filter(is_a(_CLASSES[kind]))
+        bins = _in_slices(packets, self.gap_slice_s, *window)
+        return [length * self.gap_slice_s for length in slices.gaps(bins)]
+
+    @property
+    def gap_slice_s(self) -> float:
+        """A bin of the counters, or 10 ms in a run without them."""
+        counters = self.run.scenario.capture.counters
+        return GAP_SLICE_S if counters is None else counters.every_s
+
+    def mean_data_packet_bytes(self) -> float | None:
+        """At the receiving end."""
+        return _mean_bytes(self.at_exit.filter(is_a(DATA)))
+
+    def mean_ack_packet_bytes(self) -> float | None:
+        """At the receiving end."""
+        return _mean_bytes(self.at_exit.filter(is_a(PURE_ACK)))
 
     def queue_mean_packets(self) -> float | None:
         """From telemetry, over `busy_window_s`, without the packet in transmission; None for a line without a rate."""
         return None if self.rate_bps is None else step_mean(self.queue_steps(), *self.busy_window_s)
+
+
+def _in_slices(packets: pl.DataFrame, width_s: float, from_s: float, to_s: float) -> list[float]:
+    """Sums of `ip_len` in the whole slices of a period."""
+    begin, end = (round(edge_s / width_s, 9) for edge_s in (from_s, to_s))
+    first, last = math.ceil(begin), max(math.floor(end), math.ceil(begin))
+    sums = np.bincount(
+        np.clip((packets["t_s"].to_numpy() / width_s).astype(np.int64) - first + 1, 0, last - first + 1),
+        weights=packets["ip_len"].to_numpy(),
+        minlength=last - first + 2,
+    )
+    # The first and last sums are of everything before and after the whole slices.
+    return list(sums[1 : last - first + 1].tolist())
+
+
+def _mean_bytes(packets: pl.DataFrame) -> float | None:
+    mean = packets["ip_len"].mean()
+    return None if mean is None else float(mean)  # type: ignore[arg-type]
 
 
 def lines_of(run: RunView, tables: Tables) -> list[CapturedLine]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -12,6 +13,7 @@ from analysis.captures.quic import QuicFlow
 from analysis.captures.tables import MissingCapture, Tables
 from analysis.runs import Flow, Line, Link, RunView, grouped
 from analysis.transports import is_quic
+from testbed.report import LinkReport
 from testbed.scenario import Flow as FlowSpec
 
 
@@ -54,10 +56,17 @@ class RunData(Tables, RunView):
 
     @cached_property
     def lines(self) -> list[CapturedLine]:
-        """The lines between nodes that are not hosts; all lines if there are no such lines."""
+        """The lines between nodes that are not hosts, and those whose ends `capture.at` names; all lines if there are
+        no such lines.
+        """
         hosts = {node.name for node in self.scenario.nodes if node.kind == "host"}
-        inner = [line for line in self.all_lines if not hosts & set(line.ends)]
-        return inner or self.all_lines
+        named = set(self.scenario.capture.at)
+        measured = [
+            line
+            for line in self.all_lines
+            if not hosts & set(line.ends) or named.issuperset(f"{end}:{line.link}" for end in line.ends)
+        ]
+        return measured or self.all_lines
 
     @cached_property
     def all_lines(self) -> list[CapturedLine]:
@@ -71,6 +80,11 @@ class RunData(Tables, RunView):
         for line in self.lines:
             by_link.setdefault(line.link, []).append(line)
         return [Link(name, pair[0], pair[1]) for name, pair in by_link.items() if len(pair) == 2]
+
+    @property
+    def link_reports(self) -> Mapping[str, LinkReport]:
+        """Those of the run's report."""
+        return self.counters
 
     @property
     def window_s(self) -> tuple[float, float]:

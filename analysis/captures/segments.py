@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -65,6 +66,20 @@ def step_mean(steps: pl.DataFrame, from_s: float, to_s: float) -> float | None:
     # Added one after the other: another order gives other last bits.
     total = np.cumsum(held * np.diff(times[inside], prepend=from_s, append=to_s))[-1]
     return float(total / (to_s - from_s))
+
+
+def step_means(steps: pl.DataFrame, edges_s: Sequence[float]) -> list[float]:
+    """Time averages of such a value between consecutive ones of these times, which ascend."""
+    if len(edges_s) < 2:
+        return []
+    times, values = steps["t_s"].to_numpy(), steps["y"].to_numpy()
+    held = np.concatenate([[0.0], values])
+    # The integral grows linearly between two changes of the value.
+    known = np.concatenate([[min([edges_s[0], *times[:1]])], times])
+    total = np.concatenate([[0.0], np.cumsum(held[:-1] * np.diff(known))])
+    last = np.searchsorted(known, edges_s, side="right") - 1
+    integral = total[last] + held[last] * (np.asarray(edges_s) - known[last])
+    return list((np.diff(integral) / np.diff(edges_s)).tolist())
 
 
 def step_variation(steps: pl.DataFrame, from_s: float, to_s: float) -> float | None:

@@ -19,6 +19,9 @@ from testbed.addressing import addresses_of
 from testbed.report import InterfaceReport, LinkReport, Report
 from testbed.scenario import Scenario
 
+#: Table of `backchannel-node trace --datagrams`.
+DATAGRAMS = "datagrams.parquet"
+
 
 class MissingCapture(Unmeasured):
     """A metric needs a capture, or telemetry, that the run does not have."""
@@ -129,6 +132,14 @@ class Tables:
         for file, frame, left, right in rows.iter_rows():
             blocks.setdefault((file, frame), []).append([left, right])
         return blocks
+
+    @cached_property
+    def datagrams(self) -> pl.DataFrame | None:
+        """Packets of UDP and echoes of ICMP at all interfaces (datagrams.parquet); None: the captures were read for TCP
+        only.
+        """
+        path = None if self.folder is None else self.folder / DATAGRAMS
+        return parquet.read(path) if path is not None and path.is_file() else None
 
     @cached_property
     def of_connection(self) -> dict[tuple[Any, ...], pl.DataFrame]:

@@ -24,9 +24,9 @@ from analysis.statistics import variation
 def utilisation(line: Line) -> float | None:
     """Bits of IP packets that came out of the line over what it can carry.
 
-    Captures count TCP alone. Packets that the error model destroyed do not count. None for a line without a rate. A
-    line that compresses headers has none, because it carries fewer bits than its packets have: `line_busy` is its own
-    share.
+    Captures of simulations count TCP alone. Packets that the error model destroyed do not count. None for a line
+    without a rate. A line that compresses headers has none, because it carries fewer bits than its packets have:
+    `line_busy` is its own share.
     """
     return _share_of_capacity(line, *KINDS)
 
@@ -114,7 +114,7 @@ DATA_AND_UDP: tuple[Kind, ...] = ("data", "other")
 def utility(link: Link) -> float | None:
     """U = x_r / C_r + x_f / C_f: utilisation of both directions by data, UDP's included; at most 2.
 
-    Captures count TCP alone. None for a link with a direction without a rate.
+    Captures of simulations count TCP alone. None for a link with a direction without a rate.
     """
     shares = [line.share_of_capacity(*DATA_AND_UDP) for line in (link.forward, link.reverse)]
     return None if None in shares else sum(share or 0.0 for share in shares)
@@ -155,7 +155,10 @@ def utility_settling_time(link: CountedLink) -> float | None:
 
 @metric("rate", "Carried rate", Line, "pulsed 4.2, figure 4", detail=True, better=None)
 def carried(line: Line) -> float:
-    """Bits of IP packets that came out of the line after the warm-up, in bit/s. Captures count TCP alone."""
+    """Bits of IP packets that came out of the line after the warm-up, in bit/s.
+
+    Captures of simulations count TCP alone.
+    """
     return line.carried_bps(*KINDS)
 
 
@@ -191,18 +194,16 @@ def ack_fraction(line: CountedLine) -> float | None:
     return None if fraction is None else 1.0 - fraction
 
 
-@metric("bytes", "Size of data packets", CountedLine, "pulsed 4.1, table 4", detail=True, better=None)
-def data_packet_size(line: CountedLine) -> float | None:
+@metric("bytes", "Size of data packets", Line, "pulsed 4.1, table 4", detail=True, better=None)
+def data_packet_size(line: Line) -> float | None:
     """Mean bytes of the IP packets with TCP data that came out of the line, over the whole run."""
-    packets = float(line.bins["data_packets"])
-    return float(sum(line.bins["data_bytes"]) / packets) if packets else None
+    return line.mean_data_packet_bytes()
 
 
-@metric("bytes", "Size of acks", CountedLine, "pulsed 4.1, table 4", detail=True, better=None)
-def ack_packet_size(line: CountedLine) -> float | None:
+@metric("bytes", "Size of acks", Line, "pulsed 4.1, table 4", detail=True, better=None)
+def ack_packet_size(line: Line) -> float | None:
     """Mean bytes of the pure acks that came out of the line, over the whole run."""
-    packets = float(line.bins["ack_packets"])
-    return float(line.bins["ack_packets_bytes"]) / packets if packets else None
+    return line.mean_ack_packet_bytes()
 
 
 # Goodput -----------------------------------------------------------------------------------------------------
@@ -257,13 +258,19 @@ def data_bin_variation(line: Line) -> float | None:
 
 @metric("count", "Longest run of lost acks", CountedLine, "asym 7.1.1 B", detail=True, better=None)
 def longest_ack_drop_run(line: CountedLine) -> float:
-    """The most consecutive pure acks, in the order in which they entered the line, of which none came out."""
+    """The most consecutive pure acks, in the order in which they entered the line, of which none came out.
+
+    Captures do not show which of several equal acks came out.
+    """
     return float(line.bins["longest_lost_run_of_acks"])
 
 
-@metric("time", "Longest gap of data", CountedLine, "asym 7.1.3, figure 10", detail=True, better="less")
-def longest_gap_of_data(line: CountedLine) -> float:
-    """Longest time without TCP data from the line while every flow is active, in s, to the length of a bin."""
+@metric("time", "Longest gap of data", Line, "asym 7.1.3, figure 10", detail=True, better="less")
+def longest_gap_of_data(line: Line) -> float:
+    """Longest time without TCP data from the line while every flow is active, in s, to the length of a slice.
+
+    Slices are bins of the counters, and 10 ms in captures of a run without them.
+    """
     return max(line.gaps_s("data"), default=0.0)
 
 
@@ -271,14 +278,14 @@ def longest_gap_of_data(line: CountedLine) -> float:
 ACK_GAP_S = 0.05
 
 
-@metric("time", "Mode of the gaps of acks", CountedLine, "asym 7.1.3, figure 11", detail=True, better=None)
-def ack_gap_mode(line: CountedLine) -> float | None:
+@metric("time", "Mode of the gaps of acks", Line, "asym 7.1.3, figure 11", detail=True, better=None)
+def ack_gap_mode(line: Line) -> float | None:
     """Mode of the times of more than 50 ms without pure acks from the line while every flow is active, in s.
 
-    To the length of a bin. None if bins are longer than 50 ms, or without such a gap.
+    To the length of a slice, as `longest_gap_of_data`. None if slices are longer than 50 ms, or without such a gap.
     """
     gaps = [gap for gap in line.gaps_s("ack") if gap > ACK_GAP_S]
-    return statistics.mode(gaps) if gaps and line.run.every_s < ACK_GAP_S else None
+    return statistics.mode(gaps) if gaps and line.gap_slice_s < ACK_GAP_S else None
 
 
 @metric("fraction", "Idle share of the line", CountedLine, "asym 5.2", detail=True, better="less")

@@ -6,9 +6,8 @@ import polars as pl
 
 from analysis.captures import SPURIOUS, CapturedFlow, is_a
 from analysis.captures.losses import retransmitted
-from analysis.counters import CountedRun
 from analysis.metrics.registry import metric
-from analysis.runs import Flow
+from analysis.runs import Flow, RunView
 
 
 @metric(
@@ -54,28 +53,28 @@ def coarse_timeouts(flow: Flow) -> float | None:
     return flow.coarse_timeouts()
 
 
-@metric("number", "Retransmissions per packet lost", CountedRun, "ton IV-B", detail=True, better="less")
-def retransmissions_per_loss(run: CountedRun) -> float | None:
+@metric("number", "Retransmissions per packet lost", RunView, "ton IV-B", detail=True, better="less")
+def retransmissions_per_loss(run: RunView) -> float | None:
     """Segments that the senders sent again over packets that error models destroyed in the links' forward directions.
 
     None without such losses.
     """
     lost = _lost_forward(run)
-    return sum(flow.sent.retransmitted or 0 for flow in run.flows) / lost if lost else None
+    return sum(flow.retransmissions() or 0 for flow in run.flows) / lost if lost else None
 
 
-def _lost_forward(run: CountedRun) -> int:
+def _lost_forward(run: RunView) -> int:
     """Packets that error models destroyed in the links' forward directions."""
-    return sum(link["forward"].error_losses for link in run.report.driver.links.values())
+    return sum(link["forward"].error_losses for link in run.link_reports.values() if "forward" in link)
 
 
-@metric("number", "Losses repaired by source and base station", CountedRun, "ton IV-B", detail=True, better="less")
-def resent_twice_per_loss(run: CountedRun) -> float | None:
+@metric("number", "Losses repaired by source and base station", RunView, "ton IV-B", detail=True, better="less")
+def resent_twice_per_loss(run: RunView) -> float | None:
     """Segments that a base station and then their source sent again, over packets that error models destroyed in the
     links' forward directions.
 
     None without such losses.
     """
     lost = _lost_forward(run)
-    ways = (way for link in run.report.driver.links.values() for way in link.values())
+    ways = (way for link in run.link_reports.values() for way in link.values())
     return sum(way.events.get("source_retransmit", 0) for way in ways) / lost if lost else None

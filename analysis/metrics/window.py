@@ -6,7 +6,6 @@ import polars as pl
 
 from analysis.captures import CapturedFlow
 from analysis.captures.segments import step_variation
-from analysis.counters import CountedFlow
 from analysis.estimates import Bounds
 from analysis.metrics.registry import metric
 from analysis.metrics.throughput import packet_throughput
@@ -65,14 +64,15 @@ def cwnd_growth_per_window(flow: Flow) -> float | None:
     return growth * window * flow.packet_bytes * 8 / rate_bps
 
 
-@metric("count", "Falls of the congestion window", CountedFlow, "ton IV-B, figure 4", detail=True, better=None)
-def cwnd_excursions(flow: CountedFlow) -> float:
-    """How often the congestion window falls below PIPE_BYTES, after its first 5 s, by its means over the bins.
+@metric("count", "Falls of the congestion window", Flow, "ton IV-B, figure 4", detail=True, better=None)
+def cwnd_excursions(flow: Flow) -> float:
+    """How often the congestion window falls below PIPE_BYTES, after its first 5 s, by its means over slices.
 
-    A window of w segments holds w times the sender's largest packet, less its headers each.
+    Slices are bins of the counters, and 0.1 s of telemetry. A window of w segments holds w times the sender's largest
+    packet, less its headers each.
     """
     data_bytes = flow.packet_bytes - HEADER_BYTES[flow.spec.ip]
-    levels = flow.run.complete_bins(flow.bins["cwnd_segments"], flow.start_s + RISE_S, flow.ended_s())
+    levels = flow.window_levels(flow.start_s + RISE_S, flow.ended_s())
     above = [level * data_bytes >= PIPE_BYTES for level in levels]
     return float(sum(before and not now for before, now in zip(above, above[1:], strict=False)))
 

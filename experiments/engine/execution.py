@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 
 from analysis import outputs, qlog, versions
+from analysis.exchanges import datagrams
 from analysis.measuring import measure_files
 from analysis.metrics import METRICS, Measured
 from analysis.store import Landing
@@ -218,7 +219,9 @@ def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, 
     scenario = run.scenario
     undelivered = delivery.problems(scenario, report, make_plan(scenario.nodes, scenario.links))
     failed = commands.problems(scenario, report)
-    measured = analyse(folder, run.scenario, report)
+    # Simulations have counters of other packets; their tables stay as they are.
+    others = run.backend.has_real_packets and any(flow.kind in datagrams() for flow in scenario.workload)
+    measured = analyse(folder, run.scenario, report, others=others)
     problems = sentences([*fidelity.problems(report, scenario.fidelity), *undelivered, *failed])
     problems += outputs.read(folder, scenario).problems
     manifest = made.replace(
@@ -261,14 +264,19 @@ def lines_key(scenario: Scenario) -> str:
     return json.dumps([lines, scenario.fidelity.as_json()], sort_keys=True)
 
 
-def analyse(folder: Path, scenario: Scenario, report: Report, trace: bool = True) -> Measured:
-    """Classifies a run's captures, unless `trace` is false, measures the run, and compresses the captures."""
+def analyse(
+    folder: Path, scenario: Scenario, report: Report, trace: bool = True, *, others: bool = False
+) -> Measured:  # fmt: skip
+    """Classifies a run's captures, unless `trace` is false, measures the run, and compresses the captures.
+
+    With `others`, packets of UDP and echoes of ICMP get a table, so that lines count them.
+    """
     captures = sorted((folder / "captures").glob("*.pcap"))
     if captures and trace:
-        # Packets of UDP are of no use to other flows, whose programs record theirs.
-        datagrams = ["--datagrams"] if any(is_quic(scenario, flow) for flow in scenario.workload) else []
-        inputs = (f"{path.stem}={path}" for path in captures)
-        node_binary.call("trace", *datagrams, "--out", str(folder), *inputs)
+        # QUIC's packets are UDP.
+        needs_datagrams = others or any(is_quic(scenario, flow) for flow in scenario.workload)
+        options = ["--datagrams"] if needs_datagrams else []
+        node_binary.call("trace", "--out", str(folder), *options, *(f"{path.stem}={path}" for path in captures))
         _orient(folder, scenario, report)
     measured = measure_files(folder, scenario, report)
     for path in [*captures, *(folder / qlog.FOLDER).glob(f"*{qlog.SUFFIX}")]:

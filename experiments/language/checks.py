@@ -349,7 +349,11 @@ def _stacks(campaign: Campaign) -> Iterator[tuple[FieldPath, Stack]]:
 
 
 def _of_stack_pairs(campaign: Campaign) -> Iterator[Finding]:
-    """Only one of the kernel and the research stack can use a host's address."""
+    """Only one of the kernel and the research stack can use a host's address. A dumbbell's flows have hosts of their
+    own.
+    """
+    if campaign.network.topology == "dumbbell":
+        return
     node_stacks = {node.name: node.stack for node in campaign.network.nodes}
     for number, flow in enumerate(campaign.workload):
         for end in (flow.from_, flow.to):

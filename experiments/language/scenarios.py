@@ -7,14 +7,34 @@ import random
 from itertools import cycle
 
 from experiments.language import topologies
+from experiments.language.mechanisms import Stack
 from experiments.language.schema import Campaign, CaptureSpec, Flow
 from experiments.language.variation import Variation
 from testbed import scenario
+from testbed.kernel_tcp import is_kernel_stack
 from testbed.scenario import Capture, Counters, Limits, Scenario
 from testbed.virtual_kernel import kernels
 
 #: Port of the first flow; the others follow.
 FIRST_PORT = 5001
+
+
+def _of_pairs(campaign: Campaign) -> dict[str, Stack]:
+    """Stacks of the hosts of a dumbbell whose flow has a stack of the kernel beside research stacks, or the reverse."""
+    if campaign.network.topology != "dumbbell":
+        return {}
+    flows = [(member, campaign.workload[member.entry].stack) for member in _members(campaign)]
+    of_kernel = is_kernel_stack(campaign.stack.name)
+    return {
+        host: stack
+        for member, stack in flows
+        if stack is not None and is_kernel_stack(stack.name) != of_kernel
+        for host in (member.from_, member.to)
+    }
+
+
+def _members(campaign: Campaign) -> list[topologies.Member]:
+    return topologies.members(campaign.network, campaign.workload)
 
 
 def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> Scenario:
@@ -26,7 +46,7 @@ def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> Scen
         is_varied: whether the repetition differs from others in what campaigns vary by default (variation).
     """
     nodes, links = topologies.build(campaign.network, campaign.workload, random.Random(f"{seed}/network"))
-    node_stacks = {node.name: node.stack for node in campaign.network.nodes}
+    node_stacks = {node.name: node.stack for node in campaign.network.nodes} | _of_pairs(campaign)
     nodes = [
         node.replace(stack=(node_stacks.get(node.name) or campaign.stack).as_scenario())
         if node.kind == "host"
@@ -35,7 +55,7 @@ def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> Scen
     ]
     draws, variation = random.Random(seed), Variation(campaign, seed)
     flows, versions = [], IpVersions(campaign)
-    for number, member in enumerate(topologies.members(campaign.network, campaign.workload)):
+    for number, member in enumerate(_members(campaign)):
         flow = campaign.workload[member.entry]
         low, high = flow.start
         start_s = round(low + draws.random() * (high - low), 6)

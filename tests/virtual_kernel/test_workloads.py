@@ -95,6 +95,20 @@ def test_packets_take_as_long(kind: str, folders: dict[str, tuple[Path, Report]]
     assert linux["returned_s"].null_count() == (0 if kind in ("probe", "icmp") else linux.height)
 
 
+def test_a_line_counts_the_packets_of_udp(kernel: Kernel, tmp_path: Path) -> None:
+    """100 packets of 500 bytes a second for 4 s, on a line of 8 Mbit/s."""
+    made = two_hosts(rate_bps=8_000_000, delay_s=0.02, duration_s=5.0, seed=3)
+    made["workload"] = [
+        {"name": "cbr", "kind": "cbr", "from": "a", "to": "b", "start_s": 0.5, "stop_s": 4.5, "port": 5001,
+         "options": {"rate_bps": 400_000, "packet_bytes": 500}}
+    ]  # fmt: skip
+    report = VirtualMachine(kernel).run(typed(made), tmp_path, lambda progress: None)
+    values = analyse(tmp_path, typed(made), report, others=True).values
+    line = f"{made['links'][0]['name']}/forward"
+    assert values["carried_other", line] == pytest.approx(400 * 500 * 8 / 5, rel=0.01)
+    assert values["carried_data", line] == 0
+
+
 def test_metrics_agree(folders: dict[str, tuple[Path, Report]]) -> None:
     linux, sim = (analyse(folder, typed(scenario()), report).values for folder, report in folders.values())
     asked = [key for key in sim if key[0] in METRICS and key[1] in WORKLOADS]

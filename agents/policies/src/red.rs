@@ -124,7 +124,7 @@ options! {
 pub(crate) static ENTRY: Entry = Entry::policy(
     "red",
     "random early detection: marks (ECN) or drops packets by the average queue length, acks included",
-    Queueing::FIFO,
+    Queueing { reorders: When::With("acks_first"), ..Queueing::FIFO },
 )
 .source("asym 6.1, 7.1.1, 7.1.3; Floyd and Jacobson 1993")
 .random(When::Always)

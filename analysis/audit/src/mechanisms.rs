@@ -12,18 +12,14 @@ impl Mechanisms<'_> {
     /// Whether a policy and those that it holds keep the order of packets. Nothing is taken for granted of a policy
     /// without an entry.
     pub(crate) fn keeps_order(self, policy: &Named) -> bool {
-        let queueing = self.policy(policy).is_some_and(|(_, queueing)| queueing.keeps_order);
-        queueing && self.children(policy).all(|child| self.keeps_order(&child))
+        let reorders = self.policy(policy).map_or(When::Always, |(_, queueing)| queueing.reorders);
+        !is_so(reorders, policy) && self.children(policy).all(|child| self.keeps_order(&child))
     }
 
     /// Whether a policy, or one that it holds, can hold packets back while the line is free.
     pub(crate) fn holds_back(self, policy: &Named) -> bool {
-        let own = match self.policy(policy).map_or(When::Always, |(_, queueing)| queueing.holds_back) {
-            When::Never => false,
-            When::Always => true,
-            When::With(option) => policy.options.get(option).and_then(|value| value.as_bool()).unwrap_or(false),
-        };
-        own || self.children(policy).any(|child| self.holds_back(&child))
+        let own = self.policy(policy).map_or(When::Always, |(_, queueing)| queueing.holds_back);
+        is_so(own, policy) || self.children(policy).any(|child| self.holds_back(&child))
     }
 
     fn policy(self, policy: &Named) -> Option<(&'static Entry, Queueing)> {
@@ -49,5 +45,14 @@ impl Mechanisms<'_> {
             _ => None,
         };
         self.0.iter().find_map(of_model).unwrap_or(Disorder::Reorders)
+    }
+}
+
+/// Whether something is true of a policy with its options.
+fn is_so(when: When, policy: &Named) -> bool {
+    match when {
+        When::Never => false,
+        When::Always => true,
+        When::With(option) => policy.options.get(option).and_then(|value| value.as_bool()).unwrap_or(false),
     }
 }

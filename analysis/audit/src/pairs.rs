@@ -227,7 +227,12 @@ mod tests {
     /// Pairs packets of these kinds ("data", "ack", "rst"). `left` lists those that left, in order, by number. Returns
     /// the outcomes and the number of reordered packets.
     fn outcomes(policy: &str, kinds: &[&str], left: &[u16]) -> (Vec<Outcome>, u64) {
-        let line = json!({"rate_bps": 1_000_000, "queue": {"name": policy}});
+        outcomes_behind(&json!({"name": policy}), kinds, left)
+    }
+
+    /// The same behind a policy with options.
+    fn outcomes_behind(queue: &serde_json::Value, kinds: &[&str], left: &[u16]) -> (Vec<Outcome>, u64) {
+        let line = json!({"rate_bps": 1_000_000, "queue": queue});
         let link =
             json!({"name": "line", "kind": "point-to-point", "ends": ["a", "b"], "forward": line, "reverse": line});
         let link: LinkSpec = serde_json::from_value(link).expect("a link");
@@ -271,6 +276,16 @@ mod tests {
         // Behind droptail nothing overtakes anything.
         assert_eq!(outcomes("droptail", &kinds, &[0, 2, 3]), (vec![Left, Swallowed, Left, Left], 0));
         assert_eq!(outcomes("droptail", &kinds, &[0, 1, 3, 2]), (vec![Left; 4], 1));
+    }
+
+    #[test]
+    fn acks_overtake_data_behind_red_with_acks_first_alone() {
+        let red = |acks_first: bool| json!({"name": "red", "options": {"acks_first": acks_first}});
+        let kinds = ["data", "ack"];
+        assert_eq!(outcomes_behind(&red(true), &kinds, &[1, 0]), (vec![Outcome::Left; 2], 0));
+        assert_eq!(outcomes_behind(&red(true), &kinds, &[1]), (vec![Outcome::Open, Outcome::Left], 0));
+        assert_eq!(outcomes_behind(&red(false), &kinds, &[1, 0]), (vec![Outcome::Left; 2], 1));
+        assert_eq!(outcomes_behind(&red(false), &kinds, &[1]), (vec![Outcome::Swallowed, Outcome::Left], 0));
     }
 
     #[test]

@@ -75,8 +75,8 @@ pub enum StackTransport {
 /// What a policy does to the packets that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Queueing {
-    /// Whether packets leave in the order in which they came. Otherwise only the data and the acks of each flow do.
-    pub keeps_order: bool,
+    /// When packets leave in another order than they came. The data of each flow and its acks keep theirs.
+    pub reorders: When,
     /// Queues of `limit_packets` each.
     pub queues: u64,
     /// When packets can wait although the line is free.
@@ -85,9 +85,9 @@ pub struct Queueing {
 
 impl Queueing {
     /// One queue, first in, first out.
-    pub const FIFO: Queueing = Queueing { keeps_order: true, queues: 1, holds_back: When::Never };
+    pub const FIFO: Queueing = Queueing { reorders: When::Never, queues: 1, holds_back: When::Never };
     /// One limit for packets of several classes, which leave in another order.
-    pub const CLASSES: Queueing = Queueing { keeps_order: false, ..Queueing::FIFO };
+    pub const CLASSES: Queueing = Queueing { reorders: When::Always, ..Queueing::FIFO };
 }
 
 /// What a kind of link is in the physical world.

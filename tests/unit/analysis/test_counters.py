@@ -185,7 +185,7 @@ DIFFERENT = {
 #: Metrics that one provider of the two refuses, though it is not bound to the other.
 ONE_ALONE = {"carried_other"}
 #: Metrics without a value here: flows have no size, and no line has two flows.
-WITHOUT_VALUE = {"completion_time", "mean_completion_time", "direction_fairness"}
+WITHOUT_VALUE = {"ack_gap_mode", "completion_time", "mean_completion_time", "direction_fairness"}
 #: What applications record is one file, which both providers read; flows here record nothing.
 RECORDED = {
     name

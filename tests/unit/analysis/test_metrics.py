@@ -6,6 +6,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from analysis import captures, metrics
 from analysis.captures import MissingCapture, RunData
+from analysis.captures.segments import step_means
 from analysis.metrics import METRICS, jain, measure
 from analysis.metrics.registry import estimate
 from analysis.routes import bottlenecks
@@ -390,6 +392,72 @@ def line_run(folder: Path, **changes: Any) -> RunData:
     return trace.run(folder, "\n".join(said) + "\n", counters)
 
 
+def test_gaps_in_captures_are_whole_slices_of_10_ms(tmp_path: Path) -> None:
+    """One flow, whose own time is when all are active: gaps of 970 and 490 ms of data, and thrice 90 ms of acks."""
+    trace = Trace(path_scenario())
+    for t_s in (2.005, 2.985, 3.485):
+        trace.data(OUT, t_s, 0)
+    for t_s in (4.005, 4.105, 4.205, 4.305, 4.505):
+        trace.ack(IN, t_s, 1000)
+    result = values(trace.run(tmp_path))
+    assert result["longest_gap_of_data", "line/forward"] == pytest.approx(0.97)
+    assert result["ack_gap_mode", "line/reverse"] == pytest.approx(0.09)
+    assert ("ack_gap_mode", "line/forward") not in result
+
+
+def test_sizes_of_packets_in_captures(tmp_path: Path) -> None:
+    trace = Trace(path_scenario())
+    trace.data(OUT, 2.0, 0, size=1000)
+    trace.data(OUT, 2.1, 1000, size=500)
+    trace.ack(IN, 2.2, 1500)
+    result = values(trace.run(tmp_path))
+    assert result["data_packet_size", "line/forward"] == 750 + HEADER
+    assert result["ack_packet_size", "line/reverse"] == HEADER
+    assert ("ack_packet_size", "line/forward") not in result
+
+
+def test_packets_of_udp_count_where_captures_were_read_for_them(tmp_path: Path) -> None:
+    """500 bytes at 2 s, and the same at 0.5 s, before the warm-up ends, and one in the other direction."""
+    trace = Trace(path_scenario(warm_up_s=1.0))
+    trace.ack(A, 0.1, 0)
+    run = trace.run(tmp_path)
+    with pytest.raises(MissingCapture, match="TCP only"):
+        metrics.carried_other(run.lines[0])
+    assert values(run)["utilisation", "line/forward"] == 0
+    addresses = {end.node: end.address for end in reversed(trace.interfaces)}
+    rows = [
+        {"file": trace.files[where], "time_ns": round(t_s * 1e9), "src": addresses[source], "dst": addresses[target],
+         "ip_len": 500}
+        for where, t_s, source, target in ((OUT, 0.5, "a", "b"), (OUT, 2.0, "a", "b"), (IN, 3.0, "b", "a"))
+    ]  # fmt: skip
+    pl.DataFrame(rows, schema_overrides={"file": pl.UInt16}).write_parquet(tmp_path / "datagrams.parquet")
+    result = values(trace.run(tmp_path))
+    assert result["carried_other", "line/forward"] == pytest.approx(500 * 8 / 9)
+    assert result["carried", "line/forward"] == pytest.approx(500 * 8 / 9)
+    assert result["carried_data", "line/forward"] == 0
+    assert result["utilisation", "line/forward"] == pytest.approx(500 * 8 / 9e6)
+    assert result["utilisation_tcp", "line/forward"] == 0
+    assert result["utility", "line"] == pytest.approx(500 * 8 / 9e6 + 500 * 8 / 9e5)
+
+
+def test_a_line_whose_ends_are_named_is_measured_beside_that_between_routers(tmp_path: Path) -> None:
+    at = ["r1:line", "r2:line", "a:left", "r1:left", "b:right"]
+    run = Trace(path_scenario(capture={"at": at, "snaplen": 128})).run(tmp_path)
+    assert {line.link for line in run.lines} == {"line", "left"}
+
+
+def test_the_window_s_falls_in_telemetry(tmp_path: Path) -> None:
+    """Below 23,000 bytes of data, 16 segments of 1460, in two slices of 0.1 s after 5 s of the flow; once before."""
+    trace = Trace(path_scenario())
+    trace.data(A, 1, 0)
+    run = trace.run(tmp_path)
+    told = ((0, 20), (3.0, 5), (3.5, 20), (6.0, 5), (6.1, 20), (7.02, 1), (7.04, 20), (8.0, 3))
+    said = "".join(f'{{"t_ns":{round(t_s * 1e9)},"cwnd_segments":{cwnd}}}\n' for t_s, cwnd in told)
+    (tmp_path / "telemetry/bulk.jsonl").write_text(said)
+    # 20 ms of one segment leave the mean of a slice at 16.2 segments, 23,652 bytes.
+    assert values(run)["cwnd_excursions", "bulk"] == 2
+
+
 def test_a_line_that_compresses_headers_has_no_utilisation(tmp_path: Path) -> None:
     run = line_run(tmp_path)
     document = run.scenario.as_json()
@@ -753,3 +821,11 @@ def test_a_mean_over_time_is_that_of_its_instants(changes: dict[int, int], begin
         before = [t_s for t_s in changes if t_s <= at]
         held.append(changes[max(before)] if before else 0)
     assert captures.step_mean(steps, begin, begin + length) == pytest.approx(sum(held) / length)
+
+
+@given(st.dictionaries(st.integers(0, 99), st.integers(0, 9), max_size=20), st.lists(st.integers(0, 120), min_size=2))
+def test_means_of_slices_are_those_of_their_periods(changes: dict[int, int], cuts: list[int]) -> None:
+    steps = pl.DataFrame(sorted(changes.items()), schema={"t_s": pl.Float64, "y": pl.Float64}, orient="row")
+    edges = [float(cut) for cut in sorted(set(cuts))]
+    means = [captures.step_mean(steps, begin, end) for begin, end in pairwise(edges)]
+    assert step_means(steps, edges) == pytest.approx(means)

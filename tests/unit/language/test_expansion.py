@@ -177,6 +177,17 @@ duration: 5 s
     assert ids[""] == ids["ip: 4\n"] != ids["ip: 6\n"]
 
 
+def test_a_dumbbell_s_flow_with_a_stack_of_the_kernel_has_it_on_its_hosts() -> None:
+    text = BASE.replace("topology: line", "topology: dumbbell").replace(
+        "from: left, to: right", "from: server, to: client"
+    )
+    udp = "{name: u, kind: cbr, from: server, to: client, stack: reno, options: {rate: 10 kbit/s}}"
+    planned = expand(source.parse("c.yaml", text.replace("0.5 s]}]", f"0.5 s]}}, {udp}]") + "stack: newreno\n"))
+    nodes = planned.runs[0].scenario.nodes
+    stacks = {node.name: node.stack.name for node in nodes if node.stack is not None}
+    assert stacks == {"server1": "newreno", "client1": "newreno", "server2": "reno", "client2": "reno"}
+
+
 def test_ids_are_those_of_every_other_machine() -> None:
     # Fixed text: a change of this value makes every stored run a stranger, so it must be meant (identity.FORMAT).
     assert canonical_json({"b": 1.0, "a": [0.1, "é", True]}) == '{"a":[0.1,"\\u00e9",true],"b":1}'
