@@ -93,7 +93,7 @@ def throughput(flows: Sequence[Flow], asked: Asked) -> Figure:
 @figure("rtt", "round-trip samples of flows over the whole run", of=CapturedFlow, overlay="Round-trip time")
 def rtt(flows: Sequence[CapturedFlow], asked: Asked) -> Figure:
     """Round-trip samples of the senders, by Karn's rule: none of retransmitted data. Of a probe, each packet's."""
-    return run.round_trips("round-trip time at the sender", _measured(flows, CapturedFlow.round_trips))
+    return run.round_trips("round-trip time at the sender", _measured(flows, lambda flow: flow.round_trips()))
 
 
 @figure("outstanding", "bytes sent and not acknowledged, at the senders of flows", of=CapturedFlow)

@@ -11,6 +11,8 @@ import pytest
 from analysis import exchanges, qlog
 from analysis.captures import RunData
 from analysis.errors import AnalysisError
+from analysis.figures.registry import FIGURES, Asked
+from analysis.runs import Unmeasured
 from experiments.engine.execution import analyse
 from testbed.report import Report
 from tests.conftest import two_hosts, typed
@@ -130,3 +132,13 @@ def test_logs_of_other_programs_are_read_and_damaged_ones_are_named(tmp_path: Pa
     path.write_bytes(gzip.compress("\n".join([*lines[:2], "{"]).encode()))
     with pytest.raises(AnalysisError, match="line 3: not a record of a qlog file"):
         qlog.read([path])
+
+
+def test_figures_of_window_and_round_trip_are_drawn_and_those_of_segments_refused(run: tuple[Path, RunData]) -> None:
+    asked = Asked.of(run[1], None, None, None)
+    flow = run[1].flow("down")
+    assert not FIGURES["cwnd"].function(flow, asked).is_empty
+    for name in ("rtt", "throughput"):
+        assert not FIGURES[name].function([flow], asked).is_empty, name
+    with pytest.raises(Unmeasured, match="QUIC"):
+        FIGURES["sequence"].function(flow, asked)

@@ -126,8 +126,8 @@ def test_notices_name_every_crate_of_the_binary_with_its_version() -> None:
 
 #: Licences that ask for no more than a notice.
 PERMISSIVE = {
-    "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-0",
-    "Unicode-3.0", "Unlicense", "Zlib",
+    "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT",
+    "MIT-0", "Unicode-3.0", "Unlicense", "Zlib",
 }  # fmt: skip
 
 
