@@ -15,6 +15,9 @@ from testbed.scenario import Document
 FORMAT = 1
 #: Options with another name than when they first entered ids.
 NAMES_IN_IDS = {now: before for before, now in renamed.FIELDS.items()}
+#: Stacks with another name than when they first entered ids. What has such a name now has other defaults, and so other
+#: ids.
+STACKS_IN_IDS = {"cubic-sack": "modern"}
 
 
 def run_identity(backend: str, scenario: Document, installation: Document | None = None) -> str:
@@ -86,7 +89,8 @@ def _with_defaults(kind: str, named: Document, keys: Sequence[str] = ("name", "o
         # Over a child the default of this limit does not apply, so that writing it out makes another policy.
         options["limit_packets_is_set"] = True
     options |= {name: _with_defaults("policy", options[name]) for name in children}
-    return {key: options if key == "options" else named[key] for key in keys}
+    name = STACKS_IN_IDS.get(named["name"], named["name"]) if kind == "stack" else named["name"]
+    return {key: options if key == "options" else name for key in keys}
 
 
 def _boxes_with_defaults(link: Document) -> dict[str, Any]:

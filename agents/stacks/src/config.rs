@@ -43,8 +43,8 @@ options! {
         initial_ssthresh_segments: Option<u32> = ABSENT, [Segments 2]
             "initial slow-start threshold; absent: max_window_segments";
         max_window_segments: u32 = 1e6, [Segments 1] "greatest congestion window";
-        slow_start: SlowStart = "standard", [Choice]
-            "how slow start ends: with the first loss; when round trips grow or acks form a train (hystart: as in \
+        slow_start: SlowStart = ABSENT, [Choice]
+            "how slow start ends: standard, or absent: with the first loss; when round trips grow or acks form a train (hystart: as in \
              Linux); when round trips grow, by degrees (hystart++: RFC 9406)";
         pacing: bool = ABSENT, [Flag]
             "segments are spaced at twice the window a round trip in slow start, 1.2 times it later, as Linux paces \
@@ -124,9 +124,9 @@ options! {
              the sender's window (aq 6); pulsed (pulsed 3.2.3); requested: as the sender requests \
              (draft-ietf-tcpm-ack-rate-request)";
         ack_every_segments: u32 = 2, [Segments 1 to 1000] "every: segments an ack stands for (d)";
-        quick_acks_segments: u32 = 0, [Segments 0 to 1e6]
+        quick_acks_segments: Option<u32> = ABSENT, [Segments 1 to 1e6]
             "so many segments in order at the start of a connection are acknowledged one by one, as Linux does while its \
-             window grows";
+             window grows; absent: none";
         acks_by_space: bool = ABSENT, [Flag]
             "4.4BSD's receiver: an ack goes when the application has read d segments with their options, or half of \
              the buffer (asym 8.2; tcp_output), so that with timestamps a d of 2 makes every third segment; what fills \

@@ -9,12 +9,12 @@ use std::time::Duration;
 use backchannel_core::time::Time;
 
 use crate::acks::IncomingAck;
-use crate::config::Config;
 use crate::congestion::{AckSample, CongestionController, Exit, Lost, Signal};
 use crate::extensions::Extension;
 use crate::ledger::{Ledger, SentRecord};
+use crate::recovery::by_time::{ForwardRto, LossDetection};
 use crate::recovery::prr::{Prr, PrrAck};
-use crate::recovery::rack::{Rack, Situation};
+use crate::recovery::rack::Situation;
 use crate::recovery::Piece;
 use crate::sender::{Context, Sender};
 use crate::seq::Offset;
@@ -28,53 +28,6 @@ const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
 const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// New segments that F-RTO sends before it retransmits more (RFC 5682 2.1, step 2b).
 const F_RTO_SEGMENTS: u32 = 2;
-
-/// The state of one connection.
-pub(crate) struct LossDetection {
-    rack: Rack,
-    has_probes: bool,
-    has_prr: bool,
-    has_f_rto: bool,
-    /// What the timer is for: a probe, or to look for losses.
-    timer_is_probe: bool,
-    /// A probe goes next.
-    probe_due: bool,
-    /// TLP.end_seq and TLP.is_retrans: the probe under way.
-    probe: Option<(Offset, bool)>,
-    /// Fast recovery has just begun: the first retransmission goes whatever the window (RFC 6675 5, step 4.3).
-    retransmit_due: bool,
-    /// In timeout recovery: one beyond what was outstanding at the timeout.
-    timeout_end: Option<Offset>,
-    f_rto: Option<ForwardRto>,
-    /// Segments sent again in the last recovery that have not been reported as duplicates; `None`: it was undone.
-    unreported: Option<u32>,
-}
-
-/// F-RTO after the first timeout of a segment (RFC 5682).
-#[derive(Clone, Copy, Debug)]
-struct ForwardRto {
-    timed_out_at: Time,
-    /// The first ack has come: so many new segments may go before others are sent again.
-    new_segments: Option<u32>,
-}
-
-impl LossDetection {
-    pub fn new(config: &Config) -> LossDetection {
-        LossDetection {
-            rack: Rack::default(),
-            has_probes: config.tail_loss_probe,
-            has_prr: config.prr,
-            has_f_rto: config.f_rto,
-            timer_is_probe: false,
-            probe_due: false,
-            probe: None,
-            retransmit_due: false,
-            timeout_end: None,
-            f_rto: None,
-            unreported: None,
-        }
-    }
-}
 
 /// What an ack delivered.
 struct Delivery {

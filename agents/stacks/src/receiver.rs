@@ -71,7 +71,7 @@ impl Receiver {
             reports_duplicates: config.dsack,
             deferred: 0,
             ack_now: false,
-            quick_acks: config.quick_acks_segments,
+            quick_acks: config.quick_acks_segments.unwrap_or_default(),
             ack_delay: config.ack_delay_s,
             heartbeat: config.ack_heartbeat,
         }

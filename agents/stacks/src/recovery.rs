@@ -2,6 +2,7 @@
 //! recovers is one file below `recovery/`, which the handshake chooses for the whole connection: by cumulative acks
 //! ([`Inflation`]), by selective ones ([`Selective`]), or by time (`rack.rs`, with `loss_detection.rs`).
 
+pub(crate) mod by_time;
 mod inflation;
 mod pipe;
 pub(crate) mod prr;

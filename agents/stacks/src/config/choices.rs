@@ -1,6 +1,7 @@
 //! The values of options that are choices. They lie below the mechanisms that they choose.
 
 use backchannel_core::choice;
+use backchannel_core::options::{CheckedOptions, OptionValue};
 
 choice! {
     /// Congestion control, and recovery without selective acks.
@@ -47,15 +48,27 @@ choice! {
     }
 }
 
-choice! {
-    /// How slow start ends.
-    pub enum SlowStart {
-        /// With the first loss (RFC 5681 3.1).
-        Standard = "standard",
-        /// When round trips grow, or acks arrive back to back for half of one (HyStart, Ha and Rhee 2011, as in Linux).
-        HyStart = "hystart",
-        /// When round trips grow, by way of conservative slow start (HyStart++, RFC 9406).
-        HyStartPlusPlus = "hystart++",
+/// How slow start ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlowStart {
+    /// With the first loss (RFC 5681 3.1).
+    Standard,
+    /// When round trips grow, or acks arrive back to back for half of one (HyStart, Ha and Rhee 2011, as in Linux).
+    HyStart,
+    /// When round trips grow, by way of conservative slow start (HyStart++, RFC 9406).
+    HyStartPlusPlus,
+}
+
+/// Absent is `standard`, so that runs from before the option keep their ids.
+impl OptionValue for SlowStart {
+    const CHOICES: &'static [&'static str] = &["standard", "hystart", "hystart++"];
+
+    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> SlowStart {
+        match checked.text(name) {
+            Some("hystart") => SlowStart::HyStart,
+            Some("hystart++") => SlowStart::HyStartPlusPlus,
+            _ => SlowStart::Standard,
+        }
     }
 }
 
