@@ -74,6 +74,8 @@ def _canonical(value: Any) -> Any:
 
 
 def _flow_with_defaults(flow: Document) -> dict[str, Any]:
+    if flow.get("stack") is not None:
+        flow = {**flow, "stack": {**flow["stack"], "name": _stack_in_ids(flow["stack"]["name"])}}
     if flow["kind"] in ("bulk", FOUND_DATAGRAMS):
         return dict(flow)
     named = {"name": flow["kind"], "options": flow.get("options", {})}
@@ -89,8 +91,12 @@ def _with_defaults(kind: str, named: Document, keys: Sequence[str] = ("name", "o
         # Over a child the default of this limit does not apply, so that writing it out makes another policy.
         options["limit_packets_is_set"] = True
     options |= {name: _with_defaults("policy", options[name]) for name in children}
-    name = STACKS_IN_IDS.get(named["name"], named["name"]) if kind == "stack" else named["name"]
+    name = _stack_in_ids(named["name"]) if kind == "stack" else named["name"]
     return {key: options if key == "options" else name for key in keys}
+
+
+def _stack_in_ids(name: str) -> str:
+    return STACKS_IN_IDS.get(name, name)
 
 
 def _boxes_with_defaults(link: Document) -> dict[str, Any]:

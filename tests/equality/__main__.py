@@ -35,7 +35,7 @@ GOLDEN = HERE / "golden.json"
 VOLATILE = {"manifest.json"}
 #: Metrics that more runs have since captures and counters share a registry: each serves what it can.
 ADDED = {
-    "ack_gap_mode", "ack_packet_size", "active_total_packet_throughput", "active_total_throughput",
+    "ack_gap_mode", "ack_packet_size", "ack_rate", "active_total_packet_throughput", "active_total_throughput",
     "aggregate_packet_throughput", "aggregate_throughput", "carried", "carried_acks", "carried_data", "cwnd_excursions",
     "data_packet_size", "line_busy", "longest_gap_of_data", "mean_completion_time", "resent_twice_per_loss",
     "retransmissions_per_loss", "throughput_sd", "throughput_spread", "throughput_variation", "utilisation_tcp",
