@@ -38,6 +38,8 @@ SEGMENT = 1460
 #: Stream data in a full packet of QUIC: a payload of 1472 bytes less header, frame and tag.
 QUIC_SEGMENT = 1440
 NEWRENO = {"name": "newreno", "options": {"ack_every_segments": 1, "timestamps": False}}
+MODERN = {"name": "modern", "options": {"ack_every_segments": 1}}
+BBR = {"name": "modern-bbr", "options": {"ack_every_segments": 1}}
 QUIC = {"name": "quic", "options": {"congestion": "newreno", "ack_every_segments": 1}}
 
 K = TypeVar("K")
@@ -196,6 +198,8 @@ def tell_instructions(folder: Path) -> None:
     scenarios: dict[str, tuple[int, bool, str, Mapping[str, Any]]] = {
         **{f"ten flows, {policy}": (10, False, policy, NEWRENO) for policy in POLICIES},
         "ten flows, captured": (10, True, "droptail", NEWRENO),
+        "ten flows of CUBIC as in Linux, droptail": (10, False, "droptail", MODERN),
+        "ten flows of BBRv3, droptail": (10, False, "droptail", BBR),
         "ten flows of QUIC, droptail": (10, False, "droptail", QUIC),
         **{f"{flows} flows, droptail": (flows, False, "droptail", NEWRENO) for flows in (1, 100, 1000)},
     }
