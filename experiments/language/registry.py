@@ -109,7 +109,8 @@ class Entry:
     summary: str
     source: str
     params: tuple[Param, ...] = ()
-    #: When a simulation with it depends on the seed: always, never, or unless this option is 0, false, none or absent.
+    #: When a simulation with it depends on the seed: always, never, unless this option is 0, false, none or absent, or
+    #: for `option=value` if it has that value.
     random: bool | str = False
     #: Backends that support it; empty: all.
     backends: tuple[str, ...] = ()
@@ -326,6 +327,9 @@ def draws(kind: str, name: str, options: Options) -> bool:
     entry = _random().get((kind, name))
     if entry is None or isinstance(entry.random, bool):
         return entry is not None
+    option, names_value, value = entry.random.partition("=")
+    if names_value:
+        return bool(options.get(option, entry.param(option).default) == value)
     return options.get(entry.random, entry.param(entry.random).default) not in (None, False, 0, "none")
 
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use backchannel_core::ip::IpVersion;
 use backchannel_core::options;
 use backchannel_core::options::{CheckedOptions, OptionValue, ABSENT};
-use backchannel_core::registry::Entry;
+use backchannel_core::registry::{Entry, When};
 use backchannel_core::scenario::Options;
 use backchannel_core::Error;
 use backchannel_stacks::config::{Algorithm, Config as TcpConfig, Stacks};
@@ -121,6 +121,8 @@ impl OptionValue for ControllerName {
 pub(crate) static ENTRY: Entry =
     Entry::quic_stack(NAME, "QUIC over UDP by quinn-proto, one stream a connection, without encryption")
         .source("RFC 9000, 9002")
+        // Connection ids, of which packets have the bytes.
+        .random(When::Always)
         .options(Config::PARAMS);
 
 impl Config {

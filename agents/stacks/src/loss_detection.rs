@@ -373,10 +373,12 @@ impl Sender {
     }
 
     /// Timeout recovery begins. `again`: of a segment that had timed out before, for which F-RTO is of no use.
-    pub fn begin_timeout_recovery(&mut self, now: Time, again: bool) {
+    pub fn begin_timeout_recovery(&mut self, now: Time, again: bool, timers: &mut TimerTable) {
+        timers.set(Timer::Retransmission, self.rtt.deadline(now));
         self.recovery.begin_timeout(self.max);
         let Some(by_time) = &mut self.by_time else { return };
-        by_time.retransmit_due = false;
+        // The loss window is one segment whatever is still in flight (RFC 5681 3.1), a FIN for example.
+        by_time.retransmit_due = true;
         by_time.timeout_end = Some(self.max);
         (by_time.probe, by_time.probe_due) = (None, false);
         if again {

@@ -359,7 +359,7 @@ impl Sender {
         self.rtt.back_off();
         self.rtt.stop_timing();
         if self.recovery.by_time {
-            self.begin_timeout_recovery(cx.now, again);
+            self.begin_timeout_recovery(cx.now, again, cx.timers);
         } else {
             self.recovery.on_timeout(self.max);
             self.nxt = self.una;

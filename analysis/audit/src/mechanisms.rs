@@ -53,6 +53,7 @@ fn is_so(when: When, policy: &Named) -> bool {
     match when {
         When::Never => false,
         When::Always => true,
+        When::Is(option, value) => policy.options.get(option).and_then(|given| given.as_str()) == Some(value),
         When::With(option) => policy.options.get(option).and_then(|value| value.as_bool()).unwrap_or(false),
     }
 }

@@ -20,15 +20,18 @@ pub enum When {
     Always,
     /// Unless this option is 0, false, `none` or absent.
     With(&'static str),
+    /// If this option has this value.
+    Is(&'static str, &'static str),
 }
 
-/// Serialised as true, false or the name of the option.
+/// Serialised as true, false, the name of the option, or `option=value`.
 impl Serialize for When {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             When::Never => serializer.serialize_bool(false),
             When::Always => serializer.serialize_bool(true),
             When::With(option) => serializer.serialize_str(option),
+            When::Is(option, value) => serializer.collect_str(&format_args!("{option}={value}")),
         }
     }
 }

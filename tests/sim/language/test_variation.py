@@ -193,6 +193,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "reorder": {"probability": 0.05},
     "recorded": {"trace": "000000001"},
     "cbr": {"rate_bps": 400_000},
+    # With one of two seeds both flows share a queue.
+    "fq-codel": {"flows": 2},
     "exponential": {"mean_bytes": 20_000},
     "gilbert-elliott": {"p": 0.05, "r": 0.5},
     "red": {"min_fraction": 0.1, "max_fraction": 0.6, "weight": 0.1},
@@ -255,7 +257,8 @@ def cases(kind: str) -> dict[str, dict[str, Any]]:
         case "middlebox":
             return {name: {"middleboxes": [{**named(name), "end": 0}]} for name in names}
         case "stack":
-            return {name: {"stack": named(name)} for name in names}
+            made = {name: {"stack": named(name)} for name in names}
+            return made | {"sack, bbr": {"stack": named("sack", congestion="bbr")}}
         case "workload":
             return {
                 name: {"workload": {"kind": name, "options": OPTIONS.get(name, {})}} for name in names if name != "bulk"

@@ -1,7 +1,7 @@
 //! The named stacks of the papers: presets over the options.
 
 use backchannel_core::options::{with_defaults, CheckedOptions, DefaultOf, OptionValue, Param};
-use backchannel_core::registry::Entry;
+use backchannel_core::registry::{Entry, When};
 
 use super::OPTIONS;
 
@@ -12,7 +12,8 @@ macro_rules! stacks {
         const NAMES: &[&str] = &[$($name),*];
 
         static STACKS: &[Entry] = &[$(
-            Entry::stack($name, $summary).source($source).options({
+            // BBR draws the times between its probes.
+            Entry::stack($name, $summary).source($source).random(When::Is("congestion", "bbr")).options({
                 const PARAMS: &[Param] = &with_defaults::<{ OPTIONS.len() }>(
                     OPTIONS,
                     &[$((stringify!($option), DefaultOf($default).preset())),*],

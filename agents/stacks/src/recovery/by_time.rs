@@ -19,7 +19,7 @@ pub(crate) struct LossDetection {
     pub probe_due: bool,
     /// TLP.end_seq and TLP.is_retrans: the probe under way.
     pub probe: Option<(Offset, bool)>,
-    /// Fast recovery has just begun: the first retransmission goes whatever the window (RFC 6675 5, step 4.3).
+    /// Recovery has just begun: the first retransmission goes whatever the window (RFC 6675 5, step 4.3).
     pub retransmit_due: bool,
     /// In timeout recovery: one beyond what was outstanding at the timeout.
     pub timeout_end: Option<Offset>,
