@@ -141,13 +141,14 @@ options! {
         ack_heartbeat: bool = true, [Flag] "delays end at multiples of ack_delay, as in 4.4BSD";
         timer: TimerKind = "bsd", [Choice]
             "retransmission timer: bsd: 500 ms ticks; bsd-exact: the same from exact round trips (asym 8.3); ns: 100 \
-             ms ticks; ns-1997: those of ns in July 1997 (tcp.cc); modern: RFC 6298";
+             ms ticks; ns-1997: those of ns in July 1997 (tcp.cc); modern: RFC 6298; linux: the same, at least \
+             rto_min above the smoothed round trip";
         timer_tick_s: Option<Duration> = ABSENT, [Time 0.0001 to 1]
-            "granularity of the timer; absent: the timer's default (bsd, bsd-exact 500 ms; ns, ns-1997 100 ms; modern \
-             1 ms); ns-2 has 10 ms since 2.27";
+            "granularity of the timer; absent: the timer's default (bsd, bsd-exact 500 ms; ns, ns-1997 100 ms; modern, \
+             linux 1 ms); ns-2 has 10 ms since 2.27";
         rto_min_s: Option<Duration> = ABSENT, [Time 0 to 60]
-            "least retransmission timeout; absent: the timer's default (bsd, bsd-exact 1 s; ns, ns-1997 200 ms; modern \
-             1 s)";
+            "least retransmission timeout; absent: the timer's default (bsd, bsd-exact, modern 1 s; ns, ns-1997, linux \
+             200 ms)";
         handshake_sample: bool = true, [Flag]
             "the handshake gives the first round-trip sample; false: the first data wait for the initial timeout, as \
              in ns-2's one-way TCP, which has no handshake";

@@ -69,9 +69,7 @@ impl Sender {
         let marked = cx.ecn.marked_bytes(incoming.segment, delivery.bytes, self.mss);
         let increase = cx.extensions.window_increase(incoming.segment, self.mss);
         let sample = self.ack_sample(cx.now, delivery.acked, window_limited);
-        // Linux takes round trips of selective acks as well.
-        let rtt = sample.rtt.or_else(|| sample.rate.and_then(|rate| rate.rtt));
-        let sample = AckSample { marked, increase, rtt, ..sample };
+        let sample = AckSample { marked, increase, ..sample };
         if delivery.bytes > 0 {
             self.congestion.on_ack(&sample);
         }
@@ -102,7 +100,7 @@ impl Sender {
         let blocks: Vec<_> = blocks.filter(|&(start, end)| Offset::SYN <= start && start < end && end <= max).collect();
         let duplicate = reported_duplicate(&blocks, ack);
         let first = usize::from(duplicate.is_some());
-        let mut has_original = false;
+        let (mut has_original, mut first_sent) = (false, None);
         let Sender { ledger: Some(ledger), by_time: Some(by_time), recovery, .. } = self else {
             unreachable!("loss detection by time has both")
         };
@@ -114,7 +112,12 @@ impl Sender {
         };
         for &(start, end) in &blocks[first..] {
             // With a gap before it a segment's own timestamp is not echoed (RFC 7323 4.3).
-            ledger.deliver(now, start, end, |record| deliver(record, None));
+            ledger.deliver(now, start, end, |record| {
+                if !record.is_retransmission {
+                    first_sent = Some(first_sent.map_or(record.sent_time, |first: Time| first.min(record.sent_time)));
+                }
+                deliver(record, None);
+            });
         }
         ledger.deliver(now, Offset::SYN, ack, |record| deliver(record, echo_sent));
         let (bytes, _) = ledger.news();
@@ -123,6 +126,8 @@ impl Sender {
             self.sample_rtt(now, &IncomingAck { segment, seq: Offset::SYN, ack, echo_sent });
             self.advance(ack)
         } else {
+            // Behind a gap round trips go on, as in Linux: the timeout would be that of an empty queue.
+            first_sent.into_iter().for_each(|sent| self.rtt.on_sample(sent, now));
             0
         };
         Delivery { acked, bytes, has_original, duplicate }

@@ -32,6 +32,8 @@ pub struct RtoConfig {
     pub initial: Duration,
     /// Least timeout.
     pub min: Duration,
+    /// Least time between the smoothed round trip and the timeout, of [`Clock::Smooth`].
+    pub min_deviation: Duration,
     /// Greatest timeout, backed off or not.
     pub max: Duration,
     /// Whether every sample ends a backoff; otherwise only that of a segment that is timed (Karn), although others are
@@ -51,11 +53,14 @@ impl RtoConfig {
             TimerKind::Ns => (Clock::Ns(tick(0.1)), 6.0, 0.2, 64.0),
             TimerKind::Ns1997 => (Clock::Ns(tick(0.1)), 3.0, 0.2, 64.0),
             TimerKind::Modern => (Clock::Smooth(tick(0.001)), 1.0, 1.0, 60.0),
+            TimerKind::Linux => (Clock::Smooth(tick(0.001)), 1.0, 0.2, 120.0),
         };
+        let min = config.rto_min_s.unwrap_or(Duration::from_secs_f64(min_s));
         RtoConfig {
             clock,
             initial: Duration::from_secs_f64(initial_s),
-            min: config.rto_min_s.unwrap_or(Duration::from_secs_f64(min_s)),
+            min,
+            min_deviation: if config.timer == TimerKind::Linux { min } else { Duration::ZERO },
             max: Duration::from_secs_f64(max_s),
             samples_end_backoff: config.timer != TimerKind::Ns1997,
             forgets_after: if config.timer == TimerKind::Ns1997 { 3 } else { u32::MAX },
@@ -242,7 +247,8 @@ impl RttEstimator {
             Clock::Ns(tick) => (tick.mul_f64(srtt / 8.0), tick.mul_f64((srtt / 8.0 + rttvar).floor())),
             Clock::Smooth(granularity) => {
                 let smoothed = Duration::from_secs_f64(srtt);
-                (smoothed, smoothed + granularity.max(Duration::from_secs_f64(4.0 * rttvar)))
+                let deviation = Duration::from_secs_f64(4.0 * rttvar).max(self.config.min_deviation);
+                (smoothed, smoothed + granularity.max(deviation))
             }
         };
         self.smoothed = Some(smoothed);
@@ -291,6 +297,7 @@ mod tests {
         clock: Clock::Ticks(Duration::from_millis(500)),
         initial: Duration::from_secs(6),
         min: Duration::from_secs(1),
+        min_deviation: Duration::ZERO,
         max: Duration::from_secs(64),
         samples_end_backoff: true,
         forgets_after: u32::MAX,
@@ -299,6 +306,7 @@ mod tests {
         clock: Clock::Smooth(Duration::from_millis(1)),
         initial: Duration::from_secs(1),
         min: Duration::from_millis(200),
+        min_deviation: Duration::ZERO,
         max: Duration::from_secs(60),
         samples_end_backoff: true,
         forgets_after: u32::MAX,
@@ -398,6 +406,17 @@ mod tests {
             rto.on_sample(ms(0), ms(100));
         }
         assert_eq!(rto.rto(), Duration::from_millis(200), "the minimum");
+    }
+
+    #[test]
+    fn linux_adds_200_ms_at_least() {
+        let options = [("timer".into(), serde_json::json!("linux"))].into();
+        let mut rto = RttEstimator::new(RtoConfig::new(&crate::config::stack_config("reno-ns", &options).unwrap()));
+        (0..100).for_each(|_| rto.on_sample(ms(0), ms(100)));
+        assert_eq!(rto.rto(), Duration::from_millis(300));
+        rto.on_sample(ms(0), ms(900));
+        // srtt 7/8 100 + 1/8 900 = 200 ms, rttvar 1/4 800 = 200 ms.
+        assert_eq!(rto.rto(), Duration::from_millis(1000));
     }
 
     /// The timeout in ms after two samples, of these round trips in ms.

@@ -124,6 +124,8 @@ choice! {
         Ns1997 = "ns-1997",
         /// RFC 6298.
         Modern = "modern",
+        /// The same with a least value of what is added to the smoothed round trip, as in Linux.
+        Linux = "linux",
     }
 }
 
