@@ -192,6 +192,9 @@ def _side(
     elif rule and min(mine["rtt_samples"], samples) > 0:
         # One has all samples of the other: its range holds the other's, and the further samples lie within its range.
         own_ms = [mine[column] / 1e6 for column in ("rtt_min_ns", "rtt_mean_ns", "rtt_max_ns")]
+        if own_ms[0] == 0:
+            # Rule "zero round trips" again.
+            their_ms[0] = 0.0
         (low, mean, high), few = (their_ms, own_ms) if more > 0 else (own_ms, their_ms)
         fewer, all_of_them = sorted((mine["rtt_samples"], samples))
         further = (all_of_them * mean - fewer * few[1]) / abs(more)
