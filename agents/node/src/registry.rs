@@ -125,6 +125,7 @@ mod tests {
             SenderEvent::FastRetransmit,
             SenderEvent::CorruptionRetransmit,
             SenderEvent::Mark,
+            SenderEvent::SpuriousLoss,
             SenderEvent::Timeout,
         ];
         assert_eq!(names(&document, "/event_kinds/sender"), senders.map(SenderEvent::name));

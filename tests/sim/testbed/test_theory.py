@@ -29,7 +29,7 @@ def window(folder: Path, stack: str, every: int, seconds: float, **options: Any)
         report = simulate({**made, "duration_s": until_s}, folder / str(until_s))
         (flow,) = report["flows"].values()
         bytes_.append(flow["receive"]["bytes"])
-    return (bytes_[1] - bytes_[0]) / MSS / (0.9 * seconds / RTT_S)
+    return float((bytes_[1] - bytes_[0]) / MSS / (0.9 * seconds / RTT_S))
 
 
 @pytest.mark.parametrize("every", [500, 2000])
