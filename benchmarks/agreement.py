@@ -16,7 +16,7 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -186,11 +186,17 @@ def main() -> None:
 def _judge(found: Mapping[str, Mapping[str, Values]], pairs: list[tuple[str, str]], margin: float) -> None:
     """Prints a verdict for each scenario and pair of backends that both have valid runs."""
     asked = [(name, pair) for name, of in found.items() for pair in pairs if all(backend in of for backend in pair)]
-    judged = compare_all([(found[name][a], found[name][b]) for name, (a, b) in asked], margin=margin)
+    labels = [f"{name:34} {b} beside {a}" for name, (a, b) in asked]
+    tell_verdicts(labels, [(found[name][a], found[name][b]) for name, (a, b) in asked], margin)
+
+
+def tell_verdicts(labels: Sequence[str], pairs: Sequence[tuple[Values, Values]], margin: float) -> None:
+    """Prints a verdict for each pair of sets of runs, judged together, and how many there are of each."""
+    judged = compare_all(pairs, margin=margin)
     print(f"\n{len(judged)} comparisons, judged together at 95 %, margin {margin:.0%}:")
-    for (name, (a, b)), entry in zip(asked, judged, strict=True):
+    for label, entry in zip(labels, judged, strict=True):
         half = "" if entry.difference.half is None else f" ± {entry.difference.half / entry.difference.mean_first:.1%}"
-        print(f"{name:34} {b} beside {a}: {entry.difference.relative:+.1%}{half}  {entry.verdict}")
+        print(f"{label}: {entry.difference.relative:+.1%}{half}  {entry.verdict}")
     counts = {word: sum(entry.verdict == word for entry in judged) for word in ("same", "different", "cannot tell")}
     print(", ".join(f"{count} {word}" for word, count in counts.items()))
 

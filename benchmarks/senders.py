@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.results import Values, by_point
-from analysis.statistics import MARGIN, compare_all, mean
+from analysis.statistics import MARGIN, mean
 from analysis.store import Store
+from benchmarks.agreement import tell_verdicts
 from benchmarks.repeats import shown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -167,13 +168,7 @@ def main() -> None:
         )
         print(f"{name:38} {columns[0]:>24} {columns[1]:>24} {again:>16}", flush=True)
         pairs.append((ours, linux))
-    print(f"\n{len(pairs)} comparisons, judged together at 95 %, margin {options.margin:.0%}:")
-    judged = compare_all(pairs, margin=options.margin)
-    for name, entry in zip(names, judged, strict=True):
-        half = "" if entry.difference.half is None else f" ± {entry.difference.half / entry.difference.mean_first:.1%}"
-        print(f"{name:38} Linux beside modern: {entry.difference.relative:+.1%}{half}  {entry.verdict}")
-    counts = {word: sum(entry.verdict == word for entry in judged) for word in ("same", "different", "cannot tell")}
-    print(", ".join(f"{count} {word}" for word, count in counts.items()))
+    tell_verdicts([f"{name:38} Linux beside modern" for name in names], pairs, options.margin)
 
 
 if __name__ == "__main__":

@@ -69,12 +69,20 @@ impl Sender {
         same_window
     }
 
+    /// The SACK blocks of a segment, but those of what was never sent.
+    pub fn plausible_blocks<'a>(
+        &self,
+        segment: &'a Segment,
+    ) -> impl Iterator<Item = (Offset, Offset)> + Clone + use<'a> {
+        let (una, max, initial) = (self.una, self.max, self.initial);
+        let blocks =
+            segment.sack.iter().map(move |&(start, end)| (start.expand(initial, una), end.expand(initial, una)));
+        blocks.filter(move |&(start, end)| Offset::SYN <= start && start < end && end <= max)
+    }
+
     /// Takes the SACK blocks of a segment. Returns whether they report anything new.
     fn update_scoreboard(&mut self, segment: &Segment, ack: Offset, now: Time) -> bool {
-        let (una, max, initial) = (self.una, self.max, self.initial);
-        let expand = |number: crate::seq::SeqNumber| number.expand(initial, una);
-        let blocks = segment.sack.iter().map(|&(start, end)| (expand(start), expand(end)));
-        let plausible = blocks.filter(|&(start, end)| Offset::SYN <= start && start < end && end <= max);
+        let (una, plausible) = (self.una, self.plausible_blocks(segment));
         if let Some(ledger) = &mut self.ledger {
             plausible.clone().for_each(|(start, end)| ledger.deliver(now, start, end, |_| {}));
         }

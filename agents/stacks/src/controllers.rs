@@ -7,6 +7,7 @@ mod bbr;
 mod classic;
 mod cubic;
 mod dctcp;
+mod delay_based;
 mod hystart;
 mod ledbat;
 mod prague;
@@ -17,6 +18,8 @@ pub use crate::ledger::RateSample;
 pub use classic::{Classic, Growth, Reno, Window};
 
 use backchannel_core::time::Time;
+
+use delay_based::DelayBased;
 
 use crate::config::{Algorithm, Config};
 use crate::seq::SeqNumber;
@@ -33,9 +36,9 @@ pub enum CongestionControl {
     /// TCP Prague's.
     Prague(Classic<prague::Prague>),
     /// Vegas.
-    Vegas(vegas::Vegas),
+    Vegas(DelayBased<vegas::Vegas>),
     /// LEDBAT++.
-    Ledbat(ledbat::Ledbat),
+    Ledbat(DelayBased<ledbat::Ledbat>),
     /// BBRv3.
     Bbr(Box<bbr::Bbr>),
     /// Another crate's.
@@ -69,8 +72,8 @@ impl CongestionControl {
             Algorithm::Cubic => CongestionControl::Cubic(Classic::new(config, mss, cubic::Cubic::default())),
             Algorithm::Dctcp => CongestionControl::Dctcp(Classic::new(config, mss, dctcp::Dctcp::default())),
             Algorithm::Prague => CongestionControl::Prague(Classic::new(config, mss, prague::Prague::default())),
-            Algorithm::Vegas => CongestionControl::Vegas(vegas::Vegas::new(config, mss)),
-            Algorithm::LedbatPlusPlus => CongestionControl::Ledbat(ledbat::Ledbat::new(config, mss)),
+            Algorithm::Vegas => CongestionControl::Vegas(DelayBased::new(config, mss)),
+            Algorithm::LedbatPlusPlus => CongestionControl::Ledbat(DelayBased::new(config, mss)),
             Algorithm::Bbr => CongestionControl::Bbr(Box::new(bbr::Bbr::new(config, mss, initial.0))),
             Algorithm::Added => {
                 let build = config.added_controller.expect("Stacks::config has found it");

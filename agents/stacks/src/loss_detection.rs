@@ -95,9 +95,8 @@ impl Sender {
 
     /// What an ack delivers goes to the scoreboard, the ledger and RACK.
     fn take_delivery(&mut self, &IncomingAck { segment, ack, echo_sent, .. }: &IncomingAck, now: Time) -> Delivery {
-        let (una, max, initial) = (self.una, self.max, self.initial);
-        let blocks = segment.sack.iter().map(|&(start, end)| (start.expand(initial, una), end.expand(initial, una)));
-        let blocks: Vec<_> = blocks.filter(|&(start, end)| Offset::SYN <= start && start < end && end <= max).collect();
+        let una = self.una;
+        let blocks: Vec<_> = self.plausible_blocks(segment).collect();
         let duplicate = reported_duplicate(&blocks, ack);
         let first = usize::from(duplicate.is_some());
         let (mut has_original, mut first_sent) = (false, None);

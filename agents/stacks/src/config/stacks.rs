@@ -1,21 +1,24 @@
 //! The named stacks of the papers: presets over the options.
 
-use backchannel_core::options::{with_defaults, CheckedOptions, DefaultOf, OptionValue, Param};
+use backchannel_core::options::{with_defaults, CheckedOptions, DefaultOf, OptionValue, Param, Preset};
 use backchannel_core::registry::{Entry, When};
 
 use super::OPTIONS;
 
-/// Declares the stacks: `name: summary, source { option: default, ... }`.
+/// Declares the stacks: `name: summary, source { ..PRESETS, option: default, ... }`.
 macro_rules! stacks {
-    ($($name:literal: $summary:literal, $source:literal { $($option:ident: $default:expr),* $(,)? })*) => {
+    ($($name:literal: $summary:literal, $source:literal {
+        $(..$base:ident,)? $($option:ident: $default:expr),* $(,)?
+    })*) => {
         /// Their names.
         const NAMES: &[&str] = &[$($name),*];
 
         static STACKS: &[Entry] = &[$(
             // BBR draws the times between its probes.
             Entry::stack($name, $summary).source($source).random(When::Is("congestion", "bbr")).options({
+                const BASES: &[&[(&str, Preset)]] = &[$($base,)? &[]];
                 const PARAMS: &[Param] = &with_defaults::<{ OPTIONS.len() }>(
-                    OPTIONS,
+                    &with_defaults::<{ OPTIONS.len() }>(OPTIONS, BASES[0]),
                     &[$((stringify!($option), DefaultOf($default).preset())),*],
                 );
                 PARAMS
@@ -23,6 +26,22 @@ macro_rules! stacks {
         ),*];
     };
 }
+
+/// What Linux does whatever its congestion control. 130: see docs/senders.md.
+const MODERN: &[(&str, Preset)] = &[
+    ("sack", Preset::Flag(true)),
+    ("sack_sender", Preset::Text("rack")),
+    ("tail_loss_probe", Preset::Flag(true)),
+    ("prr", Preset::Flag(true)),
+    ("f_rto", Preset::Flag(true)),
+    ("dsack", Preset::Flag(true)),
+    ("counting", Preset::Text("bytes")),
+    ("initial_window_segments", Preset::Number(10.0)),
+    ("timer", Preset::Text("linux")),
+    ("ack_delay_s", Preset::Number(0.04)),
+    ("quick_acks_segments", Preset::Number(130.0)),
+    ("ack_heartbeat", Preset::Flag(false)),
+];
 
 /// The name of a stack, as an option of another mechanism.
 #[derive(Clone, Copy, Debug)]
@@ -152,98 +171,32 @@ stacks! {
     }
     "modern": "CUBIC as Linux runs it: loss detection by time, tail loss probes, PRR, F-RTO, HyStart",
     "RFC 9438, 8985, 9937, 5682, 2883, 6928, 6298" {
+        ..MODERN,
         congestion: "cubic",
         slow_start: "hystart",
-        sack: true,
-        sack_sender: "rack",
-        tail_loss_probe: true,
-        prr: true,
-        f_rto: true,
-        dsack: true,
-        counting: "bytes",
-        initial_window_segments: 10,
-        timer: "linux",
-        ack_delay_s: 0.04,
-        quick_acks_segments: 130,
-        ack_heartbeat: false,
     }
     "modern-bbr": "BBRv3 on the rest of modern", "draft-ietf-ccwg-bbr" {
+        ..MODERN,
         congestion: "bbr",
-        sack: true,
-        sack_sender: "rack",
-        tail_loss_probe: true,
-        prr: true,
-        f_rto: true,
-        dsack: true,
-        counting: "bytes",
-        initial_window_segments: 10,
-        timer: "linux",
-        ack_delay_s: 0.04,
-        quick_acks_segments: 130,
-        ack_heartbeat: false,
     }
     "modern-dctcp": "DCTCP on the rest of modern", "RFC 8257" {
+        ..MODERN,
         congestion: "dctcp",
         ecn: "dctcp",
-        sack: true,
-        sack_sender: "rack",
-        tail_loss_probe: true,
-        prr: true,
-        f_rto: true,
-        dsack: true,
-        counting: "bytes",
-        initial_window_segments: 10,
-        timer: "linux",
-        ack_delay_s: 0.04,
-        quick_acks_segments: 130,
-        ack_heartbeat: false,
     }
     "modern-prague": "TCP Prague: Accurate ECN, ECT(1), paced", "draft-briscoe-iccrg-prague-congestion-control; RFC 9768, 9331" {
+        ..MODERN,
         congestion: "prague",
         ecn: "accurate",
         low_latency: true,
         pacing: true,
-        sack: true,
-        sack_sender: "rack",
-        tail_loss_probe: true,
-        prr: true,
-        f_rto: true,
-        dsack: true,
-        counting: "bytes",
-        initial_window_segments: 10,
-        timer: "linux",
-        ack_delay_s: 0.04,
-        quick_acks_segments: 130,
-        ack_heartbeat: false,
     }
     "modern-vegas": "Vegas on the rest of modern", "Brakmo and Peterson 1995" {
+        ..MODERN,
         congestion: "vegas",
-        sack: true,
-        sack_sender: "rack",
-        tail_loss_probe: true,
-        prr: true,
-        f_rto: true,
-        dsack: true,
-        counting: "bytes",
-        initial_window_segments: 10,
-        timer: "linux",
-        ack_delay_s: 0.04,
-        quick_acks_segments: 130,
-        ack_heartbeat: false,
     }
     "modern-ledbat++": "LEDBAT++ on the rest of modern", "draft-irtf-iccrg-ledbat-plus-plus" {
+        ..MODERN,
         congestion: "ledbat++",
-        sack: true,
-        sack_sender: "rack",
-        tail_loss_probe: true,
-        prr: true,
-        f_rto: true,
-        dsack: true,
-        counting: "bytes",
-        initial_window_segments: 10,
-        timer: "linux",
-        ack_delay_s: 0.04,
-        quick_acks_segments: 130,
-        ack_heartbeat: false,
     }
 }

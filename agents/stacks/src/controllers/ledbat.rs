@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use backchannel_core::time::Time;
 
-use super::{AckSample, Classic, CongestionController, Exit, Loss, Reno, Sent};
-use crate::config::Config;
+use super::delay_based::DelayRule;
+use super::{AckSample, Classic, Reno, Window};
 
 /// TARGET of 4.2 in seconds.
 const TARGET_S: f64 = 0.06;
@@ -33,9 +33,10 @@ const SLOWDOWN_ROUND_TRIPS: u32 = 2;
 const SLOWDOWN_INTERVALS: u32 = 9;
 
 /// When the window is reduced to learn the base delay anew.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 enum Slowdown {
     /// Slow start has not ended.
+    #[default]
     None,
     /// It begins then.
     Due(Time),
@@ -46,9 +47,8 @@ enum Slowdown {
 }
 
 /// The controller of one connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Ledbat {
-    reno: Classic<Reno>,
     /// The least round trip, and since when it counts.
     base: Option<(Duration, Time)>,
     /// The last round trips.
@@ -57,11 +57,6 @@ pub struct Ledbat {
 }
 
 impl Ledbat {
-    pub fn new(config: &Config, mss: u32) -> Ledbat {
-        let reno = Classic::new(config, mss, Reno);
-        Ledbat { reno, base: None, current: VecDeque::new(), slowdown: Slowdown::None }
-    }
-
     fn measure(&mut self, now: Time, rtt: Duration) {
         self.base = Some(match self.base {
             Some((base, since)) if now - since <= BASE_HISTORY => (base.min(rtt), since),
@@ -81,8 +76,7 @@ impl Ledbat {
     }
 
     /// Slow start and congestion avoidance (4.2, 4.3).
-    fn grow(&mut self, ack: &AckSample, base_s: f64, queueing_s: f64) {
-        let window = &mut self.reno.window;
+    fn grow(window: &mut Window, ack: &AckSample, base_s: f64, queueing_s: f64) {
         let (mss, acked) = (window.mss(), ack.acked as f64);
         let gain = 1.0 / (2.0 * TARGET_S / base_s).ceil().clamp(1.0, 16.0);
         if window.cwnd < window.ssthresh {
@@ -102,8 +96,7 @@ impl Ledbat {
     }
 
     /// 4.4.
-    fn pace_slowdowns(&mut self, now: Time, srtt: Duration) {
-        let window = &mut self.reno.window;
+    fn pace_slowdowns(&mut self, window: &mut Window, now: Time, srtt: Duration) {
         let in_slow_start = window.cwnd < window.ssthresh;
         self.slowdown = match self.slowdown {
             Slowdown::None if !in_slow_start => Slowdown::Due(now + srtt * SLOWDOWN_ROUND_TRIPS),
@@ -119,60 +112,30 @@ impl Ledbat {
     }
 }
 
-impl CongestionController for Ledbat {
-    fn on_sent(&mut self, sent: &Sent) {
-        self.reno.on_sent(sent);
-    }
-
-    fn on_ack(&mut self, ack: &AckSample) {
+impl DelayRule for Ledbat {
+    fn on_ack(&mut self, reno: &mut Classic<Reno>, ack: &AckSample) {
         if let Some(rtt) = ack.rtt {
             self.measure(ack.now, rtt);
         }
         let Some((base_s, queueing_s)) = self.delays().filter(|_| !ack.in_recovery) else { return };
-        self.pace_slowdowns(ack.now, Duration::from_secs_f64(ack.srtt_s));
+        self.pace_slowdowns(&mut reno.window, ack.now, Duration::from_secs_f64(ack.srtt_s));
         if !matches!(self.slowdown, Slowdown::Holds { .. }) && ack.window_limited {
-            self.grow(ack, base_s, queueing_s);
+            Ledbat::grow(&mut reno.window, ack, base_s, queueing_s);
         }
-    }
-
-    fn on_loss(&mut self, loss: &Loss) {
-        self.reno.on_loss(loss);
-    }
-
-    fn on_recovery_end(&mut self, ack: &AckSample, exit: Exit) {
-        self.reno.on_recovery_end(ack, exit);
-    }
-
-    fn on_spurious_loss(&mut self) {
-        self.reno.on_spurious_loss();
-    }
-
-    fn on_idle(&mut self) {
-        self.reno.on_idle();
-    }
-
-    fn window(&self) -> f64 {
-        self.reno.window()
-    }
-
-    fn ssthresh(&self) -> Option<f64> {
-        self.reno.ssthresh()
-    }
-
-    fn pacing_rate(&self) -> Option<f64> {
-        self.reno.pacing_rate()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::delay_based::DelayBased;
     use super::super::tests::sample;
+    use super::super::CongestionController;
     use super::*;
     use crate::config::stack_config;
 
-    fn ledbat(starts: bool) -> Ledbat {
+    fn ledbat(starts: bool) -> DelayBased<Ledbat> {
         let options = [("initial_window_segments".to_owned(), serde_json::json!(20))].into();
-        let mut ledbat = Ledbat::new(&stack_config("newreno", &options).unwrap(), 1000);
+        let mut ledbat = DelayBased::<Ledbat>::new(&stack_config("newreno", &options).unwrap(), 1000);
         if !starts {
             ledbat.reno.window.ssthresh = 1000.0;
         }
@@ -180,7 +143,7 @@ mod tests {
     }
 
     /// Acks of 20 segments with this round trip, from `at_ms` on. Returns the window in segments.
-    fn round(ledbat: &mut Ledbat, at_ms: u64, rtt_ms: u64) -> f64 {
+    fn round(ledbat: &mut DelayBased<Ledbat>, at_ms: u64, rtt_ms: u64) -> f64 {
         for number in 0..20 {
             let now = Time((at_ms + number) * 1_000_000);
             let rtt = Some(Duration::from_millis(rtt_ms));
@@ -212,7 +175,7 @@ mod tests {
         let back: Vec<_> = [600, 700, 800, 900].iter().map(|at_ms| round(&mut ledbat, *at_ms, 100).round()).collect();
         assert_eq!(back[..3], [12.0, 22.0, 32.0], "slow start leads back");
         // The slowdown took from 0.35 s to about 0.9 s; the next comes after nine times as long.
-        let Slowdown::Due(at) = ledbat.slowdown else { panic!("{:?}", ledbat.slowdown) };
+        let Slowdown::Due(at) = ledbat.rule.slowdown else { panic!("{:?}", ledbat.rule.slowdown) };
         assert!((5.0..6.5).contains(&at.seconds()), "{at}");
     }
 }

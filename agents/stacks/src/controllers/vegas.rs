@@ -10,8 +10,8 @@
 
 use std::time::Duration;
 
-use super::{AckSample, Classic, CongestionController, Exit, Loss, Reno, Sent};
-use crate::config::Config;
+use super::delay_based::DelayRule;
+use super::{AckSample, Classic, CongestionController, Reno, Window};
 
 /// Segments in queues: fewer than alpha let the window grow, more than beta let it shrink, more than gamma end slow
 /// start.
@@ -22,9 +22,8 @@ const GAMMA: f64 = 1.0;
 const FEW: u32 = 2;
 
 /// The controller of one connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Vegas {
-    reno: Classic<Reno>,
     /// BaseRTT.
     base_rtt: Option<Duration>,
     /// The least of this round trip, and how many there were.
@@ -33,13 +32,8 @@ pub struct Vegas {
 }
 
 impl Vegas {
-    pub fn new(config: &Config, mss: u32) -> Vegas {
-        Vegas { reno: Classic::new(config, mss, Reno), base_rtt: None, least: None, samples: 0 }
-    }
-
     /// The end of a round trip.
-    fn adjust(&mut self, rtt: Duration, base_rtt: Duration) {
-        let window = &mut self.reno.window;
+    fn adjust(window: &mut Window, rtt: Duration, base_rtt: Duration) {
         let (mss, cwnd) = (window.mss(), window.segments());
         let expected = cwnd * base_rtt.as_secs_f64() / rtt.as_secs_f64();
         let diff = cwnd - expected;
@@ -62,69 +56,38 @@ impl Vegas {
     }
 }
 
-impl CongestionController for Vegas {
-    fn on_sent(&mut self, sent: &Sent) {
-        self.reno.on_sent(sent);
-    }
-
-    fn on_ack(&mut self, ack: &AckSample) {
+impl DelayRule for Vegas {
+    fn on_ack(&mut self, reno: &mut Classic<Reno>, ack: &AckSample) {
         if let Some(rtt) = ack.rtt {
             let least = |known: Option<Duration>| Some(known.map_or(rtt, |known| known.min(rtt)));
             (self.base_rtt, self.least) = (least(self.base_rtt), least(self.least));
             self.samples += 1;
         }
-        let in_slow_start = self.reno.window.cwnd < self.reno.window.ssthresh;
+        let in_slow_start = reno.window.cwnd < reno.window.ssthresh;
         if ack.round_start && !ack.in_recovery {
             match (self.least.take(), self.base_rtt) {
-                (Some(rtt), Some(base_rtt)) if self.samples > FEW => self.adjust(rtt, base_rtt),
-                _ => self.reno.on_ack(ack),
+                (Some(rtt), Some(base_rtt)) if self.samples > FEW => Vegas::adjust(&mut reno.window, rtt, base_rtt),
+                _ => reno.on_ack(ack),
             }
             self.samples = 0;
         }
         if in_slow_start {
-            self.reno.on_ack(ack);
+            reno.on_ack(ack);
         }
-    }
-
-    fn on_loss(&mut self, loss: &Loss) {
-        self.reno.on_loss(loss);
-    }
-
-    fn on_recovery_end(&mut self, ack: &AckSample, exit: Exit) {
-        self.reno.on_recovery_end(ack, exit);
-    }
-
-    fn on_spurious_loss(&mut self) {
-        self.reno.on_spurious_loss();
-    }
-
-    fn on_idle(&mut self) {
-        self.reno.on_idle();
-    }
-
-    fn window(&self) -> f64 {
-        self.reno.window()
-    }
-
-    fn ssthresh(&self) -> Option<f64> {
-        self.reno.ssthresh()
-    }
-
-    fn pacing_rate(&self) -> Option<f64> {
-        self.reno.pacing_rate()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::delay_based::DelayBased;
     use super::super::tests::sample;
     use super::*;
     use crate::config::stack_config;
 
     /// In congestion avoidance, unless `starts`, with 20 segments of 1000 bytes.
-    fn vegas(starts: bool) -> Vegas {
+    fn vegas(starts: bool) -> DelayBased<Vegas> {
         let options = [("initial_window_segments".to_owned(), serde_json::json!(20))].into();
-        let mut vegas = Vegas::new(&stack_config("newreno", &options).unwrap(), 1000);
+        let mut vegas = DelayBased::<Vegas>::new(&stack_config("newreno", &options).unwrap(), 1000);
         if !starts {
             vegas.reno.window.ssthresh = 1000.0;
         }
@@ -132,7 +95,7 @@ mod tests {
     }
 
     /// A round trip of ten acks; returns the window in segments.
-    fn round(vegas: &mut Vegas, rtt_ms: u64) -> f64 {
+    fn round(vegas: &mut DelayBased<Vegas>, rtt_ms: u64) -> f64 {
         for number in (0..10).rev() {
             let rtt = Some(Duration::from_millis(rtt_ms));
             vegas.on_ack(&AckSample { rtt, round_start: number == 0, ..sample(1000) });
