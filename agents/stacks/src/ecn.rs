@@ -356,6 +356,19 @@ mod tests {
         assert_eq!(sender.marked_bytes(&acks[1], 1000, 1000), 0);
     }
 
+    /// Five marks take the counter from 5 to 2, which in a first ack would tell of the SYN+ACK.
+    #[test]
+    fn only_the_first_ack_tells_of_the_handshake() {
+        let mut sender = agreed(EcnMode::Accurate);
+        let reported = [0b010, 5, 0b010].map(|value| {
+            let mut ack = Segment { flags: TcpFlags::ACK, ..Segment::default() };
+            set_ace(&mut ack, value);
+            sender.on_segment(&ack);
+            sender.marked_bytes(&ack, 10_000, 1000)
+        });
+        assert_eq!(reported, [0, 0, 5000]);
+    }
+
     #[test]
     fn a_run_of_marks_ends_where_dctcp_acknowledges_early() {
         let mut receiver = agreed(EcnMode::Dctcp);
