@@ -50,6 +50,7 @@ _GROUPS = {
         "shell": _Command("shell:shell", "Run a shell or any command behind an emulated line"),
         "gateway": _Command("gateway:gateway", "Connect devices behind an interface through an emulated line"),
         "calibrate": _Command("testbed:calibrate", "Measure emulated links"),
+        "packetdrill": _Command("packetdrill:packetdrill", "Run packetdrill scripts on a kernel in virtual time"),
         "kernel": _Command("kernel:app", "Build the kernels that run in virtual time"),
     },
     "Results": {

@@ -28,24 +28,35 @@ def build(
         Path | None, typer.Option(metavar="FOLDER", help="Build this source tree of Linux instead; it is only read.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Name by which campaigns choose the tree's kernel; the folder's name if absent.")
+        str | None,
+        typer.Option(
+            help="Name by which campaigns choose a kernel of your own; that of the source's folder if absent."
+        ),
+    ] = None,
+    hz: Annotated[
+        int | None,
+        typer.Option(
+            min=24, max=1000, help="Timer interrupts a second, as CONFIG_HZ. 100 if absent.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Build Linux for virtual time, from Debian's source package or from a source tree. Needs no root.
+
+    With a name the kernel is one of your own: of a tree, or of Debian's source with other timer interrupts.
 
     The kernel is kept in the user's cache, and campaigns choose it with the field `kernel`. A tree is built once more
     whenever you ask; the digest of what it gives is part of the ids of runs on it.
     """
     # As Ctrl-C does, it ends the build's programs and removes what they left.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    if source is None and name is not None:
-        raise typer.BadParameter(
-            "it names the kernel of a source tree: use it with --source FOLDER", param_hint="--name"
-        )
-    if source is None:
+    if name is None and source is not None:
+        name = source.resolve().name.lower()
+    if name is not None:
+        kernel = kernel_build.build_own(name, show_note, tree=source, version=version, hz=hz)
+    elif hz is None:
         kernel = kernel_build.build(version, show_note)
     else:
-        kernel = kernel_build.build_tree(source, name or source.resolve().name.lower(), show_note)
+        raise typer.BadParameter("a kernel with it is one of your own: name it with --name NAME", param_hint="--hz")
     typer.echo(f"kernel {kernel.name} is in {kernel.folder} ({kernel.release})")
 
 

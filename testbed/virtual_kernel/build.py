@@ -68,13 +68,7 @@ def build(name: str, say: Say) -> Kernel:
         BadRequest: there is no such series.
         TestbedError: the build failed; the message names the log.
     """
-    series = kernels.series(name)
-    if series is None:
-        allowed = ", ".join(series.name for series in kernels.SERIES)
-        raise BadRequest(
-            f"unknown version of Linux '{name}': Debian's sources are built for {allowed}; --source FOLDER builds "
-            "another tree"
-        )
+    series = _series(name)
     kernel = kernels.find(name)
     log = _log(kernel)
 
@@ -89,17 +83,21 @@ def build(name: str, say: Say) -> Kernel:
     return kernel
 
 
-def build_tree(tree: Path, name: str, say: Say) -> Kernel:
-    """A kernel from a source tree, which is only read. Replaces the user's kernel of that name when it is built.
+def build_own(
+    name: str, say: Say, *, tree: Path | None, version: str = kernels.DEFAULT, hz: int | None = None
+) -> Kernel:
+    """A kernel of the user's. Replaces the one of that name when it is built.
 
     Args:
-        tree: of Linux, without objects of a build of its own.
         name: by which campaigns will choose it.
         say: receives lines about the progress.
+        tree: source of Linux, without objects of a build of its own; it is only read. None: Debian's source.
+        version: the series of Debian's source.
+        hz: timer interrupts a second; None: User-Mode Linux's own, 100.
 
     Raises:
         Unavailable: a program that the build needs is missing.
-        BadRequest: the name or the tree is not usable.
+        BadRequest: the name, the series or the tree is not usable.
         TestbedError: the build failed; the message names the log.
     """
     if kernels.NAME.fullmatch(name) is None:
@@ -107,20 +105,30 @@ def build_tree(tree: Path, name: str, say: Say) -> Kernel:
             f"'{name}' is not a name for a kernel: use up to 40 lower-case letters, digits and hyphens, and a letter "
             "first, with --name NAME"
         )
-    tree = tree.resolve()
-    version = linux_version(tree)
-    if (tree / ".config").exists() or (tree / "include" / "config").exists():
-        raise BadRequest(f"{tree} has a build of its own, which mixes with this one: run 'make mrproper' in it first")
-    _require({program: PROGRAMS[program] for program in ("make", "gcc", "flex", "bison", "bc")})
+    if tree is None:
+        series, what = _series(version), f"Linux {version}"
+    else:
+        tree = tree.resolve()
+        what = f"Linux {linux_version(tree)}"
+        if (tree / ".config").exists() or (tree / "include" / "config").exists():
+            raise BadRequest(
+                f"{tree} has a build of its own, which mixes with this one: run 'make mrproper' in it first"
+            )
+    _require(
+        PROGRAMS if tree is None else {program: PROGRAMS[program] for program in ("make", "gcc", "flex", "bison", "bc")}
+    )
     place = build_cache.place("kernels")
     log = place / f"build-{name}.log"
     with (
         build_cache.locked(place, f"lock-{name}"),
         build_cache.scratch(place, "building a kernel", ROOM_BYTES) as scratch,
     ):
-        _announce(f"Linux {version} from {tree}", say)
+        _announce(what if tree is None else f"{what} from {tree}", say)
         log.write_bytes(b"")
-        made = _compile(tree, scratch, log, say, f"Linux {version}")
+        if tree is None:
+            package, tree = _debian_source(series, scratch, log, say)
+            what = f"Debian {package}"
+        made = _compile(tree, scratch, log, say, what if hz is None else f"{what} HZ={hz}", hz)
         digest = hashlib.sha256((made / "release").read_bytes()).hexdigest()[:12]
         folder = place / f"linux-{name}-{digest}"
         if not folder.exists():
@@ -145,6 +153,17 @@ def linux_version(tree: Path) -> str:
     if "PATCHLEVEL" not in fields or not (tree / "arch" / "um").is_dir():
         raise BadRequest(f"{tree} is not a source tree of Linux: it has no Makefile with a version and no arch/um")
     return "{VERSION}.{PATCHLEVEL}.{SUBLEVEL}{EXTRAVERSION}".format(**{"SUBLEVEL": "0", "EXTRAVERSION": "", **fields})
+
+
+def _series(name: str) -> Series:
+    series = kernels.series(name)
+    if series is None:
+        allowed = ", ".join(series.name for series in kernels.SERIES)
+        raise BadRequest(
+            f"unknown version of Linux '{name}': Debian's sources are built for {allowed}; --source FOLDER builds "
+            "another tree"
+        )
+    return series
 
 
 def _log(kernel: Kernel) -> Path:
@@ -261,13 +280,17 @@ def _check_pin(series: Series, deb: Path, version: str, say: Say) -> None:
 # The build -----------------------------------------------------------------------------------------------------------
 
 
-def _compile(tree: Path, scratch: Path, log: Path, say: Say, source: str) -> Path:
+def _compile(tree: Path, scratch: Path, log: Path, say: Say, source: str, hz: int | None = None) -> Path:
     """Builds a tree in a scratch folder. Returns the folder with what belongs in the cache."""
     objects, made = scratch / "objects", scratch / build_cache.BUILT
     objects.mkdir()
     # The base folder makes paths relative, so that a build in another scratch folder finds what this one compiled.
     base = ("env", f"CCACHE_BASEDIR={scratch}")
     make = (*base, *MAKE, "-C", str(tree), f"O={objects}", *(["CC=ccache gcc"] if shutil.which("ccache") else []))
+    if hz is not None:
+        first = scratch / "Kconfig"
+        first.write_text(with_ticks((tree / "Kconfig").read_text(), hz))
+        make = (*make, f"KBUILD_KCONFIG={first}")
     _configure(make, objects, log)
     _make(make, log, say)
     shutil.copy2(objects / "linux", made / "linux")
@@ -305,6 +328,11 @@ def _configure(make: tuple[str, ...], objects: Path, log: Path) -> None:
         raise TestbedError(
             f"this tree does not have the options {', '.join(missing)}, which {kernels.CONFIG.name} needs"
         )
+
+
+def with_ticks(options: str, hz: int) -> str:
+    """A tree's first file of options with its own HZ, since an option's first default counts."""
+    return options.replace("source ", f"config HZ\n\tint\n\tdefault {hz}\n\nsource ", 1)
 
 
 def lacking_options(wanted: str, configured: str) -> list[str]:

@@ -6,9 +6,7 @@ lines. Writes captures and telemetry to it, and report.json last: {"report": {..
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import sys
 import traceback
 from pathlib import Path
@@ -19,36 +17,10 @@ from testbed.errors import TestbedError
 from testbed.local_network import LocalNetwork
 from testbed.report import Progress, Report
 from testbed.scenario import Scenario
+from testbed.virtual_kernel import inside
 
-_libc = ctypes.CDLL(None, use_errno=True)
-#: File systems and where they are mounted.
-MOUNTS = (
-    ("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("devpts", "/dev/pts"), ("tmpfs", "/dev/shm"),
-    ("tmpfs", "/run"),
-)  # fmt: skip
-#: Where the host's folder is.
-HOST = Path("/run/host")
 #: Folder of sockets and agents' files, in memory.
 SCRATCH = Path("/dev/shm/bc")
-#: For reboot(2).
-POWER_OFF = 0x4321FEDC
-
-
-def boot(folder: str) -> None:
-    """Mounts what programs expect, and the host's folder."""
-    for kind, place in MOUNTS:
-        Path(place).mkdir(exist_ok=True)
-        _mount(kind, place)
-    Path("/dev/net").mkdir(exist_ok=True)
-    HOST.mkdir()
-    _mount("hostfs", str(HOST), folder)
-    log = os.open(HOST / "guest.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-    os.dup2(log, 2)
-
-
-def _mount(kind: str, place: str, options: str = "") -> None:
-    if _libc.mount(kind.encode(), place.encode(), kind.encode(), 0, options.encode()) != 0:
-        raise OSError(ctypes.get_errno(), f"cannot mount {kind}", place)
 
 
 def run(scenario: Scenario, out: Path) -> Report:
@@ -69,8 +41,8 @@ def _say(progress: Progress) -> None:
 def answer() -> dict[str, object]:
     """What report.json says."""
     try:
-        scenario = Scenario.read(json.loads((HOST / "scenario.json").read_text()))
-        return {"report": run(scenario, HOST).as_json()}
+        scenario = Scenario.read(json.loads((inside.HOST / "scenario.json").read_text()))
+        return {"report": run(scenario, inside.HOST).as_json()}
     except TestbedError as error:
         return {"error": str(error)}
     except Exception as error:  # noqa: BLE001 (a defect must reach the user and the log)
@@ -80,9 +52,9 @@ def answer() -> dict[str, object]:
 
 def main(folder: str) -> None:
     """Ends the machine."""
-    boot(folder)
-    part = HOST / "report.json.part"
+    inside.boot(folder)
+    part = inside.HOST / "report.json.part"
     part.write_text(json.dumps(answer()))
-    part.rename(HOST / "report.json")
+    part.rename(inside.HOST / "report.json")
     sys.stdout.flush()
-    _libc.reboot(POWER_OFF)
+    inside.power_off()

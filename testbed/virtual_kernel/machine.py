@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -77,11 +77,12 @@ class VirtualMachine:
             (folder / "scenario.json").write_text(json.dumps(scenario.as_json()))
             log = scratch / "kernel.log"
             try:
-                with _own_cpu() as cpu:
-                    self._boot(scenario.seed, cpu, scratch, folder, log, on_progress)
-                    if self._may_fall_back and NO_SECCOMP in "".join(_lines(log)):
-                        self.interception = "ptrace"
-                        self._boot(scenario.seed, cpu, scratch, folder, log, on_progress)
+                environment = inside_environment(BACKCHANNEL_NODE=node_binary.path())
+                modules = bytecode.file(environment)
+                # Else warnings about Mininet's imports would be taken for warnings about the first program.
+                quiet = ("-W", "ignore::DeprecationWarning")
+                words = [sys.executable, "-S", "-P", *quiet, bundled.__file__, str(modules), str(folder)]
+                self.boot(words, environment, scenario.seed, scratch, log, (modules,), on_progress)
                 return self._report(folder, log)
             finally:
                 self._keep(folder, log, out)
@@ -92,43 +93,50 @@ class VirtualMachine:
         if self._process is not None:
             self._process.kill()
 
+    def boot(
+        self,
+        first: Sequence[str],
+        environment: Mapping[str, str],
+        seed: int,
+        scratch: Path,
+        log: Path,
+        readable: Iterable[Path],
+        on_progress: Callable[[Progress], None] = lambda _: None,
+    ) -> None:
+        """Boots the kernel and waits for its end.
+
+        Args:
+            first: the program that it runs; it ends the machine.
+            environment: of that program.
+            seed: of the entropy inside.
+            scratch: a folder, the only one that can be written.
+            log: receives what the kernel says.
+            readable: files and folders that can be read, beside programs and this software.
+            on_progress: hears what `first` prints as lines of JSON.
+
+        Raises:
+            TestbedError: the confinement is not there.
+        """
+        init = scratch / "init"
+        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
+        init.write_text(f"#!/bin/sh\n{exports}exec {shlex.join(first)}\n")
+        init.chmod(0o755)
+        readable = [*exposed.readable(self._kernel.folder), *readable]
+        with _own_cpu() as cpu:
+            self._boot(seed, cpu, scratch, log, readable, on_progress)
+            if self._may_fall_back and NO_SECCOMP in "".join(_lines(log)):
+                self.interception = "ptrace"
+                self._boot(seed, cpu, scratch, log, readable, on_progress)
+
     def _boot(
         self,
         seed: int,
         cpu: int | None,
         scratch: Path,
-        folder: Path,
         log: Path,
+        readable: Iterable[Path],
         on_progress: Callable[[Progress], None],
     ) -> None:
-        init = scratch / "init"
-        environment = {
-            "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin",
-            # What this process can import, the programs inside can too.
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(node_binary.ROOT), os.environ.get("PYTHONPATH")])),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONSAFEPATH": "1",
-            "PYTHONHASHSEED": "0",
-            "SETUPTOOLS_USE_DISTUTILS": "stdlib",
-            "BACKCHANNEL_NODE": node_binary.path(),
-            "HOME": "/run",
-            **{name: os.environ[name] for name in FOR_TESTS if name in os.environ},
-        }
-        modules = bytecode.file(environment)
-        # Else warnings about Mininet's imports would be taken for warnings about the first program.
-        words = [
-            sys.executable,
-            "-S",
-            "-P",
-            "-W",
-            "ignore::DeprecationWarning",
-            bundled.__file__,
-            str(modules),
-            str(folder),
-        ]
-        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
-        init.write_text(f"#!/bin/sh\n{exports}exec {shlex.join(words)}\n")
-        init.chmod(0o755)
         # Linux mixes its command line into its entropy, so no word may depend on the machine or the run. `init` is in
         # the working directory, by a link that is read on the host.
         machine = [
@@ -139,7 +147,6 @@ class VirtualMachine:
         if kernels.SECCOMP not in self._kernel.lacks:
             # User-Mode Linux takes this word off the command line before Linux sees it.
             machine.append(f"seccomp={'on' if self.interception == 'seccomp' else 'off'}")
-        readable = [*exposed.readable(self._kernel.folder), modules]
         command = [
             # Ends with the thread that runs it, so also with a killed runner.
             "setpriv", "--pdeathsig", "KILL", *([] if cpu is None else ["taskset", "--cpu-list", str(cpu)]),
@@ -185,7 +192,7 @@ class VirtualMachine:
     def _report(self, folder: Path, log: Path) -> Report:
         path = folder / "report.json"
         if not path.exists():
-            raise TestbedError(f"the virtual kernel ended before its run: {_reason(folder / 'guest.log', log)}")
+            raise TestbedError(f"the virtual kernel ended before its run: {reason(folder / 'guest.log', log)}")
         answer = json.loads(path.read_text())
         if "error" in answer:
             raise TestbedError(str(answer["error"]))
@@ -197,6 +204,22 @@ class VirtualMachine:
         for part in (*folder.iterdir(), *([log] if log.exists() else [])):
             if part.name not in ("scenario.json", "report.json") and not (out / part.name).exists():
                 shutil.move(part, out / part.name)
+
+
+def inside_environment(**more: str) -> dict[str, str]:
+    """Variables of the first program inside."""
+    return {
+        "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin",
+        # What this process can import, the programs inside can too.
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(node_binary.ROOT), os.environ.get("PYTHONPATH")])),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONSAFEPATH": "1",
+        "PYTHONHASHSEED": "0",
+        "SETUPTOOLS_USE_DISTUTILS": "stdlib",
+        **more,
+        "HOME": "/run",
+        **{name: os.environ[name] for name in FOR_TESTS if name in os.environ},
+    }
 
 
 def _followed(console: Path, process: subprocess.Popen[bytes]) -> Iterator[str]:
@@ -220,7 +243,7 @@ def _followed(console: Path, process: subprocess.Popen[bytes]) -> Iterator[str]:
         yield part
 
 
-def _reason(guest: Path, kernel: Path) -> str:
+def reason(guest: Path, kernel: Path) -> str:
     """What the guest's program said last, or else where the kernel's trouble began."""
     guest_lines, kernel_lines = ([line.strip() for line in _lines(log) if line.strip()] for log in (guest, kernel))
     trouble = [line for line in kernel_lines if TROUBLE.search(line)]

@@ -180,8 +180,12 @@ impl Sender {
     /// Whether the congestion window, or the pacer, keeps the sender from sending more: less than a full
     /// segment fits. Otherwise the application or the peer's window limits it (RFC 9438 5.8).
     pub fn is_window_limited(&self, cx: &Context) -> bool {
-        let outstanding = if self.recovery.by_time { self.in_flight() } else { self.flight() };
-        outstanding + u64::from(self.mss) > self.cwnd() as u64 || cx.timers.is_set(Timer::Pacing)
+        let cwnd = self.cwnd();
+        let is_limited = match &self.by_time {
+            Some(by_time) => by_time.window_use.is_limited(cwnd, self.congestion.in_slow_start(cwnd)),
+            None => self.flight() + u64::from(self.mss) > cwnd as u64,
+        };
+        is_limited || cx.timers.is_set(Timer::Pacing)
     }
 
     /// Takes a round-trip sample: by the timestamp echoed, or by the segment that is timed.

@@ -67,7 +67,9 @@ impl Connection {
         }
         let ack = segment.ack.expand(self.sender.initial, self.sender.una);
         let opening = self.state == State::SynReceived;
-        if ack > self.sender.max.max(self.sender.probe.end) || (opening && ack < Offset::FIRST_BYTE) {
+        // RFC 5961 5.2: an ack of what was not sent, or older than anything that the peer may still have to say.
+        let is_old = ack + self.sender.window.largest < self.sender.una;
+        if ack > self.sender.max.max(self.sender.probe.end) || (opening && ack < Offset::FIRST_BYTE) || is_old {
             if opening {
                 self.answer_with_reset(packet);
             } else {

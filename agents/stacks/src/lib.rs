@@ -81,6 +81,7 @@ mod source;
 mod telemetry;
 mod timers;
 mod timestamps;
+mod window_use;
 pub mod wire;
 
 pub use connection::{Connection, State};

@@ -27,9 +27,9 @@ impl Reassembly {
         self.ranges.bytes()
     }
 
-    /// Whether everything from the first of `range` on to before its second is stored.
-    pub fn holds(&self, (start, end): (Offset, Offset)) -> bool {
-        self.ranges.range_of(start).is_some_and(|(_, held)| end <= held)
+    /// The first part of a range that is stored.
+    pub fn held(&self, range: (Offset, Offset)) -> Option<(Offset, Offset)> {
+        self.ranges.first_in(range)
     }
 
     /// Whether nothing is stored.

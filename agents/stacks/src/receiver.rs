@@ -132,6 +132,10 @@ impl Receiver {
             self.duplicate = self.reports_duplicates.then_some((start, start + data.len()));
             return;
         }
+        let range = (start, start + data.len());
+        if self.reports_duplicates {
+            self.duplicate = if start < self.next { Some((start, self.next)) } else { self.reassembly.held(range) };
+        }
         if start < self.next {
             data.skip(self.next.since(start));
             start = self.next;
@@ -147,9 +151,6 @@ impl Receiver {
         if start > self.next {
             let range = (start, start + data.len());
             self.last_out_of_order = Some(range);
-            if self.reports_duplicates && self.reassembly.holds(range) {
-                self.duplicate = Some(range);
-            }
             self.out_of_order += 1;
             self.reassembly.store(self.next, start, data);
             self.ack_now = true;

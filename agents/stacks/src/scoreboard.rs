@@ -62,6 +62,14 @@ impl Scoreboard {
         self.held.range(..=at).next_back().map(|(&start, &end)| (start, end)).filter(|&(_, end)| end >= at)
     }
 
+    /// The first part of a range that is held.
+    pub fn first_in(&self, (start, end): (Offset, Offset)) -> Option<(Offset, Offset)> {
+        let at_start = self.range_of(start).filter(|&(_, held)| held > start);
+        let (first, held) =
+            at_start.or_else(|| self.held.range(start..end).next().map(|(&first, &held)| (first, held)))?;
+        Some((first.max(start), held.min(end)))
+    }
+
     /// Forgets everything, because the receiver may have reneged (RFC 2018 section 8, after a timeout).
     pub fn clear(&mut self) {
         self.held.clear();

@@ -173,15 +173,23 @@ def test_bad_requests_are_one_sentence_and_leave_nothing(tmp_path: Path) -> None
     tree = tmp_path / "tree"
     (tree / "arch/um").mkdir(parents=True)
     with pytest.raises(BadRequest, match="is not a source tree of Linux"):
-        build.build_tree(tree, "mine", print)
+        build.build_own("mine", print, tree=tree)
     (tree / "Makefile").write_text("VERSION = 7\nPATCHLEVEL = 4\nSUBLEVEL = 0\nEXTRAVERSION = -rc2\n")
     assert build.linux_version(tree) == "7.4.0-rc2"
     with pytest.raises(BadRequest, match="'7.4' is not a name for a kernel"):
-        build.build_tree(tree, "7.4", print)
+        build.build_own("7.4", print, tree=tree)
     (tree / ".config").touch()
     with pytest.raises(BadRequest, match="run 'make mrproper' in it first"):
-        build.build_tree(tree, "mine", print)
+        build.build_own("mine", print, tree=tree)
     assert not build_cache.place("kernels").exists()
+
+
+def test_another_hz_comes_before_every_other_default() -> None:
+    options = 'mainmenu "Linux"\n\nsource "init/Kconfig"\nsource "arch/Kconfig"\n'
+    assert build.with_ticks(options, 1000).split("source")[0] == (
+        'mainmenu "Linux"\n\nconfig HZ\n\tint\n\tdefault 1000\n\n'
+    )
+    assert build.with_ticks(options, 1000).endswith('source "init/Kconfig"\nsource "arch/Kconfig"\n')
 
 
 def test_a_build_that_fails_leaves_the_old_kernel_and_nothing_else(tmp_path: Path) -> None:
@@ -193,7 +201,7 @@ def test_a_build_that_fails_leaves_the_old_kernel_and_nothing_else(tmp_path: Pat
     old.mkdir(parents=True)
     kernels.pointer("mine").symlink_to(old.name)
     with pytest.raises(TestbedError, match="build-mine.log has all it said"):
-        build.build_tree(tree, "mine", print)
+        build.build_own("mine", print, tree=tree)
     assert {path.name for path in place.iterdir()} == {old.name, "named-mine", "lock-mine", "build-mine.log"}
     assert kernels.pointer("mine").resolve() == old
 

@@ -29,6 +29,7 @@ macro_rules! stacks {
 
 /// What Linux does whatever its congestion control. 130: see docs/senders.md.
 const MODERN: &[(&str, Preset)] = &[
+    ("limited_transmit", Preset::Flag(true)),
     ("sack", Preset::Flag(true)),
     ("sack_sender", Preset::Text("rack")),
     ("tail_loss_probe", Preset::Flag(true)),

@@ -6,6 +6,7 @@ use backchannel_core::time::Time;
 use super::rack::Rack;
 use crate::config::Config;
 use crate::seq::Offset;
+use crate::window_use::WindowUse;
 
 /// The state of one connection.
 pub(crate) struct LossDetection {
@@ -26,6 +27,8 @@ pub(crate) struct LossDetection {
     pub f_rto: Option<ForwardRto>,
     /// Segments sent again in the last recovery that have not been reported as duplicates; `None`: it was undone.
     pub unreported: Option<u32>,
+    /// Whether the window may grow.
+    pub window_use: WindowUse,
 }
 
 /// F-RTO after the first timeout of a segment (RFC 5682).
@@ -50,6 +53,7 @@ impl LossDetection {
             timeout_end: None,
             f_rto: None,
             unreported: None,
+            window_use: WindowUse::default(),
         }
     }
 }

@@ -1,0 +1,98 @@
+"""`packetdrill`: scripts of packets and system calls on a kernel in virtual time."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from experiments.commands.options import JsonOption
+from experiments.commands.shared import console, show_note
+from experiments.exits import FAILED
+from experiments.tables import plain_table
+from testbed.virtual_kernel import build as kernel_build
+from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel import packetdrill as scripts
+from testbed.virtual_kernel.packetdrill import Verdict, Version
+
+#: Up to as many scripts, those that passed are listed, too.
+ALL_SHOWN = 12
+
+
+def packetdrill(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scripts, or folders of scripts.")],
+    kernel: Annotated[str, typer.Option(help="Kernel that is tested, as 'kernel list' names it.")] = kernels.DEFAULT,
+    program: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="packetdrill; if absent, that of the scripts' own checkout, or the one in PATH."
+        ),
+    ] = None,
+    ip: Annotated[
+        list[Version] | None,
+        typer.Option(help="Versions of IP; if absent, all that a script is for.", show_default=False),
+    ] = None,
+    tolerance_us: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Most by which times may differ, in us; if absent, the script's own.", show_default=False
+        ),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write what packetdrill printed of each script to this folder."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run packetdrill scripts on a kernel in virtual time, each in a machine of its own.
+
+    Needs no root, and how busy this machine is makes no difference: times inside are those of the virtual clock.
+    """
+    found = scripts.scripts(files)
+    drill = scripts.program(program, found)
+    built = kernels.find(kernel) if kernels.series(kernel) is None else kernel_build.build(kernel, show_note)
+    more = ["--send_omit_free", *([] if tolerance_us is None else [f"--tolerance_usecs={tolerance_us}"])]
+    pairs = [(script, version) for script in found for version in scripts.versions(script, ip or list(Version))]
+    if not pairs:
+        raise typer.BadParameter("no script is for that version", param_hint="--ip")
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        verdicts = []
+        for verdict in pool.map(lambda pair: scripts.run(pair[0], pair[1], built, drill, more), pairs):
+            verdicts.append(verdict)
+            if len(verdicts) % 50 == 0:
+                show_note(f"{len(verdicts)} of {len(pairs)} scripts have run")
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        for verdict in verdicts:
+            name = "-".join([*verdict.script.parts[-3:-1], verdict.script.stem, verdict.version])
+            (keep / f"{name}.txt").write_text(verdict.output)
+    if as_json:
+        typer.echo(json.dumps([_row(verdict) for verdict in verdicts], indent=2))
+    else:
+        _show(verdicts, built.name)
+    raise typer.Exit(0 if all(verdict.passed for verdict in verdicts) else FAILED)
+
+
+def _show(verdicts: list[Verdict], kernel: str) -> None:
+    passed = sum(verdict.passed for verdict in verdicts)
+    table = plain_table("script", "IP", "verdict")
+    for verdict in verdicts:
+        if not verdict.passed or len(verdicts) <= ALL_SHOWN:
+            table.add_row(_name(verdict), verdict.version, verdict.reason or "passed")
+    if table.row_count:
+        console().print(table)
+    typer.echo(f"{passed} of {len(verdicts)} passed on Linux {kernel}")
+
+
+def _row(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "script": str(verdict.script), "ip": verdict.version, "passed": verdict.passed, "reason": verdict.reason,
+    }  # fmt: skip
+
+
+def _name(verdict: Verdict) -> str:
+    return f"{verdict.script.parent.name}/{verdict.script.name}"
