@@ -11,7 +11,7 @@ from agents.traffic import BEGIN
 from testbed import kernel_tcp
 from testbed.addressing import Plan, next_hop, with_port
 from testbed.errors import TestbedError
-from testbed.scenario import Flow, Named, Scenario
+from testbed.scenario import Flow, Named, Scenario, of_flow
 from testbed.transports import quic_stacks
 
 
@@ -105,16 +105,15 @@ def _load(scenario: Scenario, plan: Plan, flow: Flow, node: str, peer: str) -> d
         return application | kernel_tcp.socket_options(stack, flow.stack)
     interface, next_interface = next_hop(plan, node, plan.nodes[peer].address)
     others = [end.name for end in plan.nodes[node].interfaces if end is not interface]
-    options = {**stack.options, **flow.stack}
-    name = options.pop("name", stack.name)
+    stack = of_flow(stack, flow)
     end = "sender" if node == flow.from_ else "receiver"
-    has_log = name in quic_stacks() and "none" not in scenario.capture.at
+    has_log = stack.name in quic_stacks() and "none" not in scenario.capture.at
     return application | {
         "qlog": f"{flow.name}-{end}" if has_log else None,
         "interface": interface.name,
         "mac": interface.mac,
         "next-hop-mac": next_interface.mac,
         "also-hear": ",".join(others) or None,
-        "stack": name,
-        "stack-options": json.dumps(options),
+        "stack": stack.name,
+        "stack-options": json.dumps(stack.options),
     }

@@ -54,6 +54,7 @@ __all__ = [
     "ScenarioDocument",
     "ServerSpec",
     "Variation",
+    "of_flow",
 ]
 
 #: A direction of a link: `forward` runs from its first end, `reverse` from every other.
@@ -198,3 +199,10 @@ def _find(kind: str, items: Mapping[str, T], name: str) -> T:
     except KeyError:
         known = ", ".join(items) or "none"
         raise TestbedError(f"the scenario has no {kind} '{name}'; it has: {known}") from None
+
+
+def of_flow(stack: Named, flow: Flow) -> Named:
+    """The stack of a flow at a host: the host's with the flow's options, or another with those alone."""
+    options = {key: value for key, value in flow.stack.items() if key != "name"}
+    name = str(flow.stack.get("name", stack.name))
+    return Named(name=name, options=options if name != stack.name else {**stack.options, **options})

@@ -20,7 +20,7 @@ from experiments.language.source import Source
 from experiments.language.yaml_text import FieldPath
 from testbed import fidelity
 from testbed.kernel_tcp import is_kernel_stack
-from testbed.scenario import DIRECTIONS, Direction, Flow, Limits, LinkSpec, Named, Scenario
+from testbed.scenario import DIRECTIONS, Direction, Flow, Limits, LinkSpec, Named, Scenario, of_flow
 from testbed.units import show
 
 #: 99th percentile of a timer's lateness on an idle machine, in s.
@@ -342,12 +342,11 @@ def _stack(scenario: Scenario, flow: Flow) -> Named:
 
 def _initial_window(scenario: Scenario, flow: Flow) -> float:
     """Initial window of a flow's sender, in segments."""
-    stack = _stack(scenario, flow)
-    name = flow.stack.get("name", stack.name)
-    if is_kernel_stack(name):
+    stack = of_flow(_stack(scenario, flow), flow)
+    if is_kernel_stack(stack.name):
         return KERNEL_INITIAL_WINDOW
-    options = {**stack.options, **flow.stack}
-    return float(options.get("initial_window_segments") or _default("stack", name, "initial_window_segments") or 1)
+    window = stack.options.get("initial_window_segments") or _default("stack", stack.name, "initial_window_segments")
+    return float(window or 1)
 
 
 def _limit_packets(queue: Named) -> float | None:

@@ -8,6 +8,7 @@ use backchannel_core::transport::Transport;
 use backchannel_core::Error;
 use backchannel_quic::{AnyConfig, AnyConnection, AnyStacks};
 use backchannel_stacks::Sample;
+use serde_json::Value;
 
 /// What a connection does for its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,23 +77,17 @@ impl HostConnection {
 /// The node has no stack, or the options do not fit it.
 pub(crate) fn flow_config(stacks: &AnyStacks, stack: Option<&Named>, flow: &Flow) -> Result<AnyConfig, Error> {
     let stack = stack.ok_or_else(|| format!("flow '{}' ends at a node without a stack", flow.name))?;
-    let mut options: Options = stack.options.clone();
-    let mut name = stack.name.as_str();
-    for (key, value) in &flow.stack {
-        if key == "name" {
-            let flow_stack = value
-                .as_str()
-                .ok_or_else(|| format!("flow '{}': the name of its stack is {value}, not a text", flow.name))?;
-            if flow_stack != name {
-                options.clear();
-            }
-            name = flow_stack;
-        } else {
-            options.insert(key.clone(), value.clone());
-        }
-    }
+    let own = match flow.stack.get("name") {
+        None => &stack.name,
+        Some(Value::String(name)) => name,
+        Some(other) => return Err(format!("flow '{}': the name of its stack is {other}, not a text", flow.name).into()),
+    };
+    // Options of another stack mean nothing to this one.
+    let of_host = stack.options.iter().filter(|_| *own == stack.name);
+    let of_flow = flow.stack.iter().filter(|(key, _)| *key != "name");
+    let options: Options = of_host.chain(of_flow).map(|(key, value)| (key.clone(), value.clone())).collect();
     stacks
-        .config(name, &options)
+        .config(own, &options)
         .and_then(|config| config.fits(flow.ip).map(|()| config))
         .map_err(|error| error.within(format!("flow '{}'", flow.name)))
 }
@@ -106,4 +101,36 @@ pub(crate) fn write_samples(file: &mut FlowTelemetry, samples: &[Sample], start:
         let t_ns = sample.at.since(start).as_nanos() as u64;
         file.write(&FlowLine { t_ns, sample: sample.in_segments(mss) })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn configured(host: serde_json::Value, of_flow: serde_json::Value) -> Result<String, Error> {
+        let flow = json!({
+            "name": "bulk", "kind": "bulk", "from": "a", "to": "b", "port": 5001, "start_s": 0, "stack": of_flow
+        });
+        let flow: Flow = serde_json::from_value(flow).unwrap();
+        let host: Named = serde_json::from_value(host).unwrap();
+        flow_config(&AnyStacks::builtin(), Some(&host), &flow).map(|config| format!("{config:?}"))
+    }
+
+    #[test]
+    fn a_flow_has_its_own_options_whatever_their_place_beside_the_name() {
+        let flow = json!({"ack_every_segments": 7, "name": "sack", "window_scaling": false});
+        let alone = configured(json!({"name": "sack"}), flow.clone()).unwrap();
+        assert!(alone.contains("ack_every_segments: 7") && alone.contains("window_scaling: false"), "{alone}");
+        assert_eq!(configured(json!({"name": "newreno", "options": {"dsack": true}}), flow).unwrap(), alone);
+        let host = json!({"name": "newreno", "options": {"ack_every_segments": 5}});
+        let of_host = configured(host, json!({"window_scaling": false})).unwrap();
+        assert!(of_host.contains("ack_every_segments: 5") && of_host.contains("window_scaling: false"), "{of_host}");
+    }
+
+    #[test]
+    fn a_name_is_a_text() {
+        let error = configured(json!({"name": "sack"}), json!({"name": 7})).unwrap_err().to_string();
+        assert!(error.contains("flow 'bulk': the name of its stack is 7, not a text"), "{error}");
+    }
 }

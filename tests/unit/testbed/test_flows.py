@@ -74,8 +74,11 @@ def test_the_research_stacks_ends_of_a_flow(kind: str) -> None:
     assert (receiver.options["interface"], receiver.options["also-hear"]) == ("b-eth0", None)
     assert sender.options["next-hop-mac"] == receiver.options["mac"]
     assert (sender.options["stack"], json.loads(str(sender.options["stack-options"]))) == (
-        "sack", {"timer": "modern", "ack_every": 2},
+        "sack", {"ack_every": 2},
     )  # fmt: skip
+    made, plan = scenario(RESEARCH, RESEARCH, stack={"ack_every": 2})
+    of_host = flows.sender(made, plan, made.flow("second"), zero_ns=0).options["stack-options"]
+    assert json.loads(str(of_host)) == {"timer": "modern", "ack_every": 2}
     files = ("second.sent.jsonl", "second.arrived.jsonl") if kind == "web" else (None, None)
     assert (sender.options["records"], receiver.options["records"]) == files
 
