@@ -34,6 +34,7 @@ pub mod errors;
 mod far_end;
 mod fault;
 pub mod framing;
+mod grant;
 mod jitter;
 mod mahimahi;
 mod medium;
@@ -82,6 +83,7 @@ mod tests {
             ("ricochet", 1e5, json!({})),
             ("wavelan", 2e6, json!({})),
             ("mahimahi", 0.0, trace),
+            ("grant", 1e6, json!({})),
         ];
         assert!(Registry::builtin().links.entries().all(|entry| kinds.iter().any(|(kind, _, _)| *kind == entry.name)));
         kinds
