@@ -118,7 +118,7 @@ fn parts(options: &Options) -> Result<(Part, Part), Error> {
     let cycle = options.cycle_s.as_nanos() as u64;
     let guard = options.guard_s.as_nanos() as u64;
     let interval = options.request_interval_s.map_or(cycle, |interval| interval.as_nanos() as u64);
-    if interval % cycle != 0 && cycle % interval != 0 {
+    if !interval.is_multiple_of(cycle) && !cycle.is_multiple_of(interval) {
         return Err("request_interval_s must be a multiple of cycle_s or a whole part of it".into());
     }
     let Some(uplink) = options.uplink_s else {

@@ -4,7 +4,6 @@ use super::*;
 use crate::testing::drain;
 use backchannel_core::event::EventKind;
 use backchannel_core::packet::build::{ack, data};
-use backchannel_core::rng;
 use serde_json::{json, Value};
 
 const UP_BPS: u64 = 10_000_000;
@@ -135,7 +134,7 @@ fn collisions_cost_what_truncated_exponential_backoff_says() {
     let backoff = |collisions: u32| f64::from((1u32 << (start + collisions).min(end)) - 1) / 2.0 * cycle;
     let [alone, ..] = closed_form(cycle, cycle, grant, 800.0 / 10e6);
     let collided: f64 = (1..60).map(|i| f64::powi(q, i) * (grant + backoff(i as u32))).sum();
-    let n = 40_000;
+    let n = 20_000;
     let delays = idle_delays(&options, 100, cycle, n);
     let mean = delays.iter().sum::<f64>() / f64::from(n);
     let variance = delays.iter().map(|delay| (delay - mean).powi(2)).sum::<f64>() / f64::from(n);
