@@ -71,7 +71,9 @@ fn carried(link: &mut dyn Link, offered: &[(u64, Port, u32)], polls: Option<&[u6
         match &mut polls {
             None => {
                 while let Some(due) = link.next_event().filter(|due| *due <= now) {
+                    let first = out.len();
                     link.poll(due, &mut out, &mut events);
+                    assert!(out[first..].iter().all(|delivery| delivery.at == due), "it asked for a poll too late");
                 }
             }
             Some(waits) => {

@@ -255,6 +255,25 @@ mod tests {
         }
     }
 
+    /// A packet takes 100 ms of the line at 80 kbit/s, so most are sent across a boundary, which may shorten their delay.
+    #[test]
+    fn a_link_asks_for_its_poll_in_time_although_a_boundary_brings_a_delivery_forward() {
+        let way = json!({"rate_bps": 80_000, "delay_s": 0.02, "queue": {"name": "droptail"}});
+        let options = json!({"epoch_s": 0.13, "delay_spread_s": 0.02, "rate_spread": 0, "outage_s": 0});
+        let spec = json!({
+            "name": "sky", "kind": "leo", "ends": ["a", "b"], "options": options, "forward": way, "reverse": way,
+        });
+        let mut link = crate::testing::build(&serde_json::from_value(spec).unwrap(), 1).unwrap();
+        let (mut events, mut out) = (Events::default(), Vec::new());
+        for id in 0..100 {
+            link.submit(Time(id * 200_000_000), 0, data(id, 960), &mut events);
+            while let Some(due) = link.next_event() {
+                link.poll(due, &mut out, &mut events);
+                assert!(out.drain(..).all(|delivery| delivery.at == due), "packet {id}");
+            }
+        }
+    }
+
     #[test]
     fn what_arrives_in_the_outage_is_lost_and_nothing_else() {
         let options = json!({"epoch_s": 1, "outage_s": 0.1, "rate_spread": 0, "delay_spread_s": 0});

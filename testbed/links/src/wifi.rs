@@ -305,7 +305,7 @@ impl Wifi {
         };
         let Some(from) = winner else { return self.contention.end(idle, is_of_contender, &mut self.rng) };
         let next = idle + self.options.sifs_s;
-        if next < txop_end && self.stations[from].ready_at().is_some_and(|ready| ready <= idle) {
+        if next < txop_end {
             self.txop = Some((next, from, txop_end));
         } else {
             self.contention.end(idle, true, &mut self.rng);

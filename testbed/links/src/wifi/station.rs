@@ -53,6 +53,12 @@ impl Station {
         }
     }
 
+    /// Packets that the receiver holds back.
+    #[cfg(test)]
+    pub(super) fn held_packets(&self) -> usize {
+        self.held.len()
+    }
+
     /// Since when it has something to send, or from when on the policy releases it; `None`: it has nothing.
     pub(super) fn ready_at(&self) -> Option<Time> {
         let queued = if self.unacknowledged.is_empty() { self.medium.policy.next_time() } else { Some(Time::ZERO) };
