@@ -104,7 +104,7 @@ fn with_a_tdd_pattern_the_closed_form_is_that_of_the_uplinks_part() {
 fn the_downlink_sends_without_grants_in_its_part_of_the_cycle() {
     let options = json!({"cycle_s": 0.0025, "uplink_s": 0.0005, "guard_s": 0.0001, "grant_delay_s": 0.002});
     let (mut link, mut events) = (link(&options), Events::default());
-    for (sent_us, arrives_us) in [(2_500_000, 60.8), (2_501_000, 60.8), (2_501_880, 660.8), (2_502_000, 560.8)] {
+    for (sent_us, arrives_us) in [(2_500_000, 60.8), (2_501_000, 60.8), (2_501_880, 660.8), (2_504_500, 560.8)] {
         link.submit(Time(sent_us * 1000), 0, data(1, 960), &mut events);
         let arrives = drain(&mut *link, &mut events)[0].1;
         assert_eq!(arrives - sent_us * 1000, (arrives_us * 1000.0) as u64, "{sent_us}");
