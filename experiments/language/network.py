@@ -176,7 +176,7 @@ def _with_profile(value: object, kind_key: str) -> object:
 
 
 def _with_options(kind: object, spec: scenario.LinkSpec) -> object:
-    """A kind of link with the options of a profile of that kind that the file does not set; None: the file has no kind."""
+    """The kind of a file, or None, with those options of a profile of that kind that the file does not set."""
     declared = {"kind": spec.kind} if kind is None else {"kind": kind} if isinstance(kind, str) else kind
     if not isinstance(declared, dict) or declared.get("kind") != spec.kind:
         return kind

@@ -220,7 +220,7 @@ fn of_other_kinds() -> Vec<Profile> {
             "a wireless LAN, 802.11n: two streams, 40 MHz",
             "IEEE 802.11-2020, 19 (HT): MCS 15 with a short guard interval; buffers are chosen",
             "wifi",
-            json!({"preamble_s": 40e-6, "symbol_s": 3.6e-6, "aggregate_bytes": 65_535}),
+            json!({"preamble_s": 40e-6, "symbol_s": 3.6e-6, "ampdu_bytes": 65_535}),
             air(300_000_000),
             air(300_000_000),
         ),
@@ -239,7 +239,7 @@ fn of_other_kinds() -> Vec<Profile> {
             "IEEE 802.11ax-2021, 27 (HE): MCS 11 with a guard interval of 0.8 us; window of 256; buffers are chosen",
             "wifi",
             json!({
-                "preamble_s": 50.4e-6, "symbol_s": 13.6e-6, "aggregate_packets": 256, "aggregate_bytes": 6_500_631,
+                "preamble_s": 50.4e-6, "symbol_s": 13.6e-6, "aggregate_packets": 256, "ampdu_bytes": 6_500_631,
             }),
             air(1_200_980_392),
             air(1_200_980_392),

@@ -98,9 +98,9 @@ options! {
             "bytes of a packet on the air beside it: QoS header 26, check sequence 4, LLC and SNAP 8";
         aggregate_packets: usize = 64, [Count 1 to 1024]
             "most packets in an A-MPDU, and the window of the block ack; 1: no aggregation, and an ack for each packet";
-        aggregate_bytes: u64 = 1_048_575, [Bytes 1 to 1e7]
+        ampdu_bytes: u64 = 1_048_575, [Bytes 1 to 1e7]
             "most bytes of an A-MPDU: 65,535 for 802.11n, 1,048,575 for 802.11ac, 6,500,631 for 802.11ax";
-        aggregate_s: Duration = 0.005_484, [Time 1e-4 to 0.01] "longest transmission (aPPDUMaxTime)";
+        ppdu_s: Duration = 0.005_484, [Time 1e-4 to 0.01] "longest transmission (aPPDUMaxTime)";
         loss: f64 = 0, [Fraction 0 to 0.95] "probability that the air loses a packet of a transmission";
         retries: u64 = 7, [Count 0 to 1000] "times that a packet is sent again before it is dropped";
         eifs: bool = true, [Flag]
@@ -109,7 +109,7 @@ options! {
         contender_category: Contender = "same", [Choice]
             "access category of contenders; same: the parameters of the ends";
         contender_bytes: u64 = 1500, [Bytes 1 to 65_535] "length of their packets";
-        contender_packets: usize = 1, [Count 1 to 1024] "packets in each of their transmissions";
+        contender_ampdu: usize = 1, [Count 1 to 1024] "packets in each of their transmissions";
     }
 }
 
@@ -275,7 +275,7 @@ impl Wifi {
     /// What an end sends at `at`, within `room` if that is not 0; `None`: nothing.
     fn build_ppdu(&mut self, at: Time, from: usize, room: Duration, events: &mut Events) -> Option<Ppdu> {
         events.port = from as Port;
-        let longest = self.options.aggregate_s;
+        let longest = self.options.ppdu_s;
         let limit = if room.is_zero() { longest } else { longest.min(room.saturating_sub(self.air.answer())) };
         let ppdu = self.stations[from].build(at, &self.air, limit, events)?;
         let usage = &mut self.stations[from].medium.usage;

@@ -20,7 +20,7 @@ pub(super) struct Airtime {
     block_ack: Duration,
     header_bytes: u64,
     pub(super) aggregate_packets: usize,
-    pub(super) aggregate_bytes: u64,
+    pub(super) ampdu_bytes: u64,
     /// Of a contender's transmission.
     contender: Duration,
 }
@@ -36,11 +36,11 @@ impl Airtime {
             block_ack: options.block_ack_s,
             header_bytes: options.header_bytes,
             aggregate_packets: options.aggregate_packets,
-            aggregate_bytes: options.aggregate_bytes,
+            ampdu_bytes: options.ampdu_bytes,
             contender: Duration::ZERO,
         };
         let mpdu = air.mpdu_bytes(options.contender_bytes);
-        air.contender = air.transmission(mpdu * options.contender_packets as u64);
+        air.contender = air.transmission(mpdu * options.contender_ampdu as u64);
         air
     }
 

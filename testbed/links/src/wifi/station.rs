@@ -79,7 +79,7 @@ impl Station {
             let (bytes, airtime) = (ppdu.bytes + more, air.transmission(ppdu.bytes + more));
             // The block ack's window starts at the first packet that is missing.
             let window = self.unacknowledged[ppdu.packets].number - self.unacknowledged[0].number;
-            let is_beyond = bytes > air.aggregate_bytes || airtime > limit || window >= air.aggregate_packets as u64;
+            let is_beyond = bytes > air.ampdu_bytes || airtime > limit || window >= air.aggregate_packets as u64;
             if is_beyond && ppdu.packets > 0 {
                 break;
             }

@@ -135,7 +135,7 @@ fn an_aggregate_ends_at_its_limits_of_time_and_bytes() {
         arrivals.iter().filter(|(_, at, _)| *at == second).count()
     };
     assert_eq!(first(json!({"txop_s": 0})), 23);
-    assert_eq!(first(json!({"txop_s": 0, "aggregate_s": 0.01, "aggregate_bytes": 65_535})), 42);
+    assert_eq!(first(json!({"txop_s": 0, "ppdu_s": 0.01, "ampdu_bytes": 65_535})), 42);
     assert_eq!(first(json!({"txop_s": 0, "aggregate_packets": 8})), 8);
     // With its block ack it must fit in the TXOP: (2528 - 48 - 44) us are 609 symbols of 216 bits, 10.6 packets.
     assert_eq!(first(json!({})), 10);
