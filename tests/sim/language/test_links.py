@@ -157,7 +157,7 @@ def test_an_uplink_that_waits_for_grants_delays_a_ping_by_the_closed_form(tmp_pa
     text = LINE.replace("topology: line, forward: {rate: 1", f"topology: line, {grant}, forward: {{rate: 10")
     text = text.replace("delay: 10 ms", "delay: 1 ms").replace("duration: 10 s", "duration: 60 s")
     ping = "{name: ping, kind: probe, from: right, to: left, options: {protocol: icmp, interval: 10.01 ms}}"
-    file.write_text(text.replace("{name: bulk, from: left, to: right}", ping))
+    file.write_text(text.replace("{name: bulk, from: left, to: right}", ping) + "variation: none\n")
     done = backchannel("run", file, "--results", tmp_path / "results", "--json")
     assert done.returncode == 0, done.stderr
     (point,) = json.loads(done.stdout)["points"]
