@@ -100,6 +100,22 @@ STUDIES = (
         own_scale={"ping": 1e3},
     ),
     Study(
+        campaign="acks-over-grants",
+        rows=("acks",),
+        columns="uplink",
+        measures={"download": "download", "upload": "upload", "ping": "ping's 95th percentile, ms"},
+        own_scale={"ping": 1e3},
+        baselines=("TCP",),
+    ),
+    Study(
+        campaign="acks-over-idle-grants",
+        rows=("acks",),
+        columns="uplink",
+        measures={"download": "download", "ping": "ping's 95th percentile, ms"},
+        own_scale={"ping": 1e3},
+        baselines=("TCP",),
+    ),
+    Study(
         campaign="ack-filters",
         rows=("filter",),
         scale=1e-3,

@@ -52,9 +52,10 @@ FLOW_COUNTS = (1, 10, 100, 1000, 10_000)
 
 
 def dumbbell(
-    flows: int, seconds: float, capture: bool, policy: str = "droptail", stack: Mapping[str, Any] = NEWRENO
-) -> dict[str, Any]:
-    """The scenario, as ours; `policy` is that of both ends of the line."""
+    flows: int, seconds: float, capture: bool, policy: str = "droptail", stack: Mapping[str, Any] = NEWRENO,
+    kind: str = "point-to-point",
+) -> dict[str, Any]:  # fmt: skip
+    """The scenario, as ours; `policy` is that of both ends of the line, `kind` that of the line."""
 
     def wire(rate_bps: int, delay_s: float, packets: int, policy: str = "droptail") -> dict[str, Any]:
         return {
@@ -63,15 +64,15 @@ def dumbbell(
             "queue": {"name": policy, "options": {"limit_packets": packets}},
         }
 
-    def link(name: str, ends: list[str], direction: dict[str, Any]) -> dict[str, Any]:
+    def link(name: str, ends: list[str], direction: dict[str, Any], kind: str = "point-to-point") -> dict[str, Any]:
         return {
-            "name": name, "kind": "point-to-point", "ends": ends,
+            "name": name, "kind": kind, "ends": ends,
             "forward": direction, "reverse": direction, "options": {},
         }  # fmt: skip
 
     access = wire(10**9, 0.001, 1000)
     nodes: list[dict[str, Any]] = [{"name": name, "kind": "router"} for name in ("r1", "r2")]
-    links = [link("line", ["r1", "r2"], wire(RATE_BPS, 0.01, 100, policy))]
+    links = [link("line", ["r1", "r2"], wire(RATE_BPS, 0.01, 100, policy), kind)]
     workload = []
     for i in range(flows):
         nodes += [{"name": f"{side}{i}", "kind": "host", "stack": stack} for side in "sd"]
@@ -195,17 +196,19 @@ def tell(title: str, results: dict[str, list[tuple[float, int]]], reference: str
 
 def tell_instructions(folder: Path) -> None:
     """A table of instructions per data packet of the second to the fifth virtual second, so without start-up."""
-    scenarios: dict[str, tuple[int, bool, str, Mapping[str, Any]]] = {
-        **{f"ten flows, {policy}": (10, False, policy, NEWRENO) for policy in POLICIES},
-        "ten flows, captured": (10, True, "droptail", NEWRENO),
-        "ten flows of CUBIC as in Linux, droptail": (10, False, "droptail", MODERN),
-        "ten flows of BBRv3, droptail": (10, False, "droptail", BBR),
-        "ten flows of QUIC, droptail": (10, False, "droptail", QUIC),
-        **{f"{flows} flows, droptail": (flows, False, "droptail", NEWRENO) for flows in (1, 100, 1000)},
+    scenarios: dict[str, dict[str, Any]] = {
+        **{f"ten flows, {policy}": {"policy": policy} for policy in POLICIES},
+        "ten flows, grant": {"kind": "grant"},
+        "ten flows, wifi": {"kind": "wifi"},
+        "ten flows, captured": {"capture": True},
+        "ten flows of CUBIC as in Linux, droptail": {"stack": MODERN},
+        "ten flows of BBRv3, droptail": {"stack": BBR},
+        "ten flows of QUIC, droptail": {"stack": QUIC},
+        **{f"{flows} flows, droptail": {"flows": flows} for flows in (1, 100, 1000)},
     }
     print(f"  {'':<28} {'instructions a packet':>22}")
-    for name, (flows, capture, policy, stack) in scenarios.items():
-        scenes = [dumbbell(flows, seconds, capture, policy, stack) for seconds in (1.0, 5.0)]
+    for name, changes in scenarios.items():
+        scenes = [dumbbell(**{"flows": 10, "seconds": seconds, "capture": False, **changes}) for seconds in (1.0, 5.0)]
         runs = [Ours(scene, folder).instructions() for scene in scenes]
         (start, before), (complete, packets) = runs
         print(f"  {name:<28} {(complete - start) / (packets - before):>22.0f}")

@@ -151,6 +151,24 @@ PICTURES: dict[str, Picture] = {
         "both directions share one medium: data and acks take turns", (200, 60), "rate: 2 Mbit/s, delay: 0.5 ms",
         link="wavelan",
     ),
+    "grant": Picture(
+        "acks wait for their grants and leave in bursts, 5 ms apart; data down need none",
+        "  topology: line\n  link: {kind: grant, cycle: 5 ms, grant_delay: 5 ms, channel_rate: 20 Mbit/s}\n"
+        "  forward: {rate: 4 Mbit/s, delay: 2 ms}\n  reverse: {rate: 1 Mbit/s, delay: 2 ms}\n",
+        (200, 40), (("left-eth0", "left"), ("right-eth0", "right")), (("bulk", "left", "right"),), SMALL,
+        shown=("line", "reverse"),
+    ),
+    "leo": line(
+        "at a boundary the delay jumps, and what arrives in the outage is lost", (300, 160),
+        "rate: 1 Mbit/s, delay: 20 ms", back="rate: 1 Mbit/s, delay: 20 ms",
+        link="{kind: leo, epoch: 1 s, delay_spread: 15 ms, outage: 30 ms}", focus="lost",
+    ),
+    "wifi": Picture(
+        "packets that wait go together as one A-MPDU; acks compete for the same medium",
+        "  topology: line\n  link: {kind: wifi, aggregate: 8}\n  forward: {rate: 20 Mbit/s, delay: 0.01 ms}\n",
+        (200, 15), (("left-eth0", "left"), ("right-eth0", "right")), (("bulk", "left", "right"),), SMALL,
+        shown=("line", "forward"),
+    ),
     "ricochet": Picture(
         "a sender keeps the medium: acks gather while data last, then leave together",
         "  topology: packet-radio\n  link: ricochet\n"

@@ -164,17 +164,27 @@ def _with_profile(value: object, kind_key: str) -> object:
     spec = registry.find("profile", value["profile"]).spec
     assert spec is not None, "a profile is a link"
     filled = dict(value)
-    filled.setdefault(kind_key, spec.kind)
+    filled[kind_key] = _with_options(filled.get(kind_key), spec)
     for way, line in spec.directions():
         fields = filled.get(way)
         if fields is not None and not isinstance(fields, dict):
             continue
-        queue = {"policy": line.queue.name, **line.queue.options}
-        if "limit_packets" in queue:
-            queue["limit"] = f"{queue.pop('limit_packets')} packets"
+        queue = {"policy": line.queue.name, **registry.find("policy", line.queue.name).written(line.queue.options)}
         preset = {"rate": f"{line.rate_bps} bit/s", "delay": f"{line.delay_s} s", "queue": queue}
         filled[way] = {**preset, **line.options, **(fields or {})}
     return filled
+
+
+def _with_options(kind: object, spec: scenario.LinkSpec) -> object:
+    """The kind of a file, or None, with those options of a profile of that kind that the file does not set."""
+    declared = {"kind": spec.kind} if kind is None else {"kind": kind} if isinstance(kind, str) else kind
+    if not isinstance(declared, dict) or declared.get("kind") != spec.kind:
+        return kind
+    entry = registry.find("link", spec.kind)
+    unset = {
+        name: value for name, value in spec.options.items() if not {name, entry.param(name).short} & declared.keys()
+    }
+    return {**entry.written(unset), **declared}
 
 
 class Link(Model):

@@ -54,6 +54,11 @@ class Param:
                 return self.name.removesuffix(suffix)
         return self.name
 
+    def written(self, value: Any) -> Any:
+        """A value in the SI unit as a campaign file has it: "0.002 s"."""
+        unit = next((name for name, size in units.UNITS.get(self.unit, {}).items() if size == 1), "")
+        return f"{value} {unit}" if unit else value
+
     def allowed(self) -> str:
         """Unit, range and default: "packets, at least 1, default 20"."""
         if self.unit == "flag":
@@ -127,6 +132,10 @@ class Entry:
             if name in (param.name, param.short):
                 return param
         raise ValueError(unknown(f"option of {self.kind} {self.name}", name, [param.short for param in self.params]))
+
+    def written(self, options: Options) -> dict[str, Any]:
+        """Options of a scenario as a campaign file has them, by their short names."""
+        return {(param := self.param(name)).short: param.written(value) for name, value in options.items()}
 
     def as_json(self) -> dict[str, Any]:
         """As `list --json` and `show --json` print it."""

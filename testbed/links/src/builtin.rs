@@ -4,7 +4,7 @@ use backchannel_core::registry::Table;
 use backchannel_quic::AnyStacks;
 
 use crate::registry::{Build, Registry};
-use crate::{errors, mahimahi, point_to_point, ricochet, serial, wavelan};
+use crate::{errors, grant, leo, mahimahi, point_to_point, ricochet, serial, wavelan, wifi};
 
 impl Registry {
     /// The mechanisms of this software.
@@ -14,10 +14,13 @@ impl Registry {
             links: Table::<Build>::new(
                 "link kind",
                 &[
+                    (&grant::ENTRY, grant::build),
+                    (&leo::ENTRY, leo::build),
                     (&mahimahi::ENTRY, mahimahi::build),
                     (&point_to_point::ENTRY, point_to_point::build),
                     (&ricochet::ENTRY, ricochet::build),
                     (&wavelan::ENTRY, wavelan::build),
+                    (&wifi::ENTRY, wifi::build),
                 ],
             ),
             directions: vec![&serial::DIRECTION, &mahimahi::DIRECTION],

@@ -31,10 +31,14 @@ mod builtin;
 mod clock;
 mod device;
 pub mod errors;
+#[cfg(test)]
+mod every_kind;
 mod far_end;
 mod fault;
 pub mod framing;
+mod grant;
 mod jitter;
+mod leo;
 mod mahimahi;
 mod medium;
 mod point_to_point;
@@ -46,6 +50,7 @@ mod serial;
 #[cfg(test)]
 mod testing;
 mod wavelan;
+mod wifi;
 mod with_middlebox;
 
 pub use any_link::AnyLink;
@@ -77,17 +82,20 @@ mod tests {
         // An opportunity every 10 ms: 1.2 Mbit/s, in which a packet of 1000 bytes takes 1004.
         let trace = json!({"trace": "10\n"});
         let kinds = [
-            ("point-to-point", 1e6, json!({})),
-            ("point-to-point", 1e6, json!({"device_buffer_bytes": 3328})),
-            ("ricochet", 1e5, json!({})),
-            ("wavelan", 2e6, json!({})),
-            ("mahimahi", 0.0, trace),
+            ("point-to-point", 1e6, json!({}), json!({})),
+            ("point-to-point", 1e6, json!({}), json!({"device_buffer_bytes": 3328})),
+            ("ricochet", 1e5, json!({}), json!({})),
+            ("wavelan", 2e6, json!({}), json!({})),
+            ("mahimahi", 0.0, json!({}), trace),
+            ("grant", 1e6, json!({}), json!({})),
+            ("wifi", 2e6, json!({"preamble_s": 0}), json!({})),
+            ("leo", 1e6, json!({"delay_spread_s": 0, "rate_spread": 0, "outage_s": 0}), json!({})),
         ];
-        assert!(Registry::builtin().links.entries().all(|entry| kinds.iter().any(|(kind, _, _)| *kind == entry.name)));
+        assert!(Registry::builtin().links.entries().all(|entry| kinds.iter().any(|(kind, ..)| *kind == entry.name)));
         kinds
-            .map(|(kind, rate, options)| {
+            .map(|(kind, rate, of_link, options)| {
                 let spec = json!({
-                    "name": "line", "kind": kind, "ends": ["a", "b"],
+                    "name": "line", "kind": kind, "ends": ["a", "b"], "options": of_link,
                     "forward": way(rate, &queue, options.clone()), "reverse": way(rate, &tail, options),
                 });
                 let spec = serde_json::from_value(spec).expect("a link");

@@ -1,8 +1,9 @@
-//! Link profiles: access lines of the papers and their time, by name. Forward runs towards the user, reverse back.
+//! Link profiles: access lines of the papers and their time, and of today, by name. Forward runs towards the user, reverse
+//! back.
 
 use backchannel_core::scenario::{DirectionSpec, LinkSpec, Named};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{json, Value};
 
 /// A named link.
 #[derive(Debug, Serialize)]
@@ -135,22 +136,143 @@ const fn dialup(name: &'static str, summary: &'static str, rate_bps: u64) -> Row
     )
 }
 
+/// Those of other kinds than point-to-point. docs/links.md says of each number where it comes from.
+fn of_other_kinds() -> Vec<Profile> {
+    let droptail = |packets: u64| json!({"name": "droptail", "options": {"limit_packets": packets}});
+    let way =
+        |rate_bps: u64, delay_s: f64, queue: Value| json!({"rate_bps": rate_bps, "delay_s": delay_s, "queue": queue});
+    let profile = |name, summary, source, kind: &str, options: Value, forward: Value, reverse: Value| {
+        let spec =
+            json!({"name": "", "kind": kind, "ends": [], "options": options, "forward": forward, "reverse": reverse});
+        Profile { name, summary, source, spec: serde_json::from_value(spec).expect("a link") }
+    };
+    let mobile = |more: &[(&str, Value)]| {
+        let mut options = json!({
+            "cycle_s": 0.0025, "uplink_s": 0.0005, "guard_s": 0.000_071_4, "request_interval_s": 0.01,
+            "grant_delay_s": 0.002, "first_grant_bytes": 120, "requests": 1,
+        });
+        more.iter().for_each(|(name, value)| options[name] = value.clone());
+        options
+    };
+    let air = |rate_bps: u64| way(rate_bps, 1e-6, droptail(1000));
+    vec![
+        profile(
+            "docsis-3.0-200-20",
+            "a DOCSIS 3.0 cable modem whose uplink waits for grants: 200 Mbit/s down, 20 Mbit/s up",
+            "DOCSIS MULPIv3.0, 7.2 (MAPs, contention, piggybacking); MAPs of 2 ms and 4 ms to a grant, for some 10 ms of \
+             idle round trip (draft-white-tsvwg-lld-00, 1); four channels of 30.72 Mbit/s; buffer of 250 ms (RFC 8034); the \
+             rest is chosen",
+            "grant",
+            json!({
+                "cycle_s": 0.002, "request_interval_s": 0.000_25, "grant_delay_s": 0.004, "channel_rate_bps": 122_880_000,
+                "collision": 0.05, "backoff_start": 2, "backoff_end": 8,
+            }),
+            way(200_000_000, 0.003, droptail(800)),
+            way(20_000_000, 0.001, droptail(416)),
+        ),
+        profile(
+            "docsis-3.1-500-50",
+            "a low-latency DOCSIS 3.1 cable modem whose uplink waits for grants: 500 Mbit/s down, 50 Mbit/s up",
+            "draft-white-tsvwg-lld-00 (a faster request-grant loop): MAPs of 1 ms and 2 ms to a grant; DOCSIS-PIE (RFC \
+             8034); the rest is chosen",
+            "grant",
+            json!({
+                "cycle_s": 0.001, "request_interval_s": 0.000_125, "grant_delay_s": 0.002, "channel_rate_bps": 500_000_000,
+                "collision": 0.05, "backoff_start": 2, "backoff_end": 8,
+            }),
+            way(500_000_000, 0.002, droptail(1000)),
+            way(50_000_000, 0.001, json!({"name": "docsis-pie", "options": {"limit_packets": 1000}})),
+        ),
+        profile(
+            "gpon-500-100",
+            "a fibre line of a GPON whose uplink waits for grants: 500 Mbit/s down, 100 Mbit/s up",
+            "ITU-T G.984.3: frames of 125 us, 1.24416 Gbit/s up, status reports; a report every eighth frame and 0.5 ms to \
+             a grant; buffers of 20 ms; the rest is chosen",
+            "grant",
+            json!({
+                "cycle_s": 0.000_125, "request_interval_s": 0.001, "grant_delay_s": 0.0005,
+                "channel_rate_bps": 1_244_160_000,
+            }),
+            way(500_000_000, 0.0005, droptail(833)),
+            way(100_000_000, 0.0005, droptail(167)),
+        ),
+        profile(
+            "5g-nr-300-30",
+            "a mobile line, 5G with the pattern DDDSU: 300 Mbit/s down, 30 Mbit/s up by scheduling requests",
+            "3GPP TS 38.213, 11.1 (pattern), TS 38.321, 5.4.4 (scheduling request) and 5.4.5 (buffer status report); slots \
+             of 0.5 ms, a request every 20 slots, K2 and the base station together 4 slots; the rest is chosen",
+            "grant",
+            mobile(&[]),
+            way(300_000_000, 0.004, droptail(2500)),
+            way(30_000_000, 0.003, droptail(250)),
+        ),
+        profile(
+            "5g-nr-300-30-configured",
+            "the same with a configured grant of 300 bytes in each period, which needs no request",
+            "as 5g-nr-300-30; 3GPP TS 38.321, 5.8.2 (configured grant)",
+            "grant",
+            mobile(&[("unsolicited_bytes", json!(300))]),
+            way(300_000_000, 0.004, droptail(2500)),
+            way(30_000_000, 0.003, droptail(250)),
+        ),
+        profile(
+            "wifi-n-300",
+            "a wireless LAN, 802.11n: two streams, 40 MHz",
+            "IEEE 802.11-2020, 19 (HT): MCS 15 with a short guard interval; buffers are chosen",
+            "wifi",
+            json!({"preamble_s": 40e-6, "symbol_s": 3.6e-6, "ampdu_bytes": 65_535}),
+            air(300_000_000),
+            air(300_000_000),
+        ),
+        profile(
+            "wifi-ac-867",
+            "a wireless LAN, 802.11ac: two streams, 80 MHz",
+            "IEEE 802.11-2020, 21 (VHT): MCS 9 with a short guard interval; buffers are chosen",
+            "wifi",
+            json!({"preamble_s": 44e-6, "symbol_s": 3.6e-6}),
+            air(866_666_667),
+            air(866_666_667),
+        ),
+        profile(
+            "wifi-ax-1201",
+            "a wireless LAN, 802.11ax: two streams, 80 MHz, one user at a time",
+            "IEEE 802.11ax-2021, 27 (HE): MCS 11 with a guard interval of 0.8 us; window of 256; buffers are chosen",
+            "wifi",
+            json!({
+                "preamble_s": 50.4e-6, "symbol_s": 13.6e-6, "aggregate_packets": 256, "ampdu_bytes": 6_500_631,
+            }),
+            air(1_200_980_392),
+            air(1_200_980_392),
+        ),
+        profile(
+            "starlink-200-20",
+            "a low-orbit satellite with epochs of 15 s: 200 Mbit/s down, 20 Mbit/s up",
+            "Huston 2024 (A transport protocol's view of Starlink): minimum round trip that changes every 15 s, 1 to 2 % of \
+             packets lost without congestion, rates of 10 to 370 Mbit/s; outage of 0.15 s for 1 %; delays and buffers of 100 \
+             ms are chosen",
+            "leo",
+            json!({"delay_spread_s": 0.007, "rate_spread": 0.5, "outage_s": 0.15}),
+            way(200_000_000, 0.018, droptail(1667)),
+            way(20_000_000, 0.018, droptail(167)),
+        ),
+    ]
+}
+
 /// Every profile.
 pub fn profiles() -> Vec<Profile> {
-    ROWS.iter()
-        .map(|&(name, summary, source, forward, reverse)| {
-            let spec = LinkSpec {
-                name: String::new(),
-                kind: "point-to-point".into(),
-                ends: Vec::new(),
-                forward: direction(forward),
-                reverse: direction(reverse),
-                options: Default::default(),
-                middleboxes: Vec::new(),
-            };
-            Profile { name, summary, source, spec }
-        })
-        .collect()
+    let lines = ROWS.iter().map(|&(name, summary, source, forward, reverse)| {
+        let spec = LinkSpec {
+            name: String::new(),
+            kind: "point-to-point".into(),
+            ends: Vec::new(),
+            forward: direction(forward),
+            reverse: direction(reverse),
+            options: Default::default(),
+            middleboxes: Vec::new(),
+        };
+        Profile { name, summary, source, spec }
+    });
+    lines.chain(of_other_kinds()).collect()
 }
 
 fn direction((rate_bps, delay_s, limit): (u64, f64, u64)) -> DirectionSpec {

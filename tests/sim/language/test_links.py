@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 
+from experiments.language import registry, topologies
+from experiments.language.network import Network
+from testbed.scenario import LinkSpec
 from tests.conftest import backchannel
 
 RADIO = """
@@ -120,6 +124,45 @@ def test_a_profile_fills_in_what_the_file_leaves_out(tmp_path: Path) -> None:
     text = LINE.replace("forward: {rate: 1 Mbit/s, delay: 10 ms}", "profile: isdn-64, forward: {delay: 1 ms}")
     slow, fast = throughputs(text + "sweep: {network.profile: [dialup-9.6, isdn-128]}\n", tmp_path)
     assert slow < 9_600 < fast < 128_000
+
+
+def test_a_profile_sets_the_options_of_its_kind_and_the_file_overrides_single_ones() -> None:
+    def link(**fields: object) -> LinkSpec:
+        network = Network.model_validate({"topology": "line", "profile": "docsis-3.0-200-20", **fields})
+        return topologies.build(network, (), random.Random(0))[1][0]
+
+    preset = registry.find("profile", "docsis-3.0-200-20").spec
+    assert preset is not None
+    assert link().kind == "grant"
+    assert link(link="grant").options == link().options == preset.options
+    for cycle in ("cycle", "cycle_s"):
+        assert link(link={"kind": "grant", cycle: "1 ms"}).options == {**preset.options, "cycle_s": 0.001}
+    other = link(link="point-to-point")
+    assert (other.kind, other.options, other.reverse) == ("point-to-point", {}, preset.reverse)
+
+
+@pytest.mark.parametrize("name", sorted(entry.name for entry in registry.of_kind("profile")))
+def test_every_profile_is_a_link_of_a_campaign_file_as_declared(name: str) -> None:
+    network = Network.model_validate({"topology": "line", "profile": name})
+    (link,) = topologies.build(network, (), random.Random(0))[1]
+    preset = registry.find("profile", name).spec
+    assert preset is not None
+    assert link == preset.replace(name="line", ends=("left", "right"))
+
+
+def test_an_uplink_that_waits_for_grants_delays_a_ping_by_the_closed_form(tmp_path: Path) -> None:
+    """Requests and MAPs of 2 ms, 4 ms to a grant: from 4 to 6 ms, 64 bytes at 122.88 Mbit/s, and 2 ms of delay."""
+    file = tmp_path / "ping.yaml"
+    grant = "link: {kind: grant, cycle: 2 ms, grant_delay: 4 ms, channel_rate: 122.88 Mbit/s}"
+    text = LINE.replace("topology: line, forward: {rate: 1", f"topology: line, {grant}, forward: {{rate: 10")
+    text = text.replace("delay: 10 ms", "delay: 1 ms").replace("duration: 10 s", "duration: 60 s")
+    ping = "{name: ping, kind: probe, from: right, to: left, options: {protocol: icmp, interval: 10.01 ms}}"
+    file.write_text(text.replace("{name: bulk, from: left, to: right}", ping) + "variation: none\n")
+    done = backchannel("run", file, "--results", tmp_path / "results", "--json")
+    assert done.returncode == 0, done.stderr
+    (point,) = json.loads(done.stdout)["points"]
+    median = {row["name"]: row["mean"] for row in point["metrics"]}["latency_p50"]
+    assert median == pytest.approx(0.005 + 0.002, abs=0.0002)
 
 
 @pytest.mark.parametrize(

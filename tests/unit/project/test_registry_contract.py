@@ -173,6 +173,12 @@ def test_packets_have_room_as_both_languages_check_it() -> None:
     assert workload_options("probe")["packet_bytes"]["min"] == limits.numbered_least == limits.datagram_headers[6] + 8
 
 
+def test_no_two_options_of_a_mechanism_have_the_same_name_without_their_units() -> None:
+    for entry in registry_.entries():
+        names = [param.short for param in entry.params]
+        assert len(names) == len(set(names)), f"{entry.kind} {entry.name}: {sorted(names)}"
+
+
 def test_segment_classes_have_the_same_bits() -> None:
     bits = {entry["name"]: entry["bit"] for entry in registry()["segment_classes"]}
     ours = {name: value for name, value in vars(segments).items() if name.isupper() and type(value) is int}
