@@ -58,6 +58,7 @@ _GROUPS = {
         "serve": _Command("services:serve", "Show results in a browser, and run what visitors request"),
         "plot": _Command("plot:plot", "Draw a figure"),
         "compare": _Command("compare:compare", "Compare the values of a swept field, or two campaigns"),
+        "report-card": _Command("report_card:report_card", "Judge a sender by the criteria of RFC 9743"),
         "sensitivity": _Command("sensitivity:sensitivity", "Perturb a campaign's links slightly"),
         "measure": _Command("measure:measure", "Compute metrics of stored runs again"),
         "export": _Command("export:export", "Export results for other programs"),
