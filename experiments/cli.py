@@ -72,6 +72,7 @@ _GROUPS = {
     },
     "Captures": {
         "import": _Command("imports:import_", "Import captures as a run, or a bundled campaign"),
+        "ack-filter": _Command("ack_filter:ack_filter", "Say whether an ack filter would help on a captured line"),
     },
     "Labs": {
         "testbed": _Command("testbed:testbed", "Set up hosts as a testbed, import or rehearse them"),
