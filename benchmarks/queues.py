@@ -4,9 +4,9 @@
 
 Datagrams of three flows arrive at a line of 2 Mbit/s at times that a seed draws: two flows that together offer 1.3
 times the line for two seconds and 0.7 times it for the next two, again and again, and one that sends little. The very
-same packets go to the kernel's queueing discipline below HTB (CAKE shapes itself) and to this project's policy on the emulated line, both in
-virtual time. Which packets left, marked or not, and how long each waited is known by a number in each. What the two
-queues do is compared as means over the seeds: their random numbers differ.
+same packets go to the kernel's queueing discipline below HTB (CAKE shapes by itself) and to this project's policy on
+the emulated line, both in virtual time. Which packets left, marked or not, and how long each waited is known by a
+number in each. What the two queues do is compared as means over the seeds: their random numbers differ.
 """
 
 from __future__ import annotations
