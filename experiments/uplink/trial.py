@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -31,7 +32,7 @@ OFF, ON = "off", "on"
 TEXT = """# What {capture} shows of a line, simulated with an ack filter before its uplink and without: written by
 # ./backchannel ack-filter.
 name: ack-filter-trial
-title: An ack filter on the line of {capture}
+title: {title}
 backend: sim
 network:
   topology: asymmetric-path
@@ -107,7 +108,7 @@ def plan(capture: str, shape: Shape, up_bps: float, down_bps: float, queue: str,
         limit=max(20, round(0.1 * up_bps / 8 / 1500)),
     )
     text = TEXT.format(
-        capture=capture.replace("\n", " "),
+        capture=capture.replace("\n", " "), title=json.dumps(f"An ack filter on the line of {capture}"),
         up_bps=round(up_bps), down_bps=round(down_bps), line_bps=round(up_bps * (2 if queue == "cake" else 1)),
         access_bps=round(10 * max(up_bps, down_bps)), delay_ms=max(0.0, 500 * shape.rtt_s - 0.2),
         down_limit=max(50, round(0.1 * down_bps / 8 / 1500)), queue=words, flows="".join(flows),

@@ -82,7 +82,7 @@ def test_the_campaign_has_the_captures_shape_and_differs_in_the_filter_alone(que
     off, on = (scenario for _, scenario in plan.first_scenarios())
     names = [flow.name for flow in off.workload]
     assert names == ["download-1", "download-2", "quic", "upload", "ping"]
-    assert [str(flow.stack.name) for flow in off.workload if flow.stack][2:3] == ["quic"]
+    assert [flow.stack["name"] for flow in off.workload if flow.stack] == ["quic"]
     line, other = (next(link for link in each.links if link.name == "bottleneck") for each in (off, on))
     assert line.reverse is not None
     assert other.reverse is not None
