@@ -43,8 +43,8 @@ def ack_filter(
                      help="Address of a host on your side. Repeatable. Default: found by the traffic."),
     ] = None,
     queue: Annotated[
-        str, typer.Option("--queue", metavar="NAME", help="Queue before the uplink in simulation: cake, fq-codel or "
-                          "droptail.")
+        str, typer.Option("--queue", metavar="NAME", help="Queue before both directions in simulation: cake, fq-codel "
+                          "or droptail.")
     ] = "cake",
     repetitions: Annotated[
         int, typer.Option("--repetitions", metavar="N", min=3, max=100, help="Simulated runs on each side.")

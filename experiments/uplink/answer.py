@@ -166,7 +166,7 @@ def _simulated(answer: Answer) -> Iterator[Any]:
     rtt = units.show(shape.rtt_s, "time") + ("" if shape.rtt_is_measured else " (usual; the capture has no sample)")
     runs = max(effect.compared.runs for effect in answer.effects)
     yield Text(
-        f"\nSimulated: {', '.join(flows)} at the same time, round trip {rtt}, queue {answer.queue} on the uplink, "
+        f"\nSimulated: {', '.join(flows)} at the same time, round trip {rtt}, {answer.queue} before both directions, "
         f"{number_of(runs, 'pair')} of runs:"
     )
     table = plain_table("", "filter off", "filter on", "on less off", "")

@@ -48,10 +48,8 @@ def test_a_card_has_questions_values_bounds_verdicts_and_runs(results: Path, tmp
     assert "Congestion window of tested*" in table
     assert "at least 0.9 x CUBIC's" in table
     # The case by itself, as the docs have it, is the same campaign.
-    alone = backchannel(
-        "run", "experiments/report_card/low-rate.yaml", "--set", "workload.tested.stack.name=modern-bbr", "--results",
-        results,
-    )  # fmt: skip
+    file = ROOT / "experiments/report_card/low-rate.yaml"
+    alone = backchannel("run", file, "--set", "workload.tested.stack.name=modern-bbr", "--results", results)
     assert "0 runs made, 5 taken" in alone.stdout
 
 

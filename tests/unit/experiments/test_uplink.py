@@ -54,7 +54,8 @@ def effect(quantity: Quantity, off: list[float], on: list[float]) -> trial.Effec
 
 
 BETTER = effect(DOWN, [5.0, 5.1, 5.2, 5.05], [9.0, 9.1, 9.3, 9.0])
-WORSE = effect(PING, [0.020, 0.021, 0.022, 0.0205], [0.040, 0.041, 0.042, 0.0411])
+WORSE = effect(PING, [0.020, 0.021, 0.022, 0.0205], [0.140, 0.141, 0.142, 0.1411])
+LONGER = effect(PING, [0.020, 0.021, 0.022, 0.0205], [0.040, 0.041, 0.042, 0.0411])
 SAME = effect(DOWN, [5.0, 5.1, 5.2, 5.05], [5.001, 5.101, 5.199, 5.05])
 UNSURE = effect(DOWN, [5.0, 7.1, 3.2, 5.05], [6.0, 3.1, 7.3, 5.0])
 
@@ -65,6 +66,9 @@ UNSURE = effect(DOWN, [5.0, 7.1, 3.2, 5.05], [6.0, 3.1, 7.3, 5.0])
         ([BETTER], "on"),
         ([BETTER, SAME, UNSURE], "on"),
         ([WORSE, SAME], "off"),
+        # A longer ping below 100 ms decides nothing by itself.
+        ([BETTER, LONGER], "on"),
+        ([LONGER, SAME], "cannot tell"),
         ([BETTER, WORSE], "mixed"),
         ([SAME], "no difference"),
         ([SAME, UNSURE], "cannot tell"),
