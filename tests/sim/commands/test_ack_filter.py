@@ -60,7 +60,7 @@ def test_where_acks_do_not_fit_the_filter_is_recommended(slow: Path, tmp_path: P
     assert found["capture"]["shape"]["downloads"] == 2
     plain, filtered = found["replay"]["off"], found["replay"]["on"]
     assert plain["purged"] == 0
-    assert filtered["purged"] > 0.5 * found["capture"]["up"]["pure_acks"]
+    assert filtered["purged"] > 0.3 * found["capture"]["up"]["pure_acks"]
     assert filtered["mean_wait_s"] < 0.5 * plain["mean_wait_s"]
     download = found["simulation"]["effects"][0]
     assert (download["of"], download["verdict"]) == ("download", "different")
