@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
 from ruamel.yaml import YAML
@@ -34,8 +34,8 @@ class Criterion(_Part):
     at_least: float | None = None
     at_most: float | None = None
     #: Times what the standard sender reaches.
-    at_least_of_standard: float | None = Field(None, gt=0)
-    at_most_of_standard: float | None = Field(None, gt=0)
+    at_least_of_standard: Annotated[float | None, Field(gt=0)] = None
+    at_most_of_standard: Annotated[float | None, Field(gt=0)] = None
 
     @field_validator("metric")
     @classmethod

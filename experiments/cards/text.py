@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jinja2 import Environment
 from rich.console import Group
 from rich.text import Text
 
@@ -109,9 +110,6 @@ def page(card: Card, results: str, site: str) -> str:
         results: folder of the results, as a command has it.
         site: address of the site that has the runs, without a slash at its end.
     """
-    # Only pages need the template engine.
-    from jinja2 import Environment
-
     template = Environment(autoescape=True, trim_blocks=True, keep_trailing_newline=True).from_string(
         _TEMPLATE.read_text(encoding="utf-8")
     )

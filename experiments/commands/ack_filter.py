@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from analysis.results import by_point
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, JsonOption, ResultsOption
 from experiments.commands.shared import console, fail, store_location
@@ -105,7 +106,6 @@ def _rate(option: str, text: str) -> float | None:
 
 def _effects(plan: Plan, results: Path | str, artefacts: str | None, jobs: int | None) -> list[Effect]:
     """Makes the runs, and compares them."""
-    from analysis.results import by_point
     from analysis.store import Store
     from experiments.engine.scheduling import run_campaign
     from experiments.terminal import TerminalReporter

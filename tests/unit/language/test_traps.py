@@ -155,9 +155,7 @@ def test_warnings_have_line_and_points() -> None:
 
 def campaigns() -> list[Any]:
     # targets.yaml has published values.
-    return sorted(
-        path for path in (ROOT / "experiments").rglob("*.yaml") if path.name not in NOT_CAMPAIGNS
-    )
+    return sorted(path for path in (ROOT / "experiments").rglob("*.yaml") if path.name not in NOT_CAMPAIGNS)
 
 
 @pytest.mark.parametrize("path", campaigns(), ids=lambda path: path.stem)
