@@ -21,6 +21,8 @@ def test_private_addresses_are_local_where_they_talk_to_public_ones() -> None:
         _Pair("192.168.1.4", "1.1.1.1", 10**5),
         _Pair("100.64.0.7", "8.8.8.8", 10),
         _Pair("192.168.1.4", "192.168.1.1", 500),
+        # Neither of these uses the line.
+        _Pair("192.168.1.8", "192.168.1.9", 10**9),
     ]
     assert local_side(pairs) == (["100.64.0.7", "192.168.1.4"], "private addresses")
 
