@@ -1,12 +1,12 @@
-"""FQ-CoDel, PIE and DualPI2 of Linux and of this project on the same arrivals.
+"""FQ-CoDel, PIE, DualPI2 and CAKE of Linux and of this project on the same arrivals.
 
     ./backchannel bench queues [--seeds 5] [--queue pie]
 
 Datagrams of three flows arrive at a line of 2 Mbit/s at times that a seed draws: two flows that together offer 1.3
 times the line for two seconds and 0.7 times it for the next two, again and again, and one that sends little. The very
-same packets go to the kernel's queueing discipline below HTB and to this project's policy on the emulated line, both in
-virtual time. Which packets left, marked or not, and how long each waited is known by a number in each. What the two
-queues do is compared as means over the seeds: their random numbers differ.
+same packets go to the kernel's queueing discipline below HTB (CAKE shapes by itself) and to this project's policy on
+the emulated line, both in virtual time. Which packets left, marked or not, and how long each waited is known by a
+number in each. What the two queues do is compared as means over the seeds: their random numbers differ.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ backend: virtual-kernel
 network:
   topology: line
   link: {link}
-  forward: {{rate: {rate_bps} bit/s, delay: 1 ms, queue: {queue}}}
+  forward: {{rate: {rate_bps} bit/s, delay: 1 ms{queue}}}
   reverse: {{rate: 4 Mbit/s, delay: 1 ms}}
 stack: cubic
 workload:
@@ -59,17 +59,43 @@ variation: none
 seed: {seed}
 capture: {{snaplen: 64 B, at: ["right:line"]}}
 """
-#: Linux's queue and ours, as campaigns have them. CoDel's target exceeds a packet's 4 ms. L4S is marked by a step.
+
+
+@dataclass(frozen=True)
+class Side:
+    """A queue as campaigns have it, with the link before which it stands."""
+
+    queue: str
+    link: str
+    rate_bps: int = RATE_BPS
+
+    @property
+    def taken_when_ended(self) -> bool:
+        """Whether the link delivers a packet when its transmission has ended; kernels do so when it may begin."""
+        return self.link == LINE
+
+
+HTB, LINE = "{kind: kernel, shaper: htb, burst: 1514 B}", "point-to-point"
+#: Behind our shaper, so fast that it does not count.
+FAST_BPS = 1_000_000_000
+#: Linux's queue and ours. CoDel's target exceeds a packet's 4 ms. L4S is marked by a step.
 QUEUES = {
-    "fq-codel": ("{policy: fq-codel, target: 10 ms, ecn: false}", "{policy: fq-codel, target: 10 ms, ecn: false}"),
+    "fq-codel": (
+        Side("{policy: fq-codel, target: 10 ms, ecn: false}", HTB),
+        Side("{policy: fq-codel, target: 10 ms, ecn: false}", LINE),
+    ),
     # The kernel's timer has ticks of 10 ms in virtual time, which would make 20 ms of the RFC's 15.
-    "pie": ("{policy: pie, tupdate: 20 ms}", "{policy: pie, tupdate: 20 ms}"),
+    "pie": (Side("{policy: pie, tupdate: 20 ms}", HTB), Side("{policy: pie, tupdate: 20 ms}", LINE)),
     "dual-pi2": (
-        "{policy: dualpi2, step_threshold: 10 ms}",
-        "{policy: dual-pi2, min_threshold: 10 ms, range: 0 s}",
+        Side("{policy: dualpi2, step_threshold: 10 ms}", HTB),
+        Side("{policy: dual-pi2, min_threshold: 10 ms, range: 0 s}", LINE),
+    ),
+    # The kernel's counts the Ethernet header, if it is not told the overhead.
+    "cake": (
+        Side("", "{kind: kernel, shaper: cake}"),
+        Side(f"{{policy: cake, rate: {RATE_BPS} bit/s, overhead: 14 B}}", LINE, FAST_BPS),
     ),
 }
-LINKS = ("{kind: kernel, shaper: htb, burst: 1514 B}", "point-to-point")
 
 
 @dataclass(frozen=True)
@@ -125,23 +151,23 @@ class Left:
     is_marked: bool
 
 
-def replay(
-    folder: Path, packets: Sequence[Arrival], link: str, queue: str, seed: int, kernel: kernels.Kernel
-) -> list[Left]:
+def replay(folder: Path, packets: Sequence[Arrival], side: Side, seed: int, kernel: kernels.Kernel) -> list[Left]:
     """What left a queue."""
     folder.mkdir()
     (folder / "replay.py").write_bytes(REPLAY.read_bytes())
     file = folder / "replayed.yaml"
     (folder / "arrivals.txt").touch()
-    words = {"link": link, "queue": queue, "rate_bps": RATE_BPS, "drained_s": DRAINED_S, "duration_s": DRAINED_S + 5}
+    queue = f", queue: {side.queue}" if side.queue else ""
+    words = {"link": side.link, "queue": queue, "rate_bps": side.rate_bps}
+    words |= {"drained_s": DRAINED_S, "duration_s": DRAINED_S + 5}
     file.write_text(REPLAYED.format(**words, seed=seed))
     write_arrivals(folder, packets, load(file).runs[0].scenario)
     left = []
     for record in run(load(file).runs[0].scenario, folder / "run", kernel):
         data = network_layer(record)
         if data[9] == 17 and data[22:24] == (6000).to_bytes(2):
-            # HTB passes a packet on when it may begin, and the emulated line when it has ended.
-            taken_ns = 0 if link == LINKS[0] else int.from_bytes(data[2:4]) * 8_000_000_000 // RATE_BPS
+            bits = 8 * int.from_bytes(data[2:4])
+            taken_ns = bits * 1_000_000_000 // side.rate_bps if side.taken_when_ended else 0
             left.append((record.time_ns - taken_ns, int.from_bytes(data[28:32]), data[1] & 3))
     first_ns, first, _ = left[0]
     sent_s = [packet.at_s for packet in packets]
@@ -168,8 +194,8 @@ def compare(name: str, seeds: int, kernel: kernels.Kernel, folder: Path) -> None
     for seed in range(1, seeds + 1):
         packets = arrivals(seed)
         pair: list[Mapping[str, float]] = []
-        for link, queue in zip(LINKS, QUEUES[name], strict=True):
-            left = replay(folder / f"{name}-{seed}-{len(pair)}", packets, link, queue, seed, kernel)
+        for side in QUEUES[name]:
+            left = replay(folder / f"{name}-{seed}-{len(pair)}", packets, side, seed, kernel)
             pair.append(dict(figures(packets, left)))
         for figure, value in pair[0].items():
             values.setdefault(figure, []).append((value, pair[1][figure]))

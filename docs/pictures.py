@@ -238,6 +238,10 @@ PICTURES: dict[str, Picture] = {
         "data are dropped with the predicted delay's probability, and acks hardly", (2500, 600),
         "docsis-pie, limit: 30 packets", "dropped_early", rate="512 kbit/s",
     ),
+    "cake": queue(
+        "acks of the download, which send little, go before the upload's data", (2600, 400),
+        "cake, limit: 100 packets",
+    ),
     "dual-pi2": queue(
         "classic packets are dropped by the square of the base probability", (2500, 600),
         "dual-pi2, limit: 100 packets",

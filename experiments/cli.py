@@ -59,6 +59,7 @@ _GROUPS = {
         "serve": _Command("services:serve", "Show results in a browser, and run what visitors request"),
         "plot": _Command("plot:plot", "Draw a figure"),
         "compare": _Command("compare:compare", "Compare the values of a swept field, or two campaigns"),
+        "report-card": _Command("report_card:report_card", "Judge a sender by the criteria of RFC 9743"),
         "sensitivity": _Command("sensitivity:sensitivity", "Perturb a campaign's links slightly"),
         "measure": _Command("measure:measure", "Compute metrics of stored runs again"),
         "export": _Command("export:export", "Export results for other programs"),
@@ -72,6 +73,7 @@ _GROUPS = {
     },
     "Captures": {
         "import": _Command("imports:import_", "Import captures as a run, or a bundled campaign"),
+        "ack-filter": _Command("ack_filter:ack_filter", "Say whether an ack filter would help on a captured line"),
     },
     "Labs": {
         "testbed": _Command("testbed:testbed", "Set up hosts as a testbed, import or rehearse them"),

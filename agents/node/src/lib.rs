@@ -34,6 +34,7 @@ mod probe;
 mod program;
 mod promptness;
 mod registry;
+mod replay;
 mod reports;
 mod serial_line;
 mod signals;
@@ -100,6 +101,8 @@ enum Command {
     Simulate(simulate::Args),
     /// Compare a run's captures with the links that its scenario declares; the run is JSON on standard input
     Audit(audit::Args),
+    /// Count what a capture has in each direction, and let a queue policy treat one of them
+    Replay(replay::Args),
     /// Compress a capture's packets by RFC 1144 and write a capture of PPP
     SerialLine(serial_line::Args),
     /// Classify every TCP segment of captures and write them as Parquet
@@ -123,6 +126,7 @@ pub fn main(registry: Registry) -> ExitCode {
         Command::Probe(command) => probe::run(&command),
         Command::Simulate(args) => simulate::run(&registry, &args),
         Command::Audit(args) => audit::run(&registry, &args),
+        Command::Replay(args) => replay::run(&registry, &args),
         Command::SerialLine(args) => serial_line::run(&args),
         Command::Trace(args) => trace::run(&args),
     };

@@ -3,7 +3,7 @@
 //!
 //! - First in, first out: [`DropTail`] and [`DropFront`], with a capacity of [`Limit`].
 //! - Active queue management: [`Red`] and [`CoDel`].
-//! - Of today's routers: `fq-codel`, `pie`, `docsis-pie`, `dual-pi2`.
+//! - Of today's routers: `fq-codel`, `pie`, `docsis-pie`, `dual-pi2`, `cake`.
 //! - For acks on slow reverse links: [`AckFiltering`], [`AcksFirst`].
 //! - Scheduling between acks and data, or between flows: [`Cbq5050`], [`Acq`], [`AsymmetricQueueing`],
 //!   [`FairQueueing`].
@@ -23,8 +23,10 @@ mod acks_first;
 pub mod acq;
 mod afvq;
 pub mod aq;
+mod cake;
 mod cbq5050;
 mod classes;
+mod cobalt;
 pub mod codel;
 mod context;
 mod docsis_pie;
@@ -79,6 +81,7 @@ pub fn builtin() -> Policies {
             (&pie::ENTRY, pie::build),
             (&docsis_pie::ENTRY, docsis_pie::build),
             (&dual_pi2::ENTRY, dual_pi2::build),
+            (&cake::ENTRY, cake::build),
         ],
     )
 }
@@ -223,6 +226,13 @@ mod tests {
             // With any-ect a flow whose packets are not all ECN-capable is in both queues, which reorders it.
             ("dual-pi2", json!({"target_s": 1e-6, "alpha": 1000, "max_packet_bytes": 1})),
             ("codel", json!({"target_s": 1e-6, "interval_s": 1e-6, "ecn": true})),
+            ("cake", json!({"rate_bps": 1_000_000, "overhead_bytes": 14, "mpu_bytes": 64, "buffer_bytes": 3000})),
+            (
+                "cake",
+                json!({"rate_bps": 1e9, "framing": "atm", "target_s": 1e-6, "rtt_s": 1e-6, "isolation": "dual-src"}),
+            ),
+            ("cake", json!({"target_s": 1e-6, "rtt_s": 1e-6, "ecn": false, "isolation": "flows", "framing": "ptm"})),
+            ("ack-filtering", json!({"filter_sack": true, "child": {"name": "cake"}})),
         ];
         let read = |(name, options)| (name, serde_json::from_value(options).expect("an object"));
         defaults.chain(others).map(read).collect()

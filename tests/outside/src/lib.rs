@@ -6,6 +6,7 @@ mod drop_nth;
 mod fixed_window;
 mod pigeon;
 mod steps;
+mod stubborn;
 mod sunset;
 mod thin_acks;
 
@@ -17,6 +18,7 @@ pub fn registry() -> Registry {
         .policy(&drop_nth::ENTRY, drop_nth::build)
         .controller("delivery-rate", delivery_rate::build)
         .controller("fixed-window", fixed_window::build)
+        .controller("stubborn", stubborn::build)
         .link(&pigeon::ENTRY, pigeon::build)
         .error_model(&sunset::ENTRY, sunset::build)
         .middlebox(&thin_acks::ENTRY, thin_acks::build)

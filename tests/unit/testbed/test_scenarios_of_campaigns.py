@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from experiments.catalogue import NOT_CAMPAIGNS
 from experiments.language import campaign, identity
 from experiments.language.problems import CampaignError
 from testbed.node_binary import ROOT
 
 CAMPAIGNS = sorted(
     path for folder in ("experiments", "tests/equality") for path in (ROOT / folder).rglob("*.yaml")
-    if path.name not in ("targets.yaml", "chosen.yaml")
+    if path.name not in NOT_CAMPAIGNS
 )  # fmt: skip
 
 

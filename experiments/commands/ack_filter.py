@@ -1,0 +1,130 @@
+"""`ack-filter`: whether an ack filter would help on the line that a capture shows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from analysis.results import by_point
+from experiments import exits
+from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, JsonOption, ResultsOption
+from experiments.commands.shared import console, fail, store_location
+from experiments.engine.options import Options
+from testbed import units
+from testbed.local_folders import ScratchFolder
+
+if TYPE_CHECKING:
+    from experiments.language.campaign import Plan
+    from experiments.uplink.answer import Answer
+    from experiments.uplink.trial import Effect
+
+
+def ack_filter(
+    capture: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CAPTURE", show_default=False,
+            help="A capture of your line, pcap or pcapng, plain, gzip or zstd, made on the side of your hosts.",
+        ),
+    ],
+    up: Annotated[
+        str, typer.Option("--up", metavar="RATE", help="Rate of the uplink, such as '2 Mbit/s'. Default: that of the "
+                          "capture's busiest second, which is too low if the line was never full.")
+    ] = "",
+    down: Annotated[
+        str, typer.Option("--down", metavar="RATE", help="Rate of the downlink. Default: as --up.")
+    ] = "",
+    local: Annotated[
+        list[str] | None,
+        typer.Option("--local", metavar="ADDRESS", show_default=False,
+                     help="Address of a host on your side. Repeatable. Default: found by the traffic."),
+    ] = None,
+    queue: Annotated[
+        str, typer.Option("--queue", metavar="NAME", help="Queue before both directions in simulation: cake, fq-codel "
+                          "or droptail.")
+    ] = "cake",
+    repetitions: Annotated[
+        int, typer.Option("--repetitions", metavar="N", min=3, max=100, help="Simulated runs on each side.")
+    ] = 6,
+    results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
+    jobs: JobsOption = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Say whether an ack filter would help on the line that a capture shows (docs/ack-filter.md).
+
+    Counts the acks of the uplink, lets the filter treat them, and simulates the capture's traffic with the filter and
+    without.
+    """
+    from experiments.language import registry
+    from experiments.uplink import answer, seen, trial
+
+    if queue not in trial.QUEUES:
+        fail(f"--queue: {registry.unknown('queue', queue, list(trial.QUEUES))}", exits.BAD_INPUT)
+    rates = [_rate(name, text) for name, text in (("--up", up), ("--down", down))]
+    with ScratchFolder() as folder:
+        found = seen.look(capture, folder, local or ())
+    up_bps, down_bps = (
+        given or max(way.busiest_bps, 1e3) for given, way in zip(rates, (found.up, found.down), strict=True)
+    )
+
+    line = answer.Line(up_bps, down_bps, rates[0] is None, rates[1] is None)
+    nothing = answer.Answer(found, line)
+    if answer.why_nothing(found) is not None:
+        _tell(nothing, as_json)
+        return
+    room = {"limit_packets": 100_000}
+    policies = (
+        {"name": "droptail", "options": room},
+        {"name": "ack-filtering", "options": {**room, "filter_sack": True}},
+    )
+    plain, filtered = (seen.replay(capture, found.local, up_bps, policy) for policy in policies)
+    replayed = replace(nothing, replayed=(plain, filtered), queue=queue)
+    if not found.shape.downloads and not found.shape.uploads:
+        # Without a transfer that could be faster, only the queue counts.
+        _tell(replace(replayed, advice="cannot tell" if filtered.purged else "no difference"), as_json)
+        return
+    plan = trial.plan(capture.name, found.shape, up_bps, down_bps, queue, repetitions)
+    effects = _effects(plan, store_location(results), artefacts, jobs)
+    _tell(replace(replayed, campaign=plan.id, effects=effects, advice=trial.advice(effects)), as_json)
+
+
+def _rate(option: str, text: str) -> float | None:
+    """A rate in bit/s; None without one."""
+    try:
+        rate = units.parse(text, "rate") if text else None
+    except ValueError as error:
+        fail(f"{option}: {error}", exits.BAD_INPUT)
+    if rate is not None and not 1e3 <= rate <= 1e11:
+        fail(f"{option} is a rate from 1 kbit/s to 100 Gbit/s, not '{text}'", exits.BAD_INPUT)
+    return rate
+
+
+def _effects(plan: Plan, results: Path | str, artefacts: str | None, jobs: int | None) -> list[Effect]:
+    """Makes the runs, and compares them."""
+    from analysis.store import Store
+    from experiments.engine.scheduling import run_campaign
+    from experiments.terminal import TerminalReporter
+    from experiments.uplink import trial
+
+    outcome = run_campaign(
+        plan, Options(results, jobs=jobs, artefacts=artefacts), TerminalReporter(console(stderr=True))
+    )
+    if outcome.interrupted:
+        raise typer.Exit(exits.INTERRUPTED)
+    with Store.open(results, artefacts) as store:
+        values = by_point(store.values(plan.id))
+    return trial.effects(values, {number: dict(point.parameters)["filter"] for number, point in enumerate(plan.points)})
+
+
+def _tell(told: Answer, as_json: bool) -> None:
+    from experiments.uplink import answer
+
+    if as_json:
+        typer.echo(json.dumps(answer.document(told), indent=2))
+    else:
+        console().print(answer.shown(told))
