@@ -63,9 +63,11 @@ mod factory;
 mod null_crypto;
 mod observer;
 mod qlog;
+mod session;
+mod tls;
 
 pub use any::{AnyConfig, AnyConnection, AnyFactory, AnyStacks};
-pub use config::{Config, ControllerName, NAME};
+pub use config::{Config, ControllerName, SessionKind, NAME};
 pub use connection::Connection;
 pub use factory::Quic;
 
