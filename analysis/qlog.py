@@ -7,7 +7,7 @@ The events are those of draft-ietf-quic-qlog-quic-events, under the names that i
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +46,8 @@ class Log:
     received: pl.DataFrame
     #: Packets that the end declared lost: `t_s`.
     lost: pl.DataFrame
-    #: ACK frames received: `t_s`, `ack_delay_s` as the peer states it, and `packets` that were not acknowledged before.
+    #: ACK frames received: `t_s`, `ack_delay_s` as the peer states it, and `packets` that were not acknowledged before,
+    #: with the `bytes` of those that were logged when they were sent.
     acks: pl.DataFrame
     #: Metrics of recovery whenever one changed: `t_s`, `cwnd_bytes`, `ssthresh_bytes`, `in_flight_bytes`, `srtt_s`,
     #: `rtt_s` (the latest sample), `min_rtt_s`, `rttvar_s`, `pto_count`. Null until a metric was reported.
@@ -58,11 +59,13 @@ class Log:
 
 
 @dataclass
-class _Rows:
+class Rows:
+    """The columns of a `Log` while it is read."""
+
     sent: list[tuple[float, int | None]] = field(default_factory=list)
     received: list[tuple[float, int | None]] = field(default_factory=list)
     lost: list[tuple[float]] = field(default_factory=list)
-    acks: list[tuple[float, float | None, int]] = field(default_factory=list)
+    acks: list[tuple[float, float | None, int, int]] = field(default_factory=list)
     metrics: list[tuple[float | None, ...]] = field(default_factory=list)
     data: list[tuple[float, int, int, int, int]] = field(default_factory=list)
     sent_data: list[tuple[float, int, int, int, int, float | None]] = field(default_factory=list)
@@ -74,10 +77,13 @@ def read(paths: Sequence[Path]) -> Log:
     Raises:
         AnalysisError: a file is not a qlog file, or damaged; it names file, line or event, and field.
     """
-    rows, connections = _Rows(), 0
+    rows, connections = Rows(), 0
     for path in paths:
         for trace in traces(path):
-            _read(path, trace, connections, rows)
+            reader = TraceReader(path, trace, connections, rows)
+            for event in trace.events:
+                reader.take(event)
+            reader.finish()
             connections += 1
     times = {"t_s": pl.Float64}
 
@@ -89,42 +95,48 @@ def read(paths: Sequence[Path]) -> Log:
         sent=frame(rows.sent, {"bytes": pl.Int64}),
         received=frame(rows.received, {"bytes": pl.Int64}),
         lost=frame(rows.lost, {}),
-        acks=frame(rows.acks, {"ack_delay_s": pl.Float64, "packets": pl.Int64}),
+        acks=frame(rows.acks, {"ack_delay_s": pl.Float64, "packets": pl.Int64, "bytes": pl.Int64}),
         metrics=frame(rows.metrics, {column: pl.Float64 for _, column, _ in _METRICS}),
         data=frame(rows.data, data),
         sent_data=frame(rows.sent_data, {**data, "acked_s": pl.Float64}),
     )
 
 
-def _read(path: Path, trace: Trace, connection: int, rows: _Rows) -> None:
-    taker = _Taker(connection, trace.unit_ms / 1e3, rows)
-    for event in trace.events:
-        try:
-            taker.take(event)
-        except Wrong as wrong:
-            raise AnalysisError(f"{path}, {event.place}: {wrong.inside('data').field}: {wrong.why}") from None
-    taker.finish()
-
-
-class _Taker:
+class TraceReader:
     """Takes the events of one trace."""
 
-    def __init__(self, connection: int, unit_s: float, rows: _Rows) -> None:
-        self._connection, self._unit_s, self._rows = connection, unit_s, rows
+    def __init__(self, path: Path, trace: Trace, connection: int, rows: Rows) -> None:
+        self._path, self._connection, self._unit_s, self._rows = path, connection, trace.unit_ms / 1e3, rows
         self._state: list[float | None] = [None] * len(_METRICS)
-        #: By packet number space: what was acknowledged, and stream data by the packet that carried them.
+        #: By packet number space: what was acknowledged; and packets that were not, with their bytes and the places of
+        #: their stream data in what follows.
         self._acknowledged: dict[str, _Ranges] = {}
-        self._carried: dict[str, dict[int, list[int]]] = {}
+        self._outstanding: dict[str, dict[int, tuple[int, tuple[int, ...]]]] = {}
         #: Sent data, of which acks are yet to come.
         self._sent_data: list[tuple[float, int, int, int]] = []
         self._acked_s: list[float | None] = []
+        #: Data of streams, the same ones again included.
+        self.sent_bytes = self.received_bytes = 0
 
     def take(self, event: Event) -> None:
+        """Takes an event.
+
+        Raises:
+            AnalysisError: a field is wrong; it names file, line or event, and field.
+        """
+        try:
+            self._take(event)
+        except Wrong as wrong:
+            wrong = wrong.inside("data")
+            raise AnalysisError(f"{self._path}, {event.place}: {wrong.field}: {wrong.why}") from None
+
+    def _take(self, event: Event) -> None:
         t_s, data = event.time_ms / 1e3, event.data
-        match event.name:
+        match event.kind:
             case "packet_sent":
-                self._rows.sent.append((t_s, _size(data)))
-                self._on_sent(t_s, data)
+                size = _size(data)
+                self._rows.sent.append((t_s, size))
+                self._on_sent(t_s, data, size)
             case "packet_received":
                 self._rows.received.append((t_s, _size(data)))
                 self._on_received(t_s, data)
@@ -144,18 +156,20 @@ class _Taker:
             (t_s, self._connection, stream, offset, length, acked_s) for (t_s, stream, offset, length), acked_s in rows
         ]
 
-    def _on_sent(self, t_s: float, data: Mapping[str, Any]) -> None:
+    def _on_sent(self, t_s: float, data: Mapping[str, Any], size: int | None) -> None:
         header = mapping(data.get("header"), "header")
+        places = []
         for place, frame in enumerate(sequence(data.get("frames"), "frames")):
             stream = _frame(_stream, frame, place, "stream")
-            if stream is None:
-                continue
-            if "packet_number" in header:
-                packet = whole(header["packet_number"], "header.packet_number")
-                carried = self._carried.setdefault(_space(data, header), {})
-                carried.setdefault(packet, []).append(len(self._sent_data))
-            self._sent_data.append((t_s, *stream))
-            self._acked_s.append(None)
+            if stream is not None:
+                places.append(len(self._sent_data))
+                self._sent_data.append((t_s, *stream))
+                self._acked_s.append(None)
+                self.sent_bytes += stream[2]
+        packet = header.get("packet_number", data.get("packet_number"))
+        if packet is not None:
+            outstanding = self._outstanding.setdefault(_space(data, header), {})
+            outstanding[whole(packet, "header.packet_number")] = (size or 0, tuple(places))
 
     def _on_received(self, t_s: float, data: Mapping[str, Any]) -> None:
         header = mapping(data.get("header"), "header")
@@ -163,27 +177,29 @@ class _Taker:
             stream = _frame(_stream, frame, place, "stream")
             if stream is not None:
                 self._rows.data.append((t_s, self._connection, *stream))
+                self.received_bytes += stream[2]
             ack = _frame(_ack, frame, place, "ack")
             if ack is not None:
                 delay, ranges = ack
-                new = self._on_ack(t_s, _space(data, header), ranges)
-                self._rows.acks.append((t_s, None if delay is None else delay * self._unit_s, new))
+                packets, size = self._on_ack(t_s, _space(data, header), ranges)
+                self._rows.acks.append((t_s, None if delay is None else delay * self._unit_s, packets, size))
 
-    def _on_ack(self, t_s: float, space: str, ranges: Sequence[tuple[int, int]]) -> int:
+    def _on_ack(self, t_s: float, space: str, ranges: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """Packets that are newly acknowledged, and their bytes."""
         acknowledged = self._acknowledged.setdefault(space, _Ranges())
-        carried = self._carried.get(space, {})
-        new = 0
+        outstanding = self._outstanding.get(space, {})
+        packets = size = 0
         for first, last in ranges:
             for low, high in acknowledged.add(first, last):
-                new += high - low + 1
-                # Of what was sent: a peer may acknowledge more.
-                packets = (
-                    range(low, high + 1) if high - low < len(carried) else [p for p in carried if low <= p <= high]
-                )
-                for packet in packets:
-                    for row in carried.pop(packet, ()):
-                        self._acked_s[row] = t_s
-        return new
+                packets += high - low + 1
+                # A peer may acknowledge more than was sent.
+                few = high - low < len(outstanding)
+                for number_ in range(low, high + 1) if few else [sent for sent in outstanding if low <= sent <= high]:
+                    bytes_, places = outstanding.pop(number_, (0, ()))
+                    size += bytes_
+                    for place in places:
+                        self._acked_s[place] = t_s
+        return packets, size
 
 
 def _frame(read: Any, frame: Any, place: int, kind: str) -> Any:
@@ -286,6 +302,36 @@ def in_order(data: pl.DataFrame) -> pl.DataFrame:
             grown.append((t_s, end - before))
         top[key] = end
     return pl.DataFrame(grown, {"t_s": pl.Float64, "bytes": pl.Int64}, orient="row")
+
+
+def placed(data: pl.DataFrame) -> pl.DataFrame:
+    """Stream data with `position`, the place of its first byte among all bytes of all streams in the order in which
+    these were first seen, and `again`, whether all of its bytes were seen before, or were passed over.
+
+    Of one stream the position is the offset.
+
+    Args:
+        data: `Log.data` or `Log.sent_data`.
+    """
+    #: By stream: the offsets at which it grew, and their positions.
+    grown: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+    tops: dict[tuple[int, int], int] = {}
+    total = 0
+    positions, again = [], []
+    for key, offset, length in zip(
+        data.select("connection", "stream_id").iter_rows(), data["offset"], data["bytes"], strict=True
+    ):
+        offsets, at = grown.setdefault(key, ([], []))
+        top, end = tops.get(key, 0), offset + length
+        again.append(length > 0 and end <= top)
+        if end > top or not offsets:
+            offsets.append(top)
+            at.append(total)
+            total += end - top
+            tops[key] = end
+        place = bisect_right(offsets, offset) - 1
+        positions.append(at[place] + offset - offsets[place])
+    return data.with_columns(pl.Series("position", positions, pl.Int64), pl.Series("again", again, pl.Boolean))
 
 
 def join_keys(folder: Path) -> None:

@@ -55,11 +55,16 @@ class Event:
 
     #: Where it is in its file: "line 3", or "traces[0].events[2]".
     place: str
-    #: ms since the trace's zero.
+    #: ms since the trace's zero, with the offset that the trace states.
     time_ms: float
-    #: Without its category: "packet_sent".
+    #: With its category, if the file has one: "transport:packet_sent".
     name: str
     data: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """The name without the category."""
+        return self.name.rpartition(":")[2]
 
 
 @dataclass(frozen=True)
@@ -327,7 +332,9 @@ class _File:
         try:
             common = mapping(trace.get("common_fields"), "common_fields")
             names = [_text(name) for name in sequence(trace.get("event_fields"), "event_fields")]
-            unit_ms = _unit_ms(mapping(trace.get("configuration"), "configuration").get("time_units"))
+            configuration = mapping(trace.get("configuration"), "configuration")
+            unit_ms = _unit_ms(configuration.get("time_units"))
+            offset_ms = number(configuration.get("time_offset") or 0, "configuration.time_offset")
             form = _text(common.get("time_format")) or ("delta" if "delta_time" in names else "relative")
             if form not in _FORMATS:
                 raise Wrong("common_fields.time_format", f"{form!r} is none of {', '.join(_FORMATS)}")
@@ -344,7 +351,9 @@ class _File:
             place=place, vantage=vantage, group=_text(common.get("group_id") or common.get("ODCID")),
             version=_text(header.get("qlog_version")) or _text(header.get("file_schema")).rpartition(":")[2],
             unit_ms=unit_ms, zero_ms=zero_ms,
-            events=_timed(chain([] if first is None else [first], records), start_ms, is_delta=form in _DELTA),
+            events=_timed(
+                chain([] if first is None else [first], records), offset_ms - start_ms, is_delta=form in _DELTA
+            ),
         )  # fmt: skip
 
     def _records(
@@ -364,18 +373,19 @@ class _File:
                 name = next((event[key] for key in _NAMES if key in event), None)
                 if not isinstance(name, str):
                     raise Wrong("name", "the event has none" if name is None else f"{_shown(name)} is not text")
-                data = mapping(event.get("data"), "data")
-                yield place, number(time, "time") * unit_ms, name.rpartition(":")[2], data
+                category = event.get("category")
+                full = f"{category}:{name}" if isinstance(category, str) else name
+                yield place, number(time, "time") * unit_ms, full, mapping(event.get("data"), "data")
             except Wrong as wrong:
                 raise self._wrong(place, wrong) from None
 
 
 def _timed(
-    records: Iterable[tuple[str, float, str, Mapping[str, Any]]], start_ms: float, *, is_delta: bool
+    records: Iterable[tuple[str, float, str, Mapping[str, Any]]], offset_ms: float, *, is_delta: bool
 ) -> Iterator[Event]:
-    now_ms = -start_ms
+    now_ms = offset_ms
     for place, time_ms, name, data in records:
-        now_ms = now_ms + time_ms if is_delta else time_ms - start_ms
+        now_ms = time_ms + (now_ms if is_delta else offset_ms)
         yield Event(place, now_ms, name, data)
 
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from analysis import metrics
 from analysis.captures import CapturedFlow, CapturedLine, MissingCapture
+from analysis.captures.quic import QuicFlow
 from analysis.figures import run
 from analysis.figures.campaign import cdf
 from analysis.figures.model import Figure
@@ -40,8 +41,11 @@ def received(flow: CapturedFlow, asked: Asked) -> Figure:
 
 
 def _sequence(flow: CapturedFlow, *, receiver: bool) -> Figure:
+    if isinstance(flow, QuicFlow):
+        title = f"{flow.name}: data of streams, by the log of the {'receiver' if receiver else 'sender'}"
+        return run.stream_data(title, flow.streams(receiver=receiver))
     if not has_segments(flow.run.scenario, flow.spec):
-        raise Unmeasured("packets of UDP, QUIC and ICMP have no sequence numbers of TCP")
+        raise Unmeasured("packets of UDP and ICMP have no sequence numbers of TCP")
     segments, arrived = flow.rows(run.SEQUENCE_COLUMNS, receiver=receiver), None
     if not receiver:
         try:
