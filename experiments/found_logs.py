@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +46,9 @@ class _Trace:
     #: Data of streams that it sent and received.
     sent_bytes: int
     received_bytes: int
-    #: Number of its connection, from 1.
+    #: Number of its connection, from 1, and what is added to its times.
     connection: int = 0
+    offset_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -100,21 +100,18 @@ def read(folder: Path, labels: Sequence[str], files: Sequence[Path], digests: Ma
     if not traces:
         raise ImportProblem(f"no trace of a client or server was found in {_names(files)}")
     connections = _connections(traces)
-    offsets = _offsets(traces)
-    start_ms = min(trace.first_ms + offset for trace, offset in zip(traces, offsets, strict=True))
-    names = _names_of(connections)
-    for trace, offset in zip(traces, offsets, strict=True):
-        _keep(folder, trace, names[trace.connection - 1], offset - start_ms)
-    workload = _flows(connections, names, dict(zip(map(id, traces), offsets, strict=True)), start_ms)
+    start_epoch_ms = _align(traces)
+    for trace in traces:
+        _keep(folder, trace)
+    workload = _flows(connections)
     if not workload:
         raise ImportProblem(f"no data of streams was found in {_names(files)}: events of packets with their frames")
-    dates = [trace.zero_ms for trace in traces if trace.zero_ms is not None]
     _write_no_segments(folder)
     scenario = Scenario(
         version=1, seed=0, duration_s=max(flow.stop_s or 0.0 for flow in workload),
         nodes=tuple(Node(name=end, kind="host") for end in ENDS), links=(), workload=tuple(workload[:MOST_FLOWS]),
     )  # fmt: skip
-    report = Report(t0_epoch_ns=int((min(dates) + start_ms) * 1e6) if dates else 0)
+    report = Report(t0_epoch_ns=int(start_epoch_ms * 1e6))
     return Found(scenario, report, tuple(imported), max(len(workload) - MOST_FLOWS, 0))
 
 
@@ -175,35 +172,30 @@ def _connections(traces: Sequence[_Trace]) -> list[list[_Trace]]:
     return connections
 
 
-def _offsets(traces: Sequence[_Trace]) -> list[float]:
-    """What each trace's times in ms are later than the first date's; 0 for those without a date."""
-    dates = [trace.zero_ms for trace in traces if trace.zero_ms is not None]
-    return [trace.zero_ms - min(dates) if trace.zero_ms is not None else 0.0 for trace in traces]
+def _align(traces: Sequence[_Trace]) -> float:
+    """Sets what is added to the times of each trace in ms, so that the first event of all is at 0. Returns the date of
+    that event in ms since 1970; 0 where no trace has dates. Traces without dates begin with the first date.
+    """
+    first_date_ms = min((trace.zero_ms for trace in traces if trace.zero_ms is not None), default=0.0)
+    for trace in traces:
+        trace.offset_ms = 0.0 if trace.zero_ms is None else trace.zero_ms - first_date_ms
+    start_ms = min(trace.first_ms + trace.offset_ms for trace in traces)
+    for trace in traces:
+        trace.offset_ms -= start_ms
+    return max(first_date_ms + start_ms, 0.0)
 
 
-def _names_of(connections: Sequence[Sequence[_Trace]]) -> list[str]:
-    """A name for each connection: its file's, with a number where the file has several."""
-    of_label = Counter(connection[0].label for connection in connections)
-    numbers: Counter[str] = Counter()
-    names = []
-    for connection in connections:
-        label = connection[0].label
-        numbers[label] += 1
-        names.append(f"{label}-{numbers[label]}" if of_label[label] > 1 else label)
-    return names
-
-
-def _keep(folder: Path, trace: _Trace, name: str, offset_ms: float) -> None:
+def _keep(folder: Path, trace: _Trace) -> None:
     """Writes a trace as a log of the run: a new header, with the run's zero, and the events as they were kept."""
     header = {
         "qlog_version": "0.3", "qlog_format": "JSON-SEQ", "title": trace.version,
         "trace": {
             "vantage_point": {"type": trace.vantage},
             "common_fields": {"time_format": "relative", "reference_time": 0, "group_id": trace.group},
-            "configuration": {"time_offset": offset_ms, "time_units": "us" if trace.unit_ms < 1 else "ms"},
+            "configuration": {"time_offset": trace.offset_ms, "time_units": "us" if trace.unit_ms < 1 else "ms"},
         },
     }  # fmt: skip
-    kept = folder / qlog.FOLDER / f"{name}-{trace.connection}-{trace.vantage}{qlog.SUFFIX}.gz"
+    kept = folder / qlog.FOLDER / f"{trace.label}-{trace.connection}-{trace.vantage}{qlog.SUFFIX}.gz"
     with kept.open("wb") as out:
         # Members of gzip in a row are one file.
         with gzip.GzipFile(filename="", mode="wb", fileobj=out, mtime=0) as first:
@@ -213,21 +205,19 @@ def _keep(folder: Path, trace: _Trace, name: str, offset_ms: float) -> None:
     trace.body.unlink()
 
 
-def _flows(
-    connections: Sequence[Sequence[_Trace]], names: Sequence[str], offsets: Mapping[int, float], start_ms: float
-) -> list[Flow]:
+def _flows(connections: Sequence[Sequence[_Trace]]) -> list[Flow]:
     """Each direction of each connection that has data, that of most bytes first."""
     found: list[tuple[int, Flow]] = []
-    for number, (connection, name) in enumerate(zip(connections, names, strict=True), 1):
-        first_ms = min(trace.first_ms + offsets[id(trace)] for trace in connection) - start_ms
-        last_ms = max(trace.last_ms + offsets[id(trace)] for trace in connection) - start_ms
+    for number, connection in enumerate(connections, 1):
+        first_ms = min(trace.first_ms + trace.offset_ms for trace in connection)
+        last_ms = max(trace.last_ms + trace.offset_ms for trace in connection)
         for sender, receiver in (ENDS, ENDS[::-1]):
             of_ends = (trace.sent_bytes if trace.vantage == sender else trace.received_bytes for trace in connection)
             size = max(of_ends)
             if size == 0 or last_ms <= first_ms:
                 continue
             flow = Flow.read({
-                "name": f"{sender}-{receiver}:{name}", "kind": "bulk", "from": sender, "to": receiver, "port": number,
+                "name": f"{sender}-{receiver}:{number}", "kind": "bulk", "from": sender, "to": receiver, "port": number,
                 "stack": {"name": "quic"}, "start_s": first_ms / 1e3,
                 # Just after its last event.
                 "stop_s": last_ms / 1e3 + 1e-6,

@@ -83,12 +83,13 @@ def import_captures(store: Store, request: Request) -> Imported:
     store.sweep_incoming()
     folder = store.incoming(run_id)
     try:
-        read = _read_logs if _are_logs(request.files) else _read_captures
+        are_logs = _are_logs(request.files)
+        read = _read_logs if are_logs else _read_captures
         scenario, report, files, left_out, packets_left_out = read(folder, labels, request, digests)
         metrics = measure(RunData.load(folder, scenario, report)).rows
         description = ImportDescription(
             label=request.label, note=request.note, files=files, flows_left_out=left_out,
-            packets_left_out=packets_left_out,
+            packets_left_out=packets_left_out, logs=are_logs,
         )  # fmt: skip
         manifest = Manifest(**versions.versions().complete(), report=report).replace(import_=description)
         documents = Documents(scenario.as_json(), manifest.as_json())

@@ -54,7 +54,7 @@ class QuicFlow(CapturedFlow):
 
     def _datagrams(self, node: str, *, against: bool) -> pl.DataFrame:
         """Packets of the flow's direction, or `against` it, at a node's interfaces: `t_s`, `bytes`, `packet_bytes`."""
-        if self._has_only_logs:
+        if self.has_only_logs:
             return self._logged(node, against=against)
         files = self._files(node)
         path = None if self.tables.folder is None else self.tables.folder / TABLE
@@ -81,7 +81,7 @@ class QuicFlow(CapturedFlow):
         return found.sort("t_s", maintain_order=True).collect()
 
     @property
-    def _has_only_logs(self) -> bool:
+    def has_only_logs(self) -> bool:
         """Whether the run is an import of logs, which name its ends."""
         return not self.tables.files and bool(self._paths(self.sender) or self._paths(self.receiver))
 
@@ -172,7 +172,7 @@ class QuicFlow(CapturedFlow):
     @cached_property
     def telemetry(self) -> pl.DataFrame:
         """The sender's telemetry; of an import of logs, by its log, in packets of the largest size that it sent."""
-        if not self._has_only_logs:
+        if not self.has_only_logs:
             return super().telemetry
         metrics, largest = self.log.metrics, self.log.sent["bytes"].max()
         if not isinstance(largest, int) or largest == 0:

@@ -26,7 +26,7 @@ Measured = TypeVar("Measured")
 
 @figure(
     "sequence", "sequence numbers of a flow at its sender: data from first to last byte, acks, receive window, SACK "
-    "blocks, retransmissions, and segments that never arrived",
+    "blocks, retransmissions, and segments that never arrived; of QUIC, data of streams by the sender's log",
     of=CapturedFlow, single=True, overlay="Acknowledged", represents="acknowledged",
 )  # fmt: skip
 def sequence(flow: CapturedFlow, asked: Asked) -> Figure:
@@ -34,7 +34,9 @@ def sequence(flow: CapturedFlow, asked: Asked) -> Figure:
     return _sequence(flow, receiver=False)
 
 
-@figure("received", "sequence numbers of a flow at its receiver", of=CapturedFlow, single=True)
+@figure(
+    "received", "sequence numbers of a flow at its receiver, or data of QUIC's streams", of=CapturedFlow, single=True
+)
 def received(flow: CapturedFlow, asked: Asked) -> Figure:
     """Data, acks, window and retransmissions at the receiver."""
     return _sequence(flow, receiver=True)
@@ -42,8 +44,9 @@ def received(flow: CapturedFlow, asked: Asked) -> Figure:
 
 def _sequence(flow: CapturedFlow, *, receiver: bool) -> Figure:
     if isinstance(flow, QuicFlow):
-        title = f"{flow.name}: data of streams, by the log of the {'receiver' if receiver else 'sender'}"
-        return run.stream_data(title, flow.streams(receiver=receiver))
+        end = "receiver" if receiver else "sender"
+        drawn = run.stream_data(f"{flow.name}: data of streams at the {end}", flow.streams(receiver=receiver))
+        return replace(drawn, notes=(f"by the {end}'s log",))
     if not has_segments(flow.run.scenario, flow.spec):
         raise Unmeasured("packets of UDP and ICMP have no sequence numbers of TCP")
     segments, arrived = flow.rows(run.SEQUENCE_COLUMNS, receiver=receiver), None
