@@ -16,13 +16,15 @@ from typing import Any
 import polars as pl
 
 from analysis.errors import AnalysisError
-from analysis.qlog_files import Event, Trace, Wrong, mapping, number, sequence, traces, whole
+from analysis.qlog_files import MOST, Event, Trace, Wrong, mapping, number, sequence, traces, whole
 
 #: Folder of a run's qlog files, and the end of their names; `.gz` follows where they are compressed.
 FOLDER = "qlog"
 SUFFIX = ".sqlog"
 #: Key logs of single connections beside them, and what has the keys of all of a run's.
 KEYS, ALL_KEYS = ".keys", "tls-keys.log"
+#: Bytes of a packet: those of a datagram of UDP.
+MOST_PACKET_BYTES = 65_535
 #: Metrics of recovery: names in files, column, and whether it is a time.
 _METRICS: Sequence[tuple[tuple[str, ...], str, bool]] = (
     (("congestion_window", "cwnd"), "cwnd_bytes", False),
@@ -254,7 +256,7 @@ def _size(data: Mapping[str, Any]) -> int | None:
     for values, name in places:
         value = values.get(name.rpartition(".")[2])
         if value is not None:
-            return whole(value, name)
+            return whole(value, name, most=MOST_PACKET_BYTES)
     return None
 
 
@@ -312,6 +314,9 @@ def placed(data: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         data: `Log.data` or `Log.sent_data`.
+
+    Raises:
+        AnalysisError: the streams have more bytes than a number of 62 bits.
     """
     #: By stream: the offsets at which it grew, and their positions.
     grown: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
@@ -329,6 +334,8 @@ def placed(data: pl.DataFrame) -> pl.DataFrame:
             at.append(total)
             total += end - top
             tops[key] = end
+            if total > MOST:
+                raise AnalysisError("the streams of this log have more bytes than 2^62")
         place = bisect_right(offsets, offset) - 1
         positions.append(at[place] + offset - offsets[place])
     return data.with_columns(pl.Series("position", positions, pl.Int64), pl.Series("again", again, pl.Boolean))

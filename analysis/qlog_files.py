@@ -27,8 +27,9 @@ MOST_RECORD_BYTES, MOST_DOCUMENT_BYTES = 16 << 20, 256 << 20
 MOST_EVENTS = 5_000_000
 #: Greatest number that a field may have: that of RFC 9000's integers.
 MOST = (1 << 62) - 1
-#: Times beyond, in ms, are dates and no times since a start: three years.
-LEAST_DATE_MS = 1e11
+#: Times beyond, in ms, are dates and no times since a start: three years. No time and no date is later than 2065, so
+#: that sums of them have room in 64 bits of ns.
+LEAST_DATE_MS, MOST_MS = 1e11, 3e12
 SEPARATOR = b"\x1e"
 _DELTA, _ABSOLUTE = ("delta", "relative_to_previous_event"), "absolute"
 _FORMATS = ("relative", "relative_to_epoch", *_DELTA, _ABSOLUTE)
@@ -87,7 +88,7 @@ class Trace:
 
 
 def traces(path: Path, on_cut: Callable[[int, int], None] | None = None) -> Iterator[Trace]:
-    """The traces of a file, one after another.
+    """The traces of a file. The events of one are to be read before the next is asked for.
 
     Args:
         path: of the file, plain or compressed by gzip.
@@ -126,8 +127,8 @@ def number(value: Any, field: str, *, least: float = -1e18) -> float:
     return float(value)
 
 
-def whole(value: Any, field: str) -> int:
-    """A whole number of at most 62 bits.
+def whole(value: Any, field: str, *, most: int = MOST) -> int:
+    """A whole number, by default of at most 62 bits.
 
     Raises:
         Wrong: it is none.
@@ -138,9 +139,17 @@ def whole(value: Any, field: str) -> int:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise Wrong(field, f"{_shown(value)} is not a whole number")
-    if not 0 <= value <= MOST:
-        raise Wrong(field, f"{_shown(value)} is not between 0 and 2^62 - 1")
+    if not 0 <= value <= most:
+        raise Wrong(field, f"{_shown(value)} is not between 0 and {most}")
     return value
+
+
+def _time(value: Any, field: str, unit_ms: float = 1.0) -> float:
+    """A time in ms."""
+    time_ms = number(value, field) * unit_ms
+    if abs(time_ms) > MOST_MS:
+        raise Wrong(field, f"{_shown(value)} is not between -{MOST_MS:g} and {MOST_MS:g} ms")
+    return time_ms
 
 
 def mapping(value: Any, field: str) -> Mapping[str, Any]:
@@ -334,7 +343,7 @@ class _File:
             names = [_text(name) for name in sequence(trace.get("event_fields"), "event_fields")]
             configuration = mapping(trace.get("configuration"), "configuration")
             unit_ms = _unit_ms(configuration.get("time_units"))
-            offset_ms = number(configuration.get("time_offset") or 0, "configuration.time_offset")
+            offset_ms = _time(configuration.get("time_offset") or 0, "configuration.time_offset")
             form = _text(common.get("time_format")) or ("delta" if "delta_time" in names else "relative")
             if form not in _FORMATS:
                 raise Wrong("common_fields.time_format", f"{form!r} is none of {', '.join(_FORMATS)}")
@@ -351,7 +360,7 @@ class _File:
             place=place, vantage=vantage, group=_text(common.get("group_id") or common.get("ODCID")),
             version=_text(header.get("qlog_version")) or _text(header.get("file_schema")).rpartition(":")[2],
             unit_ms=unit_ms, zero_ms=zero_ms,
-            events=_timed(
+            events=self._timed(
                 chain([] if first is None else [first], records), offset_ms - start_ms, is_delta=form in _DELTA
             ),
         )  # fmt: skip
@@ -375,18 +384,19 @@ class _File:
                     raise Wrong("name", "the event has none" if name is None else f"{_shown(name)} is not text")
                 category = event.get("category")
                 full = f"{category}:{name}" if isinstance(category, str) else name
-                yield place, number(time, "time") * unit_ms, full, mapping(event.get("data"), "data")
+                yield place, _time(time, "time", unit_ms), full, mapping(event.get("data"), "data")
             except Wrong as wrong:
                 raise self._wrong(place, wrong) from None
 
-
-def _timed(
-    records: Iterable[tuple[str, float, str, Mapping[str, Any]]], offset_ms: float, *, is_delta: bool
-) -> Iterator[Event]:
-    now_ms = offset_ms
-    for place, time_ms, name, data in records:
-        now_ms = time_ms + (now_ms if is_delta else offset_ms)
-        yield Event(place, now_ms, name, data)
+    def _timed(
+        self, records: Iterable[tuple[str, float, str, Mapping[str, Any]]], offset_ms: float, *, is_delta: bool
+    ) -> Iterator[Event]:
+        now_ms = offset_ms
+        for place, time_ms, name, data in records:
+            now_ms = time_ms + (now_ms if is_delta else offset_ms)
+            if abs(now_ms) > MOST_MS:
+                raise self._error(place, "time: more than 95 years from the trace's zero")
+            yield Event(place, now_ms, name, data)
 
 
 def _text(value: Any) -> str:
@@ -405,12 +415,12 @@ def _epoch_ms(reference: Any) -> float | None:
         reference = reference.get("wall_clock_time") or reference.get("epoch")
         try:
             date = datetime.fromisoformat(_text(reference))
-        except ValueError:
+            date_ms = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1e3
+        except (ValueError, OverflowError):
             return None
-        date_ms = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1e3
     else:
         date_ms = number(reference or 0, "common_fields.reference_time")
-    return date_ms if date_ms > LEAST_DATE_MS else None
+    return date_ms if LEAST_DATE_MS < date_ms <= MOST_MS else None
 
 
 def _json_error(error: ValueError) -> str:
