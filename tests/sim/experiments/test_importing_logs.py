@@ -78,7 +78,7 @@ def test_both_ends_are_one_connection_and_the_receivers_log_counts_what_arrived(
     received = data.flow("down").received
     found = imported(tmp_path / "results", logs(folder)[1])
     (flow,) = found["flows"]
-    whole_bps = received["bytes"].sum() * 8 / flow["stop_s"]  # type: ignore[operator]
+    whole_bps = received["bytes"].sum() * 8 / flow["stop_s"]
     # From the client's first packet, which the capture has at the same instant, to the last event.
     assert values(found, "client-server:1")["throughput"] == pytest.approx(whole_bps, rel=0.01)
     both = []
