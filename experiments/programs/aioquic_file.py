@@ -1,6 +1,6 @@
 """A file over one stream of QUIC, by aioquic.
 
-python aioquic_file.py server ADDRESS PORT     serves www/file, with cert.pem and key.pem
+python aioquic_file.py server ADDRESS PORT     serves www/file, with test-cert.pem and test-key.pem
 python aioquic_file.py client ADDRESS PORT     fetches it, and prints its bytes
 """
 
@@ -35,7 +35,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 async def listen(address: str, port: int) -> None:
     """Serves until it is killed."""
     configuration = QuicConfiguration(is_client=False, alpn_protocols=PROTOCOL)
-    configuration.load_cert_chain("cert.pem", "key.pem")
+    configuration.load_cert_chain("test-cert.pem", "test-key.pem")
     tasks = set()
 
     def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

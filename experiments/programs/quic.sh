@@ -7,11 +7,11 @@ mkdir -p www downloads
 
 serve() {
     case $program in
-    ngtcp2) exec /usr/sbin/gtlsserver --quiet --htdocs="$PWD/www" "$address" "$port" key.pem cert.pem ;;
-    quic-go) exec quic-go-server -bind "$address:$port" -www www -cert cert.pem -key key.pem ;;
+    ngtcp2) exec /usr/sbin/gtlsserver --quiet --htdocs="$PWD/www" "$address" "$port" test-key.pem test-cert.pem ;;
+    quic-go) exec quic-go-server -bind "$address:$port" -www www -cert test-cert.pem -key test-key.pem ;;
     aioquic) exec aioquic-python aioquic_file.py server "$address" "$port" ;;
-    quinn) exec quinn-server --listen "$address:$port" --cert cert.pem --key key.pem www ;;
-    quiche) exec quiche-server --listen "$address:$port" --root www --cert cert.pem --key key.pem ;;
+    quinn) exec quinn-server --listen "$address:$port" --cert test-cert.pem --key test-key.pem www ;;
+    quiche) exec quiche-server --listen "$address:$port" --root www --cert test-cert.pem --key test-key.pem ;;
     esac
 }
 
@@ -26,7 +26,10 @@ fetch() {
         sed -n 's/.*Response Body: \([0-9]*\) bytes.*/\1/p' log
         ;;
     aioquic) aioquic-python aioquic_file.py client "$address" "$port" ;;
-    quinn) quinn-client --ca cert.pem "https://$address:$port/file" | wc -c ;;
+    quinn)
+        openssl x509 -in test-cert.pem -outform der -out cert.der
+        quinn-client --ca cert.der --host server --bind 0.0.0.0:0 "https://$address:$port/file" | wc -c
+        ;;
     quiche) quiche-client --no-verify "https://$address:$port/file" | wc -c ;;
     esac
 }
@@ -34,7 +37,6 @@ fetch() {
 case $role in
 server)
     head -c 1000000 /dev/zero >www/file
-    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=server 2>/dev/null
     serve
     ;;
 client)
