@@ -45,16 +45,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunData]:
     return folder, RunData.load(folder, made, report)
 
 
-def test_the_same_scenario_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{}, {"session": "tls"}], ids=["plain", "tls"])
+def test_the_same_scenario_gives_the_same_bytes_and_another_seed_others(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
     lossy = scenario()
+    for node in lossy["nodes"]:
+        node["stack"] = {"name": "quic", "options": options}
     lossy["links"][0]["forward"] |= {"errors": [{"name": "uniform", "options": {"probability": 0.02}}]}
     assert simulate(lossy, tmp_path / "1") == simulate(lossy, tmp_path / "2")
     first = digests(tmp_path / "1")
     assert first == digests(tmp_path / "2")
     assert {"qlog/down-sender-40000-client.sqlog", "qlog/down-receiver-40000-server.sqlog"} < set(first)
+    assert ("qlog/down-sender-40000-client.keys" in first) == bool(options)
     simulate({**lossy, "seed": 2}, tmp_path / "3")
     other = digests(tmp_path / "3")
-    assert all(other[name] != digest for name, digest in first.items() if name.endswith(("pcap", "sqlog")))
+    assert all(other[name] != digest for name, digest in first.items() if name.endswith(("pcap", "sqlog", "keys")))
 
 
 def test_every_workload_of_tcp_is_carried(tmp_path: Path) -> None:
@@ -128,7 +134,7 @@ def test_logs_of_other_programs_are_read_and_damaged_ones_are_named(tmp_path: Pa
     path.write_bytes(gzip.compress("".join(f"\x1e{line}\n" for line in lines).encode()))
     log = qlog.read([path])
     assert log.sent.rows() == [(0.005, 1200)]
-    assert log.acks.rows() == [(0.015, 0.002, 6), (0.016, None, 4)]
+    assert log.acks.rows() == [(0.015, 0.002, 6, 0), (0.016, None, 4, 0)]
     assert qlog.in_order(log.data).rows() == [(0.017, 10)]
     assert log.metrics.select("srtt_s", "cwnd_bytes", "rtt_s").rows() == [(0.025, 9.0, None)]
     path.write_bytes(gzip.compress("\n".join([*lines[:2], "{"]).encode()))
@@ -179,11 +185,19 @@ def test_tshark_decrypts_the_captures_of_a_tls_session_and_agrees_with_the_logs(
         assert frames == [frame["frame_type"] for data in of_log for frame in data["frames"]], event
 
 
-def test_figures_of_window_and_round_trip_are_drawn_and_those_of_segments_refused(run: tuple[Path, RunData]) -> None:
+def test_figures_are_drawn_and_those_of_segments_refused(run: tuple[Path, RunData]) -> None:
     asked = Asked.of(run[1], None, None, None)
     flow = run[1].flow("down")
-    assert not FIGURES["cwnd"].function(flow, asked).is_empty
+    for name in ("cwnd", "sequence", "received"):
+        assert not FIGURES[name].function(flow, asked).is_empty, name
     for name in ("rtt", "throughput"):
         assert not FIGURES[name].function([flow], asked).is_empty, name
+    # The streams' data, as far as the log of each end shows them.
+    sent, received = (FIGURES[name].function(flow, asked) for name in ("sequence", "received"))
+    assert [series.name for series in sent.series] == ["acknowledged", "data", "sent again"]
+    assert [series.name for series in received.series] == ["data", "late"]
+    assert {sent.series[0].points["y"].max(), received.series[0].points["y"].max()} == {BYTES / 1e3}
+    assert sent.series[2].points.height >= flow.log.lost.height > 0  # type: ignore[union-attr]
+    assert (sent.notes, received.notes) == (("by the sender's log",), ("by the receiver's log",))
     with pytest.raises(Unmeasured, match="QUIC"):
-        FIGURES["sequence"].function(flow, asked)
+        FIGURES["outstanding"].function([flow], asked)

@@ -48,5 +48,7 @@ def test_what_is_wrong_with_a_log_is_named_as_the_visitor_knows_it(client: Flask
     broken = (LOGS / "ngtcp2-client").read_bytes().replace(b'"packet_number":0', b'"packet_number":[]', 1)
     told = uploaded(client, broken, "mine.sqlog")
     assert told["state"] == "failed"
-    assert told["said"].startswith("mine.sqlog, line 2: data.header.packet_number: an array is not a whole number"), told
+    assert told["said"].startswith("mine.sqlog, line 2: data.header.packet_number: an array is not a whole number"), (
+        told
+    )
     assert str(tmp_path) not in told["said"]
