@@ -56,7 +56,6 @@ PROGRAMS = (
     Program("quic-go", "quic-go.yaml", "quic-go-server", "quic-go-client", "go install .../quic-go/example"),
     Program("aioquic", "aioquic.yaml", "aioquic-python", "aioquic-python", "pip install aioquic"),
     Program("quinn", "quinn.yaml", "quinn-server", "quinn-client", "cargo install quinn --examples"),
-    Program("quiche", "quiche.yaml", "quiche-server", "quiche-client", "cargo install quiche --examples"),
 )
 
 

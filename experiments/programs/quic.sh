@@ -11,7 +11,6 @@ serve() {
     quic-go) exec quic-go-server -bind "$address:$port" -www www -cert test-cert.pem -key test-key.pem ;;
     aioquic) exec aioquic-python aioquic_file.py server "$address" "$port" ;;
     quinn) exec quinn-server --listen "$address:$port" --cert test-cert.pem --key test-key.pem www ;;
-    quiche) exec quiche-server --listen "$address:$port" --root www --cert test-cert.pem --key test-key.pem ;;
     esac
 }
 
@@ -30,7 +29,6 @@ fetch() {
         openssl x509 -in test-cert.pem -outform der -out cert.der
         quinn-client --ca cert.der --host server --bind 0.0.0.0:0 "https://$address:$port/file" | wc -c
         ;;
-    quiche) quiche-client --no-verify "https://$address:$port/file" | wc -c ;;
     esac
 }
 

@@ -26,7 +26,7 @@ def uploaded(client: FlaskClient, data: bytes, name: str) -> Any:
     told: Any = {}
 
     def has_ended() -> bool:
-        told.update(client.get(address).json)  # type: ignore[arg-type]
+        told.update(client.get(address).json)
         return told["state"] not in ("waiting", "reading")
 
     wait_until(has_ended, "the reader", HANGS_S)

@@ -238,6 +238,8 @@ def test_packets_are_acknowledged_once(ranges: list[tuple[int, int]]) -> None:
         new = {number for low, high in found.add(first, first + more) for number in range(low, high + 1)}
         assert new == set(range(first, first + more + 1)) - known
         known |= new
+        # Neighbours are one range.
+        assert len(found._firsts) == sum(number - 1 not in known for number in known)
 
 
 def test_data_have_their_place_among_all_streams_and_what_is_sent_again_its_old_one() -> None:
