@@ -72,6 +72,11 @@ class RunView(ABC):
         """What the links counted over the whole run, by link and direction; empty without a report."""
 
     @property
+    def caveat(self) -> str:
+        """What figures state of the run's source; "" where the captures or counters are ours."""
+        return ""
+
+    @property
     def bin_s(self) -> float | None:
         """Length of the bins in which everything was counted, in s; None: every packet has its time."""
         return None

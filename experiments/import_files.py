@@ -17,11 +17,11 @@ READER_S = 3600.0
 
 
 def labels(files: Sequence[Path]) -> list[str]:
-    """A name for each capture: its file's, numbered where two have the same."""
+    """A name for each capture or log: its file's, numbered where two have the same."""
     labels_: list[str] = []
     for path in files:
         name = path.name
-        for ending in (".gz", ".zst", ".pcap", ".pcapng", ".cap"):
+        for ending in (".gz", ".zst", ".pcap", ".pcapng", ".cap", ".sqlog", ".qlog"):
             name = name.removesuffix(ending)
         name = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".") or "capture"
         label, number = name, 2

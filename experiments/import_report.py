@@ -29,20 +29,22 @@ def lines(imported: Imported, run: RunRow) -> list[str]:
     description = imported.description
     texts = [f"run {imported.run_id}{', which was here already' if imported.known else ''}: {description.label}"]
     for file in description.files:
-        tcp = file.packets - file.not_tcp
         by = "" if file.read_by == "backchannel" else f", read by {file.read_by}"
+        packets = f"{file.packets} packets, {file.packets - file.not_tcp} of TCP"
         texts.append(
-            f"  {file.label}: {file.format}{by}, {file.packets} packets, {tcp} of TCP, "
+            f"  {file.label}: {file.format}{by}, {f'{file.packets} events' if description.logs else packets}, "
             f"{file.connections_total} connections"
         )
         texts += [f"    {line}" for line in _damages(file)]
         if len(description.files) > 1:
             texts.append(f"    clock: {file.clock}")
+    if description.logs:
+        texts.append("  every value is the word of the endpoint that wrote the log")
     values = {(row.subject, row.name): row for row in run.metrics}
     for flow in imported.flows[:LINES]:
         facts = [
             units.show(values[flow.name, name].value, values[flow.name, name].unit) + f" {word}"
-            for name, word in FACTS.get(flow.kind, FACTS["bulk"])
+            for name, word in (OF_LOGS if description.logs else FACTS.get(flow.kind, FACTS["bulk"]))
             if (flow.name, name) in values
         ]
         texts.append(f"  {flow.name}: {', '.join(facts)}")
@@ -65,6 +67,10 @@ FACTS = {
     "datagrams": (("throughput", "throughput"), ("delay_forward", "one way"), ("packet_loss", "lost")),
     "probe": (("latency_p50", "round trip"), ("latency_p95", "for 95 %"), ("packet_loss", "lost")),
 }
+OF_LOGS = (
+    ("throughput", "throughput"), ("quic_packets_sent", "packets sent"), ("quic_packets_lost", "lost"),
+    ("quic_smoothed_rtt", "smoothed round trip"),
+)  # fmt: skip
 #: Flows that the terminal shows.
 LINES = 12
 

@@ -1,8 +1,9 @@
-"""`./backchannel import`: captures from anywhere become a run like any other.
+"""`./backchannel import`: captures and qlog files from anywhere become a run like any other.
 
-The captures are read (docs/traces.md), matched and aligned in time (analysis/alignment.py), and measured as a
+Captures are read (docs/traces.md), matched and aligned in time (analysis/alignment.py), and measured as a
 campaign's runs are. What a scenario is to a run of ours, a description of what was found is to an import: its
-hosts, and a flow for every direction of data between two of them, the largest first.
+hosts, and a flow for every direction of data between two of them, the largest first. Of qlog files
+(experiments/found_logs.py) everything is the word of the endpoints that wrote them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from analysis.captures import RunData
 from analysis.metrics import measure
 from analysis.store import Landing, Store
 from analysis.store.documents import Documents, ImportDescription, ImportedFile, Manifest
-from experiments import collections_of_runs, found_datagrams, found_flows, import_files
+from experiments import collections_of_runs, found_datagrams, found_flows, found_logs, import_files
 from experiments.language.problems import ImportProblem
 from testbed import node_binary
 from testbed.errors import TestbedError, Unavailable, no_file
@@ -61,10 +62,11 @@ class Imported:
 
 
 def import_captures(store: Store, request: Request) -> Imported:
-    """Brings captures into the store as one run.
+    """Brings captures, or qlog files, into the store as one run.
 
     Raises:
-        ImportProblem: a file cannot be read, or there is no TCP, UDP or echo of ICMP in any.
+        ImportProblem: a file cannot be read, or has nothing to measure: no TCP, UDP or echo of ICMP in any capture, no
+            data of streams in any log.
     """
     for path in request.files:
         if not path.is_file():
@@ -81,34 +83,13 @@ def import_captures(store: Store, request: Request) -> Imported:
     store.sweep_incoming()
     folder = store.incoming(run_id)
     try:
-        kept = import_files.keep(folder, labels, request.files)
-        names = {label: path.name for label, path in zip(labels, request.files, strict=True)}
-        readable = {label: import_files.readable(path, label, folder, names[label]) for label, path in kept.items()}
-        aligned = _read(folder, {label: path for label, (path, _) in readable.items()}, names, request.aligned)
-        summary = json.loads((folder / "summary.json").read_text())
-        packets, packets_left_out = found_datagrams.read(folder)
-        if packets.is_empty() and not any(file["packets"] > file["not_tcp"] for file in summary["files"]):
-            raise ImportProblem(_nothing(summary, request.files, packets_left_out))
-        found_flows.orient(folder)
-        scenario, report, left_out = _describe(folder, summary, packets, labels, aligned)
-        for path, _ in readable.values():
-            if path.parent.name == "converted":
-                shutil.rmtree(path.parent, ignore_errors=True)
+        are_logs = _are_logs(request.files)
+        read = _read_logs if are_logs else _read_captures
+        scenario, report, files, left_out, packets_left_out = read(folder, labels, request, digests)
         metrics = measure(RunData.load(folder, scenario, report)).rows
-        files = tuple(
-            ImportedFile(
-                label=label, path=str(path), sha256=digests[label], read_by=readable[label][1],
-                clock=aligned.files[number].sentence, shift_ns=aligned.files[number].shift_ns,
-                uncertain_ns=aligned.files[number].uncertain_ns,
-                # The format of the file that was imported, not of the copy.
-                format=file["format"] if path.suffix in {".gz", ".zst"} else file["format"].split(" in ")[0],
-                **{key: file[key] for key in REPEATED},
-            )
-            for number, (label, path, file) in enumerate(zip(labels, request.files, summary["files"], strict=True))
-        )  # fmt: skip
         description = ImportDescription(
             label=request.label, note=request.note, files=files, flows_left_out=left_out,
-            packets_left_out=packets_left_out,
+            packets_left_out=packets_left_out, logs=are_logs,
         )  # fmt: skip
         manifest = Manifest(**versions.versions().complete(), report=report).replace(import_=description)
         documents = Documents(scenario.as_json(), manifest.as_json())
@@ -125,6 +106,58 @@ def _imported(run_id: str, campaign_id: str, documents: Documents, known: bool) 
     description = documents.manifest.import_
     assert description is not None, "the run of an import has a description"
     return Imported(run_id, campaign_id, known, description, documents.scenario.workload)
+
+
+#: Scenario, report, files, and the flows and packets that are left out.
+_Read = tuple[Scenario, Report, tuple[ImportedFile, ...], int, int]
+
+
+def _are_logs(files: Sequence[Path]) -> bool:
+    """Whether the files are qlog files.
+
+    Raises:
+        ImportProblem: only some are.
+    """
+    logs = [path for path in files if found_logs.is_log(path)]
+    if logs and len(logs) < len(files):
+        other = next(path for path in files if path not in logs)
+        raise ImportProblem(
+            f"{logs[0].name} is a qlog file and {other.name} is not; import captures and logs separately"
+        )
+    return bool(logs)
+
+
+def _read_logs(folder: Path, labels: Sequence[str], request: Request, digests: Mapping[str, str]) -> _Read:
+    found = found_logs.read(folder, labels, request.files, digests)
+    return found.scenario, found.report, found.files, found.left_out, 0
+
+
+def _read_captures(folder: Path, labels: Sequence[str], request: Request, digests: Mapping[str, str]) -> _Read:
+    kept = import_files.keep(folder, labels, request.files)
+    names = {label: path.name for label, path in zip(labels, request.files, strict=True)}
+    readable = {label: import_files.readable(path, label, folder, names[label]) for label, path in kept.items()}
+    aligned = _read(folder, {label: path for label, (path, _) in readable.items()}, names, request.aligned)
+    summary = json.loads((folder / "summary.json").read_text())
+    packets, packets_left_out = found_datagrams.read(folder)
+    if packets.is_empty() and not any(file["packets"] > file["not_tcp"] for file in summary["files"]):
+        raise ImportProblem(_nothing(summary, request.files, packets_left_out))
+    found_flows.orient(folder)
+    scenario, report, left_out = _describe(folder, summary, packets, labels, aligned)
+    for path, _ in readable.values():
+        if path.parent.name == "converted":
+            shutil.rmtree(path.parent, ignore_errors=True)
+    files = tuple(
+        ImportedFile(
+            label=label, path=str(path), sha256=digests[label], read_by=readable[label][1],
+            clock=aligned.files[number].sentence, shift_ns=aligned.files[number].shift_ns,
+            uncertain_ns=aligned.files[number].uncertain_ns,
+            # The format of the file that was imported, not of the copy.
+            format=file["format"] if path.suffix in {".gz", ".zst"} else file["format"].split(" in ")[0],
+            **{key: file[key] for key in REPEATED},
+        )
+        for number, (label, path, file) in enumerate(zip(labels, request.files, summary["files"], strict=True))
+    )  # fmt: skip
+    return scenario, report, files, left_out, packets_left_out
 
 
 #: Of a file's summary, what the manifest repeats.

@@ -1,7 +1,7 @@
 """A flow whose connections are QUIC: packets of UDP in captures, and the logs of both ends.
 
 A capture shows when packets came and how long they were. What they carried, and round trips, are the endpoints' word:
-their qlog files (analysis/qlog.py).
+their qlog files (analysis/qlog.py). An import of such files has no captures, and everything is the endpoints' word.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class QuicFlow(CapturedFlow):
 
     def _datagrams(self, node: str, *, against: bool) -> pl.DataFrame:
         """Packets of the flow's direction, or `against` it, at a node's interfaces: `t_s`, `bytes`, `packet_bytes`."""
+        if self.has_only_logs:
+            return self._logged(node, against=against)
         files = self._files(node)
         path = None if self.tables.folder is None else self.tables.folder / TABLE
         if path is None or not path.is_file():
@@ -77,6 +79,28 @@ class QuicFlow(CapturedFlow):
             pl.col("ip_len").cast(pl.Int64).alias("packet_bytes"),
         )  # fmt: skip
         return found.sort("t_s", maintain_order=True).collect()
+
+    @property
+    def has_only_logs(self) -> bool:
+        """Whether the run is an import of logs, which name its ends."""
+        return not self.tables.files and bool(self._paths(self.sender) or self._paths(self.receiver))
+
+    def _logged(self, node: str, *, against: bool) -> pl.DataFrame:
+        """The same by the log of that node; without one by that of the other."""
+        has = {end: bool(self._paths(end)) for end in (self.sender, self.receiver)}
+        is_sent = node == (self.receiver if against else self.sender)
+        if has[node]:
+            log = self._log_of(node)
+            packets = log.sent if is_sent else log.received
+        elif node == self.receiver and not against:
+            # What the sender knows to have arrived, as of captures with acks alone.
+            packets = self.log.acks.filter(pl.col("bytes") > 0)
+        else:
+            other = self._log_of(self.receiver if node == self.sender else self.sender)
+            packets = other.received if is_sent else other.sent
+        headers = UDP_HEADERS[self.spec.ip]
+        known = packets.select("t_s", pl.col("bytes").fill_null(0))
+        return known.with_columns((pl.col("bytes") + headers).alias("packet_bytes"))
 
     @cached_property
     def received(self) -> pl.DataFrame:
@@ -106,24 +130,64 @@ class QuicFlow(CapturedFlow):
 
     # Logs ----------------------------------------------------------------------------------------------------
 
-    def _log(self, end: tuple[str, str]) -> qlog.Log:
+    def _paths(self, node: str) -> list[Path]:
+        """The qlog files of data connections at a node."""
         folder = None if self.tables.folder is None else self.tables.folder / qlog.FOLDER
-        begin, marker = f"{self.name}-{end[0]}-", f"-{end[1]}{qlog.SUFFIX}"
+        if folder is None or not folder.is_dir():
+            return []
+        if self.tables.files:
+            end, side = SENDERS if node == self.sender else RECEIVERS
+            begin, marker = f"{self.name}-{end}-", f"-{side}{qlog.SUFFIX}"
+        else:
+            begin, marker = "", f"-{self.spec.port}-{node}{qlog.SUFFIX}"
 
         def is_ours(path: Path) -> bool:
             name = path.name.removesuffix(".gz")
+            if not begin:
+                return name.endswith(marker)
             port = name.removeprefix(begin).removesuffix(marker)
             return name == f"{begin}{port}{marker}" and port.isdigit()
 
-        paths = [] if folder is None or not folder.is_dir() else sorted(filter(is_ours, folder.iterdir()))
+        return sorted(filter(is_ours, folder.iterdir()))
+
+    def _log(self, node: str) -> qlog.Log:
+        paths = self._paths(node)
         if not paths:
-            raise Unmeasured(f"the ends of flow {self.name} left no qlog files, which are kept with captures")
+            raise Unmeasured(f"{node} left no qlog files of flow {self.name}, which are kept with captures")
         return qlog.read(paths)
 
     @cached_property
     def log(self) -> qlog.Log:
         """The log of the flow's sender."""
-        return self._log(SENDERS)
+        return self._log(self.sender)
+
+    def _log_of(self, node: str) -> qlog.Log:
+        return self.log if node == self.sender else self.receivers_log
+
+    @cached_property
+    def receivers_log(self) -> qlog.Log:
+        """That of its receiver."""
+        return self._log(self.receiver)
+
+    @cached_property
+    def telemetry(self) -> pl.DataFrame:
+        """The sender's telemetry; of an import of logs, by its log, in packets of the largest size that it sent."""
+        if not self.has_only_logs:
+            return super().telemetry
+        metrics, largest = self.log.metrics, self.log.sent["bytes"].max()
+        if not isinstance(largest, int) or largest == 0:
+            raise Unmeasured(f"the log of {self.sender} has no sizes of packets, in which windows are stated")
+        return metrics.select(
+            "t_s",
+            (pl.col("cwnd_bytes") / largest).alias("cwnd_segments"),
+            (pl.col("ssthresh_bytes") / largest).alias("ssthresh_segments"),
+        )
+
+    def streams(self, *, receiver: bool) -> pl.DataFrame:
+        """Data of streams that the sender sent, or the receiver received, by its log: the columns of
+        `qlog.Log.sent_data` or of `data`, with those of `qlog.placed`.
+        """
+        return qlog.placed(self.receivers_log.data if receiver else self.log.sent_data)
 
     def completed_s(self) -> float | None:
         """Arrival of the last byte, all bytes before it having arrived, by the receiver's log; None if unfinished, or
@@ -131,7 +195,7 @@ class QuicFlow(CapturedFlow):
         """
         if self.size_bytes is None:
             return None
-        arrived = qlog.in_order(self._log(RECEIVERS).data).with_columns(pl.col("bytes").cum_sum().alias("total"))
+        arrived = qlog.in_order(self.receivers_log.data).with_columns(pl.col("bytes").cum_sum().alias("total"))
         done = arrived.filter(pl.col("total") >= self.size_bytes)
         return None if done.is_empty() else float(done["t_s"][0])
 

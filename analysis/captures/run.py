@@ -34,6 +34,12 @@ class RunData(Tables, RunView):
         """The scenario's flows, each with its captures."""
         return [self._flow(spec) for spec in self.scenario.workload]
 
+    @property
+    def caveat(self) -> str:
+        """That of an import of logs."""
+        logged = any(isinstance(flow, QuicFlow) and flow.has_only_logs for flow in self.flows)
+        return "by the endpoints' own logs (qlog), without captures" if logged else ""
+
     def _flow(self, spec: FlowSpec) -> CapturedFlow:
         kind = QuicFlow if is_quic(self.scenario, spec) else CapturedFlow
         return kind(self, self, spec)

@@ -11,6 +11,7 @@ import polars as pl
 
 from analysis import metrics
 from analysis.captures import CapturedFlow, CapturedLine, MissingCapture
+from analysis.captures.quic import QuicFlow
 from analysis.figures import run
 from analysis.figures.campaign import cdf
 from analysis.figures.model import Figure
@@ -25,7 +26,7 @@ Measured = TypeVar("Measured")
 
 @figure(
     "sequence", "sequence numbers of a flow at its sender: data from first to last byte, acks, receive window, SACK "
-    "blocks, retransmissions, and segments that never arrived",
+    "blocks, retransmissions, and segments that never arrived; of QUIC, data of streams by the sender's log",
     of=CapturedFlow, single=True, overlay="Acknowledged", represents="acknowledged",
 )  # fmt: skip
 def sequence(flow: CapturedFlow, asked: Asked) -> Figure:
@@ -33,15 +34,21 @@ def sequence(flow: CapturedFlow, asked: Asked) -> Figure:
     return _sequence(flow, receiver=False)
 
 
-@figure("received", "sequence numbers of a flow at its receiver", of=CapturedFlow, single=True)
+@figure(
+    "received", "sequence numbers of a flow at its receiver, or data of QUIC's streams", of=CapturedFlow, single=True
+)
 def received(flow: CapturedFlow, asked: Asked) -> Figure:
     """Data, acks, window and retransmissions at the receiver."""
     return _sequence(flow, receiver=True)
 
 
 def _sequence(flow: CapturedFlow, *, receiver: bool) -> Figure:
+    if isinstance(flow, QuicFlow):
+        end = "receiver" if receiver else "sender"
+        drawn = run.stream_data(f"{flow.name}: data of streams at the {end}", flow.streams(receiver=receiver))
+        return replace(drawn, notes=(f"by the {end}'s log",))
     if not has_segments(flow.run.scenario, flow.spec):
-        raise Unmeasured("packets of UDP, QUIC and ICMP have no sequence numbers of TCP")
+        raise Unmeasured("packets of UDP and ICMP have no sequence numbers of TCP")
     segments, arrived = flow.rows(run.SEQUENCE_COLUMNS, receiver=receiver), None
     if not receiver:
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from analysis.errors import AnalysisError, unknown
@@ -183,7 +183,8 @@ def draw(run: RunView, name: str, of: Sequence[str], asked: Asked) -> Figure:
         raise AnalysisError(f"{name} shows one {kind.per}: give one --of")
     if not isinstance(parts[0], kind.subject):
         raise Unmeasured(f"{name} needs captures (capture.at)")
-    return kind.function(parts[0] if kind.single else parts, asked)
+    drawn = kind.function(parts[0] if kind.single else parts, asked)
+    return replace(drawn, notes=(*drawn.notes, run.caveat)) if run.caveat else drawn
 
 
 def subjects(run: RunView, per: str) -> Mapping[str, Sequence[Any]]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from analysis import qlog
 from analysis.captures import BAD_CHECKSUM, DATA, FAST_RETRANSMISSION, RETRANSMISSION, SACK, TIMEOUT, is_a
 from analysis.figures.model import COLOURS, Axis, Figure, Marker, Series, axis_scale
 
@@ -68,6 +69,38 @@ def sequence(
         series.append(marks("never arrived", _lost(data, arrived), "s6", "cross"))
     shown = tuple(line for line in series if line.points.height)
     return Figure(TIME, Axis("sequence number", "kB"), shown, title)
+
+
+def stream_data(title: str, data: pl.DataFrame) -> Figure:
+    """Data of QUIC's streams over time at one end, by its log, and how much of them the peer has acknowledged.
+
+    Args:
+        title: of the figure.
+        data: `t_s`, `bytes`, `position` and `again` (qlog.placed); of a sender also `acked_s`.
+    """
+    end, start, again = pl.col("position") + pl.col("bytes"), pl.col("position"), pl.col("again")
+    series = [Series("data", "segments", _kb(data.filter(~again), end, start), "s0", size=2)]
+    is_sent = "acked_s" in data.columns
+    if is_sent:
+        acked = data.filter(pl.col("acked_s").is_not_null()).sort("acked_s", maintain_order=True)
+        grown = qlog.in_order(acked.select(
+            pl.col("acked_s").alias("t_s"), pl.lit(0).alias("connection"), pl.lit(0).alias("stream_id"),
+            start.alias("offset"), "bytes",
+        ))  # fmt: skip
+        series.insert(0, Series("acknowledged", "steps", _kb(grown, pl.col("bytes").cum_sum()), "s2", size=1.2))
+    series.append(
+        Series(
+            "sent again" if is_sent else "late",
+            "points",
+            _kb(data.filter(again), end),
+            "mark",
+            "diamond",
+            6,
+            keep_all=True,
+        )
+    )
+    shown = tuple(line for line in series if line.points.height)
+    return Figure(TIME, Axis("data of streams", "kB"), shown, title)
 
 
 def round_trips(title: str, samples: Mapping[str, pl.DataFrame]) -> Figure:

@@ -58,7 +58,7 @@ class LinkTypePackets(Part):
 
 
 class ImportedFile(Part):
-    """A capture file that was imported."""
+    """A capture or qlog file that was imported. Packets of a log are its events."""
 
     label: str
     path: str
@@ -96,6 +96,8 @@ class ImportDescription(Part):
     flows_left_out: int
     #: Packets of UDP and pings, if they were too many to be analysed.
     packets_left_out: int = 0
+    #: Whether the files are qlog files.
+    logs: bool = False
 
 
 class SessionChange(Part):

@@ -279,6 +279,7 @@ def analyse(
         node_binary.call("trace", "--out", str(folder), *options, *(f"{path.stem}={path}" for path in captures))
         _orient(folder, scenario, report)
     measured = measure_files(folder, scenario, report)
+    qlog.join_keys(folder)
     for path in [*captures, *(folder / qlog.FOLDER).glob(f"*{qlog.SUFFIX}")]:
         # No name and no time inside: equal captures give equal files.
         with (

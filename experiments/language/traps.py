@@ -33,6 +33,8 @@ EMULATOR_PPS = 100_000
 MIN_PACKETS = 50
 #: Share of a run that a full queue may take to drain.
 DRAIN_SHARE = 0.5
+#: Header of a captured frame.
+ETHERNET_BYTES = 14
 #: Shortest ack over IPv6: two headers.
 ACK_BYTES_V6 = 60
 #: Names of the lines under study in named topologies.
@@ -257,6 +259,21 @@ def wider_limits(scene: Scene) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def captures_cut_off(scene: Scene) -> Iterator[Finding]:
+    """A packet can be decrypted only if all of it was captured."""
+    snaplen = scene.scenario.capture.snaplen
+    for flow in scene.scenario.workload:
+        stack = _stack(scene.scenario, flow)
+        options = {**stack.options, **flow.stack}
+        whole = (options.get("packet_bytes") or PACKET_BYTES) + ETHERNET_BYTES
+        if options.get("session") == "tls" and snaplen < whole and "none" not in scene.scenario.capture.at:
+            yield (
+                "", "",
+                f"flow {flow.name} is encrypted and captures have the first {snaplen} B of a packet, so the run's key "
+                f"log cannot decrypt them; set 'snaplen: {whole} B', or take the frames from the qlog files",
+            )  # fmt: skip
+
+
 def _directions_of_ipv6(scene: Scene) -> Iterator[tuple[Flow, LinkSpec, Direction]]:
     """Each flow over IPv6 with the directions that its data and its acks cross."""
     for flow, hops in scene.flows:
@@ -283,6 +300,7 @@ TRAPS: Mapping[str, Callable[[Scene], Iterator[Finding]]] = {
     "headers of IPv6 are not compressed": ipv6_headers_are_not_compressed,
     "acks of IPv6 are longer": ipv6_acks_longer_than_aqs,
     "wider limits": wider_limits,
+    "captures cut off": captures_cut_off,
 }
 
 
@@ -309,7 +327,7 @@ def _place(source: Source, trap: Trap) -> FieldPath:
     """The field that causes a trap."""
     network = source.values.get("network")
     if not trap.link or not isinstance(network, dict):
-        return ("fidelity" if trap.name == "wider limits" else "backend",)
+        return ({"wider limits": "fidelity", "captures cut off": "capture"}.get(trap.name, "backend"),)
     for number, link in enumerate(network.get("links") or []):
         if isinstance(link, dict) and link.get("name") == trap.link:
             return ("network", "links", number, trap.direction if trap.direction in link else "forward")

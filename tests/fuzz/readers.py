@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import random
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -27,11 +28,15 @@ from unittest import mock
 import flask
 from waitress import wasyncore
 
+from analysis.captures import RunData
 from analysis.errors import AnalysisError
 from analysis.exports import crate_reader, unpack
+from analysis.figures.registry import Asked, draw
 from analysis.handle import OpenResults
+from analysis.metrics import measure
 from analysis.store import StoreError
-from experiments import bundles
+from experiments import bundles, found_logs
+from experiments.language.problems import ImportProblem
 from testbed.errors import TestbedError
 from tests.support import bundles as changed
 from web.app import create_app
@@ -140,7 +145,35 @@ def headers(_: Path) -> Iterator[Run]:
         thread.join()
 
 
-TARGETS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Run]]] = {"bundle": bundle, "headers": headers}
+@contextmanager
+def qlog(_: Path) -> Iterator[Run]:
+    """Imports of qlog files, with the measures and figures of what they contain."""
+    with tempfile.TemporaryDirectory() as kept:
+        path, run_folder = Path(kept) / "input.sqlog", Path(kept) / "run"
+
+        def run(data: bytes) -> None:
+            path.write_bytes(data)
+            run_folder.mkdir()
+            try:
+                found = found_logs.read(run_folder, ["input"], [path], {"input": ""})
+                view = RunData.load(run_folder, found.scenario, found.report)
+                measure(view)
+                asked = Asked.of(view, None, None, None)
+                for figure in ("sequence", "received", "cwnd", "rtt", "throughput"):
+                    with contextlib.suppress(AnalysisError):
+                        draw(view, figure, [found.scenario.workload[0].name], asked)
+            except (AnalysisError, ImportProblem) as error:
+                if "\n" in str(error):
+                    raise Broken(f"a message of several lines: {error}") from None
+            finally:
+                shutil.rmtree(run_folder)
+
+        yield run
+
+
+TARGETS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Run]]] = {
+    "bundle": bundle, "headers": headers, "qlog": qlog,
+}  # fmt: skip
 
 
 def inputs(program: Path, target: str, corpus: Path, seed: int) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,17 +35,30 @@ def test_every_byte_arrives_in_both_directions(cell: Cell, tmp_path: Path) -> No
     assert not (tmp_path / "qlog").exists(), "nothing is captured, so nothing is logged"
 
 
-def test_logs_of_both_ends_are_kept_with_captures(cell: Cell, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{}, {"session": "tls"}], ids=["plain", "tls"])
+def test_logs_of_both_ends_are_kept_with_captures(options: dict[str, Any], cell: Cell, tmp_path: Path) -> None:
     made = two_hosts(duration_s=3.0)
     for node in made["nodes"]:
-        node["stack"] = QUIC
+        node["stack"] = {"name": "quic", "options": options}
+    made["capture"] = {"snaplen": 65_535}
     made["workload"][0]["bytes"] = 100_000
     cell.build(typed(made))
     report = cell.run(typed(made), tmp_path)
     (name,) = report.flows
     assert report.flows[name].receive.bytes == 100_000
+    keys = sorted(path.name for path in (tmp_path / "qlog").glob(f"*{qlog.KEYS}"))
+    qlog.join_keys(tmp_path)
+    assert len(keys) == len(options) == len(list(tmp_path.glob(qlog.ALL_KEYS))), "the client alone writes them"
     ends = {path.name.split("-")[-3]: path for path in (tmp_path / "qlog").iterdir()}
     assert sorted(ends) == ["receiver", "sender"]
     data = qlog.in_order(qlog.read([ends["receiver"]]).data)
     assert int(data["bytes"].sum()) == 100_000
     assert int(qlog.read([ends["sender"]]).acks["packets"].sum()) > 60
+    if options:
+        (capture,) = (tmp_path / "captures").glob("a-*.pcap")
+        words = ["tshark", "-n", "-r", str(capture), "-o", f"tls.keylog_file:{tmp_path / qlog.ALL_KEYS}"]
+        words += ["-T", "fields", "-e", "quic.stream.offset", "-e", "quic.decryption_failed"]
+        shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        rows = [line.split("\t") for line in shown.splitlines()]
+        assert not any(row[1] for row in rows)
+        assert 98_000 < max(int(offset) for row in rows for offset in row[0].split(",") if offset) < 100_000

@@ -125,11 +125,10 @@ def test_metrics_agree(folders: dict[str, tuple[Path, Report]]) -> None:
     assert not apart
 
 
-QUIC = {"name": "quic", "options": {}}
-
-
-def test_quic_carries_every_workload_as_in_simulation(kernel: Kernel, tmp_path: Path) -> None:
-    made = tcp_workloads.scenario(QUIC, QUIC)
+@pytest.mark.parametrize("options", [{}, {"session": "tls"}], ids=["plain", "tls"])
+def test_quic_carries_every_workload_as_in_simulation(options: dict[str, Any], kernel: Kernel, tmp_path: Path) -> None:
+    stack = {"name": "quic", "options": options}
+    made = tcp_workloads.scenario(stack, stack)
     real = VirtualMachine(kernel).run(typed(made), tmp_path / "real", lambda progress: None)
     sim = Report.read(simulate(made, tmp_path / "sim"))
     tcp_workloads.check_same((tmp_path / "real", real), (tmp_path / "sim", sim), late_s=0.0005)

@@ -15,6 +15,7 @@ use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
 
 use crate::bridge::BridgeFactory;
 use crate::observer::{Observations, ObserverFactory};
+use crate::tls::Tls;
 
 /// Name of the stack.
 pub const NAME: &str = "quic";
@@ -53,10 +54,35 @@ options! {
             "receive buffer, which bounds the credit of the stream and of the connection";
         idle_timeout_s: Duration = 30, [Time 1 to 3600]
             "time without a packet after which a connection ends (RFC 9000 10.1)";
-        certificate_bytes: usize = 2000, [Bytes 0 to 60_000]
-            "certificates in the server's handshake, which encrypts nothing and has the sizes of TLS 1.3";
+        certificate_bytes: usize = 2000, [Bytes 0 to 60_000] "certificates in the server's handshake";
+        session: SessionKind = ABSENT, [Choice]
+            "plain, or absent: handshake and packets have the sizes of TLS 1.3 and are not encrypted; tls: TLS 1.3 \
+             with keys that follow from the run's seed, and a key log beside the captures (RFC 9001)";
         + /// The controller of TCP that `congestion` names.
           tcp_controller: Option<Arc<TcpConfig>> = None;
+        + /// Both ends' settings of TLS.
+          tls: Option<Tls> = None;
+    }
+}
+
+/// What protects packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionKind {
+    /// Nothing.
+    Plain,
+    /// TLS 1.3.
+    Tls,
+}
+
+/// Absent is `plain`, so that runs from before the option keep their ids.
+impl OptionValue for SessionKind {
+    const CHOICES: &'static [&'static str] = &["plain", "tls"];
+
+    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> SessionKind {
+        match checked.text(name) {
+            None | Some("plain") => SessionKind::Plain,
+            Some(_) => SessionKind::Tls,
+        }
     }
 }
 
@@ -118,12 +144,11 @@ impl OptionValue for ControllerName {
 }
 
 /// The stack's registry entry.
-pub(crate) static ENTRY: Entry =
-    Entry::quic_stack(NAME, "QUIC over UDP by quinn-proto, one stream a connection, without encryption")
-        .source("RFC 9000, 9002")
-        // Connection ids, of which packets have the bytes.
-        .random(When::Always)
-        .options(Config::PARAMS);
+pub(crate) static ENTRY: Entry = Entry::quic_stack(NAME, "QUIC over UDP by quinn-proto, one stream a connection")
+    .source("RFC 9000, 9002")
+    // Connection ids, of which packets have the bytes.
+    .random(When::Always)
+    .options(Config::PARAMS);
 
 impl Config {
     /// Reads a campaign's options; `entry` is that of the stack, and `tcp` has the controllers of TCP.
@@ -140,6 +165,9 @@ impl Config {
                 ("initial_window_segments".to_owned(), config.initial_window_segments.into()),
             ];
             config.tcp_controller = Some(Arc::new(tcp.config("modern", &Options::from(of_tcp))?));
+        }
+        if config.session == SessionKind::Tls {
+            config.tls = Some(Tls::new(config.certificate_bytes)?);
         }
         Ok(config)
     }
@@ -222,6 +250,10 @@ mod tests {
     fn errors_state_what_is_allowed() {
         for (options, words) in [
             (json!({"congestion": "prague"}), "none of cubic, newreno, reno, tcp-cubic, vegas, ledbat++, bbr"),
+            (
+                json!({"session": "tls", "certificate_bytes": 100}),
+                "certificate_bytes: 100, and with session: tls it is",
+            ),
             (json!({"packet_bytes": 1200}), "1200 is not between 1248 and 65535"),
             (json!({"sack": true}), "stack quic: no option 'sack'; it has: congestion, packet_bytes"),
         ] {

@@ -23,6 +23,7 @@ use crate::config::MAX_ACK_DELAY;
 use crate::content::Source;
 use crate::observer::Observations;
 use crate::qlog::PacketLog;
+use crate::tls::KeyFile;
 
 /// Application error codes: both sides had finished, and the application aborted.
 const FINISHED: VarInt = VarInt::from_u32(0);
@@ -56,6 +57,7 @@ pub struct Connection {
     release: Time,
     observations: Arc<Mutex<Observations>>,
     log: Option<Arc<Mutex<PacketLog>>>,
+    keys: Option<Arc<KeyFile>>,
     /// Telemetry since it was last cleared; `None`: nobody reads it.
     samples: Option<Vec<Sample>>,
     /// What the last sample was taken from.
@@ -88,11 +90,12 @@ pub(crate) struct Parts {
     pub(crate) source: Source,
     pub(crate) observations: Arc<Mutex<Observations>>,
     pub(crate) log: Option<Arc<Mutex<PacketLog>>>,
+    pub(crate) keys: Option<Arc<KeyFile>>,
 }
 
 impl Connection {
     pub(crate) fn new(parts: Parts, now: Time) -> Connection {
-        let Parts { flow, mtu, sends_ecn, endpoint, handle, inner, source, observations, log } = parts;
+        let Parts { flow, mtu, sends_ecn, endpoint, handle, inner, source, observations, log, keys } = parts;
         let mut connection = Connection {
             flow,
             mtu,
@@ -113,6 +116,7 @@ impl Connection {
             release: Time::ZERO,
             observations,
             log,
+            keys,
             samples: Some(Vec::new()),
             sampled: Sampled::default(),
             burst: (Time::MAX, 0),
@@ -166,11 +170,12 @@ impl Connection {
         self.samples.iter_mut().for_each(Vec::clear);
     }
 
-    /// Writes what is buffered of the connection's log.
+    /// Writes what is buffered of the connection's logs.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// A file cannot be written, now or before.
     pub fn flush_log(&mut self) -> Result<(), Error> {
+        self.keys.as_ref().map_or(Ok(()), |keys| keys.check())?;
         self.log.as_ref().map_or(Ok(()), |log| log.lock().expect("no thread panics with it").flush())
     }
 

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use backchannel_core::ip::IpVersion;
 use backchannel_core::packet::{FlowKey, Packet};
+use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 use backchannel_core::transport::{Factory, Transport};
 use backchannel_core::Error;
 use backchannel_stacks::{pattern, Content};
 use bytes::BytesMut;
+use quinn_proto::crypto::{ClientConfig as ClientCrypto, ServerConfig as ServerCrypto};
 use quinn_proto::{
     ClientConfig, ConnectionHandle, ConnectionId, ConnectionIdGenerator, DatagramEvent, Endpoint, EndpointConfig,
     NoneTokenStore, ServerConfig, Side, TransportConfig, ValidationTokenConfig,
@@ -23,6 +25,8 @@ use crate::content::Source;
 use crate::null_crypto::{FixedKey, NullCrypto};
 use crate::observer::Observations;
 use crate::qlog::PacketLog;
+use crate::session::Starter;
+use crate::tls::{KeyFile, SERVER_NAME};
 
 /// Bytes of a connection id.
 const ID_BYTES: usize = 8;
@@ -74,17 +78,22 @@ impl Quic {
         log.map_err(|error| self.failed = Some(error)).ok()
     }
 
+    /// The key log of the client's side of a connection, beside its qlog file; servers have the same secrets.
+    fn open_keys(&mut self, side: Side, flow: FlowKey) -> Option<Arc<KeyFile>> {
+        let prefix = self.log.as_ref().filter(|_| side.is_client() && self.config.tls.is_some())?;
+        let name = format!("{}-{}-client.keys", prefix.file_name().unwrap_or_default().display(), flow.src_port);
+        let keys = KeyFile::create(&prefix.with_file_name(&name));
+        self.logs.push(name);
+        keys.map_err(|error| self.failed = Some(error)).ok()
+    }
+
     /// A connection of either side. `open` makes it at an endpoint.
     fn open(
         &mut self,
         now: Time,
         flow: FlowKey,
         side: Side,
-        open: impl FnOnce(
-            &mut Endpoint,
-            TransportConfig,
-            Arc<NullCrypto>,
-        ) -> Option<(ConnectionHandle, quinn_proto::Connection)>,
+        open: impl FnOnce(&mut Endpoint, TransportConfig, Crypto) -> Option<(ConnectionHandle, quinn_proto::Connection)>,
     ) -> Option<Connection> {
         self.opened += 1;
         let ports = u64::from(flow.src_port) << 16 | u64::from(flow.dst_port);
@@ -102,10 +111,45 @@ impl Quic {
         }
         let observations = Observations::new(self.config.initial_rtt_s);
         let transport = self.config.transport(ip, &observations);
-        let crypto = NullCrypto { certificate_bytes: self.config.certificate_bytes, log: log.clone() };
-        let (handle, inner) = open(&mut endpoint, transport, Arc::new(crypto))?;
+        let keys = self.open_keys(side, flow);
+        let draws = rng::stream(seed, if side.is_client() { "tls client" } else { "tls server" });
+        let crypto = Crypto { config: self.config.clone(), draws, log: log.clone(), keys: keys.clone() };
+        let (handle, inner) = open(&mut endpoint, transport, crypto)?;
         let (sends_ecn, source) = (self.config.ecn, Source::new(self.content));
-        Some(Connection::new(Parts { flow, mtu, sends_ecn, endpoint, handle, inner, source, observations, log }, now))
+        Some(Connection::new(
+            Parts { flow, mtu, sends_ecn, endpoint, handle, inner, source, observations, log, keys },
+            now,
+        ))
+    }
+}
+
+/// What a connection's session is started with.
+struct Crypto {
+    config: Arc<Config>,
+    draws: RunRng,
+    log: Option<Arc<Mutex<PacketLog>>>,
+    keys: Option<Arc<KeyFile>>,
+}
+
+impl Crypto {
+    fn null(&self) -> Arc<NullCrypto> {
+        Arc::new(NullCrypto { certificate_bytes: self.config.certificate_bytes })
+    }
+
+    fn client(self) -> Arc<Starter<dyn ClientCrypto>> {
+        let inner = match &self.config.tls {
+            Some(tls) => tls.client(self.keys.clone()),
+            None => self.null(),
+        };
+        Arc::new(Starter { inner, draws: self.draws, log: self.log })
+    }
+
+    fn server(self) -> Arc<Starter<dyn ServerCrypto>> {
+        let inner = match &self.config.tls {
+            Some(tls) => tls.server(),
+            None => self.null(),
+        };
+        Arc::new(Starter { inner, draws: self.draws, log: self.log })
     }
 }
 
@@ -115,10 +159,10 @@ impl Factory for Quic {
     fn connect(&mut self, now: Time, flow: FlowKey) -> Connection {
         let first_id = ConnectionId::new(&pattern(self.seed ^ u64::from(flow.src_port), self.opened, ID_BYTES as u64));
         let connection = self.open(now, flow, Side::Client, |endpoint, transport, crypto| {
-            let mut client = ClientConfig::new(crypto);
+            let mut client = ClientConfig::new(crypto.client());
             client.transport_config(Arc::new(transport)).token_store(Arc::new(NoneTokenStore));
             client.initial_dst_cid_provider(Arc::new(move || first_id));
-            endpoint.connect(instant(now), client, (flow.dst, flow.dst_port).into(), "backchannel").ok()
+            endpoint.connect(instant(now), client, (flow.dst, flow.dst_port).into(), SERVER_NAME).ok()
         });
         connection.expect("a new endpoint has ids left, and the name and the address are valid")
     }
@@ -130,7 +174,7 @@ impl Factory for Quic {
         let ecn = codepoint(packet.ecn());
         let data = BytesMut::from(packet.payload());
         let mut connection = self.open(now, flow, Side::Server, |endpoint, transport, crypto| {
-            let mut server = ServerConfig::new(crypto, Arc::new(FixedKey));
+            let mut server = ServerConfig::new(crypto.server(), Arc::new(FixedKey));
             // Tokens would be for a client's next connection, and no client has one.
             let mut tokens = ValidationTokenConfig::default();
             tokens.sent(0);

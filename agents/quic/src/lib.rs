@@ -43,12 +43,13 @@
 //!
 //! # What is not as in the Internet
 //!
-//! The session does not encrypt (`null_crypto`): quinn-proto computes with the sizes of TLS 1.3, and captures show every
-//! frame. Such an endpoint understands only another one of this crate. There is no discovery of the path's MTU, no
-//! migration, no 0-RTT and no resumption.
+//! The plain session does not encrypt (`null_crypto`): quinn-proto computes with the sizes of TLS 1.3, and captures show
+//! every frame. Such an endpoint understands only another one of this crate. The other is TLS 1.3 (`tls`) with draws that
+//! follow from the seed. There is no discovery of the path's MTU, no migration, no 0-RTT and no resumption.
 //!
 //! # Parts
 //!
+//! `session` surrounds either session: it shows packets to the log and lends TLS the connection's generator.
 //! `config` has the options, `connection` a connection, `content` what it sends, `clock` the time of quinn-proto.
 //! `bridge` runs the congestion controllers of TCP under quinn-proto, `observer` takes telemetry, and `qlog` writes the
 //! log of a connection.
@@ -63,9 +64,11 @@ mod factory;
 mod null_crypto;
 mod observer;
 mod qlog;
+mod session;
+mod tls;
 
 pub use any::{AnyConfig, AnyConnection, AnyFactory, AnyStacks};
-pub use config::{Config, ControllerName, NAME};
+pub use config::{Config, ControllerName, SessionKind, NAME};
 pub use connection::Connection;
 pub use factory::Quic;
 

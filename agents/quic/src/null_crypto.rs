@@ -6,7 +6,7 @@
 //! Finished, and the client's Finished.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use quinn_proto::crypto::{
@@ -15,8 +15,6 @@ use quinn_proto::crypto::{
 };
 use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectError, ConnectionId, Side, TransportError, TransportErrorCode};
-
-use crate::qlog::PacketLog;
 
 /// Stands for the tag of an AEAD (RFC 9001 5.3), and shows a packet of another sender.
 const TAG: [u8; 16] = *b"null-session-tag";
@@ -30,23 +28,19 @@ const FINISHED: usize = 36;
 const HEADER: usize = 4;
 
 /// The session's parameters: both ends of a connection have the same.
-#[derive(Clone)]
 pub(crate) struct NullCrypto {
     /// Bytes of the server's certificates.
     pub(crate) certificate_bytes: usize,
-    /// Sees the packets of the connection.
-    pub(crate) log: Option<Arc<Mutex<PacketLog>>>,
+}
+
+fn keys() -> Keys {
+    Keys {
+        header: KeyPair { local: Box::new(NullKey), remote: Box::new(NullKey) },
+        packet: KeyPair { local: Box::new(NullKey), remote: Box::new(NullKey) },
+    }
 }
 
 impl NullCrypto {
-    fn keys(&self) -> Keys {
-        let keys = || NullKey { log: self.log.clone() };
-        Keys {
-            header: KeyPair { local: Box::new(keys()), remote: Box::new(keys()) },
-            packet: KeyPair { local: Box::new(keys()), remote: Box::new(keys()) },
-        }
-    }
-
     fn session(self: Arc<NullCrypto>, side: Side, params: &TransportParameters) -> Box<dyn Session> {
         let mut parameters = Vec::new();
         params.write(&mut parameters);
@@ -68,7 +62,7 @@ impl ClientConfig for NullCrypto {
 
 impl ServerConfig for NullCrypto {
     fn initial_keys(&self, _version: u32, _dst_cid: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
-        Ok(self.keys())
+        Ok(keys())
     }
 
     fn retry_tag(&self, _version: u32, _orig_dst_cid: &ConnectionId, _packet: &[u8]) -> [u8; 16] {
@@ -149,7 +143,7 @@ fn malformed(reason: &str) -> TransportError {
 
 impl Session for NullSession {
     fn initial_keys(&self, _dst_cid: &ConnectionId, _side: Side) -> Keys {
-        self.crypto.keys()
+        keys()
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
@@ -207,29 +201,29 @@ impl Session for NullSession {
             }
             (Step::HaveHello, Side::Client) => {
                 self.next = Step::AwaitFlight;
-                Some(self.crypto.keys())
+                Some(keys())
             }
             (Step::HaveHello, Side::Server) => {
                 self.message(buf, SERVER_HELLO, &[]);
                 self.next = Step::HaveFlight;
-                Some(self.crypto.keys())
+                Some(keys())
             }
             (Step::HaveFlight, Side::Client) => {
                 self.message(buf, FINISHED, &[]);
                 self.next = Step::Done;
-                Some(self.crypto.keys())
+                Some(keys())
             }
             (Step::HaveFlight, Side::Server) => {
                 self.message(buf, SERVER_FLIGHT + self.crypto.certificate_bytes, &self.parameters);
                 self.next = Step::AwaitFinished;
-                Some(self.crypto.keys())
+                Some(keys())
             }
             (Step::AwaitHello | Step::AwaitFlight | Step::AwaitFinished | Step::Done, _) => None,
         }
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
-        Some(self.crypto.keys().packet)
+        Some(keys().packet)
     }
 
     fn is_valid_retry(&self, _orig_dst_cid: &ConnectionId, _header: &[u8], payload: &[u8]) -> bool {
@@ -246,32 +240,20 @@ impl Session for NullSession {
     }
 }
 
-/// Adds and removes the tag, and shows packets to the log.
-struct NullKey {
-    log: Option<Arc<Mutex<PacketLog>>>,
-}
-
-impl NullKey {
-    fn show(&self, is_sent: bool, number: u64, header: &[u8], payload: &[u8]) {
-        if let Some(log) = &self.log {
-            log.lock().expect("no thread panics with it").packet(is_sent, number, header, payload);
-        }
-    }
-}
+/// Adds and removes the tag.
+struct NullKey;
 
 impl PacketKey for NullKey {
-    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
+    fn encrypt(&self, _packet: u64, buf: &mut [u8], _header_len: usize) {
         let tag_at = buf.len() - TAG.len();
-        self.show(true, packet, &buf[..header_len], &buf[header_len..tag_at]);
         buf[tag_at..].copy_from_slice(&TAG);
     }
 
-    fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
+    fn decrypt(&self, _packet: u64, _header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
         if !payload.ends_with(&TAG) {
             return Err(CryptoError);
         }
         payload.truncate(payload.len() - TAG.len());
-        self.show(false, packet, header, payload);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The qlog file of one connection: JSON text sequences of draft-ietf-quic-qlog-main-schema, with the events of
 //! draft-ietf-quic-qlog-quic-events under the names that version 0.3 of the format gives them.
 //!
-//! The null session leaves packets in the clear, so each has its frames: acknowledged ranges, ack delays, ranges of
+//! The session shows packets while they are in the clear, so each has its frames: acknowledged ranges, ack delays, ranges of
 //! streams. quinn-proto's own log has none, and makes all JSON of a program keep its order. What a controller sees and
 //! the connection's counts are the rest.
 

@@ -278,6 +278,55 @@ fn both_ends_log_their_packets_with_frames_and_the_metrics_of_recovery() {
     assert!(times.is_sorted() && (times[0], times.last().unwrap() < &1e5) == (0.0, true));
 }
 
+/// TLS: other bytes on the path, the same ones for the same seed, and the same frames in the logs as in a plain session.
+#[test]
+fn tls_encrypts_what_a_plain_session_shows_and_leaves_a_key_log() {
+    let folder = std::env::temp_dir().join(format!("backchannel-tls-{}", std::process::id()));
+    let transfer = |session: &str, name: &str| {
+        let options = json!({"session": session});
+        let mut pair = Pair::new(options.clone());
+        let mut clients = factory(options.clone()).logging(folder.join(name));
+        let mut servers = factory(options).logging(folder.join(name));
+        pair.ends[0] = clients.connect(Time::ZERO, pair.ends[0].flow());
+        let first = pair.ends[0].poll_transmit(Time::ZERO).unwrap();
+        pair.ends[1] = servers.accept(pair.now, pair.ends[1].flow(), &first).unwrap();
+        pair.sent = vec![(0, first)];
+        pair.transfer(200_000);
+        assert_eq!(pair.ends.each_ref().map(|end| end.end()), [Some(End::Finished); 2]);
+        assert!(pair.read[1] == pattern(SEED, 0, 200_000));
+        pair.ends.iter_mut().for_each(|end| end.flush_log().unwrap());
+        let (logs, of_server) = (clients.take_logs().unwrap(), servers.take_logs().unwrap());
+        assert_eq!(of_server, [format!("{name}-4000-server.sqlog")]);
+        (pair.sent.iter().map(|(_, packet)| packet.payload().to_vec()).collect::<Vec<_>>(), logs)
+    };
+    let shows = |sent: &[Vec<u8>]| {
+        let part = pattern(SEED, 4096, 16);
+        sent.iter().any(|packet| packet.windows(part.len()).any(|window| window == part))
+    };
+    let (plain, of_plain) = transfer("plain", "plain");
+    let (tls, of_tls) = transfer("tls", "tls");
+    assert_eq!((shows(&plain), shows(&tls)), (true, false));
+    assert!(transfer("tls", "again").0 == tls, "the same seed gives the same bytes");
+    assert_eq!(of_plain, ["plain-4000-client.sqlog"]);
+    assert_eq!(of_tls, ["tls-4000-client.sqlog", "tls-4000-client.keys"]);
+    let keys = std::fs::read_to_string(folder.join("tls-4000-client.keys")).unwrap();
+    let labels: Vec<_> = keys.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    for label in ["HANDSHAKE_TRAFFIC_SECRET", "TRAFFIC_SECRET_0"] {
+        for end in ["CLIENT", "SERVER"] {
+            assert!(labels.contains(&format!("{end}_{label}").as_str()), "{labels:?}");
+        }
+    }
+    let received = |name: &str| {
+        let records = log(&folder, &format!("{name}-4000-server.sqlog"));
+        let packets = records.iter().filter(|record| record["name"] == "transport:packet_received");
+        let frames = packets.flat_map(|record| record["data"]["frames"].as_array().unwrap().clone());
+        let is_of_the_stream = |frame: &Value| frame["frame_type"] == "stream";
+        frames.filter(is_of_the_stream).map(|frame| frame["length"].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!(["plain", "tls"].map(received), [200_000; 2]);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 /// Every controller of TCP fills the path, and yields after losses.
 #[test]
 fn controllers_of_tcp_send_through_the_bridge() {
@@ -312,8 +361,10 @@ proptest! {
         seed in any::<u64>(),
         congestion in prop::sample::select(vec!["cubic", "newreno", "reno", "tcp-cubic"]),
         every in 1u32..12,
+        session in prop::sample::select(vec!["plain", "tls"]),
     ) {
-        let mut pair = Pair::new(json!({"congestion": congestion, "ack_every_segments": every}));
+        let options = json!({"congestion": congestion, "ack_every_segments": every, "session": session});
+        let mut pair = Pair::new(options);
         pair.draws = rng::stream(seed, "path");
         pair.run_until(0.2);
         (pair.loss, pair.damage, pair.marks, pair.disorder) = (loss, damage, marks, disorder);

@@ -24,6 +24,11 @@ pub fn uniform(rng: &mut RunRng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
+/// Fills all of `bytes`.
+pub fn fill(rng: &mut RunRng, bytes: &mut [u8]) {
+    rng.fill_bytes(bytes);
+}
+
 /// An exponentially distributed number with this mean.
 pub fn exponential(rng: &mut RunRng, mean: f64) -> f64 {
     // 1 - u lies in (0, 1], so the logarithm is finite.

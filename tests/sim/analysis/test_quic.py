@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +45,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunData]:
     return folder, RunData.load(folder, made, report)
 
 
-def test_the_same_scenario_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{}, {"session": "tls"}], ids=["plain", "tls"])
+def test_the_same_scenario_gives_the_same_bytes_and_another_seed_others(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
     lossy = scenario()
+    for node in lossy["nodes"]:
+        node["stack"] = {"name": "quic", "options": options}
     lossy["links"][0]["forward"] |= {"errors": [{"name": "uniform", "options": {"probability": 0.02}}]}
     assert simulate(lossy, tmp_path / "1") == simulate(lossy, tmp_path / "2")
     first = digests(tmp_path / "1")
     assert first == digests(tmp_path / "2")
     assert {"qlog/down-sender-40000-client.sqlog", "qlog/down-receiver-40000-server.sqlog"} < set(first)
+    assert ("qlog/down-sender-40000-client.keys" in first) == bool(options)
     simulate({**lossy, "seed": 2}, tmp_path / "3")
     other = digests(tmp_path / "3")
-    assert all(other[name] != digest for name, digest in first.items() if name.endswith(("pcap", "sqlog")))
+    assert all(other[name] != digest for name, digest in first.items() if name.endswith(("pcap", "sqlog", "keys")))
 
 
 def test_every_workload_of_tcp_is_carried(tmp_path: Path) -> None:
@@ -126,19 +134,70 @@ def test_logs_of_other_programs_are_read_and_damaged_ones_are_named(tmp_path: Pa
     path.write_bytes(gzip.compress("".join(f"\x1e{line}\n" for line in lines).encode()))
     log = qlog.read([path])
     assert log.sent.rows() == [(0.005, 1200)]
-    assert log.acks.rows() == [(0.015, 0.002, 6), (0.016, None, 4)]
+    assert log.acks.rows() == [(0.015, 0.002, 6, 0), (0.016, None, 4, 0)]
     assert qlog.in_order(log.data).rows() == [(0.017, 10)]
     assert log.metrics.select("srtt_s", "cwnd_bytes", "rtt_s").rows() == [(0.025, 9.0, None)]
     path.write_bytes(gzip.compress("\n".join([*lines[:2], "{"]).encode()))
-    with pytest.raises(AnalysisError, match="line 3: not a record of a qlog file"):
+    with pytest.raises(AnalysisError, match=r"other.sqlog.gz, line 3: not JSON"):
         qlog.read([path])
 
 
-def test_figures_of_window_and_round_trip_are_drawn_and_those_of_segments_refused(run: tuple[Path, RunData]) -> None:
+#: Frames as tshark numbers them (RFC 9000 19), and as qlog names them.
+FRAMES = {
+    0x00: "padding", 0x01: "ping", 0x02: "ack", 0x03: "ack", 0x06: "crypto", **dict.fromkeys(range(8, 16), "stream"),
+    0x10: "max_data", 0x11: "max_stream_data", 0x14: "data_blocked", 0x15: "stream_data_blocked",
+    0x18: "new_connection_id", 0x19: "retire_connection_id", 0x1C: "connection_close", 0x1D: "connection_close",
+    0x1E: "handshake_done", 0x1F: "immediate_ack",
+}  # fmt: skip
+
+
+def test_tshark_decrypts_the_captures_of_a_tls_session_and_agrees_with_the_logs(tmp_path: Path) -> None:
+    made = scenario()
+    for node in made["nodes"]:
+        node["stack"] = {"name": "quic", "options": {"session": "tls"}}
+    # Long enough for an update of the keys.
+    made["workload"][0]["bytes"] = 2 * BYTES
+    made["capture"] = {"snaplen": 65_535}
+    report = Report.read(simulate(made, tmp_path))
+    assert report.flows["down"].receive.bytes == 2 * BYTES
+    analyse(tmp_path, typed(made), report)
+    # Keys of one connection: four secrets and that of exporters.
+    keys = (tmp_path / qlog.ALL_KEYS).read_text().splitlines()
+    assert len({line.split()[1] for line in keys}) == 1 < len(keys)
+    words = ["tshark", "-n", "-r", str(tmp_path / "captures" / "a-eth0.pcap.gz"), "-T", "fields"]
+    words += ["-o", f"tls.keylog_file:{tmp_path / qlog.ALL_KEYS}"]
+    for column in ("ip.src", "quic.packet_number", "quic.frame_type", "quic.key_phase", "quic.decryption_failed",
+                   "_ws.malformed"):  # fmt: skip
+        words += ["-e", column]
+    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    rows = [line.split("\t") for line in shown.splitlines()]
+    assert all(row[4:] == ["", ""] for row in rows), "all are decrypted"
+    assert {phase for row in rows for phase in row[3].split(",") if phase} == {"0", "1"}, "keys were updated"
+    (log,) = (tmp_path / "qlog").glob("down-sender-*.sqlog.gz")
+    records = [json.loads(line[1:]) for line in gzip.decompress(log.read_bytes()).splitlines()]
+    for event, source in (("packet_sent", "10.1.0.1"), ("packet_received", "10.1.0.2")):
+        of_tshark = [row for row in rows if row[0] == source]
+        numbers = [int(number) for row in of_tshark for number in row[1].split(",")]
+        frames = [FRAMES[int(kind)] for row in of_tshark for kind in row[2].split(",")]
+        of_log = [record["data"] for record in records if record.get("name") == f"transport:{event}"]
+        assert numbers == [data["header"]["packet_number"] for data in of_log], event
+        assert len(numbers) > 500
+        assert frames == [frame["frame_type"] for data in of_log for frame in data["frames"]], event
+
+
+def test_figures_are_drawn_and_those_of_segments_refused(run: tuple[Path, RunData]) -> None:
     asked = Asked.of(run[1], None, None, None)
     flow = run[1].flow("down")
-    assert not FIGURES["cwnd"].function(flow, asked).is_empty
+    for name in ("cwnd", "sequence", "received"):
+        assert not FIGURES[name].function(flow, asked).is_empty, name
     for name in ("rtt", "throughput"):
         assert not FIGURES[name].function([flow], asked).is_empty, name
+    # The streams' data, as far as the log of each end shows them.
+    sent, received = (FIGURES[name].function(flow, asked) for name in ("sequence", "received"))
+    assert [series.name for series in sent.series] == ["acknowledged", "data", "sent again"]
+    assert [series.name for series in received.series] == ["data", "late"]
+    assert {sent.series[0].points["y"].max(), received.series[0].points["y"].max()} == {BYTES / 1e3}
+    assert sent.series[2].points.height >= flow.log.lost.height > 0  # type: ignore[union-attr]
+    assert (sent.notes, received.notes) == (("by the sender's log",), ("by the receiver's log",))
     with pytest.raises(Unmeasured, match="QUIC"):
-        FIGURES["sequence"].function(flow, asked)
+        FIGURES["outstanding"].function([flow], asked)

@@ -108,7 +108,7 @@ def test_an_import_lists_its_conversations_and_each_opens_its_plots(
     page.goto(f"{address}/import")
     page.get_by_label("Label").fill("DSL, evening")
     page.get_by_label("Note", exact=True).fill("after the update")
-    page.get_by_label("Drop captures here").set_input_files(capture)
+    page.get_by_label("Drop captures or logs here").set_input_files(capture)
     page.get_by_role("button", name="Import").click()
     page.wait_for_url("**/runs/*", timeout=60_000)
     expect(page.get_by_role("heading", level=1)).to_contain_text("DSL, evening")

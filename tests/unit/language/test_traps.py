@@ -79,6 +79,16 @@ def test_headers_of_ipv6_are_not_compressed_and_its_acks_are_longer() -> None:
     assert not [text for text in good if names & set(found(text, "sim"))]
 
 
+def test_captures_of_an_encrypted_flow_are_whole() -> None:
+    encrypted = CLEAN + "backend: sim\nstack: {name: quic, session: tls}\n"
+    assert "'snaplen: 1514 B'" in found(encrypted)["captures cut off"].message
+    for clear in (
+        encrypted + "capture: {snaplen: 1514 B}\n", encrypted + "capture: {at: [none]}\n",
+        encrypted.replace("session: tls", "session: plain"), CLEAN,
+    ):  # fmt: skip
+        assert "captures cut off" not in found(clear)
+
+
 def test_wider_limits_cause_a_warning() -> None:
     wide = CLEAN + "fidelity: {delay: 30 ms, rate: 0.1 %, stalled: 5 %}\n"
     trap = found(wide)["wider limits"]

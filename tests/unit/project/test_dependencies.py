@@ -20,6 +20,8 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 OURS = {"agents", "analysis", "experiments", "testbed", "tests", "benchmarks", "web"}
 #: From Debian's package; the launcher links it into the environment.
 FROM_DEBIAN = {"mininet"}
+#: Of a campaign's programs, which run in environments of their own (docs/quic.md).
+OF_PROGRAMS = {"aioquic"}
 #: Distribution by import, where the names differ.
 DISTRIBUTIONS = {
     "ansible": "ansible-core",
@@ -65,7 +67,7 @@ def imported_in(folder: str) -> dict[str, Path]:
                 modules = [node.module or ""]
             for module in modules:
                 top = module.split(".")[0]
-                if top not in sys.stdlib_module_names | OURS | FROM_DEBIAN:
+                if top not in sys.stdlib_module_names | OURS | FROM_DEBIAN | OF_PROGRAMS:
                     result[name(DISTRIBUTIONS.get(top, top))] = path
     return result
 

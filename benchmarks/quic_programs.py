@@ -1,0 +1,192 @@
+"""Which QUIC programs give the same bytes twice on Linux in virtual time.
+
+    ./backchannel bench quic-programs [NAME ...] [--install]
+
+Each program that is installed fetches a file of 1 MB twice, by its campaign in experiments/programs. A row has when the
+last byte was there, the packets at the client, and whether all captures of both runs have the same bytes. Where they
+have not, it names the first packet that differs and the libraries that have the instruction RDRAND, whose numbers no
+kernel can replace. --install gets what is absent, into .cache/quic-programs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis import outputs
+from experiments.language.campaign import load
+from testbed import commands, node_binary, pcap
+from testbed.errors import TestbedError
+from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel.build import build
+from testbed.virtual_kernel.kernels import Kernel
+from testbed.virtual_kernel.machine import VirtualMachine
+
+CAMPAIGNS = node_binary.ROOT / "experiments/programs"
+#: What `--install` gets.
+HOME = node_binary.ROOT / ".cache/quic-programs"
+BIN = HOME / "bin"
+RDRAND = re.compile(r"\trdrand ")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A pair of programs."""
+
+    name: str
+    #: Of the campaign.
+    file: str
+    server: str
+    client: str
+    #: Where it comes from, in the words of a command line.
+    source: str
+
+
+PROGRAMS = (
+    Program("ngtcp2", "quic.yaml", "/usr/sbin/gtlsserver", "gtlsclient", "apt-get install ngtcp2-client ngtcp2-server"),
+    Program("quic-go", "quic-go.yaml", "quic-go-server", "quic-go-client", "go install .../quic-go/example"),
+    Program("aioquic", "aioquic.yaml", "aioquic-python", "aioquic-python", "pip install aioquic"),
+    Program("quinn", "quinn.yaml", "quinn-server", "quinn-client", "cargo install quinn --examples"),
+)
+
+
+def install(name: str) -> None:
+    """Gets a program.
+
+    Raises:
+        subprocess.CalledProcessError: an installer failed.
+        OSError: there is no such installer.
+    """
+    BIN.mkdir(parents=True, exist_ok=True)
+    if name == "ngtcp2":
+        subprocess.run(["apt-get", "install", "-y", "ngtcp2-client", "ngtcp2-server"], check=True)
+    elif name == "quic-go":
+        module = "github.com/quic-go/quic-go/example"
+        for package, made, kept in ((module, "example", "server"), (f"{module}/client", "client", "client")):
+            subprocess.run(["go", "install", f"{package}@latest"], env={**os.environ, "GOBIN": str(BIN)}, check=True)
+            (BIN / made).rename(BIN / f"{name}-{kept}")
+    elif name == "aioquic":
+        venv.create(HOME / name, with_pip=True)
+        python = HOME / name / "bin/python"
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "aioquic"], check=True)
+        wrapper = BIN / "aioquic-python"
+        wrapper.write_text(f'#!/bin/sh\nexec {python} "$@"\n')
+        wrapper.chmod(0o755)
+    else:
+        cargo = os.environ.get("CARGO", "cargo")
+        words = [cargo, "install", name, "--example", "server", "--example", "client"]
+        subprocess.run([*words, "--root", str(HOME / name)], check=True)
+        for role in ("server", "client"):
+            shutil.copy(HOME / name / "bin" / role, BIN / f"{name}-{role}")
+
+
+def fetched(kernel: Kernel, program: Program, out: Path) -> tuple[dict[str, bytes], str]:
+    """Runs a program's campaign. Returns its captures, and what it states of the download.
+
+    Raises:
+        TestbedError: the run failed.
+    """
+    scenario = load(CAMPAIGNS / program.file, ["backend=virtual-kernel"]).runs[0].scenario
+    report = VirtualMachine(kernel).run(scenario, out, lambda progress: None)
+    values = {row.metric: row.value for row in outputs.read(out, scenario).rows}
+    problems = list(commands.problems(scenario, report))
+    if problems or values.get("output.size") != 1_000_000:
+        raise TestbedError("; ".join(map(str, problems)) or "it fetched another file")
+    captures = {path.name: path.read_bytes() for path in sorted((out / "captures").iterdir())}
+    return captures, f"{values['output.completion']:.5f} s"
+
+
+def difference(one: dict[str, bytes], other: dict[str, bytes]) -> str:
+    """The first packet that two runs have not in common; "" if there is none."""
+    for name, data in one.items():
+        packets = zip(pcap.records(data), pcap.records(other[name]), strict=False)
+        for number, (first, second) in enumerate(packets, 1):
+            if first != second:
+                places = [
+                    at for at, pair in enumerate(zip(first.data, second.data, strict=False)) if pair[0] != pair[1]
+                ]
+                shown = ", ".join(map(str, places[:4])) + (", ..." if len(places) > 4 else "")
+                return f"packet {number} at {name} ({f'bytes {shown}' if places else 'its time'})"
+        if data != other[name]:
+            return f"the number of packets at {name}"
+    return ""
+
+
+def with_rdrand(program: Program) -> list[str]:
+    """Files of a program, libraries included, that have the instruction."""
+    path = shutil.which(program.server)
+    assert path is not None, "the program is installed"
+    listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
+    files = [path, *re.findall(r"=> (/\S+)", listed)]
+    found = []
+    for file in files:
+        with subprocess.Popen(["objdump", "-d", "--no-show-raw-insn", file], stdout=subprocess.PIPE, text=True) as dump:
+            assert dump.stdout is not None
+            if any(RDRAND.search(line) for line in dump.stdout):
+                found.append(Path(file).name)
+            dump.kill()
+    return found
+
+
+def row(kernel: Kernel, program: Program) -> Sequence[str]:
+    """What is printed of a program."""
+    if not (shutil.which(program.server) and shutil.which(program.client)):
+        return program.name, "absent", "", "", program.source
+    with tempfile.TemporaryDirectory(prefix="quic-programs-") as folder:
+        try:
+            runs = [fetched(kernel, program, Path(folder) / str(number)) for number in (1, 2)]
+        except TestbedError as error:
+            return program.name, "failed", "", "", str(error)
+    (one, completed), (other, _) = runs
+    packets = str(sum(1 for _ in pcap.records(one["right-eth0.pcap"])))
+    differs = difference(one, other)
+    if not differs:
+        return program.name, "yes", completed, packets, ""
+    rdrand = ", ".join(with_rdrand(program)) if shutil.which("objdump") else "(objdump is not installed)"
+    return program.name, "no", completed, packets, f"{differs}; RDRAND in {rdrand or 'none of its files'}"
+
+
+def main() -> int:
+    """Prints the table."""
+    names = [program.name for program in PROGRAMS]
+    parser = argparse.ArgumentParser(description="QUIC programs twice on Linux in virtual time.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(names)} (default: all)")
+    parser.add_argument("--install", action="store_true", help="install those that are absent")
+    asked = parser.parse_args()
+    unknown = sorted(set(asked.names) - set(names))
+    if unknown:
+        parser.error(f"unknown program {unknown[0]}; allowed: {', '.join(names)}")
+    os.environ["PATH"] = f"{BIN}:{os.environ['PATH']}"
+    reads = [str(HOME), os.environ.get("BACKCHANNEL_VIRTUAL_KERNEL_READS", "")]
+    if shutil.which("go"):
+        # quic-go's examples read certificates of their source.
+        reads.append(
+            subprocess.run(["go", "env", "GOMODCACHE"], capture_output=True, text=True, check=True).stdout.strip()
+        )
+    os.environ["BACKCHANNEL_VIRTUAL_KERNEL_READS"] = ":".join(filter(None, reads))
+    kernel = build(kernels.DEFAULT, print)
+    form = "{:<10}{:>12}{:>14}{:>10}   {}"
+    print(form.format("program", "same bytes", "completion", "packets", "note"))
+    for program in PROGRAMS:
+        if asked.names and program.name not in asked.names:
+            continue
+        if asked.install and not (shutil.which(program.server) and shutil.which(program.client)):
+            try:
+                install(program.name)
+            except (OSError, subprocess.CalledProcessError) as error:
+                print(f"{program.name} cannot be installed: {error}", file=sys.stderr)
+        print(form.format(*row(kernel, program)).rstrip(), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""Uploads of qlog files: a run whose page states whose word it is, or a sentence with file, line and field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from tests.sim.web.test_safety import upload
+from tests.support.waiting import HANGS_S, wait_until
+from web.app import create_app
+
+LOGS = Path(__file__).parents[2] / "fuzz/corpus/qlog"
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> FlaskClient:
+    return create_app(tmp_path / "results").test_client()
+
+
+def uploaded(client: FlaskClient, data: bytes, name: str) -> Any:
+    """The state of the upload once it is read."""
+    address = f"/api/imports/{upload(client, (data, name)).json['id']}"
+    told: Any = {}
+
+    def has_ended() -> bool:
+        told.update(client.get(address).json)
+        return told["state"] not in ("waiting", "reading")
+
+    wait_until(has_ended, "the reader", HANGS_S)
+    return told
+
+
+@pytest.mark.parametrize("name", ["quic-go-server", "aioquic-server"])
+def test_a_log_becomes_a_run_whose_page_states_whose_word_it_is(name: str, client: FlaskClient) -> None:
+    told = uploaded(client, (LOGS / name).read_bytes(), f"{name}.qlog")
+    assert told["state"] == "done", told["said"]
+    page = client.get(f"/runs/{told['runs'][0]}").text
+    assert "Imported logs" in page
+    assert "the word of the endpoint that wrote the log" in page
+    assert "Not TCP" not in page
+    assert "server-client:1" in page
+
+
+def test_what_is_wrong_with_a_log_is_named_as_the_visitor_knows_it(client: FlaskClient, tmp_path: Path) -> None:
+    broken = (LOGS / "ngtcp2-client").read_bytes().replace(b'"packet_number":0', b'"packet_number":[]', 1)
+    told = uploaded(client, broken, "mine.sqlog")
+    assert told["state"] == "failed"
+    assert told["said"].startswith("mine.sqlog, line 2: data.header.packet_number: an array is not a whole number"), (
+        told
+    )
+    assert str(tmp_path) not in told["said"]
