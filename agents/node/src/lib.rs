@@ -27,6 +27,7 @@ mod awake;
 mod cell;
 mod check;
 mod confined;
+mod crates;
 mod host_interface;
 mod load;
 mod payload;
@@ -55,6 +56,7 @@ use std::process::ExitCode;
 use backchannel_emulator::RunTime;
 pub use backchannel_links::Registry;
 use clap::{Parser, Subcommand};
+pub use crates::Crate;
 
 #[derive(Parser)]
 #[command(name = "backchannel-node", version, about = "What Backchannel runs on a node: links, traffic, traces.")]
@@ -108,8 +110,17 @@ enum Command {
 
 /// Runs the command that the program's arguments name, with these mechanisms.
 pub fn main(registry: Registry) -> ExitCode {
+    main_with(registry, &[])
+}
+
+/// Runs the command that the program's arguments name, with these mechanisms and those of crates.
+///
+/// # Panics
+/// Two mechanisms of a kind have one name.
+pub fn main_with(registry: Registry, crates: &[Crate]) -> ExitCode {
+    let (registry, crates) = crates::add(registry, crates);
     let result = match Cli::parse().command {
-        Command::Registry => registry::print(&registry),
+        Command::Registry => registry::print(&registry, &crates),
         Command::Check => check::run(&registry),
         Command::Cell(args) => return cell::run(&args),
         Command::Confined(args) => return confined::run(&args),
