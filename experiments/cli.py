@@ -50,6 +50,8 @@ _GROUPS = {
         "shell": _Command("shell:shell", "Run a shell or any command behind an emulated line"),
         "gateway": _Command("gateway:gateway", "Connect devices behind an interface through an emulated line"),
         "calibrate": _Command("testbed:calibrate", "Measure emulated links"),
+        "new": _Command("own:new", "Make a policy, controller, metric or other part of your own"),
+        "unpack": _Command("own:unpack", "Write the code that came with a campaign file to a folder"),
         "kernel": _Command("kernel:app", "Build the kernels that run in virtual time"),
     },
     "Results": {
