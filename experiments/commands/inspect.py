@@ -129,6 +129,8 @@ def show_(
     from experiments.language import registry
 
     matches = [entry for entry in registry.entries() if entry.name == name]
+    if not matches and (controller := registry.controller(name)):
+        matches = [controller]
     if not matches:
         names = dict.fromkeys(entry.name for entry in registry.entries())
         fail(registry.unknown("mechanism", name, names), exits.BAD_INPUT)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from testbed import own_crates, own_nodes
+
 #: The results folder without `--results`.
 RESULTS = "results"
 
@@ -27,8 +29,6 @@ SetOption = Annotated[
 def _use(folders: list[Path] | None) -> list[Path] | None:
     """Lets the process use a node with the crates in these folders."""
     if folders:
-        from testbed import own_crates, own_nodes
-
         own_nodes.use([own_crates.read(folder, own_nodes.lockfile()) for folder in folders])
     return folders
 

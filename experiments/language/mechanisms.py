@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, model_validator
@@ -67,9 +67,9 @@ def _read_named(kind: str, key: str, value: Any, read: Reader) -> tuple[registry
         ValueError: the value is neither; a MechanismError for its name and options.
     """
     named = {key: value} if isinstance(value, str) else value
-    crate = None
     if isinstance(named, dict) and FROM in named:
-        crate, named = _crate(named[FROM], read), _without_from(named, key)
+        _require_crate(named[FROM], read)
+        named = _without_from(named, key)
     if not isinstance(named, dict) or not isinstance(named.get(key), str):
         near = difflib.get_close_matches(key, named, n=1) if isinstance(named, dict) and key not in named else []
         hint = f"; did you mean '{key}' instead of '{near[0]}'?" if near else ""
@@ -77,8 +77,6 @@ def _read_named(kind: str, key: str, value: Any, read: Reader) -> tuple[registry
         raise ValueError(f"expected the name of a {of_kind}, or a mapping with '{key}' and its options{hint}")
     try:
         entry = registry.find(kind, named[key])
-        if crate is not None:
-            _require_of_crate(entry, named, crate)
     except ValueError as error:
         raise MechanismError([((key,) if isinstance(value, dict) else (), str(error))]) from None
     return entry, read_options(entry, {name: option for name, option in named.items() if name != key}, read)
@@ -92,11 +90,11 @@ def workload_kind(value: Any, read: Reader) -> str:
     """
     if not isinstance(value, dict):
         return registry.find("workload", str(value)).name
-    crate, named = _crate(value.get(FROM), read), _without_from(value, "kind")
+    _require_crate(value.get(FROM), read)
+    named = _without_from(value, "kind")
     entry = registry.find("workload", str(named.pop("kind", "")))
     if named:
         raise ValueError(f"'{next(iter(named))}' belongs below 'options' of the flow, beside 'kind'")
-    _require_of_crate(entry, {}, crate)
     return entry.name
 
 
@@ -106,8 +104,9 @@ def _without_from(named: dict[str, Any], key: str) -> dict[str, Any]:
     return {key: rest.pop("name"), **rest} if key not in rest and "name" in rest else rest
 
 
-def _crate(folder: Any, read: Reader) -> str:
-    """Name of the crate in a folder, as the current node has it.
+def _require_crate(folder: Any, read: Reader) -> None:
+    """Checks that the current node has the crate in a folder. Names of other mechanisms may stand beside it, because
+    sweeps exchange them.
 
     Raises:
         MechanismError: there is no such crate, or the node does not have it.
@@ -124,17 +123,6 @@ def _crate(folder: Any, read: Reader) -> str:
             )
     except (ValueError, BadRequest) as error:
         raise MechanismError([((FROM,), str(error))]) from None
-    return crate.name
-
-
-def _require_of_crate(entry: registry.Entry, named: Mapping[str, Any], crate: str) -> None:
-    """Raises ValueError unless a mechanism, or the controller of a stack, is one of a crate's."""
-    controller = named.get(registry.CONGESTION) if entry.kind == "stack" else None
-    if crate in (entry.crate, registry.owner("controller", str(controller))):
-        return
-    what = f"congestion controller '{controller}'" if controller else f"{entry.kind} '{entry.name}'"
-    has = [f"{kind} {name}" for kind, name in registry.additions(crate)]
-    raise ValueError(f"the crate {crate} has no {what}; it has: {', '.join(has) or 'nothing'}")
 
 
 def is_folder(value: object) -> bool:

@@ -326,9 +326,14 @@ def owner(kind: str, name: str) -> str:
     return _owners().get((kind, name), "")
 
 
-def additions(crate: str) -> list[tuple[str, str]]:
-    """Kind and name of what a crate of the user's adds."""
-    return [added for added, name in _owners().items() if name == crate]
+def controller(name: str) -> Entry | None:
+    """A congestion controller of a crate of the user's, as if it were a mechanism: the options are those of stacks."""
+    crate = owner("controller", name)
+    if not crate:
+        return None
+    params = tuple(param for param in find("stack", "modern").params if param.crate == crate)
+    summary = f"congestion controller of research stacks: 'congestion: {name}'"
+    return Entry("controller", name, summary, f"crate {crate}", params, crate=crate)
 
 
 def crates_of(scenario: Mapping[str, Any]) -> tuple[CrateUsed, ...]:
