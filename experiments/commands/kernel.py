@@ -28,9 +28,20 @@ def build(
         Path | None, typer.Option(metavar="FOLDER", help="Build this source tree of Linux instead; it is only read.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Name by which campaigns choose the tree's kernel; the folder's name if absent.")
+        str | None,
+        typer.Option(
+            help="Name by which campaigns choose the kernel of --source or --with. Default: that of the folder or file."
+        ),
     ] = None,
-) -> None:
+    files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with", metavar="FILE", show_default=False,
+            help="C file of a congestion control (tcp_NAME.c) or a queueing discipline (sch_NAME.c) to compile into "
+            "the default series. Repeatable.",
+        ),
+    ] = None,
+) -> None:  # fmt: skip
     """Build Linux for virtual time, from Debian's source package or from a source tree. Needs no root.
 
     The kernel is kept in the user's cache, and campaigns choose it with the field `kernel`. A tree is built once more
@@ -38,11 +49,15 @@ def build(
     """
     # As Ctrl-C does, it ends the build's programs and removes what they left.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    if source is None and name is not None:
+    if source is None and not files and name is not None:
         raise typer.BadParameter(
-            "it names the kernel of a source tree: use it with --source FOLDER", param_hint="--name"
+            "it names a kernel of yours: use it with --source FOLDER or --with FILE", param_hint="--name"
         )
-    if source is None:
+    if files:
+        if source is not None or version != kernels.DEFAULT:
+            raise typer.BadParameter(f"it builds Linux {kernels.DEFAULT} with files of yours", param_hint="--with")
+        kernel = kernel_build.build_with(files, name or files[0].stem.replace("_", "-").lower(), show_note)
+    elif source is None:
         kernel = kernel_build.build(version, show_note)
     else:
         kernel = kernel_build.build_tree(source, name or source.resolve().name.lower(), show_note)

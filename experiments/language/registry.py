@@ -6,6 +6,7 @@ Validation, `./backchannel list` and the documentation use only this registry.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -38,6 +39,8 @@ _NAMED_IN = {
     "queue": ("policy", "name"), "stack": ("stack", "name"), "links": ("link", "kind"),
     "errors": ("error-model", "name"), "middleboxes": ("middlebox", "name"), "workload": ("workload", "kind"),
 }  # fmt: skip
+#: A name of a congestion control or of a queueing discipline (TCP_CA_NAME_MAX, IFNAMSIZ).
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,14}")
 _SUFFIXES = ("_packets", "_bytes", "_bps", "_s", "_segments")
 
 
@@ -99,6 +102,12 @@ class Param:
         if self.unit == "choice":
             if value not in self.choices:
                 raise ValueError(unknown("choice", str(value), self.choices))
+            return value
+        if self.unit == "word":
+            if not isinstance(value, str) or not _WORD.fullmatch(value):
+                raise ValueError(
+                    f"'{value}' is not a name for Linux: at most 15 letters, digits, hyphens and underscores"
+                )
             return value
         if self.unit == "file":
             return files.named(value, read)
@@ -223,6 +232,9 @@ _FQ_PIE = (
 _KERNEL_POLICIES = (
     Entry("policy", "dualpi2", "the kernel's coupled queues for L4S and classic traffic; on links of kind kernel",
           "Linux sch_dualpi2.c; RFC 9332", _DUALPI2, backends=REAL_PACKETS),
+    Entry("policy", "qdisc", "a queueing discipline of the kernel by its kind, such as one of yours; on links of kind "
+          "kernel", "docs/your-own.md", (Param("kind", "word", "the kind, as tc names it; it gets no options",
+                                               required=True),), backends=REAL_PACKETS),
     Entry("policy", "fq_pie", "the kernel's PIE with a queue for each flow; on links of kind kernel",
           "Linux sch_fq_pie.c; tc-fq_pie(8); RFC 8033", _FQ_PIE, backends=REAL_PACKETS),
 )  # fmt: skip
@@ -254,6 +266,9 @@ _PYTHON_ENTRIES = (
             ("prague", "Prague, which trees of L4S have", "draft-briscoe-iccrg-prague-congestion-control"),
         )
     ),
+    Entry("stack", kernel_tcp.BY_NAME, "the kernel's TCP with a congestion control by name, such as one of yours",
+          "docs/your-own.md", (Param("congestion", "word", "the congestion control, as Linux names it", required=True),
+                               *_KERNEL_TCP), backends=REAL_PACKETS),
     *(Entry("backend", backend.value, backend.summary, backend.source) for backend in Backend),
     Entry("topology", "asymmetric-path", "server - router1 - router2 - client with an asymmetric line in the middle",
           "asym 7.1, figure 7"),
@@ -334,6 +349,11 @@ def controller(name: str) -> Entry | None:
     params = tuple(param for param in find("stack", "modern").params if param.crate == crate)
     summary = f"congestion controller of research stacks: 'congestion: {name}'"
     return Entry("controller", name, summary, f"crate {crate}", params, crate=crate)
+
+
+def additions(crate: str) -> list[tuple[str, str]]:
+    """Kind and name of what a crate of the user's adds."""
+    return [added for added, name in _owners().items() if name == crate]
 
 
 def crates_of(scenario: Mapping[str, Any]) -> tuple[CrateUsed, ...]:

@@ -18,7 +18,6 @@ from typing import Any
 
 from analysis.backend_blocks import block_for
 from experiments.language import files, mechanisms, packed, registry, renamed, yaml_text
-from experiments.language.fields import dotted
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.yaml_text import FieldPath
 from testbed import own_crates, own_nodes
@@ -236,7 +235,7 @@ def _with_crates(source: Source, trust_code: bool) -> Source:
                         "it first: './backchannel unpack FILE' writes it to a folder. 'run --trust-code' builds it"
                     )
         except (ValueError, BadRequest) as error:
-            raise CampaignError(source.name, [source.problem(path, dotted(path), str(error))]) from None
+            raise CampaignError(source.name, [source.problem(path, ".".join(map(str, path)), str(error))]) from None
         crates.append(crate)
     own_nodes.use(crates)
     return replace(source, text=text)
