@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agents.client import AgentClient
 from agents.messages import InterfaceAddress
-from testbed import addressing, commands, exchanges, flows
+from testbed import addressing, commands, exchanges, flows, kernel_tcp
 from testbed.clock import Clock
 from testbed.network import Network
 from testbed.report import CommandReport, FlowReport, ProgramReport, ReceiveReport, SendReport

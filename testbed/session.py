@@ -95,7 +95,6 @@ class Session:
         """Sets the congestion controller of connections whose program does not choose one."""
         for node in scenario.nodes:
             if node.stack is not None and is_kernel_stack(node.stack.name):
-                lines = addressing.controller_routes(
-                    self._network.plan.nodes[node.name], congestion_control(node.stack.name, node.stack.options)
-                )
+                control = congestion_control(node.stack.name, node.stack.options)
+                lines = addressing.controller_routes(self._network.plan.nodes[node.name], control)
                 self._network.run_on(node.name, ["ip", "-batch", "-"], "\n".join(lines) + "\n")

@@ -88,7 +88,8 @@ def placed(source: Path, files: Sequence[OwnFile]) -> Iterator[None]:
 
 def errors(said: str, files: Sequence[Path]) -> str:
     """What the compiler says of the files, by the user's paths."""
-    lines = said.splitlines()
+    # What make says of its folders and of files that compile is no help.
+    lines = [line for line in said.splitlines() if not re.match(r"make|\s+[A-Z]+ ", line)]
     first = next((number for number, line in enumerate(lines) if ": error:" in line), max(0, len(lines) - MOST_LINES))
     text = "\n".join(lines[first : first + MOST_LINES])
     for path in files:

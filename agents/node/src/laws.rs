@@ -427,7 +427,7 @@ fn transfer(
         })
     };
     let host = |name: &str| json!({"name": name, "kind": "host", "stack": {"name": "modern", "options": options}});
-    let errors = if loss > 0.0 { json!([{"name": "random", "options": {"rate": loss}}]) } else { json!([]) };
+    let errors = if loss > 0.0 { json!([{"name": "uniform", "options": {"probability": loss}}]) } else { json!([]) };
     let interface = |node: &str, end: u8| {
         json!({
             "interfaces": [{"name": node, "link": "line", "end": end, "address": format!("10.1.0.{}", end + 1)}],
@@ -442,7 +442,7 @@ fn transfer(
                 "forward": direction(errors), "reverse": direction(json!([])),
             }],
             "workload": [{"name": "down", "kind": "bulk", "from": "a", "to": "b", "port": 5001}],
-            "capture": {"at": ["none"], "telemetry": false},
+            "capture": {"snaplen": 96, "at": ["none"], "telemetry": false},
         },
         "nodes": {"a": interface("a", 0), "b": interface("b", 1)},
     });
@@ -549,8 +549,8 @@ mod tests {
     fn the_standard_set_shows_what_a_policy_does() {
         let report = report("policy", "droptail", json!({"limit_packets": 20}));
         let burst = &report.table.rows[0];
-        // One is on the line, 20 wait, and each takes 1.2 ms.
-        assert_eq!(burst[2..], ["100", "21", "79", "0", "0", "12.0 ms", "22.8 ms", "20"]);
+        // 20 wait, and each takes 1.2 ms of the line.
+        assert_eq!(burst[2..], ["100", "20", "80", "0", "0", "11.4 ms", "22.8 ms", "20"]);
     }
 
     #[test]
