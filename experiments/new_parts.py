@@ -19,6 +19,11 @@ from testbed.own_crates import LIBRARY, LOCK, MANIFEST, NAME
 #: Kinds in Rust and in Python, as the user writes them.
 CRATES = ("policy", "controller", "link", "middlebox", "workload")
 PACKAGES = ("metric", "figure", "export")
+#: Kinds in C, for Linux, with the prefix of their files.
+KERNEL = {"kernel-controller": "tcp", "qdisc": "sch"}
+KINDS = (*CRATES, *PACKAGES, *KERNEL)
+#: Of a name in Linux, without its end.
+MOST_LETTERS = 15
 #: Names that a crate cannot have in Rust.
 RESERVED = frozenset(
     """
@@ -46,8 +51,8 @@ def make(kind: str, folder: Path) -> Part:
         BadRequest: unknown kind, bad name, or the folder exists.
         Unavailable: this installation has no templates.
     """
-    if kind not in (*CRATES, *PACKAGES):
-        raise BadRequest(f"'{kind}' cannot be made; kinds are {', '.join((*CRATES, *PACKAGES))}")
+    if kind not in KINDS:
+        raise BadRequest(f"'{kind}' cannot be made; kinds are {', '.join(KINDS)}")
     name = folder.name
     if not NAME.fullmatch(name) or name.startswith("backchannel") or name.endswith("-"):
         raise BadRequest(
@@ -64,7 +69,9 @@ def make(kind: str, folder: Path) -> Part:
         raise BadRequest(f"{folder.parent} is not a folder")
     if not RUST.is_dir():
         raise Unavailable(f"{ROOT} has no templates: use a checkout of Backchannel")
-    files = _crate(kind) if kind in CRATES else _package(kind, name)
+    if kind in KERNEL and len(name) > MOST_LETTERS:
+        raise BadRequest(f"'{name}' is too long for Linux, whose names have at most {MOST_LETTERS} letters")
+    files = _crate(kind) if kind in CRATES else _package(kind, name) if kind in PACKAGES else _kernel(kind, name)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as scratch:
         new = Path(scratch) / name
         for path, text in files.items():
@@ -75,6 +82,9 @@ def make(kind: str, folder: Path) -> Part:
     if kind in CRATES:
         # From its folder, where cargo finds .cargo/config.toml.
         return Part(folder, (f"(cd {folder} && cargo test)", f"{ROOT}/backchannel run {folder}/campaign.yaml"))
+    if kind in KERNEL:
+        build = f"{ROOT}/backchannel kernel build --with {folder}/{_object(kind, name)}.c --name {name}"
+        return Part(folder, (build, f"{ROOT}/backchannel run {folder}/campaign.yaml"))
     interpreter = sys.executable
     install = f"{interpreter} -m pip install -e {folder}"
     return Part(folder, (install, f"PYTHONPATH={ROOT} {interpreter} -m unittest discover {folder}"))
@@ -117,6 +127,19 @@ def _package(kind: str, name: str) -> Mapping[str, str]:
         f"test_{module}.py": (PYTHON / f"{kind}_test.py").read_text(),
         "campaign.yaml": (PYTHON / "campaign.yaml").read_text(),
         "README.md": (PYTHON / "README.md").read_text().replace("KIND", kind),
+    }
+
+
+def _object(kind: str, name: str) -> str:
+    return f"{KERNEL[kind]}_{name.replace('-', '_')}"
+
+
+def _kernel(kind: str, name: str) -> Mapping[str, str]:
+    folder = RUST / "kernel"
+    return {
+        f"{_object(kind, name)}.c": (folder / f"{kind}.c").read_text(),
+        "Makefile": (folder / "Makefile.new").read_text().replace("my_object", _object(kind, name)),
+        "campaign.yaml": (folder / f"{kind}.yaml").read_text(),
     }
 
 

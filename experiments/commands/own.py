@@ -19,7 +19,7 @@ def new(
         str,
         typer.Argument(
             metavar="KIND",
-            help=f"{', '.join(new_parts.CRATES + new_parts.PACKAGES[:-1])} or export.",
+            help=f"{', '.join(new_parts.KINDS[:-1])} or {new_parts.KINDS[-1]}.",
             show_default=False,
         ),
     ],
