@@ -534,7 +534,7 @@ mod tests {
             ("policy", "codel", json!({})),
             ("policy", "fq-codel", json!({})),
             ("policy", "ack-filtering", json!({})),
-            ("middlebox", "snoop", json!({})),
+            ("middlebox", "ll-tcp-aware", json!({})),
             ("link", "point-to-point", json!({})),
             ("controller", "newreno", json!({})),
             ("workload", "web", json!({})),
