@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
-from testbed.errors import BadRequest
+from testbed.errors import BadRequest, TestbedError
 from testbed.virtual_kernel import own_code
 
 CONTROL = 'static struct tcp_congestion_ops own = {\n\t.name = "own",\n};\n'
@@ -57,11 +58,11 @@ def test_a_tree_has_the_files_only_during_the_build(tmp_path: Path) -> None:
         own_code.read(written(tmp_path, "tcp_mine.c", CONTROL)),
         own_code.read(written(tmp_path, "sch_mine.c", QDISC)),
     ]
-    with pytest.raises(ZeroDivisionError), own_code.placed(tree, files):
+    with contextlib.suppress(TestbedError), own_code.placed(tree, files):
         assert (tree / "net/ipv4/tcp_mine.c").read_text() == CONTROL
         assert "obj-y += sch_mine.o" in makefiles[1].read_text()
         assert "sch_mine" not in makefiles[0].read_text()
-        _ = 1 / 0
+        raise TestbedError("it does not compile")
     assert not (tree / "net/ipv4/tcp_mine.c").exists()
     assert [(path.read_text(), path.stat().st_mtime_ns) for path in makefiles] == before
 
