@@ -20,6 +20,8 @@ from agents.messages import Shaped, ShapingCounters
 
 #: Disciplines that a line may set up.
 KINDS = ("htb", "tbf", "netem", "cake", "pfifo", "bfifo", "codel", "fq_codel", "pie", "red", "fq_pie", "dualpi2")
+#: Kind of a discipline of the user's, which gets no options and so ends its line.
+_OWN_KIND = re.compile(r"[a-z][a-z0-9_]{0,14}")
 _WORD = re.compile(r"[A-Za-z0-9_.:%-]+\Z")
 #: Settings with which a discipline sees single packets. TCP otherwise passes it bundles, whatever the offloads are.
 PREPARED = {"tx_queue_len": "10000", "gso_max_segs": "1"}
@@ -39,7 +41,9 @@ def checked_line(line: str, interface: str) -> list[str]:
     words, ifb = line.split(), ifb_name(interface)
     kinds = [word for word in words if word in KINDS]
     match words:
-        case ["qdisc", "add", "dev", dev, "root" | "parent", *_] if dev in (interface, ifb) and kinds:
+        case ["qdisc", "add", "dev", dev, "root" | "parent", *_] if dev in (interface, ifb) and (
+            kinds or _OWN_KIND.fullmatch(words[-1])
+        ):
             pass
         case ["class", "add", "dev", dev, "parent", _, "classid", _, "htb", *_] if dev == interface:
             pass
@@ -53,6 +57,19 @@ def checked_line(line: str, interface: str) -> list[str]:
     if not all(_WORD.match(word) for word in words):
         raise AgentError(f"'tc {line}' has an argument that tc does not have")
     return words
+
+
+def _require_kinds(lines: Sequence[Sequence[str]]) -> None:
+    """Raises AgentError unless every discipline that lines set up is there."""
+    with netlink.RouteSocket() as route:
+        found = [qdiscs.read_qdisc(payload) for payload in route.qdiscs()]
+    for words in lines:
+        if words[:2] != ["qdisc", "add"] or words[-1] == "ingress":
+            continue
+        kind = next((word for word in words if word in KINDS), words[-1])
+        has = {qdisc.kind for qdisc in found if qdisc.interface == socket.if_nametoindex(words[3])}
+        if kind not in has:
+            raise AgentError(f"the kernel has {', '.join(sorted(has)) or 'nothing'} at {words[3]} in place of {kind}")
 
 
 class Shaping:
@@ -87,6 +104,7 @@ class Shaping:
         _must(["ip", "link", "set", ifb, "up"])
         for words in checked:
             _set_up(words)
+        _require_kinds(checked)
 
     def report(self, interface: str) -> Shaped:
         """An interface's counters since it was shaped. Ends the samples; the counters are then those of the last."""

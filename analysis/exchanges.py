@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -22,7 +21,7 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-@cache
+@node_binary.cached
 def _recorded_as(*exchanges: str) -> frozenset[str]:
     """Workloads whose exchanges are of these kinds."""
     workloads = node_binary.registry()["workloads"]

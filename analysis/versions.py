@@ -39,7 +39,7 @@ def sources() -> str:
     return digest.hexdigest()
 
 
-@cache
+@node_binary.cached
 def versions() -> Versions:
     """Software: commit (None outside a checkout), whether it was changed, hashes of sources and node binary, Python,
     kernel, CPUs.

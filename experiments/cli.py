@@ -51,6 +51,9 @@ _GROUPS = {
         "gateway": _Command("gateway:gateway", "Connect devices behind an interface through an emulated line"),
         "calibrate": _Command("testbed:calibrate", "Measure emulated links"),
         "packetdrill": _Command("packetdrill:packetdrill", "Run packetdrill scripts on a kernel in virtual time"),
+        "new": _Command("own:new", "Make a policy, controller, metric or other part of your own"),
+        "check": _Command("own:check", "Hold a crate of yours to the laws that Backchannel's own keep"),
+        "unpack": _Command("own:unpack", "Write the code that came with a campaign file to a folder"),
         "kernel": _Command("kernel:app", "Build the kernels that run in virtual time"),
     },
     "Results": {

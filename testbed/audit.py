@@ -10,7 +10,7 @@ from typing import Any
 from testbed import node_binary
 from testbed.addressing import Route, as_json, make_plan
 from testbed.report import Report
-from testbed.scenario import PYTHON_ONLY, Scenario
+from testbed.scenario import Scenario
 
 
 def audited(
@@ -33,7 +33,7 @@ def audited(
         audit = {link.name: {way: unchecked for way, _ in link.directions()} for link in scenario.links}
     else:
         run = {
-            "scenario": {key: value for key, value in scenario.as_json().items() if key not in PYTHON_ONLY},
+            "scenario": scenario.for_node(),
             "nodes": as_json(make_plan(scenario.nodes, scenario.links), routes),
             "t0_epoch_ns": report.t0_epoch_ns,
             "duration_s": scenario.duration_s if report.duration_s is None else report.duration_s,

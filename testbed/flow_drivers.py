@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agents.client import AgentClient
 from agents.messages import InterfaceAddress
-from testbed import addressing, commands, exchanges, flows
+from testbed import addressing, commands, exchanges, flows, kernel_tcp
 from testbed.clock import Clock
 from testbed.network import Network
 from testbed.report import CommandReport, FlowReport, ProgramReport, ReceiveReport, SendReport
@@ -114,7 +114,8 @@ class Command(_Driver):
             agent.put_files(spec.files, commands.program_name(self.flow, role))
             # Programs that choose no congestion controller have that of the host's stack.
             ends = [InterfaceAddress(end.name, f"{end.address}/{end.prefix}") for end in plan.nodes[node].interfaces]
-            controller = flows.stack_of(self.scenario, node).name
+            stack = flows.stack_of(self.scenario, node)
+            controller = kernel_tcp.congestion_control(stack.name, stack.options)
             agent.network(ends, addressing.controller_routes(plan.nodes[node], controller, self.flow.ip), give=True)
         server = commands.server(self.scenario, plan, self.flow)
         if server is not None:

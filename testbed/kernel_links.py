@@ -43,7 +43,7 @@ RED_PACKET_BYTES = 1500
 #: MAXPACKET of the kernel's CoDel and FQ-CoDel: an interface's largest packet, without and with its header.
 _CODEL_PACKET_BYTES, _FQ_CODEL_PACKET_BYTES = 1500, 1514
 #: Queue policies that no emulated link has.
-QUEUES = ("dualpi2", "fq_pie")
+QUEUES = ("dualpi2", "fq_pie", "qdisc")
 #: Their options: tc's word, and how many of its unit are one of ours; None: the same, with fractions.
 _DUALPI2: Mapping[str, tuple[str, float | None]] = {
     "limit_packets": ("limit", 1.0), "memory_limit_bytes": ("memlimit", 1.0), "target_s": ("target", 1e6),
@@ -197,6 +197,8 @@ def _queue(queue: Named, rate_bps: float | None) -> str:
             return _dualpi2(options)
         case "fq_pie":
             return _fq_pie(options)
+        case "qdisc":
+            return str(options["kind"])
     own = ", ".join(QUEUES)
     raise TestbedError(
         f"the kernel's queues are droptail, codel, fq-codel, pie, red, {own}; {queue.name} needs an emulated link"

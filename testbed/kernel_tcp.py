@@ -45,11 +45,18 @@ SOCKET_OPTIONS = {
 
 #: Congestion controls of the kernel; every other stack is the research stack's. Not every kernel has all of them.
 NAMES = frozenset({"reno", "cubic", "bbr", "vegas", "westwood", "hybla", "illinois", "dctcp", "prague"})
+#: The stack whose option `congestion` names one that may be the user's own.
+BY_NAME = "kernel"
 
 
 def is_kernel_stack(name: str) -> bool:
     """Whether a stack of this name is the kernel's TCP."""
-    return name in NAMES
+    return name in NAMES or name == BY_NAME
+
+
+def congestion_control(name: str, options: Options) -> str:
+    """The congestion control of a kernel stack."""
+    return str(options["congestion"]) if name == BY_NAME else name
 
 
 def kernel_owns(stack: Named | None) -> bool:
@@ -103,7 +110,7 @@ def sysctls(stack: Named | None) -> dict[str, str]:
             result[SWITCHES[name]] = "1" if value else "0"
         elif name == "ecn":
             result["net.ipv4.tcp_ecn"] = ECN[value]
-        elif name not in SOCKET_OPTIONS and name not in ACCECN_OPTIONS:
+        elif name not in SOCKET_OPTIONS and name not in ACCECN_OPTIONS and name != "congestion":
             allowed = listed(sorted(["ecn", *SWITCHES, *SOCKET_OPTIONS, *ACCECN_OPTIONS]))
             raise TestbedError(f"kernel stack '{stack.name}' has no option '{name}'; it has: {allowed}")
     if uses_accecn(stack.options):
@@ -115,7 +122,7 @@ def sysctls(stack: Named | None) -> dict[str, str]:
 def socket_options(stack: Named, of_flow: Options) -> dict[str, OptionValue]:
     """Options of a flow's sockets for the traffic programs; the flow's options override its host's."""
     options = {**stack.options, **of_flow}
-    result: dict[str, OptionValue] = {"congestion": of_flow.get("name", stack.name)}
+    result: dict[str, OptionValue] = {"congestion": congestion_control(of_flow.get("name", stack.name), options)}
     for name, option in SOCKET_OPTIONS.items():
         if options.get(name) is not None:
             result[option] = int(options[name])

@@ -6,14 +6,20 @@ import json
 import os
 import signal
 import subprocess
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from agents.errors import panic
 from testbed.errors import TestbedError, Unavailable
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Names the program, for this process and those that it starts.
+VARIABLE = "BACKCHANNEL_NODE"
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
 
 def path() -> str:
@@ -22,12 +28,26 @@ def path() -> str:
     Raises:
         Unavailable: it is not built.
     """
-    binary = Path(os.environ.get("BACKCHANNEL_NODE", ROOT / "target/release/backchannel-node"))
+    binary = Path(os.environ.get(VARIABLE, ROOT / "target/release/backchannel-node"))
     if not binary.is_file():
         raise Unavailable(
             f"the node binary is not built ({binary} does not exist); any ./backchannel command builds it"
         )
     return str(binary)
+
+
+def cached(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """functools.cache of what depends on the binary: another binary (testbed.own_nodes) has values of its own."""
+
+    @cache
+    def of_binary(_binary: str | None, *args: Any, **kwargs: Any) -> _Result:
+        return function(*args, **kwargs)
+
+    @wraps(function)
+    def of_current(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        return of_binary(os.environ.get(VARIABLE), *args, **kwargs)  # type: ignore[arg-type]
+
+    return of_current
 
 
 def call(*words: str, stdin: str | None = None, timeout_s: float = 600.0) -> Any:
@@ -47,7 +67,7 @@ def call(*words: str, stdin: str | None = None, timeout_s: float = 600.0) -> Any
     return json.loads(done.stdout) if done.stdout.strip() else None
 
 
-@cache
+@cached
 def registry() -> Any:
     """Everything that the binary declares: mechanisms, its own included, schemas and tables.
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from testbed import kernel_links, node_binary
 from testbed.fidelity import LIMITS
@@ -68,7 +67,7 @@ class Probe:
         return self.link.direction(self.direction)
 
 
-@cache
+@node_binary.cached
 def _disorderly() -> frozenset[str]:
     """Error models under which a train measures neither rate nor delay."""
     models = node_binary.registry()["error_models"]
@@ -109,7 +108,7 @@ class Medium:
     bucket: bool = False
 
 
-@cache
+@node_binary.cached
 def media() -> Mapping[str, Medium]:
     """Link kinds that can be probed. On other kinds a packet's time depends on other stations or on a trace; there the
     emulator compares every packet of a run with the link's own timeline.

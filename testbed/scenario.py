@@ -37,6 +37,7 @@ __all__ = [
     "Change",
     "CommandSpec",
     "Counters",
+    "CrateUsed",
     "Direction",
     "DirectionSpec",
     "Document",
@@ -101,7 +102,16 @@ class Limits(Model):
 
 
 #: Fields of a scenario that the node binary never sees.
-PYTHON_ONLY = frozenset({"fidelity", "kernel"})
+PYTHON_ONLY = frozenset({"crates", "fidelity", "kernel"})
+
+
+class CrateUsed(Model):
+    """A crate outside the repository whose mechanisms a scenario has."""
+
+    name: str
+    version: str
+    #: Digest of its sources (testbed.own_crates).
+    sha256: str
 
 
 class Scenario(node_types.Scenario):
@@ -110,8 +120,14 @@ class Scenario(node_types.Scenario):
     links: tuple[LinkSpec, ...]
     #: What makes a run invalid.
     fidelity: Limits = Limits()
+    #: Crates of the user's that it needs.
+    crates: tuple[CrateUsed, ...] = ()
     #: The kernel in virtual time (testbed.virtual_kernel.kernels.name).
     kernel: str | None = None
+
+    def for_node(self) -> dict[str, Any]:
+        """The JSON that the node binary takes."""
+        return {name: value for name, value in self.as_json().items() if name not in PYTHON_ONLY}
 
     @property
     def uses_ipv6(self) -> bool:

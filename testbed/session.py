@@ -11,7 +11,7 @@ from pathlib import Path
 
 from testbed import addressing
 from testbed.conductor import Conductor
-from testbed.kernel_tcp import is_kernel_stack
+from testbed.kernel_tcp import congestion_control, is_kernel_stack
 from testbed.local_network import LocalNetwork
 from testbed.report import Report, SessionHost, SessionStatus
 from testbed.scenario import Change, Direction, Scenario
@@ -95,5 +95,6 @@ class Session:
         """Sets the congestion controller of connections whose program does not choose one."""
         for node in scenario.nodes:
             if node.stack is not None and is_kernel_stack(node.stack.name):
-                lines = addressing.controller_routes(self._network.plan.nodes[node.name], node.stack.name)
+                control = congestion_control(node.stack.name, node.stack.options)
+                lines = addressing.controller_routes(self._network.plan.nodes[node.name], control)
                 self._network.run_on(node.name, ["ip", "-batch", "-"], "\n".join(lines) + "\n")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from testbed import node_binary
 
 
-@cache
+@node_binary.cached
 def quic_stacks() -> frozenset[str]:
     """Names of the stacks whose connections are QUIC."""
     return frozenset(stack["name"] for stack in node_binary.registry()["stacks"] if stack["transport"] == "quic")

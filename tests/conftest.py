@@ -66,7 +66,7 @@ def cache_without_pace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     """The user's cache, except for the pace of runs on this machine, which would change what `plan` says."""
     folder = tmp_path_factory.mktemp("cache")
     pace = build_cache.place("pace")
-    for kind in ("kernels", "bytecode", "machines", "trees"):
+    for kind in ("kernels", "bytecode", "machines", "trees", "nodes"):
         build_cache.place(kind).mkdir(parents=True, exist_ok=True)
     (folder / pace.parent.name).mkdir()
     for path in (*pace.parent.parent.iterdir(), *pace.parent.iterdir()):

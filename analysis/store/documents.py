@@ -12,7 +12,7 @@ from typing import Any
 from analysis.store.database import StoreError
 from testbed.documents import Document, DocumentError, Part
 from testbed.report import Measurement, Report
-from testbed.scenario import Limits, Scenario, ScenarioDocument
+from testbed.scenario import CrateUsed, Limits, Scenario, ScenarioDocument
 
 
 class Batch(Part):
@@ -185,6 +185,8 @@ class Manifest(Versions):
     unmeasured: tuple[str, ...] = ()
     #: Packages outside the checkout that measured it.
     plugins: tuple[Plugin, ...] = ()
+    #: Crates outside the repository whose mechanisms it has.
+    crates: tuple[CrateUsed, ...] = ()
     #: Measurements after the first one, by which its metrics are; one of all metrics replaces those before.
     measured_again: tuple[MeasuredAgain, ...] = ()
     #: The kernel in virtual time that carried it: version of its source, and digest.

@@ -11,7 +11,15 @@ import typer
 import analysis
 from analysis import naming
 from experiments import exits
-from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption, SetOption
+from experiments.commands.options import (
+    RESULTS,
+    ArtefactsOption,
+    FromOption,
+    JsonOption,
+    ResultsOption,
+    SetOption,
+    TrustOption,
+)
 from experiments.commands.shared import console, fail, open_campaign, print_results, wider_limits
 from experiments.labels import exact_note, results_json
 from experiments.language.problems import CampaignError
@@ -24,6 +32,7 @@ MEASURED = ("metrics", "figures", "exports")
 def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Campaign files.", show_default=False)],
     overrides: SetOption = None,
+    trust_code: TrustOption = False,
 ) -> None:
     """Check campaign files. Reports every error with file, line and field, and warns of known traps of emulation."""
     from experiments.language import source, traps
@@ -32,7 +41,7 @@ def validate(
     rejected = False
     for file in files:
         try:
-            read = source.read(file)
+            read = source.read(file, trust_code)
             plan = expand(read, overrides or ())
         except CampaignError as error:
             rejected = True
@@ -58,6 +67,7 @@ def list_(
             "metrics, figures or exports. Default: all mechanisms.",
         ),
     ] = "",
+    crates: FromOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List mechanisms with their source, or metrics, figures and exports. `show` prints a mechanism's options."""
@@ -112,12 +122,15 @@ def show_(
             show_default=False,
         ),
     ],
+    crates: FromOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a mechanism with every option: its unit, default and range."""
     from experiments.language import registry
 
     matches = [entry for entry in registry.entries() if entry.name == name]
+    if not matches and (controller := registry.controller(name)):
+        matches = [controller]
     if not matches:
         names = dict.fromkeys(entry.name for entry in registry.entries())
         fail(registry.unknown("mechanism", name, names), exits.BAD_INPUT)
@@ -127,6 +140,9 @@ def show_(
     for entry in matches:
         typer.echo(f"{entry.kind} {entry.name}: {entry.summary}")
         typer.echo(f"  source: {entry.source}")
+        if entry.crate:
+            crate = registry.crates()[entry.crate]
+            typer.echo(f"  crate: {crate.name} {crate.version}, digest {crate.sha256[:12]}")
         if entry.backends:
             typer.echo(f"  backends: {', '.join(entry.backends)}")
         for param in sorted(entry.params, key=lambda param: param.short):

@@ -30,7 +30,7 @@ def build(
     name: Annotated[
         str | None,
         typer.Option(
-            help="Name by which campaigns choose a kernel of your own; that of the source's folder if absent."
+            help="Name by which campaigns choose a kernel of your own; that of the source's folder or file if absent."
         ),
     ] = None,
     hz: Annotated[
@@ -39,16 +39,30 @@ def build(
             min=24, max=1000, help="Timer interrupts a second, as CONFIG_HZ. 100 if absent.", show_default=False
         ),
     ] = None,
-) -> None:
+    files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with", metavar="FILE", show_default=False,
+            help="C file of a congestion control (tcp_NAME.c) or a queueing discipline (sch_NAME.c) to compile into "
+            "the default series. Repeatable.",
+        ),
+    ] = None,
+) -> None:  # fmt: skip
     """Build Linux for virtual time, from Debian's source package or from a source tree. Needs no root.
 
-    With a name the kernel is one of your own: of a tree, or of Debian's source with other timer interrupts.
+    With a name the kernel is one of your own: of a tree, with other timer interrupts, or with C files.
 
     The kernel is kept in the user's cache, and campaigns choose it with the field `kernel`. A tree is built once more
     whenever you ask; the digest of what it gives is part of the ids of runs on it.
     """
     # As Ctrl-C does, it ends the build's programs and removes what they left.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if files:
+        if source is not None or version != kernels.DEFAULT or hz is not None:
+            raise typer.BadParameter(f"it builds Linux {kernels.DEFAULT} with files of yours", param_hint="--with")
+        kernel = kernel_build.build_with(files, name or files[0].stem.replace("_", "-").lower(), show_note)
+        typer.echo(f"kernel {kernel.name} is in {kernel.folder} ({kernel.release})")
+        return
     if name is None and source is not None:
         name = source.resolve().name.lower()
     if name is not None:

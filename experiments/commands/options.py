@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from testbed import own_crates, own_nodes
+
 #: The results folder without `--results`.
 RESULTS = "results"
 
@@ -20,6 +22,28 @@ SetOption = Annotated[
         metavar="FIELD=VALUE",
         help="Set a field, such as stack=cubic or network.reverse.rate='9.6 kbit/s'. A swept field is then no longer "
         "swept. Repeatable.",
+    ),
+]
+
+
+def _use(folders: list[Path] | None) -> list[Path] | None:
+    """Lets the process use a node with the crates in these folders."""
+    if folders:
+        own_nodes.use([own_crates.read(folder, own_nodes.lockfile()) for folder in folders])
+    return folders
+
+
+FromOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--from", metavar="FOLDER", show_default=False, callback=_use,
+        help="Crate of yours whose mechanisms this command knows too (docs/your-own.md). Repeatable.",
+    ),
+]  # fmt: skip
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code", help="Compile and run the code that is attached to the file, as it is to that of a bundle."
     ),
 ]
 ResultsOption = Annotated[

@@ -28,6 +28,7 @@ from experiments.commands.options import (
     RetryFailedOption,
     SetOption,
     TriesOption,
+    TrustOption,
 )
 from experiments.commands.shared import (
     console,
@@ -87,6 +88,7 @@ def run(
     ] = None,
     backend: BackendOption = None,
     inventory: LabOption = None,
+    trust_code: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Run every run of a campaign that the results folder lacks, then print its table."""
@@ -99,7 +101,7 @@ def run(
 
     file_order = is_file_order(order)
     terminal = console(stderr=as_json)
-    plan = load_runnable_plan(file, overrides, backend, results, artefacts)
+    plan = load_runnable_plan(file, overrides, backend, results, artefacts, trust_code)
     if plan.backend.in_lab:
         from experiments import lab
 
@@ -148,6 +150,7 @@ def plan(
     order: OrderOption = "shuffled",
     backend: BackendOption = None,
     inventory: LabOption = None,
+    trust_code: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show what `run` would run, what the results folder has already, and the expected time and disk space."""
@@ -155,7 +158,7 @@ def plan(
     from experiments.engine.forecast import forecast
 
     file_order = is_file_order(order)
-    plan = load_runnable_plan(file, overrides, backend, results, artefacts)
+    plan = load_runnable_plan(file, overrides, backend, results, artefacts, trust_code)
     if plan.backend.in_lab and inventory is not None:
         from experiments import lab
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from experiments import exits
-from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, ResultsOption, TriesOption
+from experiments.commands.options import RESULTS, ArtefactsOption, FromOption, JobsOption, ResultsOption, TriesOption
 from experiments.commands.shared import console, no_options_before, store_location
 from experiments.engine.options import TRIES
 
@@ -55,6 +55,7 @@ def site(
             "any program with the runner's rights (SECURITY.md).",
         ),
     ] = False,
+    crates: FromOption = None,
 ) -> None:
     """Show results in a browser, by default on 127.0.0.1 only."""
     if ctx.invoked_subcommand is not None:
@@ -82,6 +83,7 @@ def runner(
             "rights (SECURITY.md).",
         ),
     ] = False,
+    crates: FromOption = None,
 ) -> None:
     """Run the campaigns that visitors of the site request, until interrupted. The site itself runs nothing."""
     from experiments.runner import Runner

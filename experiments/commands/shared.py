@@ -89,8 +89,9 @@ def _expanded(campaign: Source, overrides: Sequence[str] | None, backend: str | 
 
 
 def load_runnable_plan(
-    file: Path, overrides: Sequence[str] | None, backend: str | None, results: str, artefacts: str | None
-) -> Plan:
+    file: Path, overrides: Sequence[str] | None, backend: str | None, results: str, artefacts: str | None,
+    trust_code: bool = False,
+) -> Plan:  # fmt: skip
     """Reads a campaign file for `run`. If nothing names a backend, it runs on Linux in virtual time if root is missing
     or the machine is too busy to be in time; that is said on standard error. Without root the kernel is built if it is
     missing. A campaign that the results folder already has goes on where it began.
@@ -101,7 +102,7 @@ def load_runnable_plan(
     """
     from experiments.language import source
 
-    campaign = source.read(file)
+    campaign = source.read(file, trust_code)
     plan = _expanded(campaign, overrides, backend)
     is_named = not plan.backend.in_cell or backend is not None or "backend" in {*plan.overrides, *campaign.values}
     if is_named or (capability.has_rights() and not kernels.built()):

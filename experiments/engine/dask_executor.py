@@ -28,6 +28,7 @@ from experiments.engine.dask_security import check_encryption, message_of, root_
 from experiments.engine.executors import Post
 from experiments.engine.jobs import Job, Machine, PoolStatus, Result
 from experiments.engine.options import Options
+from testbed import own_nodes
 from testbed.errors import TestbedError, Unavailable
 from testbed.report import Progress
 
@@ -97,7 +98,9 @@ class DaskExecutor:
         #: By run id.
         self._submitted: dict[str, _Submitted] = {}
         self._queried_s = 0.0
-        plugin = dask_worker.CampaignPlugin(self._name, str(options.results), options.artefacts, sources())
+        plugin = dask_worker.CampaignPlugin(
+            self._name, str(options.results), options.artefacts, sources(), own_nodes.in_use()
+        )
         try:
             self._client.subscribe_topic(self._name, self._on_event)
             self._client.wait_for_workers(1, timeout=WORKER_S)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -19,8 +19,10 @@ from analysis.versions import sources
 from experiments.engine.executors import this_machine
 from experiments.engine.jobs import Job, Machine, PoolStatus, Result
 from experiments.engine.pool import CellPool
+from testbed import own_nodes
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError
+from testbed.own_crates import Crate
 
 
 class CampaignPlugin(WorkerPlugin):
@@ -31,13 +33,17 @@ class CampaignPlugin(WorkerPlugin):
         results: folder or database of the store.
         artefacts: folder or URL of the store's files; None for the default.
         runner_sources: digest of the runner's sources. Workers with other sources are rejected.
+        crates: those of the user's that the campaign needs. A worker builds a node with them if it has none.
     """
 
-    def __init__(self, name: str, results: str, artefacts: str | None, runner_sources: str) -> None:
+    def __init__(
+        self, name: str, results: str, artefacts: str | None, runner_sources: str, crates: Sequence[Crate] = ()
+    ) -> None:  # fmt: skip
         self.name = name
         self._results = results
         self._artefacts = artefacts
         self._runner_sources = runner_sources
+        self._crates = tuple(crates)
 
     def setup(self, worker: Worker) -> None:
         """Opens nothing yet: the plugin of a runner that was killed must cost later workers nothing."""
@@ -74,6 +80,7 @@ class CampaignPlugin(WorkerPlugin):
                 "to one commit, with './backchannel testbed site' for a worker that Ansible installed"
             )
         try:
+            own_nodes.use(self._crates)
             with self._lock:
                 if self._pool is None:
                     self._store = Store.open(self._results, self._artefacts)

@@ -27,7 +27,7 @@ from experiments import found_flows
 from experiments.engine import machine
 from experiments.language.campaign import Run
 from experiments.testbeds import OnProgress, Testbed, TestbedFactory
-from testbed import commands, delivery, fidelity, node_binary
+from testbed import commands, delivery, fidelity, node_binary, own_nodes
 from testbed.addressing import addresses_of, as_json, interfaces, make_plan
 from testbed.audit import audited
 from testbed.cell import Cell, topology_key
@@ -78,6 +78,8 @@ class Worker:
                 gets a new cell.
         """
         try:
+            if reason := own_nodes.lack(run.scenario.crates):
+                raise TestbedError(reason)
             if not run.backend.has_real_packets:
                 return self._simulate(run, attempt, folder)
             if run.backend.has_own_kernel:
@@ -121,7 +123,7 @@ class Worker:
             simulation.kill()
         try:
             output, trouble = simulation.communicate(
-                json.dumps({"scenario": scenario.as_json(), "nodes": as_json(plan)})
+                json.dumps({"scenario": scenario.for_node(), "nodes": as_json(plan)})
             )
         finally:
             status, self._process = simulation.returncode, None
@@ -230,6 +232,8 @@ def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, 
     )  # fmt: skip
     if plugins := METRICS.plugins():
         manifest = manifest.replace(plugins=tuple(plugins))
+    if scenario.crates:
+        manifest = manifest.replace(crates=scenario.crates)
     documents = Documents(run.document.document, manifest.as_json())
     documents.write(folder)
     return Landing(run.id, run.backend, documents, measured.rows, problems, attempt, folder)

@@ -278,6 +278,13 @@ def _kernel_link_refusal(links: Links, campaign: Campaign) -> str | None:
     for link in of_kernel:
         if reason := kernel_links.refusal(link, is_here):
             return reason
+        kinds = {
+            direction.queue.options["kind"] for _, direction in link.directions() if direction.queue.name == "qdisc"
+        }
+        if campaign.backend.has_own_kernel:
+            own = {name for kind, name in kernels.find(campaign.kernel).added if kind == "qdisc"}
+            if missing := sorted(kinds - own):
+                return f"link '{link.name}': {_lack_of_own(campaign, 'queueing discipline', missing[0], 'sch')}"
         if campaign.backend.has_own_kernel and (policy := kernel_links.lack(link, _lacks(campaign))):
             return f"link '{link.name}': {_lack_of_kernel(campaign, policy, policy)}"
     return None
@@ -293,6 +300,14 @@ def _lack_of_kernel(campaign: Campaign, feature: str, words: str) -> str:
     able = f"; 'kernel: \"{having}\"' has" if having else "; 'kernel build --source FOLDER' builds a tree that has"
     name = campaign.kernel if kernels.series(campaign.kernel) is None else f"Linux {campaign.kernel}"
     return f"{name} has no {words}{able}"
+
+
+def _lack_of_own(campaign: Campaign, what: str, name: str, prefix: str) -> str:
+    """That the campaign's kernel lacks something of the user's, and what builds one that has it."""
+    return (
+        f"the kernel '{campaign.kernel}' has no {what} '{name}': './backchannel kernel build --with {prefix}_{name}.c "
+        "--name NAME' builds one that has, and 'kernel: NAME' chooses it"
+    )
 
 
 #: Research stack that is nearest to one of the kernel; `modern` to all others.
@@ -323,13 +338,18 @@ def _of_stacks(campaign: Campaign, refusals: _Refusals) -> Iterator[Finding]:
 
 def _kernel_stack_lack(campaign: Campaign, stack: Stack) -> str | None:
     """What the kernel lacks that runs a stack; None if nothing, or where only the hosts of a lab know it."""
+    control = kernel_tcp.congestion_control(stack.name, stack.options)
+    if campaign.backend.has_own_kernel and stack.name == kernel_tcp.BY_NAME:
+        kernel = kernels.find(campaign.kernel)
+        if control not in kernel_tcp.NAMES - kernel.lacks and ("congestion", control) not in kernel.added:
+            return _lack_of_own(campaign, "congestion control", control, "tcp")
     if campaign.backend.has_own_kernel and stack.name in _lacks(campaign):
         return _lack_of_kernel(campaign, stack.name, f"congestion control {stack.name}")
     needs_accecn = kernel_tcp.uses_accecn(stack.options)
     if campaign.backend.has_own_kernel and needs_accecn and kernels.ACCECN in _lacks(campaign):
         return _lack_of_kernel(campaign, kernels.ACCECN, f"Accurate ECN ('ecn: {stack.options['ecn']}')")
     if campaign.backend.in_cell:
-        lack = kernel_tcp.lack(stack.name)
+        lack = kernel_tcp.lack(control)
         if lack is None and needs_accecn and kernel_tcp.lacks_accecn():
             able = f"the backend {Backend.VIRTUAL_KERNEL} has, with Linux {kernels.DEFAULT}"
             lack = f"the kernel of this machine has no Accurate ECN; {able}"

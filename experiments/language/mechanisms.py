@@ -10,8 +10,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, mod
 
 from experiments.language import files, registry
 from experiments.language.files import Reader
+from testbed import own_crates, own_nodes
+from testbed.errors import BadRequest
 from testbed.scenario import MiddleboxSpec, Named, Options
 
+#: The key for the folder of the crate that has the mechanism.
+FROM = "from"
 #: Keys below a mechanism (empty: the mechanism itself), and what is wrong there.
 OptionProblem = tuple[tuple[str, ...], str]
 
@@ -63,6 +67,9 @@ def _read_named(kind: str, key: str, value: Any, read: Reader) -> tuple[registry
         ValueError: the value is neither; a MechanismError for its name and options.
     """
     named = {key: value} if isinstance(value, str) else value
+    if isinstance(named, dict) and FROM in named:
+        _require_crate(named[FROM], read)
+        named = _without_from(named, key)
     if not isinstance(named, dict) or not isinstance(named.get(key), str):
         near = difflib.get_close_matches(key, named, n=1) if isinstance(named, dict) and key not in named else []
         hint = f"; did you mean '{key}' instead of '{near[0]}'?" if near else ""
@@ -73,6 +80,54 @@ def _read_named(kind: str, key: str, value: Any, read: Reader) -> tuple[registry
     except ValueError as error:
         raise MechanismError([((key,) if isinstance(value, dict) else (), str(error))]) from None
     return entry, read_options(entry, {name: option for name, option in named.items() if name != key}, read)
+
+
+def workload_kind(value: Any, read: Reader) -> str:
+    """The kind of a flow: its name, or a mapping with it and the folder of its crate. Options stand beside the kind.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    if not isinstance(value, dict):
+        return registry.find("workload", str(value)).name
+    _require_crate(value.get(FROM), read)
+    named = _without_from(value, "kind")
+    entry = registry.find("workload", str(named.pop("kind", "")))
+    if named:
+        raise ValueError(f"'{next(iter(named))}' belongs below 'options' of the flow, beside 'kind'")
+    return entry.name
+
+
+def _without_from(named: dict[str, Any], key: str) -> dict[str, Any]:
+    """Beside a folder, `name` may stand for the key of the kind."""
+    rest = {name: option for name, option in named.items() if name != FROM}
+    return {key: rest.pop("name"), **rest} if key not in rest and "name" in rest else rest
+
+
+def _require_crate(folder: Any, read: Reader) -> None:
+    """Checks that the current node has the crate in a folder. Names of other mechanisms may stand beside it, because
+    sweeps exchange them.
+
+    Raises:
+        MechanismError: there is no such crate, or the node does not have it.
+    """
+    try:
+        if not is_folder(folder):
+            raise ValueError(
+                f"'{folder}' is not the folder of a crate: write a path that begins with ./, ../ or /, such as ./mine"
+            )
+        crate = own_crates.from_text(read(folder), folder)
+        if reason := own_nodes.lack([crate.used]):
+            raise ValueError(
+                f"{reason}: 'validate' and 'run' build one for a campaign file, and --from FOLDER for other commands"
+            )
+    except (ValueError, BadRequest) as error:
+        raise MechanismError([((FROM,), str(error))]) from None
+
+
+def is_folder(value: object) -> bool:
+    """Whether a value of `from` names a folder; that of a flow names a node."""
+    return isinstance(value, str) and value.startswith((".", "/"))
 
 
 def _child(value: Any, read: Reader) -> dict[str, Any]:

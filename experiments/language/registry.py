@@ -6,7 +6,8 @@ Validation, `./backchannel list` and the documentation use only this registry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -16,7 +17,7 @@ from experiments.language.backends import REAL_PACKETS, Backend
 from experiments.language.files import Reader
 from testbed import kernel_links, kernel_tcp, node_binary, units
 from testbed.errors import unknown as unknown
-from testbed.scenario import LinkSpec, Options
+from testbed.scenario import CrateUsed, LinkSpec, Options
 
 #: Kinds in the order of `./backchannel list`, with the argument that selects each.
 KINDS = {
@@ -30,6 +31,16 @@ KINDS = {
     "backend": "backends",
     "topology": "topologies",
 }
+#: The option of stacks that names a congestion controller.
+CONGESTION = "congestion"
+#: Kind of the mechanisms that a scenario has under a key, and the field with their name. Options have that of their
+#: mechanism, because policies hold others.
+_NAMED_IN = {
+    "queue": ("policy", "name"), "stack": ("stack", "name"), "links": ("link", "kind"),
+    "errors": ("error-model", "name"), "middleboxes": ("middlebox", "name"), "workload": ("workload", "kind"),
+}  # fmt: skip
+#: A name of a congestion control or of a queueing discipline (TCP_CA_NAME_MAX, IFNAMSIZ).
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,14}")
 _SUFFIXES = ("_packets", "_bytes", "_bps", "_s", "_segments")
 
 
@@ -45,6 +56,8 @@ class Param:
     min: float | None = None
     max: float | None = None
     choices: tuple[str, ...] = ()
+    #: The crate of the user's that adds it to a stack; empty: none.
+    crate: str = ""
 
     @property
     def short(self) -> str:
@@ -95,6 +108,12 @@ class Param:
             if value not in self.choices:
                 raise ValueError(unknown("choice", str(value), self.choices))
             return value
+        if self.unit == "word":
+            if not isinstance(value, str) or not _WORD.fullmatch(value):
+                raise ValueError(
+                    f"'{value}' is not a name for Linux: at most 15 letters, digits, hyphens and underscores"
+                )
+            return value
         if self.unit == "file":
             return files.named(value, read)
         number = units.parse(value, self.unit)
@@ -121,6 +140,8 @@ class Entry:
     backends: tuple[str, ...] = ()
     #: The link of a profile, without its name and ends.
     spec: LinkSpec | None = None
+    #: The crate of the user's that has it; empty: none.
+    crate: str = ""
 
     def param(self, name: str) -> Param:
         """A parameter by its full or short name.
@@ -139,7 +160,11 @@ class Entry:
 
     def as_json(self) -> dict[str, Any]:
         """As `list --json` and `show --json` print it."""
-        return {**asdict(self), "spec": {} if self.spec is None else self.spec.as_json()}
+        document = {**asdict(self), "spec": {} if self.spec is None else self.spec.as_json()}
+        for part in (document, *document["params"]):
+            if not part["crate"]:
+                del part["crate"]
+        return document
 
 
 _KERNEL_TCP = (
@@ -216,6 +241,9 @@ _FQ_PIE = (
 _KERNEL_POLICIES = (
     Entry("policy", "dualpi2", "the kernel's coupled queues for L4S and classic traffic; on links of kind kernel",
           "Linux sch_dualpi2.c; RFC 9332", _DUALPI2, backends=REAL_PACKETS),
+    Entry("policy", "qdisc", "a queueing discipline of the kernel by its kind, such as one of yours; on links of kind "
+          "kernel", "docs/your-own.md", (Param("kind", "word", "the kind, as tc names it; it gets no options",
+                                               required=True),), backends=REAL_PACKETS),
     Entry("policy", "fq_pie", "the kernel's PIE with a queue for each flow; on links of kind kernel",
           "Linux sch_fq_pie.c; tc-fq_pie(8); RFC 8033", _FQ_PIE, backends=REAL_PACKETS),
 )  # fmt: skip
@@ -247,6 +275,9 @@ _PYTHON_ENTRIES = (
             ("prague", "Prague, which trees of L4S have", "draft-briscoe-iccrg-prague-congestion-control"),
         )
     ),
+    Entry("stack", kernel_tcp.BY_NAME, "the kernel's TCP with a congestion control by name, such as one of yours",
+          "docs/your-own.md", (Param("congestion", "word", "the congestion control, as Linux names it", required=True),
+                               *_KERNEL_TCP), backends=REAL_PACKETS),
     *(Entry("backend", backend.value, backend.summary, backend.source) for backend in Backend),
     Entry("topology", "asymmetric-path", "server - router1 - router2 - client with an asymmetric line in the middle",
           "asym 7.1, figure 7"),
@@ -285,7 +316,7 @@ def packet_limits() -> PacketLimits:
     return PacketLimits(**by_version, numbered_least=limits["numbered_least"])
 
 
-@cache
+@node_binary.cached
 def entries() -> tuple[Entry, ...]:
     """Every mechanism."""
     declared = node_binary.registry()
@@ -299,7 +330,63 @@ def entries() -> tuple[Entry, ...]:
     return (*_PYTHON_ENTRIES, *entries_, *_KERNEL_POLICIES)
 
 
-@cache
+@node_binary.cached
+def crates() -> Mapping[str, CrateUsed]:
+    """The crates of the user's that the node has, by name."""
+    return {
+        raw["name"]: CrateUsed(name=raw["name"], version=raw["version"], sha256=raw["sha256"])
+        for raw in node_binary.registry()["crates"]
+    }
+
+
+@node_binary.cached
+def _owners() -> Mapping[tuple[str, str], str]:
+    """The crate of each mechanism that a crate of the user's adds, by kind and name."""
+    return {(kind, name): raw["name"] for raw in node_binary.registry()["crates"] for kind, name in raw["adds"]}
+
+
+def owner(kind: str, name: str) -> str:
+    """The crate of the user's that has a mechanism, or a `controller`; empty: none."""
+    return _owners().get((kind, name), "")
+
+
+def controller(name: str) -> Entry | None:
+    """A congestion controller of a crate of the user's, as if it were a mechanism: the options are those of stacks."""
+    crate = owner("controller", name)
+    if not crate:
+        return None
+    params = tuple(param for param in find("stack", "modern").params if param.crate == crate)
+    summary = f"congestion controller of research stacks: 'congestion: {name}'"
+    return Entry("controller", name, summary, f"crate {crate}", params, crate=crate)
+
+
+def additions(crate: str) -> list[tuple[str, str]]:
+    """Kind and name of what a crate of the user's adds."""
+    return [added for added, name in _owners().items() if name == crate]
+
+
+def crates_of(scenario: Mapping[str, Any]) -> tuple[CrateUsed, ...]:
+    """The crates of the user's whose mechanisms a scenario has, by name."""
+    return tuple(crates()[name] for name in sorted(set(_used(scenario)))) if _owners() else ()
+
+
+def _used(value: Any, named_in: tuple[str, str] = ("", "")) -> Iterator[str]:
+    """Crates of the mechanisms below a value of a scenario, which has mechanisms of this kind in this field."""
+    if isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _used(part, named_in)
+    elif isinstance(value, Mapping):
+        kind, field = named_in
+        for key, part in value.items():
+            if not isinstance(part, str):
+                yield from _used(part, _NAMED_IN.get(key, named_in))
+            elif (of := "controller" if key == CONGESTION else kind if key == field else "") and (
+                name := owner(of, part)
+            ):
+                yield name
+
+
+@node_binary.cached
 def of_kind(kind: str) -> tuple[Entry, ...]:
     """Every mechanism of a kind."""
     return tuple(entry for entry in entries() if entry.kind == kind)
@@ -318,7 +405,7 @@ def find(kind: str, name: str) -> Entry:
     raise ValueError(unknown(kind.replace("-", " "), name, [entry.name for entry in all_of_kind]))
 
 
-@cache
+@node_binary.cached
 def _random() -> dict[tuple[str, str], Entry]:
     return {(entry.kind, entry.name): entry for entry in entries() if entry.random}
 
@@ -352,6 +439,10 @@ def _entry(raw: Mapping[str, Any], backends: tuple[str, ...] = ()) -> Entry:
                 name=param["name"], unit=param["unit"], help=param["help"],
                 default=None if required else param["default"], required=required,
                 min=param.get("min"), max=param.get("max"), choices=tuple(param.get("choices", ())),
+                crate=owner("stack-option", param["name"]) if raw["kind"] == "stack" else "",
             )
         )  # fmt: skip
-    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params), raw["random"], backends)
+    return Entry(
+        raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params), raw["random"], backends,
+        crate=owner(raw["kind"], raw["name"]),
+    )  # fmt: skip

@@ -6,7 +6,7 @@ import hashlib
 import random
 from itertools import cycle
 
-from experiments.language import topologies
+from experiments.language import registry, topologies
 from experiments.language.mechanisms import Stack
 from experiments.language.schema import Campaign, CaptureSpec, Flow
 from experiments.language.variation import Variation
@@ -91,6 +91,8 @@ def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> Scen
         fidelity=_fidelity_limits(campaign),
         kernel=kernels.full_name(campaign.kernel) if campaign.backend.has_own_kernel else None,
     )
+    if crates := registry.crates_of(made.as_json()):
+        made = made.replace(crates=crates)
     if not is_varied:
         return made
     rtt = campaign.network.rtt

@@ -11,7 +11,7 @@ from analysis.question import QuestionSpec
 from experiments.language import files, registry
 from experiments.language.backends import Backend
 from experiments.language.measures import Measure, Split
-from experiments.language.mechanisms import Stack, read_options
+from experiments.language.mechanisms import Stack, read_options, workload_kind
 from experiments.language.network import Network
 from experiments.language.programs import Command
 from experiments.language.quantities import (
@@ -51,10 +51,10 @@ class Flow(Model):
     #: Options of the workload kind. Once validated: by their full names, in SI units.
     options: Options = Field(default_factory=dict)
 
-    @field_validator("kind")
+    @field_validator("kind", mode="before")
     @classmethod
-    def _exists(cls, value: str) -> str:
-        return registry.find("workload", value).name
+    def _exists(cls, value: object, info: ValidationInfo) -> str:
+        return workload_kind(value, files.reader(info))
 
     @field_validator("start", mode="before")
     @classmethod

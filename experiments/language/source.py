@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from analysis.backend_blocks import block_for
-from experiments.language import files, packed, registry, renamed, yaml_text
+from experiments.language import files, mechanisms, packed, registry, renamed, yaml_text
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.yaml_text import FieldPath
-from testbed.errors import no_file
+from testbed import own_crates, own_nodes
+from testbed.errors import BadRequest, no_file
+from testbed.own_crates import Crate
 
 #: File and line of a value.
 FileLine = tuple[str, int]
@@ -78,16 +80,37 @@ class Source:
         return Problem(line, field, message, "" if file == self.name else f"{file}:{line}")
 
 
-def read(path: Path) -> Source:
-    """Reads a campaign file and the files that it includes.
+def read(path: Path, trust_code: bool = False) -> Source:
+    """Reads a campaign file and the files that it includes. Where it names crates of the user's, this process uses a
+    node with them from here on, which is built if the cache does not have it.
+
+    Args:
+        path: the file.
+        trust_code: whether sources that are attached to the file may be built too, as those of a bundle are.
 
     Raises:
         CampaignError: a file cannot be read, is invalid YAML, or is not a mapping.
+        TestbedError: as testbed.own_nodes.use.
     """
     # A store keeps the name, and takes texts only.
     name = os.fsencode(path).decode(errors="replace")
     source = _with_includes(name, _text(path), _from_files(path), (str(path.resolve()),))
-    return _with_defaults(_with_traces(replace(source, folder=path.parent)))
+    return _with_defaults(_with_crates(_with_traces(replace(source, folder=path.parent)), trust_code))
+
+
+def attached_crates(path: Path) -> Iterator[tuple[str, Crate]]:
+    """The crates whose sources are attached to a campaign file, by the names that it has for them. Builds nothing.
+
+    Raises:
+        CampaignError: the file cannot be read.
+        BadRequest: attached sources are damaged.
+    """
+    name = os.fsencode(path).decode(errors="replace")
+    source = _with_includes(name, _text(path), _from_files(path), (str(path.resolve()),))
+    for folder in dict.fromkeys(folder for _, folder in _folders(source.values, ())):
+        attached = packed.find(source.text, folder)
+        if attached is not None:
+            yield folder, own_crates.from_text(attached, folder)
 
 
 def parse(name: str, text: str) -> Source:
@@ -192,6 +215,43 @@ def _with_traces(source: Source) -> Source:
             with contextlib.suppress(ValueError):
                 text = packed.attach(text, name, source.file(name))
     return replace(source, text=text)
+
+
+def _with_crates(source: Source, trust_code: bool) -> Source:
+    """Attaches the crates that a file names to its text, and lets this process use a node with them."""
+    text, crates = source.text, []
+    for path, name in _folders(source.values, ()):
+        try:
+            attached = packed.find(text, name)
+            if attached is None:
+                crate = own_crates.read((source.folder or Path()) / name, own_nodes.lockfile())
+                text = packed.attach(text, name, crate.text)
+            else:
+                crate = own_crates.from_text(attached, name)
+                came_along = packed.find(source.text, name) is not None
+                if came_along and not trust_code and own_nodes.lack([crate.used]):
+                    raise ValueError(
+                        f"the code of {name} came with this file. It would be compiled and run with your rights. Read "
+                        "it first: './backchannel unpack FILE' writes it to a folder. 'run --trust-code' builds it"
+                    )
+        except (ValueError, BadRequest) as error:
+            raise CampaignError(source.name, [source.problem(path, ".".join(map(str, path)), str(error))]) from None
+        crates.append(crate)
+    own_nodes.use(crates)
+    return replace(source, text=text)
+
+
+def _folders(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
+    """Folders of crates in a file, with their fields."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key == mechanisms.FROM and mechanisms.is_folder(item):
+                yield (*path, key), item
+            else:
+                yield from _folders(item, (*path, key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _folders(item, (*path, number))
 
 
 def _traces(value: Any, field: str) -> Iterator[str]:

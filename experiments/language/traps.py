@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from experiments.language import registry
@@ -18,7 +18,7 @@ from experiments.language.campaign import Plan
 from experiments.language.routes import PACKET_BYTES, Route, route
 from experiments.language.source import Source
 from experiments.language.yaml_text import FieldPath
-from testbed import fidelity
+from testbed import fidelity, node_binary
 from testbed.kernel_tcp import is_kernel_stack
 from testbed.scenario import DIRECTIONS, Direction, Flow, Limits, LinkSpec, Named, Scenario, of_flow
 from testbed.units import show
@@ -384,6 +384,6 @@ def _option(policy: Named, name: str) -> Any:
     return policy.options.get(name, _default("policy", policy.name, name))
 
 
-@cache
+@node_binary.cached
 def _default(kind: str, name: str, option: str) -> Any:
     return next((param.default for param in registry.find(kind, name).params if param.name == option), None)

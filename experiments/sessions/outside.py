@@ -13,7 +13,7 @@ from testbed import addressing
 from testbed.addressing import Route
 from testbed.errors import TestbedError
 from testbed.gateway_rules import DEVICES
-from testbed.kernel_tcp import is_kernel_stack
+from testbed.kernel_tcp import congestion_control, is_kernel_stack
 from testbed.local_network import ENABLE_IPV6
 from testbed.report import SessionHost
 
@@ -86,7 +86,9 @@ def add_routes(hosts: Mapping[str, SessionHost], plan: SessionPlan, with_ipv6: b
     """
     for name, more in routes(plan).items():
         stack = plan.scenario.node(name).stack
-        controller = f" congctl {stack.name}" if stack is not None and is_kernel_stack(stack.name) else ""
+        controller = ""
+        if stack is not None and is_kernel_stack(stack.name):
+            controller = f" congctl {congestion_control(stack.name, stack.options)}"
         # The kernel has added the route to an interface's own network.
         more = [route for route in more if route.interface != DEVICES]
         if with_ipv6:

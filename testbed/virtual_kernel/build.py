@@ -11,12 +11,12 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from testbed import build_cache
 from testbed.errors import BadRequest, TestbedError, Unavailable
-from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel import kernels, own_code
 from testbed.virtual_kernel.kernels import Kernel, Series
 
 #: Programs that a build needs, and the Debian package of each.
@@ -50,6 +50,8 @@ UNPACKED = (
 )  # fmt: skip
 #: Keys of Debian's archive, for a suite that the machine's own lists do not have.
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+#: In the folder of a kept tree: the version of its source, once it is built.
+COMPLETE = "complete"
 #: Follows an option of the configuration that not every tree has.
 OPTIONAL = "# optional"
 
@@ -100,11 +102,7 @@ def build_own(
         BadRequest: the name, the series or the tree is not usable.
         TestbedError: the build failed; the message names the log.
     """
-    if kernels.NAME.fullmatch(name) is None:
-        raise BadRequest(
-            f"'{name}' is not a name for a kernel: use up to 40 lower-case letters, digits and hyphens, and a letter "
-            "first, with --name NAME"
-        )
+    _require_name(name)
     if tree is None:
         series, what = _series(version), f"Linux {version}"
     else:
@@ -129,14 +127,81 @@ def build_own(
             package, tree = _debian_source(series, scratch, log, say)
             what = f"Debian {package}"
         made = _compile(tree, scratch, log, say, what if hz is None else f"{what} HZ={hz}", hz)
-        digest = hashlib.sha256((made / "release").read_bytes()).hexdigest()[:12]
-        folder = place / f"linux-{name}-{digest}"
-        if not folder.exists():
-            made.rename(folder)
-        link = scratch / "link"
-        link.symlink_to(folder.name)
-        link.rename(kernels.pointer(name))
+        _publish(made, scratch, name)
     return kernels.find(name)
+
+
+def _publish(made: Path, scratch: Path, name: str) -> None:
+    """Puts a build into the cache, as the user's kernel of that name."""
+    digest = hashlib.sha256((made / "release").read_bytes()).hexdigest()[:12]
+    folder = build_cache.place("kernels") / f"linux-{name}-{digest}"
+    if not folder.exists():
+        made.rename(folder)
+    link = scratch / "link"
+    link.symlink_to(folder.name)
+    link.rename(kernels.pointer(name))
+
+
+def _require_name(name: str) -> None:
+    if kernels.NAME.fullmatch(name) is None:
+        raise BadRequest(
+            f"'{name}' is not a name for a kernel: use up to 40 lower-case letters, digits and hyphens, and a letter "
+            "first, with --name NAME"
+        )
+
+
+def build_with(files: Sequence[Path], name: str, say: Say) -> Kernel:
+    """The default series with C files compiled in: congestion controls (`tcp_*.c`) and qdiscs (`sch_*.c`).
+
+    The series' source and objects stay in the user's cache, so that a further build compiles the files and links. A
+    build replaces the user's kernel of that name.
+
+    Raises:
+        Unavailable: a program that the build needs is missing.
+        BadRequest: the name or a file is not usable, or a file does not compile.
+        TestbedError: the build failed otherwise; the message names the log.
+    """
+    _require_name(name)
+    parts = [own_code.read(file) for file in files]
+    series = kernels.SERIES[0]
+    place = build_cache.place("kernels")
+    log = place / f"build-{name}.log"
+    tree = _kept_tree(series)
+    with (
+        build_cache.locked(tree.parent, f"lock-{series.name}"),
+        build_cache.scratch(place, "building a kernel", ROOM_BYTES) as scratch,
+    ):
+        _require(PROGRAMS)
+        log.write_bytes(b"")
+        if not (tree / COMPLETE).exists():
+            _announce(f"Linux {series.name}, whose objects are kept for further builds,", say)
+            shutil.rmtree(tree, ignore_errors=True)
+            (tree / "objects").mkdir(parents=True)
+            version, source = _debian_source(series, scratch, log, say)
+            shutil.move(source, tree / "source")
+            make = _make_words(tree / "source", tree / "objects", tree)
+            _configure(make, tree / "objects", log)
+            _make(make, log, say)
+            (tree / COMPLETE).write_text(version)
+        version = (tree / COMPLETE).read_text()
+        say(f"compiling {' and '.join(part.file for part in parts)} into Linux {series.name}")
+        make = _make_words(tree / "source", tree / "objects", tree)
+        with own_code.placed(tree / "source", parts):
+            try:
+                _make(make, log, lambda _: None)
+            except TestbedError:
+                raise BadRequest(own_code.errors(log.read_text(errors="replace"), files)) from None
+        digest = hashlib.sha256("".join(part.text for part in parts).encode()).hexdigest()
+        origin = f"Debian {version} with {' '.join(part.file for part in parts)} sha256:{digest}"
+        made = _collect(tree / "source", tree / "objects", scratch, log, origin)
+        (made / kernels.ADDED).write_text("".join(f"{part.kind} {part.name}\n" for part in parts))
+        _publish(made, scratch, name)
+    return kernels.find(name)
+
+
+def _kept_tree(series: Series) -> Path:
+    """The folder of a series' source and objects, which are built where they stay: make keeps paths in them."""
+    return build_cache.place("trees") / kernels.find(series.name).folder.name
 
 
 def linux_version(tree: Path) -> str:
@@ -282,17 +347,27 @@ def _check_pin(series: Series, deb: Path, version: str, say: Say) -> None:
 
 def _compile(tree: Path, scratch: Path, log: Path, say: Say, source: str, hz: int | None = None) -> Path:
     """Builds a tree in a scratch folder. Returns the folder with what belongs in the cache."""
-    objects, made = scratch / "objects", scratch / build_cache.BUILT
+    objects = scratch / "objects"
     objects.mkdir()
-    # The base folder makes paths relative, so that a build in another scratch folder finds what this one compiled.
-    base = ("env", f"CCACHE_BASEDIR={scratch}")
-    make = (*base, *MAKE, "-C", str(tree), f"O={objects}", *(["CC=ccache gcc"] if shutil.which("ccache") else []))
+    make = _make_words(tree, objects, scratch)
     if hz is not None:
         first = scratch / "Kconfig"
         first.write_text(with_ticks((tree / "Kconfig").read_text(), hz))
         make = (*make, f"KBUILD_KCONFIG={first}")
     _configure(make, objects, log)
     _make(make, log, say)
+    return _collect(tree, objects, scratch, log, source)
+
+
+def _make_words(tree: Path, objects: Path, base: Path) -> tuple[str, ...]:
+    # The base folder makes paths relative, so that a build in another scratch folder finds what this one compiled.
+    ccache = ["CC=ccache gcc"] if shutil.which("ccache") else []
+    return ("env", f"CCACHE_BASEDIR={base}", *MAKE, "-C", str(tree), f"O={objects}", *ccache)
+
+
+def _collect(tree: Path, objects: Path, scratch: Path, log: Path, source: str) -> Path:
+    """The folder with what of a build belongs in the cache."""
+    made = scratch / build_cache.BUILT
     shutil.copy2(objects / "linux", made / "linux")
     build_cache.logged(["strip", str(made / "linux")], log, cwd=scratch)
     preloaded = made / "preloaded.so"

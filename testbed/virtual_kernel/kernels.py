@@ -27,6 +27,8 @@ PRELOADED = tuple(HERE / f"{name}.c" for name in ("seeded", "wide_registers", "q
 DUALPI2, FQ_PIE, ACCECN = "dualpi2", "fq_pie", "accecn"
 #: Interception of system calls by seccomp, which costs a third less than by ptrace.
 SECCOMP = "seccomp"
+#: File of a kernel with the user's code in it: kind and name of each part (own_code).
+ADDED = "added"
 #: A congestion control that no series has.
 PRAGUE = "prague"
 
@@ -84,6 +86,13 @@ class Kernel:
         """What it lacks of DUALPI2, FQ_PIE, ACCECN, SECCOMP and PRAGUE."""
         found = series(self.name)
         return found.lacks if found is not None else frozenset((self.folder / "lacks").read_text().split())
+
+    @property
+    def added(self) -> frozenset[tuple[str, str]]:
+        """Kind (congestion, qdisc) and name of what the user's code in it adds."""
+        path = self.folder / ADDED
+        lines = path.read_text().splitlines() if path.exists() else []
+        return frozenset((kind, name) for kind, name in (line.split(" ", 1) for line in lines))
 
     @property
     def release(self) -> str:

@@ -19,6 +19,7 @@
 //! - `simulate` and `emulate` run the two drivers.
 //! - `load`, `send`, `receive`, `endpoint` and `program` generate the traffic of a flow on real packets.
 //! - `probe` measures a path before a run. `audit` and `trace` evaluate the captures after it.
+//! - `laws` holds a mechanism to what all of its kind keep, and shows what it does to a standard set of arrivals.
 //! - `registry` exports what Rust declares and Python reads. `check` validates stacks and links.
 //! - `cell`, `confined` and `awake` prepare processes and the machine. `serial-line` compresses a capture.
 
@@ -27,7 +28,9 @@ mod awake;
 mod cell;
 mod check;
 mod confined;
+mod crates;
 mod host_interface;
+mod laws;
 mod load;
 mod payload;
 mod probe;
@@ -43,6 +46,7 @@ mod socket;
 mod trace;
 
 pub use backchannel_core as core;
+pub use backchannel_laws as law;
 pub use backchannel_links as links;
 pub use backchannel_middleboxes as middleboxes;
 pub use backchannel_policies as policies;
@@ -56,6 +60,7 @@ use std::process::ExitCode;
 use backchannel_emulator::RunTime;
 pub use backchannel_links::Registry;
 use clap::{Parser, Subcommand};
+pub use crates::Crate;
 
 #[derive(Parser)]
 #[command(name = "backchannel-node", version, about = "What Backchannel runs on a node: links, traffic, traces.")]
@@ -70,6 +75,8 @@ enum Command {
     Registry,
     /// Validate stacks and links, given as JSON on standard input
     Check,
+    /// Hold a mechanism to the laws of its kind, and show what it does to a standard set of arrivals
+    Laws(laws::Args),
     /// Run a command in new PID, mount and network namespaces that vanish with it
     Cell(cell::Args),
     /// Run a program that reads foreign bytes without privileges, network or other files
@@ -111,9 +118,19 @@ enum Command {
 
 /// Runs the command that the program's arguments name, with these mechanisms.
 pub fn main(registry: Registry) -> ExitCode {
+    main_with(registry, &[])
+}
+
+/// Runs the command that the program's arguments name, with these mechanisms and those of crates.
+///
+/// # Panics
+/// Two mechanisms of a kind have one name.
+pub fn main_with(registry: Registry, crates: &[Crate]) -> ExitCode {
+    let (registry, crates) = crates::add(registry, crates);
     let result = match Cli::parse().command {
-        Command::Registry => registry::print(&registry),
+        Command::Registry => registry::print(&registry, &crates),
         Command::Check => check::run(&registry),
+        Command::Laws(args) => laws::run(&registry, &args),
         Command::Cell(args) => return cell::run(&args),
         Command::Confined(args) => return confined::run(&args),
         Command::Emulate { parent, virtual_time } => {

@@ -14,18 +14,20 @@ use backchannel_simulator::{CountersFile, SimulationReport};
 use schemars::{schema_for, JsonSchema};
 use serde_json::{json, Value};
 
+use crate::crates::Added;
 use crate::reports::{
     LoadReceiveReport, LoadSendReport, ProbeReceiveReport, ProbeSendReport, ProgramReport, TcpInfoLine,
 };
 
 /// Prints the document.
-pub fn print(registry: &Registry) -> Result<(), Error> {
-    println!("{:#}", document(registry));
+pub fn print(registry: &Registry, crates: &[Added]) -> Result<(), Error> {
+    println!("{:#}", document(registry, crates));
     Ok(())
 }
 
-fn document(registry: &Registry) -> Value {
+fn document(registry: &Registry, crates: &[Added]) -> Value {
     json!({
+        "crates": crates,
         "policies": registry.policies.entries().collect::<Vec<_>>(),
         "links": registry.links.entries().collect::<Vec<_>>(),
         "directions": registry.directions,
@@ -101,7 +103,7 @@ mod tests {
 
     #[test]
     fn every_event_kind_is_listed_by_its_telemetry_name() {
-        let document = document(&Registry::builtin());
+        let document = document(&Registry::builtin(), &[]);
         let kinds = names(&document, "/event_kinds/packet");
         // A new variant fails to compile here until it is added, and then must be in the export.
         let all = [
@@ -133,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_schema_has_every_field_of_a_scenario_and_rejects_others() {
-        let document = document(&Registry::builtin());
+        let document = document(&Registry::builtin(), &[]);
         let schema = &document["schema"];
         let fields =
             ["capture", "duration_s", "links", "nodes", "seed", "variation", "version", "warm_up_s", "workload"];
@@ -152,7 +154,7 @@ mod tests {
 
     #[test]
     fn every_number_of_telemetry_has_a_unit() {
-        for (table, schema) in document(&Registry::builtin())["telemetry"].as_object().unwrap() {
+        for (table, schema) in document(&Registry::builtin(), &[])["telemetry"].as_object().unwrap() {
             for (column, of_column) in schema["properties"].as_object().unwrap() {
                 let text = of_column["type"].to_string();
                 let is_number = text.contains("integer") || text.contains("number");
@@ -163,7 +165,7 @@ mod tests {
 
     #[test]
     fn segment_classes_have_one_bit_each() {
-        let bits: Vec<u64> = document(&Registry::builtin())["segment_classes"]
+        let bits: Vec<u64> = document(&Registry::builtin(), &[])["segment_classes"]
             .as_array()
             .unwrap()
             .iter()

@@ -49,6 +49,13 @@ impl TcpSocket {
                 let known = known.trim();
                 Error::Unfit(format!("the kernel refuses congestion control '{name}' ({error}); it has: {known}"))
             })?;
+            // A kernel that takes another one without a word makes all algorithms look alike.
+            let used = socket.tcp_congestion().or_system("cannot read the congestion control of a socket")?;
+            let used = String::from_utf8_lossy(&used);
+            let used = used.trim_end_matches('\0');
+            if used != name {
+                return Err(Error::Unfit(format!("the kernel uses congestion control '{used}' in place of '{name}'")));
+            }
         }
         let cannot_set = |what, bytes| format!("cannot set the {what} to {bytes} bytes");
         if let Some(bytes) = options.send_buffer_bytes {

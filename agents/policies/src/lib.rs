@@ -92,17 +92,16 @@ mod tests {
     use backchannel_core::event::{EventKind, Events};
     use backchannel_core::ip::IpVersion;
     use backchannel_core::options::{Preset, Unit};
-    use backchannel_core::packet::build::{udp, udp_over, Segment};
-    use backchannel_core::packet::{Ecn, Packet};
     use backchannel_core::registry::{Entry, Kind, Queueing, When};
     use backchannel_core::scenario::Named;
     use backchannel_core::scenario::Options;
     use backchannel_core::time::Time;
     use backchannel_core::traits::Policy;
     use backchannel_core::Error;
+    use backchannel_laws as laws;
+    use backchannel_laws::steps::{Step, SACKS};
     use proptest::prelude::*;
     use serde_json::json;
-    use std::collections::BTreeSet;
 
     fn context() -> Context {
         Context { rate_bps: Some(28_800), opposite_rate_bps: Some(10_000_000), ..crate::testing::context() }
@@ -246,17 +245,6 @@ mod tests {
         }
     }
 
-    #[derive(Clone, Debug)]
-    enum Step {
-        Ack { flow: u16, number: u32, window: u16, ecn: bool, sack: usize },
-        Data { flow: u16, payload: u32, ecn: bool },
-        Syn { flow: u16 },
-        Datagram,
-        Opposite { payload: u32 },
-        Wait { ms: u64 },
-        Dequeue,
-    }
-
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             4 => (0u16..3, 1u32..12, 1u16..3, any::<bool>(), 0..SACKS.len())
@@ -270,78 +258,10 @@ mod tests {
         ]
     }
 
-    fn packet(id: u64, step: &Step) -> Option<Packet> {
-        let base = Segment { id, ..Segment::default() };
-        Some(match *step {
-            Step::Ack { flow, number, window, ecn, sack } => {
-                Segment { flow, ack: number, window, ecn, options: SACKS[sack], ..base }.packet()
-            }
-            Step::Data { flow, payload, ecn } => Segment { flow, payload, ecn, ..base }.packet(),
-            Step::Syn { flow } => Segment { flow, flags: backchannel_core::packet::TcpFlags::SYN, ..base }.packet(),
-            Step::Datagram => udp(id, 100),
-            Step::Opposite { .. } | Step::Wait { .. } | Step::Dequeue => return None,
-        })
-    }
-
-    /// Options of acks: none, and one SACK block, narrow or wide.
-    const SACKS: [&[u8]; 3] = [&[], &[1, 1, 5, 10, 0, 0, 0, 6, 0, 0, 0, 9], &[1, 1, 5, 10, 0, 0, 0, 4, 0, 0, 0, 12]];
-
-    /// The same behind 20 bytes that make a header of IPv4 as long as one of IPv6.
-    const PADDED_SACKS: [&[u8]; 3] = [PADDING, &padded::<32>(SACKS[1]), &padded::<32>(SACKS[2])];
-    const PADDING: &[u8] = &[1; 20];
-
-    const fn padded<const N: usize>(options: &[u8]) -> [u8; N] {
-        let mut longer = [1; N];
-        let mut at = 0;
-        while at < options.len() {
-            longer[N - options.len() + at] = options[at];
-            at += 1;
-        }
-        longer
-    }
-
-    /// The packet of a step over a version of IP. Those of both versions are of equal length.
-    fn packet_over(ip: IpVersion, id: u64, step: &Step) -> Option<Packet> {
-        let (options, more) = if ip == IpVersion::V4 { (PADDING, 20) } else { (&[][..], 0) };
-        let base = Segment { id, ip, options, ..Segment::default() };
-        Some(match *step {
-            Step::Ack { flow, number, window, ecn, sack } => {
-                let options = if ip == IpVersion::V4 { PADDED_SACKS[sack] } else { SACKS[sack] };
-                Segment { flow, ack: number, window, ecn, options, ..base }.packet()
-            }
-            Step::Data { flow, payload, ecn } => Segment { flow, payload, ecn, ..base }.packet(),
-            Step::Syn { flow } => Segment { flow, flags: backchannel_core::packet::TcpFlags::SYN, ..base }.packet(),
-            Step::Datagram => udp_over(ip, id, 100 + more),
-            Step::Opposite { .. } | Step::Wait { .. } | Step::Dequeue => return None,
-        })
-    }
-
-    /// What a policy does with some packets.
-    #[derive(Debug, PartialEq)]
-    struct Treatment {
-        /// Id and ECN field of each that leaves.
-        left: Vec<(u64, Ecn)>,
-        /// Id and kind of each event.
-        events: Vec<(u64, EventKind)>,
-    }
-
-    fn treatment((name, options): &(&str, Options), ip: IpVersion, steps: &[Step]) -> Treatment {
+    fn treatment((name, options): &(&str, Options), ip: IpVersion, steps: &[Step]) -> laws::policy::Treatment {
         let context = Context { rate_bps: Some(500_000), ..context() };
         let mut policy = build(name, options, &context).unwrap_or_else(|why| panic!("{name}: {why}"));
-        let (mut events, mut out, mut now) = (Events::default(), Vec::new(), Time::ZERO);
-        for (number, step) in steps.iter().enumerate() {
-            now = Time(now.nanos() + 1000);
-            match step {
-                Step::Wait { ms } => now = Time(now.nanos() + ms * 1_000_000),
-                Step::Opposite { payload } => policy.on_opposite(now, &udp(0, *payload)),
-                Step::Dequeue => out.extend(policy.dequeue(now, &mut events).map(|packet| (packet.id, packet.ecn()))),
-                _ => {
-                    let packet = packet_over(ip, number as u64, step).expect("the other steps have no packet");
-                    policy.enqueue(now, packet, &mut events);
-                }
-            }
-        }
-        Treatment { left: out, events: testing::kinds(&events) }
+        laws::policy::treatment(&mut *policy, ip, steps)
     }
 
     proptest! {
@@ -359,67 +279,23 @@ mod tests {
             }
         }
 
-        /// Every policy of the table: each packet leaves once or is reported once, the limits hold, only pure acks are
-        /// purged, and each flow's data keeps its order.
+        /// Every policy of the table (laws of `testbed/laws`).
         #[test]
         fn every_policy_accounts_for_every_packet(steps in proptest::collection::vec(step(), 1..200), limit in 2u64..12) {
             for (name, mut options) in variants() {
                 options.insert("limit_packets".into(), json!(limit));
-                let bytes = options.get("buffer_bytes").and_then(serde_json::Value::as_u64).unwrap_or(u64::MAX);
                 // Wide enough for AQ's equation 11.
                 let mut policy = build(name, &options, &Context { rate_bps: Some(500_000), ..context() })
                     .map_err(|why| TestCaseError::fail(format!("{name}: {why}")))?;
-                let mut events = Events::default();
-                let (mut entered, mut left, mut data_out) = (0u64, BTreeSet::new(), Vec::new());
-                let mut now = Time::ZERO;
-                for (number, step) in steps.iter().enumerate() {
-                    now = Time(now.nanos() + 1000);
-                    match step {
-                        Step::Wait { ms } => now = Time(now.nanos() + ms * 1_000_000),
-                        Step::Opposite { payload } => policy.on_opposite(now, &udp(0, *payload)),
-                        Step::Dequeue => {
-                            let (waiting, next) = (policy.len_packets(), policy.next_time());
-                            let out = policy.dequeue(now, &mut events);
-                            prop_assert_eq!(out.is_some(), next.is_some_and(|at| at <= now), "{}'s next time", name);
-                            let holds_back = queueing(name).holds_back;
-                            let lends = !matches!(holds_back, When::With(option) if options.contains_key(option));
-                            prop_assert!(!lends || out.is_some() == (waiting > 0), "{} is work-conserving", name);
-                            if let Some(packet) = out {
-                                prop_assert!(left.insert(packet.id), "{} returned a packet twice", name);
-                                if packet.tcp().is_some_and(|tcp| tcp.payload > 0) {
-                                    data_out.push((packet.flow(), packet.id));
-                                }
-                            }
-                        }
-                        _ => {
-                            entered += 1;
-                            let packet = packet(number as u64, step).expect("the other steps have no packet");
-                            policy.enqueue(now, packet, &mut events);
-                        }
-                    }
-                    prop_assert!(policy.len_packets() as u64 <= queueing(name).queues * limit, "{}", name);
-                    prop_assert!(policy.len_bytes() <= bytes, "{}", name);
-                    prop_assert_eq!(policy.len_packets() == 0, policy.len_bytes() == 0, "{}", name);
-                }
-                for event in &events.list {
-                    match event.kind {
-                        // The packet is still queued or sent.
-                        EventKind::Marked | EventKind::MarkedDupack => continue,
-                        EventKind::Purged => prop_assert!(event.pure_ack, "{} purged data", name),
-                        _ => {}
-                    }
-                    prop_assert!(left.insert(event.packet_id), "{} reported a packet twice", name);
-                }
-                prop_assert_eq!(entered, left.len() as u64 + policy.len_packets() as u64, "{}", name);
-                let flows: BTreeSet<_> = data_out.iter().map(|(flow, _)| flow.map(|flow| flow.src_port)).collect();
-                for flow in flows {
-                    let ids: Vec<_> = data_out
-                        .iter()
-                        .filter(|(other, _)| other.map(|other| other.src_port) == flow)
-                        .map(|(_, id)| *id)
-                        .collect();
-                    prop_assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "{} reordered data", name);
-                }
+                let queueing = queueing(name);
+                let claims = laws::policy::Claims {
+                    limit_packets: Some(queueing.queues * limit),
+                    limit_bytes: options.get("buffer_bytes").and_then(serde_json::Value::as_u64).unwrap_or(u64::MAX),
+                    lends: !matches!(queueing.holds_back, When::With(option) if options.contains_key(option)),
+                    is_fifo: false,
+                };
+                laws::policy::accounts(&mut *policy, &steps, &claims)
+                    .map_err(|broken| TestCaseError::fail(format!("{name}: {broken}")))?;
             }
         }
 
@@ -439,7 +315,7 @@ mod tests {
                     let most: &mut u32 = greatest.entry(flow).or_insert(ack);
                     *most = ack.max(*most);
                     acks.insert(number as u64, (flow, ack));
-                    policy.enqueue(Time::ZERO, packet(number as u64, step).expect("an ack"), &mut events);
+                    policy.enqueue(Time::ZERO, step.packet(number as u64).expect("an ack"), &mut events);
                     for event in events.list.iter().filter(|event| event.kind == EventKind::Purged) {
                         let (purged_flow, purged) = acks[&event.packet_id];
                         prop_assert_eq!(purged_flow, flow, "{} purged of another connection", name);

@@ -13,10 +13,10 @@ use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::transport::{Chunk, End, Factory, Transport};
 use backchannel_core::Error;
-use backchannel_stacks::config::{BuildController, Config as TcpConfig, Stacks};
+use backchannel_stacks::config::{with_controller, BuildController, Config as TcpConfig, Stacks};
 use backchannel_stacks::{Content, Counts, Sample, Tcp};
 
-use crate::config::{Config, CONGESTION, ENTRY, NAME};
+use crate::config::{Config, ENTRY, NAME};
 use crate::{Connection, Quic};
 
 /// The stacks that a scenario can name.
@@ -37,18 +37,13 @@ impl AnyStacks {
         &self.tcp
     }
 
-    /// Adds a congestion controller, as a choice of the option `congestion` of every stack.
+    /// Adds a congestion controller, as a choice of the option `congestion` of every stack, which also has its options.
     ///
     /// # Panics
-    /// There is one of that name.
-    pub fn add_controller(&mut self, name: &'static str, build: BuildController) {
-        self.tcp.add_controller(name, build);
-        let with_choice = |param: &Param| match param.name {
-            CONGESTION => param.of([param.choices, &[name]].concat().leak()),
-            _ => *param,
-        };
-        let params: Vec<_> = self.quic.params.iter().map(with_choice).collect();
-        self.quic = Box::leak(Box::new(Entry { params: params.leak(), ..*self.quic }));
+    /// There is one of that name, or an option of the name of one of its options.
+    pub fn add_controller(&mut self, name: &'static str, params: &'static [Param], build: BuildController) {
+        self.tcp.add_controller(name, params, build);
+        self.quic = Box::leak(Box::new(with_controller(self.quic, name, params)));
     }
 
     /// The registry entries.

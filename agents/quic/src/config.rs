@@ -9,7 +9,7 @@ use backchannel_core::options::{CheckedOptions, OptionValue, ABSENT};
 use backchannel_core::registry::{Entry, When};
 use backchannel_core::scenario::Options;
 use backchannel_core::Error;
-use backchannel_stacks::config::{Algorithm, Config as TcpConfig, Stacks};
+use backchannel_stacks::config::{Algorithm, Config as TcpConfig, Stacks, CONGESTION};
 use quinn_proto::congestion::{ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
 
@@ -19,8 +19,6 @@ use crate::tls::Tls;
 
 /// Name of the stack.
 pub const NAME: &str = "quic";
-/// Name of the option for the congestion controller.
-pub(crate) const CONGESTION: &str = "congestion";
 
 /// Bytes of a UDP header.
 const UDP_HEADER: u32 = 8;
@@ -164,7 +162,10 @@ impl Config {
                 (CONGESTION.to_owned(), name.into()),
                 ("initial_window_segments".to_owned(), config.initial_window_segments.into()),
             ];
-            config.tcp_controller = Some(Arc::new(tcp.config("modern", &Options::from(of_tcp))?));
+            let is_added = |name: &String| tcp.added_params().iter().any(|param| param.name == name);
+            let added = options.iter().filter(|(name, _)| is_added(name));
+            let of_tcp = of_tcp.into_iter().chain(added.map(|(name, value)| (name.clone(), value.clone())));
+            config.tcp_controller = Some(Arc::new(tcp.config("modern", &of_tcp.collect())?));
         }
         if config.session == SessionKind::Tls {
             config.tls = Some(Tls::new(config.certificate_bytes)?);

@@ -155,6 +155,8 @@ options! {
         time_wait_s: Duration = 60, [Time 0 to 240] "length of TIME-WAIT (twice the segment lifetime)";
         + /// The controller that `congestion` names, if another crate added it.
           added_controller: Option<BuildController> = None;
+        + /// The options that it added to the stacks, as far as the campaign sets them. See [`Config::added`].
+          added_options: Options = Options::new();
     }
 }
 
@@ -181,6 +183,11 @@ impl Config {
         self.packet_bytes - ip.header_bytes() - TCP_HEADER
     }
 
+    /// The options that the added controller declares as `params`, validated.
+    pub fn added(&self, params: &'static [Param]) -> CheckedOptions<'_> {
+        CheckedOptions::validated(CONGESTION, params, &self.added_options)
+    }
+
     /// Checks that the largest packet has room for data beside the headers of this version.
     ///
     /// # Errors
@@ -200,32 +207,30 @@ impl Config {
 pub struct Stacks {
     entries: &'static [Entry],
     added: Vec<(&'static str, BuildController)>,
+    added_params: Vec<Param>,
 }
 
 impl Stacks {
     /// The stacks of the papers with the controllers of this crate.
     pub fn builtin() -> Stacks {
-        Stacks { entries: entries(), added: Vec::new() }
+        Stacks { entries: entries(), added: Vec::new(), added_params: Vec::new() }
     }
 
-    /// Adds a congestion controller. Entries live as long as the program, so those with one choice more do too.
+    /// Adds a congestion controller and its options. Entries live as long as the program, so those with one choice more
+    /// do too.
     ///
     /// # Panics
-    /// There is one of that name.
-    pub fn add_controller(&mut self, name: &'static str, build: BuildController) {
-        let with_choice = |param: &Param| match param.name {
-            CONGESTION => {
-                assert!(!param.choices.contains(&name), "there are two congestion controllers {name}");
-                param.of([param.choices, &[name]].concat().leak())
-            }
-            _ => *param,
-        };
-        let with_controller = |entry: &Entry| {
-            let params: Vec<_> = entry.params.iter().map(with_choice).collect();
-            Entry { params: params.leak(), ..*entry }
-        };
+    /// There is one of that name, or an option of the name of one of its options.
+    pub fn add_controller(&mut self, name: &'static str, params: &'static [Param], build: BuildController) {
+        let with_controller = |entry: &Entry| with_controller(entry, name, params);
         self.entries = self.entries.iter().map(with_controller).collect::<Vec<_>>().leak();
         self.added.push((name, build));
+        self.added_params.extend(params);
+    }
+
+    /// The options that added controllers have.
+    pub fn added_params(&self) -> &[Param] {
+        &self.added_params
     }
 
     /// The registry entries.
@@ -244,7 +249,13 @@ impl Stacks {
         let options = eras::expanded(entry, options)?;
         let checked = CheckedOptions::check(entry, &options)?;
         let added = self.added.iter().find(|(name, _)| checked.text(CONGESTION) == Some(name));
-        let config = Config { added_controller: added.map(|(_, build)| *build), ..Config::read(&checked) };
+        let is_added = |name: &String| self.added_params.iter().any(|param| param.name == name);
+        let added_options = options.iter().filter(|(name, _)| is_added(name));
+        let config = Config {
+            added_controller: added.map(|(_, build)| *build),
+            added_options: added_options.map(|(name, value)| (name.clone(), value.clone())).collect(),
+            ..Config::read(&checked)
+        };
         match contradiction(&config) {
             Some(reason) => Err(format!("stack {name}: {reason}").into()),
             None => Ok(config),
@@ -252,8 +263,28 @@ impl Stacks {
     }
 }
 
+/// A stack's entry with one more choice of `congestion`, and the options of that controller.
+///
+/// # Panics
+/// The stack has that choice, or one of these options.
+pub fn with_controller(entry: &Entry, name: &'static str, params: &'static [Param]) -> Entry {
+    let with_choice = |param: &Param| match param.name {
+        CONGESTION => {
+            assert!(!param.choices.contains(&name), "there are two congestion controllers {name}");
+            param.of([param.choices, &[name]].concat().leak())
+        }
+        of_stacks => {
+            let is_new = params.iter().all(|param| param.name != of_stacks);
+            assert!(is_new, "stacks have an option {of_stacks}: the controller {name} needs another name for its own");
+            *param
+        }
+    };
+    let params: Vec<_> = entry.params.iter().map(with_choice).chain(params.iter().copied()).collect();
+    Entry { params: params.leak(), ..*entry }
+}
+
 /// Name of the option for the congestion controller.
-const CONGESTION: &str = "congestion";
+pub const CONGESTION: &str = "congestion";
 
 /// The settings of a stack with the controllers of this crate. See [`Stacks::config`].
 ///

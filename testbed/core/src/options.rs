@@ -389,6 +389,11 @@ pub struct CheckedOptions<'a> {
 }
 
 impl<'a> CheckedOptions<'a> {
+    /// Options that were validated before, as part of those of the mechanism `name`.
+    pub fn validated(name: &'a str, params: &'a [Param], options: &'a Options) -> CheckedOptions<'a> {
+        CheckedOptions { name, params, options }
+    }
+
     /// A quantity; `None` if it is absent and has no default.
     pub fn number(&self, name: &str) -> Option<f64> {
         match self.options.get(name) {

@@ -118,6 +118,30 @@ mod tests {
     }
 
     proptest! {
+        /// The laws of `testbed/laws`, for the kinds that keep the order of packets.
+        #[test]
+        fn links_keep_the_laws(
+            seed: u64,
+            kind in proptest::sample::select(vec!["point-to-point", "mahimahi"]),
+            limit in 1u32..200,
+        ) {
+            let mut direction =
+                json!({"delay_s": 0.01, "queue": {"name": "droptail", "options": {"limit_packets": limit}}});
+            if kind == "mahimahi" {
+                direction["options"] = json!({"trace": "3\n10\n"});
+            } else {
+                direction["rate_bps"] = 2_000_000.into();
+            }
+            let spec: LinkSpec = serde_json::from_value(json!({
+                "name": "line", "kind": kind, "ends": ["a", "b"], "forward": direction, "reverse": direction,
+            })).expect("a link");
+            let steps = backchannel_laws::steps::of_seed(seed, 150);
+            let mut build = || crate::testing::build(&spec, 1).expect("a good link");
+            backchannel_laws::link::carries(&mut *build(), &steps, true)
+                .and_then(|_| backchannel_laws::link::keeps_time(&mut build, &steps))
+                .map_err(|broken| TestCaseError::fail(format!("{kind}: {broken}")))?;
+        }
+
         /// A link that is called statically does what the same link in a box does.
         #[test]
         fn it_carries_as_a_boxed_link_does(

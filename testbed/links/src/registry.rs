@@ -1,6 +1,6 @@
 //! The mechanisms of a program, by name: those of this software and what others add.
 
-use backchannel_core::options::CheckedOptions;
+use backchannel_core::options::{CheckedOptions, Param};
 use backchannel_core::registry::{Entry, Table};
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::traits::Link;
@@ -57,8 +57,13 @@ impl Registry {
     }
 
     /// Adds a congestion controller, as a choice of the option `congestion` of every stack.
-    pub fn controller(mut self, name: &'static str, build: BuildController) -> Registry {
-        self.stacks.add_controller(name, build);
+    pub fn controller(self, name: &'static str, build: BuildController) -> Registry {
+        self.controller_with(name, &[], build)
+    }
+
+    /// Adds a congestion controller with options of its own, which it reads by `Config::added`.
+    pub fn controller_with(mut self, name: &'static str, params: &'static [Param], build: BuildController) -> Registry {
+        self.stacks.add_controller(name, params, build);
         self
     }
 

@@ -94,6 +94,7 @@ def test_every_option_is_passed_on() -> None:
     words = {
         "dualpi2": {*kernel_links._DUALPI2, "overload", "drop_at", "classify"},
         "fq_pie": {*kernel_links._FQ_PIE, "ecn", "bytemode"},
+        "qdisc": {"kind"},
     }
     assert set(words) == set(kernel_links.QUEUES)
     for name, known in words.items():
@@ -196,7 +197,7 @@ def test_what_cannot_run_is_refused_in_one_sentence(changes: dict[str, str], sen
     assert message.startswith(sentence)
 
 
-@pytest.mark.parametrize("name", kernel_links.QUEUES)
+@pytest.mark.parametrize("name", sorted({*kernel_links.QUEUES} - {"qdisc"}))
 def test_other_kernels_have_fq_pie_and_links_without_a_rate_have_a_queue(name: str) -> None:
     assert scenario(name).links[0].forward.queue.name == name
     text = TEXT.replace("dualpi2", "fq_pie").replace("7.3", "6.12").replace("    rate: 10 Mbit/s\n", "")

@@ -14,13 +14,14 @@ from testbed.node_binary import ROOT
 #: A crate may depend on those of earlier layers.
 LAYERS = [
     ["core"],
+    ["laws"],
     ["policies", "stacks", "traces", "workloads"],
     ["middleboxes", "quic"],
     ["links"],
     ["simulator", "emulator"],
     ["audit"],
     ["node"],
-    ["fuzz", "outside"],
+    ["fuzz", "outside", "templates"],
 ]
 LAYER = {f"backchannel-{name}": number for number, names in enumerate(LAYERS) for name in names}
 SECTIONS = ("dependencies", "dev-dependencies", "build-dependencies")

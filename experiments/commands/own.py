@@ -1,0 +1,90 @@
+"""`new`, `check` and `unpack`: parts of the user's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments import exits, law_page, new_parts
+from experiments.commands.shared import fail
+from experiments.language import source
+from testbed import own_crates, own_nodes
+
+
+def new(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help=f"{', '.join(new_parts.KINDS[:-1])} or {new_parts.KINDS[-1]}.",
+            show_default=False,
+        ),
+    ],
+    name: Annotated[
+        Path, typer.Argument(metavar="NAME", help="Its name, and the folder that is made.", show_default=False)
+    ],
+) -> None:
+    """Make a small crate or Python package with its test: a mechanism, metric, figure or export of your own."""
+    part = new_parts.make(kind, name)
+    typer.echo(f"{part.folder} has a {kind} that works. Next:")
+    for command in part.commands:
+        typer.echo(f"  {command}")
+    typer.echo("docs/your-own.md describes the steps from there.")
+
+
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of the crate.", show_default=False)],
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option", metavar="NAME=VALUE", show_default=False,
+            help="Option of its mechanisms, by the full name and in SI units, such as threshold_packets=5. Repeatable.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", show_default=False, help="Page; default: NAME-check.md."),
+    ] = None,
+) -> None:  # fmt: skip
+    """Hold the mechanisms of a crate of yours to the laws that Backchannel's own keep, and write a page of what they do
+    to a standard set of arrivals.
+    """
+    crate = own_crates.read(folder, own_nodes.lockfile())
+    own_nodes.use([crate])
+    found = law_page.verdicts(crate, dict(map(_option, options or ())))
+    path = output or Path(f"{crate.name}-check.md")
+    path.write_text(law_page.page(crate, found), encoding="utf-8")
+    for verdict in found:
+        broken = f"breaks: {', '.join(verdict.broken)}" if verdict.broken else f"keeps all {len(verdict.laws)} laws"
+        typer.echo(f"{verdict.kind} {verdict.name} {broken}")
+    typer.echo(f"{path} has the details, and what it does to a standard set of arrivals.")
+    if any(verdict.broken for verdict in found):
+        raise typer.Exit(exits.FAILED)
+
+
+def _option(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        fail(f"--option: '{text}' is not NAME=VALUE", exits.BAD_INPUT)
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def unpack(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A campaign file, such as that of a bundle.")],
+    into: Annotated[
+        Path, typer.Option("--into", metavar="FOLDER", help="Folder for the sources; it must not exist.")
+    ] = Path("unpacked"),
+) -> None:
+    """Write the code that is attached to a campaign file to a folder, to be read. Nothing is compiled or run."""
+    names = []
+    for name, crate in source.attached_crates(file):
+        new_parts.unpack(crate, into / crate.name)
+        names.append(f"{name}: {into / crate.name}")
+    for line in names or [f"no code is attached to {file}"]:
+        typer.echo(line)

@@ -1,0 +1,66 @@
+"""`check`: a crate of the user's is held to the laws, and its page shows what it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import backchannel
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("check")
+    for kind in ("policy", "controller"):
+        done = backchannel("new", kind, folder / f"checked-{kind}")
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def changed(folder: Path, kind: str, before: str, after: str) -> Path:
+    """The crate with another text at one place."""
+    library = folder / f"checked-{kind}/src/lib.rs"
+    text = library.read_text()
+    assert before in text
+    library.write_text(text.replace(before, after))
+    return library.parent.parent
+
+
+def test_a_good_policy_keeps_the_laws_and_its_page_shows_what_it_does(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    crate = folder / "checked-policy"
+    done = backchannel("check", crate, "--option", "threshold_packets=3", "-o", page, timeout_s=1500)
+    assert done.returncode == 0, done.stderr
+    assert "policy checked-policy keeps all 7 laws" in done.stdout
+    text = page.read_text()
+    assert "| conservation | what enters leaves once, waits, or is reported once | 200 cases | holds |" in text
+    # Three wait; then packets are dropped.
+    assert "| a burst of 100 packets | checked-policy | 100 | 3 | 97 | 0 | 0 | 1.2 ms | 2.4 ms | 3 |" in text
+    assert "| a burst of 100 packets | droptail | 100 | 20 | 80 |" in text
+
+
+def test_an_option_that_no_mechanism_has_is_refused(folder: Path) -> None:
+    done = backchannel("check", folder / "checked-policy", "--option", "threshold=3", timeout_s=1500)
+    assert done.returncode == 2
+    assert "unknown option 'threshold'; did you mean 'threshold_packets'?" in done.stderr
+
+
+def test_a_policy_that_loses_packets_silently_is_caught(folder: Path, tmp_path: Path) -> None:
+    event = "events.record(now, EventKind::DroppedEarly, &packet);\n                return;"
+    crate = changed(folder, "policy", event, "return;")
+    try:
+        done = backchannel("check", crate, "-o", tmp_path / "page.md", timeout_s=1500)
+    finally:
+        changed(folder, "policy", "                return;", f"                {event}")
+    assert done.returncode == 1
+    assert "policy checked-policy breaks: conservation" in done.stdout
+    assert "| **broken**: " in (tmp_path / "page.md").read_text()
+
+
+def test_a_controller_that_leaves_the_link_idle_is_caught(folder: Path, tmp_path: Path) -> None:
+    crate = changed(folder, "controller", "self.0.decrease * bytes", "0.01 * self.0.decrease * bytes")
+    changed(folder, "controller", "self.0.increase_segments * window.mss()", "0.001 * window.mss()")
+    done = backchannel("check", crate, "-o", tmp_path / "page.md", timeout_s=1500)
+    assert done.returncode == 1
+    assert "controller checked-controller breaks: throughput of the standard set" in done.stdout

@@ -1,0 +1,40 @@
+"""C files of the user's in Linux in virtual time: those of `new`, compiled, chosen and used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import backchannel
+
+
+def run(*words: str | Path) -> str:
+    # The first build on a machine compiles Linux.
+    done = backchannel(*words, timeout_s=3000)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow(reason="compiles Linux with the files, and on a new machine the whole of it")
+def test_a_congestion_control_and_a_qdisc_of_new_are_compiled_and_used(tmp_path: Path) -> None:
+    control, queue = tmp_path / "suite-cc", tmp_path / "suite-q"
+    run("new", "kernel-controller", control)
+    run("new", "qdisc", queue)
+    files = ("--with", control / "tcp_suite_cc.c", "--with", queue / "sch_suite_q.c")
+    assert "suite-own" in run("kernel", "build", *files, "--name", "suite-own")
+    results = tmp_path / "results"
+    for folder in (control, queue):
+        campaign = folder / "campaign.yaml"
+        campaign.write_text(campaign.read_text().replace(f"kernel: {folder.name}", "kernel: suite-own"))
+        run("run", campaign, "--results", results)
+    retransmissions: dict[str, float] = {}
+    for name in ("suite-cc", "suite-q"):
+        for point in json.loads(run("results", name, "--results", results, "--json"))["points"]:
+            values = {metric["name"]: metric["mean"] for metric in point["metrics"] if metric["subject"] == "download"}
+            (label,) = point["parameters"].values()
+            retransmissions[label] = values["retransmissions"]
+    # It keeps seven eighths at a loss and so loses more. A queue of ten packets is not one of sixty.
+    assert retransmissions["suite_cc"] > retransmissions["reno"]
+    assert retransmissions["suite_q"] != retransmissions["pfifo"]
