@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
@@ -68,6 +69,9 @@ def sender(text: str, standard: str | None = None) -> Sender:
         raise AnalysisError(
             f"'{text}' is not a stack: give its name, such as modern-bbr, or '{{name: modern, congestion: reno}}'"
         )
+    if isinstance(stack.get("from"), str):
+        # Of this folder, not of that of the cases' files.
+        stack["from"] = str(Path(stack["from"]).resolve())
     try:
         entry = registry.find("stack", stack["name"])
     except ValueError as error:
