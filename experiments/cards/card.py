@@ -17,6 +17,7 @@ from experiments.cards import verdicts
 from experiments.cards.criteria import TESTED, Case
 from experiments.language import campaign, registry, source
 from experiments.language.backends import Backend
+from experiments.language.mechanisms import FROM
 
 if TYPE_CHECKING:
     from analysis.store import Store
@@ -69,9 +70,9 @@ def sender(text: str, standard: str | None = None) -> Sender:
         raise AnalysisError(
             f"'{text}' is not a stack: give its name, such as modern-bbr, or '{{name: modern, congestion: reno}}'"
         )
-    if isinstance(stack.get("from"), str):
+    if isinstance(stack.get(FROM), str):
         # Of this folder, not of that of the cases' files.
-        stack["from"] = str(Path(stack["from"]).resolve())
+        stack[FROM] = str(Path(stack[FROM]).resolve())
     try:
         entry = registry.find("stack", stack["name"])
     except ValueError as error:
@@ -111,7 +112,8 @@ def planned(case: Case, sender: Sender) -> PlannedCase:
     def plan(stack: Stack) -> Plan:
         # One option after another: a case keeps those that it sets, such as the receive buffer.
         words = [f"workload.{flow}.stack.{name}={_word(value)}" for flow in flows for name, value in stack.items()]
-        return campaign.expand(file, [f"backend={sender.backend}", *words])
+        own = source.with_crate(file, str(stack[FROM])) if FROM in stack else file
+        return campaign.expand(own, [f"backend={sender.backend}", *words])
 
     return PlannedCase(case, plan(sender.tested), plan(STANDARDS[sender.backend][sender.standard]))
 

@@ -241,6 +241,18 @@ def _with_crates(source: Source, trust_code: bool) -> Source:
     return replace(source, text=text)
 
 
+def with_crate(source: Source, folder: str) -> Source:
+    """The source with the crate in a folder attached, so that an override of one of its fields may name it.
+
+    Raises:
+        BadRequest: it is not a crate that a node can have.
+        TestbedError: as testbed.own_nodes.use.
+    """
+    crate = own_crates.read(Path(folder), own_nodes.lockfile())
+    own_nodes.use([crate])
+    return replace(source, text=packed.attach(source.text, folder, crate.text))
+
+
 def _folders(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
     """Folders of crates in a file, with their fields."""
     if isinstance(value, dict):
