@@ -60,6 +60,7 @@ _GROUPS = {
         "plot": _Command("plot:plot", "Draw a figure"),
         "compare": _Command("compare:compare", "Compare the values of a swept field, or two campaigns"),
         "sensitivity": _Command("sensitivity:sensitivity", "Perturb a campaign's links slightly"),
+        "doubt": _Command("doubt:doubt", "Repeat a campaign's conclusions under changes that should not matter"),
         "measure": _Command("measure:measure", "Compute metrics of stored runs again"),
         "export": _Command("export:export", "Export results for other programs"),
         "archive": _Command("remove:archive", "Take a campaign out of all lists"),
