@@ -1,9 +1,9 @@
 """What a screened run costs, and what a million would: `./backchannel bench screening`.
 
-A two-way transfer of 10 s at 10 Mbit/s is screened `--runs` times, once with the metric that a search asks for and once
-with every metric that counters serve, and made `--ordinary` times by `run` with counters alone, which keeps three files a
-run. CPU time counts this process and all that it waits for. A million runs is an extrapolation from the largest number
-measured: the same time and bytes for each run.
+A two-way transfer of 10 s at 10 Mbit/s is screened `--runs` times, once with the metric that a search asks for and
+once with every metric that counters serve, and made `--ordinary` times by `run` with counters alone, which keeps three
+files a run. CPU time counts this process and all that it waits for. A million runs is an extrapolation from the
+largest number measured: the same time and bytes for each run.
 """
 
 from __future__ import annotations

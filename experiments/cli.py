@@ -47,6 +47,7 @@ _GROUPS = {
         "validate": _Command("inspect:validate", "Check campaign files for errors"),
         "plan": _Command("run:plan", "Show the runs of a campaign and the expected time"),
         "run": _Command("run:run", "Run a campaign"),
+        "search": _Command("search:search", "Search a campaign's space for the place where something happens"),
         "shell": _Command("shell:shell", "Run a shell or any command behind an emulated line"),
         "gateway": _Command("gateway:gateway", "Connect devices behind an interface through an emulated line"),
         "calibrate": _Command("testbed:calibrate", "Measure emulated links"),
