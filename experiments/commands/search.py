@@ -152,52 +152,59 @@ def _document(state: Search, evaluator: Evaluator) -> dict[str, Any]:
 
 def _confirm(
     state: Search, evaluator: Evaluator, repetitions: int, document: dict[str, Any], report: list[str]
-) -> Shrunk | None:  # fmt: skip
-    """The first answer that fresh seeds show: the best point, shrunk; as it was found; the next. They share the error,
-    and the seeds are not those by which they were chosen.
-    """
-    from experiments.search.loop import Shrunk, compared, shrink
+) -> Shrunk | None:
+    """The first of the best points that fresh seeds show, shrunk as far as other fresh seeds show that, too.
 
-    first = state.found[0]
-    shrunk = shrink(state, evaluator, first)
-    candidates = [shrunk]
-    if shrunk.candidate != first.candidate:
-        candidates.append(Shrunk(first.candidate, shrunk.sign, ()))
-    for other in state.found[1:]:
-        before = state.points[other.candidate.key]
-        sign = (1.0 if before.mean >= 0 else -1.0) if state.file.question.kind == "differs" else state.sign
-        candidates.append(Shrunk(other.candidate, sign, ()))
-    candidates = candidates[:TRIED]
-    level = 1 - (1 - LEVEL) / len(candidates)
-    tried = document["fresh_seeds"] = []
-    for number, candidate in enumerate(candidates):
+    The points share the error, and no seed is one by which they were chosen.
+    """
+    from experiments.search.loop import Shrunk, shrink
+
+    rows = document["fresh_seeds"] = list[dict[str, Any]]()
+    points = state.found[:TRIED]
+    level = 1 - (1 - LEVEL) / len(points)
+    for number, point in enumerate(points):
+        answer = Shrunk(point.candidate, state.sign_of(point.candidate), ())
         seed = state.file.seed + 1 + number
-        fresh = compared(state, evaluator, candidate.candidate, candidate.sign, repetitions, seed)
-        interval = fresh.interval(level)
-        shows = fresh.shows(level)
-        ends = "no interval" if interval is None else f"{interval.low:.4g} to {interval.high:.4g}"
-        tried.append({
-            "fields": dict(candidate.candidate.fields), "without": sorted(candidate.candidate.without),
-            "duration": candidate.candidate.duration, "steps": list(candidate.steps), "seed": seed, "shows": shows,
-            "level": level, "n": len(fresh.samples), "mean": fresh.mean if fresh.samples else None,
-            "low": None if interval is None else interval.low, "high": None if interval is None else interval.high,
-        })  # fmt: skip
-        steps = f" ({'; '.join(candidate.steps)})" if candidate.steps else ""
-        word = "show it" if shows else "do not show it"
-        report.append(
-            f"{_place(candidate.candidate)}{steps}: {len(fresh.samples)} fresh seeds {word}: {ends}, at "
-            f"{level_text(level)} for {number_of(len(candidates), 'answer')} together"
-        )
-        if shows:
-            return candidate
+        if not _shows(state, evaluator, answer, repetitions, seed, level, rows, report):
+            continue
+        shrunk = shrink(state, evaluator, answer)
+        seed = state.file.seed + 1 + TRIED
+        if shrunk.steps and _shows(state, evaluator, shrunk, repetitions, seed, LEVEL, rows, report):
+            return shrunk
+        return answer
     return None
+
+
+def _shows(
+    state: Search, evaluator: Evaluator, answer: Shrunk, repetitions: int, seed: int, level: float,
+    rows: list[dict[str, Any]], report: list[str],
+) -> bool:  # fmt: skip
+    """Whether fresh seeds show an answer; adds a row and a line that say so."""
+    from experiments.search.loop import compared
+
+    fresh = compared(state, evaluator, answer.candidate, answer.sign, repetitions, seed)
+    interval, shows = fresh.interval(level), fresh.shows(level)
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    rows.append({
+        "fields": dict(answer.candidate.fields), "without": sorted(answer.candidate.without),
+        "duration": answer.candidate.duration, "steps": list(answer.steps), "seed": seed, "shows": shows,
+        "level": level, "n": len(fresh.samples), "mean": fresh.mean if fresh.samples else None, "low": low,
+        "high": high,
+    })  # fmt: skip
+    ends = "no interval" if interval is None else f"{interval.low:.4g} to {interval.high:.4g}"
+    steps = f" ({'; '.join(answer.steps)})" if answer.steps else ""
+    word = "show it" if shows else "do not show it"
+    report.append(
+        f"{_place(answer.candidate)}{steps}: {len(fresh.samples)} fresh seeds {word}: {ends} ({level_text(level)})"
+    )
+    return shows
 
 
 def _values(state: Search, candidate: Candidate, backend: Backend, repetitions: int) -> dict[str, Any]:
     from experiments.search.loop import written
 
     # The seeds of the confirmation chose the answer; these are others.
-    values = written(state.file, candidate, f"{state.file.name}-found", repetitions, state.file.seed + 1 + TRIED)
+    values = written(state.file, candidate, f"{state.file.name}-found", repetitions, state.file.seed + 2 + TRIED)
     values["backend"] = str(backend)
     if backend is not Backend.SIM:
         # Counters exist in simulation only.

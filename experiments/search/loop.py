@@ -42,11 +42,16 @@ class Search:
     designed: int = 0
     note: str = ""
 
+    def sign_of(self, candidate: Candidate) -> float:
+        """The sign that counts at a point."""
+        point = self.points[candidate.key]
+        if self.file.question.kind == "differs":
+            return 1.0 if not point.samples or point.mean >= 0 else -1.0
+        return self.sign
+
     def signed(self, evaluated: Evaluated) -> Evaluated:
         """A point with samples of which more is what is searched for."""
-        if self.file.question.kind == "differs":
-            return evaluated.signed(1.0 if not evaluated.samples or evaluated.mean >= 0 else -1.0)
-        return evaluated.signed(self.sign)
+        return evaluated.signed(self.sign_of(evaluated.candidate))
 
     @property
     def ranked(self) -> list[Evaluated]:
@@ -131,8 +136,10 @@ def _try(state: Search, evaluator: Evaluator, points: Sequence[Point], runs: int
     tried = list(new.values())[:room]
     _keep(state, evaluator.evaluate(tried, FIRST, file.seed))
     more = [candidate for candidate in tried if state.can_matter(state.points[candidate.key])]
-    if file.repetitions > FIRST and more and evaluator.runs < runs:
-        _keep(state, evaluator.evaluate(more, file.repetitions, file.seed))
+    cost = (file.repetitions - FIRST) * len(file.question.variants)
+    if cost and (room := (runs - evaluator.runs) // cost) > 0:
+        more.sort(key=lambda candidate: -state.signed(state.points[candidate.key]).mean)
+        _keep(state, evaluator.evaluate(more[:room], file.repetitions, file.seed))
 
 
 def _keep(state: Search, evaluated: Sequence[Evaluated]) -> None:
@@ -151,20 +158,16 @@ class Shrunk:
     steps: tuple[str, ...]
 
 
-def shrink(state: Search, evaluator: Evaluator, found: Evaluated, least_s: float = 2.0) -> Shrunk:
+def shrink(state: Search, evaluator: Evaluator, found: Shrunk, least_s: float = 2.0) -> Shrunk:
     """Leaves out what is not needed, one after another: axes, flows that the question does not name, time.
 
     Args:
         state: the search.
         evaluator: of its points.
-        found: the point, with its sign.
+        found: a point, nothing left out.
         least_s: no shorter duration is tried.
     """
-    file = state.file
-    sign = state.sign
-    if file.question.kind == "differs":
-        before = state.points[found.candidate.key]
-        sign = 1.0 if before.mean >= 0 else -1.0
+    file, sign = state.file, found.sign
     repetitions = max(file.repetitions, 5)
     steps: list[str] = []
     tests = 0
@@ -177,8 +180,6 @@ def shrink(state: Search, evaluator: Evaluator, found: Evaluated, least_s: float
         return compared(state, evaluator, candidate, sign, repetitions, seed).shows(SHRINK_LEVEL)
 
     now = found.candidate
-    if not still(now):
-        return Shrunk(now, sign, ("more repetitions than the search made do not show it: nothing was left out",))
     for field_, _ in now.fields:
         less = Candidate(tuple(pair for pair in now.fields if pair[0] != field_), now.without, now.duration)
         if (less.fields or file.question.decides) and still(less):
