@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from analysis.question import Asked, of_stored
+from analysis.results import Results
 from experiments import exits
 from experiments.commands.options import (
     RESULTS,
@@ -24,6 +26,7 @@ from experiments.commands.options import (
 )
 from experiments.commands.shared import console, fail, load_plan, open_existing, results_option, store_location
 from experiments.engine import pace
+from experiments.engine.forecast import Forecaster
 from experiments.engine.options import TRIES, Options
 from experiments.labels import duration_text
 from experiments.language import source
@@ -35,7 +38,6 @@ from testbed.errors import Unavailable
 from testbed.units import number_of
 
 if TYPE_CHECKING:
-    from experiments.engine.forecast import Forecaster
     from experiments.language.campaign import Plan
     from experiments.papers.doubt import Column, Doubt
 
@@ -295,8 +297,6 @@ def _plan(change: _Change, within_s: float, results: str, artefacts: str | None,
 
 def _forecaster(plan: Plan, results: str, artefacts: str | None, jobs: int | None) -> tuple[Forecaster, set[str]]:
     """Of a plan's backend, with the plan's runs that have a valid result."""
-    from experiments.engine.forecast import Forecaster
-
     with open_existing(results, artefacts) as store:
         valid = store.valid_runs(plan.run_ids) if store is not None else set()
         history = store.history(plan.backend) if store is not None else []
@@ -352,8 +352,6 @@ def _run(planned: Sequence[_Planned], options: Options) -> list[_Planned]:
 
 
 def _assess(planned: Sequence[_Planned], options: Options) -> Doubt:
-    from analysis.question import Asked, of_stored
-    from analysis.results import Results
     from analysis.store import Store
     from experiments.papers.doubt import Doubt, conclusions, examine
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from ruamel.yaml import YAML
 
+from analysis.results import Quantity
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, JsonOption, ResultsOption
 from experiments.commands.shared import console, fail, show_note, store_location
@@ -278,7 +279,6 @@ def _repeat(
 
 
 def _of_stored(file: SearchFile, candidate: Candidate, plan: Plan, store: Store) -> Evaluated:
-    from analysis.results import Quantity
     from experiments.search.evaluate import sampled
 
     values: dict[str, dict[Quantity, float]] = {}

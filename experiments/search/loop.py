@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.search.evaluate import Candidate, Evaluated, Evaluator
+from experiments.language.fields import assign, resolve
+from experiments.language.problems import CampaignError
+from experiments.language.sweep import split_field
+from experiments.search.evaluate import Candidate, Evaluated, Evaluator, campaign_values
 from experiments.search.file import SearchFile
 from experiments.search.space import Adaptive, Point, design
 
@@ -206,8 +209,6 @@ def shrink(state: Search, evaluator: Evaluator, found: Shrunk, least_s: float = 
 
 def _is_valid(state: Search, evaluator: Evaluator, candidate: Candidate) -> bool:
     """Whether the campaign without something is one: others may name a flow, and start after its end."""
-    from experiments.language.problems import CampaignError
-
     try:
         evaluator.duration_s(candidate)
         state.file.question.expression.check(evaluator.scenario(candidate))
@@ -231,10 +232,6 @@ def compared(
 
 def written(file: SearchFile, candidate: Candidate, name: str, repetitions: int, seed: int) -> dict[str, Any]:
     """The values of a campaign file of a candidate, with a sweep over the values that the question compares."""
-    from experiments.language.fields import assign, resolve
-    from experiments.language.sweep import split_field
-    from experiments.search.evaluate import campaign_values
-
     values = campaign_values(file, candidate)
     for field_, value in candidate.fields:
         assign(values, resolve(values, split_field(field_)), value)
