@@ -153,12 +153,17 @@ def conclusions(asked: Asked) -> tuple[list[Conclusion], int]:
             continue
         rows = (row for row in contrast(asked, field, metrics=[quantity.metric]) if row.quantity == quantity)
         for row in rows:
-            sides = [{**row.point, field: value} for value in (row.baseline, row.value)]
+            first, second = ({**row.point, field: value} for value in (row.baseline, row.value))
             # The answer may be one of them.
-            if not any(each.is_answer and each.first in sides and each.second in sides for each in seen):
-                seen.append(Conclusion(quantity, *sides, row.compared))
+            if not any(each.is_answer and _same_pair(each, first, second) for each in seen):
+                seen.append(Conclusion(quantity, first, second, row.compared))
     decided = [each for each in seen if each.compared.verdict != "cannot tell"]
     return decided, len(seen) - len(decided)
+
+
+def _same_pair(conclusion: Conclusion, first: Parameters, second: Parameters) -> bool:
+    pair = (conclusion.first, conclusion.second)
+    return pair in ((first, second), (second, first))
 
 
 def examine(conclusion: Conclusion, question: Question, changed: Results) -> Cell:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,15 +17,18 @@ from rich.console import Console
 
 from analysis.results import Quantity
 from analysis.store import RowDamaged, Store
+from analysis.store.rows import RunRow
 from analysis.store.schema import screened
-from analysis.store.screened import known
+from analysis.store.screened import Screened, known
 from experiments.engine import screen as screening
 from experiments.engine.options import Options
 from experiments.engine.scheduling import run_campaign
 from experiments.engine.screen import screen
 from experiments.language import source
-from experiments.language.campaign import Plan, expand
+from experiments.language.campaign import Plan, Run, expand
 from experiments.terminal import TerminalReporter
+from testbed import node_binary
+from testbed.addressing import as_json, make_plan
 from tests.support.waiting import wait_until
 
 CAMPAIGN = """\
@@ -44,6 +49,12 @@ sweep: {network.reverse.queue.policy: [droptail, acks-first]}
 COUNTERS = "capture={at: [none], telemetry: false, counters: {every: 0.1 s}}"
 
 
+def stored_run(store: Store, run_id: str) -> RunRow:
+    row = store.run(run_id)
+    assert row is not None
+    return row
+
+
 def plan(*overrides: str) -> Plan:
     return expand(source.parse("screened.yaml", CAMPAIGN), overrides)
 
@@ -53,7 +64,7 @@ def test_a_screened_run_has_the_id_and_the_values_of_the_run_that_counters_measu
     run_campaign(campaign, Options(tmp_path / "ordinary"), TerminalReporter(Console(quiet=True), quiet=True))
     with Store.open(tmp_path / "ordinary") as store:
         ordinary = {
-            run_id: {Quantity(row.name, row.subject, row.unit): row.value for row in store.run(run_id).metrics}
+            run_id: {Quantity(row.name, row.subject, row.unit): row.value for row in stored_run(store, run_id).metrics}
             for run_id in campaign.run_ids
         }
     with Store.open(tmp_path / "screened") as store:
@@ -61,6 +72,46 @@ def test_a_screened_run_has_the_id_and_the_values_of_the_run_that_counters_measu
         assert (progress.made, progress.failed) == (6, {})
     assert {run_id: dict(row.values) for run_id, row in have.items()} == ordinary
     assert not [path for path in (tmp_path / "screened").rglob("*") if path.suffix in (".json", ".pcap")]
+
+
+def test_in_memory_the_simulator_answers_each_line_with_what_it_writes_otherwise(tmp_path: Path) -> None:
+    (scenario,) = (run.scenario for run in plan(COUNTERS, "repetitions=1").runs[:1])
+    network = as_json(make_plan(scenario.nodes, scenario.links))
+    request = {"scenario": scenario.as_json(), "nodes": network}
+    captured = {"scenario": plan().runs[0].scenario.as_json(), "nodes": network}
+    lines = "\n".join(json.dumps(line) for line in (request, {"scenario": 1}, captured, request))
+    words = [node_binary.path(), "simulate"]
+    done = subprocess.run(
+        [*words, "--in-memory"], input=lines, capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    first, broken, refused, second = map(json.loads, done.stdout.splitlines())
+    assert not list(tmp_path.iterdir())
+    written = subprocess.run(
+        [*words, "--out", tmp_path], input=json.dumps(request), capture_output=True, text=True, check=True
+    )
+    counters = json.loads((tmp_path / "counters.json").read_text())
+    assert first == second == {"report": json.loads(written.stdout), "counters": counters}
+    assert "invalid scenario" in broken["error"]
+    assert "a simulation in memory has counters, and neither captures nor telemetry" in refused["error"]
+
+
+def test_a_simulator_that_ends_fails_one_run_and_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = plan()
+    bad = campaign.runs[2].id
+    real = screening.Simulator.run
+
+    def run(self: screening.Simulator, run: Run, names: Sequence[str] | None) -> Screened:
+        if run.id == bad:
+            self._process.kill()
+        return real(self, run, names)
+
+    monkeypatch.setattr(screening.Simulator, "run", run)
+    with Store.open(tmp_path) as store:
+        have, progress = screen(store, campaign.runs, ["throughput"], jobs=1)
+        assert (len(have), list(progress.failed)) == (5, [bad])
+        assert "the simulation failed: it was ended by SIGKILL" in progress.failed[bad]
 
 
 def test_what_was_screened_is_made_with_captures_under_the_same_id(tmp_path: Path) -> None:
@@ -72,8 +123,10 @@ def test_what_was_screened_is_made_with_captures_under_the_same_id(tmp_path: Pat
         assert not store.valid_runs(campaign.run_ids)
         options = Options(tmp_path, only=[run_id])
         assert run_campaign(campaign, options, TerminalReporter(Console(quiet=True), quiet=True)).landed == 1
-        assert any(file.path.endswith(".pcap.gz") for file in store.run(run_id).files)
-        (value,) = (row.value for row in store.run(run_id).metrics if (row.name, row.subject) == ("throughput", "down"))
+        assert any(file.path.endswith(".pcap.gz") for file in stored_run(store, run_id).files)
+        (value,) = (
+            row.value for row in stored_run(store, run_id).metrics if (row.name, row.subject) == ("throughput", "down")
+        )
     (screened_value,) = (v for quantity, v in have[run_id].values.items() if quantity.subject == "down")
     assert screened_value == pytest.approx(value, rel=0.02)
 
@@ -112,7 +165,7 @@ def test_a_killed_screening_keeps_what_it_stored(tmp_path: Path, monkeypatch: py
         with Store.open(tmp_path / "r") as store:
             return int(store.scalars(sa.select(sa.func.count()).select_from(screened))[0])
 
-    wait_until(lambda: stored() >= 10, 60)
+    wait_until(lambda: stored() >= 10, "a batch is stored")
     process.send_signal(signal.SIGKILL)
     process.wait()
     kept = stored()

@@ -99,11 +99,11 @@ def test_intervals_prune_and_what_can_matter_gets_all_repetitions(
     state = search(file, evaluator, 80)
     assert state.note == ADAPTIVE_MISSING
     shown = {point.candidate.key for point in state.found}
-    for number, (key, point) in enumerate(state.points.items()):
+    for place, (key, point) in enumerate(state.points.items()):
         shows = dict(point.candidate.fields)["network.reverse.queue.policy"] == "acks-first"
         assert (key in shown) == shows
         # The last ones may find no runs left.
-        if number < len(state.points) - BATCH:
+        if place < len(state.points) - BATCH:
             assert evaluator.made[key] == (file.repetitions if shows else FIRST)
     assert 76 <= evaluator.runs <= 80
 
