@@ -110,9 +110,13 @@ def starved_of(scenario: Scenario | None, quantity: Quantity, mean: float) -> fl
     """
     if quantity.unit != "rate" or scenario is None:
         return None
-    shares = [fair for name, group, fair in _fair_shares(scenario) if quantity.subject in (name, group)]
-    share_bps = sum(shares)
+    share_bps = fair_share_bps(scenario, quantity.subject)
     return share_bps if share_bps and mean < STARVED * share_bps else None
+
+
+def fair_share_bps(scenario: Scenario, subject: str) -> float:
+    """The fair share of a flow, or of a group's flows together, as `starved_of` defines it; 0 without one."""
+    return sum(fair for name, group, fair in _fair_shares(scenario) if subject in (name, group))
 
 
 def _fair_shares(scenario: Scenario) -> Iterator[tuple[str, str | None, float]]:

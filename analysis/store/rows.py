@@ -278,6 +278,17 @@ class RunRow:
 
 
 @dataclass(frozen=True)
+class ScreenedRow:
+    """Metrics of a simulation without files (screened.py)."""
+
+    run_id: str
+    #: JSON: for each metric its [subject, unit, value].
+    metrics: str
+    #: JSON: sentences.
+    problems: str
+
+
+@dataclass(frozen=True)
 class NoteRow:
     """What people wrote about a run."""
 

@@ -130,3 +130,5 @@ request = _table(
 note = _table("note", rows.NoteRow, ["run_id"])
 #: Runners that are there, by host and process.
 runner = _table("runner", rows.RunnerRow, ["id"])
+#: Runs of searches. No foreign key: most of them are in no campaign.
+screened = _table("screened", rows.ScreenedRow, ["run_id"], _sum())

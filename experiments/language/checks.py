@@ -316,11 +316,16 @@ _NEAREST = {
 }  # fmt: skip
 
 
+def nearest_in_simulation(stack: str) -> str:
+    """The research stack that is nearest to one of the kernel's; the stack itself if it is none of these."""
+    return _NEAREST.get(stack, "modern") if is_kernel_stack(stack) else stack
+
+
 def _of_stacks(campaign: Campaign, refusals: _Refusals) -> Iterator[Finding]:
     for path, stack in _stacks(campaign):
         backends = registry.find("stack", stack.name).backends
         if backends and campaign.backend not in backends:
-            near = _NEAREST.get(stack.name, "modern")
+            near = nearest_in_simulation(stack.name)
             yield (
                 path,
                 (

@@ -8,9 +8,12 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from experiments.labels import point_label
+from analysis.comparison import difference_text
+from experiments.labels import level_text, point_label
 from experiments.papers import wording
 from experiments.papers.choice_sensitivity import Outcome
+from experiments.papers.doubt import Conclusion, Doubt
+from experiments.papers.doubt import Outcome as DoubtOutcome
 from experiments.papers.scorecard import Artefact, OrderingScore, ValueScore, between_backends, count
 from experiments.papers.sensitivity import Sensitivity
 from experiments.tables import plain_table
@@ -52,6 +55,61 @@ def sensitivity_table(assessment: Sensitivity) -> Group:
 
 def _kept(what: str, kept: int, total: int) -> str:
     return f"{what}: {kept} of {total} survive every perturbation" if total else f"{what}: none"
+
+
+#: Colours of what a change does to a conclusion.
+_OUTCOMES: dict[DoubtOutcome, str] = {"survives": "green", "flips": "bold red", "cannot tell": "dim"}
+
+
+def doubt_table(doubt: Doubt, results: str) -> Group:
+    """A row for each conclusion, a column for each change, then the campaigns that have the runs, and the counts.
+
+    Args:
+        doubt: what to show.
+        results: ` --results PLACE` for commands; empty where it is the default.
+    """
+    quantity, kept = doubt.question.quantity, [column for column in doubt.columns if column.cells]
+    table = plain_table("conclusion", "original", *(column.name for column in kept))
+    for at, conclusion in enumerate(doubt.conclusions):
+        cells = [column.cells[at] for column in kept]
+        table.add_row(
+            conclusion_text(conclusion),
+            difference_text(conclusion.compared, quantity.unit),
+            *(
+                Text.assemble(
+                    (cell.outcome, _OUTCOMES[cell.outcome]),
+                    f"\n{difference_text(cell.compared, quantity.unit).partition(';')[0]}"
+                    if cell.compared
+                    else "\nno values",
+                )
+                for cell in cells
+            ),
+        )
+    asked = f"{quantity.metric} of {quantity.subject}" if quantity.subject else quantity.metric
+    what = f"{asked}: difference of means, with intervals that hold together at {level_text(doubt.question.level)}"
+    lines = [what, f"{units.number_of(doubt.undecided, 'contrast')} cannot be told by the original runs"]
+    if not doubt.conclusions:
+        lines.append("The original runs decide nothing, so there is nothing to doubt. More repetitions may.")
+    for column in (doubt.original, *doubt.columns):
+        if column.left_out:
+            lines.append(f"{column.name}: left out: {column.left_out}")
+            continue
+        counts = f": {', '.join(f'{column.count(word)} {word}' for word in _OUTCOMES)}" if column.cells else ""
+        valid = f"{column.valid} of {units.number_of(column.runs, 'run')} valid"
+        lines.append(f"{column.name} ({column.what}){counts}; {valid}, campaign {column.campaign}")
+    lines.append(f"./backchannel compare CAMPAIGN{results} shows each campaign's contrasts, 'runs' its runs")
+    return Group(*([table] if doubt.conclusions else []), *(Text(line) for line in lines))
+
+
+def conclusion_text(conclusion: Conclusion) -> str:
+    """ "best: policy=acks-first above policy=droptail (load=alone)"."""
+    both = {key: value for key, value in conclusion.first.items() if conclusion.second.get(key) == value}
+    first, second = (
+        point_label({key: value for key, value in point.items() if key not in both})
+        for point in (conclusion.first, conclusion.second)
+    )
+    where = f" ({point_label(both)})" if both else ""
+    return f"{'best: ' if conclusion.is_answer else ''}{second} {conclusion.relation} {first}{where}"
 
 
 def outcome_line(outcome: Outcome) -> Text:

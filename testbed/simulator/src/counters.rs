@@ -213,11 +213,8 @@ impl Counters {
         }
     }
 
-    /// Closes the bins at the end of the run and writes `counters.json`.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub(crate) fn write(mut self, end: Time, links: &[&str], flows: &[&str], path: &Path) -> Result<(), Error> {
+    /// Closes the bins at the end of the run.
+    pub(crate) fn finish(mut self, end: Time, links: &[&str], flows: &[&str]) -> CountersFile {
         let bins = end.nanos().div_ceil(self.bin_ns).max(1);
         let start = |bin: u64| bin * self.bin_ns;
         let lengths: Vec<f64> =
@@ -241,7 +238,17 @@ impl Counters {
             flow.window.set(end, 0.0, self.bin_ns);
             file.flows.insert((*name).to_owned(), flow.counters(&lengths));
         }
-        let text = serde_json::to_value(&file).expect("numbers and texts are JSON").to_string();
+        file
+    }
+}
+
+impl CountersFile {
+    /// Writes `counters.json`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
+        let text = serde_json::to_value(self).expect("numbers and texts are JSON").to_string();
         fs::write(path, text).or_system(format_args!("cannot write {}", path.display()))
     }
 }
@@ -400,7 +407,7 @@ mod tests {
         counters.on_leave(LinkId::new(1), 0, Time(5), &data(2, 960));
         counters.on_read(FlowId::new(0), Time(1_000_000_000), 960);
         let path = std::env::temp_dir().join(format!("backchannel-counters-{}.json", std::process::id()));
-        counters.write(Time(1_500_000_000), &["a", "b"], &["f"], &path).unwrap();
+        counters.finish(Time(1_500_000_000), &["a", "b"], &["f"]).write(&path).unwrap();
         let written: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         fs::remove_file(&path).unwrap();
         assert_eq!(written["links"]["a"]["forward"]["data_bytes"], json!([1000, 0]));

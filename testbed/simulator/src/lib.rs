@@ -3,7 +3,7 @@
 //!
 //! [`simulate`] takes the mechanisms of a [`Registry`](backchannel_links::Registry) and an [`Input`]: a scenario, and
 //! the addresses and routes of its nodes. It writes captures, telemetry and counters into a folder and returns a
-//! [`SimulationReport`] in the form of the emulator's reports.
+//! [`SimulationReport`] in the form of the emulator's reports. [`simulate_in_memory`] returns counters and writes nothing.
 //!
 //! - `event_queue` orders events by time, and by scheduling within one instant.
 //! - `simulation` dispatches them to links, hosts and flows until the scenario ends.
@@ -27,4 +27,4 @@ mod simulation;
 pub use counters::CountersFile;
 pub use input::Input;
 pub use report::SimulationReport;
-pub use simulation::simulate;
+pub use simulation::{simulate, simulate_in_memory};

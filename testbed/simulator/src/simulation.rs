@@ -23,7 +23,7 @@ use backchannel_workloads::Application;
 use rustc_hash::FxHashMap;
 
 use crate::connection::{flow_config, HostConnection, Role};
-use crate::counters::Counters;
+use crate::counters::{Counters, CountersFile};
 use crate::event_queue::{Event, EventQueue};
 use crate::flow::{destination, first_source_port, FlowKeyV4, FlowState};
 use crate::input::Input;
@@ -38,9 +38,33 @@ use crate::report::{CaptureReport, DriverReport, FlowReport, FlowSideReport, Sim
 /// # Errors
 /// The input does not fit together, or a file cannot be written.
 pub fn simulate(registry: &Registry, input: &Input, out: &Path) -> Result<SimulationReport, Error> {
+    for folder in ["captures", "telemetry"] {
+        fs::create_dir_all(out.join(folder)).or_system(format_args!("cannot write into {}", out.display()))?;
+    }
     let mut simulation = Simulation::new(registry, input, out)?;
     simulation.run()?;
-    simulation.report()
+    let (report, counters) = simulation.report()?;
+    if let Some(counters) = counters {
+        counters.write(&out.join("counters.json"))?;
+    }
+    Ok(report)
+}
+
+/// Runs a scenario that has counters and no captures or telemetry, and returns the report and the counters. No file is
+/// written.
+///
+/// # Errors
+/// As of [`simulate`], or the scenario asks for files.
+pub fn simulate_in_memory(registry: &Registry, input: &Input) -> Result<(SimulationReport, CountersFile), Error> {
+    let capture = &input.scenario.capture;
+    if capture.at != ["none"] || capture.telemetry || capture.counters.is_none() {
+        return Err("a simulation in memory has counters, and neither captures nor telemetry".to_owned().into());
+    }
+    // Nothing can be written below it: a mechanism that tried to would fail.
+    let mut simulation = Simulation::new(registry, input, Path::new("/dev/null"))?;
+    simulation.run()?;
+    let (report, counters) = simulation.report()?;
+    Ok((report, counters.expect("the scenario has counters")))
 }
 
 /// A link and what is attached to it.
@@ -102,9 +126,6 @@ struct Simulation<'a> {
 
 impl<'a> Simulation<'a> {
     fn new(registry: &'a Registry, input: &'a Input, out: &'a Path) -> Result<Simulation<'a>, Error> {
-        for folder in ["captures", "telemetry"] {
-            fs::create_dir_all(out.join(folder)).or_system(format_args!("cannot write into {}", out.display()))?;
-        }
         let scenario = &input.scenario;
         let context = Context { seed: scenario.seed, registry: registry.clone() };
         let mut services = Vec::new();
@@ -387,14 +408,14 @@ impl<'a> Simulation<'a> {
         self.on_datagram(number, node, &packet);
     }
 
-    fn report(mut self) -> Result<SimulationReport, Error> {
+    fn report(mut self) -> Result<(SimulationReport, Option<CountersFile>), Error> {
         let workload = &self.input.scenario.workload;
         self.telemetry.take().map_or(Ok(()), Telemetry::finish)?;
-        if let Some(counters) = self.counters.take() {
+        let counters = self.counters.take().map(|counters| {
             let links: Vec<_> = self.links.iter().map(|link| link.service.name()).collect();
             let flows: Vec<_> = workload.iter().map(|flow| flow.name.as_str()).collect();
-            counters.write(self.now, &links, &flows, &self.out.join("counters.json"))?;
-        }
+            counters.finish(self.now, &links, &flows)
+        });
         std::mem::take(&mut self.samples).into_iter().try_for_each(FlowTelemetry::finish)?;
         self.connections.iter_mut().try_for_each(|host| host.connection.flush_log())?;
         for (flow, state) in workload.iter().zip(self.flows.iter()) {
@@ -411,12 +432,13 @@ impl<'a> Simulation<'a> {
             let (send, receive) = (side(Role::Sender), side(Role::Receiver));
             (flow.name.clone(), FlowReport { send, receive })
         });
-        Ok(SimulationReport {
+        let report = SimulationReport {
             t0_epoch_ns: VIRTUAL_EPOCH_NS,
             flows: flows.collect(),
             driver: DriverReport { links, r#virtual: true, fault: self.input.fault.clone() },
             captures: finish_captures(self.nodes)?,
-        })
+        };
+        Ok((report, counters))
     }
 
     /// `connections`: those of the flow.

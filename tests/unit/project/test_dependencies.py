@@ -76,7 +76,7 @@ def imported_in(folder: str) -> dict[str, Path]:
 
 
 def test_every_import_is_declared() -> None:
-    program = declared(PROJECT["dependencies"], EXTRAS["lab"], EXTRAS["pandas"])
+    program = declared(PROJECT["dependencies"], EXTRAS["lab"], EXTRAS["pandas"], EXTRAS["search"])
     assert imported(OURS - {"tests", "benchmarks"} | {"ansible"}).keys() <= program
     assert imported({"tests", "benchmarks", "docs"}).keys() <= program | declared(EXTRAS["dev"])
 

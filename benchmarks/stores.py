@@ -1,0 +1,141 @@
+"""How long commands take with many runs in a results folder: `./backchannel bench stores`.
+
+A campaign's runs are entered as copies of one that was simulated, with the ids of the campaign and values that vary, so
+that `run` finds all of them made. Aims: two seconds for each command, or progress.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from rich.console import Console
+
+from analysis.store import Store, checksums
+from analysis.store.rows import MetricRow, NewCampaign, RunRow
+from analysis.store.schema import metric, run
+from experiments.engine.options import Options
+from experiments.engine.scheduling import run_campaign
+from experiments.language import source
+from experiments.language.campaign import Plan, expand
+from experiments.terminal import TerminalReporter
+from testbed import node_binary
+
+REPETITIONS = 100
+#: Runs whose rows are inserted together.
+TOGETHER = 1000
+CAMPAIGN = """\
+name: stores
+backend: sim
+network:
+  topology: asymmetric-path
+  forward: {rate: 10 Mbit/s, delay: 10 ms}
+  reverse: {rate: 1 Mbit/s, delay: 10 ms}
+stack: newreno
+workload:
+  - {name: download, from: server, to: client, start: [0 s, 0.2 s]}
+  - {name: upload, from: client, to: server, start: [0 s, 0.2 s]}
+duration: 2 s
+capture: {at: [none], telemetry: false, counters: {every: 0.5 s}}
+"""
+
+
+def campaign(runs: int) -> str:
+    """The text of a campaign with so many runs."""
+    delays = ", ".join(f"{10 + number} ms" for number in range(runs // REPETITIONS))
+    return f"{CAMPAIGN}repetitions: {REPETITIONS}\nsweep: {{network.forward.delay: [{delays}]}}\n"
+
+
+def fill(folder: Path, plan: Plan, metrics: int | None) -> None:
+    """Makes the store: one run, and copies of it for the others, with so many metrics; None: all of them."""
+    options = Options(folder, only=[plan.runs[0].id])
+    run_campaign(plan, options, TerminalReporter(Console(stderr=True), quiet=True))
+    with Store.open(folder) as store:
+        model = store.run(plan.runs[0].id)
+        assert model is not None
+        kept, draws = model.metrics[:metrics], random.Random(1)
+        new = [(point, repetition, run_id) for point, repetition, run_id, _ in plan.members]
+        others = [(number, run_id) for number, (_, _, run_id) in enumerate(new) if run_id != model.id]
+        with store.writing() as connection:
+            for start in range(0, len(others), TOGETHER):
+                some = others[start : start + TOGETHER]
+                connection.execute(sa.insert(run), [_run_row(model, number, run_id) for number, run_id in some])
+                rows = [_metric_row(row, run_id, draws) for _, run_id in some for row in kept]
+                connection.execute(sa.insert(metric), rows)
+            checksums.seal_all(connection)
+        entered = NewCampaign(
+            id=plan.id, name=plan.name, title=plan.title, file=plan.file, text=plan.text, overrides={},
+            backend=plan.backend, seed=plan.seed, repetitions=plan.repetitions,
+        )  # fmt: skip
+        store.begin_campaign(entered, [list(point.parameters.items()) for point in plan.points], new)
+        store.end_campaign(plan.id, complete=True)
+
+
+def _run_row(model: RunRow, number: int, run_id: str) -> dict[str, Any]:
+    sums = dict.fromkeys(("documents_sum", "metrics_sum", "files_sum", "checksum"), 0)
+    return {
+        **{key: getattr(model, key) for key in ("backend", "duration_s", "attempt", "state", "problems")},
+        "scenario": model.documents.scenario_document, "manifest": model.documents.manifest_document,
+        "id": run_id, "seed": number % REPETITIONS, "landed": model.landed + number * 1e-3, **sums,
+    }  # fmt: skip
+
+
+def _metric_row(row: MetricRow, run_id: str, draws: random.Random) -> dict[str, Any]:
+    value = row.value * draws.gauss(1, 0.05)
+    return {"run_id": run_id, "name": row.name, "subject": row.subject, "unit": row.unit, "value": value, "checksum": 0}
+
+
+def took_s(folder: Path, words: Sequence[str]) -> tuple[float, float]:
+    """Wall and CPU time of a command; ends this program if it fails."""
+    before, began_s = os.times(), time.monotonic()
+    command = [sys.executable, "-m", "experiments", *words, "--results", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=node_binary.ROOT)
+    after = os.times()
+    if done.returncode != 0:
+        sys.exit(f"'{' '.join(words)}' has status {done.returncode}\n{done.stderr[-3000:]}")
+    cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
+    return time.monotonic() - began_s, cpu_s
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(prog="backchannel bench stores")
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--metrics", type=int, help="metrics of each run; default: all that counters serve")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="bc-stores-"))
+    try:
+        file, results = folder / "stores.yaml", folder / "results"
+        file.write_text(campaign(given.runs))
+        plan = expand(source.read(file))
+        fill(results, plan, given.metrics)
+        size = (results / "results.sqlite").stat().st_size
+        load, cpus = os.getloadavg()[0], os.cpu_count()
+        print(f"{len(plan.runs):,} runs, {size / len(plan.runs):,.0f} bytes each in the database")
+        print(f"load {load:.1f} on {cpus} CPUs\n\n| command | wall | CPU |\n|---|---|---|", flush=True)
+        for words in (
+            ["results"], ["results", "stores"], ["results", "stores", "--json"], ["runs", "stores"],
+            ["compare", "stores"],
+            ["export", "means", "stores", "--out", str(folder / "means.csv")],
+            ["export", "values", "stores", "--out", str(folder / "values.parquet")],
+            ["plan", str(file)], ["run", str(file)],
+        ):  # fmt: skip
+            wall_s, cpu_s = took_s(results, words)
+            shown = " ".join(word for word in words if not word.startswith("/") and word != "--out")
+            print(f"| `{shown}` | {wall_s:.1f} s | {cpu_s:.1f} s |", flush=True)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""Searches with known answers, from screened runs to the campaign that is written."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.search.evaluate import Candidate, Evaluated, Evaluator
+from experiments.search.file import SearchFile, read
+from experiments.search.loop import ADAPTIVE_MISSING, BATCH, FIRST, Search, Shrunk, search, shrink
+from tests.conftest import backchannel
+
+#: With acks first an upload starves where the download's acks fill the line (asym 4.4).
+CAMPAIGN = """\
+name: asymmetric
+network:
+  topology: asymmetric-path
+  forward: {rate: 10 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 50 packets}}
+  reverse: {rate: 1 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 20 packets}}
+stack: newreno
+workload:
+  - {name: download, from: server, to: client, start: [0 s, 0.2 s]}
+  - {name: upload, from: client, to: server, start: [0 s, 0.2 s]}
+  - {name: other, from: server, to: client, start: [0 s, 0.2 s], size: 2 kB}
+duration: 20 s
+warm_up: 1 s
+"""
+SEARCH = """\
+name: starved
+campaign: asymmetric.yaml
+axes:
+  network.reverse.rate: {from: 30 kbit/s, to: 5 Mbit/s, scale: log}
+  network.reverse.queue.policy: [droptail, acks-first]
+question: {where: starvation(upload) > 0.75}
+repetitions: 4
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "asymmetric.yaml").write_text(CAMPAIGN)
+    (tmp_path / "starved.yaml").write_text(SEARCH)
+    return tmp_path
+
+
+class Made(Evaluator):
+    """Evaluates by a function of the fields in the place of simulations, with noise from the seed."""
+
+    def __init__(self, number: Any, noise: float = 0.0) -> None:
+        self.runs = 0
+        self._number, self._noise = number, noise
+        self.made: dict[str, int] = {}
+
+    def evaluate(self, candidates: Sequence[Candidate], repetitions: int, seed: int) -> list[Evaluated]:
+        rows = []
+        for candidate in candidates:
+            self.runs += max(repetitions - self.made.get(candidate.key, 0), 0)
+            self.made[candidate.key] = max(repetitions, self.made.get(candidate.key, 0))
+            noise = random.Random(f"{candidate.key}/{seed}")
+            number = self._number(dict(candidate.fields), candidate)
+            samples = tuple(number + self._noise * noise.uniform(-1, 1) for _ in range(repetitions))
+            rows.append(Evaluated(candidate, samples, ("id",) * repetitions))
+        return rows
+
+    def duration_s(self, candidate: Candidate) -> float:
+        return float(candidate.duration.removesuffix(" s") or 20.0)
+
+    def scenario(self, candidate: Candidate) -> Any:
+        return None
+
+
+def no_optuna(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def absent(name: str, *arguments: Any, **more: Any) -> Any:
+        if name == "optuna":
+            raise ImportError(name)
+        return real(name, *arguments, **more)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+
+
+def test_intervals_prune_and_what_can_matter_gets_all_repetitions(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_optuna(monkeypatch)
+    file = read(folder / "starved.yaml")
+
+    def number(fields: dict[str, Any], candidate: Candidate) -> float:
+        return 1.0 if fields.get("network.reverse.queue.policy") == "acks-first" else -1.0
+
+    evaluator = Made(number, noise=0.01)
+    state = search(file, evaluator, 80)
+    assert state.note == ADAPTIVE_MISSING
+    shown = {point.candidate.key for point in state.found}
+    for place, (key, point) in enumerate(state.points.items()):
+        shows = dict(point.candidate.fields)["network.reverse.queue.policy"] == "acks-first"
+        assert (key in shown) == shows
+        # The last ones may find no runs left.
+        if place < len(state.points) - BATCH:
+            assert evaluator.made[key] == (file.repetitions if shows else FIRST)
+    assert 76 <= evaluator.runs <= 80
+
+
+def test_the_smallest_campaign_keeps_what_is_needed_and_nothing_else(folder: Path) -> None:
+    file = read(folder / "starved.yaml")
+
+    def number(fields: dict[str, Any], candidate: Candidate) -> float:
+        needs = fields.get("network.reverse.queue.policy") == "acks-first" and "upload" not in candidate.without
+        # It takes more than 3 s to show.
+        return 1.0 if needs and float(candidate.duration.removesuffix(" s") or 20.0) > 3 else -1.0
+
+    evaluator = Made(number, noise=0.01)
+    point = Candidate((("network.reverse.rate", "50 kbit/s"), ("network.reverse.queue.policy", "acks-first")))
+    (found,) = evaluator.evaluate([point], 4, 1)
+    state = Search(file, found)
+    state.points[point.key] = found
+    monkeyed = file.question.expression.__class__
+    check, monkeyed.check = monkeyed.check, lambda self, scenario: None  # type: ignore[method-assign]
+    try:
+        shrunk = shrink(state, evaluator, Shrunk(point, 1.0, ()))
+    finally:
+        monkeyed.check = check  # type: ignore[method-assign]
+    assert shrunk.candidate.fields == (("network.reverse.queue.policy", "acks-first"),)
+    assert (shrunk.candidate.without, shrunk.candidate.duration) == (frozenset({"download", "other"}), "5 s")
+
+
+def test_the_starved_upload_is_found_shrunk_repeated_and_resumed(folder: Path) -> None:
+    words = (
+        "search",
+        folder / "starved.yaml",
+        "--runs",
+        "64",
+        "--no-linux",
+        "--results",
+        folder / "r",
+        "--out",
+        folder,
+    )
+    done = backchannel(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    # Without acks-first no upload starves, and on a fast line it does not with them either.
+    for point in document["points"]:
+        if point["shows"]:
+            assert point["fields"]["network.reverse.queue.policy"] == "acks-first"
+            assert float(point["fields"]["network.reverse.rate"].removesuffix(" bit/s")) < 400_000
+    assert document["sim"]["shows"] is True
+    campaign = (folder / "starved-found.yaml").read_text()
+    assert "acks-first" in campaign
+    assert "name: other" not in campaign
+    assert backchannel("validate", folder / "starved-found.yaml").returncode == 0
+    # What is written is what was run.
+    plan = json.loads(backchannel("plan", folder / "starved-found.yaml", "--results", folder / "r", "--json").stdout)
+    assert plan["campaign"] == document["sim"]["campaign"]
+    assert all(run["done"] for run in plan["runs"])
+    page = (folder / "starved-map.html").read_text()
+    assert page.count("<circle") == len(document["points"])
+    again = backchannel(*words, "--json")
+    assert json.loads(again.stdout) == document
+
+
+def test_an_ordering_that_the_campaign_does_not_decide_cannot_flip(folder: Path) -> None:
+    question = "question: {flips: throughput(download), between: {workload.other.size: [2 kB, 2.1 kB]}}"
+    text = SEARCH.replace("question: {where: starvation(upload) > 0.75}", question)
+    (folder / "starved.yaml").write_text(text)
+    done = backchannel("search", folder / "starved.yaml", "--results", folder / "r", "--out", folder)
+    assert done.returncode == 1
+    assert "the campaign itself does not decide the ordering" in done.stderr
+
+
+def test_what_a_question_names_must_exist(folder: Path) -> None:
+    (folder / "starved.yaml").write_text(SEARCH.replace("(upload)", "(uplaod)"))
+    done = backchannel("search", folder / "starved.yaml", "--results", folder / "r")
+    assert done.returncode == 2
+    assert "unknown subject of starvation 'uplaod'" in done.stderr
+    assert not (folder / "r").exists()
+
+
+def test_optuna_proposes_points_where_the_score_is_high(folder: Path) -> None:
+    pytest.importorskip("optuna")
+    file: SearchFile = read(folder / "starved.yaml")
+
+    def number(fields: dict[str, Any], candidate: Candidate) -> float:
+        return -abs(float(fields.get("network.reverse.rate", "0 b").split()[0]) - 300_000) / 1e5
+
+    state = search(file, Made(number), 200)
+    shares = [
+        file.axes[0].share(dict(point.candidate.fields)["network.reverse.rate"]) for point in state.points.values()
+    ]
+    best = file.axes[0].share("300000 bit/s")
+    near = [abs(share - best) < 0.1 for share in shares]
+    design, adaptive = near[: state.designed], near[state.designed :]
+    assert sum(adaptive) / len(adaptive) > 2 * sum(design) / len(design)
