@@ -20,8 +20,8 @@ from agents.messages import Shaped, ShapingCounters
 
 #: Disciplines that a line may set up.
 KINDS = ("htb", "tbf", "netem", "cake", "pfifo", "bfifo", "codel", "fq_codel", "pie", "red", "fq_pie", "dualpi2")
-#: Kind of a discipline of the user's, which gets no options and so ends its line.
-_OWN_KIND = re.compile(r"[a-z][a-z0-9_]{0,14}")
+#: The end of a line that sets up a discipline of the user's, which gets no options.
+_OWN_LINE = re.compile(r"(root|parent [0-9a-f]+:[0-9a-f]*)( handle [0-9a-f]+:)? [a-z][a-z0-9_]{0,14}")
 _WORD = re.compile(r"[A-Za-z0-9_.:%-]+\Z")
 #: Settings with which a discipline sees single packets. TCP otherwise passes it bundles, whatever the offloads are.
 PREPARED = {"tx_queue_len": "10000", "gso_max_segs": "1"}
@@ -39,10 +39,9 @@ def checked_line(line: str, interface: str) -> list[str]:
         AgentError: it does anything else.
     """
     words, ifb = line.split(), ifb_name(interface)
-    kinds = [word for word in words if word in KINDS]
     match words:
-        case ["qdisc", "add", "dev", dev, "root" | "parent", *_] if dev in (interface, ifb) and (
-            kinds or _OWN_KIND.fullmatch(words[-1])
+        case ["qdisc", "add", "dev", dev, "root" | "parent", *more] if dev in (interface, ifb) and (
+            any(word in KINDS for word in more) or _OWN_LINE.fullmatch(" ".join(words[4:]))
         ):
             pass
         case ["class", "add", "dev", dev, "parent", _, "classid", _, "htb", *_] if dev == interface:

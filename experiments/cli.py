@@ -133,9 +133,12 @@ class _WithKinds(TyperCommand):
         super().format_help(ctx, formatter)
 
 
-def application(first_word: str = "") -> TyperGroup:
-    """The command line. If the first word is a command, its module alone is imported: all of them take longer than
-    `validate` takes for a small file.
+def application(first_word: str | None = None) -> TyperGroup:
+    """The command line.
+
+    Args:
+        first_word: if it is a command, its module alone is imported, because all of them take longer than `validate`
+            takes for a small file; if it is an option or "", none is. None: the command line has all commands.
     """
     app = typer.Typer(
         name="backchannel",
@@ -148,7 +151,8 @@ def application(first_word: str = "") -> TyperGroup:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback(help=HELP)(before_any_command)
-    for name in [first_word] if first_word in _COMMANDS else _COMMANDS:
+    is_option = first_word is not None and (first_word == "" or first_word.startswith("-"))
+    for name in () if is_option else [first_word] if first_word in _COMMANDS else _COMMANDS:
         command = _COMMANDS[name]
         module, _, attribute = command.place.partition(":")
         target = getattr(importlib.import_module(f"experiments.commands.{module}"), attribute)
@@ -214,7 +218,7 @@ def _run() -> NoReturn:
             sys.argv[1:2] = words
         if "".join(sys.argv[1:2]) not in _PASSES_ON:
             _accept_old_names()
-        application(*sys.argv[1:2])(standalone_mode=True, prog_name="backchannel")
+        application("".join(sys.argv[1:2]))(standalone_mode=True, prog_name="backchannel")
     except KeyboardInterrupt:
         fail("interrupted", exits.INTERRUPTED)
     except BrokenPipeError:

@@ -195,6 +195,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "cbr": {"rate_bps": 400_000},
     # With one of two seeds both flows share a queue.
     "fq-codel": {"flows": 2},
+    # Its queue overflows, so that BLUE drops at random.
+    "cake": {"limit_packets": 8},
     "exponential": {"mean_bytes": 20_000},
     "gilbert-elliott": {"p": 0.05, "r": 0.5},
     "red": {"min_fraction": 0.1, "max_fraction": 0.6, "weight": 0.1},

@@ -61,7 +61,8 @@ def test_an_agent_accepts_lines_that_shape_an_interface(line: str) -> None:
     [
         "qdisc add dev eth0 root pfifo limit 5",
         "qdisc del dev eth7 root",
-        "qdisc add dev eth7 root hfsc",
+        "qdisc add dev eth7 root hfsc default 1",
+        "qdisc add dev eth7 root hfsc default a",
         "filter add dev eth7 parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev eth0",
         "filter add dev eth7 parent ffff: bpf object-file /root/x.o",
         "qdisc add dev eth7 root netem delay 1ms; reboot",
