@@ -18,7 +18,6 @@ import glob
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -197,12 +196,11 @@ class OpenResults:
         Raises:
             AnalysisError: the file is invalid, or a run failed or stayed invalid.
         """
-        words = [sys.executable, "-m", "experiments", "run", str(file), "--json"]
+        words = [*node_binary.module("experiments"), "run", str(file), "--json"]
         words += [word for override in overrides for word in ("--set", override)]
         # A process of its own, because the engine is above this package and takes over signals.
-        path = os.pathsep.join(filter(None, (str(node_binary.ROOT), os.environ.get("PYTHONPATH"))))
         # Everybody sees arguments, and a URL may have a password.
-        environment = {**os.environ, "PYTHONPATH": path, "BACKCHANNEL_RESULTS": self._where}
+        environment = {**os.environ, "PYTHONPATH": node_binary.python_path(), "BACKCHANNEL_RESULTS": self._where}
         if self._artefacts is not None:
             environment["BACKCHANNEL_ARTEFACTS"] = self._artefacts
         done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)

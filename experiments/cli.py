@@ -16,6 +16,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from experiments import exits
 from experiments.commands.shared import fail, show_note
 from experiments.language import renamed
+from testbed import node_binary
 from testbed.local_folders import sweep
 
 HELP = (
@@ -144,7 +145,7 @@ def application(first_word: str = "") -> TyperGroup:
     for name in [first_word] if first_word in _COMMANDS else _COMMANDS:
         command = _COMMANDS[name]
         module, _, attribute = command.place.partition(":")
-        target = getattr(importlib.import_module(f"experiments.commands.{module}"), attribute)
+        target = getattr(importlib.import_module(f"{node_binary.PACKAGE}experiments.commands.{module}"), attribute)
         if isinstance(target, typer.Typer):
             app.add_typer(target, name=name, short_help=command.summary)
         else:

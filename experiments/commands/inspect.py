@@ -26,13 +26,14 @@ def validate(
     overrides: SetOption = None,
 ) -> None:
     """Check campaign files. Reports every error with file, line and field, and warns of known traps of emulation."""
-    from experiments.language import source, traps
+    from experiments.catalogue import read_named
+    from experiments.language import traps
     from experiments.language.campaign import expand
 
     rejected = False
     for file in files:
         try:
-            read = source.read(file)
+            read = read_named(file)
             plan = expand(read, overrides or ())
         except CampaignError as error:
             rejected = True

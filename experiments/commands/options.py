@@ -11,7 +11,12 @@ import typer
 RESULTS = "results"
 
 FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A campaign file (docs/campaigns.md).", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="A campaign file (docs/campaigns.md), or the name of one that comes with Backchannel, such as quickstart.",
+        show_default=False,
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,

@@ -21,13 +21,13 @@ from typing import Any
 from distributed import Client, Future
 
 from analysis.store import is_url
-from analysis.versions import sources
 from experiments.engine import dask_worker
 from experiments.engine.core import JobEnded, JobLost, StatusRead
 from experiments.engine.dask_security import check_encryption, message_of, root_cause
 from experiments.engine.executors import Post
 from experiments.engine.jobs import Job, Machine, PoolStatus, Result
 from experiments.engine.options import Options
+from testbed import sources
 from testbed.errors import TestbedError, Unavailable
 from testbed.report import Progress
 
@@ -97,7 +97,7 @@ class DaskExecutor:
         #: By run id.
         self._submitted: dict[str, _Submitted] = {}
         self._queried_s = 0.0
-        plugin = dask_worker.CampaignPlugin(self._name, str(options.results), options.artefacts, sources())
+        plugin = dask_worker.CampaignPlugin(self._name, str(options.results), options.artefacts, sources.digest())
         try:
             self._client.subscribe_topic(self._name, self._on_event)
             self._client.wait_for_workers(1, timeout=WORKER_S)

@@ -211,7 +211,7 @@ def inside_environment(**more: str) -> dict[str, str]:
     return {
         "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin",
         # What this process can import, the programs inside can too.
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(node_binary.ROOT), os.environ.get("PYTHONPATH")])),
+        "PYTHONPATH": node_binary.python_path(),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONSAFEPATH": "1",
         "PYTHONHASHSEED": "0",
