@@ -1,7 +1,7 @@
 """Hatchling's hook for the wheel: one package `backchannel` with the node binary in it.
 
-`pip wheel --no-deps .`, `uv build --wheel` and `distribution/build` end here. cargo compiles the binary and zig links it
-for an old glibc, so that the wheel runs on every distribution of the last years.
+`pip wheel --no-deps .`, `uv build --wheel` and `distribution/build` end here. cargo compiles the binary and zig links
+it for an old glibc, so that the wheel runs on every distribution of the last years.
 """
 
 from __future__ import annotations
