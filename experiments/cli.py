@@ -52,6 +52,7 @@ _GROUPS = {
         "gateway": _Command("gateway:gateway", "Connect devices behind an interface through an emulated line"),
         "calibrate": _Command("testbed:calibrate", "Measure emulated links"),
         "packetdrill": _Command("packetdrill:packetdrill", "Run packetdrill scripts on a kernel in virtual time"),
+        "doctor": _Command("doctor:doctor_", "Report what works on this machine and what is missing"),
         "kernel": _Command("kernel:app", "Build the kernels that run in virtual time"),
     },
     "Results": {

@@ -25,7 +25,7 @@ from experiments.testbeds import OnProgress, TestbedFactory
 from testbed import image, node_binary
 from testbed.cell import topology_key
 from testbed.cellmain import FOLDER, private_memory_folder
-from testbed.collection import ANSIBLE, link_collection
+from testbed.collection import ANSIBLE, ansible_playbook, link_collection
 from testbed.errors import HostLost, TestbedError, Unavailable
 from testbed.host_agents import HostAccess
 from testbed.host_testbed import HostTestbed
@@ -68,9 +68,12 @@ def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str])
     inventory_ = inventory.read(path)
     scenario = campaign.load(topology(inventory_, file)).runs[0].scenario
     inventory.placements(inventory_, scenario.nodes, scenario.links)
-    program = Path(sys.executable).with_name("ansible-playbook")
+    program = ansible_playbook()
     if not program.exists():
-        raise Unavailable(f"Ansible is not installed beside {sys.executable}; ./backchannel installs it")
+        raise Unavailable(
+            f"Ansible is not installed beside {sys.executable}; ./backchannel installs it; elsewhere: pip install "
+            "'backchannel[lab]'"
+        )
     environment = {
         **os.environ,
         "BACKCHANNEL_CAMPAIGN": str(topology(inventory_, file)),

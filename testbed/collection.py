@@ -30,6 +30,11 @@ def link_collection() -> Path:
     return collections
 
 
+def ansible_playbook() -> Path:
+    """The program, beside the Python that runs this; it may not be installed."""
+    return Path(sys.executable).with_name("ansible-playbook")
+
+
 def module_utils(name: str) -> Any:
     """A module of the collection's `plugins/module_utils`, such as "management".
 

@@ -16,6 +16,8 @@ from testbed.errors import TestbedError, Unavailable
 
 #: Folder of our packages and of what travels with them: the checkout, or the package `backchannel` of an installation.
 ROOT = Path(__file__).resolve().parent.parent
+#: The entry of Python's path with our packages.
+IMPORTED_FROM = ROOT.parent if __name__.count(".") > 1 else ROOT
 #: The binary's file.
 NAME = "backchannel-node"
 #: What precedes the names of our modules: "" in a checkout, "backchannel." where it is installed
