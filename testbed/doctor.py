@@ -166,7 +166,7 @@ def of_this_machine() -> list[Finding]:
 
 def is_synchronised() -> bool:
     """Whether a program keeps this machine's clock right, as adjtimex(2) reports it."""
-    # Larger than any architecture's `struct timex`, whose int `status` follows `modes` and four longs. All zero reads only.
+    # Larger than any `struct timex`, whose int `status` follows `modes` and four longs. All zero reads only.
     timex = (ctypes.c_char * 512)()
     libc = ctypes.CDLL(None)
     if libc.adjtimex(timex) < 0:
