@@ -92,7 +92,16 @@ def _tools(root: Path, folder: Path) -> Path:
     if not made.exists() or made.read_bytes() != pinned.read_bytes():
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        words = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--require-hashes", "-r", pinned]
+        words = [
+            str(folder / "bin" / "python"),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--require-hashes",
+            "-r",
+            str(pinned),
+        ]
         subprocess.run(words, check=True)
         shutil.copy2(pinned, made)
     return folder / "bin"
