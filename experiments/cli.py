@@ -61,6 +61,7 @@ _GROUPS = {
         "serve": _Command("services:serve", "Show results in a browser, and run what visitors request"),
         "plot": _Command("plot:plot", "Draw a figure"),
         "compare": _Command("compare:compare", "Compare the values of a swept field, or two campaigns"),
+        "regressions": _Command("regressions:regressions", "Compare all campaigns of two results folders"),
         "sensitivity": _Command("sensitivity:sensitivity", "Perturb a campaign's links slightly"),
         "measure": _Command("measure:measure", "Compute metrics of stored runs again"),
         "export": _Command("export:export", "Export results for other programs"),
