@@ -8,8 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -63,28 +64,31 @@ class User:
 
 
 @pytest.fixture(scope="module")
-def user(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> User:
-    home = tmp_path_factory.mktemp("home")
+def user(wheels: Path) -> Iterator[User]:
+    # Not in pytest's folder, which other users cannot enter.
+    with TemporaryDirectory(prefix="bc-home-") as folder:
+        yield _user(Path(folder), wheels)
+
+
+def _user(home: Path, wheels: Path) -> User:
     # Debian's, because others may be in root's home.
     subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", home / "venv"], check=True)
     made = User(home)
     made.install(*sorted(wheels.glob("*.whl")))
-    for folder in (home, *home.parents):
-        if folder.stat().st_uid == 0 and folder.is_relative_to(tmp_path_factory.getbasetemp().parent):
-            folder.chmod(0o755)
+    home.chmod(0o755)
     shutil.chown(home, NOBODY, NOBODY)
     return made
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def programs(user: User) -> Path:
     """The machine's programs without compilers."""
-    folder = tmp_path_factory.mktemp("programs")
+    folder = user.home / "programs"
+    folder.mkdir()
     for program in Path("/usr/bin").iterdir():
         if COMPILERS.fullmatch(program.name) is None:
             (folder / program.name).symlink_to(program)
     assert shutil.which("gcc", path=str(folder)) is None
-    folder.chmod(0o755)
     return folder
 
 

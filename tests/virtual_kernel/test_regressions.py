@@ -90,9 +90,9 @@ def test_the_fixture_runs_programs_and_returns_metrics_and_captures(kernel: Kern
         "def test_wrong(line):\n"
         "    line('cable').run(['python3', '-c', 'print(1)'], ['true'])\n"
     )
-    words = ["-q", "-p", "distribution.package.pytest", "--line-results", "kept", "test_mine.py"]
+    arguments = ["-q", "-p", "distribution.package.pytest", "--line-results", "kept", "test_mine.py"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words],
+        [sys.executable, "-m", "pytest", *arguments],
         cwd=project, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "1 failed, 1 passed" in done.stdout, done.stdout
