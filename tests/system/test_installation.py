@@ -174,3 +174,47 @@ def test_commands_of_a_checkout_say_so(user: User) -> None:
     done = user.run("backchannel", "test")
     assert (done.returncode, done.stdout) == (2, "")
     assert "needs a checkout" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the Debian package."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    subprocess.run([ROOT / "distribution" / "build", "deb", wheels], check=True, capture_output=True, timeout=3600)
+    (package,) = wheels.glob("*.deb")
+    subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
+    fields = subprocess.run(["dpkg-deb", "-f", package], check=True, capture_output=True, text=True).stdout
+    for needed in ("mininet", "tcpdump", "tshark"):
+        assert re.search(rf"^Depends: .*\b{needed}\b", fields, re.MULTILINE), fields
+    return folder
+
+
+def in_place(unpacked: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command where the package has its files and the checkout is not."""
+    script = f"""
+mkdir -p /opt/backchannel && mount --bind {unpacked}/opt/backchannel /opt/backchannel
+mount -t tmpfs none {ROOT}
+cd /tmp && exec env -i PATH=/usr/bin:/bin HOME=/tmp "$@"
+"""
+    return subprocess.run(
+        ["unshare", "--mount", "sh", "-ec", f"mount -t tmpfs none /opt\n{script}", "sh", *words],
+        capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+
+
+def test_the_debian_packages_command_and_units_start(unpacked: Path) -> None:
+    link = unpacked / "usr/bin/backchannel"
+    assert link.readlink() == Path("/opt/backchannel/bin/backchannel")
+    done = in_place(unpacked, str(link.readlink()), "plan", "quickstart", "--backend", "virtual-kernel", "--json")
+    assert done.returncode == 0, done.stderr
+    assert ids(done.stdout) == ids(backchannel("plan", "quickstart", "--backend", "virtual-kernel", "--json").stdout)
+    listed = json.loads(in_place(unpacked, str(link.readlink()), "kernel", "list", "--json").stdout)
+    assert any(row["built"] for row in listed)
+    units = sorted((unpacked / "lib/systemd/system").glob("*.service"))
+    assert [unit.stem for unit in units] == [f"backchannel-{name}" for name in ("runner", "site", "worker")]
+    defaults = (unpacked / "etc/default/backchannel").read_text()
+    for unit in units:
+        (start,) = re.findall(r"^ExecStart=/usr/bin/backchannel (.*) \$(\w+)$", unit.read_text(), re.MULTILINE)
+        assert f"\n{start[1]}=\n" in defaults
+        done = in_place(unpacked, str(link.readlink()), *start[0].split(), "--help")
+        assert (done.returncode, f"Usage: backchannel {start[0]}" in done.stdout) == (0, True), done.stderr

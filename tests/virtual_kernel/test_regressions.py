@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -16,6 +17,7 @@ from analysis.comparison import Comparison
 from analysis.question import Asked
 from analysis.results import Results
 from distribution.package.pytest import Line
+from testbed.node_binary import ROOT
 from testbed.virtual_kernel.kernels import Kernel
 from tests.support.command_line import backchannel
 
@@ -131,3 +133,51 @@ def test_200_identical_reruns_raise_no_alarm(kernel: Kernel, project: Path) -> N
     assert all(len(found.lines) > 20 for found in compared)
     assert [line for found in compared for line in found.lines if line.difference.value != 0.0] == []
     assert [line for found in compared for line in found.regressions] == []
+
+
+def test_the_script_for_ci_compares_a_change_with_its_base(kernel: Kernel, project: Path) -> None:
+    def git(*arguments: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", *who, *arguments], cwd=project, check=True, capture_output=True)
+
+    (project / "test_mine.py").write_text(
+        "from pathlib import Path\n"
+        "HERE = Path(__file__).parent\n"
+        "def test_mine(line):\n"
+        "    server = ['python3', HERE / 'server.py', '{server}', '{port}', (HERE / 'size').read_text().strip()]\n"
+        "    line('cable').run(server, ['python3', HERE / 'client.py', '{server}', '{port}'], seeds=3)\n"
+    )
+    git("init", "-q")
+    (project / "size").write_text("30000")
+    git("add", ".")
+    git("commit", "-qm", "base")
+    tools = project / ".git" / "tools"
+    tools.mkdir()
+    (tools / "backchannel").write_text(f'#!/bin/sh\nexec {sys.executable} -m experiments "$@"\n')
+    (tools / "backchannel").chmod(0o755)
+    environment = {
+        **os.environ, "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTEST_ADDOPTS": "-p distribution.package.pytest",
+    }  # fmt: skip
+
+    def ci(*arguments: str) -> subprocess.CompletedProcess[str]:
+        words = [
+            str(ROOT / "distribution" / "ci"),
+            "HEAD",
+            "--metric",
+            "completion_time",
+            "--junit",
+            "out.xml",
+            *arguments,
+        ]
+        return subprocess.run(words, cwd=project, env=environment, capture_output=True, text=True, check=False)
+
+    same = ci("--setup", "true")
+    assert (same.returncode, same.stdout) == (0, "0 of 1 comparisons fail.\n"), same.stderr
+    slow = ci("--setup", "echo 90000 >size.new; [ -d .git ] && mv size.new size; true")
+    assert slow.returncode == 1, slow.stderr
+    assert "**worse**" in slow.stdout
+    assert ET.parse(project / "out.xml").find(".//failure") is not None
+    listed = subprocess.run(["git", "worktree", "list"], cwd=project, capture_output=True, text=True, check=True)
+    assert len(listed.stdout.splitlines()) == 1
+    assert ci("--rule", "x").returncode == 2
