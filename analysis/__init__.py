@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Modules of the interface, imported on first use because each takes a tenth of a second or more.
 _MODULES = ("exports", "figures", "metrics", "statistics")
-_NAMES = {"AnalysisError": "analysis.errors", "OpenResults": "analysis.handle", "to_pandas": "analysis.handle"}
+_NAMES = {"AnalysisError": "errors", "OpenResults": "handle", "to_pandas": "handle"}
 
 __all__ = ["AnalysisError", "OpenResults", "exports", "figures", "metrics", "open", "statistics", "to_pandas"]
 
@@ -54,7 +54,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
-        return getattr(importlib.import_module(_NAMES[name]), name)
+        return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
     if name in _MODULES:
-        return importlib.import_module(f"analysis.{name}")
+        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'analysis' has no attribute '{name}'")

@@ -18,7 +18,6 @@ import glob
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -185,7 +184,7 @@ class OpenResults:
         """The catalogue of metrics: name, title, unit, of, better, source, definition, package."""
         return catalogue()
 
-    def run_campaign(self, file: Path | str, *overrides: str) -> StoredCampaign:
+    def run_campaign(self, file: Path | str, *overrides: str, force: bool = False) -> StoredCampaign:
         """Runs a campaign file into this store, as `./backchannel run FILE --set OVERRIDE ...` does.
 
         Runs that the store has are not repeated.
@@ -193,16 +192,16 @@ class OpenResults:
         Args:
             file: the campaign file.
             overrides: FIELD=VALUE texts.
+            force: repeats runs that the store has.
 
         Raises:
             AnalysisError: the file is invalid, or a run failed or stayed invalid.
         """
-        words = [sys.executable, "-m", "experiments", "run", str(file), "--json"]
-        words += [word for override in overrides for word in ("--set", override)]
+        words = [*node_binary.module("experiments"), "run", str(file), "--json"]
+        words += [word for override in overrides for word in ("--set", override)] + ["--force"] * force
         # A process of its own, because the engine is above this package and takes over signals.
-        path = os.pathsep.join(filter(None, (str(node_binary.ROOT), os.environ.get("PYTHONPATH"))))
         # Everybody sees arguments, and a URL may have a password.
-        environment = {**os.environ, "PYTHONPATH": path, "BACKCHANNEL_RESULTS": self._where}
+        environment = {**os.environ, "PYTHONPATH": node_binary.python_path(), "BACKCHANNEL_RESULTS": self._where}
         if self._artefacts is not None:
             environment["BACKCHANNEL_ARTEFACTS"] = self._artefacts
         done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)

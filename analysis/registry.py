@@ -22,9 +22,10 @@ from typing import Protocol, TypeVar
 
 from analysis.errors import AnalysisError, unknown
 from analysis.store.documents import Plugin
+from testbed.node_binary import PACKAGE
 
-#: The packages of this checkout.
-OURS = frozenset(("agents", "analysis", "experiments", "testbed", "web"))
+#: Our packages.
+OURS = tuple(f"{PACKAGE}{name}." for name in ("agents", "analysis", "experiments", "testbed", "web"))
 
 
 class Declared(Protocol):
@@ -131,9 +132,9 @@ class Registry(Mapping[str, Entry]):
 @cache
 def plugin_of(module: str) -> Plugin | None:
     """The package outside the checkout that a module belongs to; None for modules of ours."""
-    top = module.partition(".")[0]
-    if top in OURS:
+    if f"{module}.".startswith(OURS):
         return None
+    top = module.partition(".")[0]
     name, version = top, ""
     for group in ("metrics", "figures", "exports"):
         for point in importlib.metadata.entry_points(group=f"backchannel.{group}"):

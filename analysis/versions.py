@@ -11,32 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from analysis.store.documents import Versions
-from testbed import node_binary
-
-#: Folders whose sources determine a run's result. The site only shows results.
-FOLDERS = ("agents", "analysis", "experiments", "testbed")
-#: File of a release with the digest of its sources.
-RELEASED = "sources.sha256"
-
-
-@cache
-def sources() -> str:
-    """Digest of the Python and Rust sources that determine a run's result.
-
-    A release (role worker) has it as a file, because a release contains no Rust sources.
-    """
-    released = node_binary.ROOT / RELEASED
-    if released.is_file():
-        return released.read_text().strip()
-    paths = [node_binary.ROOT / "Cargo.toml", node_binary.ROOT / "Cargo.lock"]
-    for folder in FOLDERS:
-        paths += [path for suffix in ("py", "rs", "toml") for path in (node_binary.ROOT / folder).rglob(f"*.{suffix}")]
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        name = path.relative_to(node_binary.ROOT)
-        if path.is_file() and "tests" not in name.parts:
-            digest.update(f"{name} ".encode() + hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
+from testbed import node_binary, sources
 
 
 @node_binary.cached
@@ -50,7 +25,7 @@ def versions() -> Versions:
     return Versions(
         commit=commit,
         changed=bool(_git("status", "--porcelain", "--untracked-files=no")) if commit else None,
-        sources_sha256=sources(),
+        sources_sha256=sources.digest(),
         node_binary_sha256=digest,
         python=platform.python_version(),
         kernel=platform.release(),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +36,7 @@ from experiments.language.registry import KINDS as MECHANISM_KINDS
 from experiments.language.registry import Entry as Mechanism
 from experiments.language.registry import Param as Parameter
 from experiments.sessions import control
-from testbed import units
+from testbed import node_binary, units
 from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
@@ -244,7 +243,7 @@ def import_command(files: Sequence[Path], label: str, memory_gb: float, time_s: 
     The environment names the store, in BACKCHANNEL_RESULTS: everybody on a machine sees arguments of its programs, and
     a store's URL may have a password.
     """
-    command = [sys.executable, "-m", "experiments", "import", *map(str, files)]
+    command = [*node_binary.module("experiments"), "import", *map(str, files)]
     limits = ["--memory-limit", f"{memory_gb:g}", "--time-limit", f"{time_s:g}"]
     return [*command, *limits, f"--label={label}", f"--note={note}", "--json"]
 

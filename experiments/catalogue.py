@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from experiments.language import registry
 from experiments.language.problems import CampaignError
-from experiments.language.source import read
+from experiments.language.source import Source, read
 
 #: Contains the campaign files; each paper has a folder in it.
 FOLDER = Path(__file__).parent
@@ -19,6 +21,30 @@ NOT_CAMPAIGNS = ("targets.yaml", "chosen.yaml", "criteria.yaml")
 def campaign_files() -> list[str]:
     """The names of all campaign files, relative to their folder, sorted."""
     return sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.yaml") if path.name not in NOT_CAMPAIGNS)
+
+
+def read_named(path: Path, trust_code: bool = False) -> Source:
+    """Reads a campaign file; a path that does not exist may also be the name of one of ours, such as quickstart,
+    asym/fig7 or experiments/asym/fig7.yaml. Arguments are those of `read`.
+
+    Raises:
+        CampaignError: as `read`; it suggests the closest name of ours.
+    """
+    if path.exists():
+        return read(path, trust_code)
+    names = {name.removesuffix(".yaml"): name for name in campaign_files()}
+    asked = str(path).removeprefix("experiments/").removesuffix(".yaml")
+    found = [name for name in names if name == asked or (asked == name.rpartition("/")[2])]
+    if len(found) == 1:
+        return read(FOLDER / names[found[0]])
+    try:
+        return read(path)
+    except CampaignError as error:
+        near = found or difflib.get_close_matches(asked, names, n=1)
+        hint = f"; did you mean {' or '.join(near)}? Those names come with Backchannel" if near else ""
+        raise CampaignError(
+            error.file, [replace(problem, message=problem.message + hint) for problem in error.problems]
+        ) from None
 
 
 @cache

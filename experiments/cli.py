@@ -16,6 +16,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from experiments import exits
 from experiments.commands.shared import fail, show_note
 from experiments.language import renamed
+from testbed import node_binary
 from testbed.local_folders import sweep
 
 HELP = (
@@ -55,6 +56,7 @@ _GROUPS = {
         "new": _Command("own:new", "Make a policy, controller, metric or other part of your own"),
         "check": _Command("own:check", "Hold a crate of yours to the laws that Backchannel's own keep"),
         "unpack": _Command("own:unpack", "Write the code that came with a campaign file to a folder"),
+        "doctor": _Command("doctor:doctor_", "Report what works on this machine and what is missing"),
         "kernel": _Command("kernel:app", "Build the kernels that run in virtual time"),
     },
     "Results": {
@@ -64,6 +66,7 @@ _GROUPS = {
         "plot": _Command("plot:plot", "Draw a figure"),
         "compare": _Command("compare:compare", "Compare the values of a swept field, or two campaigns"),
         "report-card": _Command("report_card:report_card", "Judge a sender by the criteria of RFC 9743"),
+        "regressions": _Command("regressions:regressions", "Compare all campaigns of two results folders"),
         "sensitivity": _Command("sensitivity:sensitivity", "Perturb a campaign's links slightly"),
         "doubt": _Command("doubt:doubt", "Repeat a campaign's conclusions under changes that should not matter"),
         "measure": _Command("measure:measure", "Compute metrics of stored runs again"),
@@ -155,7 +158,7 @@ def application(first_word: str | None = None) -> TyperGroup:
     for name in () if is_option else [first_word] if first_word in _COMMANDS else _COMMANDS:
         command = _COMMANDS[name]
         module, _, attribute = command.place.partition(":")
-        target = getattr(importlib.import_module(f"experiments.commands.{module}"), attribute)
+        target = getattr(importlib.import_module(f"{node_binary.PACKAGE}experiments.commands.{module}"), attribute)
         if isinstance(target, typer.Typer):
             app.add_typer(target, name=name, short_help=command.summary)
         else:

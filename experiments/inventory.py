@@ -21,7 +21,7 @@ from experiments.language.messages import message
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.quantities import Model, Seconds
 from experiments.language.yaml_text import FieldPath
-from testbed import node_binary
+from testbed.collection import ANSIBLE
 from testbed.errors import TestbedError
 from testbed.placement import Host, LinkPlacement, Placement, place
 from testbed.scenario import LinkSpec, Node
@@ -211,7 +211,7 @@ def _mistakes(file: InventoryFile) -> Iterator[tuple[FieldPath, str]]:
 def role_options() -> dict[str, dict[str, dict[str, Any]]]:
     """Options of each role, from its argument specification."""
     options = {}
-    for path in sorted((node_binary.ROOT / "ansible" / "roles").glob("*/meta/argument_specs.yml")):
+    for path in sorted((ANSIBLE / "roles").glob("*/meta/argument_specs.yml")):
         options[path.parts[-3]] = YAML(typ="safe").load(path.read_text())["argument_specs"]["main"]["options"]
     return options
 

@@ -25,7 +25,7 @@ from experiments.testbeds import OnProgress, TestbedFactory
 from testbed import image, node_binary
 from testbed.cell import topology_key
 from testbed.cellmain import FOLDER, private_memory_folder
-from testbed.collection import ANSIBLE, link_collection
+from testbed.collection import ANSIBLE, ansible_playbook, link_collection
 from testbed.errors import HostLost, TestbedError, Unavailable
 from testbed.host_agents import HostAccess
 from testbed.host_testbed import HostTestbed
@@ -68,9 +68,12 @@ def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str])
     inventory_ = inventory.read(path)
     scenario = campaign.load(topology(inventory_, file)).runs[0].scenario
     inventory.placements(inventory_, scenario.nodes, scenario.links)
-    program = Path(sys.executable).with_name("ansible-playbook")
+    program = ansible_playbook()
     if not program.exists():
-        raise Unavailable(f"Ansible is not installed beside {sys.executable}; ./backchannel installs it")
+        raise Unavailable(
+            f"Ansible is not installed beside {sys.executable}; ./backchannel installs it; elsewhere: pip install "
+            "'backchannel[lab]'"
+        )
     environment = {
         **os.environ,
         "BACKCHANNEL_CAMPAIGN": str(topology(inventory_, file)),
@@ -152,10 +155,10 @@ def rehearse(
         image.image(lambda text: print(f"backchannel: {text}", file=sys.stderr), inventory_.file.machine_kernel)
     words = [
         node_binary.path(), "cell", "--parent", str(os.getpid()), "--",
-        sys.executable, "-m", "experiments.lab", "machines" if machines else "namespaces",
+        *node_binary.module("experiments.lab"), "machines" if machines else "namespaces",
         str(path.absolute()), str(topology(inventory_, file)), str(tree.absolute()), "--", *command,
     ]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(node_binary.ROOT), "BACKCHANNEL_NODE": node_binary.path()}
+    environment = {**os.environ, "PYTHONPATH": node_binary.python_path(), "BACKCHANNEL_NODE": node_binary.path()}
     with _keys_removed(_ssh_files(inventory_)):
         return subprocess.run(words, env=environment, check=False).returncode
 

@@ -67,14 +67,7 @@ def missing_for_emulation() -> list[str]:
             )
     if not Path("/dev/net/tun").exists():
         missing.append("/dev/net/tun does not exist: 'modprobe tun', or give the container that device")
-    packages = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
-    if packages:
-        missing.append(f"programs are missing: apt-get install {' '.join(packages)}")
-    elif importlib.util.find_spec("mininet") is None:
-        missing.append(
-            "Python cannot import Mininet: apt-get install mininet, then run any ./backchannel command, which links it "
-            "into .venv"
-        )
+    missing += missing_programs()
     if os.geteuid() == 0 and not missing:
         probe = subprocess.run(
             [node_binary.path(), "cell", "--", "true"],
@@ -86,6 +79,18 @@ def missing_for_emulation() -> list[str]:
         if probe.returncode != 0:
             missing.append(probe.stderr.strip().removeprefix("error: ") or "the kernel refused namespaces")
     return missing
+
+
+def missing_programs() -> list[str]:
+    """The same of programs and libraries, which a network on Linux in virtual time needs too."""
+    packages = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
+    if packages:
+        return [f"programs are missing: apt-get install {' '.join(packages)}"]
+    if importlib.util.find_spec("mininet") is None:
+        return [
+            "Python cannot import Mininet: apt-get install mininet, then run any ./backchannel command, which finds it"
+        ]
+    return []
 
 
 def require_emulation() -> None:

@@ -53,11 +53,11 @@ class Cell(ChildProcess):
         self._on_progress = on_progress
         command = [
             node_binary.path(), "cell", "--parent", str(os.getpid()), "--",
-            sys.executable, "-m", "testbed.cellmain",
+            *node_binary.module("testbed.cellmain"),
         ]  # fmt: skip
         environment = {
             **os.environ,
-            "PYTHONPATH": str(node_binary.ROOT),
+            "PYTHONPATH": node_binary.python_path(),
             "BACKCHANNEL_NODE": node_binary.path(),
         }
         if sys.version_info < (3, 12):

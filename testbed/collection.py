@@ -10,11 +10,15 @@ from typing import Any
 
 from testbed import node_binary
 
-ANSIBLE = node_binary.ROOT / "ansible"
+#: An installation has the collection where Ansible looks for it.
+_INSTALLED = node_binary.ROOT / "ansible_collections" / "backchannel" / "testbed"
+ANSIBLE = _INSTALLED if _INSTALLED.exists() else node_binary.ROOT / "ansible"
 
 
 def link_collection() -> Path:
     """Links the folder `ansible` as the collection backchannel.testbed. Returns an entry of Ansible's search path."""
+    if ANSIBLE == _INSTALLED:
+        return node_binary.ROOT
     collections = node_binary.ROOT / ".cache" / "collections"
     link = collections / "ansible_collections" / "backchannel" / "testbed"
     # A copied checkout has a link to the original's folder.
@@ -24,6 +28,11 @@ def link_collection() -> Path:
         with suppress(FileExistsError):
             link.symlink_to(ANSIBLE)
     return collections
+
+
+def ansible_playbook() -> Path:
+    """The program, beside the Python that runs this; it may not be installed."""
+    return Path(sys.executable).with_name("ansible-playbook")
 
 
 def module_utils(name: str) -> Any:

@@ -11,17 +11,15 @@ import math
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import agents
 from agents import qdiscs
 from agents.errors import AgentError
 from agents.kernel import offload_command
 from agents.shaping import ifb_name
+from testbed import node_binary
 from testbed.addressing import Interface
 from testbed.errors import TestbedError
 from testbed.report import DirectionReport, Lateness
@@ -351,11 +349,11 @@ def _try(lines: tuple[str, ...]) -> str:
         return ""
     script = "ip link add near type veth peer name far && ip link add d-far type ifb && ip link set d-far up"
     for line in lines:
-        tool = f"{shlex.quote(sys.executable)} -m agents.netlink" if " dualpi2" in line else "tc"
+        tool = shlex.join(node_binary.module("agents.netlink")) if " dualpi2" in line else "tc"
         script += f" && {{ out=$({tool} {line} 2>&1) || {{ echo {shlex.quote(line)}: $out; exit 0; }}; }}"
     done = subprocess.run(
         ["unshare", "--net", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=30,
-        env={**os.environ, "PYTHONPATH": str(Path(agents.__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": node_binary.python_path()},
     )  # fmt: skip
     if done.returncode != 0:
         return done.stderr.strip() or "its namespaces do not work"

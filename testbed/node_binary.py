@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache, wraps
 from pathlib import Path
@@ -14,7 +15,15 @@ from typing import Any, ParamSpec, TypeVar
 from agents.errors import panic
 from testbed.errors import TestbedError, Unavailable
 
+#: Folder of our packages and of what travels with them: the checkout, or the package `backchannel` of an installation.
 ROOT = Path(__file__).resolve().parent.parent
+#: The entry of Python's path with our packages.
+IMPORTED_FROM = ROOT.parent if __name__.count(".") > 1 else ROOT
+#: The binary's file.
+NAME = "backchannel-node"
+#: What precedes the names of our modules: "" in a checkout, "backchannel." where it is installed
+#: (distribution/hook.py).
+PACKAGE = __name__.removesuffix("testbed.node_binary")
 #: Names the program, for this process and those that it starts.
 VARIABLE = "BACKCHANNEL_NODE"
 
@@ -23,12 +32,12 @@ _Result = TypeVar("_Result")
 
 
 def path() -> str:
-    """Path of `backchannel-node`: $BACKCHANNEL_NODE, or the release build of this checkout.
+    """Path of `backchannel-node`.
 
     Raises:
         Unavailable: it is not built.
     """
-    binary = Path(os.environ.get(VARIABLE, ROOT / "target/release/backchannel-node"))
+    binary = file()
     if not binary.is_file():
         raise Unavailable(
             f"the node binary is not built ({binary} does not exist); any ./backchannel command builds it"
@@ -48,6 +57,26 @@ def cached(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _R
         return of_binary(os.environ.get(VARIABLE), *args, **kwargs)  # type: ignore[arg-type]
 
     return of_current
+
+
+def file() -> Path:
+    """The binary's file, which need not exist: $BACKCHANNEL_NODE, or that of an installation or release, or else the
+    release build of this checkout.
+    """
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
+    released = ROOT / "bin" / NAME
+    return released if released.exists() else ROOT / "target/release" / NAME
+
+
+def python_path() -> str:
+    """PYTHONPATH of a Python process that imports our packages. An installation's interpreter finds them by itself."""
+    return os.pathsep.join(filter(None, ("" if PACKAGE else str(ROOT), os.environ.get("PYTHONPATH"))))
+
+
+def module(name: str) -> list[str]:
+    """Words that start one of our modules with this process's Python, which needs `python_path`."""
+    return [sys.executable, "-m", f"{PACKAGE}{name}"]
 
 
 def call(*words: str, stdin: str | None = None, timeout_s: float = 600.0) -> Any:

@@ -109,7 +109,7 @@ def words(results: str) -> list[str]:
     """The command line of the child. It reads a visitor's text, so it has no privileges, no network, and no files but
     the program's, what the kernel says, and the results folder. A PostgreSQL store needs the network.
     """
-    command = [sys.executable, "-m", "web.check"]
+    command = node_binary.module("web.check")
     if is_url(results):
         return command
     programs = (node_binary.ROOT, node_binary.path(), sys.prefix, sys.base_prefix)

@@ -11,6 +11,7 @@ import polars as pl
 
 from analysis.exports import tables
 from analysis.registry import Registry
+from testbed.node_binary import PACKAGE
 
 #: What is exported: the function gets a StoredRun, a StoredCampaign (analysis/handle.py) or a path.
 Of = Literal["run", "campaign", "Flent file"]
@@ -61,7 +62,7 @@ class Export:
         return [str(target.path)]
 
 
-EXPORTS: Registry[Export] = Registry("export", "backchannel.exports", ["analysis.exports.kinds"])
+EXPORTS: Registry[Export] = Registry("export", "backchannel.exports", [f"{PACKAGE}analysis.exports.kinds"])
 
 
 def export(name: str, summary: str, *, of: Of, file: str) -> Callable[[AnyFunction], AnyFunction]:

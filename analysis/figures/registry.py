@@ -21,6 +21,7 @@ from analysis.figures.model import Figure, Series
 from analysis.registry import Registry
 from analysis.routes import direction_name
 from analysis.runs import RunView, Unmeasured
+from testbed.node_binary import PACKAGE
 
 #: Shortest slice without a request for a shorter one, in s.
 LEAST_SLICE_S = 0.01
@@ -118,12 +119,12 @@ class RunKind(Kind[Callable[[Any, Asked], Figure]]):
         ]
 
 
-FIGURES: Registry[RunKind] = Registry("figure", "backchannel.figures", ["analysis.figures.of_run"])
+FIGURES: Registry[RunKind] = Registry("figure", "backchannel.figures", [f"{PACKAGE}analysis.figures.of_run"])
 CAMPAIGN_FIGURES: Registry[Kind[Callable[[Any, AskedOfCampaign], Figure]]] = Registry(
     # The papers' figure is named as those of other packages are: nothing here imports it.
     "figure",
     "backchannel.figures",
-    ["analysis.figures.of_campaign", "experiments.papers.figure"],
+    [f"{PACKAGE}analysis.figures.of_campaign", f"{PACKAGE}experiments.papers.figure"],
 )
 
 RunFunction = TypeVar("RunFunction", bound=Callable[[Any, Asked], Figure])

@@ -13,6 +13,7 @@ from analysis.estimates import AT_LEAST_0, SHARE, Bounds, Estimate
 from analysis.registry import Registry, plugin_of
 from analysis.results import MetricValue, is_output
 from analysis.runs import RunView, Unmeasured
+from testbed.node_binary import PACKAGE
 
 Function = TypeVar("Function", bound=Callable[..., float | None])
 #: Which values are better.
@@ -81,7 +82,7 @@ class Measured:
 
 
 #: Every metric, in the order in which metrics are shown.
-METRICS: Registry[Metric] = Registry("metric", "backchannel.metrics", ["analysis.metrics"])
+METRICS: Registry[Metric] = Registry("metric", "backchannel.metrics", [f"{PACKAGE}analysis.metrics"])
 
 
 def metric(
@@ -165,7 +166,7 @@ def _value(metric: Metric, part: Any) -> float | None:
         Unmeasured: the provider does not have what it needs.
     """
     if not isinstance(part, metric.subject):
-        raise Unmeasured(_NEEDS[metric.subject.__module__.split(".")[1]])
+        raise Unmeasured(_NEEDS[metric.subject.__module__.removeprefix(PACKAGE).split(".")[1]])
     return metric.function(part)
 
 

@@ -35,13 +35,14 @@ def validate(
     trust_code: TrustOption = False,
 ) -> None:
     """Check campaign files. Reports every error with file, line and field, and warns of known traps of emulation."""
-    from experiments.language import source, traps
+    from experiments.catalogue import read_named
+    from experiments.language import traps
     from experiments.language.campaign import expand
 
     rejected = False
     for file in files:
         try:
-            read = source.read(file, trust_code)
+            read = read_named(file, trust_code)
             plan = expand(read, overrides or ())
         except CampaignError as error:
             rejected = True

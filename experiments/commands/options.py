@@ -13,7 +13,12 @@ from testbed import own_crates, own_nodes
 RESULTS = "results"
 
 FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A campaign file (docs/campaigns.md).", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="A campaign file (docs/campaigns.md), or the name of one that comes with Backchannel, such as quickstart.",
+        show_default=False,
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,

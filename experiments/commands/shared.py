@@ -77,9 +77,9 @@ def console(stderr: bool = False) -> Console:
 
 def load_plan(file: Path, overrides: Sequence[str] | None, backend: str | None = None) -> Plan:
     """Reads a campaign file; CampaignError lists its problems."""
-    from experiments.language import source
+    from experiments.catalogue import read_named
 
-    return _expanded(source.read(file), overrides, backend)
+    return _expanded(read_named(file), overrides, backend)
 
 
 def _expanded(campaign: Source, overrides: Sequence[str] | None, backend: str | None) -> Plan:
@@ -100,9 +100,9 @@ def load_runnable_plan(
         CampaignError: the file is invalid.
         TestbedError: the kernel is needed and cannot be built.
     """
-    from experiments.language import source
+    from experiments.catalogue import read_named
 
-    campaign = source.read(file, trust_code)
+    campaign = read_named(file, trust_code)
     plan = _expanded(campaign, overrides, backend)
     is_named = not plan.backend.in_cell or backend is not None or "backend" in {*plan.overrides, *campaign.values}
     if is_named or (capability.has_rights() and not kernels.built()):

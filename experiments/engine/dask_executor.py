@@ -21,14 +21,13 @@ from typing import Any
 from distributed import Client, Future
 
 from analysis.store import is_url
-from analysis.versions import sources
 from experiments.engine import dask_worker
 from experiments.engine.core import JobEnded, JobLost, StatusRead
 from experiments.engine.dask_security import check_encryption, message_of, root_cause
 from experiments.engine.executors import Post
 from experiments.engine.jobs import Job, Machine, PoolStatus, Result
 from experiments.engine.options import Options
-from testbed import own_nodes
+from testbed import own_nodes, sources
 from testbed.errors import TestbedError, Unavailable
 from testbed.report import Progress
 
@@ -99,7 +98,7 @@ class DaskExecutor:
         self._submitted: dict[str, _Submitted] = {}
         self._queried_s = 0.0
         plugin = dask_worker.CampaignPlugin(
-            self._name, str(options.results), options.artefacts, sources(), own_nodes.in_use()
+            self._name, str(options.results), options.artefacts, sources.digest(), own_nodes.in_use()
         )
         try:
             self._client.subscribe_topic(self._name, self._on_event)

@@ -15,11 +15,10 @@ from typing import Any
 from distributed import Status, Worker, WorkerPlugin, get_worker
 
 from analysis.store import Store, StoreError
-from analysis.versions import sources
 from experiments.engine.executors import this_machine
 from experiments.engine.jobs import Job, Machine, PoolStatus, Result
 from experiments.engine.pool import CellPool
-from testbed import own_nodes
+from testbed import own_nodes, sources
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError
 from testbed.own_crates import Crate
@@ -73,7 +72,7 @@ class CampaignPlugin(WorkerPlugin):
 
         A string because Dask logs what a worker raises with a traceback.
         """
-        digest = sources()
+        digest = sources.digest()
         if digest != self._runner_sources:
             return (
                 f"its sources have the digest {digest[:12]} and the runner's {self._runner_sources[:12]}; bring both "

@@ -12,7 +12,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,9 +74,9 @@ class DeviceGateway:
         self._dhcp = dhcp
         self._dnsmasq: subprocess.Popen[bytes] | None = None
         self._scratch = ScratchFolder()
-        environment = {**os.environ, "PYTHONPATH": str(node_binary.ROOT)}
+        environment = {**os.environ, "PYTHONPATH": node_binary.python_path()}
         self._daemon = ChildProcess(
-            "the gateway's daemon", [sys.executable, "-m", "testbed.gateway_daemon"],
+            "the gateway's daemon", node_binary.module("testbed.gateway_daemon"),
             self._scratch.path / "daemon.log", TestbedError, env=environment,
         )  # fmt: skip
         try:

@@ -72,6 +72,8 @@ def build(name: str, say: Say) -> Kernel:
     """
     series = _series(name)
     kernel = kernels.find(name)
+    if kernel.binary.exists():
+        return kernel
     log = _log(kernel)
 
     def make(scratch: Path) -> None:

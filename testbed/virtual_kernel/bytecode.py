@@ -70,7 +70,7 @@ def _stamp(source: Path) -> list[int]:
 def _compile(new: Path, environment: Mapping[str, str]) -> None:
     """Fills a folder in a process that has the guest's environment, because the modules depend on it."""
     done = subprocess.run(
-        [sys.executable, "-m", "testbed.virtual_kernel.bytecode", str(new)],
+        [*node_binary.module("testbed.virtual_kernel.bytecode"), str(new)],
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode != 0:
@@ -80,7 +80,7 @@ def _compile(new: Path, environment: Mapping[str, str]) -> None:
 
 def _specs() -> Iterator[ModuleSpec]:
     """Of the modules that the guest imports, and of what it may import later."""
-    importlib.import_module("testbed.virtual_kernel.guest")
+    importlib.import_module(f"{node_binary.PACKAGE}testbed.virtual_kernel.guest")
     found = {}
     for module in list(sys.modules.values()):
         spec = getattr(module, "__spec__", None)
@@ -90,6 +90,7 @@ def _specs() -> Iterator[ModuleSpec]:
         root = node_binary.ROOT / package
         for path in root.glob("**/*.py"):
             name = ".".join((package, *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
+            name = f"{node_binary.PACKAGE}{name}"
             if name not in found and (spec := importlib.util.find_spec(name)) is not None:
                 found[name] = spec
     yield from (found[name] for name in sorted(found))

@@ -1,4 +1,4 @@
-"""The kernels that run in virtual time, kept in the user's cache; `build` makes them.
+"""The kernels that run in virtual time, kept in the user's cache where `build` makes them, or in an installed package.
 
 A kernel is one of SERIES, or one that the user built from a source tree and named. Its full name, which is part of a
 run's id, has a digest: of the configuration and the preloaded library for a series, which is the same on every machine,
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import importlib.util
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -58,6 +59,8 @@ SERIES = (
     Series("6.1", lacks=frozenset({DUALPI2, ACCECN, SECCOMP, PRAGUE})),
 )  # fmt: skip
 DEFAULT = SERIES[0].name
+#: The package with a built kernel (distribution/kernel), and its folder of kernels.
+PACKAGE, PACKAGED = "backchannel_kernel", "kernels"
 #: Names that a user may give a kernel; none is mistaken for a version.
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
@@ -174,13 +177,26 @@ def named(full: str) -> Kernel:
     if not kernel.binary.exists():
         raise Unavailable(
             f"Linux {found.name} for virtual time is not built yet: './backchannel kernel build --version "
-            f"{found.name}' builds it from Debian's source, once, in some minutes"
+            f"{found.name}' builds it from Debian's source, once, in some minutes; the package backchannel-kernel "
+            "of this version has it built"
         )
     return kernel
 
 
 def _of_series(found: Series) -> Kernel:
-    return Kernel(found.name, build_cache.place("kernels") / f"linux-{found.name}-{_digest(found.name)}")
+    name = f"linux-{found.name}-{_digest(found.name)}"
+    kernel = Kernel(found.name, build_cache.place("kernels") / name)
+    return (
+        kernel if (installed := _installed(name)) is None or kernel.binary.exists() else Kernel(found.name, installed)
+    )
+
+
+@cache
+def _installed(name: str) -> Path | None:
+    """The folder of an installed package with a kernel of this full name."""
+    spec = importlib.util.find_spec(PACKAGE)
+    folders = [Path(place) / PACKAGED / name for place in (spec and spec.submodule_search_locations) or ()]
+    return next((folder for folder in folders if folder.is_dir()), None)
 
 
 def _digest(series_name: str) -> str:

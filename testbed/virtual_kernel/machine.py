@@ -210,8 +210,8 @@ def inside_environment(**more: str) -> dict[str, str]:
     """Variables of the first program inside."""
     return {
         "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin",
-        # What this process can import, the programs inside can too.
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(node_binary.ROOT), os.environ.get("PYTHONPATH")])),
+        # What this process can import, the programs inside can too, which do not look for installed packages.
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(node_binary.IMPORTED_FROM), os.environ.get("PYTHONPATH")])),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONSAFEPATH": "1",
         "PYTHONHASHSEED": "0",

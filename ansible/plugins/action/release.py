@@ -17,25 +17,6 @@ from ansible_collections.backchannel.testbed.plugins.plugin_utils import checkou
 
 from ansible.plugins.action import ActionBase
 
-#: Files of an agent. It needs no package besides the standard library.
-AGENT = ("agents/*.py", "LICENSE", "THIRD-PARTY-NOTICES")
-#: Files of a worker or the site.
-WHOLE = (
-    "agents/*.py",
-    "analysis/**/*",
-    "experiments/**/*",
-    "testbed/*.py",
-    "testbed/virtual_kernel/*",
-    "web/**/*",
-    "Cargo.toml",
-    "requirements.txt",
-    "backchannel",
-    "pyproject.toml",
-    "LICENSE",
-    "THIRD-PARTY-NOTICES",
-)
-SKIPPED = {"__pycache__", "node_modules", "tests", "src"}
-
 
 class ActionModule(ActionBase):
     """Transfers the archive if the host does not have the release."""
@@ -69,18 +50,23 @@ class ActionModule(ActionBase):
 
 
 def make_archive(what):
-    """Returns the path and hash of a release. The first host's process creates the archive."""
+    """Returns the path and hash of a release. The first host's process creates the archive.
+
+    A whole one has the digest of the sources, by which a runner recognizes workers with other sources.
+    """
     root, binary = checkout.root(), checkout.node_binary()
     if not binary.is_file():
         raise AnsibleActionFail(f"the node binary is not built: {binary} does not exist; run './backchannel list' once")
-    files = {
-        str(path.relative_to(root)): path
-        for pattern in (AGENT if what == "agent" else WHOLE)
-        for path in sorted(root.glob(pattern))
-        if path.is_file() and not SKIPPED & set(path.relative_to(root).parts)
-    }
+    checkout.importable()
+    from testbed import sources
+
+    # An installation's modules have names in the package `backchannel`, here as on the host.
+    top = root.parent if (root / "__init__.py").exists() else root
+    patterns = sources.AGENT if what == "agent" else sources.PROGRAM
+    files = {str(path.relative_to(top)): path for path in sources.matching(root, patterns).values()}
     files["bin/backchannel-node"] = binary
-    texts = generated_files() if what == "whole" else {}
+    released = str((root / sources.RELEASED).relative_to(top))
+    texts = {released: sources.digest() + "\n"} if what == "whole" else {}
     digest = hashlib.sha256(repr(texts).encode())
     for name, path in files.items():
         digest.update(f"{name} {path.stat().st_mode & 0o111} ".encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -96,14 +82,6 @@ def make_archive(what):
                 old.unlink()
             pack(archive, files, texts)
     return archive, release
-
-
-def generated_files():
-    """The hash of the checkout's sources, by which a runner recognizes workers with other sources."""
-    checkout.importable()
-    from analysis import versions
-
-    return {versions.RELEASED: versions.sources() + "\n"}
 
 
 def pack(archive, files, texts):

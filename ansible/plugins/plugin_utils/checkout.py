@@ -32,14 +32,14 @@ def root():
 
 
 def importable():
-    """Makes the checkout's Python packages importable. Returns its folder.
+    """Makes the Python packages of the checkout importable. Returns its folder.
 
     Raises:
         AnsibleError: there is none.
     """
     folder = root()
-    # Last in the path, because the checkout's folder `ansible` must not hide the package.
-    if str(folder) not in sys.path:
+    # Last in the path, because the checkout's folder `ansible` must not hide the package. An installation is in it.
+    if str(folder) not in sys.path and not (folder / "__init__.py").exists():
         sys.path.append(str(folder))
     return folder
 
@@ -51,4 +51,9 @@ def node_binary():
         AnsibleError: neither BACKCHANNEL_NODE nor a checkout names it.
     """
     named = os.environ.get("BACKCHANNEL_NODE")
-    return Path(named) if named else root() / "target/release/backchannel-node"
+    if named:
+        return Path(named)
+    importable()
+    from testbed import node_binary as binary
+
+    return binary.file()

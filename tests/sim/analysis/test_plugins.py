@@ -18,7 +18,7 @@ import analysis
 from analysis import versions
 from analysis.measuring import Changes, measure_again
 from analysis.store.documents import Manifest
-from testbed import node_binary
+from testbed import node_binary, sources
 from tests.conftest import CAMPAIGN
 from tests.support.called import called
 from tests.support.rewriting import rewriting
@@ -230,7 +230,7 @@ def test_stored_runs_are_measured_again(results: Path, tmp_path: Path) -> None:
         assert s["small"].values().filter(here).equals(values.filter(here))
         manifest = again.row.documents.manifest
         assert [entry.metrics for entry in manifest.measured_again] == [("rtt_mean",), ("goodput",)]
-        assert {entry.sources_sha256 for entry in manifest.measured_again} == {versions.sources()}
+        assert {entry.sources_sha256 for entry in manifest.measured_again} == {sources.digest()}
         # The file says the same, and its checksum is the stored one.
         written = Manifest.read(json.loads((again.folder / "manifest.json").read_text()))
         assert written == manifest

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from analysis import versions
 from experiments import inventory
-from testbed import node_binary
+from testbed import node_binary, sources
 from tests.support.ansible_lab import NGINX, in_lab, recorded, write_yaml
 
 pytestmark = [pytest.mark.emulated, pytest.mark.shares_cpu]
@@ -187,7 +186,7 @@ def test_a_worker_reports_its_sources(results_by_role: dict[str, RoleResults]) -
     (answer,) = [
         result for result in results_by_role["worker"].steps["verify"] if result["task"].endswith("Ask the kernel")
     ]
-    assert versions.sources() in answer["stdout"]
+    assert sources.digest() in answer["stdout"]
 
 
 def test_the_site_runs_behind_its_proxy(results_by_role: dict[str, RoleResults]) -> None:

@@ -32,7 +32,7 @@ from experiments.engine.scheduling import run_campaign
 from experiments.language.backends import Backend
 from experiments.language.campaign import Run, load
 from experiments.terminal import TerminalReporter
-from testbed import node_binary
+from testbed import node_binary, sources
 from testbed.local_folders import ScratchFolder
 from testbed.scenario import ScenarioDocument
 from tests.support.campaign_texts import one_line
@@ -105,7 +105,7 @@ def plugin(results: str = "unused", runner_sources: str = "0" * 64) -> CampaignP
 def test_a_worker_with_other_sources_is_rejected() -> None:
     """By a message: Dask logs what a worker raises with a traceback."""
     assert plugin().introduce() == (
-        f"its sources have the digest {versions.sources()[:12]} and the runner's {'0' * 12}; bring both to one commit, "
+        f"its sources have the digest {sources.digest()[:12]} and the runner's {'0' * 12}; bring both to one commit, "
         "with './backchannel testbed site' for a worker that Ansible installed"
     )
 
@@ -113,31 +113,31 @@ def test_a_worker_with_other_sources_is_rejected() -> None:
 @pytest.fixture
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of the sources that counts as the running ones."""
-    for name in versions.FOLDERS:
+    for name in sources.FOLDERS:
         shutil.copytree(node_binary.ROOT / name, tmp_path / name)
     for name in ("Cargo.toml", "Cargo.lock"):
         shutil.copy(node_binary.ROOT / name, tmp_path / name)
     monkeypatch.setattr(node_binary, "ROOT", tmp_path)
-    versions.sources.cache_clear()
+    sources.digest.cache_clear()
     yield tmp_path
-    versions.sources.cache_clear()
+    sources.digest.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["testbed/links/src/lib.rs", "experiments/engine/pool.py", "Cargo.lock"])
 def test_one_changed_source_changes_the_digest(copied: Path, name: str) -> None:
-    before = versions.sources()
+    before = sources.digest()
     (copied / "experiments/quickstart.yaml").write_text("a campaign is not a source")
-    versions.sources.cache_clear()
-    assert versions.sources() == before
+    sources.digest.cache_clear()
+    assert sources.digest() == before
     with (copied / name).open("a") as file:
         file.write("\n")
-    versions.sources.cache_clear()
-    assert versions.sources() != before
+    sources.digest.cache_clear()
+    assert sources.digest() != before
 
 
 def test_a_release_without_commit_and_rust_sources_has_a_digest(copied: Path) -> None:
     shutil.rmtree(copied / "testbed" / "links")
-    (copied / versions.RELEASED).write_text("1" * 64 + "\n")
+    (copied / sources.RELEASED).write_text("1" * 64 + "\n")
     assert versions.version().count("commit") == 0
     assert f"the digest {'1' * 12} and the runner's {'0' * 12}" in str(plugin().introduce())
 
@@ -294,7 +294,7 @@ def test_one_job_at_a_time_on_a_cluster(tmp_path: Path) -> None:
 def test_a_run_that_a_worker_cannot_execute_counts_as_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_worker, "missing_for_emulation", lambda: ["it is not root"])
     Store.open(tmp_path).close()
-    here = plugin(str(tmp_path), versions.sources())
+    here = plugin(str(tmp_path), sources.digest())
     assert not isinstance(here.introduce(), str)
     job = Job(Run("r00", 0, 0, Backend.EMULATED, ScenarioDocument({})), 1)
     # A loop runs in the main thread after a test in a browser: Playwright leaves it there.

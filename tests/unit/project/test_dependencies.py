@@ -15,9 +15,10 @@ import pytest
 from testbed.node_binary import ROOT
 from tests.notices import crates
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+_FILE = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, BUILD = _FILE["project"], _FILE["build-system"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-OURS = {"agents", "analysis", "experiments", "testbed", "tests", "benchmarks", "web"}
+OURS = {"agents", "analysis", "distribution", "experiments", "testbed", "tests", "benchmarks", "web"}
 #: From Debian's package; the launcher links it into the environment.
 FROM_DEBIAN = {"mininet"}
 #: Of a campaign's programs, which run in environments of their own (docs/quic.md).
@@ -77,8 +78,10 @@ def imported_in(folder: str) -> dict[str, Path]:
 
 def test_every_import_is_declared() -> None:
     program = declared(PROJECT["dependencies"], EXTRAS["lab"], EXTRAS["pandas"], EXTRAS["search"])
-    assert imported(OURS - {"tests", "benchmarks"} | {"ansible"}).keys() <= program
+    assert imported(OURS - {"tests", "benchmarks", "distribution"} | {"ansible"}).keys() <= program
     assert imported({"tests", "benchmarks", "docs"}).keys() <= program | declared(EXTRAS["dev"])
+    build = {name(package) for package in BUILD["requires"]}
+    assert imported({"distribution"}).keys() <= program | declared(EXTRAS["dev"]) | build
 
 
 def test_every_declaration_is_used() -> None:

@@ -1,0 +1,1 @@
+"""Linux for Backchannel's virtual time: files only (testbed.virtual_kernel.kernels finds them)."""

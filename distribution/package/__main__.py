@@ -1,0 +1,5 @@
+"""`python -m backchannel`."""
+
+from distribution.package.command import main
+
+main()

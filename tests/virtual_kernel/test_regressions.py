@@ -1,0 +1,183 @@
+"""Programs of a project on its base and on a change: identical programs raise no alarm, slower ones do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+import analysis
+from analysis import comparison
+from analysis.comparison import Comparison
+from analysis.question import Asked
+from analysis.results import Results
+from distribution.package.pytest import Line
+from testbed.node_binary import ROOT
+from testbed.virtual_kernel.kernels import Kernel
+from tests.support.command_line import backchannel
+
+SERVER = """
+import socket, sys
+with socket.create_server((sys.argv[1], int(sys.argv[2]))) as listening:
+    while True:
+        connection, _ = listening.accept()
+        with connection:
+            connection.sendall(b"x" * int(sys.argv[3]))
+"""
+CLIENT = """
+import json, socket, sys, time
+begun, size = time.monotonic(), 0
+with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as connection:
+    while part := connection.recv(65536):
+        size += len(part)
+print(json.dumps({"bytes": size, "time": time.monotonic() - begun}))
+"""
+TIME = {"time": {"json": "time", "unit": "s"}}
+RERUNS = 200
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project under test."""
+    (tmp_path / "server.py").write_text(SERVER)
+    (tmp_path / "client.py").write_text(CLIENT)
+    monkeypatch.setenv("BACKCHANNEL_VIRTUAL_KERNEL_READS", str(tmp_path))
+    return tmp_path
+
+
+def words(project: Path, size_bytes: int) -> tuple[list[str], list[str]]:
+    server = ["python3", str(project / "server.py"), "{server}", "{port}", str(size_bytes)]
+    return server, ["python3", str(project / "client.py"), "{server}", "{port}"]
+
+
+def measured(project: Path, name: str, size_bytes: int) -> Path:
+    """Results of a download of that size over a cable modem."""
+    folder = project / name
+    Line("cable", {}, "download", folder).run(*words(project, size_bytes), seeds=3, metrics=TIME)
+    return folder
+
+
+def test_a_slower_exchange_fails_and_an_equal_one_does_not(kernel: Kernel, project: Path) -> None:
+    base, same, slow = (measured(project, *asked) for asked in (("base", 30_000), ("same", 30_000), ("slow", 90_000)))
+    equal = backchannel("regressions", base, same, "--junit", project / "equal.xml")
+    assert (equal.returncode, "0 of" in equal.stdout) == (0, True), equal.stdout + equal.stderr
+    cases = ET.parse(project / "equal.xml").findall(".//testcase")
+    assert len(cases) > 20
+    assert not ET.parse(project / "equal.xml").findall(".//failure")
+    worse = backchannel("regressions", base, slow, "--metric", "completion_time", "--junit", project / "worse.xml")
+    assert worse.returncode == 1, worse.stderr
+    assert "| download | completion_time of exchange |" in worse.stdout
+    assert "**worse**" in worse.stdout
+    (failure,) = ET.parse(project / "worse.xml").findall(".//failure")
+    assert failure.get("message", "").startswith("worse: +")
+    # Nobody said which way of what a program prints is better.
+    named = backchannel("regressions", base, slow, "--metric", "output.time")
+    assert (named.returncode, "**different**" in named.stdout) == (1, True), named.stdout
+
+
+def test_the_fixture_runs_programs_and_returns_metrics_and_captures(kernel: Kernel, project: Path) -> None:
+    server, client = words(project, 20_000)
+    (project / "test_mine.py").write_text(
+        "def test_mine(line):\n"
+        f"    server, client = {server}, {client}\n"
+        f"    (run,) = line('cable').run(server, client, metrics={TIME})\n"
+        "    assert 0.02 < run.metrics['output.time'] < 0.2\n"
+        "    assert run.metrics['goodput'] > 0.9\n"
+        "    assert '\"bytes\": 20000' in run.output and run.captures\n"
+        "def test_wrong(line):\n"
+        "    line('cable').run(['python3', '-c', 'print(1)'], ['true'])\n"
+    )
+    arguments = ["-q", "-p", "distribution.package.pytest", "--line-results", "kept", "test_mine.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments],
+        cwd=project, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "1 failed, 1 passed" in done.stdout, done.stdout
+    assert "AnalysisError" in done.stdout
+    with analysis.open(project / "kept") as store:
+        assert store["test-mine-py-test-mine-cable"].run_ids
+
+
+@pytest.mark.slow(reason="603 runs")
+def test_200_identical_reruns_raise_no_alarm(kernel: Kernel, project: Path) -> None:
+    """A variable that no program reads gives runs of other ids with the same seeds."""
+    server, client = words(project, 20_000)
+    numbers = [str(1000 + number) for number in range(RERUNS + 1)]
+    command = {
+        "client": client, "server": {"run": server}, "metrics": TIME,
+        "environment": {"RERUN": numbers[0]},
+    }  # fmt: skip
+    campaign = {
+        "name": "reruns", "backend": "virtual-kernel", "network": {"topology": "line", "profile": "cable"},
+        "stack": "cubic", "duration": "10 s", "repetitions": 3, "seed": 1,
+        "workload": [{"name": "exchange", "kind": "command", "from": "left", "to": "right", "command": command}],
+        "sweep": {"workload.exchange.command.environment.RERUN": numbers},
+    }  # fmt: skip
+    (project / "reruns.yaml").write_text(json.dumps(campaign))
+    done = backchannel("run", project / "reruns.yaml", "--results", project / "reruns", timeout_s=7200)
+    assert done.returncode == 0, done.stderr
+    asked = comparison.load("reruns", str(project / "reruns"))
+    assert len(asked.points) == RERUNS + 1
+
+    def against_the_first(number: int) -> Comparison:
+        first, other = (Asked.of(Results(name, [{}], {0: asked.values[place]}), asked.question)
+                        for name, place in (("base", 0), ("head", number)))  # fmt: skip
+        return comparison.compare(first, other)
+
+    compared = [against_the_first(number) for number in range(1, RERUNS + 1)]
+    assert all(len(found.lines) > 20 for found in compared)
+    assert [line for found in compared for line in found.lines if line.difference.value != 0.0] == []
+    assert [line for found in compared for line in found.regressions] == []
+
+
+def test_the_script_for_ci_compares_a_change_with_its_base(kernel: Kernel, project: Path) -> None:
+    def git(*arguments: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", *who, *arguments], cwd=project, check=True, capture_output=True)
+
+    (project / "test_mine.py").write_text(
+        "from pathlib import Path\n"
+        "HERE = Path(__file__).parent\n"
+        "def test_mine(line):\n"
+        "    server = ['python3', HERE / 'server.py', '{server}', '{port}', (HERE / 'size').read_text().strip()]\n"
+        "    line('cable').run(server, ['python3', HERE / 'client.py', '{server}', '{port}'], seeds=3)\n"
+    )
+    git("init", "-q")
+    (project / "size").write_text("30000")
+    git("add", ".")
+    git("commit", "-qm", "base")
+    tools = project / ".git" / "tools"
+    tools.mkdir()
+    (tools / "backchannel").write_text(f'#!/bin/sh\nexec {sys.executable} -m experiments "$@"\n')
+    (tools / "backchannel").chmod(0o755)
+    environment = {
+        **os.environ, "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTEST_ADDOPTS": "-p distribution.package.pytest",
+    }  # fmt: skip
+
+    def ci(*arguments: str) -> subprocess.CompletedProcess[str]:
+        words = [
+            str(ROOT / "distribution" / "ci"),
+            "HEAD",
+            "--metric",
+            "completion_time",
+            "--junit",
+            "out.xml",
+            *arguments,
+        ]
+        return subprocess.run(words, cwd=project, env=environment, capture_output=True, text=True, check=False)
+
+    same = ci("--setup", "true")
+    assert (same.returncode, same.stdout) == (0, "0 of 1 comparisons fail.\n"), same.stderr
+    slow = ci("--setup", "echo 90000 >size.new; [ -d .git ] && mv size.new size; true")
+    assert slow.returncode == 1, slow.stderr
+    assert "**worse**" in slow.stdout
+    assert ET.parse(project / "out.xml").find(".//failure") is not None
+    listed = subprocess.run(["git", "worktree", "list"], cwd=project, capture_output=True, text=True, check=True)
+    assert len(listed.stdout.splitlines()) == 1
+    assert ci("--rule", "x").returncode == 2
