@@ -7,7 +7,6 @@ import os
 import platform
 import subprocess
 import tomllib
-from functools import cache
 from pathlib import Path
 
 from analysis.store.documents import Versions

@@ -14,6 +14,7 @@ import typer
 from analysis.question import Asked, of_stored
 from analysis.results import Results
 from experiments import exits
+from experiments.catalogue import read_named
 from experiments.commands.options import (
     RESULTS,
     ArtefactsOption,
@@ -148,7 +149,7 @@ def _loader(file: Path, overrides: Sequence[str], backend: str, *more: str) -> M
 
 def _original(file: Path, overrides: Sequence[str], backend: str | None) -> _Change:
     """The campaign as its file says, where it says a backend; in simulation otherwise, if that is possible."""
-    stated = source.read(file).values.get("backend")
+    stated = read_named(file).values.get("backend")
     if backend is not None or isinstance(stated, str):
         return _Change("original", "as the file says", _loader(file, overrides, backend or str(stated)))
     try:
@@ -172,7 +173,7 @@ def _simulated(file: Path, overrides: Sequence[str]) -> _Change:
         load_plan(file, overrides, Backend.SIM)
         return _Change("sim", "simulated", _loader(file, overrides, Backend.SIM))
     except CampaignError as problem:
-        values = source.for_backend(source.read(file), Backend.SIM, list(Backend)).values
+        values = source.for_backend(read_named(file), Backend.SIM, list(Backend)).values
         stack = str(values.get("stack", "reno"))
         near = nearest_in_simulation(stack)
         if near == stack or any(text.startswith("stack=") for text in overrides):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from testbed import build_cache, node_binary
+from testbed import build_cache
 from testbed.errors import BadRequest, TestbedError, Unavailable
 from testbed.local_folders import ScratchFolder
 from testbed.virtual_kernel.kernels import Kernel
@@ -177,8 +177,7 @@ def run(script: Path, version: Version, kernel: Kernel, program: Path, more: Seq
         (folder / "request.json").write_text(json.dumps(request))
         VirtualMachine(kernel).boot(
             (sys.executable, "-S", "-P", str(FIRST), str(folder)),
-            # The interpreter inside does not look for installed packages.
-            {**inside_environment(), "PYTHONPATH": str(node_binary.IMPORTED_FROM)},
+            inside_environment(),
             SEED,
             scratch,
             scratch / "kernel.log",
