@@ -196,7 +196,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     # With one of two seeds both flows share a queue.
     "fq-codel": {"flows": 2},
     # Its queue overflows, so that BLUE drops at random.
-    "cake": {"limit_packets": 8},
+    "cake": {"limit_packets": 3},
     "exponential": {"mean_bytes": 20_000},
     "gilbert-elliott": {"p": 0.05, "r": 0.5},
     "red": {"min_fraction": 0.1, "max_fraction": 0.6, "weight": 0.1},
