@@ -63,7 +63,7 @@ class Study(BaseModel):
     column_baseline: str = ""
     #: (measure, column) that means nothing.
     left_out: tuple[tuple[str, str], ...] = ()
-    #: Perturbations of the links; 0 where the kernel's own queues have no option to perturb.
+    #: Perturbations of the links; 0 where the kernel's own queues have no option to perturb, or runs take too long.
     perturbations: int = PERTURBATIONS
 
 
@@ -114,6 +114,15 @@ STUDIES = (
         measures={"download": "download", "ping": "ping's 95th percentile, ms"},
         own_scale={"ping": 1e3},
         baselines=("TCP",),
+    ),
+    Study(
+        campaign="filter-and-quic",
+        rows=("download",),
+        columns="line",
+        measures={"download": "download", "upload": "upload", "ping": "ping's 95th percentile, ms"},
+        own_scale={"ping": 1e3},
+        baselines=("TCP",),
+        perturbations=0,
     ),
     Study(
         campaign="ack-filters",
