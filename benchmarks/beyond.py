@@ -125,6 +125,14 @@ STUDIES = (
         perturbations=0,
     ),
     Study(
+        campaign="queues-and-senders",
+        rows=("queue", "senders"),
+        measures={"first": "first", "second": "second", "ping": "ping's 95th percentile, ms"},
+        own_scale={"ping": 1e3},
+        baselines=(),
+        perturbations=0,
+    ),
+    Study(
         campaign="ack-filters",
         rows=("filter",),
         scale=1e-3,
