@@ -92,6 +92,8 @@ _GROUPS = {
     },
 }
 _COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
+#: The variable by which a shell asks for completions.
+COMPLETES = "_BACKCHANNEL_COMPLETE"
 #: Commands whose unknown options go on to Ansible, or to the command that they start.
 _PASSES_ON = ("shell", "testbed")
 #: Commands that have another name now, and that name.
@@ -221,7 +223,9 @@ def _run() -> NoReturn:
             sys.argv[1:2] = words
         if "".join(sys.argv[1:2]) not in _PASSES_ON:
             _accept_old_names()
-        application("".join(sys.argv[1:2]))(standalone_mode=True, prog_name="backchannel")
+        # A shell that completes a command asks for all names, and passes no words.
+        first_word = None if COMPLETES in os.environ else "".join(sys.argv[1:2])
+        application(first_word)(standalone_mode=True, prog_name="backchannel")
     except KeyboardInterrupt:
         fail("interrupted", exits.INTERRUPTED)
     except BrokenPipeError:

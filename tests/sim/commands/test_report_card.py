@@ -44,7 +44,7 @@ def test_a_card_has_questions_values_bounds_verdicts_and_runs(results: Path, tmp
     assert '<h2><span class="pass">pass</span>: low-rate</h2>' in text
     for run in low["runs"]:
         assert f'href="http://127.0.0.1:8321/runs/{run}"' in text
-    table = backchannel("report-card", "modern-bbr", *CASES, "--results", results).stdout
+    table = backchannel("report-card", "modern-bbr", *CASES, "--results", results, COLUMNS="200").stdout
     assert "Congestion window of tested*" in table
     assert "at least 0.9 x CUBIC's" in table
     # The case by itself, as the docs have it, is the same campaign.

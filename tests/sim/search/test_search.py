@@ -184,7 +184,6 @@ def test_what_a_question_names_must_exist(folder: Path) -> None:
 
 
 def test_optuna_proposes_points_where_the_score_is_high(folder: Path) -> None:
-    pytest.importorskip("optuna")
     file: SearchFile = read(folder / "starved.yaml")
 
     def number(fields: dict[str, Any], candidate: Candidate) -> float:
