@@ -123,14 +123,14 @@ class Adaptive:
 
     def __init__(self, axes: Sequence[Axis], seed: int) -> None:
         # Slow to import, and optional (pyproject.toml: search).
-        import optuna  # type: ignore[import-not-found,unused-ignore]
+        import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._optuna = optuna
         self._axes = axes
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=1)
         self._study = optuna.create_study(direction="maximize", sampler=sampler)
-        self._distributions = {
+        self._distributions: dict[str, optuna.distributions.BaseDistribution] = {
             axis.field: optuna.distributions.CategoricalDistribution(list(range(len(axis.values))))
             if isinstance(axis, Choices)
             else optuna.distributions.FloatDistribution(0.0, 1.0)
