@@ -336,9 +336,9 @@ impl Sender {
             self.nxt = end;
         }
         self.max = self.max.max(end);
-        let is_full = self.in_flight() + u64::from(self.mss) > self.cwnd() as u64;
-        if let Some(by_time) = &mut self.by_time {
-            by_time.window_use.on_transmit(self.una, self.max, is_full);
+        if self.by_time.is_some() {
+            let is_full = self.in_flight() + u64::from(self.mss) > self.cwnd() as u64;
+            self.by_time.iter_mut().for_each(|by_time| by_time.window_use.on_transmit(self.una, self.max, is_full));
         }
         timers.stop(Timer::Persist);
         if !timers.is_set(Timer::Retransmission) {
