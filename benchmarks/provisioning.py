@@ -11,7 +11,6 @@ wall time for the first time, on two cores.
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.usage import used_s
 from testbed import node_binary
 
 CAMPAIGN = """
@@ -114,12 +114,6 @@ def measure(rounds: int, folder: Path) -> int:
 def spread(times_s: Sequence[float]) -> str:
     """Minimum and median, in s."""
     return f"{min(times_s):8.1f}, {statistics.median(times_s):4.1f} s"
-
-
-def used_s() -> float:
-    """CPU time of all processes that this one waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

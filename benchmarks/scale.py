@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from ruamel.yaml import YAML
 from scipy import stats
 
 from analysis.estimates import plus_minus
+from benchmarks.usage import size, used_s
 from testbed import cpu_hold, node_binary
 from testbed.slots import Slots
 
@@ -85,12 +85,6 @@ def fitted(numbers: Sequence[float], values: Sequence[float]) -> Line:
     return Line(float(found.intercept), float(found.slope), tuple(numbers), deviation)
 
 
-def used_s() -> float:
-    """CPU time of all processes that this one waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def call(*words: str) -> tuple[float, float, str]:
     """Runs `./backchannel`. Returns wall time, CPU time and output; ends this program if it fails."""
     before, began_s = used_s(), time.monotonic()
@@ -113,11 +107,6 @@ def inventory(path: Path, sets: dict[str, dict[str, object]]) -> Path:
     with path.open("w") as file:
         YAML().dump({"plugin": "backchannel", "campaign": "scale.yaml", "connection": "namespace", "sets": sets}, file)
     return path
-
-
-def size(folder: Path) -> int:
-    """Bytes of all files."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def measure_hosts(path: Path) -> None:

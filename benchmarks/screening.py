@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import shutil
 import tempfile
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from analysis.store import Store
+from benchmarks.usage import size, used_s
 from experiments.engine.options import Options
 from experiments.engine.scheduling import run_campaign
 from experiments.engine.screen import screen
@@ -44,20 +44,9 @@ sweep: {network.reverse.queue.policy: [droptail, ack-filtering, acks-first, code
 """
 
 
-def used_s() -> float:
-    """CPU time of this process and of those that it waited for."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
-
-
-def size(folder: Path) -> int:
-    """Bytes of all files."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
 def row(what: str, runs: int, began_s: float, began_cpu_s: float, stored_bytes: int) -> None:
     """Prints a line of the table."""
-    wall_s, cpu_s = time.monotonic() - began_s, used_s() - began_cpu_s
+    wall_s, cpu_s = time.monotonic() - began_s, used_s(with_own=True) - began_cpu_s
     each_s, each_bytes = cpu_s / runs, stored_bytes / runs
     night = f"{MANY * each_s / (os.cpu_count() or 1) / 3600:.1f} h, {MANY * each_bytes / 1e9:.2f} GB"
     print(f"| {what} | {runs:,} | {wall_s:.0f} s | {each_s * 1e3:.1f} ms | {each_bytes:,.0f} | {night} |", flush=True)
@@ -80,7 +69,7 @@ def main() -> None:
         for what, names in (("screened, one metric", ["throughput"]), ("screened, every metric", None)):
             place = folder / what.replace(" ", "-")
             with Store.open(place) as store:
-                empty, began_s, began_cpu_s = size(place), time.monotonic(), used_s()
+                empty, began_s, began_cpu_s = size(place), time.monotonic(), used_s(with_own=True)
                 _, progress = screen(store, plan.runs, names)
                 assert progress.made == len(plan.runs), progress.failed
             row(what, progress.made, began_s, began_cpu_s, size(place) - empty)
@@ -88,7 +77,7 @@ def main() -> None:
                 began_s = time.monotonic()
                 assert screen(store, plan.runs, names)[1].reused == len(plan.runs)
                 print(f"| {what}: resumed, nothing to make | | {time.monotonic() - began_s:.2f} s | | | |", flush=True)
-        began_s, began_cpu_s = time.monotonic(), used_s()
+        began_s, began_cpu_s = time.monotonic(), used_s(with_own=True)
         run_campaign(ordinary, Options(folder / "ordinary"), TerminalReporter(Console(quiet=True), quiet=True))
         row("`run`, counters alone", len(ordinary.runs), began_s, began_cpu_s, size(folder / "ordinary"))
     finally:

@@ -10,7 +10,7 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, JsonOption, ResultsOption
-from experiments.commands.shared import console, store_location
+from experiments.commands.shared import console, show_note, store_location
 from experiments.engine.options import Options
 from experiments.language.backends import Backend
 from testbed.virtual_kernel import kernels
@@ -71,8 +71,8 @@ def report_card(
     sender = card.sender(stack, standard)
     planned = [card.planned(case, sender) for case in criteria.named(cases or [])]
     plans = {plan.id: plan for case in planned for plan in case.plans}
-    if sender.backend is Backend.VIRTUAL_KERNEL and not kernels.built():
-        build(kernels.DEFAULT, lambda text: typer.echo(f"{exits.MESSAGE_PREFIX}{text}", err=True))
+    if sender.backend is Backend.VIRTUAL_KERNEL:
+        build(kernels.DEFAULT, show_note)
     options = Options(results=store_location(results), jobs=jobs, artefacts=artefacts)
     outcomes = run_campaigns(list(plans.values()), options, TerminalReporter(console(stderr=True)))
     with Store.open(options.results, artefacts) as store:
