@@ -208,4 +208,5 @@ def _verdict(script: Path, version: Version, folder: Path, log: Path) -> Verdict
 def _root(script: Path) -> Path:
     """What a script may read: its checkout, or else the folder above its own."""
     above = script.parents
-    return next((folder for folder in above if (folder / ".git").exists()), above[min(1, len(above) - 1)])
+    roots = (folder for folder in above if (folder / ".git").exists() or (folder / BUILT).parent.is_dir())
+    return next(roots, above[min(1, len(above) - 1)])

@@ -43,7 +43,10 @@ def program(tmp_path: Path) -> Path:
         path = tmp_path / "gtests/net/tcp" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    (tmp_path / ".git").mkdir()
+    # As in packetdrill's source, what scripts share is a link to a folder outside theirs.
+    shared = tmp_path / "gtests/net/common"
+    (tmp_path / "gtests/net/tcp/common").rename(shared)
+    (tmp_path / "gtests/net/tcp/common").symlink_to("../common")
     return place
 
 
