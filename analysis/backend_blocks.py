@@ -8,8 +8,8 @@ from collections.abc import Container
 def block_for(blocks: Container[str], backend: str) -> str | None:
     """The backend whose fields under `backends` apply to a backend; None for no such fields.
 
-    The virtual kernel has the network and the stacks of the emulated backend, so it takes that backend's fields where
-    the file has none for it.
+    A virtual kernel and the hosts of a lab carry real packets as the emulated backend does, so they take its fields
+    where the file has none for them.
     """
-    wanted = ("virtual-kernel", "emulated") if backend == "virtual-kernel" else (backend,)
+    wanted = (backend, "emulated") if backend in ("virtual-kernel", "physical") else (backend,)
     return next((name for name in wanted if name in blocks), None)

@@ -217,8 +217,8 @@ def _special_interfaces(inventory_: inventory.Inventory) -> SpecialInterfaces:
     return SpecialInterfaces(inventory.serial_lines(inventory_, hosts), inventory.radios(inventory_, hosts))
 
 
-def in_lab(path: Path | None, plan: Plan, warn: Callable[[str], None]) -> Plan:
-    """A campaign on the hosts of a lab, with that lab's ids of runs.
+def in_lab(path: Path | None, plans: Sequence[Plan], warn: Callable[[str], None]) -> list[Plan]:
+    """Campaigns on the hosts of a lab, with that lab's ids of runs.
 
     Connects once to the hosts of every topology: each is reachable, has an agent, is held by nobody and has the right
     time. Then releases them. In a lab with several sets of hosts, a set that does not answer is passed to `warn` as a
@@ -230,7 +230,7 @@ def in_lab(path: Path | None, plan: Plan, warn: Callable[[str], None]) -> Plan:
             changed.
     """
     access = _access(path)
-    by_topology = {topology_key(scenario): scenario for _, scenario in plan.first_scenarios()}
+    by_topology = {topology_key(scenario): scenario for plan in plans for _, scenario in plan.first_scenarios()}
     for scenario in by_topology.values():
         access.places(scenario)
     found: dict[str, dict[str, Installation]] = {}
@@ -239,7 +239,7 @@ def in_lab(path: Path | None, plan: Plan, warn: Callable[[str], None]) -> Plan:
     if lent is not None and lent.left_s(time.time()) <= 0:
         raise TestbedError(f"{lent.state(time.time())}; extend it and its 'lease_ends' in the inventory")
     for name in access.sets:
-        testbed = access.testbed(name, f"campaign {plan.name}")
+        testbed = access.testbed(name, f"campaign {plans[0].name}")
         try:
             described = {}
             for key, scenario in by_topology.items():
@@ -261,7 +261,18 @@ def in_lab(path: Path | None, plan: Plan, warn: Callable[[str], None]) -> Plan:
                     f"the sets of hosts are not alike: {why}; results of unlike hosts are never mixed, so make them "
                     "alike, or give each kind of hosts its own inventory"
                 )
-    return plan.in_lab(lambda scenario: first[topology_key(scenario)].identity())
+    return [plan.in_lab(lambda scenario: first[topology_key(scenario)].identity()) for plan in plans]
+
+
+def require_fit(path: Path, plan: Plan) -> None:
+    """Nothing, if every topology of a campaign fits a lab. Connects to no host.
+
+    Raises:
+        CampaignError: one does not, or the inventory is wrong.
+    """
+    inventory_ = inventory.read(path)
+    for _, scenario in plan.first_scenarios():
+        inventory.placements(inventory_, scenario.nodes, scenario.links)
 
 
 def cells(path: Path | None, name: str) -> dict[str, TestbedFactory]:

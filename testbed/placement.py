@@ -99,8 +99,9 @@ def place(
         set_name: of these hosts, in a lab with several sets.
 
     Raises:
-        TestbedError: a node without a host or with two, a link without a place, an interface used twice, addresses that
-            overlap with those by which hosts are reached, or a network that addressing.make_plan rejects.
+        TestbedError: a node without a host or with two, a link without a place, a real link that is to lose packets or
+            to have a policy that no host has, an interface used twice, addresses that overlap with those by which hosts
+            are reached, or a network that addressing.make_plan rejects.
     """
     plan = addressing.make_plan(nodes, links)
     host_of = _host_of(hosts, [node.name for node in nodes])
@@ -118,6 +119,8 @@ def place(
                 "them; set 'real: wire' for it in 'links', and nothing else"
             )
         _check_place(link, ends, link_place, by_name)
+    for spec in links:
+        _check_real(spec, by_link[spec.name])
     networks = _networks(addresses, len(links))
     plan = _without_default_routes(_renumbered(plan, addresses), networks)
     plan = _with_host_names(plan, by_name, host_of, by_link)
@@ -173,6 +176,24 @@ def _check_place(
     if place.interfaces and len(place.interfaces) != len(ends):
         raise TestbedError(
             f"link '{link}' has {len(ends)} ends, but box {place.box} has {len(place.interfaces)} for it"
+        )
+
+
+def _check_real(link: LinkSpec, place: LinkPlacement) -> None:
+    """A real link has its own rate, delay and losses. What else a campaign asks of it would be missing unsaid."""
+    if place.real is None:
+        return
+    missing = ["middleboxes"] if link.middleboxes else []
+    for end, (way, direction) in zip(link.ends, link.directions(), strict=False):
+        queue = direction.queue.name
+        missing += [f"errors ({way})"] if direction.errors else []
+        missing += [f"changes ({way})"] if direction.schedule else []
+        missing += [f"jitter ({way})"] if direction.jitter_s else []
+        missing += [f"the queue policy {queue} ({way})"] if queue != "droptail" and place.queue_at != end else []
+    if missing:
+        raise TestbedError(
+            f"link '{link.name}' is real ({place.real}) and the campaign gives it {listed(missing)}; name a 'box' that "
+            "emulates the link, for queue policies alone also 'queue_at'"
         )
 
 

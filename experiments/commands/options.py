@@ -146,6 +146,14 @@ BackendOption = Annotated[
         "physical (real packets on hosts of a lab). Default: the backend in the file, or emulated.",
     ),
 ]
+LabOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--inventory", "-i", metavar="FILE", show_default=False,
+        help="Inventory of the lab; required by the physical backend (docs/physical.md). Results belong to one lab, so "
+        "plans find them only with it.",
+    ),
+]  # fmt: skip
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON in SI units to standard output; messages go to standard error.")
 ]

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,11 +21,12 @@ from experiments.commands.options import (
     ForceOption,
     JobsOption,
     JsonOption,
+    LabOption,
     LimitOption,
     ResultsOption,
     TriesOption,
 )
-from experiments.commands.shared import console, fail, open_existing
+from experiments.commands.shared import console, fail, open_existing, show_note
 from experiments.engine.options import TRIES, Options
 from experiments.labels import duration_text
 from testbed.local_folders import ScratchFolder
@@ -60,30 +62,35 @@ def run(
             "language's defaults (experiments/chosen.yaml) stays.",
         ),
     ] = False,
+    inventory: LabOption = None,
 ) -> None:
     """Run the papers' tables, figures and claims that the results folder lacks, and print their score.
 
-    With --backend, only artefacts run whose file has fields for that backend.
+    With --backend, only artefacts run whose file has fields for that backend; with --inventory, only those whose
+    topology fits the hosts (docs/physical.md).
     """
     from experiments.papers.reproduction import reproduce, select_reproductions
 
     try:
-        if defaults and backend not in (None, "sim"):
-            raise ValueError(f"--defaults runs in simulation, not on the backend '{backend}'; leave --backend out")
-        backend = "sim" if defaults else backend
-        selected = select_reproductions(names or (), backend=backend, defaults=defaults)
+        if defaults and (backend not in (None, "sim") or inventory is not None):
+            given = "--inventory" if inventory is not None else f"--backend {backend}"
+            raise ValueError(f"--defaults runs in simulation; leave out {given}")
+        if inventory is not None and backend not in (None, "physical"):
+            raise ValueError(f"--inventory has hosts for the backend 'physical', not '{backend}'; leave --backend out")
+        backend = "sim" if defaults else "physical" if inventory is not None else backend
+        selected = select_reproductions(names or (), backend=backend, defaults=defaults, inventory=inventory)
     except ValueError as error:
         fail(str(error), exits.BAD_INPUT)
     if plan_only:
-        _print_expected(selected, backend, results, jobs, force, limit, defaults)
+        _print_expected(selected, backend, results, jobs, force, limit, defaults, inventory)
         return
     from experiments.papers.scorecard import scorecard
     from experiments.papers.tables import score_table
     from experiments.terminal import TerminalReporter
 
     terminal = console()
-    options = Options(results, jobs, force, limit=limit, tries=tries)
-    done = reproduce(selected, backend, options, TerminalReporter(terminal), defaults=defaults)
+    options = Options(results, jobs, force, limit=limit, tries=tries, inventory=inventory)
+    done = reproduce(selected, backend, options, TerminalReporter(terminal), show_note, defaults=defaults)
     for result in done:
         if result.refused:
             terminal.print(
@@ -108,12 +115,16 @@ def _print_expected(
     force: bool,
     limit: int | None,
     defaults: bool,
+    inventory: Path | None,
 ) -> None:
     from experiments.papers.reproduction import expected
     from experiments.tables import plain_table
 
     with open_existing(results, None) as store:
-        rows, total_s = expected(selected, backend, store, os.cpu_count() or 1, jobs, force, limit, defaults=defaults)
+        rows, total_s = expected(
+            selected, backend, store, os.cpu_count() or 1, jobs, force, limit, defaults=defaults, inventory=inventory,
+            warn=show_note,
+        )  # fmt: skip
     columns = ("points", "repetitions", "to run", "runs", "time", "cells")
     table = plain_table("artefact", *columns, right=columns)
     for row in rows:

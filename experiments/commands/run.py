@@ -21,6 +21,7 @@ from experiments.commands.options import (
     ForceOption,
     JobsOption,
     JsonOption,
+    LabOption,
     LimitOption,
     OnlyOption,
     OrderOption,
@@ -37,6 +38,7 @@ from experiments.commands.shared import (
     open_existing,
     print_results,
     results_option,
+    show_note,
     store_location,
 )
 from experiments.engine import pace
@@ -44,15 +46,6 @@ from experiments.engine.options import TRIES, Options
 from experiments.labels import duration_text, exact_note, point_label, results_json, run_label
 from testbed import fidelity
 from testbed.units import number_of, show
-
-LabOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--inventory", "-i", metavar="FILE", show_default=False,
-        help="Inventory of the lab; required by the physical backend (docs/physical.md). Results belong to one lab, so "
-        "`plan` finds them only with it.",
-    ),
-]  # fmt: skip
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,7 +98,7 @@ def run(
     if plan.backend.in_lab:
         from experiments import lab
 
-        plan = lab.in_lab(inventory, plan, lambda text: typer.echo(f"backchannel: {text}", err=True))
+        [plan] = lab.in_lab(inventory, [plan], show_note)
     options = Options(
         results=store_location(results), jobs=jobs, tries=tries, force=force, only=only or (),
         retry_failed=retry_failed, limit=limit, fail_fast=fail_fast, file_order=file_order,
@@ -162,7 +155,7 @@ def plan(
     if plan.backend.in_lab and inventory is not None:
         from experiments import lab
 
-        plan = lab.in_lab(inventory, plan, lambda text: typer.echo(f"backchannel: {text}", err=True))
+        [plan] = lab.in_lab(inventory, [plan], show_note)
     selected = unique(chosen(plan, only or ()))
     with open_existing(results, artefacts) as store:
         done = store.valid_runs(plan.run_ids) if store is not None else set()

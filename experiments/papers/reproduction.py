@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from analysis.backend_blocks import block_for
-from experiments import catalogue
+from experiments import catalogue, lab
 from experiments.engine.forecast import Forecaster
+from experiments.inventory import read as read_inventory
 from experiments.language import registry
 from experiments.language.backends import Backend
 from experiments.language.campaign import Plan, Run, expand
@@ -117,16 +118,17 @@ def select_named(
 
 
 def select_reproductions(
-    names: Sequence[str] = (), backend: str | None = None, *, defaults: bool = False
+    names: Sequence[str] = (), backend: str | None = None, *, defaults: bool = False, inventory: Path | None = None
 ) -> list[Reproduction]:
     """The reproductions of some papers and artefacts; all without a name.
 
-    With a backend, files that are not written for it are left out, unless their artefact is named. `defaults` leaves
-    out those for which nothing with a default was chosen.
+    With a backend, files that are not written for it are left out, unless their artefact is named; with an inventory
+    likewise those whose topology its hosts cannot play. `defaults` leaves out those for which nothing with a default
+    was chosen.
 
     Raises:
-        ValueError: no paper or artefact has that name, or none of them supports the backend.
-        CampaignError: a file cannot be read.
+        ValueError: no paper or artefact has that name, or none of them supports the backend or fits the hosts.
+        CampaignError: a file, or the inventory, cannot be read.
     """
     selected = select_named(
         reproductions(), names, lambda item: (item.paper, item.artefact), "paper or artefact with a campaign file"
@@ -139,7 +141,52 @@ def select_reproductions(
         raise ValueError(f"nothing that was chosen for {' or '.join(names)} has a default")
     if not fitting:
         raise ValueError(f"no artefact of {' or '.join(names) or 'any paper'} has fields for the {backend} backend")
+    if inventory is not None:
+        read_inventory(inventory)
+        fitting = [item for item in fitting if item.artefact in names or _fits(item, backend, inventory)]
+        if not fitting:
+            raise ValueError(
+                f"the hosts of {inventory} can play the topology of no artefact of "
+                f"{' or '.join(names) or 'any paper'}; name one to see why"
+            )
     return fitting
+
+
+def _fits(item: Reproduction, backend: str | None, inventory: Path) -> bool:
+    try:
+        lab.require_fit(inventory, item.plan(backend))
+    except CampaignError:
+        return False
+    return True
+
+
+def _plans(
+    chosen_ones: Sequence[Reproduction],
+    backend: str | None,
+    defaults: bool,
+    inventory: Path | None,
+    warn: Callable[[str], None],
+) -> list[Plan | str]:
+    """The runs of each, in a lab with that lab's ids, or why it cannot run.
+
+    Raises:
+        TestbedError: a host of the lab does not answer, or is held.
+    """
+    found: list[Plan | str] = []
+    for chosen_one in chosen_ones:
+        try:
+            plan = chosen_one.plan(backend, defaults=defaults)
+            if plan.backend.in_lab and inventory is not None:
+                lab.require_fit(inventory, plan)
+        except CampaignError as error:
+            found.append(str(error))
+        else:
+            found.append(plan)
+    bare = [plan for plan in found if isinstance(plan, Plan) and plan.backend.in_lab]
+    if not bare or inventory is None:
+        return found
+    installed = iter(lab.in_lab(inventory, bare, warn))
+    return [next(installed) if isinstance(plan, Plan) and plan.backend.in_lab else plan for plan in found]
 
 
 @dataclass
@@ -177,6 +224,8 @@ def expected(
     limit: int | None = None,
     *,
     defaults: bool = False,
+    inventory: Path | None = None,
+    warn: Callable[[str], None] = print,
 ) -> tuple[list[Expected], float]:
     """What each would take by itself, in order, runs that two artefacts share counted once; and seconds for all of them
     as one batch, of which the artefacts with the longest runs come first.
@@ -190,6 +239,8 @@ def expected(
         force: count what the store has as to be run.
         limit: runs at most, of the whole batch.
         defaults: with the defaults of what was chosen.
+        inventory: of the lab whose runs count as done.
+        warn: is told of sets of hosts that do not answer.
     """
     by_file, batches = dict[Path, Expected](), dict[str, list[Run]]()
     seen: dict[str, set[int]] = {}
@@ -197,7 +248,12 @@ def expected(
     # Histories have thousands of runs, each with its scenario: they are read once a backend.
     forecasters = cache(lambda which: Forecaster(which, store.history(which) if store is not None else [], cpus, jobs))
     counted = list[tuple[Reproduction, _Counted]]()
-    for chosen_one, of_one in zip(chosen_ones, _each_counted(chosen_ones, backend, defaults, cpus), strict=True):
+    if inventory is None:
+        each = _each_counted(chosen_ones, backend, defaults, cpus)
+    else:
+        plans = _plans(chosen_ones, backend, defaults, inventory, warn)
+        each = (plan if isinstance(plan, str) else _count_of(plan) for plan in plans)
+    for chosen_one, of_one in zip(chosen_ones, each, strict=True):
         if isinstance(of_one, str):
             by_file[chosen_one.file] = Expected(chosen_one.artefact, 0, 0, 0, 0, 0.0, 0, of_one)
         else:
@@ -266,9 +322,12 @@ def _each_counted(
 
 def _counted(backend: str | None, defaults: bool, chosen_one: Reproduction) -> _Counted | str:
     try:
-        plan = chosen_one.plan(backend, defaults=defaults)
+        return _count_of(chosen_one.plan(backend, defaults=defaults))
     except CampaignError as error:
         return str(error)
+
+
+def _count_of(plan: Plan) -> _Counted:
     counts = [1 if point.is_exact else plan.repetitions for point in plan.points]
     starts = itertools.accumulate(counts, initial=0)
     points = [_Repeated(plan.runs[start], count) for start, count in zip(starts, counts, strict=False)]
@@ -280,25 +339,25 @@ def reproduce(
     backend: str | None,
     options: Options,
     reporter: TerminalReporter,
+    warn: Callable[[str], None],
     *,
     defaults: bool = False,
 ) -> list[Done]:
-    """Runs what the results folder lacks, as one batch for each backend; a campaign that the backend does not carry is
-    reported and left out. Ends early when interrupted. `defaults` undoes what was chosen for each artefact.
+    """Runs what the results folder lacks, as one batch for each backend; a campaign that the backend or the lab does
+    not carry is reported and left out. Ends early when interrupted. `defaults` undoes what was chosen for each.
 
     Raises:
-        As `run_campaigns`.
+        As `run_campaigns`; TestbedError also where a host of the lab does not answer.
     """
     # Estimates do without the engine.
     from experiments.engine.scheduling import run_campaigns
 
     done = []
     batches: dict[str, list[tuple[Reproduction, Plan]]] = {}
-    for chosen_one in chosen_ones:
-        try:
-            plan = chosen_one.plan(backend, defaults=defaults)
-        except CampaignError as error:
-            done.append(Done(chosen_one, None, str(error)))
+    plans = _plans(chosen_ones, backend, defaults, options.inventory, warn)
+    for chosen_one, plan in zip(chosen_ones, plans, strict=True):
+        if isinstance(plan, str):
+            done.append(Done(chosen_one, None, plan))
         else:
             batches.setdefault(plan.backend, []).append((chosen_one, plan))
     for batch in batches.values():

@@ -43,7 +43,7 @@ def installed(folder: Path, places: dict[str, object], one: Health, **more: Any)
 
 
 BOXED: dict[str, object] = {link: {"box": "box"} for link in LINKS}
-WIRED: dict[str, object] = {**BOXED, "bottleneck": {"real": "wire"}}
+WIRED: dict[str, object] = {**BOXED, "bottleneck": {"real": "wire", "queue_at": "router2"}}
 
 
 def test_a_lab_with_other_links_kernels_or_interfaces_has_runs_of_its_own(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_the_description_names_hosts_links_and_interfaces(tmp_path: Path) -> Non
     assert found["hosts"]["box"] == {"plays": None, "kernel": "6.1.0"}
     assert found["links"]["bottleneck"] == {
         "carried_by": "wire",
-        "queue_at": None,
+        "queue_at": "router2",
         "interfaces": ["pc1 router1-eth1: e1000e 8086:15b8", "pc2 router2-eth0: e1000e 8086:15b8"],
     }
     assert found["links"]["server-access"]["carried_by"] == "box"

@@ -142,7 +142,7 @@ def test_no_campaign_begins_after_the_lease(tmp_path: Path) -> None:
     path = lent(tmp_path, lease_ends=ended.isoformat())
     plan = load(tmp_path / "pair.yaml", ["backend=physical"])
     with pytest.raises(TestbedError, match="the lease of the hosts has ended .*; extend it and its 'lease_ends'"):
-        labs.in_lab(path, plan, print)
+        labs.in_lab(path, [plan], print)
 
 
 def test_runs_that_would_not_end_are_left_out_and_the_others_made(

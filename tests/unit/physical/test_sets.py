@@ -284,14 +284,14 @@ def test_unlike_sets_are_rejected_and_a_silent_one_is_left_out(tmp_path: Path, m
 
     monkeypatch.setattr(labs._Access, "testbed", lambda _, name, *__: Testbed(name))
     plan, warnings = load(tmp_path / "pair.yaml", ["backend=physical"]), list[str]()
-    whole = labs.in_lab(path, plan, warnings.append)
+    [whole] = labs.in_lab(path, [plan], warnings.append)
     assert warnings == []
     answers["red"] = None
-    assert labs.in_lab(path, plan, warnings.append).run_ids == whole.run_ids
+    assert labs.in_lab(path, [plan], warnings.append)[0].run_ids == whole.run_ids
     assert warnings == ["set red does not take part until it answers: host red-l: it does not answer"]
     answers["red"] = described(path, {"red": health(kernel="6.6.0")})["red"]
     with pytest.raises(TestbedError, match=r"the sets of hosts are not alike: kernel of 'left': 6\.6\.0 in set red"):
-        labs.in_lab(path, plan, warnings.append)
+        labs.in_lab(path, [plan], warnings.append)
     answers.update(red=None, blue=None)
     with pytest.raises(HostLost, match="host red-l: it does not answer"):
-        labs.in_lab(path, plan, warnings.append)
+        labs.in_lab(path, [plan], warnings.append)
