@@ -20,10 +20,10 @@ pytestmark = [
 STORY = """
 cd "$LAB"
 backchannel testbed site -i hosts.yml >site.log || cat site.log
-backchannel papers run asym-table4 asym-fig2 -i hosts.yml --results results --plan
+backchannel papers run asym-table4 asym-fig2 -i hosts.yml --results results --plan | tee before
 backchannel papers run asym-table4 -i hosts.yml --results results --attempts 10
 echo "status $?"
-backchannel papers run asym-table4 -i hosts.yml --results results --plan
+backchannel papers run asym-table4 -i hosts.yml --results results --plan >after
 backchannel papers score asym-table4 --results results --json >score.json
 """
 
@@ -34,8 +34,11 @@ def test_the_radios_parameters_are_scored_on_hosts(tmp_path: Path) -> None:
     inventory = write_yaml(tmp_path / "hosts.yml", given)
     done = in_lab(inventory, STORY, timeout_s=900, LAB=str(tmp_path))
     assert "status 0" in done.stdout, done.stdout
-    before, after = (line for line in done.stdout.splitlines() if line.startswith("asym-table4 ") and "s" in line[-30:])
-    assert [line.split()[3] for line in (before, after)] == ["3", "0"], done.stdout
+    to_run = []
+    for name in ("before", "after"):
+        [row] = [line for line in (tmp_path / name).read_text().splitlines() if line.startswith("asym-table4 ")]
+        to_run.append(row.split()[3])
+    assert to_run == ["3", "0"], done.stdout
     assert "asym-fig2: not run: " in done.stdout
     [artefact] = json.loads((tmp_path / "score.json").read_text())["artefacts"]
     assert artefact["scores"]["physical"]["valid"] == 3, artefact
