@@ -19,11 +19,10 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Queueing};
 use backchannel_core::scenario::Named;
 use backchannel_core::time::Time;
-use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::traits::Policy;
 use backchannel_core::Error;
 
 use crate::droptail::child_or_fifo;
-use crate::fifo::place_in;
 use crate::limit::Limit;
 use crate::Context;
 
@@ -118,27 +117,7 @@ impl Policy for VariableSize {
         self.queues.iter().filter_map(Policy::next_time).min()
     }
 
-    fn on_opposite(&mut self, now: Time, packet: &Packet) {
-        self.queues.iter_mut().for_each(|queue| queue.on_opposite(now, packet));
-    }
-
-    fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
-        self.queues.iter_mut().for_each(|queue| queue.on_rates(now, own_bps, opposite_bps));
-    }
-
-    fn backlog(&self) -> Backlog {
-        self.queues.iter().map(Policy::backlog).sum()
-    }
-
-    fn peek(&self, place: usize) -> Option<&Packet> {
-        let (queue, place) = place_in(&self.queues, place)?;
-        self.queues[queue].peek(place)
-    }
-
-    fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
-        let (queue, place) = place_in(&self.queues, place)?;
-        self.queues[queue].take(place, instead)
-    }
+    crate::fifo::kept_in_each!(queues);
 }
 
 #[cfg(test)]

@@ -19,12 +19,11 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Queueing, When};
 use backchannel_core::scenario::Named;
 use backchannel_core::time::Time;
-use backchannel_core::traits::{Backlog, Policy};
+use backchannel_core::traits::Policy;
 use backchannel_core::Error;
 
 use crate::ack_filter::Variant;
 use crate::droptail::child_or_fifo;
-use crate::fifo::place_in;
 use crate::limit::Limit;
 use crate::{AckFiltering, Context, DropTail};
 
@@ -239,27 +238,7 @@ impl Classes {
         }
     }
 
-    pub(crate) fn on_opposite(&mut self, now: Time, packet: &Packet) {
-        self.queues.iter_mut().for_each(|queue| queue.on_opposite(now, packet));
-    }
-
-    pub(crate) fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
-        self.queues.iter_mut().for_each(|queue| queue.on_rates(now, own_bps, opposite_bps));
-    }
-
-    pub(crate) fn backlog(&self) -> Backlog {
-        self.queues.iter().map(Policy::backlog).sum()
-    }
-
-    pub(crate) fn peek(&self, place: usize) -> Option<&Packet> {
-        let (queue, place) = place_in(&self.queues, place)?;
-        self.queues[queue].peek(place)
-    }
-
-    pub(crate) fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
-        let (queue, place) = place_in(&self.queues, place)?;
-        self.queues[queue].take(place, instead)
-    }
+    crate::fifo::kept_in_each!(pub(crate) queues);
 
     /// The class whose head is sent next; acks win ties.
     fn next(&self, now: Time) -> Option<Class> {

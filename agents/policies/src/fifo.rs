@@ -80,6 +80,34 @@ macro_rules! kept_in {
 }
 pub(crate) use kept_in;
 
+/// The same for a policy whose packets wait in several policies, one behind the other, which is one of its fields.
+macro_rules! kept_in_each {
+    ($vis:vis $field:ident) => {
+        $vis fn on_opposite(&mut self, now: Time, packet: &Packet) {
+            self.$field.iter_mut().for_each(|queue| queue.on_opposite(now, packet));
+        }
+
+        $vis fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
+            self.$field.iter_mut().for_each(|queue| queue.on_rates(now, own_bps, opposite_bps));
+        }
+
+        $vis fn backlog(&self) -> backchannel_core::traits::Backlog {
+            self.$field.iter().map(|queue| queue.backlog()).sum()
+        }
+
+        $vis fn peek(&self, place: usize) -> Option<&Packet> {
+            let (queue, place) = crate::fifo::place_in(&self.$field, place)?;
+            self.$field[queue].peek(place)
+        }
+
+        $vis fn take(&mut self, place: usize, instead: Option<Packet>) -> Option<Packet> {
+            let (queue, place) = crate::fifo::place_in(&self.$field, place)?;
+            self.$field[queue].take(place, instead)
+        }
+    };
+}
+pub(crate) use kept_in_each;
+
 /// The queue in which a packet waits, and its place there, if the queues stand one behind the other.
 pub(crate) fn place_in<'a>(
     queues: impl IntoIterator<Item = &'a Box<dyn Policy>>,
