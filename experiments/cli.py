@@ -66,6 +66,7 @@ _GROUPS = {
         "results": _Command("inspect:results", "Show results of campaigns"),
         "runs": _Command("runs:runs", "List runs, with filters"),
         "serve": _Command("services:serve", "Show results in a browser, and run what visitors request"),
+        "mcp": _Command("tools:mcp", "Serve the commands as tools for agents"),
         "plot": _Command("plot:plot", "Draw a figure"),
         "compare": _Command("compare:compare", "Compare the values of a swept field, or two campaigns"),
         "report-card": _Command("report_card:report_card", "Judge a sender by the criteria of RFC 9743"),

@@ -26,6 +26,7 @@ WITHOUT_JSON = {
     "shell watch": "prints until it is interrupted; `shell status --json` is one look",
     "shell enter": "becomes the command that it starts",
     "gateway": "shows devices until it is interrupted; with --json it reports on standard error",
+    "mcp": "its standard output is the protocol's",
     "serve": "serves until it is interrupted; the API answers scripts",
     "serve runner": "serves until it is interrupted",
     "dask scheduler": "serves until it is interrupted",

@@ -207,8 +207,8 @@ class Campaign(Model):
             raise ValueError(f"'{text}' is not a version of the format, such as {FORMAT}")
         if _numbers(text) > _numbers(FORMAT):
             raise ValueError(
-                f"the file is written in format {text}, and this version of Backchannel reads up to {FORMAT}: install a "
-                "newer one"
+                f"the file is written in format {text}, and this version of Backchannel reads up to {FORMAT}: install "
+                "a newer one"
             )
         return text
 
