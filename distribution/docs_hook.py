@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -88,9 +88,3 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if at % 2 else _LIST.sub(r"\1\n\n", LINK.sub(rewritten, part)) for at, part in enumerate(parts))
-
-
-def on_config(config: MkDocsConfig) -> Any:
-    """The date of a build is no part of a page: the same pages give the same site."""
-    config.copyright = None
-    return config

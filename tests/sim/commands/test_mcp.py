@@ -43,13 +43,13 @@ def spoken(folder: Path, talk: Callable[[Client], Awaitable[None]]) -> None:
 async def asked(client: Client, tool: str, **arguments: Any) -> Any:
     answer = await client.call_tool(tool, arguments)
     assert not answer.is_error, answer
-    return json.loads(answer.content[0].text)  # type: ignore[union-attr]
+    return json.loads(answer.content[0].model_dump()["text"])
 
 
 async def refused(client: Client, tool: str, **arguments: Any) -> str:
     answer = await client.call_tool(tool, arguments)
     assert answer.is_error, answer
-    return str(answer.content[0].text)  # type: ignore[union-attr]
+    return str(answer.content[0].model_dump()["text"])
 
 
 def test_an_agent_plans_launches_and_reads(tmp_path: Path) -> None:
