@@ -172,7 +172,6 @@ class Campaign(Model):
     name: Name
     title: str = ""
     description: str = ""
-    format: str = Field(FORMAT, description="version of the format that the file is written in")
     backend: Backend = Backend.EMULATED
     kernel: str = Field(kernels.DEFAULT, description="Linux of the virtual-kernel backend")
     network: Network
@@ -197,6 +196,7 @@ class Campaign(Model):
     figure: FigureSpec | None = Field(None, description="how the campaign's figure is drawn")
     repetitions: Annotated[int, quantity("count", above=0)] = 1
     seed: Annotated[int, quantity("count")] = 1
+    format: str = Field(FORMAT, description="version of the format that the file is written in")
 
     @field_validator("format", mode="before")
     @classmethod

@@ -14,6 +14,7 @@ from experiments import exits
 from experiments.commands.documents import Failure
 from tests.reference import commands, document_of
 from tests.support.called import called
+from tests.support.command_line import backchannel
 
 CAMPAIGN = """
 name: small
@@ -34,9 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a campaign's file, its results, and one of its captures."""
     made = tmp_path_factory.mktemp("json")
     (made / "small.yaml").write_text(CAMPAIGN)
-    status, out, err = called("run", made / "small.yaml", "--results", made / "results", "--json")
-    assert status == 0, err
-    TypeAdapter(document_of(commands()["run"])).validate_json(out)
+    done = backchannel("run", made / "small.yaml", "--results", made / "results", "--json")
+    assert done.returncode == 0, done.stderr
     with analysis.open(made / "results") as store:
         shutil.copy(store.run(store["small"].run_ids[0]).captures[0], made)
     return made
@@ -68,9 +68,9 @@ def test_answers_are_of_their_types(folder: Path) -> None:
         reached.add(name)
         if any("--results" in parameter.opts for parameter in commands()[name].params):
             words += ["--results", f"{folder}/results"]
-        status, out, err = called(*words, "--json")
-        assert status == 0, (call, err)
-        TypeAdapter(document_of(commands()[name])).validate_json(out)
+        done = backchannel(*words, "--json")
+        assert done.returncode == 0, (call, done.stderr)
+        TypeAdapter(document_of(commands()[name])).validate_json(done.stdout)
     with_document = {name for name, command in commands().items() if document_of(command) is not None}
     assert reached | ELSEWHERE == with_document
     assert not reached & ELSEWHERE

@@ -20,7 +20,8 @@ LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=[\"'](ht
 
 def build(configuration: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "distribution"), "NO_MKDOCS_2_WARNING": "1"}
-    words = ["-m", "mkdocs", "build", "-q", "-f", str(configuration), "-d", str(folder)]
+    # `-q` would count no warning, and so find no dead link.
+    words = ["-m", "mkdocs", "build", "-f", str(configuration), "-d", str(folder)]
     return subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=False)
 
 
