@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from testbed.units import number_of
 
@@ -170,7 +170,7 @@ def campaign_summary(campaign: CampaignRow) -> dict[str, object]:
 
 def results_document(
     campaign: CampaignRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """A campaign's results for scripts, in SI units.
 
     Args:
