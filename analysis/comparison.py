@@ -6,7 +6,6 @@ Both take differences by the pairing rule of analysis/statistics.py.
 from __future__ import annotations
 
 import datetime
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -84,14 +83,13 @@ class Comparison:
         """Lines that are worse in B."""
         return [line for line in self.lines if line.verdict == "worse"]
 
-    def as_json(self) -> str:
+    def as_json(self) -> dict[str, Any]:
         """The comparison for scripts."""
-        document = {
+        return {
             "a": self.a, "b": self.b, "confidence": self.confidence, "margin": self.margin,
             "comparisons": len(self.lines), "lines": [_line_document(line) for line in self.lines],
             "only_a": self.only_a, "only_b": self.only_b, "regressions": len(self.regressions),
         }  # fmt: skip
-        return json.dumps(document, indent=2)
 
 
 def _line_document(line: Line) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from analysis import comparison
 from analysis.comparison import Comparison, Line
@@ -72,6 +73,21 @@ class Regressions:
         for names, where in ((self.only_base, "base"), (self.only_head, "head")):
             text += [f"Only in {where}: {', '.join(names)}."] if names else []
         return "\n".join(text) + "\n"
+
+    def as_json(self) -> dict[str, Any]:
+        """For scripts, in SI units."""
+        return {
+            "campaigns": [
+                {"campaign": found.campaign, "comparison": found.comparison.as_json(), "runs": found.runs}
+                for found in self.compared
+            ],
+            "only_base": self.only_base,
+            "only_head": self.only_head,
+            "failing": [
+                {"campaign": campaign, "metric": line.metric, "subject": line.subject, "verdict": line.verdict}
+                for campaign, line in self.failing
+            ],
+        }
 
     def junit(self) -> str:
         """The same as JUnit's XML: a suite a campaign, a case a metric."""

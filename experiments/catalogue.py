@@ -34,7 +34,7 @@ def read_named(path: Path, trust_code: bool = False) -> Source:
         return read(path, trust_code)
     names = {name.removesuffix(".yaml"): name for name in campaign_files()}
     asked = str(path).removeprefix("experiments/").removesuffix(".yaml")
-    found = [name for name in names if name == asked or (asked == name.rpartition("/")[2])]
+    found = [asked] if asked in names else [name for name in names if asked == name.rpartition("/")[2]]
     if len(found) == 1:
         return read(FOLDER / names[found[0]])
     try:

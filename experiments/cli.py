@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import io
+import itertools
 import os
 import sys
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from experiments import exits
-from experiments.commands.shared import fail, show_note
+from experiments.commands.answer import answered
+from experiments.commands.shared import fail, show_note, wants_json
 from experiments.language import renamed
+from experiments.language.problems import CampaignError
 from testbed import node_binary
 from testbed.local_folders import sweep
 
@@ -63,6 +66,7 @@ _GROUPS = {
         "results": _Command("inspect:results", "Show results of campaigns"),
         "runs": _Command("runs:runs", "List runs, with filters"),
         "serve": _Command("services:serve", "Show results in a browser, and run what visitors request"),
+        "mcp": _Command("tools:mcp", "Serve the commands as tools for agents"),
         "plot": _Command("plot:plot", "Draw a figure"),
         "compare": _Command("compare:compare", "Compare the values of a swept field, or two campaigns"),
         "report-card": _Command("report_card:report_card", "Judge a sender by the criteria of RFC 9743"),
@@ -162,9 +166,12 @@ def application(first_word: str | None = None) -> TyperGroup:
         module, _, attribute = command.place.partition(":")
         target = getattr(importlib.import_module(f"{node_binary.PACKAGE}experiments.commands.{module}"), attribute)
         if isinstance(target, typer.Typer):
+            for inner in target.registered_commands:
+                assert inner.callback is not None
+                inner.callback = answered(inner.callback)
             app.add_typer(target, name=name, short_help=command.summary)
         else:
-            app.command(name, cls=_WithKinds, short_help=command.summary)(target)
+            app.command(name, cls=_WithKinds, short_help=command.summary)(answered(target))
     # With the options and classes of completion.
     built = typer.main.get_command(app)
     assert isinstance(built, TyperGroup)
@@ -225,7 +232,15 @@ def _run() -> NoReturn:
             _accept_old_names()
         # A shell that completes a command asks for all names, and passes no words.
         first_word = None if COMPLETES in os.environ else "".join(sys.argv[1:2])
-        application(first_word)(standalone_mode=True, prog_name="backchannel")
+        wants_json.set("--json" in itertools.takewhile(lambda word: word != "--", sys.argv[1:]))
+        if not wants_json.get():
+            application(first_word)(standalone_mode=True, prog_name="backchannel")
+        else:
+            sys.exit(application(first_word)(standalone_mode=False, prog_name="backchannel") or exits.OK)
+    except typer.TyperException as error:
+        fail(error.format_message(), error.exit_code)
+    except typer.Abort:
+        fail("aborted", exits.FAILED)
     except KeyboardInterrupt:
         fail("interrupted", exits.INTERRUPTED)
     except BrokenPipeError:
@@ -234,7 +249,7 @@ def _run() -> NoReturn:
         known = exits.of_error(error)
         if known is None:
             raise
-        fail(*known)
+        fail(*known, error.problems if isinstance(error, CampaignError) else ())
     sys.exit(exits.OK)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
 from analysis.store.documents import ImportedFile
 from analysis.store.rows import RunRow
@@ -11,9 +11,9 @@ from experiments.importing import Imported
 from testbed import units
 
 
-def as_json(imported: Imported, run: RunRow) -> str:
+def document(imported: Imported, run: RunRow) -> dict[str, Any]:
     """An import for scripts, in SI units."""
-    document = {
+    return {
         "run": imported.run_id,
         "campaign": imported.campaign_id,
         "known": imported.known,
@@ -21,7 +21,6 @@ def as_json(imported: Imported, run: RunRow) -> str:
         "flows": [flow.as_json() for flow in imported.flows],
         "metrics": [{key: getattr(row, key) for key in ("name", "subject", "value", "unit")} for row in run.metrics],
     }
-    return json.dumps(document, indent=2)
 
 
 def lines(imported: Imported, run: RunRow) -> list[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from testbed.units import number_of
 
@@ -164,8 +163,15 @@ def point_document(point: PointRow, rows: Sequence[TableRow], attempts: Mapping[
     }
 
 
-def results_json(campaign: CampaignRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]) -> str:
-    """A campaign's results as a JSON document, in SI units.
+def campaign_summary(campaign: CampaignRow) -> dict[str, object]:
+    """A campaign of Store.campaigns for scripts."""
+    return {key: getattr(campaign, key) for key in ("id", "name", "title", "state", "runs", "valid")}
+
+
+def results_document(
+    campaign: CampaignRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]
+) -> dict[str, Any]:
+    """A campaign's results for scripts, in SI units.
 
     Args:
         campaign: of Store.campaign.
@@ -176,5 +182,4 @@ def results_json(campaign: CampaignRow, rows: Sequence[TableRow], attempts: Mapp
     for row in rows:
         of_point.setdefault(row.point, []).append(row)
     points = [point_document(point, of_point.get(point.number, []), attempts) for point in campaign.points]
-    document = {"campaign": campaign.id, "name": campaign.name, "state": campaign.state, "points": points}
-    return json.dumps(document, indent=2)
+    return {"campaign": campaign.id, "name": campaign.name, "state": campaign.state, "points": points}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -110,11 +109,6 @@ def _of(campaign: StoredCampaign, wanted: Wanted) -> Iterator[ListedRun]:
 
 def _is_field(name: str, asked: str) -> bool:
     return name == asked or name.endswith("." + asked)
-
-
-def as_json(runs: Sequence[ListedRun]) -> str:
-    """For scripts."""
-    return json.dumps([asdict(run) for run in runs], indent=2)
 
 
 def table(runs: Sequence[ListedRun]) -> Table:

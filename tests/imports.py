@@ -27,7 +27,7 @@ Edges = Mapping[str, set[str]]
 #: need them.
 SLOW = {
     "alembic", "ansible", "asyncio", "ctypes", "dask", "distributed", "flask", "fsspec", "matplotlib", "mininet",
-    "numpy", "optuna", "pandas", "polars", "pydantic", "regex", "rich", "ruamel", "scipy", "sqlalchemy",
+    "mcp", "numpy", "optuna", "pandas", "polars", "pydantic", "regex", "rich", "ruamel", "scipy", "sqlalchemy",
 }  # fmt: skip
 
 

@@ -4,8 +4,8 @@
     python -m tests.tables --update    # writes them
 
 A table stands between the lines `<!-- table: NAME -->` and `<!-- end -->`; it shows a registry of metrics, figures or
-exports, or the choices of a chosen.yaml. The `defaults/main.yml` of an Ansible role has the defaults of its
-`meta/argument_specs.yml`, which Ansible uses for documentation only.
+exports, the choices of a chosen.yaml, or commands (tests/reference.py). The `defaults/main.yml` of an Ansible role has
+the defaults of its `meta/argument_specs.yml`, which Ansible uses for documentation only.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from experiments.papers.choices import FILE, choices
 from experiments.papers.kept import origins
 from experiments.papers.page import PAPERS
 from testbed.node_binary import ROOT
+from tests import reference
 
 ROLES = ROOT / "ansible" / "roles"
 #: An option of a role in its specification, and the option's default. Fields of entries of a list are indented further.
@@ -96,6 +97,11 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "exports": exports,
     "metrics": metrics,
     "kept defaults": kept_defaults,
+    "json commands": reference.json_commands,
+    "json exceptions": reference.json_exceptions,
+    "json documents": reference.json_documents,
+    "options": reference.options,
+    "python handle": reference.python_handle,
     **{f"choices of {paper}": partial(choices_of, paper) for paper in PAPERS},
 }
 

@@ -141,6 +141,8 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "imports.as_json": _IMPORT,
     "imports.submit": _IMPORT,
 }  # fmt: skip
+#: Version of the API (docs/versions.md).
+VERSION = "0.1.0"
 #: Answers of 200 to a POST: nothing is left to be done.
 AT_ONCE = ("runs.act_by_json", "launch.check_as_json", "launch.build_as_json", "launch.withdraw_by_json")
 
@@ -192,7 +194,7 @@ def describe() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "Backchannel",
-            "version": "1",
+            "version": VERSION,
             "description": "Campaigns, runs and their plots. Quantities are in SI units, times in s. A POST from a "
             "script carries JSON and no cookies; where the site has a token, every request carries it.",
         },

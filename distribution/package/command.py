@@ -13,7 +13,7 @@ from typing import NoReturn
 from testbed import build_cache, node_binary
 
 #: Commands of the launcher that need what only a checkout has: tests, benchmarks, sources.
-OF_A_CHECKOUT = frozenset({"bench", "build", "screenshots", "test"})
+OF_A_CHECKOUT = frozenset({"bench", "build", "docs", "screenshots", "test"})
 #: Where Debian installs Python packages. Of them only Mininet is used, which has no other home.
 DEBIAN = Path("/usr/lib/python3/dist-packages")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,15 +10,17 @@ import typer
 
 from analysis.results import by_point
 from experiments import exits
-from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, JsonOption, ResultsOption
+from experiments.commands.answer import Answer
+from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, ResultsOption
 from experiments.commands.shared import console, fail, store_location
 from experiments.engine.options import Options
 from testbed import units
 from testbed.local_folders import ScratchFolder
 
 if TYPE_CHECKING:
+    from experiments.commands import documents
     from experiments.language.campaign import Plan
-    from experiments.uplink.answer import Answer
+    from experiments.uplink.answer import Answer as Advice
     from experiments.uplink.trial import Effect
 
 
@@ -53,8 +54,7 @@ def ack_filter(
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
     jobs: JobsOption = None,
-    as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> Answer[documents.AckFilter]:  # fmt: skip
     """Say whether an ack filter would help on the line that a capture shows (docs/ack-filter.md).
 
     Counts the acks of the uplink, lets the filter treat them, and simulates the capture's traffic with the filter and
@@ -75,8 +75,7 @@ def ack_filter(
     line = answer.Line(up_bps, down_bps, rates[0] is None, rates[1] is None)
     nothing = answer.Answer(found, line)
     if answer.why_nothing(found) is not None:
-        _tell(nothing, as_json)
-        return
+        return _answer(nothing)
     room = {"limit_packets": 100_000}
     policies = (
         {"name": "droptail", "options": room},
@@ -86,11 +85,10 @@ def ack_filter(
     replayed = replace(nothing, replayed=(plain, filtered), queue=queue)
     if not found.shape.downloads and not found.shape.uploads:
         # Without a transfer that could be faster, only the queue counts.
-        _tell(replace(replayed, advice="cannot tell" if filtered.purged else "no difference"), as_json)
-        return
+        return _answer(replace(replayed, advice="cannot tell" if filtered.purged else "no difference"))
     plan = trial.plan(capture.name, found.shape, up_bps, down_bps, queue, repetitions)
     effects = _effects(plan, store_location(results), artefacts, jobs)
-    _tell(replace(replayed, campaign=plan.id, effects=effects, advice=trial.advice(effects)), as_json)
+    return _answer(replace(replayed, campaign=plan.id, effects=effects, advice=trial.advice(effects)))
 
 
 def _rate(option: str, text: str) -> float | None:
@@ -121,10 +119,7 @@ def _effects(plan: Plan, results: Path | str, artefacts: str | None, jobs: int |
     return trial.effects(values, {number: dict(point.parameters)["filter"] for number, point in enumerate(plan.points)})
 
 
-def _tell(told: Answer, as_json: bool) -> None:
+def _answer(found: Advice) -> Answer[documents.AckFilter]:
     from experiments.uplink import answer
 
-    if as_json:
-        typer.echo(json.dumps(answer.document(told), indent=2))
-    else:
-        console().print(answer.shown(told))
+    return Answer(answer.document(found), lambda: console().print(answer.shown(found)))

@@ -3,41 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from analysis.errors import REPEAT
 from experiments import exits
+from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ResultsOption
 from experiments.commands.shared import store_location
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 
 def backup(
     to: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for the backup.", show_default=False)],
     results: ResultsOption = RESULTS,
-) -> None:
+) -> Answer[documents.Backup]:
     """Copy a results folder, also while runs land in it. After an interruption the same command continues.
 
     Exit status 1 if runs are damaged; all others are copied.
     """
-    _copy(store_location(results), to)
+    return _copy(store_location(results), to)
 
 
 def restore(
     backup: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a backup.", show_default=False)],
     results: ResultsOption = RESULTS,
-) -> None:
+) -> Answer[documents.Backup]:
     """Make a results folder from a backup. The folder must have no results."""
-    _copy(backup, store_location(results))
+    return _copy(backup, store_location(results))
 
 
-def _copy(source: Path | str, target: Path | str) -> None:
+def _copy(source: Path | str, target: Path | str) -> Answer[documents.Backup]:
     from analysis.store.backup import copy_store
 
     done = copy_store(source, target)
-    for run_id, reasons in done.damaged.items():
-        typer.echo(f"run {run_id} is damaged: {'; '.join(reasons)}")
+    lines = [f"run {run_id} is damaged: {'; '.join(reasons)}" for run_id, reasons in done.damaged.items()]
     hint = f"; damaged runs: {len(done.damaged)}; {REPEAT}" if done.damaged else ""
-    typer.echo(f"{done.runs} runs of {source} copied to {target}{hint}")
-    raise typer.Exit(exits.FAILED if done.damaged else exits.OK)
+    lines.append(f"{done.runs} runs of {source} copied to {target}{hint}")
+    document = {"source": str(source), "target": str(target), "runs": done.runs, "damaged": done.damaged}
+    return Answer(document, lines, exits.FAILED if done.damaged else exits.OK)

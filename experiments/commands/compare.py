@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import analysis
 from experiments import exits
-from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, MarginOption, ResultsOption
+from experiments.commands.answer import Answer
+from experiments.commands.options import RESULTS, ArtefactsOption, MarginOption, ResultsOption
 from experiments.commands.shared import console, fail, open_campaign, show_note
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 MetricOption = Annotated[
     list[str] | None,
@@ -68,8 +72,7 @@ def compare(
     metrics: MetricOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Print comparisons that show nothing as well.")] = False,
     out: OutOption = None,
-    as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> Answer[documents.Comparison | Sequence[documents.Contrast] | documents.Files]:  # fmt: skip
     """Compare the values of a swept field, or campaign B with campaign A: differences with confidence intervals.
 
     Runs with the same repetition and seed are compared in pairs (docs/metrics.md). Exit status 1 when a metric of B is
@@ -83,11 +86,10 @@ def compare(
         for option, value in (("--field", field), ("--baseline", baseline), ("--out", out)):
             if value:
                 fail(f"{option} compares the values of one campaign: leave {b} out", exits.BAD_INPUT)
-        _compare_campaigns(a, b, folder, artefacts, confidence, margin, names, everything, as_json)
-        return
+        return _compare_campaigns(a, b, folder, artefacts, confidence, margin, names, everything)
     if confidence is not None:
         fail("--confidence is for two campaigns; of one, question.level of its file is the level", exits.BAD_INPUT)
-    _compare_values(a, folder, artefacts, field, baseline, names, margin, everything, out, as_json)
+    return _compare_values(a, folder, artefacts, field, baseline, names, margin, everything, out)
 
 
 def _known(metrics: Sequence[str]) -> list[str] | None:
@@ -99,8 +101,8 @@ def _known(metrics: Sequence[str]) -> list[str] | None:
 
 def _compare_campaigns(
     a: str, b: str, folder: str, artefacts: str | None, confidence: float | None, margin: float,
-    names: list[str] | None, everything: bool, as_json: bool,
-) -> None:  # fmt: skip
+    names: list[str] | None, everything: bool,
+) -> Answer[documents.Comparison]:  # fmt: skip
     from analysis import comparison
     from experiments.tables import comparison_table
 
@@ -109,18 +111,16 @@ def _compare_campaigns(
         compared = comparison.compare(in_a, in_b, confidence, margin, names or ())
     except comparison.CompareError as error:
         fail(str(error), exits.BAD_INPUT)
-    if as_json:
-        typer.echo(compared.as_json())
-    else:
-        console().print(comparison_table(compared, everything))
-    if compared.regressions:
-        raise typer.Exit(exits.FAILED)
+    return Answer(
+        compared.as_json(), lambda: console().print(comparison_table(compared, everything)),
+        exits.FAILED if compared.regressions else exits.OK,
+    )  # fmt: skip
 
 
 def _compare_values(
     name: str, folder: str, artefacts: str | None, field: str, baseline: str, names: list[str] | None, margin: float,
-    everything: bool, out: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    everything: bool, out: Path | None,
+) -> Answer[Sequence[documents.Contrast] | documents.Files]:  # fmt: skip
     from analysis.exports import tables
     from experiments.tables import contrast_table
 
@@ -132,10 +132,7 @@ def _compare_values(
         table = campaign.contrast(field, baseline, names or (), margin=margin)
     if out is not None:
         tables.write(table, out)
-        typer.echo(str(out))
-    elif as_json:
-        typer.echo(table.write_json())
-    else:
-        to = console()
-        # What somebody names is printed whatever it shows.
-        to.print(contrast_table(table, everything or named, to.width))
+        return Answer({"files": [str(out)]}, [str(out)])
+    to = console()
+    # What somebody names is printed whatever it shows.
+    return Answer(table.to_dicts(), lambda: to.print(contrast_table(table, everything or named, to.width)))

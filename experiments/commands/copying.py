@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import analysis
+from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 from experiments.commands.shared import open_campaign
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 
 def copy(
@@ -30,7 +34,7 @@ def copy(
             "Default: $BACKCHANNEL_ARTEFACTS.",
         ),
     ] = None,
-) -> None:  # fmt: skip
+) -> Answer[documents.Copied]:  # fmt: skip
     """Copy a campaign with its runs and files into another store. Runs that are valid there stay as they are, so the
     command can be repeated.
     """
@@ -41,4 +45,6 @@ def copy(
         row = open_campaign(source, campaign).row
         with Store.open(to, to_artefacts) as target:
             done = copy_campaign(source.store, target, row)
-            typer.echo(f"{row.name} ({row.id}): {done.copied} of {done.runs} runs copied to {target.where}")
+            where = str(target.where)
+    document = {"campaign": row.id, "name": row.name, "runs": done.runs, "copied": done.copied, "store": where}
+    return Answer(document, [f"{row.name} ({row.id}): {done.copied} of {done.runs} runs copied to {where}"])

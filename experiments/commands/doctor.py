@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import time
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-import typer
+from typing import TYPE_CHECKING
 
 from experiments import exits
-from experiments.commands.options import JsonOption
+from experiments.commands.answer import Answer
 from experiments.language.backends import Backend
 from testbed import capability, doctor, node_binary
 from testbed.collection import ansible_playbook
 from testbed.doctor import Finding
 from testbed.virtual_kernel import kernels
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 #: A campaign of one short run, for backends whose only proof is a run.
 PROBE = """
@@ -36,7 +37,7 @@ STACKS = {Backend.SIM: "newreno", Backend.VIRTUAL_KERNEL: "reno"}
 SIGNS = {True: "ok", False: "no", None: "--"}
 
 
-def doctor_(as_json: JsonOption = False) -> None:
+def doctor_() -> Answer[Sequence[documents.Finding]]:
     """Report what works on this machine and the command that provides what is missing.
 
     Simulator and virtual kernel are tried with a run of one second of virtual time. Exit status 3 if the simulator does
@@ -45,16 +46,13 @@ def doctor_(as_json: JsonOption = False) -> None:
     found = doctor.of_this_machine()
     found += [_in_virtual_time(Backend.SIM, []), _in_virtual_time(Backend.VIRTUAL_KERNEL, _missing_of_virtual_kernel())]
     found += [_emulated(), _physical()]
-    if as_json:
-        typer.echo(json.dumps([asdict(finding) for finding in found], indent=2))
-    else:
-        width = max(len(finding.subject) for finding in found)
-        for finding in found:
-            typer.echo(f"{SIGNS[finding.works]}  {finding.subject:{width}}  {finding.detail}")
-            for sentence in finding.missing:
-                typer.echo(f"    {'':{width}}  {sentence}")
-    if not all(finding.works for finding in found if finding.subject == Backend.SIM):
-        raise typer.Exit(exits.UNAVAILABLE)
+    width = max(len(finding.subject) for finding in found)
+    lines = []
+    for finding in found:
+        lines.append(f"{SIGNS[finding.works]}  {finding.subject:{width}}  {finding.detail}")
+        lines += [f"    {'':{width}}  {sentence}" for sentence in finding.missing]
+    works = all(finding.works for finding in found if finding.subject == Backend.SIM)
+    return Answer(found, lines, exits.OK if works else exits.UNAVAILABLE)
 
 
 def _in_virtual_time(backend: Backend, missing: list[str]) -> Finding:

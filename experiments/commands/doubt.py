@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +14,12 @@ from analysis.question import Asked, of_stored
 from analysis.results import Results
 from experiments import exits
 from experiments.catalogue import read_named
+from experiments.commands.answer import Answer
 from experiments.commands.options import (
     RESULTS,
     ArtefactsOption,
     FileArgument,
     JobsOption,
-    JsonOption,
     ResultsOption,
     SetOption,
     TriesOption,
@@ -39,6 +38,7 @@ from testbed.errors import Unavailable
 from testbed.units import number_of
 
 if TYPE_CHECKING:
+    from experiments.commands import documents
     from experiments.language.campaign import Plan
     from experiments.papers.doubt import Column, Doubt
 
@@ -107,8 +107,7 @@ def doubt(
     artefacts: ArtefactsOption = None,
     jobs: JobsOption = None,
     tries: TriesOption = TRIES,
-    as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> Answer[documents.Doubt | Sequence[documents.PlannedChange]]:  # fmt: skip
     """Repeat a campaign's conclusions with other seeds, half of the duration, lines that are 0.1 % off, and on other
     backends, and say which survive (docs/campaigns.md#doubt). Exit status 1 when one flips.
     """
@@ -123,17 +122,15 @@ def doubt(
     planned = [_plan(change, within_s, results, artefacts, jobs) for change in (original, *changes)]
     if planned[0].plan is None:
         fail(f"the original runs: {planned[0].column.left_out}", exits.BAD_INPUT)
-    _print_plan(planned, to_stderr=as_json or not plan_only)
     if plan_only:
-        return
+        return Answer([_planned_document(entry) for entry in planned], lambda: _print_plan(planned, to_stderr=False))
+    _print_plan(planned, to_stderr=True)
     options = Options(store_location(results), jobs=jobs, tries=tries, artefacts=artefacts)
     assessment = _assess(_run(planned, options), options)
-    if as_json:
-        typer.echo(json.dumps(assessment.as_json(), indent=2))
-    else:
-        console().print(doubt_table(assessment, results_option(results)))
-    if assessment.flips:
-        raise typer.Exit(exits.FAILED)
+    return Answer(
+        assessment.as_json(), lambda: console().print(doubt_table(assessment, results_option(results))),
+        exits.FAILED if assessment.flips else exits.OK,
+    )  # fmt: skip
 
 
 # What is changed ---------------------------------------------------------------------------------------------
@@ -307,6 +304,14 @@ def _forecaster(plan: Plan, results: str, artefacts: str | None, jobs: int | Non
 def _expected_s(plan: Plan, forecaster: Forecaster, valid: set[str]) -> tuple[float, int]:
     missing = {run.id: run for run in plan.runs if run.id not in valid}
     return forecaster.forecast(list(missing.values())).time_s, len(missing)
+
+
+def _planned_document(entry: _Planned) -> dict[str, object]:
+    column = entry.column
+    return {
+        "name": column.name, "what": column.what, "backend": column.backend, "runs": column.runs,
+        "missing": entry.missing, "expected_s": entry.expected_s, "left_out": column.left_out,
+    }  # fmt: skip
 
 
 def _print_plan(planned: Sequence[_Planned], *, to_stderr: bool) -> None:

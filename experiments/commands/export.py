@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import analysis
+from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 from experiments.commands.shared import open_campaign, wider_limits
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 
 def export(
@@ -36,7 +40,7 @@ def export(
     ] = "",
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-) -> None:
+) -> Answer[documents.Written]:
     """Write results for other programs: tables, Flent and xplot files, and bundles of campaigns."""
     from analysis.exports.registry import EXPORTS, Target
 
@@ -55,5 +59,4 @@ def export(
             else:
                 run = store.run(subject)
                 lines = chosen.write(run, Target(out or Path(chosen.file.format(name=run.id))))
-    for line in [*lines, *wider]:
-        typer.echo(line)
+    return Answer({"kind": kind, "subject": subject, "lines": [*lines, *wider]}, [*lines, *wider])

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from analysis.errors import AnalysisError
-from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
+from experiments.commands.answer import Answer
+from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 from experiments.commands.shared import results_option
 from testbed.errors import no_file
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 
 def import_(
@@ -52,15 +56,13 @@ def import_(
     ] = 3600.0,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-    as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> Answer[documents.Import | documents.Bundle]:  # fmt: skip
     """Import captures from any source as a run, with the same metrics and plots as other runs; or a bundled campaign,
     which is verified and measured again.
     """
     # A damaged bundle is still recognised by its name.
     if len(files) == 1 and (files[0].suffix.lower() == ".zip" or zipfile.is_zipfile(files[0])):
-        _bundle(files[0], results, artefacts)
-        return
+        return _bundle(files[0], results, artefacts)
     from experiments.limits import GB, Limits, limited
 
     name = label or files[0].name.partition(".")[0] or files[0].name
@@ -73,16 +75,13 @@ def import_(
             imported = import_captures(store, Request(files, name, note, campaign, align))
             run = store.run(imported.run_id)
         assert run is not None
-        if as_json:
-            typer.echo(import_report.as_json(imported, run))
-            return
-        for line in import_report.lines(imported, run):
-            typer.echo(line)
+        document, lines = import_report.document(imported, run), import_report.lines(imported, run)
     shown = results_option(results)
-    typer.echo(f"\nNext: ./backchannel serve{shown} shows it with its plots; results {campaign} compares imports.")
+    hint = f"\nNext: ./backchannel serve{shown} shows it with its plots; results {campaign} compares imports."
+    return Answer(document, [*lines, hint])
 
 
-def _bundle(file: Path, results: str, artefacts: str | None) -> None:
+def _bundle(file: Path, results: str, artefacts: str | None) -> Answer[documents.Bundle]:
     from analysis.store import Store
     from experiments import bundles
 
@@ -90,9 +89,10 @@ def _bundle(file: Path, results: str, artefacts: str | None) -> None:
         raise AnalysisError(no_file(file))
     with Store.open(results, artefacts) as store:
         read = bundles.read(store, file)
-    typer.echo(f"{read.name} ({read.id}): {read.files} files verified; {read.runs} runs, {read.landed} new here")
+    lines = [f"{read.name} ({read.id}): {read.files} files verified; {read.runs} runs, {read.landed} new here"]
     if read.corrected:
-        typer.echo(
+        lines.append(
             f"{read.corrected} of {read.measured} runs give other values than the bundle has, which another version "
             "measured, or which were modified: the results have those that were measured here"
         )
+    return Answer(read, lines)

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import analysis
 from analysis import naming
 from experiments import exits
+from experiments.commands.answer import Answer
 from experiments.commands.options import (
     RESULTS,
     ArtefactsOption,
     FromOption,
-    JsonOption,
     ResultsOption,
     SetOption,
     TrustOption,
 )
-from experiments.commands.shared import console, fail, open_campaign, print_results, wider_limits
-from experiments.labels import exact_note, results_json
+from experiments.commands.shared import (
+    console,
+    fail,
+    open_campaign,
+    results_parts,
+    show_parts,
+    show_problems,
+    wants_json,
+    wider_limits,
+)
+from experiments.labels import campaign_summary, exact_note, results_document
 from experiments.language.problems import CampaignError
 from testbed.units import number_of
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 #: What `list` shows beside mechanisms (analysis/kinds.py).
 MEASURED = ("metrics", "figures", "exports")
@@ -33,30 +46,30 @@ def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Campaign files.", show_default=False)],
     overrides: SetOption = None,
     trust_code: TrustOption = False,
-) -> None:
+) -> Answer[Sequence[documents.ValidatedFile]]:
     """Check campaign files. Reports every error with file, line and field, and warns of known traps of emulation."""
     from experiments.catalogue import read_named
     from experiments.language import traps
     from experiments.language.campaign import expand
 
-    rejected = False
+    checked: list[documents.ValidatedFile] = []
+    lines = list[str]()
     for file in files:
         try:
             read = read_named(file, trust_code)
             plan = expand(read, overrides or ())
         except CampaignError as error:
-            rejected = True
-            typer.echo(str(error), err=True)
+            checked.append({"file": str(file), "runs": None, "problems": error.problems, "warnings": []})
+            show_problems(error)
         else:
             warnings = traps.warnings(plan, read)
-            for line in warnings:
-                typer.echo(line)
+            note = exact_note(plan)
+            noted = [f"{file}: {note}"] if note else []
             count = f", {len(warnings)} warning{'s' if len(warnings) > 1 else ''}" if warnings else ""
-            if note := exact_note(plan):
-                typer.echo(f"{file}: {note}")
-            typer.echo(f"{file}: good, {number_of(len(plan.runs), 'run')}{count}")
-    if rejected:
-        raise typer.Exit(exits.BAD_INPUT)
+            lines += [*warnings, *noted, f"{file}: good, {number_of(len(plan.runs), 'run')}{count}"]
+            checked.append({"file": str(file), "runs": len(plan.runs), "problems": [], "warnings": [*warnings, *noted]})
+    rejected = any(file["problems"] for file in checked)
+    return Answer(checked, lines, exits.BAD_INPUT if rejected else exits.OK)
 
 
 def list_(
@@ -69,49 +82,46 @@ def list_(
         ),
     ] = "",
     crates: FromOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer[Sequence[documents.Mechanism | documents.Listed]]:
     """List mechanisms with their source, or metrics, figures and exports. `show` prints a mechanism's options."""
     from experiments.language import registry
     from experiments.tables import plain_table
 
     kinds = {word: kind for kind, word in registry.KINDS.items()}
     if what in MEASURED:
-        _list_measured(what, as_json)
-        return
+        return _measured(what)
     if what and what not in kinds:
         fail(registry.unknown("kind", what, [*kinds, *MEASURED]), exits.BAD_INPUT)
     selected = [kinds[what]] if what else list(registry.KINDS)
-    if as_json:
-        entries = [entry.as_json() for kind in selected for entry in registry.of_kind(kind)]
-        typer.echo(json.dumps(entries, indent=2))
-        return
-    terminal = console()
-    for kind in selected:
-        terminal.print(registry.KINDS[kind], style="bold", highlight=False)
-        table = plain_table("name", "summary", "source")
-        for entry in registry.of_kind(kind):
-            table.add_row(entry.name, entry.summary, entry.source)
-        terminal.print(table)
-        terminal.print()
-    terminal.print("asym, ton, pulsed, acq and aq are the five papers: docs/papers.md", style="dim", highlight=False)
+
+    def text() -> None:
+        terminal = console()
+        for kind in selected:
+            terminal.print(registry.KINDS[kind], style="bold", highlight=False)
+            table = plain_table("name", "summary", "source")
+            for entry in registry.of_kind(kind):
+                table.add_row(entry.name, entry.summary, entry.source)
+            terminal.print(table)
+            terminal.print()
+        terminal.print(
+            "asym, ton, pulsed, acq and aq are the five papers: docs/papers.md", style="dim", highlight=False
+        )
+
+    return Answer([entry.as_json() for kind in selected for entry in registry.of_kind(kind)], text)
 
 
-def _list_measured(what: str, as_json: bool) -> None:
+def _measured(what: str) -> Answer[Sequence[documents.Listed]]:
     from analysis import kinds
     from experiments.tables import plain_table
 
     entries = kinds.listed(what)
-    if as_json:
-        typer.echo(json.dumps([entry.as_json() for entry in entries], indent=2))
-        return
     columns = [
         name for name in ("name", "summary", "of", "unit", "source") if any(getattr(entry, name) for entry in entries)
     ]
     table = plain_table(*columns)
     for entry in entries:
         table.add_row(*(getattr(entry, column) for column in columns))
-    console().print(table)
+    return Answer(entries, lambda: console().print(table))
 
 
 def show_(
@@ -124,8 +134,7 @@ def show_(
         ),
     ],
     crates: FromOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer[Sequence[documents.Mechanism]]:
     """Show a mechanism with every option: its unit, default and range."""
     from experiments.language import registry
 
@@ -135,21 +144,19 @@ def show_(
     if not matches:
         names = dict.fromkeys(entry.name for entry in registry.entries())
         fail(registry.unknown("mechanism", name, names), exits.BAD_INPUT)
-    if as_json:
-        typer.echo(json.dumps([entry.as_json() for entry in matches], indent=2))
-        return
+    lines = list[str]()
     for entry in matches:
-        typer.echo(f"{entry.kind} {entry.name}: {entry.summary}")
-        typer.echo(f"  source: {entry.source}")
+        lines += [f"{entry.kind} {entry.name}: {entry.summary}", f"  source: {entry.source}"]
         if entry.crate:
             crate = registry.crates()[entry.crate]
-            typer.echo(f"  crate: {crate.name} {crate.version}, digest {crate.sha256[:12]}")
+            lines.append(f"  crate: {crate.name} {crate.version}, digest {crate.sha256[:12]}")
         if entry.backends:
-            typer.echo(f"  backends: {', '.join(entry.backends)}")
+            lines.append(f"  backends: {', '.join(entry.backends)}")
         for param in sorted(entry.params, key=lambda param: param.short):
-            typer.echo(f"  {param.short} ({param.allowed()}): {param.help}")
+            lines.append(f"  {param.short} ({param.allowed()}): {param.help}")
         if entry.spec:
-            typer.echo(json.dumps(entry.spec.as_json(), indent=2))
+            lines.append(json.dumps(entry.spec.as_json(), indent=2))
+    return Answer([entry.as_json() for entry in matches], lines)
 
 
 def results(
@@ -183,8 +190,7 @@ def results(
     per_page: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="Combinations of a page.")] = 40,
     folder: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-    as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> Answer[documents.Results | Sequence[documents.CampaignSummary]]:  # fmt: skip
     """Show the results of a campaign, or list the campaigns of a results folder."""
     from analysis.attempts import attempts_of
     from analysis.question import known_metric
@@ -195,19 +201,19 @@ def results(
         store = opened.store
         if not name:
             known = store.campaigns(texts=True)
-            if as_json:
-                fields = ("id", "name", "title", "state", "runs", "valid")
-                typer.echo(json.dumps([{key: getattr(row, key) for key in fields} for row in known], indent=2))
-            elif known:
-                console().print(campaigns_table(known, naming.distinguished(known)))
-            return
+            apart = naming.distinguished(known)
+            return Answer(
+                [campaign_summary(row) for row in known],
+                lambda: console().print(campaigns_table(known, apart)) if known else None,
+            )
         campaign = open_campaign(opened, name)
-        if as_json:
-            row = campaign.row
-            typer.echo(results_json(row, store.table(row.id), attempts_of(store, row.id)))
-            return
+        row = campaign.row
         names = [known_metric(metric) for metric in metrics or ()]
         by = sort if "output." in sort else sort.replace(".", "_") if sort.replace(".", "_") in names else sort
-        print_results(console(), campaign, Asked(names, flows or (), by, page, per_page))
-        for sentence in wider_limits(store, campaign.row.id, campaign.row.backend):
-            console().print(sentence, highlight=False, soft_wrap=True)
+        asked = Asked(names, flows or (), by, page, per_page)
+        if wants_json.get():
+            return Answer(results_document(row, store.table(row.id), attempts_of(store, row.id)), ())
+        # Both are read from the store, which is closed when the answer is printed.
+        shown = results_parts(console(), campaign, asked)
+        wider = wider_limits(store, row.id, row.backend)
+    return Answer(None, lambda: show_parts(console(), shown, wider))

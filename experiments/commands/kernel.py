@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.commands.options import JsonOption
+from experiments.commands.answer import Answer
 from experiments.commands.shared import show_note
 from testbed.virtual_kernel import build as kernel_build
 from testbed.virtual_kernel import kernels
 from testbed.virtual_kernel.kernels import SERIES
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 app = typer.Typer(help="Build and list the kernels of the virtual-kernel backend.", no_args_is_help=True)
 
@@ -47,7 +50,7 @@ def build(
             "the default series. Repeatable.",
         ),
     ] = None,
-) -> None:  # fmt: skip
+) -> Answer[documents.BuiltKernel]:  # fmt: skip
     """Build Linux for virtual time, from Debian's source package or from a source tree. Needs no root.
 
     With a name the kernel is one of your own: of a tree, with other timer interrupts, or with C files.
@@ -61,8 +64,7 @@ def build(
         if source is not None or version != kernels.DEFAULT or hz is not None:
             raise typer.BadParameter(f"it builds Linux {kernels.DEFAULT} with files of yours", param_hint="--with")
         kernel = kernel_build.build_with(files, name or files[0].stem.replace("_", "-").lower(), show_note)
-        typer.echo(f"kernel {kernel.name} is in {kernel.folder} ({kernel.release})")
-        return
+        return _built(kernel)
     if name is None and source is not None:
         name = source.resolve().name.lower()
     if name is not None:
@@ -71,11 +73,16 @@ def build(
         kernel = kernel_build.build(version, show_note)
     else:
         raise typer.BadParameter("a kernel with it is one of your own: name it with --name NAME", param_hint="--hz")
-    typer.echo(f"kernel {kernel.name} is in {kernel.folder} ({kernel.release})")
+    return _built(kernel)
+
+
+def _built(kernel: kernels.Kernel) -> Answer[documents.BuiltKernel]:
+    line = f"kernel {kernel.name} is in {kernel.folder} ({kernel.release})"
+    return Answer({"name": kernel.name, "folder": str(kernel.folder), "release": kernel.release}, [line])
 
 
 @app.command("list", short_help="List kernels")
-def list_(as_json: JsonOption = False) -> None:
+def list_() -> Answer[Sequence[documents.Kernel]]:
     """List the kernels that campaigns can choose, and which of them are built."""
     built = {kernel.name: kernel for kernel in kernels.built()}
     rows: list[dict[str, Any]] = [
@@ -87,10 +94,9 @@ def list_(as_json: JsonOption = False) -> None:
         }
         for name in kernels.names()
     ]
-    if as_json:
-        typer.echo(json.dumps(rows, indent=2))
-        return
     width = max(len(str(row["name"])) for row in rows) + 2
+    lines = []
     for row in rows:
         lacks = f"  without {', '.join(row['lacks'])}" if row["lacks"] else ""
-        typer.echo(f"{row['name']:{width}}{row['release'] or 'not built'}{lacks}")
+        lines.append(f"{row['name']:{width}}{row['release'] or 'not built'}{lacks}")
+    return Answer(rows, lines)

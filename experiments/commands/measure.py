@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import analysis
 from experiments import exits
-from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
+from experiments.commands.answer import Answer
+from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 from experiments.commands.shared import console, fail, open_campaign
 from testbed.units import number_of
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 
 def measure(
@@ -34,8 +36,7 @@ def measure(
     ] = False,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer[documents.Changes]:
     """Compute metrics of stored runs again, from their captures and counters, without running anything.
 
     The new values replace the old ones, and the manifest of each run states the version that computed them. Other
@@ -55,14 +56,12 @@ def measure(
         changes = measured.measure(
             chosen, new=new, progress=lambda done: status.update(f"measured {done} of {total} runs")
         )
-    if as_json:
-        typer.echo(json.dumps(asdict(changes)))
-        return
-    typer.echo(
+    lines = [
         f"{measured.row.name} ({measured.row.id}): {number_of(changes.runs, 'run')} measured; "
         f"{number_of(changes.new, 'new value')}, {changes.changed} changed, {changes.gone} gone"
-    )
+    ]
     if changes.without:
-        typer.echo(f"{changes.without} runs have neither captures nor counters and stay as they are.")
+        lines.append(f"{changes.without} runs have neither captures nor counters and stay as they are.")
     if changes.overtaken:
-        typer.echo(f"{changes.overtaken} runs were replaced by another command meanwhile; measure them again.")
+        lines.append(f"{changes.overtaken} runs were replaced by another command meanwhile; measure them again.")
+    return Answer(changes, lines)

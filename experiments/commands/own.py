@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments import exits, law_page, new_parts
+from experiments.commands.answer import Answer
 from experiments.commands.shared import fail
 from experiments.language import source
 from testbed import own_crates, own_nodes
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 
 def new(
@@ -26,13 +31,17 @@ def new(
     name: Annotated[
         Path, typer.Argument(metavar="NAME", help="Its name, and the folder that is made.", show_default=False)
     ],
-) -> None:
+) -> Answer[documents.Part]:
     """Make a small crate or Python package with its test: a mechanism, metric, figure or export of your own."""
     part = new_parts.make(kind, name)
-    typer.echo(f"{part.folder} has a {kind} that works. Next:")
-    for command in part.commands:
-        typer.echo(f"  {command}")
-    typer.echo("docs/your-own.md describes the steps from there.")
+    commands = [str(command) for command in part.commands]
+    return Answer(
+        {"kind": kind, "folder": str(part.folder), "next": commands},
+        [
+            f"{part.folder} has a {kind} that works. Next:", *(f"  {command}" for command in commands),
+            "docs/your-own.md describes the steps from there.",
+        ],
+    )  # fmt: skip
 
 
 def check(
@@ -48,7 +57,7 @@ def check(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", show_default=False, help="Page; default: NAME-check.md."),
     ] = None,
-) -> None:  # fmt: skip
+) -> Answer[documents.Check]:  # fmt: skip
     """Hold the mechanisms of a crate of yours to the laws that Backchannel's own keep, and write a page of what they do
     to a standard set of arrivals.
     """
@@ -57,12 +66,17 @@ def check(
     found = law_page.verdicts(crate, dict(map(_option, options or ())))
     path = output or Path(f"{crate.name}-check.md")
     path.write_text(law_page.page(crate, found), encoding="utf-8")
+    lines = []
     for verdict in found:
         broken = f"breaks: {', '.join(verdict.broken)}" if verdict.broken else f"keeps all {len(verdict.laws)} laws"
-        typer.echo(f"{verdict.kind} {verdict.name} {broken}")
-    typer.echo(f"{path} has the details, and what it does to a standard set of arrivals.")
-    if any(verdict.broken for verdict in found):
-        raise typer.Exit(exits.FAILED)
+        lines.append(f"{verdict.kind} {verdict.name} {broken}")
+    lines.append(f"{path} has the details, and what it does to a standard set of arrivals.")
+    mechanisms = [
+        {"kind": verdict.kind, "name": verdict.name, "laws": len(verdict.laws), "broken": verdict.broken}
+        for verdict in found
+    ]
+    is_broken = any(verdict.broken for verdict in found)
+    return Answer({"page": str(path), "mechanisms": mechanisms}, lines, exits.FAILED if is_broken else exits.OK)
 
 
 def _option(text: str) -> tuple[str, object]:
@@ -80,11 +94,11 @@ def unpack(
     into: Annotated[
         Path, typer.Option("--into", metavar="FOLDER", help="Folder for the sources; it must not exist.")
     ] = Path("unpacked"),
-) -> None:
+) -> Answer[Sequence[documents.UnpackedCrate]]:
     """Write the code that is attached to a campaign file to a folder, to be read. Nothing is compiled or run."""
-    names = []
+    unpacked = []
     for name, crate in source.attached_crates(file):
         new_parts.unpack(crate, into / crate.name)
-        names.append(f"{name}: {into / crate.name}")
-    for line in names or [f"no code is attached to {file}"]:
-        typer.echo(line)
+        unpacked.append({"name": name, "folder": str(into / crate.name)})
+    lines = [f"{crate['name']}: {crate['folder']}" for crate in unpacked]
+    return Answer(unpacked, lines or [f"no code is attached to {file}"])

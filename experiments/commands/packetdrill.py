@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.commands.options import JsonOption
+from experiments.commands.answer import Answer
 from experiments.commands.shared import console, show_note
-from experiments.exits import FAILED
+from experiments.exits import FAILED, OK
 from experiments.tables import plain_table
 from testbed.virtual_kernel import build as kernel_build
 from testbed.virtual_kernel import kernels
 from testbed.virtual_kernel import packetdrill as scripts
 from testbed.virtual_kernel.packetdrill import Verdict, Version
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 #: Up to as many scripts, those that passed are listed, too.
 ALL_SHOWN = 12
@@ -46,8 +49,7 @@ def packetdrill(
         Path | None,
         typer.Option(metavar="FOLDER", help="Write what packetdrill printed of each script to this folder."),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer[Sequence[documents.ScriptVerdict]]:
     """Run packetdrill scripts on a kernel in virtual time, each in a machine of its own.
 
     Needs no root, and how busy this machine is makes no difference: times inside are those of the virtual clock.
@@ -70,11 +72,8 @@ def packetdrill(
         for verdict in verdicts:
             name = "-".join([*verdict.script.parts[-3:-1], verdict.script.stem, verdict.version])
             (keep / f"{name}.txt").write_text(verdict.output)
-    if as_json:
-        typer.echo(json.dumps([_row(verdict) for verdict in verdicts], indent=2))
-    else:
-        _show(verdicts, built.name)
-    raise typer.Exit(0 if all(verdict.passed for verdict in verdicts) else FAILED)
+    status = OK if all(verdict.passed for verdict in verdicts) else FAILED
+    return Answer([_row(verdict) for verdict in verdicts], lambda: _show(verdicts, built.name), status)
 
 
 def _show(verdicts: list[Verdict], kernel: str) -> None:

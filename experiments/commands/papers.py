@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,24 +13,25 @@ import typer
 
 import analysis
 from experiments import exits
+from experiments.commands.answer import Answer
 from experiments.commands.options import (
     RESULTS,
     ArtefactNames,
     BackendOption,
     ForceOption,
     JobsOption,
-    JsonOption,
     LabOption,
     LimitOption,
     ResultsOption,
     TriesOption,
 )
-from experiments.commands.shared import console, fail, open_existing, show_note
+from experiments.commands.shared import answer_console, console, fail, open_existing, show_note, show_parts, wants_json
 from experiments.engine.options import TRIES, Options
 from experiments.labels import duration_text
 from testbed.local_folders import ScratchFolder
 
 if TYPE_CHECKING:
+    from experiments.commands import documents
     from experiments.engine.options import Options
     from experiments.papers.reproduction import Reproduction
     from experiments.papers.targets import Target
@@ -63,7 +63,7 @@ def run(
         ),
     ] = False,
     inventory: LabOption = None,
-) -> None:
+) -> Answer[documents.Scorecard | documents.ExpectedPapers]:
     """Run the papers' tables, figures and claims that the results folder lacks, and print their score.
 
     With --backend, only artefacts run whose file has fields for that backend; with --inventory, only those whose
@@ -82,13 +82,12 @@ def run(
     except ValueError as error:
         fail(str(error), exits.BAD_INPUT)
     if plan_only:
-        _print_expected(selected, backend, results, jobs, force, limit, defaults, inventory)
-        return
-    from experiments.papers.scorecard import scorecard
+        return _expected(selected, backend, results, jobs, force, limit, defaults, inventory)
+    from experiments.papers.scorecard import document, scorecard
     from experiments.papers.tables import score_table
     from experiments.terminal import TerminalReporter
 
-    terminal = console()
+    terminal = answer_console()
     options = Options(results, jobs, force, limit=limit, tries=tries, inventory=inventory)
     done = reproduce(selected, backend, options, TerminalReporter(terminal), show_note, defaults=defaults)
     for result in done:
@@ -99,15 +98,16 @@ def run(
     artefacts = {result.reproduction.artefact for result in done}
     with analysis.open(results) as opened:
         scored = [artefact for artefact in scorecard(opened) if artefact.id in artefacts]
-    terminal.print(score_table(scored, details=True), soft_wrap=True)
     outcomes = [result.outcome for result in done if result.outcome is not None]
-    if any(outcome.interrupted for outcome in outcomes):
-        raise typer.Exit(exits.INTERRUPTED)
-    if any(outcome.failed for outcome in outcomes):
-        raise typer.Exit(exits.FAILED)
+    is_interrupted = any(outcome.interrupted for outcome in outcomes)
+    failed = any(outcome.failed for outcome in outcomes)
+    return Answer(
+        document(scored), lambda: terminal.print(score_table(scored, details=True), soft_wrap=True),
+        exits.INTERRUPTED if is_interrupted else exits.FAILED if failed else exits.OK,
+    )  # fmt: skip
 
 
-def _print_expected(
+def _expected(
     selected: Sequence[Reproduction],
     backend: str | None,
     results: str,
@@ -116,7 +116,7 @@ def _print_expected(
     limit: int | None,
     defaults: bool,
     inventory: Path | None,
-) -> None:
+) -> Answer[documents.ExpectedPapers]:
     from experiments.papers.reproduction import expected
     from experiments.tables import plain_table
 
@@ -131,11 +131,9 @@ def _print_expected(
         if not row.refused:
             counts = (row.points, row.repetitions, row.to_run, row.runs, duration_text(row.time_s), row.cells)
             table.add_row(row.artefact, *map(str, counts))
-    console().print(table)
-    for row in rows:
-        if row.refused:
-            typer.echo(f"{row.artefact}: not run: {row.refused}")
-    typer.echo(f"{sum(row.to_run for row in rows)} runs, about {duration_text(total_s)} as one batch")
+    lines = [f"{row.artefact}: not run: {row.refused}" for row in rows if row.refused]
+    lines.append(f"{sum(row.to_run for row in rows)} runs, about {duration_text(total_s)} as one batch")
+    return Answer({"artefacts": rows, "time_s": total_s}, lambda: show_parts(console(), [table], lines))
 
 
 @papers.command("score", short_help="Compare results with the published values")
@@ -168,15 +166,12 @@ def score(
     ] = False,
     results: ResultsOption = RESULTS,
     jobs: JobsOption = None,
-    as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> Answer[documents.Scorecard | Sequence[documents.ChoiceOutcome]]:  # fmt: skip
     """Compare the results with the published ones: values within tolerance, orderings that hold, and their counts."""
     if sensitivity:
-        _sensitivity(names, repetitions, jobs, as_json)
-        return
+        return _sensitivity(names, repetitions, jobs)
     if repetitions is not None:
-        _with_repetitions(names, repetitions, jobs, as_json)
-        return
+        return _with_repetitions(names, repetitions, jobs)
     from experiments.papers.reproduction import select_named
     from experiments.papers.scorecard import document, scorecard
     from experiments.papers.tables import score_table
@@ -187,15 +182,17 @@ def score(
         artefacts = select_named(everything, names or (), lambda item: (item.paper, item.id), "paper or artefact")
     except ValueError as error:
         fail(str(error), exits.BAD_INPUT)
-    if as_json:
-        typer.echo(json.dumps(document(artefacts), indent=2))
-    elif markdown:
-        from experiments.papers.choices import all_choices
-        from experiments.papers.page import page
 
-        typer.echo(page(artefacts, all_choices()), nl=False)
-    else:
-        console().print(score_table(artefacts, details or len(artefacts) == 1), soft_wrap=True)
+    def text() -> None:
+        if markdown:
+            from experiments.papers.choices import all_choices
+            from experiments.papers.page import page
+
+            typer.echo(page(artefacts, all_choices()), nl=False)
+        else:
+            console().print(score_table(artefacts, details or len(artefacts) == 1), soft_wrap=True)
+
+    return Answer(document(artefacts), text)
 
 
 @dataclass(frozen=True)
@@ -226,7 +223,7 @@ def _own_runs(option: str, names: Sequence[str] | None, jobs: int | None) -> Ite
         yield _Runs(selected, targets, Options(folder / "results", jobs), TerminalReporter(console(stderr=True)))
 
 
-def _with_repetitions(names: Sequence[str] | None, repetitions: int, jobs: int | None, as_json: bool) -> None:
+def _with_repetitions(names: Sequence[str] | None, repetitions: int, jobs: int | None) -> Answer[documents.Scorecard]:
     from experiments.papers.choice_sensitivity import score_as_chosen
     from experiments.papers.scorecard import artefact_of, document
     from experiments.papers.tables import score_table
@@ -237,13 +234,12 @@ def _with_repetitions(names: Sequence[str] | None, repetitions: int, jobs: int |
             target = runs.targets[reproduction.artefact]
             made = score_as_chosen(reproduction, target, runs.options, runs.reporter, repetitions)
             artefacts.append(artefact_of(target, {"sim": made}, {}, has_choices=False))
-    if as_json:
-        typer.echo(json.dumps(document(artefacts), indent=2))
-    else:
-        console().print(score_table(artefacts, details=True), soft_wrap=True)
+    return Answer(document(artefacts), lambda: console().print(score_table(artefacts, details=True), soft_wrap=True))
 
 
-def _sensitivity(names: Sequence[str] | None, repetitions: int | None, jobs: int | None, as_json: bool) -> None:
+def _sensitivity(
+    names: Sequence[str] | None, repetitions: int | None, jobs: int | None
+) -> Answer[Sequence[documents.ChoiceOutcome]]:
     from experiments.papers.choice_sensitivity import outcomes
     from experiments.papers.tables import outcome_line
 
@@ -254,15 +250,13 @@ def _sensitivity(names: Sequence[str] | None, repetitions: int | None, jobs: int
                 reproduction, runs.targets[reproduction.artefact], runs.options, runs.reporter, repetitions
             ):
                 found.append(outcome)
-                if not as_json:
+                if not wants_json.get():
                     console().print(outcome_line(outcome), soft_wrap=True)
-    if as_json:
-        typer.echo(json.dumps([outcome.as_json() for outcome in found], indent=2))
-    else:
-        choices = [outcome for outcome in found if outcome.variant.changed]
-        perturbed = [outcome for outcome in found if outcome.variant.perturbation]
-        of_choices, of_lines = (sum(outcome.flips for outcome in part) for part in (choices, perturbed))
-        console().print(
-            f"{of_choices} of {len(choices)} changes of one choice and {of_lines} of {len(perturbed)} perturbations of "
-            "the lines flip a verdict"
-        )
+    choices = [outcome for outcome in found if outcome.variant.changed]
+    perturbed = [outcome for outcome in found if outcome.variant.perturbation]
+    of_choices, of_lines = (sum(outcome.flips for outcome in part) for part in (choices, perturbed))
+    summary = (
+        f"{of_choices} of {len(choices)} changes of one choice and {of_lines} of {len(perturbed)} perturbations of "
+        "the lines flip a verdict"
+    )
+    return Answer([outcome.as_json() for outcome in found], lambda: console().print(summary))

@@ -9,11 +9,13 @@ import typer
 
 import analysis
 from analysis.errors import AnalysisError, unknown
+from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 from experiments.commands.shared import open_campaign
 
 if TYPE_CHECKING:
     from analysis.handle import OpenResults, StoredRun
+    from experiments.commands import documents
 
 
 def plot(
@@ -92,7 +94,7 @@ def plot(
     ] = False,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-) -> None:
+) -> Answer[documents.Files]:
     """Draw a figure of a run or a campaign, for print or as an interactive page."""
     from analysis.figures.printed import FORMATS, save
     from analysis.figures.registry import CAMPAIGN_FIGURES, FIGURES, AskedOfCampaign
@@ -121,7 +123,8 @@ def plot(
             figure = open_campaign(store, subject).plot(kind, asked)
     for path in files:
         save(figure, path)
-        typer.echo(str(path))
+    written = [str(path) for path in files]
+    return Answer({"files": written}, written)
 
 
 def _run(store: OpenResults, kind: str, name: str) -> StoredRun:

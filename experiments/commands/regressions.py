@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments import exits
+from experiments.commands.answer import Answer
 from experiments.commands.options import MarginOption
 from experiments.commands.shared import show_note
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 
 def regressions(
@@ -27,7 +31,7 @@ def regressions(
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the comparisons as JUnit's XML.", show_default=False)
     ] = None,
-) -> None:  # fmt: skip
+) -> Answer[documents.Regressions]:  # fmt: skip
     """Compare the campaigns that two results folders have in common, run by run of equal seeds, as a Markdown table.
 
     Folders come from pytest's '--line-results', or from 'run --results'. Exit status 1 if a comparison fails.
@@ -38,6 +42,4 @@ def regressions(
     found = between(base, head, margin, [known_metric(name) for name in metrics or ()], show_note)
     if junit is not None:
         junit.write_text(found.junit(), encoding="utf-8")
-    typer.echo(found.markdown(), nl=False)
-    if found.failing:
-        raise typer.Exit(exits.FAILED)
+    return Answer(found.as_json(), found.markdown().splitlines(), exits.FAILED if found.failing else exits.OK)

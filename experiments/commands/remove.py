@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,13 +12,16 @@ import typer
 import analysis
 from analysis import naming
 from experiments import exits
+from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
-from experiments.commands.shared import console, fail, open_campaign
+from experiments.commands.shared import console, fail, open_campaign, wants_json
+from experiments.labels import campaign_summary
 from testbed.units import number_of, show
 
 if TYPE_CHECKING:
     from analysis.handle import OpenResults, StoredRun
     from analysis.store.removal import State
+    from experiments.commands import documents
 
 SubjectArgument = Annotated[
     str,
@@ -59,12 +63,13 @@ def archive(
     name: SubjectArgument,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-) -> None:
+) -> Answer[documents.SetAside]:
     """Take a campaign, or a run of a collection, out of all lists. Its results stay, and its id still names it."""
     with analysis.open(results, artefacts) as store:
         subject = _found(store, name)
         archived = _set_aside(store, subject, "archived")
-    typer.echo(f"{subject.title} is archived. `./backchannel undelete {archived}` lists it again")
+    line = f"{subject.title} is archived. `./backchannel undelete {archived}` lists it again"
+    return Answer({"id": archived, "state": "archived"}, [line])
 
 
 def delete(
@@ -75,7 +80,7 @@ def delete(
     ] = False,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-) -> None:  # fmt: skip
+) -> Answer[documents.SetAside]:  # fmt: skip
     """Delete a campaign with its runs and files, or a run of a collection. It can be restored for a day."""
     with analysis.open(results, artefacts) as store:
         subject = _found(store, name)
@@ -85,17 +90,17 @@ def delete(
             goes = store.store.would_go(subject.id)
             shared = f"; {number_of(goes.shared, 'run')} stay, because other campaigns have them" if goes.shared else ""
             extent = f"{number_of(goes.runs, 'run')} with {show(goes.bytes, 'bytes')} of files{shared}"
-        typer.echo(f"Deletes {subject.title}: {extent}.")
+        typer.echo(f"Deletes {subject.title}: {extent}.", err=wants_json.get())
         if not yes:
             if not sys.stdin.isatty():
                 fail("nothing is deleted: add --yes where nobody can be asked", exits.BAD_INPUT)
-            typer.confirm("Delete?", abort=True)
+            typer.confirm("Delete?", abort=True, err=wants_json.get())
         deleted = _set_aside(store, subject, "deleted")
         if now:
             store.store.purge(deleted)
-            typer.echo("Its files are gone.")
-        else:
-            typer.echo(f"For a day, `./backchannel undelete {deleted}` brings it back; then the files go.")
+            return Answer({"id": deleted, "state": "purged"}, ["Its files are gone."])
+    line = f"For a day, `./backchannel undelete {deleted}` brings it back; then the files go."
+    return Answer({"id": deleted, "state": "deleted"}, [line])
 
 
 def undelete(
@@ -105,7 +110,7 @@ def undelete(
     ] = "",
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-) -> None:
+) -> Answer[documents.SetAside | Sequence[documents.AsideCampaign]]:
     """List an archived or deleted campaign again, or show which there are."""
     from experiments.tables import campaigns_table
 
@@ -114,8 +119,8 @@ def undelete(
         if not name:
             since = {row.id: store.store.aside(row.id) for row in known}
             apart = {row_id: found.state for row_id, found in since.items() if found is not None}
-            console().print(campaigns_table(known, apart))
-            return
+            rows = [{**campaign_summary(row), "set_aside": apart[row.id]} for row in known if row.id in apart]
+            return Answer(rows, lambda: console().print(campaigns_table(known, apart)))
         row = naming.found(known, name)
         listed = store.store.restore(row.id)
-    typer.echo(f"{row.name} ({listed}) is listed again")
+    return Answer({"id": listed, "state": "listed"}, [f"{row.name} ({listed}) is listed again"])

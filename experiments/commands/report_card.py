@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments import exits
-from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, JsonOption, ResultsOption
+from experiments.commands.answer import Answer
+from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, ResultsOption
 from experiments.commands.shared import console, show_note, store_location
 from experiments.engine.options import Options
 from experiments.language.backends import Backend
 from testbed.virtual_kernel import kernels
 from testbed.virtual_kernel.build import build
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 CaseOption = Annotated[
     list[str] | None,
@@ -56,8 +59,7 @@ def report_card(
     site: Annotated[
         str, typer.Option("--site", metavar="URL", help="Address of the site to which links of the page lead.")
     ] = "http://127.0.0.1:8321",
-    as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> Answer[documents.ReportCard]:  # fmt: skip
     """Judge a sender by the criteria of RFC 9743 and the test cases of BBR's draft (docs/report-card.md).
 
     Makes the runs that the results folder lacks. Exit status 1 if a case fails.
@@ -77,14 +79,16 @@ def report_card(
     outcomes = run_campaigns(list(plans.values()), options, TerminalReporter(console(stderr=True)))
     with Store.open(options.results, artefacts) as store:
         of_sender = card.read(store, sender, planned)
-    if as_json:
-        typer.echo(json.dumps(card.document(of_sender), indent=2))
-    elif out is not None:
+    if out is not None:
         out.write_text(page(of_sender, results, site.rstrip("/")), encoding="utf-8")
-        typer.echo(f"{title(of_sender)}: {summary(of_sender)}\n{out}")
-    else:
-        console().print(table(of_sender))
-    if any(outcome.interrupted for outcome in outcomes):
-        raise typer.Exit(exits.INTERRUPTED)
-    if of_sender.count("fail") or any(outcome.failed for outcome in outcomes):
-        raise typer.Exit(exits.FAILED)
+
+    def text() -> None:
+        if out is not None:
+            typer.echo(f"{title(of_sender)}: {summary(of_sender)}\n{out}")
+        else:
+            console().print(table(of_sender))
+
+    failed = of_sender.count("fail") or any(outcome.failed for outcome in outcomes)
+    is_interrupted = any(outcome.interrupted for outcome in outcomes)
+    status = exits.INTERRUPTED if is_interrupted else exits.FAILED if failed else exits.OK
+    return Answer(card.document(of_sender), text, status)

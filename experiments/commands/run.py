@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments import exits
+from experiments.commands.answer import Answer
 from experiments.commands.options import (
     RESULTS,
     ArtefactsOption,
@@ -20,7 +20,6 @@ from experiments.commands.options import (
     FileArgument,
     ForceOption,
     JobsOption,
-    JsonOption,
     LabOption,
     LimitOption,
     OnlyOption,
@@ -32,18 +31,20 @@ from experiments.commands.options import (
     TrustOption,
 )
 from experiments.commands.shared import (
-    console,
+    answer_console,
     is_file_order,
     load_runnable_plan,
     open_existing,
-    print_results,
     results_option,
+    results_parts,
     show_note,
+    show_parts,
     store_location,
+    wants_json,
 )
 from experiments.engine import pace
 from experiments.engine.options import TRIES, Options
-from experiments.labels import duration_text, exact_note, point_label, results_json, run_label
+from experiments.labels import duration_text, exact_note, point_label, results_document, run_label
 from testbed import fidelity
 from testbed.units import number_of, show
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from analysis.store import Store
+    from experiments.commands import documents
     from experiments.engine.forecast import Forecast
     from experiments.engine.scheduling import Outcome
     from experiments.language.campaign import Plan, Run
@@ -82,8 +84,7 @@ def run(
     backend: BackendOption = None,
     inventory: LabOption = None,
     trust_code: TrustOption = False,
-    as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> Answer[documents.Results]:  # fmt: skip
     """Run every run of a campaign that the results folder lacks, then print its table."""
     from analysis.attempts import attempts_of
     from analysis.handle import StoredCampaign
@@ -93,7 +94,7 @@ def run(
     from experiments.terminal import TerminalReporter
 
     file_order = is_file_order(order)
-    terminal = console(stderr=as_json)
+    terminal = answer_console()
     plan = load_runnable_plan(file, overrides, backend, results, artefacts, trust_code)
     if plan.backend.in_lab:
         from experiments import lab
@@ -111,15 +112,14 @@ def run(
             pace.keep(plan.backend, Forecaster(plan.backend, store.history(plan.backend), os.cpu_count() or 1).pace)
         campaign = store.campaign(plan.id)
         assert campaign is not None
-        if as_json:
-            typer.echo(results_json(campaign, store.table(plan.id), attempts_of(store, plan.id)))
+        document = None
+        if wants_json.get():
+            document = results_document(campaign, store.table(plan.id), attempts_of(store, plan.id))
         else:
-            print_results(terminal, StoredCampaign(store, campaign))
+            show_parts(terminal, results_parts(terminal, StoredCampaign(store, campaign)))
         _print_outcome(terminal, plan, outcome, store, results)
-    if outcome.interrupted:
-        raise typer.Exit(exits.INTERRUPTED)
-    if outcome.failed or outcome.lease_over:
-        raise typer.Exit(exits.FAILED)
+    failed = outcome.failed or outcome.lease_over
+    return Answer(document, (), exits.INTERRUPTED if outcome.interrupted else exits.FAILED if failed else exits.OK)
 
 
 def _address(scheduler: str | None) -> str | None:
@@ -144,8 +144,7 @@ def plan(
     backend: BackendOption = None,
     inventory: LabOption = None,
     trust_code: TrustOption = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer[documents.Plan]:
     """Show what `run` would run, what the results folder has already, and the expected time and disk space."""
     from experiments.engine.batch import chosen, ordered, to_make, unique
     from experiments.engine.forecast import forecast
@@ -167,10 +166,8 @@ def plan(
     missing = ordered(selected, None if file_order else plan.seed)[:limit]
     measured = pace.of(plan.backend)
     expected = forecast(missing, history, os.cpu_count() or 1, jobs, measured)
-    if as_json:
-        typer.echo(json.dumps(_plan_document(plan, missing, done, expected), indent=2))
-    else:
-        _print_plan(plan, missing, done, expected, results)
+    document = _plan_document(plan, missing, done, expected) if wants_json.get() else None
+    return Answer(document, lambda: _print_plan(plan, missing, done, expected, results))
 
 
 def _plan_document(plan: Plan, missing: Sequence[Run], done: set[str], expected: Forecast) -> dict[str, Any]:

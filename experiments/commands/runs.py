@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import analysis
-from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
+from experiments.commands.answer import Answer
+from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 from experiments.commands.shared import console, open_campaign, show_note
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 
 def runs(
@@ -36,8 +41,7 @@ def runs(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Number of runs, the newest first.")] = 40,
     folder: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-    as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> Answer[Sequence[documents.ListedRun]]:  # fmt: skip
     """List runs: id, campaign, swept values, repetition, state and when each landed."""
     from experiments import listed_runs
 
@@ -45,11 +49,8 @@ def runs(
     with analysis.open(folder, artefacts) as store:
         campaigns = [open_campaign(store, name)] if name else None
         found = listed_runs.listed(store, campaigns, wanted)
-    if as_json:
-        typer.echo(listed_runs.as_json(found[:limit]))
-    elif found:
-        console().print(listed_runs.table(found[:limit]))
-        if len(found) > limit:
-            show_note(f"{limit} of {len(found)} runs; --limit {len(found)} lists all, --where and --state choose")
-    else:
+    if len(found) > limit:
+        show_note(f"{limit} of {len(found)} runs; --limit {len(found)} lists all, --where and --state choose")
+    elif not found:
         show_note("no run matches")
+    return Answer(found[:limit], lambda: console().print(listed_runs.table(found[:limit])) if found else None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +14,8 @@ from ruamel.yaml import YAML
 
 from analysis.results import Quantity
 from experiments import exits
-from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, JsonOption, ResultsOption
+from experiments.commands.answer import Answer
+from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, ResultsOption
 from experiments.commands.shared import console, fail, show_note, store_location
 from experiments.engine.options import Options
 from experiments.labels import level_text
@@ -26,6 +26,7 @@ from testbed.units import number_of
 
 if TYPE_CHECKING:
     from analysis.store import Store
+    from experiments.commands import documents
     from experiments.language.campaign import Plan
     from experiments.search.evaluate import Candidate, Evaluated, Evaluator
     from experiments.search.file import SearchFile
@@ -53,8 +54,7 @@ def search(
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
     jobs: JobsOption = None,
-    as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> Answer[documents.Search]:  # fmt: skip
     """Search the space of a campaign for the place where something happens, write the smallest campaign that shows it,
     and repeat that with fresh seeds and on Linux in virtual time. The same command continues an interrupted search.
     Exit status 1 when nothing was found, or fresh seeds do not show it.
@@ -109,9 +109,7 @@ def search(
     out.mkdir(parents=True, exist_ok=True)
     _write_map(state, out / f"{described.name}-map.html", report)
     report.append(f"The map is {out / f'{described.name}-map.html'}")
-    typer.echo(json.dumps(document, indent=2) if as_json else "\n".join(report))
-    if confirmed is None:
-        raise typer.Exit(exits.FAILED)
+    return Answer(document, report, exits.FAILED if confirmed is None else exits.OK)
 
 
 def _state(state: Search) -> str:

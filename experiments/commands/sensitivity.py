@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,8 @@ import typer
 
 from analysis.results import Results
 from experiments import exits
-from experiments.commands.options import FileArgument, JobsOption, JsonOption, SetOption
+from experiments.commands.answer import Answer
+from experiments.commands.options import FileArgument, JobsOption, SetOption
 from experiments.commands.shared import console, fail, load_plan
 from experiments.engine.options import Options
 from testbed import units
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from analysis.results import Results
+    from experiments.commands import documents
     from experiments.language.campaign import Plan
     from experiments.papers.sensitivity import Sensitivity
 
@@ -42,8 +43,7 @@ def sensitivity(
         ),
     ] = None,
     jobs: JobsOption = None,
-    as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> Answer[documents.Sensitivity]:  # fmt: skip
     """Run a campaign again in simulation with slightly other rates, delays and buffers. Reports which orderings of the
     points, signs of differences and intervals survive (docs/campaigns.md).
     """
@@ -58,18 +58,15 @@ def sensitivity(
     plan = load_plan(file, overrides, "sim")
     plans = [plan, *(perturbed_plan(plan, number + 1, share) for number in range(perturbations))]
     with ScratchFolder() as folder:
-        original, *perturbed = _run(plans, keep or folder / "results", jobs, as_json)
+        original, *perturbed = _run(plans, keep or folder / "results", jobs)
     try:
         assessment = assess(original, perturbed, metric, share)
     except ValueError as error:
         fail(str(error), exits.BAD_INPUT)
-    if as_json:
-        typer.echo(json.dumps(assessment.as_json(), indent=2))
-    else:
-        _print(assessment)
+    return Answer(assessment.as_json(), lambda: _print(assessment))
 
 
-def _run(plans: Sequence[Plan], folder: Path, jobs: int | None, as_json: bool) -> list[Results]:
+def _run(plans: Sequence[Plan], folder: Path, jobs: int | None) -> list[Results]:
     """Runs the plans and reads their values."""
     from analysis.store import Store
     from experiments.engine.scheduling import run_campaigns

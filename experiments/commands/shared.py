@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -17,13 +20,13 @@ from experiments.commands.options import RESULTS
 from experiments.engine import machine
 from experiments.engine.governor import RULES
 from experiments.language.backends import Backend
-from experiments.language.problems import CampaignError
+from experiments.language.problems import CampaignError, Problem
 from testbed import capability, fidelity
 from testbed.virtual_kernel import kernels
 from testbed.virtual_kernel.build import build
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from analysis.handle import OpenResults, StoredCampaign
     from analysis.store import Store
@@ -35,11 +38,26 @@ if TYPE_CHECKING:
 PIPE_COLUMNS = 200
 
 
-def fail(message: str, status: int) -> NoReturn:
-    """Prints an error message and exits. Messages that start with file:line keep that form."""
+#: Whether the command's answer is JSON on standard output: everything else goes to standard error.
+wants_json: ContextVar[bool] = ContextVar("wants_json", default=False)
+
+
+def fail(message: str, status: int, problems: Sequence[Problem] = ()) -> NoReturn:
+    """Prints an error message and exits. Messages that start with file:line keep that form. With `--json` it is the
+    last line of standard error, as a JSON document (`documents.Failure`).
+    """
+    if wants_json.get():
+        error = {"message": message, "status": status, "problems": [asdict(problem) for problem in problems]}
+        typer.echo(json.dumps({"error": error}), err=True)
+        sys.exit(status)
     is_located = "\n" in message or ":" in message.split(" ")[0]
     typer.echo(message if is_located else f"{exits.MESSAGE_PREFIX}{message}", err=True)
     sys.exit(status)
+
+
+def answer_console() -> Console:
+    """Where progress and results are shown that are not the answer for scripts."""
+    return console(stderr=wants_json.get())
 
 
 def show_note(text: str) -> None:
@@ -185,14 +203,29 @@ def open_campaign(opened: OpenResults, name: str) -> StoredCampaign:
     return campaign
 
 
-def print_results(to: Console, campaign: StoredCampaign, asked: Asked | None = None) -> None:
-    """A campaign's title, what it asks, and its table of metrics."""
+def results_parts(to: Console, campaign: StoredCampaign, asked: Asked | None = None) -> list[RenderableType]:
+    """A campaign's title, what it asks, and its table of metrics, as wide as a console."""
+    from rich.text import Text
+
     from experiments.results_table import Asked, results_table
 
-    to.print(f"\n{campaign.row.title}", style="bold", highlight=False)
-    if campaign.question is not None and campaign.question.instead:
-        to.print(campaign.question.instead, highlight=False)
-    to.print(results_table(campaign, asked or Asked(), to.width))
+    instead = campaign.question.instead if campaign.question is not None else ""
+    title = Text(f"\n{campaign.row.title}", style="bold")
+    return [title, *([Text(instead)] if instead else []), results_table(campaign, asked or Asked(), to.width)]
+
+
+def show_parts(to: Console, parts: Sequence[RenderableType], sentences: Sequence[str] = ()) -> None:
+    """Prints parts, and sentences that break only at the end of the terminal."""
+    for part in parts:
+        to.print(part)
+    for sentence in sentences:
+        to.print(sentence, highlight=False, soft_wrap=True)
+
+
+def show_problems(error: CampaignError) -> None:
+    """Prints the problems of a file on standard error, where they are not part of the answer."""
+    if not wants_json.get():
+        typer.echo(str(error), err=True)
 
 
 def wider_limits(store: Store, campaign_id: str, backend: str) -> list[str]:

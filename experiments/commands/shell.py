@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from experiments import exits
+from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption, SetOption
 from experiments.commands.shared import console, fail, no_options_before, results_option, show_note
 from experiments.sessions import control, program
@@ -22,6 +23,7 @@ from testbed.capability import require_emulation
 from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
+    from experiments.commands import documents
     from experiments.sessions.session import Ended
 
 MEGABYTE = 1_000_000
@@ -125,11 +127,6 @@ def _name(ctx: typer.Context, session: str | None) -> str:
     return control.only(session or ctx.parent.params["session"])
 
 
-def _wants_json(ctx: typer.Context, as_json: bool) -> bool:
-    assert ctx.parent is not None
-    return as_json or bool(ctx.parent.params["as_json"])
-
-
 def _start(
     command: Sequence[str], profile: str, network: Path | None, overrides: Sequence[str], at: str | None,
     internet: bool, time_limit_s: float | None, record_bytes: int, results: str, as_json: bool,
@@ -183,16 +180,13 @@ def report(ended: Ended, results: str, as_json: bool) -> None:
 
 
 @shell.command("status")
-def status(ctx: typer.Context, session: SessionOption = None, as_json: JsonOption = False) -> None:
+def status(ctx: typer.Context, session: SessionOption = None) -> Answer[documents.Session]:
     """Print a running session: its lines, their counters and queues."""
     from experiments.sessions import panel
     from experiments.sessions.state import SessionControl
 
     state = control.ask(_name(ctx, session), SessionControl.status)
-    if _wants_json(ctx, as_json):
-        typer.echo(json.dumps(state.as_json(), indent=2))
-    else:
-        panel.show(console(), state, None)
+    return Answer(state.as_json(), lambda: panel.show(console(), state, None))
 
 
 @shell.command("watch")
@@ -224,18 +218,13 @@ def set_(
         typer.Argument(metavar="FIELD=VALUE...", help="Changes, such as forward.rate=2Mbit/s.", show_default=False),
     ],
     session: SessionOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer[Sequence[documents.SessionChange]]:
     """Change the line of a running session."""
     from experiments.sessions import panel
     from experiments.sessions.state import SessionControl
 
     made = control.ask(_name(ctx, session), SessionControl.change, None, changes)
-    if _wants_json(ctx, as_json):
-        typer.echo(json.dumps([session_change.as_json() for session_change in made], indent=2))
-        return
-    for session_change in made:
-        typer.echo(panel.change_text(session_change))
+    return Answer([change.as_json() for change in made], [panel.change_text(change) for change in made])
 
 
 @shell.command("enter")

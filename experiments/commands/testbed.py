@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments import exits
-from experiments.commands.options import JsonOption, SetOption
+from experiments.commands.answer import Answer
+from experiments.commands.options import SetOption
 from experiments.commands.shared import console, fail, load_plan
 from testbed.capability import require_emulation
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 InventoryOption = Annotated[
     Path,
@@ -43,19 +46,17 @@ def calibrate(
         ),
     ] = None,
     overrides: SetOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer[Sequence[documents.Measurement]]:
     """Measure rate, delay and loss of emulated links in each direction and compare them with what the file declares."""
     from experiments import calibrate as calibration
 
     plan = load_plan(file, overrides) if file is not None else None
     measured = calibration.calibrate(plan)
-    if as_json:
-        typer.echo(json.dumps([measurement.as_json() for measurement in measured], indent=2))
-    else:
-        console().print(calibration.table(measured))
-    if any(measurement.problems for measurement in measured):
-        raise typer.Exit(exits.FAILED)
+    has_problems = any(measurement.problems for measurement in measured)
+    return Answer(
+        [measurement.as_json() for measurement in measured], lambda: console().print(calibration.table(measured)),
+        exits.FAILED if has_problems else exits.OK,
+    )  # fmt: skip
 
 
 #: Playbooks with their effects.
@@ -156,7 +157,7 @@ def import_(
             metavar="TIME", show_default=False, help="When the hosts are taken away. Default: as the files say."
         ),
     ] = None,
-) -> None:  # fmt: skip
+) -> Answer[documents.Inventory]:  # fmt: skip
     """Write the inventory of hosts that CloudLab, FABRIC, Chameleon or EnOSlib lends (docs/physical.md)."""
     from experiments.foreign_labs import importing
     from experiments.language import registry
@@ -168,8 +169,8 @@ def import_(
         {name: tuple(value.split(",")) for name, value in _pairs("--link", link or (), "LINK=NETWORK").items()},
         ask, user, key, known_hosts, proxy_jump, proxy_key, lease_ends,
     )  # fmt: skip
-    for line in importing.import_lab(request, time.time()):
-        typer.echo(line)
+    lines = importing.import_lab(request, time.time())
+    return Answer({"inventory": str(inventory), "lines": lines}, lines)
 
 
 @testbed.command(

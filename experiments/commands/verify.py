@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import analysis
 from experiments import exits
-from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
+from experiments.commands.answer import Answer
+from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 from experiments.commands.shared import console
 from testbed.units import show
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 
 def verify(
@@ -21,8 +24,7 @@ def verify(
     ] = None,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer[documents.Verified]:
     """Check the database and every file of a results store against their checksums, and list the runs to repeat.
 
     Exit status 1 if anything is damaged or missing. Nothing is changed.
@@ -35,23 +37,15 @@ def verify(
         runs = opened.store.run_ids("") if campaign is None else opened[campaign].run_ids
         found = verify_runs(opened.store, runs, lambda done: status.update(f"verified {done} of {len(runs)} runs"))
         repeat = commands_to_repeat(opened.store, found.damaged_runs, shown(results))
-    if as_json:
-        document = {
-            "runs": found.runs, "files": found.files, "bytes": found.bytes, "damaged_runs": found.damaged_runs,
-            "repeat": repeat,
-            "findings": [{"run": finding.run_id, "reason": finding.reason} for finding in found.findings],
-        }  # fmt: skip
-        typer.echo(json.dumps(document))
-    else:
-        for finding in found.findings:
-            typer.echo(str(finding))
-        read = f"{found.runs} runs, {found.files} files, {show(found.bytes, 'bytes')}"
-        if found.findings:
-            typer.echo(f"{read}; damaged runs: {len(found.damaged_runs)}")
-            if repeat:
-                typer.echo("Repeat them, and import again what was imported:")
-            for command in repeat:
-                typer.echo(f"  {command}")
-        else:
-            typer.echo(f"{read}: everything is as it was stored")
-    raise typer.Exit(exits.FAILED if found.findings else exits.OK)
+    document = {
+        "runs": found.runs, "files": found.files, "bytes": found.bytes, "damaged_runs": found.damaged_runs,
+        "repeat": repeat,
+        "findings": [{"run": finding.run_id, "reason": finding.reason} for finding in found.findings],
+    }  # fmt: skip
+    read = f"{found.runs} runs, {found.files} files, {show(found.bytes, 'bytes')}"
+    if not found.findings:
+        return Answer(document, [f"{read}: everything is as it was stored"])
+    lines = [*map(str, found.findings), f"{read}; damaged runs: {len(found.damaged_runs)}"]
+    if repeat:
+        lines += ["Repeat them, and import again what was imported:", *(f"  {command}" for command in repeat)]
+    return Answer(document, lines, exits.FAILED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -157,6 +158,14 @@ class VariationSpec(Model):
         return {name: _NOT_VARIED.get(name, part) if part == "none" else part for name, part in value.items()}
 
 
+#: Version of the campaign format (docs/versions.md).
+FORMAT = "0.1"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
 class Campaign(Model):
     """One point of a campaign: every field has one value."""
 
@@ -187,6 +196,21 @@ class Campaign(Model):
     figure: FigureSpec | None = Field(None, description="how the campaign's figure is drawn")
     repetitions: Annotated[int, quantity("count", above=0)] = 1
     seed: Annotated[int, quantity("count")] = 1
+    format: str = Field(FORMAT, description="version of the format that the file is written in")
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _is_read(cls, value: object) -> str:
+        # YAML reads 0.1 as a number.
+        text = str(value)
+        if re.fullmatch(r"\d+\.\d+", text) is None:
+            raise ValueError(f"'{text}' is not a version of the format, such as {FORMAT}")
+        if _numbers(text) > _numbers(FORMAT):
+            raise ValueError(
+                f"the file is written in format {text}, and this version of Backchannel reads up to {FORMAT}: install "
+                "a newer one"
+            )
+        return text
 
     @field_validator("kernel", mode="before")
     @classmethod

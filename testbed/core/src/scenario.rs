@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::command::CommandSpec;
@@ -21,6 +21,7 @@ pub type Options = BTreeMap<String, Value>;
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// Version of this format: 1.
+    #[serde(deserialize_with = "version_read")]
     pub version: u32,
     /// Seed of the run. Every random stream derives from it.
     pub seed: u64,
@@ -41,6 +42,20 @@ pub struct Scenario {
     /// What the repetition varied. A record: drivers use the drawn values in their own fields. Absent: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variation: Option<Variation>,
+}
+
+/// The version of the scenarios that this node reads.
+pub const VERSION: u32 = 1;
+
+fn version_read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let version = u32::deserialize(deserializer)?;
+    if version == VERSION {
+        return Ok(version);
+    }
+    let sentence = format!(
+        "scenario version {version}: this node reads version {VERSION}; controller and node must be of one release"
+    );
+    Err(serde::de::Error::custom(sentence))
 }
 
 /// Differences between repetitions that the expansion of a campaign drew: bounds of the uniform draws, and the draws.
@@ -332,5 +347,27 @@ fn is_yes(value: &bool) -> bool {
 impl Default for Capture {
     fn default() -> Capture {
         Capture { snaplen: 128, at: Vec::new(), telemetry: true, counters: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scenario_of_another_version_is_refused() {
+        let read = |version: u32| {
+            serde_json::from_value::<Scenario>(serde_json::json!({
+                "version": version, "seed": 1, "duration_s": 1.0, "nodes": [], "links": [], "workload": [],
+            }))
+        };
+        assert_eq!(read(VERSION).expect("this node's version").version, VERSION);
+        for other in [0, 2] {
+            let sentence = read(other).expect_err("another version").to_string();
+            assert!(
+                sentence.starts_with(&format!("scenario version {other}: this node reads version 1")),
+                "{sentence}"
+            );
+        }
     }
 }

@@ -75,7 +75,7 @@ def test_one_run_each_cannot_tell_and_other_seeds_are_no_pairs() -> None:
 
 def test_a_comparison_says_how_many_it_makes() -> None:
     compared = compare(side(), side(-20, sample=2))
-    document = json.loads(compared.as_json())
+    document = compared.as_json()
     assert document["comparisons"] == len(compared.lines) == 6
     # The question's at two points; two other metrics at two points.
     assert [line["metric"] for line in document["lines"] if not line["exploratory"]] == ["throughput"] * 2

@@ -235,7 +235,7 @@ def test_a_command_imports_no_other_command() -> None:
         "print(*sorted(name.rpartition('.')[2] for name in loaded))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["inspect", "options", "shared"]
+    assert done.stdout.split() == ["answer", "inspect", "options", "shared"]
 
 
 #: A command that leaves output in the buffer and goes on as the test says.

@@ -12,7 +12,15 @@ from typer.core import TyperGroup
 from experiments.cli import application
 from testbed.node_binary import ROOT
 
-PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+#: The old changelog names commands of its time.
+PAGES = [
+    "README.md", "CONTRIBUTING.md", "CHANGELOG.md",
+    *sorted(
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "docs").rglob("*.md")
+        if path.name != "changes-before-0.1.md"
+    ),
+]  # fmt: skip
 #: A command up to the end of its line, of the code around it, or of its own words.
 CALL = re.compile(r"\./backchannel ([a-z][a-z-]*)((?:[^`\n#|;]|\|(?=[a-z]))*)")
 LAUNCHER = (ROOT / "backchannel").read_text(encoding="utf-8")
@@ -20,6 +28,7 @@ LAUNCHER = (ROOT / "backchannel").read_text(encoding="utf-8")
 LAUNCHED = {
     "test": [LAUNCHER, (ROOT / "tests/run").read_text(encoding="utf-8")],
     "build": [LAUNCHER],
+    "docs": [LAUNCHER],
     "screenshots": [LAUNCHER, (ROOT / "tests/screenshots.py").read_text(encoding="utf-8")],
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from analysis.results import MetricValue
 from analysis.store import Landing, Store
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
-from experiments.labels import results_json
+from experiments.labels import results_document
 from experiments.results_table import Asked, results_table
 from tests.conftest import two_hosts
 
@@ -72,7 +71,7 @@ def test_the_table_and_the_json_say_how_many_attempts_a_point_took(tmp_path: Pat
     text = terminal.export_text()
     assert "3 of 5 tried !" in text
     assert "! policy=red: 2 of 5 attempts were thrown away" in text
-    document = json.loads(results_json(campaign, store.table("c"), result))
+    document = results_document(campaign, store.table("c"), result)
     assert document["points"][0]["attempts"] == {
         "total": 5, "thrown": 2, "marked": ["2 of 5 attempts were thrown away"],
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""docs/architecture.md names files that exist: in full, or by their name within the folders that the section walks."""
+"""Architecture and the walk through the code name files that exist: in full, or by their name in those folders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from testbed.node_binary import ROOT
 
-PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+PAGE = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("architecture.md", "code-walk.md"))
 NAMED = sorted(set(re.findall(r"`((?:[\w.-]+/)*[\w.-]+\.(?:py|rs|toml))`", PAGE)))
 
 

@@ -1,0 +1,63 @@
+"""What commands print, in README and docs: the commands are run, and their output is compared or written.
+
+    python -m tests.recorded             # fails if a page differs from what its commands print
+    python -m tests.recorded --update    # writes it
+
+A record stands between `<!-- recorded: WORDS -->` and `<!-- end -->`; WORDS are those of the command. Each page's
+commands run in the order of the page, in the simulator, in an empty folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from testbed.node_binary import ROOT
+
+PAGES = (ROOT / "README.md", ROOT / "docs/tutorial.md")
+RECORD = re.compile(r"(<!-- recorded: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+#: Lines that depend on the machine: its pace, the number of runs at a time.
+_DEPENDS = re.compile(r"^expected: .*\n|, \d+ at a time", re.MULTILINE)
+COLUMNS = 100
+
+
+def output(words: str, folder: Path) -> str:
+    """What a command prints for people, without progress and what depends on the machine."""
+    environment = {**os.environ, "COLUMNS": str(COLUMNS), "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    environment.pop("BACKCHANNEL_RESULTS", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", *words.split()], cwd=folder, env=environment, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    # Progress ends where the title of the table begins.
+    _, _, answer = done.stdout.rpartition(": done\n")
+    lines = _DEPENDS.sub("", answer).strip("\n").splitlines()
+    return "".join(f"{'    ' + line.rstrip() if line.strip() else ''}\n" for line in lines)
+
+
+def renewed(text: str) -> str:
+    """A page with what its commands print now."""
+    with tempfile.TemporaryDirectory(prefix="bc-recorded-") as name:
+        return RECORD.sub(lambda record: f"{record[1]}\n{output(record[2], Path(name))}\n{record[3]}", text)
+
+
+def main() -> int:
+    """Compares or writes."""
+    differing = [page for page in PAGES if (text := page.read_text()) != (now := renewed(text)) and _note(page, now)]
+    for page in differing:
+        print(page.relative_to(ROOT))
+    return 1 if differing and "--update" not in sys.argv else 0
+
+
+def _note(page: Path, now: str) -> bool:
+    if "--update" in sys.argv:
+        page.write_text(now)
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())
