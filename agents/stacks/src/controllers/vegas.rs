@@ -32,46 +32,55 @@ pub struct Vegas {
 }
 
 impl Vegas {
-    /// The end of a round trip.
-    fn adjust(window: &mut Window, rtt: Duration, base_rtt: Duration) {
+    /// The end of a round trip. Returns whether slow start goes on.
+    fn adjust(window: &mut Window, rtt: Duration, base_rtt: Duration) -> bool {
         let (mss, cwnd) = (window.mss(), window.segments());
+        let in_slow_start = window.cwnd < window.ssthresh;
         let expected = cwnd * base_rtt.as_secs_f64() / rtt.as_secs_f64();
-        let diff = cwnd - expected;
-        let segments = if window.cwnd < window.ssthresh {
-            if diff <= GAMMA {
-                return;
-            }
-            window.ssthresh = window.ssthresh.min(window.cwnd - mss);
-            (expected + 1.0).min(cwnd)
-        } else if diff > BETA {
-            window.ssthresh = window.ssthresh.min(window.cwnd - mss);
-            cwnd - 1.0
-        } else if diff < ALPHA {
-            cwnd + 1.0
-        } else {
-            cwnd
+        let mut diff = cwnd - expected;
+        if std::env::var_os("VEG_DIFF").is_some() { diff = cwnd * rtt.as_secs_f64() / base_rtt.as_secs_f64() - cwnd; }
+        if std::env::var_os("VEG_INT").is_some() { diff = diff.floor(); }
+        if in_slow_start && diff <= GAMMA {
+            return true;
+        }
+        let segments = match diff {
+            _ if in_slow_start => (expected + 1.0).min(cwnd),
+            _ if diff > BETA => cwnd - 1.0,
+            _ if diff < ALPHA => cwnd + 1.0,
+            _ => cwnd,
         };
         window.cwnd = segments.max(2.0) * mss;
-        window.ssthresh = window.ssthresh.max(2.0 * mss);
+        if in_slow_start || diff > BETA {
+            // The window itself: a threshold above it would bring slow start back.
+            window.ssthresh = window.ssthresh.min(window.cwnd);
+        }
+        false
     }
 }
 
 impl DelayRule for Vegas {
     fn on_ack(&mut self, reno: &mut Classic<Reno>, ack: &AckSample) {
-        if let Some(rtt) = ack.rtt {
+        // By the segment's own time where there is a record of it: timestamps count milliseconds.
+        if let Some(rtt) = ack.rate.map_or(ack.rtt, |rate| rate.rtt) {
             let least = |known: Option<Duration>| Some(known.map_or(rtt, |known| known.min(rtt)));
             (self.base_rtt, self.least) = (least(self.base_rtt), least(self.least));
             self.samples += 1;
         }
-        let in_slow_start = reno.window.cwnd < reno.window.ssthresh;
-        if ack.round_start && !ack.in_recovery {
-            match (self.least.take(), self.base_rtt) {
-                (Some(rtt), Some(base_rtt)) if self.samples > FEW => Vegas::adjust(&mut reno.window, rtt, base_rtt),
-                _ => reno.on_ack(ack),
+        let as_reno = if ack.round_start && !ack.in_recovery {
+            if let (Some(l), Some(b)) = (self.least, self.base_rtt) {
+                let w = &reno.window;
+                eprintln!("VEG {:p} {} base {} min {} cnt {} cwnd {:.2} ssthresh {:.2} flight {}", self, ack.now.nanos() / 1000, b.as_micros(), l.as_micros(), self.samples, w.segments(), w.ssthresh / w.mss(), ack.in_flight as f64 / w.mss());
             }
-            self.samples = 0;
-        }
-        if in_slow_start {
+            match (self.least.take(), self.base_rtt, std::mem::take(&mut self.samples)) {
+                (Some(rtt), Some(base_rtt), samples) if samples > FEW => {
+                    Vegas::adjust(&mut reno.window, rtt, base_rtt)
+                }
+                _ => true,
+            }
+        } else {
+            reno.window.cwnd < reno.window.ssthresh
+        };
+        if as_reno {
             reno.on_ack(ack);
         }
     }
