@@ -44,7 +44,7 @@ pub struct AccurateOption {
 impl AccurateOption {
     /// Of an option's kind and value; `None`: it is another, or malformed.
     pub fn read(kind: u8, value: &[u8]) -> Option<AccurateOption> {
-        let is_whole = value.len() <= 3 * FIELD && value.len() % FIELD == 0;
+        let is_whole = value.len() <= 3 * FIELD && value.len().is_multiple_of(FIELD);
         if !matches!(kind, ACCECN0 | ACCECN1) || !is_whole {
             return None;
         }

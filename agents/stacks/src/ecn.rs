@@ -44,13 +44,14 @@ struct Accurate {
     /// r.cep: packets that arrived marked. s.cep: packets of ours that the peer has counted.
     received: u32,
     counted: u32,
-    /// Of those, the ones that no ack of new data has reported yet, and of bytes those that the option counted.
+    /// Of those, the ones that no ack of new data has reported yet.
     news: u32,
+    /// The same in bytes, where the option counts them.
     news_bytes: u32,
-    /// The option, if we have it.
-    bytes: Option<ByteCounts>,
-    /// Whether the last such ack reported any.
+    /// Whether the last ack of new data reported any.
     has_news: bool,
+    /// Counts of the option, if this side has it.
+    bytes: Option<ByteCounts>,
     /// The highest ack: older ones have older counts.
     newest_ack: Option<SeqNumber>,
 }
