@@ -111,6 +111,9 @@ options! {
         ecn: EcnMode = "off", [Choice]
             "congestion marks: on data (RFC 3168); on acks as well (asym 6.1); dctcp: acks tell whether what they \
              acknowledge was marked (RFC 8257); accurate: they count marks (RFC 9768)";
+        ecn_option: bool = ABSENT, [Flag]
+            "accurate: acks also count the bytes of data that arrived marked, in the option of Accurate ECN, if both \
+             ends have it (RFC 9768 3.2.3)";
         low_latency: bool = ABSENT, [Flag] "packets that can be marked carry ECT(1), for a queue of low latency (RFC 9331)";
         abe: bool = ABSENT, [Flag]
             "a mark leaves more of the window than a loss: 0.8 of Reno's, 0.85 of CUBIC's (ABE, RFC 8511)";
@@ -320,6 +323,10 @@ fn contradiction(config: &Config) -> Option<&'static str> {
             "low_latency needs ecn: without it no packet can be marked",
         ),
         (
+            config.ecn_option && config.ecn != EcnMode::Accurate,
+            "ecn_option needs ecn accurate: it is the option of Accurate ECN",
+        ),
+        (
             config.congestion == Algorithm::Prague && config.ecn != EcnMode::Accurate,
             "congestion prague needs ecn accurate: it counts marks",
         ),
@@ -485,6 +492,7 @@ mod tests {
         assert!(modern("sack", json!(false)).is_ok());
         for (option, value, reason) in [
             ("congestion", json!("prague"), "needs ecn accurate"),
+            ("ecn_option", json!(true), "needs ecn accurate"),
             ("congestion", json!("dctcp"), "needs ecn dctcp or accurate"),
             ("marked_duplicates", json!(true), "does not go with sack_sender rack"),
             ("pulsed", json!(true), "alone: its increase"),

@@ -1,15 +1,16 @@
 //! Explicit congestion notification on one connection, and how acks report marks: RFC 3168 6.1; what ack congestion
 //! control adds (asym 6.1): acks are ECN-capable too, and the sender of data reports to the receiver when one of them
-//! was marked; DCTCP's acks (RFC 8257 3.2), which tell of each segment; and Accurate ECN's counter (RFC 9768 3.2).
+//! was marked; DCTCP's acks (RFC 8257 3.2), which tell of each segment; and Accurate ECN's counter of packets (RFC 9768
+//! 3.2.2). Its option, which counts bytes, is in `accurate_option.rs`.
 //!
-//! Differs from RFC 9768: its option, which counts bytes, is not sent. An ack for more than seven packets may so hide
-//! eight marks, and the least number is taken.
+//! Without the option, an ack for more than seven packets may hide eight marks, and the least number is taken.
 
 use backchannel_core::packet::{mark, Ecn as Field, TcpFlags};
 
+use crate::accurate_option::ByteCounts;
 use crate::config::{Config, EcnMode};
 use crate::seq::{Offset, SeqNumber};
-use crate::wire::Segment;
+use crate::wire::{Segment, MOST_OPTIONS};
 
 /// The flags CWR and ECE, by which a SYN offers ECN (RFC 3168 6.1.1).
 const BOTH: u8 = TcpFlags::ECE | TcpFlags::CWR;
@@ -45,8 +46,12 @@ struct Accurate {
     counted: u32,
     /// Of those, the ones that no ack of new data has reported yet.
     news: u32,
-    /// Whether the last such ack reported any.
+    /// The same in bytes, where the option counts them.
+    news_bytes: u32,
+    /// Whether the last ack of new data reported any.
     has_news: bool,
+    /// Counts of the option, if this side has it.
+    bytes: Option<ByteCounts>,
     /// The highest ack: older ones have older counts.
     newest_ack: Option<SeqNumber>,
 }
@@ -67,6 +72,8 @@ impl Ecn {
                 received: FIRST_COUNT,
                 counted: FIRST_COUNT,
                 news: 0,
+                news_bytes: 0,
+                bytes: config.ecn_option.then(ByteCounts::default),
                 has_news: false,
                 newest_ack: None,
             },
@@ -74,11 +81,14 @@ impl Ecn {
     }
 
     /// Sets flags of this side's SYN, or of its SYN+ACK after [`Ecn::on_syn`] (RFC 3168 6.1.1, RFC 9768 3.1).
-    pub fn on_transmit_syn(&self, syn: &mut Segment, answering: bool) {
+    pub fn on_transmit_syn(&mut self, syn: &mut Segment, answering: bool) {
         match (self.mode, answering) {
             (EcnMode::Off, _) => {}
             (EcnMode::Accurate, false) => set_ace(syn, 0b111),
-            (EcnMode::Accurate, true) if self.agreed => set_ace(syn, self.accurate.handshake.unwrap_or_default()),
+            (EcnMode::Accurate, true) if self.agreed => {
+                set_ace(syn, self.accurate.handshake.unwrap_or_default());
+                syn.accurate = self.accurate.bytes.as_mut().and_then(ByteCounts::on_transmit_answer);
+            }
             (_, false) => syn.flags |= BOTH,
             (_, true) => syn.flags |= TcpFlags::ECE * u8::from(self.agreed),
         }
@@ -92,6 +102,9 @@ impl Ecn {
             if agreed {
                 self.agreed = true;
                 self.accurate.handshake = Some(handshake_code(syn.ecn));
+                if answer {
+                    self.accurate.bytes.iter_mut().for_each(|bytes| bytes.on_answer(syn.accurate));
+                }
                 return;
             }
             self.mode = EcnMode::Data;
@@ -107,23 +120,24 @@ impl Ecn {
         self.agreed && self.mode == EcnMode::Dctcp && segment.payload > 0 && marked != self.echo
     }
 
-    /// A segment arrives, other than a SYN.
-    pub fn on_segment(&mut self, segment: &Segment) {
+    /// A segment arrives, other than a SYN. Returns whether it is acknowledged at once.
+    pub fn on_segment(&mut self, segment: &Segment) -> bool {
         if !self.agreed {
-            return;
+            return false;
         }
         let marked = segment.ecn == Field::Experienced;
         match self.mode {
             EcnMode::Accurate => {
                 self.accurate.received += u32::from(marked);
                 self.accurate.on_ack(segment);
-                return;
+                let counts = self.accurate.bytes.as_mut().filter(|_| segment.payload > 0);
+                return counts.is_some_and(|counts| counts.on_data(segment.ecn, segment.payload));
             }
             EcnMode::Dctcp => {
                 if segment.payload > 0 {
                     self.echo = marked;
                 }
-                return;
+                return false;
             }
             _ => {}
         }
@@ -134,6 +148,26 @@ impl Ecn {
             let pure_ack = segment.space() == 0;
             *(if pure_ack { &mut self.ack_marked } else { &mut self.echo }) = true;
         }
+        false
+    }
+
+    /// Bytes of an ack's options that SACK blocks leave to the option of Accurate ECN.
+    pub fn reserved_option_bytes(&self) -> u32 {
+        self.accurate.bytes.as_ref().filter(|_| self.sends_option()).map_or(0, ByteCounts::reserved)
+    }
+
+    fn sends_option(&self) -> bool {
+        self.agreed && self.mode == EcnMode::Accurate
+    }
+
+    /// Adds that option to a segment that has its other ones, an ack alone or one with `data`.
+    pub fn add_option(&mut self, segment: &mut Segment, data: bool) {
+        if self.sends_option() {
+            if let Some(bytes) = &mut self.accurate.bytes {
+                let room = MOST_OPTIONS - segment.option_bytes() - segment.sack_bytes();
+                segment.accurate = bytes.on_transmit(data, room);
+            }
+        }
     }
 
     /// Of `delivered` bytes, those that an ack reports as marked, where acks report that: of segments of `mss` bytes.
@@ -141,9 +175,11 @@ impl Ecn {
         match self.mode {
             _ if !self.agreed => 0,
             EcnMode::Accurate => {
-                let news = std::mem::take(&mut self.accurate.news);
-                self.accurate.has_news = news > 0;
-                u64::from(news * mss).min(delivered)
+                let estimate = std::mem::take(&mut self.accurate.news) * mss;
+                self.accurate.bytes.iter_mut().for_each(|bytes| bytes.on_estimate(estimate));
+                let marked = estimate + std::mem::take(&mut self.accurate.news_bytes);
+                self.accurate.has_news = marked > 0;
+                u64::from(marked).min(delivered)
             }
             EcnMode::Dctcp if segment.has(TcpFlags::ECE) => delivered,
             _ => 0,
@@ -217,6 +253,8 @@ impl Accurate {
         if self.newest_ack.is_some_and(|newest| segment.ack < newest) {
             return;
         }
+        let marked_bytes = self.bytes.as_mut().and_then(|bytes| bytes.on_ack(segment.accurate));
+        self.news_bytes += marked_bytes.unwrap_or_default();
         // The first ack of a client tells of the SYN+ACK instead (RFC 9768 3.2.2.1).
         let is_first = self.newest_ack.replace(segment.ack).is_none();
         if is_first && (0b010..=0b100).contains(&ace(segment)) {
@@ -224,7 +262,8 @@ impl Accurate {
         }
         let news = (u32::from(ace(segment)) + 8 - self.counted % 8) % 8;
         self.counted += news;
-        self.news += news;
+        // Where the option counts bytes, acks that were marked count for nothing.
+        self.news += if marked_bytes.is_some() { 0 } else { news };
     }
 }
 
@@ -310,7 +349,7 @@ mod tests {
     }
 
     /// A SYN or SYN+ACK of `ecn` as its peer reads it.
-    fn syn(ecn: &Ecn, answering: bool) -> Segment {
+    fn syn(ecn: &mut Ecn, answering: bool) -> Segment {
         let flags = TcpFlags::SYN | if answering { TcpFlags::ACK } else { 0 };
         let mut syn = Segment { flags, ..Segment::default() };
         ecn.on_transmit_syn(&mut syn, answering);
@@ -324,13 +363,13 @@ mod tests {
     #[test]
     fn accurate_ecn_is_agreed_and_a_peer_of_rfc_3168_makes_it_that() {
         let (mut client, mut server) = (fresh(EcnMode::Accurate), fresh(EcnMode::Accurate));
-        server.on_syn(&syn(&client, false));
-        client.on_syn(&syn(&server, true));
+        server.on_syn(&syn(&mut client, false));
+        client.on_syn(&syn(&mut server, true));
         assert!(client.agreed && server.agreed && client.mode == EcnMode::Accurate);
         for (ours, theirs) in [(EcnMode::Accurate, EcnMode::Data), (EcnMode::Data, EcnMode::Accurate)] {
             let (mut client, mut server) = (fresh(ours), fresh(theirs));
-            server.on_syn(&syn(&client, false));
-            client.on_syn(&syn(&server, true));
+            server.on_syn(&syn(&mut client, false));
+            client.on_syn(&syn(&mut server, true));
             assert_eq!((client.mode, client.agreed, server.agreed), (EcnMode::Data, true, true));
         }
     }
@@ -340,7 +379,7 @@ mod tests {
         let (mut sender, mut receiver) = (agreed(EcnMode::Accurate), agreed(EcnMode::Accurate));
         let marked = Segment { payload: 1000, ecn: Field::Experienced, ..Segment::default() };
         let mut ack = |marks: u32, number: u32| {
-            (0..marks).for_each(|_| receiver.on_segment(&marked));
+            (0..marks).for_each(|_| assert!(!receiver.on_segment(&marked)));
             let mut ack = Segment { flags: TcpFlags::ACK, ack: SeqNumber(number), ..Segment::default() };
             receiver.on_transmit(&mut ack, false);
             ack

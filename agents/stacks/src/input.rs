@@ -29,7 +29,7 @@ impl Connection {
         if self.ecn.ends_run(&segment) && self.receiver.has_unacknowledged() {
             self.early_ack = Some(self.receiver.ack_offset());
         }
-        self.ecn.on_segment(&segment);
+        self.receiver.ack_now |= self.ecn.on_segment(&segment);
         match self.state {
             State::Closed => {}
             State::SynSent => self.segment_in_syn_sent(now, &segment, packet),

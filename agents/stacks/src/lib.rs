@@ -48,6 +48,7 @@
 //! [`controllers::CongestionController`] for any other. A controller of this crate is one file below `controllers/`.
 //! Another crate calls `Registry::controller` instead. docs/stacks.md describes the options and the steps.
 
+mod accurate_option;
 mod acks;
 mod bsd_4_4;
 mod challenge;

@@ -79,8 +79,9 @@ impl Connection {
     fn data_packet(&mut self, now: Time, at: Offset, length: u64) -> Packet {
         let mut segment = Segment::default();
         self.fill_header(&mut segment, now, true);
-        // SACK blocks take room from the data of a full segment.
-        let options = self.data_option_bytes() + segment.sack_bytes();
+        // SACK blocks and the option of Accurate ECN take room from the data of a full segment.
+        let accurate = segment.accurate.map_or(0, |option| option.bytes());
+        let options = self.data_option_bytes() + segment.sack_bytes() + accurate;
         let length = length.min(u64::from(self.largest_payload - options));
         let data_end = at + length;
         segment.seq = self.sender.initial.at(at);
@@ -144,11 +145,13 @@ impl Connection {
                 self.receiver.smart_block().into_iter().collect()
             } else {
                 // As many blocks as fit (RFC 2018 3).
-                let room = (MOST_OPTIONS - segment.option_bytes() - 4) / 8;
+                let taken = segment.option_bytes() + self.ecn.reserved_option_bytes() + 4;
+                let room = MOST_OPTIONS.saturating_sub(taken) / 8;
                 self.receiver.sack_blocks(room.min(MOST_SACK_BLOCKS) as usize)
             };
             segment.sack = blocks.into_iter().map(|(start, end)| (initial.at(start), initial.at(end))).collect();
         }
+        self.ecn.add_option(segment, data);
         self.receiver.on_ack_sent(window, &mut self.timers);
         self.acknowledge_room();
     }

@@ -1,9 +1,11 @@
-//! TCP segments as values, and as packets with real headers and checksums (RFC 9293 3.1, options of RFC 2018 and 7323).
+//! TCP segments as values, and as packets with real headers and checksums (RFC 9293 3.1, options of RFC 2018, 7323
+//! and 9768).
 
 use std::net::IpAddr;
 
 use backchannel_core::packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags, TcpOverIpv4, TcpOverIpv6};
 
+pub use crate::accurate_option::AccurateOption;
 pub use crate::sack_blocks::SackBlocks;
 use crate::seq::SeqNumber;
 
@@ -76,6 +78,8 @@ pub struct Segment {
     pub pulse_in_header: bool,
     /// The ack-rate request: an ack every so many segments, at most 127.
     pub request: Option<u8>,
+    /// The option of Accurate ECN.
+    pub accurate: Option<AccurateOption>,
     /// Marks in reserved bits, see [`backchannel_core::packet::mark`].
     pub marks: u8,
     /// ECN field of the IP header.
@@ -100,6 +104,7 @@ impl Segment {
             + bytes(self.peer_window.is_some(), PEERWIN_OPTION)
             + bytes(self.pulse.is_some() && !self.pulse_in_header, PULSE_OPTION)
             + bytes(self.request.is_some(), REQUEST_OPTION)
+            + self.accurate.map_or(0, |option| option.bytes())
     }
 
     /// Bytes that the SACK blocks take, padding included.
@@ -187,7 +192,7 @@ impl Segment {
                 }
                 (PULSE_KIND, 3) if value[..2] == REQUEST_EXPERIMENT.to_be_bytes() => self.request = Some(value[2] >> 1),
                 (8, 8) => self.timestamps = Some((word(0), word(4))),
-                _ => {}
+                (kind, _) => self.accurate = AccurateOption::read(kind, value).or(self.accurate),
             }
             rest = &rest[length..];
         }
@@ -278,6 +283,9 @@ impl Segment {
                 options.push(&end.0.to_be_bytes());
             }
         }
+        if let Some(option) = self.accurate {
+            option.write(|bytes| options.push(bytes));
+        }
         options
     }
 }
@@ -339,6 +347,11 @@ mod tests {
             }),
             pulse_in_header: false,
             request: (!is_syn && fixed.2 & 10 == 8).then_some(fixed.1 as u8 & 127),
+            accurate: (!is_syn && fixed.2 & 11 == 0).then_some(AccurateOption {
+                is_order_1: fixed.0 & 8 == 8,
+                fields: [fixed.0 >> 8, fixed.1 >> 8, 0],
+                count: 2,
+            }),
             marks: (fixed.1 as u8) & 0x0e,
             ecn: [Ecn::NotCapable, Ecn::Capable, Ecn::Experienced][fixed.0 as usize % 3],
         })

@@ -13,7 +13,7 @@ use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::transport::Transport;
 use backchannel_stacks::config::{stack_config, Config};
-use backchannel_stacks::wire::{Pulse, SackBlocks, Segment};
+use backchannel_stacks::wire::{AccurateOption, Pulse, SackBlocks, Segment};
 use backchannel_stacks::{Connection, Content, SeqNumber, Source};
 
 /// First sequence numbers of our side and of the peer: both wrap within the first segments.
@@ -227,6 +227,9 @@ impl Run {
                 "cwr" => segment.flags |= TcpFlags::CWR,
                 "fin" => segment.flags |= TcpFlags::FIN,
                 "ce" => segment.ecn = Ecn::Experienced,
+                "ect" => segment.ecn = Ecn::Capable,
+                "ae" => segment.marks |= 0x01,
+                "accecn0" | "accecn1" => segment.accurate = Some(counters(field == "accecn1", next()?)?),
                 "eln" => segment.marks |= 0x08,
                 "fast" => segment.marks |= 0x04,
                 "ackmark" => segment.marks |= 0x02,
@@ -349,6 +352,17 @@ fn blocks(text: &str) -> Outcome<SackBlocks> {
     text.split(',').map(pair).collect()
 }
 
+/// The option of Accurate ECN: up to three fields, separated by commas.
+fn counters(is_order_1: bool, text: &str) -> Outcome<AccurateOption> {
+    let mut option = AccurateOption { is_order_1, ..AccurateOption::default() };
+    for field in text.split(',') {
+        let at = usize::from(option.count);
+        *option.fields.get_mut(at).ok_or("the option has up to three fields")? = number(field)?;
+        option.count += 1;
+    }
+    Ok(option)
+}
+
 fn source_of(words: &[&str]) -> Outcome<Source> {
     match *words {
         ["silent"] => Ok(Source::silent()),
@@ -409,6 +423,10 @@ fn show(segment: &Segment) -> String {
     }
     if let Some(request) = segment.request {
         let _ = write!(text, " request {request}");
+    }
+    if let Some(option) = segment.accurate {
+        let fields: Vec<_> = option.fields[..usize::from(option.count)].iter().map(u32::to_string).collect();
+        let _ = write!(text, " accecn{} {}", u8::from(option.is_order_1), fields.join(","));
     }
     for (bit, name) in [(0x08, "eln"), (0x04, "fast"), (0x02, "ackmark"), (0x01, "ae")] {
         if segment.marks & bit != 0 {
