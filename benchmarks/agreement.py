@@ -5,8 +5,8 @@
 Each scenario runs N times (6) on every backend with the same seeds, and so the same start times and errors, and hosts
 that take no time for a segment beyond what theirs really take. Runs of one seed are paired, and the verdicts take all
 comparisons together, at 95 %: "same" if an equivalence test shows that the means differ by less than the margin (5 % of
-the first one's), "different" if they are unequal, else "cannot tell". docs/history/measurements.md holds what is left. A
-run in the virtual kernel is never late, so it tells a wrong model from a late machine.
+the first one's), "different" if they are unequal, else "cannot tell". docs/history/measurements.md has what is left.
+A run in the virtual kernel is never late, so it tells a wrong model from a late machine.
 """
 
 from __future__ import annotations
