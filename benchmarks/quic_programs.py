@@ -5,7 +5,8 @@
 Each program that is installed fetches a file of 1 MB twice, by its campaign in experiments/programs. A row has when the
 last byte was there, the packets at the client, and whether all captures of both runs have the same bytes. Where they
 have not, it names the first packet that differs and the libraries that have the instruction RDRAND, whose numbers no
-kernel can replace. --install gets what is absent, into .cache/quic-programs.
+kernel can replace. --install gets what is absent, into .cache/quic-programs. Programs that no registry has end the
+table, each with the command that looks for it and what it says.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import venv
 from collections.abc import Sequence
@@ -35,6 +37,8 @@ CAMPAIGNS = node_binary.ROOT / "experiments/programs"
 #: What `--install` gets.
 HOME = node_binary.ROOT / ".cache/quic-programs"
 BIN = HOME / "bin"
+#: Programs of ours on libraries for which no registry has a server and a client.
+LIBRARIES = CAMPAIGNS / "quic_file"
 RDRAND = re.compile(r"\trdrand ")
 
 
@@ -56,10 +60,21 @@ PROGRAMS = (
     Program("quic-go", "quic-go.yaml", "quic-go-server", "quic-go-client", "go install .../quic-go/example"),
     Program("aioquic", "aioquic.yaml", "aioquic-python", "aioquic-python", "pip install aioquic"),
     Program("quinn", "quinn.yaml", "quinn-server", "quinn-client", "cargo install quinn --examples"),
+    Program("s2n-quic", "s2n-quic.yaml", "s2n-quic-file", "s2n-quic-file", "cargo install --path .../quic_file"),
+    Program("quiche", "quiche.yaml", "quiche-file", "quiche-file", "cargo install --path .../quic_file"),
+    Program("msquic", "msquic.yaml", "msquic-file", "msquic-file", "cargo install --path .../quic_file"),
+    Program("picoquic", "picoquic.yaml", "picoquicdemo", "picoquicdemo", "pip download aiopquic, cmake"),
 )
+#: Programs that no registry had when they were last looked for, each with a command that looks.
+SOUGHT = {
+    "neqo": ("cargo", "info", "neqo-transport"),
+    "lsquic": ("npm", "view", "lsquic", "version"),
+    "xquic": ("npm", "view", "xquic", "version"),
+    "mvfst": ("apt-cache", "show", "mvfst"),
+}
 
 
-def install(name: str) -> None:
+def install(program: Program) -> None:
     """Gets a program.
 
     Raises:
@@ -67,8 +82,9 @@ def install(name: str) -> None:
         OSError: there is no such installer.
     """
     BIN.mkdir(parents=True, exist_ok=True)
+    name, cargo = program.name, os.environ.get("CARGO", "cargo")
     if name == "ngtcp2":
-        subprocess.run(["apt-get", "install", "-y", "ngtcp2-client", "ngtcp2-server"], check=True)
+        _run("apt-get", "install", "-y", "ngtcp2-client", "ngtcp2-server")
     elif name == "quic-go":
         module = "github.com/quic-go/quic-go/example"
         for package, made, kept in ((module, "example", "server"), (f"{module}/client", "client", "client")):
@@ -77,16 +93,59 @@ def install(name: str) -> None:
     elif name == "aioquic":
         venv.create(HOME / name, with_pip=True)
         python = HOME / name / "bin/python"
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "aioquic"], check=True)
+        _run(python, "-m", "pip", "install", "--quiet", "aioquic")
         wrapper = BIN / "aioquic-python"
         wrapper.write_text(f'#!/bin/sh\nexec {python} "$@"\n')
         wrapper.chmod(0o755)
-    else:
-        cargo = os.environ.get("CARGO", "cargo")
-        words = [cargo, "install", name, "--example", "server", "--example", "client"]
-        subprocess.run([*words, "--root", str(HOME / name)], check=True)
+    elif name == "quinn":
+        _run(cargo, "install", name, "--example", "server", "--example", "client", "--root", HOME / name)
         for role in ("server", "client"):
             shutil.copy(HOME / name / "bin" / role, BIN / f"{name}-{role}")
+    elif name == "picoquic":
+        _build_picoquic()
+    else:
+        with tempfile.TemporaryDirectory(prefix="quic-file-") as folder:
+            words = ("--features", name, "--root", HOME, "--target-dir", folder)
+            _run(cargo, "install", "--path", LIBRARIES, *words)
+
+
+def _build_picoquic() -> None:
+    """Builds picoquicdemo from picoquic's source, which the source package of aiopquic has with that of picotls."""
+    with tempfile.TemporaryDirectory(prefix="picoquic-") as folder:
+        place = Path(folder)
+        # The package is for newer versions of Python; what is built here does not need them.
+        words = ("--quiet", "--no-deps", "--no-binary", "aiopquic", "--ignore-requires-python", "--dest", place)
+        _run(sys.executable, "-m", "pip", "download", *words, "aiopquic")
+        (package,) = place.glob("aiopquic-*.tar.gz")
+        with tarfile.open(package) as archive:
+            archive.extractall(place, filter="data")
+        (sources,) = place.glob("aiopquic-*/third_party")
+        tls, quic = place / "tls", place / "quic"
+        parts = ("core", "openssl", "minicrypto", "fusion")
+        release = "-DCMAKE_BUILD_TYPE=Release"
+        _run("cmake", "-S", sources / "picotls", "-B", tls, release)
+        _run("cmake", "--build", tls, "--target", *(f"picotls-{part}" for part in parts))
+        found = [f"-DPTLS_{part.upper()}_LIBRARY={tls}/libpicotls-{part}.a" for part in parts]
+        found.append(f"-DPTLS_INCLUDE_DIR={sources}/picotls/include")
+        _run("cmake", "-S", sources / "picoquic", "-B", quic, release, "-Dpicoquic_BUILD_TESTS=OFF", *found)
+        _run("cmake", "--build", quic, "--target", "picoquicdemo")
+        shutil.copy(quic / "picoquicdemo", BIN)
+
+
+def _run(*words: str | Path) -> None:
+    subprocess.run(words, check=True)
+
+
+def sought(command: Sequence[str]) -> str:
+    """What a registry says of a program that it did not have."""
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        return str(error)
+    lines = (said.stdout if said.returncode == 0 else said.stderr).strip().splitlines()
+    # cargo first states what it does.
+    lines = [line for line in lines if not line.lstrip().startswith("Updating")]
+    return lines[0] if lines else f"exit status {said.returncode}"
 
 
 def fetched(kernel: Kernel, program: Program, out: Path) -> tuple[dict[str, bytes], str]:
@@ -157,7 +216,7 @@ def row(kernel: Kernel, program: Program) -> Sequence[str]:
 
 def main() -> int:
     """Prints the table."""
-    names = [program.name for program in PROGRAMS]
+    names = [*(program.name for program in PROGRAMS), *SOUGHT]
     parser = argparse.ArgumentParser(description="QUIC programs twice on Linux in virtual time.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(names)} (default: all)")
     parser.add_argument("--install", action="store_true", help="install those that are absent")
@@ -181,10 +240,13 @@ def main() -> int:
             continue
         if asked.install and not (shutil.which(program.server) and shutil.which(program.client)):
             try:
-                install(program.name)
+                install(program)
             except (OSError, subprocess.CalledProcessError) as error:
                 print(f"{program.name} cannot be installed: {error}", file=sys.stderr)
         print(form.format(*row(kernel, program)).rstrip(), flush=True)
+    for name, command in SOUGHT.items():
+        if not asked.names or name in asked.names:
+            print(form.format(name, "not there", "", "", f"{' '.join(command)}: {sought(command)}"), flush=True)
     return 0
 
 

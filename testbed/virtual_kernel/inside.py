@@ -42,12 +42,11 @@ def mount(kind: str, place: str, options: str = "") -> None:
         raise OSError(ctypes.get_errno(), f"cannot mount {kind}", place)
 
 
-def show_again(path: Path, at: Path) -> None:
-    """Shows a folder at another place, too, or a file in the place of another."""
-    if path.is_dir():
-        at.mkdir(parents=True, exist_ok=True)
-    if _libc.mount(os.fsencode(path), os.fsencode(at), None, BIND, None) != 0:
-        raise OSError(ctypes.get_errno(), f"cannot show {path}", str(at))
+def show_again(folder: Path, at: Path) -> None:
+    """Shows a folder at another place, too."""
+    at.mkdir(parents=True, exist_ok=True)
+    if _libc.mount(os.fsencode(folder), os.fsencode(at), None, BIND, None) != 0:
+        raise OSError(ctypes.get_errno(), f"cannot show {folder}", str(at))
 
 
 def power_off() -> None:
