@@ -1,12 +1,13 @@
-"""Which QUIC programs give the same bytes twice on Linux in virtual time.
+"""Which QUIC programs give the same bytes in each run on Linux in virtual time.
 
-    ./backchannel bench quic-programs [NAME ...] [--install]
+    ./backchannel bench quic-programs [NAME ...] [--install] [--runs N]
 
-Each program that is installed fetches a file of 1 MB twice, by its campaign in experiments/programs. A row has when the
-last byte was there, the packets at the client, and whether all captures of both runs have the same bytes. Where they
-have not, it names the first packet that differs and the libraries that have the instruction RDRAND, whose numbers no
-kernel can replace. --install gets what is absent, into .cache/quic-programs. Programs that no registry has end the
-table, each with the command that looks for it and what it says.
+Each program that is installed fetches a file of 1 MB in several runs, by its campaign in experiments/programs. A row
+has when the last byte was there, the packets at the client, and whether all captures of all runs have the same bytes:
+of two runs alone, a program that tosses one coin has them half of the time. Where they have not, it names the first
+packet that differs and the files that have the instruction RDRAND, whose numbers no kernel can replace. --install gets
+what is absent, into .cache/quic-programs. Programs that no registry has end the table, each with the command that looks
+for it and what it says.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ HOME = node_binary.ROOT / ".cache/quic-programs"
 BIN = HOME / "bin"
 #: Programs of ours on libraries for which no registry has a server and a client.
 LIBRARIES = CAMPAIGNS / "quic_file"
+#: ngtcp2 draws so little that two runs of it are often the same.
+RUNS = 6
 RDRAND = re.compile(r"\trdrand ")
 
 
@@ -196,18 +199,18 @@ def with_rdrand(program: Program) -> list[str]:
     return found
 
 
-def row(kernel: Kernel, program: Program) -> Sequence[str]:
-    """What is printed of a program."""
+def row(kernel: Kernel, program: Program, runs: int) -> Sequence[str]:
+    """What is printed of a program, by its runs."""
     if not (shutil.which(program.server) and shutil.which(program.client)):
         return program.name, "absent", "", "", program.source
     with tempfile.TemporaryDirectory(prefix="quic-programs-") as folder:
         try:
-            runs = [fetched(kernel, program, Path(folder) / str(number)) for number in (1, 2)]
+            results = [fetched(kernel, program, Path(folder) / str(number)) for number in range(runs)]
         except TestbedError as error:
             return program.name, "failed", "", "", str(error)
-    (one, completed), (other, _) = runs
+    (one, completed), *others = results
     packets = str(sum(1 for _ in pcap.records(one["right-eth0.pcap"])))
-    differs = difference(one, other)
+    differs = next(filter(None, (difference(one, other) for other, _ in others)), "")
     if not differs:
         return program.name, "yes", completed, packets, ""
     rdrand = ", ".join(with_rdrand(program)) if shutil.which("objdump") else "(objdump is not installed)"
@@ -220,7 +223,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="QUIC programs twice on Linux in virtual time.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(names)} (default: all)")
     parser.add_argument("--install", action="store_true", help="install those that are absent")
+    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"runs of each (default: {RUNS})")
     asked = parser.parse_args()
+    if asked.runs < 2:
+        parser.error(f"--runs {asked.runs}: at least 2 can be compared")
     unknown = sorted(set(asked.names) - set(names))
     if unknown:
         parser.error(f"unknown program {unknown[0]}; allowed: {', '.join(names)}")
@@ -243,7 +249,7 @@ def main() -> int:
                 install(program)
             except (OSError, subprocess.CalledProcessError) as error:
                 print(f"{program.name} cannot be installed: {error}", file=sys.stderr)
-        print(form.format(*row(kernel, program)).rstrip(), flush=True)
+        print(form.format(*row(kernel, program, asked.runs)).rstrip(), flush=True)
     for name, command in SOUGHT.items():
         if not asked.names or name in asked.names:
             print(form.format(name, "not there", "", "", f"{' '.join(command)}: {sought(command)}"), flush=True)
