@@ -9,9 +9,9 @@ use std::sync::mpsc::{channel, Sender};
 use std::sync::Arc;
 
 use msquic::{
-    Addr, BufferRef, CertificateFile, Configuration, Connection, ConnectionEvent, ConnectionRef, ConnectionShutdownFlags,
-    Credential, CredentialConfig, CredentialFlags, Listener, ListenerEvent, Registration, RegistrationConfig, SendFlags,
-    Settings, Status, Stream, StreamEvent, StreamOpenFlags, StreamRef, StreamStartFlags,
+    Addr, BufferRef, CertificateFile, Configuration, Connection, ConnectionEvent, ConnectionRef,
+    ConnectionShutdownFlags, Credential, CredentialConfig, CredentialFlags, Listener, ListenerEvent, Registration,
+    RegistrationConfig, SendFlags, Settings, Status, Stream, StreamEvent, StreamOpenFlags, StreamRef, StreamStartFlags,
 };
 
 /// Bytes that MsQuic sends, and its reference to them, which have to live until they are sent.
@@ -92,7 +92,9 @@ fn ask(connection: &ConnectionRef, done: Sender<usize>) -> Result<(), Status> {
     let mut size = 0;
     let stream = Stream::open(connection, StreamOpenFlags::NONE, move |stream: StreamRef, event: StreamEvent| {
         match event {
-            StreamEvent::Receive { buffers, .. } => size += buffers.iter().map(|part| part.as_bytes().len()).sum::<usize>(),
+            StreamEvent::Receive { buffers, .. } => {
+                size += buffers.iter().map(|part| part.as_bytes().len()).sum::<usize>()
+            }
             StreamEvent::SendComplete { client_context, .. } => sent(client_context),
             StreamEvent::PeerSendShutdown => done.send(size).expect("main waits"),
             // SAFETY: `ask` has left the handle to this closure, and it is the stream's last event.
@@ -109,16 +111,14 @@ fn ask(connection: &ConnectionRef, done: Sender<usize>) -> Result<(), Status> {
 }
 
 fn fetch(registration: &Registration, protocol: &[BufferRef], address: SocketAddr) -> Result<usize, Box<dyn Error>> {
-    let credentials =
-        CredentialConfig::new_client().set_credential_flags(CredentialFlags::NO_CERTIFICATE_VALIDATION);
+    let credentials = CredentialConfig::new_client().set_credential_flags(CredentialFlags::NO_CERTIFICATE_VALIDATION);
     let configuration = configuration(registration, protocol, credentials)?;
     let (done, finished) = channel();
-    let connection = Connection::open(registration, move |connection: ConnectionRef, event: ConnectionEvent| {
-        match event {
+    let connection =
+        Connection::open(registration, move |connection: ConnectionRef, event: ConnectionEvent| match event {
             ConnectionEvent::Connected { .. } => ask(&connection, done.clone()),
             _ => Ok(()),
-        }
-    })?;
+        })?;
     connection.start(&configuration, &address.ip().to_string(), address.port())?;
     let size = finished.recv()?;
     connection.shutdown(ConnectionShutdownFlags::NONE, 0);
