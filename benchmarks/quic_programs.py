@@ -65,7 +65,6 @@ PROGRAMS = (
     Program("quinn", "quinn.yaml", "quinn-server", "quinn-client", "cargo install quinn --examples"),
     Program("s2n-quic", "s2n-quic.yaml", "s2n-quic-file", "s2n-quic-file", "cargo install --path .../quic_file"),
     Program("quiche", "quiche.yaml", "quiche-file", "quiche-file", "cargo install --path .../quic_file"),
-    Program("msquic", "msquic.yaml", "msquic-file", "msquic-file", "cargo install --path .../quic_file"),
     Program("picoquic", "picoquic.yaml", "picoquicdemo", "picoquicdemo", "pip download aiopquic, cmake"),
 )
 #: Programs that no registry had when they were last looked for, each with a command that looks.
