@@ -38,8 +38,8 @@ CAMPAIGNS = node_binary.ROOT / "experiments/programs"
 #: What `--install` gets.
 HOME = node_binary.ROOT / ".cache/quic-programs"
 BIN = HOME / "bin"
-#: Programs of ours on libraries for which no registry has a server and a client.
-LIBRARIES = CAMPAIGNS / "quic_file"
+#: A program of ours on a library for which no registry has a server and a client.
+QUIC_FILE = CAMPAIGNS / "quic_file"
 #: ngtcp2 draws so little that two runs of it are often the same.
 RUNS = 6
 RDRAND = re.compile(r"\trdrand ")
@@ -64,7 +64,6 @@ PROGRAMS = (
     Program("aioquic", "aioquic.yaml", "aioquic-python", "aioquic-python", "pip install aioquic"),
     Program("quinn", "quinn.yaml", "quinn-server", "quinn-client", "cargo install quinn --examples"),
     Program("s2n-quic", "s2n-quic.yaml", "s2n-quic-file", "s2n-quic-file", "cargo install --path .../quic_file"),
-    Program("quiche", "quiche.yaml", "quiche-file", "quiche-file", "cargo install --path .../quic_file"),
     Program("picoquic", "picoquic.yaml", "picoquicdemo", "picoquicdemo", "pip download aiopquic, cmake"),
 )
 #: Programs that no registry had when they were last looked for, each with a command that looks.
@@ -107,8 +106,7 @@ def install(program: Program) -> None:
         _build_picoquic()
     else:
         with tempfile.TemporaryDirectory(prefix="quic-file-") as folder:
-            words = ("--features", name, "--root", HOME, "--target-dir", folder)
-            _run(cargo, "install", "--path", LIBRARIES, *words)
+            _run(cargo, "install", "--path", QUIC_FILE, "--root", HOME, "--target-dir", folder)
 
 
 def _build_picoquic() -> None:
