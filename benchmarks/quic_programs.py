@@ -1,11 +1,13 @@
-"""Which QUIC programs give the same bytes twice on Linux in virtual time.
+"""Which QUIC programs give the same bytes in each run on Linux in virtual time.
 
-    ./backchannel bench quic-programs [NAME ...] [--install]
+    ./backchannel bench quic-programs [NAME ...] [--install] [--runs N]
 
-Each program that is installed fetches a file of 1 MB twice, by its campaign in experiments/programs. A row has when the
-last byte was there, the packets at the client, and whether all captures of both runs have the same bytes. Where they
-have not, it names the first packet that differs and the libraries that have the instruction RDRAND, whose numbers no
-kernel can replace. --install gets what is absent, into .cache/quic-programs.
+Each program that is installed fetches a file of 1 MB in several runs, by its campaign in experiments/programs. A row
+has when the last byte was there, the packets at the client, and whether all captures of all runs have the same bytes:
+of two runs alone, a program that tosses one coin has them half of the time. Where they have not, it names the first
+packet that differs and the files that have the instruction RDRAND, whose numbers no kernel can replace. --install gets
+what is absent, into .cache/quic-programs. Programs that no registry has end the table, each with the command that looks
+for it and what it says.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import venv
 from collections.abc import Sequence
@@ -35,6 +38,10 @@ CAMPAIGNS = node_binary.ROOT / "experiments/programs"
 #: What `--install` gets.
 HOME = node_binary.ROOT / ".cache/quic-programs"
 BIN = HOME / "bin"
+#: A program of ours on a library for which no registry has a server and a client.
+QUIC_FILE = CAMPAIGNS / "quic_file"
+#: ngtcp2 draws so little that two runs of it are often the same.
+RUNS = 6
 RDRAND = re.compile(r"\trdrand ")
 
 
@@ -56,10 +63,19 @@ PROGRAMS = (
     Program("quic-go", "quic-go.yaml", "quic-go-server", "quic-go-client", "go install .../quic-go/example"),
     Program("aioquic", "aioquic.yaml", "aioquic-python", "aioquic-python", "pip install aioquic"),
     Program("quinn", "quinn.yaml", "quinn-server", "quinn-client", "cargo install quinn --examples"),
+    Program("s2n-quic", "s2n-quic.yaml", "s2n-quic-file", "s2n-quic-file", "cargo install --path .../quic_file"),
+    Program("picoquic", "picoquic.yaml", "picoquicdemo", "picoquicdemo", "pip download aiopquic, cmake"),
 )
+#: Programs that no registry had when they were last looked for, each with a command that looks.
+SOUGHT = {
+    "neqo": ("cargo", "info", "neqo-transport"),
+    "lsquic": ("npm", "view", "lsquic", "version"),
+    "xquic": ("npm", "view", "xquic", "version"),
+    "mvfst": ("apt-cache", "show", "mvfst"),
+}
 
 
-def install(name: str) -> None:
+def install(program: Program) -> None:
     """Gets a program.
 
     Raises:
@@ -67,8 +83,9 @@ def install(name: str) -> None:
         OSError: there is no such installer.
     """
     BIN.mkdir(parents=True, exist_ok=True)
+    name, cargo = program.name, os.environ.get("CARGO", "cargo")
     if name == "ngtcp2":
-        subprocess.run(["apt-get", "install", "-y", "ngtcp2-client", "ngtcp2-server"], check=True)
+        _run("apt-get", "install", "-y", "ngtcp2-client", "ngtcp2-server")
     elif name == "quic-go":
         module = "github.com/quic-go/quic-go/example"
         for package, made, kept in ((module, "example", "server"), (f"{module}/client", "client", "client")):
@@ -77,16 +94,58 @@ def install(name: str) -> None:
     elif name == "aioquic":
         venv.create(HOME / name, with_pip=True)
         python = HOME / name / "bin/python"
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "aioquic"], check=True)
+        _run(python, "-m", "pip", "install", "--quiet", "aioquic")
         wrapper = BIN / "aioquic-python"
         wrapper.write_text(f'#!/bin/sh\nexec {python} "$@"\n')
         wrapper.chmod(0o755)
-    else:
-        cargo = os.environ.get("CARGO", "cargo")
-        words = [cargo, "install", name, "--example", "server", "--example", "client"]
-        subprocess.run([*words, "--root", str(HOME / name)], check=True)
+    elif name == "quinn":
+        _run(cargo, "install", name, "--example", "server", "--example", "client", "--root", HOME / name)
         for role in ("server", "client"):
             shutil.copy(HOME / name / "bin" / role, BIN / f"{name}-{role}")
+    elif name == "picoquic":
+        _build_picoquic()
+    else:
+        with tempfile.TemporaryDirectory(prefix="quic-file-") as folder:
+            _run(cargo, "install", "--path", QUIC_FILE, "--root", HOME, "--target-dir", folder)
+
+
+def _build_picoquic() -> None:
+    """Builds picoquicdemo from picoquic's source, which the source package of aiopquic has with that of picotls."""
+    with tempfile.TemporaryDirectory(prefix="picoquic-") as folder:
+        place = Path(folder)
+        # The package is for newer versions of Python; what is built here does not need them.
+        words = ("--quiet", "--no-deps", "--no-binary", "aiopquic", "--ignore-requires-python", "--dest", place)
+        _run(sys.executable, "-m", "pip", "download", *words, "aiopquic")
+        (package,) = place.glob("aiopquic-*.tar.gz")
+        with tarfile.open(package) as archive:
+            archive.extractall(place, filter="data")
+        (sources,) = place.glob("aiopquic-*/third_party")
+        tls, quic = place / "tls", place / "quic"
+        parts = ("core", "openssl", "minicrypto", "fusion")
+        release = "-DCMAKE_BUILD_TYPE=Release"
+        _run("cmake", "-S", sources / "picotls", "-B", tls, release)
+        _run("cmake", "--build", tls, "--target", *(f"picotls-{part}" for part in parts))
+        found = [f"-DPTLS_{part.upper()}_LIBRARY={tls}/libpicotls-{part}.a" for part in parts]
+        found.append(f"-DPTLS_INCLUDE_DIR={sources}/picotls/include")
+        _run("cmake", "-S", sources / "picoquic", "-B", quic, release, "-Dpicoquic_BUILD_TESTS=OFF", *found)
+        _run("cmake", "--build", quic, "--target", "picoquicdemo")
+        shutil.copy(quic / "picoquicdemo", BIN)
+
+
+def _run(*words: str | Path) -> None:
+    subprocess.run(words, check=True)
+
+
+def sought(command: Sequence[str]) -> str:
+    """What a registry says of a program that it did not have."""
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        return str(error)
+    lines = (said.stdout if said.returncode == 0 else said.stderr).strip().splitlines()
+    # cargo first states what it does.
+    lines = [line for line in lines if not line.lstrip().startswith("Updating")]
+    return lines[0] if lines else f"exit status {said.returncode}"
 
 
 def fetched(kernel: Kernel, program: Program, out: Path) -> tuple[dict[str, bytes], str]:
@@ -137,18 +196,18 @@ def with_rdrand(program: Program) -> list[str]:
     return found
 
 
-def row(kernel: Kernel, program: Program) -> Sequence[str]:
-    """What is printed of a program."""
+def row(kernel: Kernel, program: Program, runs: int) -> Sequence[str]:
+    """What is printed of a program, by its runs."""
     if not (shutil.which(program.server) and shutil.which(program.client)):
         return program.name, "absent", "", "", program.source
     with tempfile.TemporaryDirectory(prefix="quic-programs-") as folder:
         try:
-            runs = [fetched(kernel, program, Path(folder) / str(number)) for number in (1, 2)]
+            results = [fetched(kernel, program, Path(folder) / str(number)) for number in range(runs)]
         except TestbedError as error:
             return program.name, "failed", "", "", str(error)
-    (one, completed), (other, _) = runs
+    (one, completed), *others = results
     packets = str(sum(1 for _ in pcap.records(one["right-eth0.pcap"])))
-    differs = difference(one, other)
+    differs = next(filter(None, (difference(one, other) for other, _ in others)), "")
     if not differs:
         return program.name, "yes", completed, packets, ""
     rdrand = ", ".join(with_rdrand(program)) if shutil.which("objdump") else "(objdump is not installed)"
@@ -157,11 +216,14 @@ def row(kernel: Kernel, program: Program) -> Sequence[str]:
 
 def main() -> int:
     """Prints the table."""
-    names = [program.name for program in PROGRAMS]
+    names = [*(program.name for program in PROGRAMS), *SOUGHT]
     parser = argparse.ArgumentParser(description="QUIC programs twice on Linux in virtual time.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(names)} (default: all)")
     parser.add_argument("--install", action="store_true", help="install those that are absent")
+    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"runs of each (default: {RUNS})")
     asked = parser.parse_args()
+    if asked.runs < 2:
+        parser.error(f"--runs {asked.runs}: at least 2 can be compared")
     unknown = sorted(set(asked.names) - set(names))
     if unknown:
         parser.error(f"unknown program {unknown[0]}; allowed: {', '.join(names)}")
@@ -181,10 +243,13 @@ def main() -> int:
             continue
         if asked.install and not (shutil.which(program.server) and shutil.which(program.client)):
             try:
-                install(program.name)
+                install(program)
             except (OSError, subprocess.CalledProcessError) as error:
                 print(f"{program.name} cannot be installed: {error}", file=sys.stderr)
-        print(form.format(*row(kernel, program)).rstrip(), flush=True)
+        print(form.format(*row(kernel, program, asked.runs)).rstrip(), flush=True)
+    for name, command in SOUGHT.items():
+        if not asked.names or name in asked.names:
+            print(form.format(name, "not there", "", "", f"{' '.join(command)}: {sought(command)}"), flush=True)
     return 0
 
 

@@ -11,6 +11,8 @@ serve() {
     quic-go) exec quic-go-server -bind "$address:$port" -www www -cert test-cert.pem -key test-key.pem ;;
     aioquic) exec aioquic-python aioquic_file.py server "$address" "$port" ;;
     quinn) exec quinn-server --listen "$address:$port" --cert test-cert.pem --key test-key.pem www ;;
+    picoquic) exec picoquicdemo -p "$port" -w www -c test-cert.pem -k test-key.pem >/dev/null ;;
+    s2n-quic) exec s2n-quic-file server "$address" "$port" ;;
     esac
 }
 
@@ -29,6 +31,11 @@ fetch() {
         openssl x509 -in test-cert.pem -outform der -out cert.der
         quinn-client --ca cert.der --host server --bind 0.0.0.0:0 "https://$address:$port/file" | wc -c
         ;;
+    picoquic)
+        picoquicdemo -a hq-interop -o downloads "$address" "$port" /file >log 2>&1 || cat log >&2
+        wc -c <downloads/file
+        ;;
+    s2n-quic) s2n-quic-file client "$address" "$port" ;;
     esac
 }
 

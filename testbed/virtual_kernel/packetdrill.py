@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import sys
@@ -175,9 +176,12 @@ def run(script: Path, version: Version, kernel: Kernel, program: Path, more: Seq
             "arguments": [f"--ip_version={version}", *ARGUMENTS[version], *more, script.name],
         }  # fmt: skip
         (folder / "request.json").write_text(json.dumps(request))
+        environment = inside_environment()
+        # Scripts call programs in Python, and the first python3 in PATH may be a wrapper in a folder that is hidden.
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
         VirtualMachine(kernel).boot(
             (sys.executable, "-S", "-P", str(FIRST), str(folder)),
-            inside_environment(),
+            environment,
             SEED,
             scratch,
             scratch / "kernel.log",

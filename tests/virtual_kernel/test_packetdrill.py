@@ -7,6 +7,7 @@ opens a TUN interface, writes to /tmp, and says whether its script holds.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -61,6 +62,19 @@ def test_a_script_runs_as_root_inside_at_the_same_virtual_instants(kernel: Kerne
     # Some ticks of 10 ms after the boot of 2000-01-01, not any time of the machine's.
     assert 0 < float(listed[-3]) - 946_684_800 < 1
     assert listed[-2:] == ["--mtu=1520", "--local_ip=fd3d:0a0b:17d6::1"]
+
+
+def test_a_script_calls_the_python_of_this_software(
+    kernel: Kernel, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "bin/python3"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\nexit 126\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{other.parent}:{os.environ['PATH']}")
+    program.write_text(f"#!{sys.executable} -S\nimport os, sys\nsys.exit(os.system('python3 -S -c 1') != 0)\n")
+    verdict = packetdrill.run(program.parents[1] / "tcp/good/good.pkt", Version.IPV4, kernel, program)
+    assert verdict.passed, verdict.output
 
 
 def test_the_command_says_what_failed_and_where(kernel: Kernel, program: Path, tmp_path: Path) -> None:
