@@ -16,7 +16,7 @@ from analysis import comparison
 from analysis.comparison import Comparison
 from analysis.question import Asked
 from analysis.results import Results
-from distribution.package.pytest import Line
+from experiments.line import Line
 from testbed.node_binary import ROOT
 from testbed.virtual_kernel.kernels import Kernel
 from tests.support.command_line import backchannel
