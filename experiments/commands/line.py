@@ -55,9 +55,9 @@ def line(
 ) -> None:  # fmt: skip
     """Run a client and a server of yours over an emulated link, in virtual time, and print a JSON object for each run.
 
-    A client that has not ended after 60 s of virtual time fails, unless '--set duration' says otherwise. Programs see the
-    system's files and those below the working folder; write their paths in full. The same programs and profile give the
-    same packets. The results folder keeps captures and plots. Exit status 1 if a program fails.
+    A client that has not ended after 60 s of virtual time fails, unless '--set duration' says otherwise. Programs see
+    the system's files and those below the working folder; write their paths in full. The same programs and profile give
+    the same packets. The results folder keeps captures and plots. Exit status 1 if a program fails.
     """
     from experiments.line import Line, settings
 
