@@ -5,6 +5,7 @@ pytest's fixture `line` and the command `line` run programs by it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -12,11 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from analysis.handle import OpenResults, StoredRun
+from experiments.language.quantities import LONGEST_NAME
 
 #: Of the flow in the campaign of a call.
 FLOW = "exchange"
 #: Folders that programs in virtual time see, divided by colons, and attempts of a run.
 READS, ATTEMPTS = "BACKCHANNEL_VIRTUAL_KERNEL_READS", "BACKCHANNEL_ATTEMPTS"
+
+
+def campaign_name(label: str) -> str:
+    """The name of a campaign with this label: the label, or its start with a digest where it is too long."""
+    if len(label) <= LONGEST_NAME:
+        return label
+    return f"{label[: LONGEST_NAME - 9]}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
 
 
 def settings(project: Path, environment: Mapping[str, str]) -> dict[str, str]:
@@ -105,7 +114,7 @@ class Line:
             AnalysisError: a program failed or the campaign is invalid; the message says which.
         """
         self._calls += 1
-        name = self._label if self._calls == 1 else f"{self._label}-{self._calls}"
+        name = campaign_name(self._label if self._calls == 1 else f"{self._label}-{self._calls}")
         serving = {"ready": ready} if isinstance(ready, str) else {"ready": "line", **ready}
         command = {
             "client": [str(word) for word in client],

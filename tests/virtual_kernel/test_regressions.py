@@ -17,7 +17,8 @@ from analysis import comparison
 from analysis.comparison import Comparison
 from analysis.question import Asked
 from analysis.results import Results
-from experiments.line import Line
+from experiments.language.quantities import LONGEST_NAME
+from experiments.line import Line, campaign_name
 from testbed.node_binary import ROOT
 from testbed.virtual_kernel.kernels import Kernel
 from tests.support.command_line import backchannel
@@ -136,6 +137,14 @@ def test_200_identical_reruns_raise_no_alarm(kernel: Kernel, project: Path) -> N
     assert [line for found in compared for line in found.regressions] == []
 
 
+def test_long_names_of_tests_give_names_of_campaigns_that_differ() -> None:
+    longest = "a" * LONGEST_NAME
+    assert campaign_name(longest) == longest
+    names = {campaign_name(f"{longest}-{number}") for number in range(3)}
+    assert len(names) == 3
+    assert {len(name) for name in names} == {LONGEST_NAME}
+
+
 def git(project: Path, *arguments: str) -> None:
     who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
     subprocess.run(["git", *who, *arguments], cwd=project, check=True, capture_output=True)
@@ -177,7 +186,8 @@ def test_the_script_for_ci_compares_a_change_with_its_base(kernel: Kernel, proje
     assert ET.parse(project / "out.xml").find(".//failure") is not None
     listed = subprocess.run(["git", "worktree", "list"], cwd=project, capture_output=True, text=True, check=True)
     assert len(listed.stdout.splitlines()) == 1
-    assert ci("--rule", "x").returncode == 2
+    assert ci(project, "--rule", "x").returncode == 2
+    assert ci(project, "--run", "true", "--", "tests").returncode == 2
 
 
 @pytest.mark.slow(reason="builds a project of Rust and one of Go")
