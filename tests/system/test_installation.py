@@ -219,7 +219,7 @@ cd /tmp && exec env -i PATH=/usr/bin:/bin HOME=/tmp "$@"
     )  # fmt: skip
 
 
-def test_the_debian_packages_command_and_units_start(unpacked: Path) -> None:
+def test_the_debian_packages_command_and_units_start(unpacked: Path, tmp_path: Path) -> None:
     link = unpacked / "usr/bin/backchannel"
     assert link.readlink() == Path("/opt/backchannel/bin/backchannel")
     done = in_place(unpacked, str(link.readlink()), "plan", "quickstart", "--backend", "virtual-kernel", "--json")
@@ -235,6 +235,11 @@ def test_the_debian_packages_command_and_units_start(unpacked: Path) -> None:
         assert f"\n{start[1]}=\n" in defaults
         done = in_place(unpacked, str(link.readlink()), *start[0].split(), "--help")
         assert (done.returncode, f"Usage: backchannel {start[0]}" in done.stdout) == (0, True), done.stderr
+        # The command is not installed here, and systemd looks for it.
+        (tmp_path / unit.name).write_text(unit.read_text().replace("/usr/bin/backchannel", "/bin/true"))
+    words = ["systemd-analyze", "verify", "--man=no", *tmp_path.glob("*.service")]
+    verified = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (verified.returncode, [line for line in verified.stderr.splitlines() if "backchannel" in line]) == (0, [])
 
 
 @pytest.fixture(scope="module")
