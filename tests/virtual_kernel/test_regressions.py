@@ -206,7 +206,7 @@ def test_the_examples_for_ci_pass_and_a_longer_download_fails_them(
         monkeypatch.setenv("PATH", f"/usr/local/go/bin:{os.environ['PATH']}")
     project = tmp_path / language
     shutil.copytree(ROOT / "docs/examples/ci" / language, project)
-    (project / ".gitignore").write_text("target\nbin\nCargo.lock\n__pycache__\n")
+    (project / ".gitignore").write_text("/target\n/bin\nCargo.lock\n__pycache__\n")
     git(project, "init", "-q")
     git(project, "add", ".")
     git(project, "commit", "-qm", "base")
