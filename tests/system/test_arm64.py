@@ -40,7 +40,7 @@ printf '%s' ':arm64:M::{MAGIC}:{MASK}:/usr/bin/qemu-aarch64-static:F' >/proc/sys
 mount --rbind /dev "$1/dev"
 mount --rbind /proc "$1/proc"
 exec chroot "$@"
-""".replace("\\", "\\\\")
+"""
 #: What draws numbers or computes roots: losses, RED, web traffic, CUBIC.
 CAMPAIGN = """
 name: random
