@@ -237,7 +237,7 @@ def test_the_debian_packages_command_and_units_start(unpacked: Path, tmp_path: P
         assert (done.returncode, f"Usage: backchannel {start[0]}" in done.stdout) == (0, True), done.stderr
         # The command is not installed here, and systemd looks for it.
         (tmp_path / unit.name).write_text(unit.read_text().replace("/usr/bin/backchannel", "/bin/true"))
-    words = ["systemd-analyze", "verify", "--man=no", *tmp_path.glob("*.service")]
+    words: list[str | Path] = ["systemd-analyze", "verify", "--man=no", *tmp_path.glob("*.service")]
     verified = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (verified.returncode, [line for line in verified.stderr.splitlines() if "backchannel" in line]) == (0, [])
 
