@@ -52,6 +52,7 @@ _GROUPS = {
         "plan": _Command("run:plan", "Show the runs of a campaign and the expected time"),
         "run": _Command("run:run", "Run a campaign"),
         "search": _Command("search:search", "Search a campaign's space for the place where something happens"),
+        "line": _Command("line:line", "Run a client and a server of yours over an emulated line, for tests"),
         "shell": _Command("shell:shell", "Run a shell or any command behind an emulated line"),
         "gateway": _Command("gateway:gateway", "Connect devices behind an interface through an emulated line"),
         "calibrate": _Command("testbed:calibrate", "Measure emulated links"),

@@ -60,7 +60,9 @@ class Runner:
         with Store.open(self._results) as store, self._there(store, lacks), interruptible(self._stop.set):
             self._console.print(f"Taking requests from {self._results} (Ctrl-C ends it)", highlight=False)
             if lacks:
-                self._console.print(f"Only simulations can be run here: {'; '.join(lacks)}", highlight=False)
+                self._console.print(
+                    f"Campaigns of the backend emulated cannot be run here: {'; '.join(lacks)}", highlight=False
+                )
             while not self._stop.is_set():
                 requests.release_lost(store)
                 request = requests.take(store, self._id)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +16,7 @@ from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, FromOption, JobsOption, ResultsOption, TriesOption
 from experiments.commands.shared import console, no_options_before, store_location
 from experiments.engine.options import TRIES
+from testbed import node_binary
 
 serve = typer.Typer(invoke_without_command=True)
 dask = typer.Typer(help="Share runs among machines with Dask (docs/distributed.md).", no_args_is_help=True)
@@ -55,6 +60,14 @@ def site(
             "any program with the runner's rights (SECURITY.md).",
         ),
     ] = False,
+    with_runner: Annotated[
+        bool,
+        typer.Option(
+            "--with-runner",
+            help="Also start a runner with default options, which ends with the site. For other options start "
+            "'serve runner' beside it.",
+        ),
+    ] = False,
     crates: FromOption = None,
 ) -> None:
     """Show results in a browser, by default on 127.0.0.1 only."""
@@ -66,7 +79,32 @@ def site(
     if artefacts:
         # The site opens its store from the environment.
         os.environ["BACKCHANNEL_ARTEFACTS"] = artefacts
-    serve_site(store_location(results), host, port, token_file, name or [], allow_commands)
+    words = ["--results", results, *(["--allow-commands"] if allow_commands else [])]
+    words += [word for crate in crates or [] for word in ("--from", str(crate))]
+    with _runner(words) if with_runner else nullcontext():
+        serve_site(store_location(results), host, port, token_file, name or [], allow_commands)
+
+
+@contextmanager
+def _runner(words: list[str]) -> Iterator[None]:
+    """Starts `serve runner` with these options, and ends it. A kill of this process ends it too."""
+    command = ["setpriv", "--pdeathsig", "TERM", *node_binary.module("experiments"), "serve", "runner", *words]
+    started = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": node_binary.python_path()})
+    ending = threading.Event()
+
+    def watch() -> None:
+        status = started.wait()
+        if not ending.is_set():
+            typer.echo(f"backchannel: the runner ended with status {status}; the site goes on without it", err=True)
+
+    watcher = threading.Thread(target=watch, name="runner", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        started.terminate()
+        watcher.join()
 
 
 @serve.command("runner", short_help="Run the campaigns that visitors request")

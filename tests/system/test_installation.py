@@ -8,15 +8,23 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import tomllib
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
 from testbed.node_binary import ROOT
 from testbed.virtual_kernel import kernels
 from tests.support.command_line import backchannel
+from tests.support.free_ports import free_ports
+from tests.support.podman import settings
+from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.emulated,
@@ -24,6 +32,9 @@ pytestmark = [
     pytest.mark.slow(reason="builds wheels, and installs them with what they need from the network"),
 ]
 NOBODY = 65534
+#: A user id that nobody has.
+USER = 47_111
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 #: Programs that no installation may need.
 COMPILERS = re.compile(r"(.*-)?(gcc|g\+\+|cc|c\+\+|c89|c99|cpp|clang|ld|as|make|cargo|rustc)(-?[\d.]+)?|.*\.(gold|bfd)")
 #: The user's programs start here: the checkout, its caches and root's home are not there.
@@ -177,13 +188,19 @@ def test_commands_of_a_checkout_say_so(user: User) -> None:
 
 
 @pytest.fixture(scope="module")
-def unpacked(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of the Debian package."""
-    folder = tmp_path_factory.mktemp("unpacked")
+def deb(wheels: Path) -> Path:
+    """The Debian package."""
     subprocess.run([ROOT / "distribution" / "build", "deb", wheels], check=True, capture_output=True, timeout=3600)
     (package,) = wheels.glob("*.deb")
-    subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
-    fields = subprocess.run(["dpkg-deb", "-f", package], check=True, capture_output=True, text=True).stdout
+    return package
+
+
+@pytest.fixture(scope="module")
+def unpacked(deb: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the Debian package."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    subprocess.run(["dpkg-deb", "-x", deb, folder], check=True)
+    fields = subprocess.run(["dpkg-deb", "-f", deb], check=True, capture_output=True, text=True).stdout
     for needed in ("mininet", "tcpdump", "tshark"):
         assert re.search(rf"^Depends: .*\b{needed}\b", fields, re.MULTILINE), fields
     return folder
@@ -202,7 +219,7 @@ cd /tmp && exec env -i PATH=/usr/bin:/bin HOME=/tmp "$@"
     )  # fmt: skip
 
 
-def test_the_debian_packages_command_and_units_start(unpacked: Path) -> None:
+def test_the_debian_packages_command_and_units_start(unpacked: Path, tmp_path: Path) -> None:
     link = unpacked / "usr/bin/backchannel"
     assert link.readlink() == Path("/opt/backchannel/bin/backchannel")
     done = in_place(unpacked, str(link.readlink()), "plan", "quickstart", "--backend", "virtual-kernel", "--json")
@@ -218,3 +235,99 @@ def test_the_debian_packages_command_and_units_start(unpacked: Path) -> None:
         assert f"\n{start[1]}=\n" in defaults
         done = in_place(unpacked, str(link.readlink()), *start[0].split(), "--help")
         assert (done.returncode, f"Usage: backchannel {start[0]}" in done.stdout) == (0, True), done.stderr
+        # The command is not installed here, and systemd looks for it.
+        (tmp_path / unit.name).write_text(unit.read_text().replace("/usr/bin/backchannel", "/bin/true"))
+    words: list[str | Path] = ["systemd-analyze", "verify", "--man=no", *tmp_path.glob("*.service")]
+    verified = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (verified.returncode, [line for line in verified.stderr.splitlines() if "backchannel" in line]) == (0, [])
+
+
+@pytest.fixture(scope="module")
+def image(deb: Path) -> Path:
+    """The OCI image, as an archive."""
+    subprocess.run([ROOT / "distribution" / "build", "oci", deb.parent], check=True, capture_output=True, timeout=3600)
+    (archive,) = deb.parent.glob("*.oci.tar")
+    return archive
+
+
+#: Starts a program as a user who has subordinate ids, in namespaces that end with it.
+AS_A_USER_WITH_IDS = f"""
+for file in passwd subuid subgid; do mount --bind "$1/$file" /etc/$file; done
+mount -t tmpfs none {ROOT}
+exec setpriv --reuid {USER} --regid {USER} --clear-groups env -i HOME="$1" XDG_RUNTIME_DIR="$1" \\
+    CONTAINERS_CONF="$1/containers.conf" PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -euc "$2"
+"""
+
+
+@pytest.fixture
+def account() -> Iterator[Path]:
+    """Home of that user, who is in no file of this machine."""
+    # Not in pytest's folder, which other users cannot enter.
+    with TemporaryDirectory(prefix="bc-home-") as folder:
+        home = Path(folder)
+        (home / "passwd").write_text(f"{Path('/etc/passwd').read_text()}visitor:x:{USER}:{USER}::{home}:/bin/sh\n")
+        for name in ("subuid", "subgid"):
+            (home / name).write_text("visitor:500000:65536\n")
+        settings(home)
+        home.chmod(0o755)
+        shutil.chown(home, USER, USER)
+        yield home
+
+
+def test_one_command_starts_site_and_runner_of_the_image_without_root(image: Path, account: Path) -> None:
+    site_and_runner = configuration(image)
+    assert (site_and_runner["Entrypoint"], site_and_runner["Cmd"]) == (["backchannel"], ["serve", "--with-runner"])
+    (port,) = free_ports(1)
+    archive = account / "image.tar"
+    shutil.copy(image, archive)
+    archive.chmod(0o644)
+    # On the machine's network, because a network of its own would need /dev/net/tun for users.
+    command = (
+        "podman --log-level=error load --quiet --input $HOME/image.tar && "
+        f"exec podman --log-level=error --runtime runc run --rm --network host backchannel:{VERSION} "
+        f"serve --with-runner --port {port}"
+    )
+    words = ["unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
+    with subprocess.Popen([*words, "sh", "-euc", AS_A_USER_WITH_IDS, "sh", account, command]) as started:
+        try:
+            asked = {
+                "text": (ROOT / "experiments/quickstart.yaml").read_text(), "file": "quickstart.yaml",
+                "overrides": ["backend=sim", "stack=newreno", "repetitions=1"],
+            }  # fmt: skip
+            wait_until(lambda: started.poll() is not None or get(port, "/metrics"), "the site", 600.0)
+            assert json.loads(get(port, "/api/requests", asked))["runs"] == 4
+            wait_until(lambda: 'backchannel_requests{state="done"} 1' in get(port, "/metrics"), "the runner", 600.0)
+            assert 'backchannel_runs{state="valid"} 4' in get(port, "/metrics")
+        finally:
+            started.kill()
+
+
+def configuration(image: Path) -> dict[str, Any]:
+    """The configuration of an image's containers."""
+    with tarfile.open(image) as archive:
+
+        def read(name: str) -> Any:
+            file = archive.extractfile(f"./{name}")
+            assert file is not None
+            return json.load(file)
+
+        def blob(description: dict[str, str]) -> Any:
+            return read(f"blobs/{description['digest'].replace(':', '/')}")
+
+        (manifest,) = read("index.json")["manifests"]
+        return dict(blob(blob(manifest)["config"])["config"])
+
+
+def get(port: int, path: str, asked: object = None) -> str:
+    """An answer of the site; "" where nothing answers yet."""
+    body = None if asked is None else json.dumps(asked).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return str(answer.read().decode())
+    except ConnectionError:
+        return ""
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, ConnectionError):
+            return ""
+        raise

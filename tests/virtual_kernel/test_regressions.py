@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -16,7 +17,8 @@ from analysis import comparison
 from analysis.comparison import Comparison
 from analysis.question import Asked
 from analysis.results import Results
-from distribution.package.pytest import Line
+from experiments.language.quantities import LONGEST_NAME
+from experiments.line import Line, campaign_name
 from testbed.node_binary import ROOT
 from testbed.virtual_kernel.kernels import Kernel
 from tests.support.command_line import backchannel
@@ -135,11 +137,36 @@ def test_200_identical_reruns_raise_no_alarm(kernel: Kernel, project: Path) -> N
     assert [line for found in compared for line in found.regressions] == []
 
 
-def test_the_script_for_ci_compares_a_change_with_its_base(kernel: Kernel, project: Path) -> None:
-    def git(*arguments: str) -> None:
-        who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-        subprocess.run(["git", *who, *arguments], cwd=project, check=True, capture_output=True)
+def test_long_names_of_tests_give_names_of_campaigns_that_differ() -> None:
+    longest = "a" * LONGEST_NAME
+    assert campaign_name(longest) == longest
+    names = {campaign_name(f"{longest}-{number}") for number in range(3)}
+    assert len(names) == 3
+    assert {len(name) for name in names} == {LONGEST_NAME}
 
+
+def git(project: Path, *arguments: str) -> None:
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", *who, *arguments], cwd=project, check=True, capture_output=True)
+
+
+def ci(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The script against the last commit of the project."""
+    tools = project / ".git" / "tools"
+    tools.mkdir(exist_ok=True)
+    (tools / "backchannel").write_text(f'#!/bin/sh\nexec {sys.executable} -m experiments "$@"\n')
+    (tools / "backchannel").chmod(0o755)
+    environment = {
+        **os.environ, "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTEST_ADDOPTS": "-p distribution.package.pytest",
+    }  # fmt: skip
+    words = [
+        str(ROOT / "distribution" / "ci"), "HEAD", "--metric", "completion_time", "--junit", "out.xml", *arguments,
+    ]  # fmt: skip
+    return subprocess.run(words, cwd=project, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_script_for_ci_compares_a_change_with_its_base(kernel: Kernel, project: Path) -> None:
     (project / "test_mine.py").write_text(
         "from pathlib import Path\n"
         "HERE = Path(__file__).parent\n"
@@ -147,37 +174,49 @@ def test_the_script_for_ci_compares_a_change_with_its_base(kernel: Kernel, proje
         "    server = ['python3', HERE / 'server.py', '{server}', '{port}', (HERE / 'size').read_text().strip()]\n"
         "    line('cable').run(server, ['python3', HERE / 'client.py', '{server}', '{port}'], seeds=3)\n"
     )
-    git("init", "-q")
+    git(project, "init", "-q")
     (project / "size").write_text("30000")
-    git("add", ".")
-    git("commit", "-qm", "base")
-    tools = project / ".git" / "tools"
-    tools.mkdir()
-    (tools / "backchannel").write_text(f'#!/bin/sh\nexec {sys.executable} -m experiments "$@"\n')
-    (tools / "backchannel").chmod(0o755)
-    environment = {
-        **os.environ, "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTEST_ADDOPTS": "-p distribution.package.pytest",
-    }  # fmt: skip
-
-    def ci(*arguments: str) -> subprocess.CompletedProcess[str]:
-        words = [
-            str(ROOT / "distribution" / "ci"),
-            "HEAD",
-            "--metric",
-            "completion_time",
-            "--junit",
-            "out.xml",
-            *arguments,
-        ]
-        return subprocess.run(words, cwd=project, env=environment, capture_output=True, text=True, check=False)
-
-    same = ci("--setup", "true")
+    git(project, "add", ".")
+    git(project, "commit", "-qm", "base")
+    same = ci(project, "--setup", "true")
     assert (same.returncode, same.stdout) == (0, "0 of 1 comparisons fail.\n"), same.stderr
-    slow = ci("--setup", "echo 90000 >size.new; [ -d .git ] && mv size.new size; true")
+    slow = ci(project, "--setup", "echo 90000 >size.new; [ -d .git ] && mv size.new size; true")
     assert slow.returncode == 1, slow.stderr
     assert "**worse**" in slow.stdout
     assert ET.parse(project / "out.xml").find(".//failure") is not None
     listed = subprocess.run(["git", "worktree", "list"], cwd=project, capture_output=True, text=True, check=True)
     assert len(listed.stdout.splitlines()) == 1
-    assert ci("--rule", "x").returncode == 2
+    assert ci(project, "--rule", "x").returncode == 2
+    assert ci(project, "--run", "true", "--", "tests").returncode == 2
+
+
+@pytest.mark.slow(reason="builds a project of Rust and one of Go")
+@pytest.mark.parametrize(
+    ("language", "server", "words"),
+    [
+        ("python", "server.py", []),
+        ("rust", "src/bin/server.rs", ["--run", "cargo test --quiet"]),
+        ("go", "server/main.go", ["--run", "go test -count=1 ./..."]),
+    ],
+)
+def test_the_examples_for_ci_pass_and_a_longer_download_fails_them(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str, server: str, words: list[str]
+) -> None:
+    if language == "go" and shutil.which("go") is None:
+        monkeypatch.setenv("PATH", f"/usr/local/go/bin:{os.environ['PATH']}")
+    project = tmp_path / language
+    shutil.copytree(ROOT / "docs/examples/ci" / language, project)
+    (project / ".gitignore").write_text("/target\n/bin\nCargo.lock\n__pycache__\n")
+    git(project, "init", "-q")
+    git(project, "add", ".")
+    git(project, "commit", "-qm", "base")
+    same = ci(project, *words)
+    assert (same.returncode, same.stdout) == (0, "0 of 1 comparisons fail.\n"), same.stderr
+    source = (project / server).read_text()
+    assert source.count("20_000") == 1
+    (project / server).write_text(source.replace("20_000", "30_000"))
+    slow = ci(project, *words)
+    # The project's own test of the size, and the comparison.
+    assert slow.returncode == 1, slow.stderr
+    assert "30000" in slow.stderr
+    assert "**worse**" in slow.stdout

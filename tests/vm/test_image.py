@@ -7,9 +7,8 @@ its packages, and Podman plays the pod in place of a cluster.
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 
 from testbed import node_binary
 from tests.support.ansible_lab import write_yaml
+from tests.support.podman import settings
 from tests.system.test_container import CAMPAIGN, CONTAINER, pod
 
 pytestmark = [pytest.mark.emulated, pytest.mark.vm]
@@ -26,18 +26,6 @@ NAME = "backchannel-test"
 SETTINGS = ("/etc/apt/sources.list.d", "/etc/apt/apt.conf.d", "/etc/ssl/certs", "/etc/pip.conf", "/opt/wheels")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 BUILD_S = 3600
-
-
-def environment(folder: Path) -> Mapping[str, str]:
-    """Engine settings for a root that may not raise its own limits, as inside another container."""
-    limits = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
-    least = {name: min(4096, *(one for one in resource.getrlimit(of) if one > 0)) for name, of in limits.items()}
-    values = ", ".join(f'"{name}={value}:{value}"' for name, value in least.items())
-    file = folder / "containers.conf"
-    file.write_text(
-        f'[containers]\ndefault_ulimits = [{values}]\n[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
-    )
-    return {**os.environ, "CONTAINERS_CONF": str(file)}
 
 
 def call(*words: str, **options: Any) -> str:
@@ -86,14 +74,14 @@ def test_the_pod_of_the_manifest_makes_its_runs(image: str, tmp_path: Path) -> N
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": NAME}, "spec": spec}
     file = write_yaml(tmp_path / "pod.yaml", manifest)
     podman = ["podman", "--runtime", "runc"]
-    settings = environment(tmp_path)
+    environment = {**os.environ, "CONTAINERS_CONF": str(settings(tmp_path))}
     try:
         # A network would be this machine's; cells have their own.
-        call(*podman, "kube", "play", "--network", "none", str(file), env=settings)
-        status = call(*podman, "wait", f"{NAME}-campaign", env=settings).split()[-1]
-        output = call(*podman, "logs", f"{NAME}-campaign", env=settings)
+        call(*podman, "kube", "play", "--network", "none", str(file), env=environment)
+        status = call(*podman, "wait", f"{NAME}-campaign", env=environment).split()[-1]
+        output = call(*podman, "logs", f"{NAME}-campaign", env=environment)
     finally:
-        call(*podman, "pod", "rm", "--force", "--ignore", NAME, env=settings)
+        call(*podman, "pod", "rm", "--force", "--ignore", NAME, env=environment)
     assert status == "0", output
     assert "2 runs made" in output
     assert len(list((tmp_path / "results/runs").rglob("manifest.json"))) == 2

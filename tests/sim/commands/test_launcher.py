@@ -42,7 +42,8 @@ def bare(tmp_path: Path) -> Path:
     root = tmp_path / "a checkout"
     root.mkdir()
     shutil.copy(LAUNCHER, root)
-    shutil.copy(node_binary.ROOT / "requirements.txt", root)
+    for name in ("requirements.txt", "Cargo.toml"):
+        shutil.copy(node_binary.ROOT / name, root)
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in (
@@ -140,8 +141,9 @@ def test_the_newest_usable_python_makes_the_environment(
     bare: Path, versions: dict[str, tuple[int, int] | None], chosen: str
 ) -> None:
     tools = bare.parent / "bin"
-    for name in ("mnexec", "tcpdump", "ip", "ethtool", "ifconfig", "ping", "ssh"):
+    for name in ("mnexec", "tcpdump", "ip", "ethtool", "ifconfig", "ping", "ssh", "cc", "ld"):
         (tools / name).symlink_to("/bin/true")
+    executable(tools / "cargo", "echo 'cargo 1.95.0 (x)'")
     for name, version in versions.items():
         # Answers the launcher's question, and writes down that it was asked for an environment.
         answer = "exit 1" if version is None else f"echo Python {version[0]}.{version[1]}.0"
@@ -158,7 +160,6 @@ def builder(bare: Path) -> Path:
     for name in ("cc", "ld", "true", "cp", "mv", "cat", "ln"):
         (tools / name).unlink(missing_ok=True)
         (tools / name).symlink_to("/bin/true" if name in ("cc", "ld") else f"/bin/{name}")
-    (bare / "Cargo.toml").write_text('rust-version = "1.88"\n')
     environment = bare / ".venv"
     (environment / "bin").mkdir(parents=True)
     # Mininet is linked into it where the machine has it.
@@ -191,6 +192,34 @@ def executable(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
+
+
+def test_pip_and_cargo_work_side_by_side(builder: Path) -> None:
+    """Each waits until the other has begun."""
+    (builder / ".venv/requirements.txt.installed").unlink()
+    tools, environment = builder.parent / "bin", builder / ".venv/bin"
+    (tools / "sleep").symlink_to("/bin/sleep")
+    meet = """
+        : >"{root}/{mine}"
+        for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+            [ ! -e "{root}/{other}" ] || break
+            sleep 1
+        done
+        [ -e "{root}/{other}" ] || exit 1
+        """
+    pip = meet.format(root=builder, mine="pip", other="cargo")
+    executable(environment / "python", f'[ "$2" = pip ] || {{ echo "ran $*"; exit 0; }}\n{pip}')
+    version = '[ "$1" != --version ] || { echo "cargo 1.95.0 (x)"; exit 0; }\n'
+    made = "mkdir -p target/release\n: >target/release/backchannel-node"
+    executable(tools / "cargo", version + meet.format(root=builder, mine="cargo", other="pip") + made)
+    done = call(builder, "list")
+    assert (done.returncode, done.stdout) == (0, "ran -m experiments list\n"), done.stderr
+    # The environment's failure is the command's.
+    (builder / ".venv/requirements.txt.installed").unlink()
+    (builder / "target/release/backchannel-node").unlink()
+    executable(environment / "python", "exit 1")
+    done = call(builder, "list")
+    assert (done.returncode, "cannot install the Python packages" in done.stderr) == (3, True)
 
 
 def test_a_profile_guided_build_counts_then_trains_then_optimises(builder: Path) -> None:

@@ -285,6 +285,25 @@ def test_a_request_that_cannot_be_run_says_why(store: Store, results: Path) -> N
     assert requests.runners(store) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_site_with_a_runner_runs_what_is_asked_and_both_end(
+    store: Store, results: Path, number: signal.Signals
+) -> None:
+    asked = requests.ask_run(store, "tiny.yaml", TINY)
+    site = subprocess.Popen(
+        [sys.executable, "-m", "experiments", "serve", "--with-runner", "--port", "0", "--results", str(results)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    await_done(store, asked)
+    (there,) = requests.runners(store)
+    assert Path(f"/proc/{there.id.split(':')[1]}/cmdline").read_bytes().count(str(results).encode()) == 1
+    site.send_signal(number)
+    said, _ = site.communicate(timeout=HANGS_S)
+    assert "http://127.0.0.1:" in said
+    assert "goes on without it" not in said
+    wait_until(lambda: not Path(f"/proc/{there.id.split(':')[1]}").exists())
+
+
 def test_what_a_runner_left_behind_is_told(store: Store, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     number = requests.ask_run(store, "long.yaml", LONG)
     started = subprocess.Popen(

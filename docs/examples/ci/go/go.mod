@@ -1,0 +1,3 @@
+module download
+
+go 1.19
