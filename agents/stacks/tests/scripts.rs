@@ -234,7 +234,6 @@ impl Run {
                 "eln" => segment.marks |= 0x08,
                 "fast" => segment.marks |= 0x04,
                 "ackmark" => segment.marks |= 0x02,
-                "ae" => segment.marks |= 0x01,
                 "peerwin" => segment.peer_window = Some(number(next()?)? as u16),
                 "pulse" => {
                     segment.pulse = Some(Pulse { on: true, w: number(next()?)? as u16, a: number(next()?)? as u8 })
