@@ -29,10 +29,11 @@ def new(
 ) -> None:
     """Make a small crate or Python package with its test: a mechanism, metric, figure or export of your own."""
     part = new_parts.make(kind, name)
-    typer.echo(f"{part.folder} has a {kind} that works. Next:")
+    article = "an" if kind[0] in "aeiou" else "a"
+    typer.echo(f"{part.folder} has {article} {kind} that works. Next:")
     for command in part.commands:
         typer.echo(f"  {command}")
-    typer.echo("docs/your-own.md describes the steps from there.")
+    typer.echo(f"{new_parts.GUIDE} describes the steps from there.")
 
 
 def check(

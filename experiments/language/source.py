@@ -241,15 +241,8 @@ def _with_crates(source: Source, trust_code: bool) -> Source:
     return replace(source, text=text)
 
 
-def with_crate(source: Source, folder: str) -> Source:
-    """The source with the crate in a folder attached, so that an override of one of its fields may name it.
-
-    Raises:
-        BadRequest: it is not a crate that a node can have.
-        TestbedError: as testbed.own_nodes.use.
-    """
-    crate = own_crates.read(Path(folder), own_nodes.lockfile())
-    own_nodes.use([crate])
+def with_crate(source: Source, folder: str, crate: Crate) -> Source:
+    """The source with the crate of a folder attached, so that an override of one of its fields may name the folder."""
     return replace(source, text=packed.attach(source.text, folder, crate.text))
 
 
