@@ -67,8 +67,8 @@ def require_crates(scenario: Scenario, agents: Mapping[str, AgentClient]) -> Non
     for name, agent in agents.items() if scenario.crates else ():
         if reason := lacking(scenario.crates, agent.crates()):
             raise TestbedError(
-                f"{name}: {reason}. './backchannel testbed site --campaign FILE' copies the program with the sources of "
-                "today to the hosts of a lab"
+                f"{name}: {reason}. './backchannel testbed site --campaign FILE' copies the current program to the "
+                "hosts of a lab"
             )
 
 
