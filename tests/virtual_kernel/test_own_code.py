@@ -38,3 +38,27 @@ def test_a_congestion_control_and_a_qdisc_of_new_are_compiled_and_used(tmp_path:
     # It keeps seven eighths at a loss and so loses more. A queue of ten packets is not one of sixty.
     assert retransmissions["suite_cc"] > retransmissions["reno"]
     assert retransmissions["suite_q"] != retransmissions["pfifo"]
+
+
+EXCHANGED = """
+name: exchanged
+backend: virtual-kernel
+network: {topology: line, forward: {rate: 4 Mbit/s, delay: 10 ms}}
+stack: {name: dctcp, ecn: ECN}
+workload:
+  - {name: bulk, from: left, to: right}
+duration: 2 s
+"""
+
+
+@pytest.mark.parametrize("ecn", ["true", "false"])
+def test_a_control_that_the_kernel_exchanges_during_the_connection_fails_the_run(tmp_path: Path, ecn: str) -> None:
+    """Without ECN, DCTCP is Reno from the handshake on, and sockets have both names."""
+    campaign = tmp_path / "exchanged.yaml"
+    campaign.write_text(EXCHANGED.replace("ECN", ecn))
+    done = backchannel("run", campaign, "--results", tmp_path / "results", "--attempts", "1", timeout_s=3000)
+    if ecn == "true":
+        assert done.returncode == 0, done.stderr
+    else:
+        assert done.returncode == 1
+        assert "the kernel uses congestion control 'dctcp-reno' in place of 'dctcp'" in done.stderr
