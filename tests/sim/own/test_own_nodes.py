@@ -241,9 +241,9 @@ def test_a_hostile_bundle_is_read_shown_and_exported_without_building_it(folder:
         ("unpack", file, "--into", tmp_path / "sources"),
     ):
         ran(*words, **fresh)
-    for words in (("validate", file), ("plan", file), ("run", file, "--results", other)):
-        done = backchannel(*words, **fresh)
-        assert (done.returncode, "came with this file" in done.stderr) == (2, True), words
+    for command in ("validate", "plan", "run"):
+        done = backchannel(command, file, **fresh)
+        assert (done.returncode, "came with this file" in done.stderr) == (2, True), command
     site = create_app(other).test_client()
     text = (tmp_path / "unpacked/campaign.yaml").read_text()
     pages = set(re.findall(r'href="(/campaigns/[0-9a-f]+)"', site.get("/campaigns").text))
