@@ -37,8 +37,6 @@ DRAIN_SHARE = 0.5
 ETHERNET_BYTES = 14
 #: Shortest ack over IPv6: two headers.
 ACK_BYTES_V6 = 60
-#: Values of the kernel stacks' `ecn` with which a host only accepts ECN, or not even that.
-NOT_REQUESTED = (False, "accept", "accept-accecn")
 #: Names of the lines under study in named topologies.
 STUDIED = ("bottleneck", "line", "air")
 
@@ -289,22 +287,6 @@ def route_back(scene: Scene, flow: Flow) -> Route:
     return route(scene.scenario, flow.to, flow.from_)
 
 
-def dctcp_without_ecn(scene: Scene) -> Iterator[Finding]:
-    """Linux's DCTCP is Reno from a handshake on that has not negotiated ECN, and hosts only accept it by default."""
-    for flow in scene.scenario.workload if scene.backend.has_real_packets else ():
-        stack = scene.scenario.node(flow.from_).stack
-        # Programs get it by the route, with which Linux requests ECN.
-        if stack is None or flow.command is not None:
-            continue
-        used = of_flow(stack, flow)
-        if used.name == "dctcp" and used.options.get("ecn", False) in NOT_REQUESTED:
-            yield (
-                "", "",
-                f"flow {flow.name} has dctcp without ECN, which Linux replaces by Reno at the handshake, and the run "
-                "then fails; set 'stack: {name: dctcp, ecn: true}'",
-            )  # fmt: skip
-
-
 TRAPS: Mapping[str, Callable[[Scene], Iterator[Finding]]] = {
     "queue below one burst": queue_below_one_burst,
     "timer coarser than a packet": timer_coarser_than_a_packet,
@@ -319,7 +301,6 @@ TRAPS: Mapping[str, Callable[[Scene], Iterator[Finding]]] = {
     "acks of IPv6 are longer": ipv6_acks_longer_than_aqs,
     "wider limits": wider_limits,
     "captures cut off": captures_cut_off,
-    "dctcp without ecn": dctcp_without_ecn,
 }
 
 

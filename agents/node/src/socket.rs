@@ -127,7 +127,7 @@ impl TcpSocket {
     }
 
     /// Whether the connection still has the congestion control that its options name. Some take another one on the way:
-    /// DCTCP becomes Reno where the peer does not negotiate ECN.
+    /// DCTCP becomes Reno where the peer refuses ECN.
     ///
     /// # Errors
     /// It has another one.

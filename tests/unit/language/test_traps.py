@@ -57,18 +57,6 @@ def test_each_is_found(name: str, was: str, becomes: str, link: tuple[str, str])
     assert (trap.link, trap.direction) == link
 
 
-def test_dctcp_without_ecn_is_reno() -> None:
-    def has(stack: str, backend: str = "virtual-kernel") -> bool:
-        text = CLEAN.replace("name: t", f"name: t\nbackend: {backend}\nstack: {stack}")
-        return "dctcp without ecn" in found(text)
-
-    assert has("dctcp")
-    assert has("{name: dctcp, ecn: accept}")
-    assert not has("{name: dctcp, ecn: true}")
-    assert not has("reno")
-    assert not has("modern-dctcp", "sim")
-
-
 def test_headers_of_ipv6_are_not_compressed_and_its_acks_are_longer() -> None:
     v6 = CLEAN.replace("64 kbit/s", "1 Mbit/s") + "ip: 6\n"
     compressed = CLEAN.replace("delay: 50 ms", "delay: 50 ms, header_compression: cslip") + "ip: 6\n"
