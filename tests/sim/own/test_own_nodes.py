@@ -250,7 +250,9 @@ def test_a_hostile_bundle_is_read_shown_and_exported_without_building_it(folder:
     assert pages
     assert {site.get(page).status_code for page in pages} == {200}
     assert site.get(f"/runs/{run_id}").status_code == 200
-    assert cast(Any, site.post("/api/check", json={"text": text, "file": "campaign.yaml"}).json)["problems"]
+    assert cast(
+        Any, site.application.test_client().post("/api/check", json={"text": text, "file": "campaign.yaml"}).json
+    )["problems"]
     assert (tmp_path / "sources/own-policy/build.rs").read_text() == script
     assert not mark.exists()
     assert not (tmp_path / "cache/backchannel/nodes/target").exists()

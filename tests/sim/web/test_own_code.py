@@ -80,8 +80,8 @@ def test_the_form_offers_the_policy_and_names_its_folder(visitor: FlaskClient) -
     # A client without a session: the API asks one that has seen a page for its token.
     assert "site-own" in visitor.application.test_client().get("/launch").text
     form = {
-        "forward.rate": "1 Mbit/s", "forward.policy": "site-own", "stack": "newreno", "flow.0.name": "f", "flow.0.from": "server",
-        "flow.0.to": "client",
+        "forward.rate": "1 Mbit/s", "forward.policy": "site-own", "stack": "newreno", "flow.0.name": "f",
+        "flow.0.from": "server", "flow.0.to": "client",
     }  # fmt: skip
     text = cast(Any, visitor.post("/api/build", data=form).json)["text"]
     assert "queue: {policy: site-own, from: ./site-own}" in text
