@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -121,6 +122,15 @@ class Agent:
             processors=hardware.processors(),
             macs=hardware.macs(),
         )
+
+    @method
+    def crates(self) -> Mapping[str, str]:
+        """Digests of the user's crates that the node's program has, by name: what really runs here."""
+        words = [self.node_binary, "registry"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise AgentError(f"{self.node_binary} does not start: {done.stderr.strip()}")
+        return {crate["name"]: crate["sha256"] for crate in json.loads(done.stdout).get("crates", ())}
 
     @method
     def clock(self) -> Clocks:

@@ -34,6 +34,7 @@ class AgentClient(SocketClient):
         self.node = node
 
     health = remote(Agent.health)
+    crates = remote(Agent.crates)
     clock = remote(Agent.clock)
     settings = remote(Agent.settings)
     network = remote(Agent.network)

@@ -79,6 +79,7 @@ __all__ = [
     "session_state",
     "set_session",
     "warnings",
+    "with_crates_in_use",
 ]
 
 #: `format_quantity(2.1e6, "rate")` is "2.1 Mbit/s".
@@ -128,6 +129,13 @@ def expand(name: str, text: str, overrides: Sequence[str] = ()) -> Plan:
     from experiments.language import campaign, source
 
     return campaign.expand(source.parse(name, text), overrides)
+
+
+def with_crates_in_use(text: str) -> str:
+    """A text with the sources of the crates that this process uses, where it names their folders."""
+    from experiments.language import source
+
+    return source.with_crates_in_use(text)
 
 
 def warnings(plan: Plan, name: str, text: str) -> list[str]:

@@ -25,6 +25,8 @@ MEANINGS = {
     "both versions of IP alike": "packets of IPv6 are treated as those of IPv4",
     "throughput of the standard set": "a clean link is used by half at least",
 }
+#: In place of a table without rows.
+UNSHOWN = "Not shown, because of the law of time that it breaks: the set might never end."
 #: Limit of one mechanism's laws, in s.
 LAWS_S = 600.0
 
@@ -93,7 +95,8 @@ def page(crate: Crate, found: Sequence[Verdict]) -> str:
             ],
         )
         lines += ["", f"### {verdict.table['title']}", ""]
-        lines += [*_table(verdict.table["columns"], verdict.table["rows"]), ""]
+        shown = _table(verdict.table["columns"], verdict.table["rows"])
+        lines += [*(shown if verdict.table["rows"] else [UNSHOWN]), ""]
     return "\n".join(lines)
 
 

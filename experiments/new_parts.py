@@ -33,6 +33,8 @@ RESERVED = frozenset(
     """.split()  # noqa: SIM905 (a list of 50 words is longer)
 )
 RUST, PYTHON = ROOT / "agents/templates", ROOT / "analysis/templates"
+#: Describes what `new` makes.
+GUIDE = ROOT / "docs/your-own.md"
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,13 @@ def make(kind: str, folder: Path) -> Part:
         new.rename(folder)
     if kind in CRATES:
         # From its folder, where cargo finds .cargo/config.toml.
-        return Part(folder, (f"(cd {folder} && cargo test)", f"{ROOT}/backchannel run {folder}/campaign.yaml"))
+        program = f"{ROOT}/backchannel"
+        commands = (
+            f"(cd {folder} && cargo test)",
+            f"{program} check {folder}",
+            f"{program} run {folder}/campaign.yaml",
+        )
+        return Part(folder, commands)
     if kind in KERNEL:
         build = f"{ROOT}/backchannel kernel build --with {folder}/{_object(kind, name)}.c --name {name}"
         return Part(folder, (build, f"{ROOT}/backchannel run {folder}/campaign.yaml"))

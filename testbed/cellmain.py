@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from agents.errors import AgentError
 from agents.rpc import Dispatcher, method, standard_streams
 from testbed.clock import SharedClock
-from testbed.conductor import Conductor
+from testbed.conductor import Conductor, require_crates
 from testbed.errors import TestbedError
 from testbed.report import Measurement, Progress, Report, SessionHost, SessionStatus
 from testbed.scenario import Change, Direction, Scenario
@@ -77,7 +77,11 @@ class CellServer:
     @method
     def run(self, scenario: Scenario, out: Path) -> Report:
         """Runs a scenario; its files go to `out` (testbed.conductor.Conductor.run)."""
-        return self._built_conductor().run(scenario, out, self._on_progress)
+        conductor = self._built_conductor()
+        assert self._network is not None
+        # Links are emulated by the program of the nodes.
+        require_crates(scenario, self._network.agents)
+        return conductor.run(scenario, out, self._on_progress)
 
     @method
     def open(self, scenario: Scenario, out: Path, name_server: str | None) -> dict[str, SessionHost]:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from agents.client import AgentClient
 from agents.clocks import read_together
 from agents.errors import AgentError
 from agents.kernel import ROUTER_BASE, TCP_BASE
@@ -39,7 +40,7 @@ from testbed.report import (
     Progress,
     Report,
 )
-from testbed.scenario import Direction, Limits, LinkSpec, Scenario
+from testbed.scenario import Direction, Limits, LinkSpec, Scenario, lacking
 
 #: Time between the start of all receivers and the run's zero, by which every sender must have started: at least, at
 #: most, and in multiples of the time that starting the receivers took, which shows how busy the machine is.
@@ -53,6 +54,22 @@ OnProgress = Callable[[Progress], None]
 T = TypeVar("T")
 #: A direction with the interfaces of its sender and its receiver.
 Leg = tuple[Direction, Interface, Interface]
+
+
+def require_crates(scenario: Scenario, agents: Mapping[str, AgentClient]) -> None:
+    """Asks the program of each node that runs a scenario whether it has the crates of the user's.
+
+    The runner's own node is no evidence: a host has the one that `site` copied, a cell that of its start.
+
+    Raises:
+        TestbedError: a node has another state of a crate, or none.
+    """
+    for name, agent in agents.items() if scenario.crates else ():
+        if reason := lacking(scenario.crates, agent.crates()):
+            raise TestbedError(
+                f"{name}: {reason}. './backchannel testbed site --campaign FILE' copies the current program to the "
+                "hosts of a lab"
+            )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from testbed.clock import HostClocks
-from testbed.conductor import Conductor, OnProgress
+from testbed.conductor import Conductor, OnProgress, require_crates
 from testbed.host_agents import HostAccess, HostAgents
 from testbed.host_network import HostNetwork
 from testbed.installation import Installation, installation
@@ -56,6 +56,7 @@ class HostTestbed:
         self._require_time(scenario)
         placement = self._place(scenario)
         if self._conductor is not None and placement == self._placement:
+            self._require_crates(scenario)
             return False
         self.close()
         self._on_progress(Progress(Phase.CONNECTING))
@@ -64,7 +65,13 @@ class HostTestbed:
         self._network = HostNetwork(placement, self._agents, clocks)
         self._conductor = Conductor(self._network, clocks)
         self._placement = placement
+        self._require_crates(scenario)
         return True
+
+    def _require_crates(self, scenario: Scenario) -> None:
+        """Also of the hosts that are link boxes, before anything is measured."""
+        assert self._agents is not None
+        require_crates(scenario, self._agents.clients)
 
     def calibrate(self, scenario: Scenario) -> list[Measurement]:
         """Measures the links as the scenario declares them."""

@@ -21,7 +21,7 @@ from testbed import build_cache, node_binary
 from testbed.errors import BadRequest, TestbedError, Unavailable
 from testbed.node_binary import ROOT, VARIABLE
 from testbed.own_crates import LOCK, MANIFEST, Crate, manifest_for
-from testbed.scenario import CrateUsed
+from testbed.scenario import CrateUsed, lacking
 
 #: Folders of the sources of a node.
 FOLDERS = ("agents", "analysis", "testbed")
@@ -64,6 +64,10 @@ def use(crates: Iterable[Crate], report: Say = say) -> None:
         wanted = {**_in_use, **{crate.name: crate for crate in crates}}
         if wanted.keys() == _in_use.keys() and all(_in_use[name].sha256 == wanted[name].sha256 for name in wanted):
             return
+        if not _has_sources() and lack(crate.used for crate in wanted.values()) is None:
+            # Ansible has copied the node with them.
+            _in_use.update(wanted)
+            return
         binary = build(list(wanted.values()), report)
         _in_use.update(wanted)
         os.environ[VARIABLE] = str(binary)
@@ -76,16 +80,7 @@ def in_use() -> tuple[Crate, ...]:
 
 def lack(crates: Iterable[CrateUsed]) -> str | None:
     """Why the current node cannot run a scenario with these crates; None if it can."""
-    for crate in crates:
-        has = next((own["sha256"] for own in node_binary.registry()["crates"] if own["name"] == crate.name), None)
-        if has is None:
-            return f"the node binary has no crate '{crate.name}'"
-        if has != crate.sha256:
-            return (
-                f"the node binary has another state of the crate '{crate.name}' ({has[:12]}) than is asked for "
-                f"({crate.sha256[:12]})"
-            )
-    return None
+    return lacking(crates, {own["name"]: own["sha256"] for own in node_binary.registry()["crates"]})
 
 
 def build(crates: Sequence[Crate], report: Say) -> Path:
@@ -96,20 +91,24 @@ def build(crates: Sequence[Crate], report: Say) -> Path:
     """
     crates = sorted(crates, key=lambda crate: crate.name)
     place = build_cache.place("nodes")
-    digest = hashlib.sha256("\n".join([_sources(), PROFILE, *(crate.sha256 for crate in crates)]).encode())
+    sources = _sources()
+    digest = hashlib.sha256("\n".join([sources, PROFILE, *(crate.sha256 for crate in crates)]).encode())
     folder = place / digest.hexdigest()[:16]
     names = " and ".join(crate.name for crate in crates)
 
     def make(scratch: Path) -> None:
         target = place / "target"
-        is_first = not (target / "release").is_dir()
-        about = f"once, about {FIRST_S // 60} min; seconds for further ones" if is_first else "some seconds"
+        # Cargo compiles Backchannel's crates anew for another checkout, and after a change of them.
+        compiled = target / f"compiled-{hashlib.sha256(f'{ROOT} {sources}'.encode()).hexdigest()[:16]}"
+        once = f"once, about {FIRST_S // 60} min; seconds for further ones"
+        about = "some seconds" if compiled.exists() else once
         report(f"building a node with {names}: {about}")
         workspace = scratch / "workspace"
         _write(workspace, crates)
         log = place / "build.log"
         log.write_bytes(b"")
         _cargo(workspace, target, log, {crate.name: crate for crate in crates})
+        compiled.touch()
         built = scratch / build_cache.BUILT
         shutil.copy2(target / "release" / BINARY, built / BINARY)
         shutil.copytree(workspace, built / "sources")
@@ -120,16 +119,20 @@ def build(crates: Sequence[Crate], report: Say) -> Path:
     return folder / BINARY
 
 
+def _has_sources() -> bool:
+    return (ROOT / LOCK).is_file() and (ROOT / "agents/node/src").is_dir()
+
+
 def _sources() -> str:
     """Digest of the Rust sources of a node.
 
     Raises:
         Unavailable: this installation has none.
     """
-    if not (ROOT / LOCK).is_file() or not (ROOT / "agents/node/src").is_dir():
+    if not _has_sources():
         raise Unavailable(
-            f"{ROOT} has no Rust sources, so that it cannot build a node with a crate of yours: use a checkout, or a "
-            "worker on a machine that shares one"
+            f"{ROOT} has no Rust sources, so that it cannot build a node with a crate of yours: use a checkout, or let "
+            "'./backchannel testbed site --campaign FILE' copy the node to a worker that Ansible installed"
         )
     paths = [ROOT / MANIFEST, ROOT / LOCK]
     for name in FOLDERS:

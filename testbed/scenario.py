@@ -5,7 +5,7 @@ Its types are made from Rust's (testbed/node_types.py). Here are the fields that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeVar, get_args
@@ -112,6 +112,25 @@ class CrateUsed(Model):
     version: str
     #: Digest of its sources (testbed.own_crates).
     sha256: str
+
+
+def lacking(crates: Iterable[CrateUsed], digests: Mapping[str, str]) -> str | None:
+    """Why a node cannot run a scenario with these crates; None if it can.
+
+    Args:
+        crates: that the scenario needs.
+        digests: of the crates that the node has, by name.
+    """
+    for crate in crates:
+        has = digests.get(crate.name)
+        if has is None:
+            return f"the node binary has no crate '{crate.name}'"
+        if has != crate.sha256:
+            return (
+                f"the node binary has another state of the crate '{crate.name}' ({has[:12]}) than is asked for "
+                f"({crate.sha256[:12]})"
+            )
+    return None
 
 
 class Scenario(node_types.Scenario):

@@ -29,7 +29,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from werkzeug.datastructures import MultiDict
 
 from analysis.store import requests
-from experiments.api import campaign_files, campaign_text, campaign_titles, mechanisms
+from experiments.api import campaign_files, campaign_text, campaign_titles, mechanisms, with_crates_in_use
 from web import campaign_data, guide
 from web.campaigns import POINTS, network_picture, points_table
 from web.check import Verdict, check
@@ -79,7 +79,7 @@ def act() -> Any:
     asked_for = [*overrides, *([f"backend={form['run_backend']}"] if form.get("run_backend") else [])]
     verdict = judge(name, text, asked_for)
     if form.get("do") == "launch" and not verdict.problems:
-        number = requests.ask_run(g.store, name, text, asked_for, force=form.get("force") == "yes")
+        number = requests.ask_run(g.store, name, with_crates_in_use(text), asked_for, force=form.get("force") == "yes")
         waiting = "A runner will start it." if requests.runners(g.store) else ""
         flash(f"Request {number} submitted. {waiting}".strip())
         return redirect(url_for("launch.asked", number=number))
@@ -159,7 +159,7 @@ def submit() -> Any:
     verdict = judge(name, text, overrides)
     if verdict.problems:
         return jsonify(verdict.as_json()), 422
-    number = requests.ask_run(g.store, name, text, overrides, force)
+    number = requests.ask_run(g.store, name, with_crates_in_use(text), overrides, force)
     return jsonify({**_as_json(verdict), "request": number}), 202
 
 
@@ -204,7 +204,7 @@ def judge(name: str, text: str, overrides: list[str]) -> Verdict:
         return Verdict([f"{name}: a campaign file has at most {MOST_TEXT} characters here"])
     if not text.strip():
         return Verdict(["There is nothing to check yet: choose a file, fill in the form, or write one."])
-    verdict = check(str(current_app.config["RESULTS"]), name, text, overrides)
+    verdict = check(str(current_app.config["RESULTS"]), name, with_crates_in_use(text), overrides)
     programs = verdict.summary["programs"] if verdict.summary else []
     if programs and not current_app.config["ALLOW_COMMANDS"]:
         return Verdict([
@@ -222,10 +222,13 @@ def _as_json(verdict: Verdict) -> dict[str, Any]:
 
 def build(form: MultiDict[str, str]) -> str:
     """A campaign file from the fields of the form; what is left empty is left out."""
+    of_crates = {entry.name: entry.crate for entry in mechanisms("policy")}
 
     def direction(prefix: str) -> dict[str, Any]:
         direction_: dict[str, Any] = {key: form.get(f"{prefix}.{key}", "").strip() for key in ("rate", "delay")}
         queue = {"policy": form.get(f"{prefix}.policy", "").strip(), "limit": form.get(f"{prefix}.limit", "").strip()}
+        if crate := of_crates.get(queue["policy"]):
+            queue["from"] = f"./{crate}"
         direction_["queue"] = {key: value for key, value in queue.items() if value}
         return {key: value for key, value in direction_.items() if value}
 

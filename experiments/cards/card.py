@@ -18,11 +18,13 @@ from experiments.cards.criteria import TESTED, Case
 from experiments.language import campaign, registry, source
 from experiments.language.backends import Backend
 from experiments.language.mechanisms import FROM
+from testbed import own_crates, own_nodes
 
 if TYPE_CHECKING:
     from analysis.store import Store
     from experiments.cards.verdicts import Judged, Verdict
     from experiments.language.campaign import Plan
+    from testbed.own_crates import Crate
 
 #: Name and options of a stack.
 Stack = Mapping[str, Any]
@@ -44,6 +46,8 @@ class Sender:
     #: Of STANDARDS.
     standard: str
     backend: Backend
+    #: Of the user's, which the stack names. This process uses a node with it.
+    crate: Crate | None = None
 
     @property
     def name(self) -> str:
@@ -60,6 +64,8 @@ def sender(text: str, standard: str | None = None) -> Sender:
 
     Raises:
         AnalysisError: there is no such stack or standard.
+        BadRequest: its folder has no crate that a node can have.
+        TestbedError: as testbed.own_nodes.use.
     """
     try:
         value = YAML(typ="safe").load(text)
@@ -70,9 +76,13 @@ def sender(text: str, standard: str | None = None) -> Sender:
         raise AnalysisError(
             f"'{text}' is not a stack: give its name, such as modern-bbr, or '{{name: modern, congestion: reno}}'"
         )
+    crate = None
     if isinstance(stack.get(FROM), str):
         # Of this folder, not of that of the cases' files.
         stack[FROM] = str(Path(stack[FROM]).resolve())
+        # Once for all cases: an edit meanwhile would make cases of different senders.
+        crate = own_crates.read(Path(stack[FROM]), own_nodes.lockfile())
+        own_nodes.use([crate])
     try:
         entry = registry.find("stack", stack["name"])
     except ValueError as error:
@@ -83,7 +93,7 @@ def sender(text: str, standard: str | None = None) -> Sender:
         standard = "Reno" if stack == standards["CUBIC"] else "CUBIC"
     elif standard not in standards:
         raise AnalysisError(registry.unknown("standard", standard, list(standards)))
-    return Sender(stack, standard, backend)
+    return Sender(stack, standard, backend, crate)
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,8 @@ def planned(case: Case, sender: Sender) -> PlannedCase:
     def plan(stack: Stack) -> Plan:
         # One option after another: a case keeps those that it sets, such as the receive buffer.
         words = [f"workload.{flow}.stack.{name}={_word(value)}" for flow in flows for name, value in stack.items()]
-        own = source.with_crate(file, str(stack[FROM])) if FROM in stack else file
+        crate = sender.crate if FROM in stack else None
+        own = file if crate is None else source.with_crate(file, str(stack[FROM]), crate)
         return campaign.expand(own, [f"backend={sender.backend}", *words])
 
     return PlannedCase(case, plan(sender.tested), plan(STANDARDS[sender.backend][sender.standard]))

@@ -131,10 +131,14 @@ class CampaignPlugin(WorkerPlugin):
 # Dask passes the worker as `dask_worker`.
 
 
-def introduce(name: str, dask_worker: Any = None) -> Machine | str | None:
-    """CampaignPlugin.introduce, or None while Dask has not attached the plugin yet."""
+async def introduce(name: str, dask_worker: Any = None) -> Machine | str | None:
+    """CampaignPlugin.introduce, or None while Dask has not attached the plugin yet.
+
+    In a thread, because a node with crates of the user's takes minutes to build for the first time, and the scheduler
+    gives up a worker that does not answer for so long.
+    """
     plugin = dask_worker.plugins.get(name)
-    return None if plugin is None else plugin.introduce()
+    return None if plugin is None else await asyncio.to_thread(plugin.introduce)
 
 
 async def execute(name: str, job: Job) -> Result:

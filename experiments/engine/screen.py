@@ -25,7 +25,7 @@ from analysis.results import Quantity
 from analysis.store import Store
 from analysis.store.screened import Screened, keep, known
 from experiments.language.campaign import Run
-from testbed import delivery, fidelity, node_binary
+from testbed import delivery, fidelity, node_binary, own_nodes
 from testbed.addressing import as_json, interfaces, make_plan
 from testbed.errors import TestbedError
 from testbed.report import Report, sentences
@@ -60,8 +60,10 @@ class Simulator:
             TestbedError: it cannot be simulated, or a metric needs more than counters.
         """
         scenario = counted(run.scenario)
+        if reason := own_nodes.lack(scenario.crates):
+            raise TestbedError(reason)
         plan = make_plan(scenario.nodes, scenario.links)
-        answer = self._ask({"scenario": scenario.as_json(), "nodes": as_json(plan)})
+        answer = self._ask({"scenario": scenario.for_node(), "nodes": as_json(plan)})
         if "error" in answer:
             raise TestbedError(f"the simulation failed: {answer['error']}")
         report = Report.read(answer["report"]).replace(interfaces=interfaces(plan))

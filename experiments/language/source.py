@@ -241,16 +241,21 @@ def _with_crates(source: Source, trust_code: bool) -> Source:
     return replace(source, text=text)
 
 
-def with_crate(source: Source, folder: str) -> Source:
-    """The source with the crate in a folder attached, so that an override of one of its fields may name it.
-
-    Raises:
-        BadRequest: it is not a crate that a node can have.
-        TestbedError: as testbed.own_nodes.use.
-    """
-    crate = own_crates.read(Path(folder), own_nodes.lockfile())
-    own_nodes.use([crate])
+def with_crate(source: Source, folder: str, crate: Crate) -> Source:
+    """The source with the crate of a folder attached, so that an override of one of its fields may name the folder."""
     return replace(source, text=packed.attach(source.text, folder, crate.text))
+
+
+def with_crates_in_use(text: str) -> str:
+    """A text without a folder, such as a visitor of the site writes, with the sources of crates that this process uses
+    attached. `from: ./mine` there names the crate mine. The text is not parsed, because it may be anybody's.
+    """
+    for crate in own_nodes.in_use():
+        named = rf"""\bfrom['"]?:\s*['"]?(\.{{0,2}}/(?:[^\s,}}'"]+/)?{re.escape(crate.name)})(?=[\s,}}'"]|$)"""
+        for folder in dict.fromkeys(re.findall(named, text)):
+            if packed.find(text, folder) is None:
+                text = packed.attach(text, folder, crate.text)
+    return text
 
 
 def _folders(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:

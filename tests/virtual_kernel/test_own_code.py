@@ -38,3 +38,31 @@ def test_a_congestion_control_and_a_qdisc_of_new_are_compiled_and_used(tmp_path:
     # It keeps seven eighths at a loss and so loses more. A queue of ten packets is not one of sixty.
     assert retransmissions["suite_cc"] > retransmissions["reno"]
     assert retransmissions["suite_q"] != retransmissions["pfifo"]
+
+
+EXCHANGED = """
+name: exchanged
+backend: virtual-kernel
+network:
+  nodes:
+    - {name: left, kind: host, stack: dctcp}
+    - {name: right, kind: host, stack: PEER}
+  links:
+    - {name: line, ends: [left, right], forward: {rate: 4 Mbit/s, delay: 10 ms}}
+workload:
+  - {name: bulk, from: left, to: right}
+duration: 2 s
+"""
+
+
+@pytest.mark.parametrize("peer", ["dctcp", "reno"])
+def test_a_control_that_the_kernel_exchanges_during_the_connection_fails_the_run(tmp_path: Path, peer: str) -> None:
+    """A host with Reno refuses ECN, and DCTCP is Reno from the handshake on."""
+    campaign = tmp_path / "exchanged.yaml"
+    campaign.write_text(EXCHANGED.replace("PEER", peer))
+    done = backchannel("run", campaign, "--results", tmp_path / "results", "--attempts", "1", timeout_s=3000)
+    if peer == "dctcp":
+        assert done.returncode == 0, done.stderr
+    else:
+        assert done.returncode == 1
+        assert "the kernel uses congestion control 'dctcp-reno' in place of 'dctcp'" in done.stdout + done.stderr

@@ -49,13 +49,7 @@ impl TcpSocket {
                 let known = known.trim();
                 Error::Unfit(format!("the kernel refuses congestion control '{name}' ({error}); it has: {known}"))
             })?;
-            // A kernel that takes another one without a word makes all algorithms look alike.
-            let used = socket.tcp_congestion().or_system("cannot read the congestion control of a socket")?;
-            let used = String::from_utf8_lossy(&used);
-            let used = used.trim_end_matches('\0');
-            if used != name {
-                return Err(Error::Unfit(format!("the kernel uses congestion control '{used}' in place of '{name}'")));
-            }
+            require_congestion(&socket, name)?;
         }
         let cannot_set = |what, bytes| format!("cannot set the {what} to {bytes} bytes");
         if let Some(bytes) = options.send_buffer_bytes {
@@ -132,6 +126,15 @@ impl TcpSocket {
         self.0.take_error().ok().flatten()
     }
 
+    /// Whether the connection still has the congestion control that its options name. Some take another one on the way:
+    /// DCTCP becomes Reno where the peer refuses ECN.
+    ///
+    /// # Errors
+    /// It has another one.
+    pub fn keeps(&self, options: &Options) -> Result<(), Error> {
+        options.congestion.as_deref().map_or(Ok(()), |name| require_congestion(&self.0, name))
+    }
+
     /// The kernel's tcp_info in SI units; `None` if there is none.
     pub fn info(&self) -> Option<TcpInfo> {
         // SAFETY: TCP_INFO fills a tcp_info, which is all integers.
@@ -157,6 +160,16 @@ impl TcpSocket {
 impl AsFd for TcpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// A kernel that takes another congestion control without a word makes all algorithms look alike.
+fn require_congestion(socket: &Socket, name: &str) -> Result<(), Error> {
+    let used = socket.tcp_congestion().or_system("cannot read the congestion control of a socket")?;
+    let used = String::from_utf8_lossy(&used);
+    match used.trim_end_matches('\0') {
+        used if used == name => Ok(()),
+        used => Err(Error::Unfit(format!("the kernel uses congestion control '{used}' in place of '{name}'"))),
     }
 }
 

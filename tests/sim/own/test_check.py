@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,41 @@ def test_a_controller_that_leaves_the_link_idle_is_caught(folder: Path, tmp_path
     done = backchannel("check", crate, "-o", tmp_path / "page.md", timeout_s=1500)
     assert done.returncode == 1
     assert "controller checked-controller breaks: throughput of the standard set" in done.stdout
+
+
+#: The law that each mechanism of broken.rs breaks; it keeps the others.
+BREAKS = {
+    "policy p-loses": "conservation",
+    "policy p-reorders": "order",
+    "policy p-early": "no time travel",
+    "policy p-repeats": "idempotent polling",
+    "policy p-grows": "bounded memory",
+    "policy p-varies": "determinism",
+    "policy p-hates-ipv6": "both versions of IP alike",
+    "link l-loses": "conservation",
+    "link l-reorders": "order",
+    "link l-early": "no time travel",
+    "link l-repeats": "idempotent polling",
+    "link l-grows": "bounded memory",
+    "link l-varies": "determinism",
+    "middlebox m-loses": "conservation",
+    "middlebox m-early": "no time travel",
+    "middlebox m-repeats": "idempotent polling",
+    "middlebox m-varies": "determinism",
+    "workload w-early": "no time travel",
+    "workload w-varies": "determinism",
+    "controller c-idle": "throughput of the standard set",
+    "controller c-varies": "determinism",
+}
+
+
+def test_each_law_of_each_kind_catches_a_crate_that_breaks_it(tmp_path: Path) -> None:
+    crate = tmp_path / "broken"
+    assert backchannel("new", "policy", crate).returncode == 0
+    shutil.copy(Path(__file__).with_name("broken.rs"), crate / "src/lib.rs")
+    done = backchannel("check", crate, "-o", tmp_path / "page.md", timeout_s=1500)
+    assert done.returncode == 1, done.stderr
+    said = [line.partition(" breaks: ") for line in done.stdout.splitlines() if " breaks: " in line]
+    assert {mechanism: laws for mechanism, _, laws in said} == BREAKS
+    for kind in ("policy p", "link l", "middlebox m", "workload w", "controller c"):
+        assert f"{kind}-nothing keeps all" in done.stdout

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from experiments.new_parts import CRATES
 from testbed import build_cache
 from tests.conftest import backchannel
+from web.app import create_app
 
 #: Of every kind one, in one campaign.
 TOGETHER = """
@@ -209,6 +211,51 @@ def test_code_of_a_bundle_is_built_only_if_that_is_asked_for(folder: Path, tmp_p
     assert "own-policy does not compile" in backchannel("run", file, "--trust-code", "--results", other, **fresh).stderr
     assert (tmp_path / "called").exists()
     assert "0 runs made, 2 taken" in ran("run", file, "--trust-code", "--results", other, "--only", "repetition=1")
+
+
+def test_a_hostile_bundle_is_read_shown_and_exported_without_building_it(folder: Path, tmp_path: Path) -> None:
+    """Its build script would write a file, and so would its library."""
+    hostile, results, other = tmp_path / "hostile", tmp_path / "results", tmp_path / "other"
+    shutil.copytree(folder / "own-policy", hostile)
+    campaign = hostile / "campaign.yaml"
+    mark = tmp_path / "written"
+    script = f'fn main() {{ std::fs::write({json.dumps(str(mark))}, "").unwrap(); }}\n'
+    (hostile / "build.rs").write_text(script)
+    ran("run", campaign, "--results", results, "--only", "repetition=1")
+    assert mark.exists(), "whoever wrote it has run it"
+    mark.unlink()
+    bundle = tmp_path / "bundle.zip"
+    ran("export", "bundle", "own-policy", "--results", results, "-o", bundle)
+    # Another machine, whose cargo works.
+    fresh: Any = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    ran("import", bundle, "--results", other, **fresh)
+    shutil.unpack_archive(bundle, tmp_path / "unpacked")
+    file = tmp_path / "unpacked/campaign.yaml"
+    run_id = json.loads(ran("runs", "own-policy", "--results", other, "--json", **fresh))[0]["run_id"]
+    for words in (
+        ("results", "own-policy", "--results", other),
+        ("runs", "own-policy", "--results", other),
+        ("list", "policies"),
+        ("compare", "own-policy", "--results", other, "--metric", "throughput"),
+        ("export", "bundle", "own-policy", "--results", other, "-o", tmp_path / "again.zip"),
+        ("unpack", file, "--into", tmp_path / "sources"),
+    ):
+        ran(*words, **fresh)
+    for command in ("validate", "plan", "run"):
+        done = backchannel(command, file, **fresh)
+        assert (done.returncode, "came with this file" in done.stderr) == (2, True), command
+    site = create_app(other).test_client()
+    text = (tmp_path / "unpacked/campaign.yaml").read_text()
+    pages = set(re.findall(r'href="(/campaigns/[0-9a-f]+)"', site.get("/campaigns").text))
+    assert pages
+    assert {site.get(page).status_code for page in pages} == {200}
+    assert site.get(f"/runs/{run_id}").status_code == 200
+    assert cast(
+        Any, site.application.test_client().post("/api/check", json={"text": text, "file": "campaign.yaml"}).json
+    )["problems"]
+    assert (tmp_path / "sources/own-policy/build.rs").read_text() == script
+    assert not mark.exists()
+    assert not (tmp_path / "cache/backchannel/nodes/target").exists()
 
 
 def test_new_writes_only_a_folder_of_its_own_with_a_good_name(tmp_path: Path) -> None:

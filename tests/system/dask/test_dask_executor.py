@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -17,14 +16,13 @@ from typing import Any
 
 import dask
 import pytest
-from distributed import LocalCluster
 from rich.console import Console
 
 from analysis import versions
 from analysis.store import Store
 from experiments.engine import dask_worker
 from experiments.engine.core import Event, JobLost, StatusRead
-from experiments.engine.dask_executor import MOST_JOBS, DaskExecutor
+from experiments.engine.dask_executor import DaskExecutor
 from experiments.engine.dask_worker import CampaignPlugin
 from experiments.engine.jobs import Job, PoolStatus, Result
 from experiments.engine.options import Options
@@ -33,9 +31,9 @@ from experiments.language.backends import Backend
 from experiments.language.campaign import Run, load
 from experiments.terminal import TerminalReporter
 from testbed import node_binary, sources
-from testbed.local_folders import ScratchFolder
 from testbed.scenario import ScenarioDocument
 from tests.support.campaign_texts import one_line
+from tests.support.dask_cluster import cluster_of
 from tests.support.waiting import wait_until
 
 
@@ -51,20 +49,6 @@ class Recorder:
             self.lost.append(event.reason)
         if isinstance(event, StatusRead):
             self.running.append(event.status.running)
-
-
-@contextmanager
-def cluster_of(workers: int) -> Iterator[str]:
-    """Address of the scheduler of a cluster on this machine."""
-    with (
-        ScratchFolder() as scratch,
-        dask.config.set({"temporary-directory": str(scratch)}),
-        LocalCluster(
-            n_workers=workers, threads_per_worker=MOST_JOBS, dashboard_address=None, host="127.0.0.1", memory_limit=0,
-            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-        ) as cluster,
-    ):  # fmt: skip
-        yield cluster.scheduler_address
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -37,6 +37,8 @@ pub(super) struct Sockets<'a> {
     last_info: Option<TcpInfo>,
     /// Of what was sent on the first connection.
     sent_hash: Option<String>,
+    /// Whether every connection that sent had the flow's congestion control to its end.
+    kept: Result<(), Error>,
 }
 
 impl<'a> Sockets<'a> {
@@ -62,6 +64,7 @@ impl<'a> Sockets<'a> {
             is_realtime: false,
             last_info: None,
             sent_hash: None,
+            kept: Ok(()),
         })
     }
 
@@ -99,6 +102,9 @@ impl<'a> Sockets<'a> {
             self.sent_hash = Some(hash.hex());
         }
         self.last_info = stream.socket.info();
+        if self.kept.is_ok() && stream.written > 0 {
+            self.kept = stream.socket.keeps(self.options);
+        }
         self.tally.add(stream.check, stream.written, stream.end.unwrap_or(ReceiveEnd::Stopped));
     }
 }
@@ -190,6 +196,7 @@ impl Streams for Sockets<'_> {
     }
 
     fn report(&mut self) -> Result<TransportReport, Error> {
+        std::mem::replace(&mut self.kept, Ok(()))?;
         let Some(file) = self.telemetry.take() else { return Ok(TransportReport::default()) };
         file.finish()?;
         let sent_blake3 = self.sent_hash.take().filter(|_| self.tally.opened == 1);

@@ -1,0 +1,96 @@
+"""The site knows mechanisms of a crate of the user's that it was started with: form, editor, docs, requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from flask.testing import FlaskClient
+
+from analysis.store import Store, requests
+from experiments.language import packed
+from testbed import node_binary, own_crates, own_nodes
+from tests.conftest import backchannel
+from tests.support.campaign_texts import one_line
+from web.app import create_app
+
+TEXT = one_line(
+    "visited",
+    "repetitions: 1",
+    "rate: 1 Mbit/s, delay: 10 ms, queue: {policy: site-own, from: ./site-own, threshold: 3}",
+)
+
+
+@pytest.fixture(scope="module")
+def crate(tmp_path_factory: pytest.TempPathFactory) -> own_crates.Crate:
+    """A policy of the user's."""
+    folder = tmp_path_factory.mktemp("site") / "site-own"
+    assert backchannel("new", "policy", folder).returncode == 0
+    return own_crates.read(folder, own_nodes.lockfile())
+
+
+@pytest.fixture
+def visitor(crate: own_crates.Crate, tmp_path: Path) -> Iterator[FlaskClient]:
+    """Of a site that was started with --from."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(own_nodes, "_in_use", {})
+        patch.setenv(node_binary.VARIABLE, node_binary.path())
+        own_nodes.use([crate])
+        yield create_app(tmp_path / "results").test_client()
+
+
+def post(visitor: FlaskClient, address: str, text: str) -> tuple[int, Any]:
+    answer = visitor.post(address, json={"text": text, "file": "visited.yaml"})
+    return answer.status_code, answer.json
+
+
+def test_a_text_that_names_the_folder_is_good_and_its_request_has_the_sources(
+    visitor: FlaskClient, crate: own_crates.Crate, tmp_path: Path
+) -> None:
+    status, verdict = post(visitor, "/api/check", TEXT)
+    assert (status, verdict["problems"]) == (200, [])
+    status, _ = post(visitor, "/api/requests", TEXT)
+    assert status in (200, 201, 202)
+    with Store.open(tmp_path / "results") as store:
+        request = requests.take(store, "a runner")
+        assert request is not None
+    # Whoever exports the campaign later has the code that made its runs.
+    assert packed.find(request.text, "./site-own") == crate.text
+
+
+def test_a_wrong_parameter_has_its_line_and_range(visitor: FlaskClient) -> None:
+    _, verdict = post(visitor, "/api/check", TEXT.replace("threshold: 3", "threshold: 0 packets"))
+    (problem,) = verdict["problems"]
+    assert problem.startswith("visited.yaml:3: network.forward.queue.threshold: '0 packets' is out of range")
+    _, verdict = post(visitor, "/api/check", TEXT.replace("threshold: 3", "treshold: 3"))
+    assert "did you mean 'threshold'" in verdict["problems"][0]
+
+
+def test_a_folder_that_the_site_was_not_started_with_is_refused(visitor: FlaskClient) -> None:
+    _, verdict = post(visitor, "/api/check", TEXT.replace("./site-own", "./other"))
+    (problem,) = verdict["problems"]
+    assert "visited.yaml:3: network.forward.queue.from: " in problem
+    assert "./other is not attached to this text" in problem
+
+
+def test_the_form_offers_the_policy_and_names_its_folder(visitor: FlaskClient) -> None:
+    # A client without a session: the API asks one that has seen a page for its token.
+    assert "site-own" in visitor.application.test_client().get("/launch").text
+    form = {
+        "forward.rate": "1 Mbit/s", "forward.policy": "site-own", "stack": "newreno", "flow.0.name": "f",
+        "flow.0.from": "server", "flow.0.to": "client",
+    }  # fmt: skip
+    text = cast(Any, visitor.post("/api/build", data=form).json)["text"]
+    assert "queue: {policy: site-own, from: ./site-own}" in text
+    assert post(visitor, "/api/check", text)[1]["problems"] == []
+
+
+def test_docs_have_its_options_with_ranges(visitor: FlaskClient) -> None:
+    page = visitor.get("/docs", follow_redirects=True).text
+    assert "site-own" in page
+    shown = json.loads(backchannel("show", "site-own", "--json").stdout)
+    for param in shown[0]["params"]:
+        assert param["help"] in page
