@@ -61,6 +61,9 @@ class Study(BaseModel):
     baselines: tuple[str, ...] = ("droptail", "fq-drr")
     #: Column with which all others are compared in each row; empty: none.
     column_baseline: str = ""
+    #: Study of the simulator with which each row that it has too is compared; empty: none. Its runs are others, so
+    #: repetitions do not pair.
+    simulated: str = ""
     #: (measure, column) that means nothing.
     left_out: tuple[tuple[str, str], ...] = ()
     #: Perturbations of the links; 0 where the kernel's own queues have no option to perturb, or runs take too long.
@@ -125,11 +128,49 @@ STUDIES = (
         perturbations=0,
     ),
     Study(
+        campaign="filter-and-quic-short",
+        rows=("download",),
+        columns="line",
+        measures={"download": "download", "upload": "upload", "ping": "ping's 95th percentile, ms"},
+        own_scale={"ping": 1e3},
+        baselines=("TCP",),
+        perturbations=0,
+    ),
+    Study(
+        campaign="filter-and-quic-linux",
+        rows=("download",),
+        columns="line",
+        measures={"download": "download", "upload": "upload", "ping": "ping's 95th percentile, ms"},
+        own_scale={"ping": 1e3},
+        baselines=("TCP",),
+        simulated="filter-and-quic-short",
+        perturbations=0,
+    ),
+    Study(
         campaign="queues-and-senders",
         rows=("queue", "senders"),
         measures={"first": "first", "second": "second", "ping": "ping's 95th percentile, ms"},
         own_scale={"ping": 1e3},
         baselines=(),
+        perturbations=0,
+    ),
+    Study(
+        campaign="queues-and-senders-lines",
+        rows=("queue", "senders"),
+        columns="line",
+        measures={"first": "first", "second": "second", "ping": "ping's 95th percentile, ms"},
+        own_scale={"ping": 1e3},
+        baselines=(),
+        perturbations=0,
+    ),
+    Study(
+        campaign="queues-and-senders-linux",
+        rows=("queue", "senders"),
+        columns="line",
+        measures={"first": "first", "second": "second", "ping": "ping's 95th percentile, ms"},
+        own_scale={"ping": 1e3},
+        baselines=(),
+        simulated="queues-and-senders-lines",
         perturbations=0,
     ),
     Study(
@@ -237,8 +278,8 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def tables(study: Study, points: Sequence[Point]) -> str:
-    """Means and differences of a study, as Markdown."""
+def tables(study: Study, points: Sequence[Point], simulated: Sequence[Point] = ()) -> str:
+    """Means and differences of a study, as Markdown. `simulated`: the points of `study.simulated`."""
     by_place = {(point.measure, point.row, point.column): point for point in points}
     rows = list(dict.fromkeys(point.row for point in points))
     columns = [
@@ -269,6 +310,8 @@ def tables(study: Study, points: Sequence[Point]) -> str:
         ]
     if study.column_baseline:
         lines += _beside_a_column(study, by_place, rows, columns)
+    if study.simulated:
+        lines += _beside_the_simulator(study, by_place, simulated)
     return "\n".join(lines) + "\n"
 
 
@@ -289,6 +332,26 @@ def _beside_a_column(
     heads = [f"{column}, {study.measures[measure]}" for measure, column in others]
     lines = [_line(row, [_difference(*next(judged)) for _ in others]) for row in rows]
     return ["", *_head(f"less {study.column_baseline}, {study.unit}", heads), *lines]
+
+
+def _beside_the_simulator(
+    study: Study, by_place: Mapping[tuple[str, str, str], Point], simulated: Sequence[Point]
+) -> list[str]:
+    """Differences from the same points in simulation; all are judged together."""
+    places = [(point.measure, point.row, point.column) for point in simulated]
+    pairs = {
+        place: (point, by_place[place]) for place, point in zip(places, simulated, strict=True) if place in by_place
+    }
+    sets = [_sets(*pair) for pair in pairs.values()]
+    alone = [(first, {-1 - number: value for number, value in second.items()}) for first, second in sets]
+    judged = dict(zip(pairs, compare_all(alone), strict=True))
+    columns = list(dict.fromkeys((measure, column) for measure, _, column in pairs))
+    heads = [f"{column}, {study.measures[measure]}".removeprefix(", ") for measure, column in columns]
+    lines = [
+        _line(row, [_difference(pairs[place], judged[place]) for place in ((m, row, c) for m, c in columns)])
+        for row in dict.fromkeys(row for _, row, _ in pairs)
+    ]
+    return ["", *_head(f"less simulation ({study.simulated}), {study.unit}", heads), *lines]
 
 
 def _head(first: str, heads: Sequence[str]) -> list[str]:
@@ -325,12 +388,17 @@ def markers(study: Study) -> tuple[str, str]:
     return f"<!-- {study.campaign}: written by ./backchannel bench beyond -->\n", f"<!-- end of {study.campaign} -->\n"
 
 
+def tables_of(study: Study, data: Data) -> str:
+    """The tables of a study, with the comparison that it asks for."""
+    return tables(study, data.points[study.campaign], data.points.get(study.simulated, ()))
+
+
 def page(text: str, data: Data, studies: Sequence[Study] = STUDIES) -> str:
     """The page with the data's tables."""
     for study in studies:
         start, end = markers(study)
         before, _, rest = text.partition(start)
-        text = before + start + tables(study, data.points[study.campaign]) + end + rest.partition(end)[2]
+        text = before + start + tables_of(study, data) + end + rest.partition(end)[2]
     return text
 
 
@@ -369,7 +437,7 @@ def main() -> None:
     for path, wanted in made.items():
         path.write_text(wanted, encoding="utf-8")
     for study in studies:
-        print(f"\n{study.campaign}\n\n{tables(study, data.points[study.campaign])}", end="")
+        print(f"\n{study.campaign}\n\n{tables_of(study, data)}", end="")
 
 
 if __name__ == "__main__":

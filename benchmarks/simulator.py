@@ -40,6 +40,7 @@ QUIC_SEGMENT = 1440
 NEWRENO = {"name": "newreno", "options": {"ack_every_segments": 1, "timestamps": False}}
 MODERN = {"name": "modern", "options": {"ack_every_segments": 1}}
 BBR = {"name": "modern-bbr", "options": {"ack_every_segments": 1}}
+PRAGUE = {"name": "modern-prague", "options": {"ack_every_segments": 1}}
 QUIC = {"name": "quic", "options": {"congestion": "newreno", "ack_every_segments": 1}}
 
 K = TypeVar("K")
@@ -198,7 +199,9 @@ def tell_instructions(folder: Path) -> None:
     """A table of instructions per data packet of the second to the fifth virtual second, so without start-up."""
     scenarios: dict[str, dict[str, Any]] = {
         **{f"ten flows, {policy}": {"policy": policy} for policy in POLICIES},
+        "ten flows, dual-pi2": {"policy": "dual-pi2"},
         "ten flows, grant": {"kind": "grant"},
+        "ten flows of Prague, grant, dual-pi2": {"kind": "grant", "policy": "dual-pi2", "stack": PRAGUE},
         "ten flows, wifi": {"kind": "wifi"},
         "ten flows, captured": {"capture": True},
         "ten flows of CUBIC as in Linux, droptail": {"stack": MODERN},
@@ -206,12 +209,12 @@ def tell_instructions(folder: Path) -> None:
         "ten flows of QUIC, droptail": {"stack": QUIC},
         **{f"{flows} flows, droptail": {"flows": flows} for flows in (1, 100, 1000)},
     }
-    print(f"  {'':<28} {'instructions a packet':>22}")
+    print(f"  {'':<40} {'instructions a packet':>22}")
     for name, changes in scenarios.items():
         scenes = [dumbbell(**{"flows": 10, "seconds": seconds, "capture": False, **changes}) for seconds in (1.0, 5.0)]
         runs = [Ours(scene, folder).instructions() for scene in scenes]
         (start, before), (complete, packets) = runs
-        print(f"  {name:<28} {(complete - start) / (packets - before):>22.0f}")
+        print(f"  {name:<40} {(complete - start) / (packets - before):>22.0f}")
 
 
 def compare(seconds: float, rounds: int, folder: Path) -> None:

@@ -3,7 +3,8 @@
 //!
 //! - CoDel: while packets wait longer than TARGET, one is dropped or marked every INTERVAL/sqrt(count). Unlike CoDel's
 //!   pseudocode, the count falls at the pace at which it rose, so that a state that ends soon resumes where it was, and
-//!   INTERVAL is also the time from the first packet above TARGET to the first drop.
+//!   INTERVAL is also the time from the first packet above TARGET to the first drop. Only the very first state of a queue
+//!   has no such time, as Linux's: its 1/sqrt(count) is 0 until the first signal.
 //! - BLUE: an overflow raises the probability at which packets are dropped, an empty queue lowers it, each at most once a
 //!   TARGET. It stops flows that respond to nothing, and so marks nothing.
 
@@ -44,6 +45,8 @@ pub(crate) struct Cobalt {
     /// Signals of this dropping state, which fall as they rose.
     count: u32,
     is_dropping: bool,
+    /// Whether the count has ever risen or fallen, as which Linux computes 1/sqrt(count). It is 0 before.
+    has_counted: bool,
     /// The next signal while dropping; otherwise when the count falls next, or a pause that ends a state.
     drop_next: Time,
     /// BLUE's probability, and when it changed last.
@@ -54,7 +57,14 @@ pub(crate) struct Cobalt {
 impl Cobalt {
     /// `from` and the time until the next signal.
     fn control(&self, from: Time, parameters: &Parameters) -> Time {
+        if !self.has_counted {
+            return from;
+        }
         from + parameters.interval.div_f64(f64::from(self.count.max(1)).sqrt())
+    }
+
+    fn set_count(&mut self, count: u32) {
+        (self.count, self.has_counted) = (count, true);
     }
 
     fn may_change_blue(&self, now: Time, parameters: &Parameters) -> bool {
@@ -76,7 +86,7 @@ impl Cobalt {
         }
         self.is_dropping = false;
         if self.count > 0 && now >= self.drop_next {
-            self.count -= 1;
+            self.set_count(self.count - 1);
             self.drop_next = self.control(self.drop_next, parameters);
         }
     }
@@ -108,12 +118,12 @@ impl Cobalt {
         }
         if is_due && self.is_dropping {
             signal = Signal::Congestion;
-            self.count = self.count.saturating_add(1);
+            self.set_count(self.count.saturating_add(1));
             self.drop_next = self.control(self.drop_next, parameters);
             is_past = now > self.drop_next;
         } else {
             while is_due {
-                self.count -= 1;
+                self.set_count(self.count - 1);
                 self.drop_next = self.control(self.drop_next, parameters);
                 is_past = now > self.drop_next;
                 is_due = self.count > 0 && now >= self.drop_next;
@@ -158,8 +168,11 @@ mod tests {
 
     #[test]
     fn signals_come_after_an_interval_and_then_faster_by_the_square_root() {
-        let times = signals(&mut Cobalt::default(), |_| 20, 400);
-        // 100 ms after the first packet above target, then 100/sqrt(2), 100/sqrt(3), ... later.
+        // Not the first one of a queue, as in Linux: it comes with the second packet above target.
+        let times = signals(&mut Cobalt::default(), |_| 20, 300);
+        assert_eq!(times, [1, 71, 129, 179, 224, 264]);
+        // Later 100 ms after the first packet above target, then 100/sqrt(2), 100/sqrt(3), ... later.
+        let times = signals(&mut Cobalt { has_counted: true, ..Cobalt::default() }, |_| 20, 400);
         assert_eq!(times, [100, 171, 229, 279, 324, 364]);
     }
 
@@ -180,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_count_falls_as_it_rose() {
-        let mut cobalt = Cobalt::default();
+        let mut cobalt = Cobalt { has_counted: true, ..Cobalt::default() };
         signals(&mut cobalt, |_| 20, 400);
         assert_eq!(cobalt.count, 7);
         let mut stream = rng::stream(1, "test");

@@ -28,7 +28,7 @@ def test_a_card_has_questions_values_bounds_verdicts_and_runs(results: Path, tmp
     assert (card["sender"], card["standard"], card["backend"]) == ({"name": "modern-bbr"}, "CUBIC", "sim")
     low, half = card["cases"]
     assert (low["case"], low["verdict"], half["verdict"]) == ("low-rate", "pass", "pass")
-    assert "BBR A: Correctly Managing Sub-Packet BDPs" in low["source"]
+    assert "BBR A.14: Correctly Managing Sub-Packet BDPs" in low["source"]
     assert len(low["runs"]) == 5
     throughput, window = low["criteria"]
     assert 60e3 < throughput["tested"]["low"] < throughput["tested"]["mean"] < throughput["tested"]["high"] < 67e3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from benchmarks.beyond import DATA, FOLDER, PAGE, STUDIES, Data, Point, Study, page, tables
+from benchmarks.beyond import DATA, FOLDER, PAGE, STUDIES, Data, Point, Study, page, tables, tables_of
 from experiments.language.campaign import load
 
 KEPT = Data.model_validate_json(DATA.read_text(encoding="utf-8"))
@@ -20,7 +20,7 @@ def test_the_page_has_every_study_once() -> None:
 
 
 def test_every_interval_of_the_prose_stands_in_a_table() -> None:
-    made = "".join(tables(study, KEPT.points[study.campaign]) for study in STUDIES)
+    made = "".join(tables_of(study, KEPT) for study in STUDIES)
     prose = re.sub(r"^\|.*$", "", TEXT, flags=re.MULTILINE)
     for stated in re.findall(r"[+-]?\d+(?:\.\d+)? ± \d+(?:\.\d+)?", prose):
         assert stated in made, stated
@@ -47,6 +47,25 @@ def test_columns_are_compared_with_one_of_them() -> None:
     assert "| less 6.12, Mbit/s | 6.1, download |" in result
     assert re.search(r"^\| droptail \| \+2\.0\d* ", result, re.MULTILINE), result
     assert "| AQ | same |" in result
+
+
+def test_linux_is_compared_with_the_simulator_where_both_have_a_point_and_repetitions_do_not_pair() -> None:
+    study = Study(campaign="linux", columns="line", measures={"download": "download"}, baselines=(), simulated="sim",
+                  perturbations=0)  # fmt: skip
+
+    def point(row: str, level: float, count: int, spread: float = 0.1) -> Point:
+        values = tuple(level + spread * (number % 3 - 1) for number in range(count))
+        return Point(measure="download", row=row, column="50/1", values=values, perturbed=())
+
+    linux = [point("droptail", 10, 6), point("CAKE", 12, 6), point("only Linux's", 5, 6), point("noisy", 30, 6, 9)]
+    simulated = [point("droptail", 10, 20), point("CAKE", 10, 20), point("only ours", 5, 20), point("noisy", 30, 20, 9)]
+    lines = tables(study, linux, simulated).partition("less simulation (sim), Mbit/s")[2].splitlines()
+    assert lines[0] == " | 50/1, download |"
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| droptail", "| CAKE", "| noisy"]
+    assert "same" in lines[2]
+    assert "cannot tell" in lines[4]
+    # Welch's interval of 6 and 20 values: pairs would have no spread at all, and so an exact difference.
+    assert re.search(r"\+2\.0\d* ± 0\.\d+ \|", lines[3]), lines[3]
 
 
 def test_a_difference_that_a_perturbation_turns_round_is_marked() -> None:
