@@ -56,23 +56,23 @@ def campaign(runs: int) -> str:
     return f"{CAMPAIGN}repetitions: {REPETITIONS}\nsweep: {{network.forward.delay: [{delays}]}}\n"
 
 
-def fill(folder: Path, plan: Plan, metrics: int | None) -> None:
+def fill(place: str | Path, artefacts: str | None, plan: Plan, metrics: int | None) -> None:
     """Makes the store: one run, and copies of it for the others, with so many metrics; None: all of them."""
-    options = Options(folder, only=[plan.runs[0].id])
+    options = Options(place, only=[plan.runs[0].id], artefacts=artefacts)
     run_campaign(plan, options, TerminalReporter(Console(stderr=True), quiet=True))
-    with Store.open(folder) as store:
+    with Store.open(place, artefacts) as store:
         model = store.run(plan.runs[0].id)
         assert model is not None
         kept, draws = model.metrics[:metrics], random.Random(1)
         new = [(point, repetition, run_id) for point, repetition, run_id, _ in plan.members]
         others = [(number, run_id) for number, (_, _, run_id) in enumerate(new) if run_id != model.id]
-        with store.writing() as connection:
-            for start in range(0, len(others), TOGETHER):
-                some = others[start : start + TOGETHER]
-                connection.execute(sa.insert(run), [_run_row(model, number, run_id) for number, run_id in some])
-                rows = [_metric_row(row, run_id, draws) for _, run_id in some for row in kept]
-                connection.execute(sa.insert(metric), rows)
-            checksums.seal_all(connection)
+        for start in range(0, len(others), TOGETHER):
+            some = others[start : start + TOGETHER]
+            values = {run_id: [_metric_row(row, run_id, draws) for row in kept] for _, run_id in some}
+            sums = {run_id: sum(row["checksum"] for row in rows) for run_id, rows in values.items()}
+            with store.writing() as connection:
+                connection.execute(sa.insert(run), [_run_row(model, at, run_id, sums[run_id]) for at, run_id in some])
+                connection.execute(sa.insert(metric), [row for rows in values.values() for row in rows])
         entered = NewCampaign(
             id=plan.id, name=plan.name, title=plan.title, file=plan.file, text=plan.text, overrides={},
             backend=plan.backend, seed=plan.seed, repetitions=plan.repetitions,
@@ -81,18 +81,21 @@ def fill(folder: Path, plan: Plan, metrics: int | None) -> None:
         store.end_campaign(plan.id, complete=True)
 
 
-def _run_row(model: RunRow, number: int, run_id: str) -> dict[str, Any]:
-    sums = dict.fromkeys(("documents_sum", "metrics_sum", "files_sum", "checksum"), 0)
-    return {
-        **{key: getattr(model, key) for key in ("backend", "duration_s", "attempt", "state", "problems")},
-        "scenario": model.documents.scenario_document, "manifest": model.documents.manifest_document,
-        "id": run_id, "seed": number % REPETITIONS, "landed": model.landed + number * 1e-3, **sums,
-    }  # fmt: skip
+def _run_row(model: RunRow, number: int, run_id: str, metrics_sum: int) -> dict[str, Any]:
+    scenario, manifest = model.documents.scenario_document, model.documents.manifest_document
+    values = (
+        model.backend, number % REPETITIONS, model.duration_s, model.state, list(model.problems), model.attempt,
+        model.landed + number * 1e-3, checksums.of_documents(scenario, manifest), metrics_sum, 0,
+    )  # fmt: skip
+    columns = {column.name: value for column, value in zip(checksums.OF_RUN, values, strict=True)}
+    checksum = checksums.of_run(run_id, values)
+    return {"id": run_id, **columns, "scenario": scenario, "manifest": manifest, "checksum": checksum}
 
 
 def _metric_row(row: MetricRow, run_id: str, draws: random.Random) -> dict[str, Any]:
-    value = row.value * draws.gauss(1, 0.05)
-    return {"run_id": run_id, "name": row.name, "subject": row.subject, "unit": row.unit, "value": value, "checksum": 0}
+    values = (run_id, row.name, row.subject, row.value * draws.gauss(1, 0.05), row.unit)
+    columns = {column.name: value for column, value in zip(checksums.OF_METRIC, values, strict=True)}
+    return {**columns, "checksum": checksums.of(*values)}
 
 
 def took_s(folder: Path, words: Sequence[str]) -> tuple[float, float]:

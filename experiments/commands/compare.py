@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-import analysis
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, MarginOption, ResultsOption
-from experiments.commands.shared import console, fail, open_campaign, show_note
+from experiments.commands.shared import console, fail, open_campaign, reading, show_note
 
 MetricOption = Annotated[
     list[str] | None,
@@ -124,7 +123,7 @@ def _compare_values(
     from analysis.exports import tables
     from experiments.tables import contrast_table
 
-    with analysis.open(folder, artefacts) as store:
+    with reading(folder, artefacts) as store:
         campaign = open_campaign(store, name)
         asked, named = campaign.question, bool(names)
         if names is not None and not names and asked is not None:

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-import analysis
 from analysis import naming
 from experiments import exits
 from experiments.commands.options import (
@@ -20,7 +19,7 @@ from experiments.commands.options import (
     SetOption,
     TrustOption,
 )
-from experiments.commands.shared import console, fail, open_campaign, print_results, wider_limits
+from experiments.commands.shared import console, fail, open_campaign, print_results, reading, wider_limits
 from experiments.labels import exact_note, results_json
 from experiments.language.problems import CampaignError
 from testbed.units import number_of
@@ -191,7 +190,7 @@ def results(
     from experiments.results_table import Asked
     from experiments.tables import campaigns_table
 
-    with analysis.open(folder, artefacts) as opened:
+    with reading(folder, artefacts) as opened:
         store = opened.store
         if not name:
             known = store.campaigns(texts=True)

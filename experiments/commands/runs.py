@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-import analysis
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
-from experiments.commands.shared import console, open_campaign, show_note
+from experiments.commands.shared import console, open_campaign, reading, show_note
 
 
 def runs(
@@ -42,7 +41,7 @@ def runs(
     from experiments import listed_runs
 
     wanted = listed_runs.Wanted(state, tuple(map(listed_runs.condition, where or ())), backend, tag)
-    with analysis.open(folder, artefacts) as store:
+    with reading(folder, artefacts) as store:
         campaigns = [open_campaign(store, name)] if name else None
         found = listed_runs.listed(store, campaigns, wanted)
     if as_json:

@@ -180,7 +180,7 @@ def main() -> int:
                 "no:cacheprovider",
                 *(
                     str(node_binary.ROOT / f"tests/unit/analysis/store/{name}.py")
-                    for name in ("test_store", "test_claims")
+                    for name in ("test_store", "test_claims", "test_screened", "test_pruning")
                 ),
             ]
             outcome["status"], said, errors = finish(words)
