@@ -66,7 +66,7 @@ def drop_files(
         some = free[start : start + TOGETHER]
         # A landing of the same run waits.
         with database.writing(*some) as connection:
-            still = set(connection.scalars(_free(campaign_ids).where(membership.c.run_id.in_(some))))
+            still = {str(id_) for id_ in connection.scalars(_free(campaign_ids).where(membership.c.run_id.in_(some)))}
             if still:
                 connection.execute(sa.delete(file).where(file.c.run_id.in_(still), *_of(what)))
                 _seal_files(connection, sorted(still))

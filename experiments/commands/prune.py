@@ -20,7 +20,7 @@ from testbed.units import number_of, show
 
 if TYPE_CHECKING:
     from analysis.store import Store
-    from analysis.store.rows import CampaignRow
+    from analysis.store.rows import CampaignRow, ScreenedRow
     from experiments.search.file import Question
 
 app = typer.Typer(help="Delete results and builds by rule, after showing what goes.", no_args_is_help=True)
@@ -97,7 +97,7 @@ def runs(
             from experiments.tables import removals_table
 
             console().print(removals_table(goes, removals))
-        total = _total(removals.values())
+        total = _total(list(removals.values()))
         typer.echo(f"Deletes {_WORDS[only]}: {_extent(total)}, of {number_of(len(goes), 'campaign')}.")
         if dry_run or not goes:
             return
@@ -226,7 +226,7 @@ def _condition(text: str) -> Question:
     return question
 
 
-def _is_interesting(row: of_store.ScreenedRow, question: Question | None) -> bool:
+def _is_interesting(row: ScreenedRow, question: Question | None) -> bool:
     from analysis.store.screened import read
 
     if question is None:
@@ -246,7 +246,6 @@ def _removals(store: Store, goes: Sequence[CampaignRow], only: str) -> dict[str,
 
 
 def _total(removals: Sequence[Removal]) -> Removal:
-    removals = list(removals)
     return Removal(*(sum(getattr(each, name) for each in removals) for name in ("runs", "bytes", "shared")))
 
 
@@ -276,7 +275,7 @@ def _delete(store: Store, goes: Sequence[CampaignRow], now: bool, results: str) 
         undelete = f"./backchannel undelete CAMPAIGN{results_option(results)}"
         typer.echo(f"For a day, `{undelete}` brings each of them back; then the files go.")
         return
-    _in_parts(deleted, 1, lambda some: [store.purge(id_) for id_ in some])
+    _in_parts(deleted, 1, lambda some: store.purge(some[0]))
     _compact(store)
 
 

@@ -19,7 +19,7 @@ CAMPAIGN = f"""
 name: small
 backend: sim
 stack: newreno
-{asymmetric_path()}{TWO_WAYS}duration: 2 s
+{asymmetric_path()}{TWO_WAYS}duration: 4 s
 repetitions: 2
 """
 
@@ -29,7 +29,9 @@ def results(tmp_path: Path) -> Path:
     """A campaign as in its file and with another stack, and one that reproduces something."""
     file, paper = tmp_path / "small.yaml", tmp_path / "paper.yaml"
     file.write_text(CAMPAIGN)
-    paper.write_text(CAMPAIGN.replace("name: small", "name: paper\nartefact: asym-fig1").replace("2 s", "1 s"))
+    paper.write_text(
+        CAMPAIGN.replace("name: small", "name: paper\nartefact: asym-fig1").replace("duration: 4 s", "duration: 3 s")
+    )
     for words in ([file], [file, "--set", "stack=tahoe"], [paper]):
         status, _, errors = called("run", *words, "--results", tmp_path / "results")
         assert status == 0, errors
