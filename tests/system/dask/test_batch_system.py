@@ -27,7 +27,6 @@ from testbed.errors import BadRequest, Unavailable
 from tests.support.campaign_texts import one_line
 from tests.support.waiting import wait_until
 
-pytest.importorskip("dask_jobqueue", reason="an extra: pip install dask-jobqueue")
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from testbed import node_binary
 from tests.support.campaign_texts import one_line
 from tests.support.slurm_lab import PROGRAMS
 
-pytest.importorskip("dask_jobqueue", reason="an extra: pip install dask-jobqueue")
 pytestmark = [
     pytest.mark.slow("starts PostgreSQL, Slurm and a Dask cluster"),
     pytest.mark.emulated,
