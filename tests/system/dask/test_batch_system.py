@@ -28,7 +28,6 @@ from tests.support.campaign_texts import one_line
 from tests.support.waiting import wait_until
 
 
-
 @contextmanager
 def served(tmp_path: Path, jobs: int) -> Iterator[str]:
     """The address of the command's scheduler."""
