@@ -10,8 +10,10 @@ import typer
 
 import analysis
 from analysis import naming
+from analysis.store import StoreError
 from analysis.store import pruning as of_store
 from analysis.store.removal import Removal, RemovalError
+from analysis.store.screened import read as read_screened
 from experiments import exits, pruning
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 from experiments.commands.shared import console, fail, results_option, show_note
@@ -227,11 +229,9 @@ def _condition(text: str) -> Question:
 
 
 def _is_interesting(row: ScreenedRow, question: Question | None) -> bool:
-    from analysis.store.screened import read
-
     if question is None:
         return False
-    number = question.expression.value(read(row.run_id, row.metrics, row.problems).values)
+    number = question.expression.value(read_screened(row.run_id, row.metrics, row.problems).values)
     return number is not None and question.sample([number]) > 0
 
 
@@ -293,8 +293,6 @@ def _in_parts(ids: Sequence[str], together: int, work: Callable[[Sequence[str]],
 
 
 def _compact(store: Store) -> None:
-    from analysis.store import StoreError
-
     try:
         of_store.compact(store.database)
     except StoreError:

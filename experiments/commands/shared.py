@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+import analysis
 from experiments import exits
 from experiments.commands.options import RESULTS
 from experiments.engine import machine
@@ -184,8 +185,6 @@ def reading(results: str, artefacts: str | None) -> Iterator[OpenResults]:
     """An open store, for a command that only reads: of one moment, so that nothing is read twice. While values of many
     runs are read, standard error says how far that is.
     """
-    import analysis
-
     with analysis.open(results, artefacts) as opened, opened.store.moment(), ExitStack() as stack:
         began_s = time.monotonic()
         said_s = began_s
