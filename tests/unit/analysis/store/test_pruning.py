@@ -89,6 +89,17 @@ def test_a_run_of_two_campaigns_that_both_go_counts_once(filled: Store) -> None:
     assert paths(filled, "both") == set()
 
 
+def test_a_campaign_that_runs_keeps_its_files(filled: Store) -> None:
+    enter(filled, "busy", "at work", complete=False)
+    land(filled, "at work")
+    assert filled.files_of(["busy"], "files")["busy"].runs == 0
+    filled.drop_files(["busy"], "files")
+    assert paths(filled, "at work") == {"captures/a.pcap", "summary.json"}
+    filled.end_campaign("busy", complete=True)
+    filled.drop_files(["busy"], "files")
+    assert paths(filled, "at work") == set()
+
+
 def test_a_claimed_run_keeps_its_files(filled: Store) -> None:
     claims = Claims(filled)
     filled.set_aside("other", "archived")
