@@ -35,7 +35,7 @@ METRIC = "aggregate_throughput"
 class PointAttempts:
     """The attempts at a point's runs."""
 
-    #: Throughput of the valid runs that have it, in bit/s.
+    #: Throughput of the valid runs that have it, in bit/s; not read where no attempt was thrown away.
     kept_bps: list[float] = field(default_factory=list)
     #: The same of attempts thrown away.
     thrown_bps: list[float] = field(default_factory=list)
@@ -86,8 +86,6 @@ def attempts_of(store: Store, campaign_id: str) -> dict[int, PointAttempts]:
     for head in store.heads(campaign_id):
         if head.state == "valid":
             by_point.setdefault(head.point, PointAttempts()).valid += 1
-    for row in store.values(campaign_id, only=[(METRIC, "")]):
-        by_point.setdefault(row.point, PointAttempts()).kept_bps.append(row.value)
     thrown = (
         sa.select(membership.c.point, attempt.c.throughput_bps)
         .select_from(membership.join(attempt, attempt.c.run_id == membership.c.run_id))
@@ -98,4 +96,7 @@ def attempts_of(store: Store, campaign_id: str) -> dict[int, PointAttempts]:
         point.thrown += 1
         if value is not None:
             point.thrown_bps.append(value)
+    compared = [number for number, point in by_point.items() if point.thrown_bps]
+    for row in store.values(campaign_id, compared, only=[(METRIC, "")]) if compared else ():
+        by_point[row.point].kept_bps.append(row.value)
     return by_point

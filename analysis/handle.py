@@ -134,7 +134,11 @@ class OpenResults:
         Raises:
             AnalysisError: there is none.
         """
-        known = [*self.store.campaigns(texts=True), *self.store.campaigns(texts=True, set_aside="archived")]
+        known = [
+            row
+            for state in ("", "archived")
+            for row in self.store.campaigns(texts=True, set_aside=state, counted=False)
+        ]
         head = naming.found(known, name)
         row = self.store.campaign(head.id)
         if row is None:
@@ -541,7 +545,7 @@ def _present(frame: pl.LazyFrame | None, run_id: str) -> pl.LazyFrame:
 
 
 def _without_captures(run_id: str) -> MissingCapture:
-    return MissingCapture(f"run {run_id} has no captures: its campaign says so (capture.at)")
+    return MissingCapture(f"run {run_id} has no captures: its campaign says so (capture.at), or 'prune' deleted them")
 
 
 def _runs(store: Store, campaign_id: str = "") -> pl.DataFrame:

@@ -15,21 +15,27 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import sqlalchemy as sa
 from rich.console import Console
 
+from analysis.metrics.registry import METRICS
 from analysis.store import Store, checksums
 from analysis.store.rows import MetricRow, NewCampaign, RunRow
 from analysis.store.schema import metric, run
+from benchmarks.usage import used_s
 from experiments.engine.options import Options
 from experiments.engine.scheduling import run_campaign
 from experiments.language import source
 from experiments.language.campaign import Plan, expand
 from experiments.terminal import TerminalReporter
 from testbed import node_binary
+from tests.support.postgresql import on_loopback
+from web.app import create_app
 
 REPETITIONS = 100
 #: Runs whose rows are inserted together.
@@ -56,85 +62,137 @@ def campaign(runs: int) -> str:
     return f"{CAMPAIGN}repetitions: {REPETITIONS}\nsweep: {{network.forward.delay: [{delays}]}}\n"
 
 
-def fill(folder: Path, plan: Plan, metrics: int | None) -> None:
-    """Makes the store: one run, and copies of it for the others, with so many metrics; None: all of them."""
-    options = Options(folder, only=[plan.runs[0].id])
+def fill(place: str | Path, artefacts: str | None, plan: Plan, metrics: int | None, runs: int | None = None) -> None:
+    """Makes the store: one run, and copies of it for the others.
+
+    Args:
+        place: the folder, or the URL of a server.
+        artefacts: URL of files beside a server.
+        plan: of the campaign.
+        metrics: of each run; None: all of them.
+        runs: so many with ids that no plan has, which takes a tenth of the time; None: those of the plan.
+    """
+    options = Options(place, only=[plan.runs[0].id], artefacts=artefacts)
     run_campaign(plan, options, TerminalReporter(Console(stderr=True), quiet=True))
-    with Store.open(folder) as store:
+    with Store.open(place, artefacts) as store:
         model = store.run(plan.runs[0].id)
         assert model is not None
-        kept, draws = model.metrics[:metrics], random.Random(1)
+        kept = sorted(model.metrics, key=lambda row: row.name not in METRICS or not METRICS[row.name].column)[:metrics]
+        draws = random.Random(1)
+        points = [list(point.parameters.items()) for point in plan.points]
         new = [(point, repetition, run_id) for point, repetition, run_id, _ in plan.members]
+        if runs is not None:
+            new = [(at // REPETITIONS, at % REPETITIONS, f"{draws.getrandbits(96):024x}") for at in range(runs)]
+            new[0] = (0, 0, model.id)
+            points = [[("network.forward.delay", f"{10 + number} ms")] for number in range(runs // REPETITIONS)]
         others = [(number, run_id) for number, (_, _, run_id) in enumerate(new) if run_id != model.id]
-        with store.writing() as connection:
-            for start in range(0, len(others), TOGETHER):
-                some = others[start : start + TOGETHER]
-                connection.execute(sa.insert(run), [_run_row(model, number, run_id) for number, run_id in some])
-                rows = [_metric_row(row, run_id, draws) for _, run_id in some for row in kept]
-                connection.execute(sa.insert(metric), rows)
-            checksums.seal_all(connection)
+        for start in range(0, len(others), TOGETHER):
+            some = others[start : start + TOGETHER]
+            values = {run_id: [_metric_row(row, run_id, draws) for row in kept] for _, run_id in some}
+            sums = {run_id: sum(row["checksum"] for row in rows) for run_id, rows in values.items()}
+            with store.writing() as connection:
+                connection.execute(sa.insert(run), [_run_row(model, at, run_id, sums[run_id]) for at, run_id in some])
+                connection.execute(sa.insert(metric), [row for rows in values.values() for row in rows])
         entered = NewCampaign(
             id=plan.id, name=plan.name, title=plan.title, file=plan.file, text=plan.text, overrides={},
             backend=plan.backend, seed=plan.seed, repetitions=plan.repetitions,
         )  # fmt: skip
-        store.begin_campaign(entered, [list(point.parameters.items()) for point in plan.points], new)
+        store.begin_campaign(entered, points, new)
         store.end_campaign(plan.id, complete=True)
 
 
-def _run_row(model: RunRow, number: int, run_id: str) -> dict[str, Any]:
-    sums = dict.fromkeys(("documents_sum", "metrics_sum", "files_sum", "checksum"), 0)
-    return {
-        **{key: getattr(model, key) for key in ("backend", "duration_s", "attempt", "state", "problems")},
-        "scenario": model.documents.scenario_document, "manifest": model.documents.manifest_document,
-        "id": run_id, "seed": number % REPETITIONS, "landed": model.landed + number * 1e-3, **sums,
-    }  # fmt: skip
+def _run_row(model: RunRow, number: int, run_id: str, metrics_sum: int) -> dict[str, Any]:
+    scenario, manifest = model.documents.scenario_document, model.documents.manifest_document
+    values = (
+        model.backend, number % REPETITIONS, model.duration_s, model.state, list(model.problems), model.attempt,
+        model.landed + number * 1e-3, checksums.of_documents(scenario, manifest), metrics_sum, 0,
+    )  # fmt: skip
+    columns = {column.name: value for column, value in zip(checksums.OF_RUN, values, strict=True)}
+    checksum = checksums.of_run(run_id, values)
+    return {"id": run_id, **columns, "scenario": scenario, "manifest": manifest, "checksum": checksum}
 
 
 def _metric_row(row: MetricRow, run_id: str, draws: random.Random) -> dict[str, Any]:
-    value = row.value * draws.gauss(1, 0.05)
-    return {"run_id": run_id, "name": row.name, "subject": row.subject, "unit": row.unit, "value": value, "checksum": 0}
+    values = (run_id, row.name, row.subject, row.value * draws.gauss(1, 0.05), row.unit)
+    columns = {column.name: value for column, value in zip(checksums.OF_METRIC, values, strict=True)}
+    return {**columns, "checksum": checksums.of(*values)}
 
 
-def took_s(folder: Path, words: Sequence[str]) -> tuple[float, float]:
+def took_s(words: Sequence[str]) -> tuple[float, float]:
     """Wall and CPU time of a command; ends this program if it fails."""
-    before, began_s = os.times(), time.monotonic()
-    command = [sys.executable, "-m", "experiments", *words, "--results", str(folder)]
+    before_s, began_s = used_s(), time.monotonic()
+    command = [sys.executable, "-m", "experiments", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=node_binary.ROOT)
-    after = os.times()
     if done.returncode != 0:
         sys.exit(f"'{' '.join(words)}' has status {done.returncode}\n{done.stderr[-3000:]}")
-    cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
-    return time.monotonic() - began_s, cpu_s
+    return time.monotonic() - began_s, used_s() - before_s
+
+
+def pages(place: str | Path, artefacts: str | None) -> None:
+    """Prints what pages of the site take, asked for twice: a site keeps what it has computed."""
+    if artefacts:
+        os.environ["BACKCHANNEL_ARTEFACTS"] = artefacts
+    with Store.open(place, artefacts) as store:
+        (campaign_row,) = store.campaigns(counted=False)
+    client = create_app(place).test_client()
+    for what, path in (
+        ("home", "/"), ("campaigns", "/campaigns"), ("a campaign", f"/campaigns/{campaign_row.id}"),
+        ("its explorer", f"/campaigns/{campaign_row.id}/explore"),
+    ):  # fmt: skip
+        for again in ("", ", again"):
+            began_s, began_cpu_s = time.monotonic(), time.process_time()
+            status = client.get(path).status_code
+            assert status == 200, (path, status)
+            wall_s, cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
+            print(f"| page: {what}{again} | {wall_s:.1f} s | {cpu_s:.1f} s |", flush=True)
 
 
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(prog="backchannel bench stores")
     parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--metrics", type=int, help="metrics of each run; default: all that counters serve")
+    parser.add_argument("--metrics", type=int, help="metrics of each run, first those that tables show; default: all")
+    parser.add_argument("--made-up", action="store_true", help="ids that no file asks for: without 'plan' and 'run'")
+    parser.add_argument("--postgresql", action="store_true", help="in a server on loopback, as root")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bc-stores-"))
-    try:
-        file, results = folder / "stores.yaml", folder / "results"
-        file.write_text(campaign(given.runs))
-        plan = expand(source.read(file))
-        fill(results, plan, given.metrics)
-        size = (results / "results.sqlite").stat().st_size
-        load, cpus = os.getloadavg()[0], os.cpu_count()
-        print(f"{len(plan.runs):,} runs, {size / len(plan.runs):,.0f} bytes each in the database")
-        print(f"load {load:.1f} on {cpus} CPUs\n\n| command | wall | CPU |\n|---|---|---|", flush=True)
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder)
+        file, place, artefacts = folder / "stores.yaml", str(folder / "results"), None
+        if given.postgresql:
+            place = stack.enter_context(on_loopback(folder / "postgresql.log")).url
+            artefacts = f"file://{folder}/artefacts"
+        file.write_text(campaign(REPETITIONS if given.made_up else given.runs))
+        began_s = time.monotonic()
+        fill(place, artefacts, expand(source.read(file)), given.metrics, given.runs if given.made_up else None)
+        size = _size(folder, place)
+        print(f"{given.runs:,} runs, {size / given.runs:,.0f} bytes each in the database, made in "
+              f"{time.monotonic() - began_s:.0f} s")  # fmt: skip
+        print(
+            f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs\n\n| command | wall | CPU |\n|---|---|---|",
+            flush=True,
+        )
+        where = ["--results", place, *(["--artefacts", artefacts] if artefacts else [])]
         for words in (
             ["results"], ["results", "stores"], ["results", "stores", "--json"], ["runs", "stores"],
             ["compare", "stores"],
             ["export", "means", "stores", "--out", str(folder / "means.csv")],
             ["export", "values", "stores", "--out", str(folder / "values.parquet")],
-            ["plan", str(file)], ["run", str(file)],
+            *([] if given.made_up else [["plan", str(file)], ["run", str(file)]]),
         ):  # fmt: skip
-            wall_s, cpu_s = took_s(results, words)
+            wall_s, cpu_s = took_s([*words, *where])
             shown = " ".join(word for word in words if not word.startswith("/") and word != "--out")
             print(f"| `{shown}` | {wall_s:.1f} s | {cpu_s:.1f} s |", flush=True)
-    finally:
-        shutil.rmtree(folder)
+        pages(place, artefacts)
+
+
+def _size(folder: Path, place: str) -> int:
+    """Bytes of the database."""
+    if (file := folder / "results/results.sqlite").exists():
+        return file.stat().st_size
+    with psycopg.connect(place) as connection:
+        row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+    return int(row[0]) if row else 0
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ _GROUPS = {
         "archive": _Command("remove:archive", "Take a campaign out of all lists"),
         "delete": _Command("remove:delete", "Delete a campaign, or an imported run"),
         "undelete": _Command("remove:undelete", "List an archived or deleted campaign again"),
+        "prune": _Command("prune:app", "Delete results and builds by rule"),
         "copy": _Command("copying:copy", "Copy a campaign into another store"),
         "verify": _Command("verify:verify", "Check stored results for damage"),
         "backup": _Command("backup:backup", "Back up a results folder, also while it is in use"),

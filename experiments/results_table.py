@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from experiments.labels import cell_text, point_label
 
 if TYPE_CHECKING:
     from analysis.handle import StoredCampaign
-    from analysis.store.rows import PointRow, TableRow
+    from analysis.store.rows import PointRow
 
 #: Blanks between two columns.
 GAP = 2
@@ -59,14 +59,14 @@ def results_table(campaign: StoredCampaign, asked: Asked, width: int) -> Group:
     columns = columns_of(campaign, asked)
     if not columns and (asked.metrics or asked.flows):
         raise AnalysisError(f"no run has {' or '.join(asked.metrics) or 'a metric'} of {' or '.join(asked.flows)}")
-    points = list(campaign.row.points)
-    rows = campaign.store.table(campaign.row.id, only=columns) if columns else []
-    cells = {(row.point, row.name, row.subject): row for row in rows}
-    points = _sorted(campaign, points, cells, columns, asked.sort)
+    points = _sorted(campaign, list(campaign.row.points), columns, asked.sort)
     pages = max(math.ceil(len(points) / asked.per_page), 1)
     if asked.page > pages:
         raise AnalysisError(f"unknown page {asked.page}: {len(points)} combinations take {pages} pages")
     points = points[(asked.page - 1) * asked.per_page : asked.page * asked.per_page]
+    numbers = [point.number for point in points]
+    rows = campaign.store.table(campaign.row.id, numbers, columns) if columns else []
+    cells = {(row.point, row.name, row.subject): row for row in rows}
     shown, notes = _leading(campaign, points)
     for name, subject in columns:
         heads = (METRICS[name].column or name if name in METRICS else name, f"of {subject}" if subject else "")
@@ -125,10 +125,7 @@ def columns_of(campaign: StoredCampaign, asked: Asked) -> list[Column]:
     return sorted(filter(is_shown, kinds), key=place)
 
 
-def _sorted(
-    campaign: StoredCampaign, points: list[PointRow], cells: Mapping[tuple[int, str, str], TableRow],
-    columns: Sequence[Column], by: str,
-) -> list[PointRow]:  # fmt: skip
+def _sorted(campaign: StoredCampaign, points: list[PointRow], columns: Sequence[Column], by: str) -> list[PointRow]:
     """Points by the values of a field, or by the means of a metric, the best first; those without one are last."""
     if not by:
         return points
@@ -141,10 +138,10 @@ def _sorted(
         raise unknown("field or shown metric", by, [*campaign.axes, *dict(columns)])
     is_least_first = campaign.question is not None and METRICS.get(by) is not None and METRICS[by].better == "less"
     sign = 1 if is_least_first else -1
+    means = {row.point: row.mean for row in campaign.store.table(campaign.row.id, only=[column])}
 
     def key(point: PointRow) -> float:
-        row = cells.get((point.number, *column))
-        return math.inf if row is None else sign * row.mean
+        return sign * means[point.number] if point.number in means else math.inf
 
     return sorted(points, key=key)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from analysis.comparison import Comparison
+    from analysis.store.removal import Removal
     from analysis.store.rows import CampaignRow
 
 
@@ -43,6 +44,15 @@ def campaigns_table(campaigns: Sequence[CampaignRow], apart: Mapping[str, str]) 
         counts = f"{campaign.valid}/{campaign.runs}"
         title = f"{campaign.title} ({apart[campaign.id]})" if apart[campaign.id] else campaign.title
         table.add_row(campaign.id, campaign.name, counts, campaign.state, title)
+    return table
+
+
+def removals_table(campaigns: Sequence[CampaignRow], removals: Mapping[str, Removal]) -> Table:
+    """A row for each campaign of which something would be deleted."""
+    table = plain_table("id", "name", "runs", "bytes", "runs that stay", right=["runs", "bytes", "runs that stay"])
+    for campaign in campaigns:
+        goes = removals[campaign.id]
+        table.add_row(campaign.id, campaign.name, str(goes.runs), units.show(goes.bytes, "bytes"), str(goes.shared))
     return table
 
 

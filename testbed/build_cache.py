@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from testbed.errors import TestbedError
@@ -45,6 +45,13 @@ def build_once(folder: Path, lock: str, what: str, room_bytes: int, build: Calla
             with scratch(folder.parent, what, room_bytes) as new:
                 build(new)
                 (new / BUILT).rename(folder)
+        used(folder)
+
+
+def used(folder: Path) -> None:
+    """Notes that a build is used now, so that `prune caches` leaves it. A build in a package cannot be pruned."""
+    with suppress(OSError):
+        os.utime(folder)
 
 
 @contextmanager

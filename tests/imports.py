@@ -26,8 +26,9 @@ Edges = Mapping[str, set[str]]
 #: Libraries that are slow to import (`python -X importtime`). An import inside a function spares them those who do not
 #: need them.
 SLOW = {
-    "alembic", "ansible", "asyncio", "ctypes", "dask", "distributed", "flask", "fsspec", "matplotlib", "mininet",
-    "mcp", "numpy", "optuna", "pandas", "polars", "pydantic", "regex", "rich", "ruamel", "scipy", "sqlalchemy",
+    "alembic", "ansible", "asyncio", "ctypes", "dask", "dask_jobqueue", "distributed", "flask", "fsspec", "matplotlib",
+    "mcp", "mininet", "numpy", "optuna", "pandas", "polars", "pydantic", "regex", "rich", "ruamel", "scipy",
+    "sqlalchemy",
 }  # fmt: skip
 
 

@@ -52,8 +52,8 @@ class Artefacts(Protocol):
         in bytes.
         """
 
-    def remove(self, run_id: str) -> None:
-        """Deletes a run's files, if there are any."""
+    def remove(self, run_id: str, below: str = "") -> None:
+        """Deletes a run's files, if there are any: those in this folder of it, or all."""
 
     def put_failed(self, run_id: str, folder: Path) -> None:
         """Moves the files of a failed attempt into the storage; they replace those of an earlier one."""
@@ -118,9 +118,9 @@ class LocalArtefacts:
         """A local, read-only folder with the run's files of one version (landing)."""
         return self._folder / _below(run_id)
 
-    def remove(self, run_id: str) -> None:
-        """Deletes a run's files, if there are any."""
-        shutil.rmtree(self.folder(run_id), ignore_errors=True)
+    def remove(self, run_id: str, below: str = "") -> None:
+        """Deletes a run's files, if there are any: those in this folder of it, or all."""
+        shutil.rmtree(self.folder(run_id) / below, ignore_errors=True)
 
     def put_failed(self, run_id: str, folder: Path) -> None:
         """Moves the files of a failed attempt into the storage; they replace those of an earlier one."""
@@ -226,9 +226,13 @@ class RemoteArtefacts:
                 shutil.rmtree(other, ignore_errors=True)
         return here
 
-    def remove(self, run_id: str) -> None:
-        """Deletes a run's files, if there are any."""
-        self._remove(self._at(run_id))
+    def remove(self, run_id: str, below: str = "") -> None:
+        """Deletes a run's files, if there are any: those in this folder of it, or all."""
+        if below:
+            for version in self._entries(self._at(run_id)):
+                self._remove(f"{version}/{below.rstrip('/')}")
+        else:
+            self._remove(self._at(run_id))
         shutil.rmtree(self._cache / _below(run_id), ignore_errors=True)
 
     def put_failed(self, run_id: str, folder: Path) -> None:

@@ -121,6 +121,8 @@ class Queries:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        #: Is called while many values are read, with the number of runs so far and of all.
+        self.show: Callable[[int, int], None] | None = None
 
     def moment(self) -> AbstractContextManager[None]:
         """What this thread reads inside is of one moment; members of a campaign are read once."""
@@ -139,12 +141,21 @@ class Queries:
         """
         key = ("heads", campaign_id)
         if numbers is None:
-            return self._once(key, lambda: [head for _, head in self._members([campaign_id])])
+            return list(self._heads_by_campaign([campaign_id])[campaign_id])
         if key in self._database.kept:
             wanted_points = set(numbers)
             return [head for head in self._database.kept[key] if head.point in wanted_points]
         wanted = (membership.c.point.in_(some) for some in batched(sorted(set(numbers))))
         return [head for condition in wanted for _, head in self._members([campaign_id], condition)]
+
+    def _heads_by_campaign(self, campaign_ids: Sequence[str]) -> dict[str, list[Head]]:
+        """Members of campaigns with their runs, in order; each campaign is read once in a snapshot."""
+        kept = self._database.kept
+        new: dict[str, list[Head]] = {id_: [] for id_ in campaign_ids if ("heads", id_) not in kept}
+        for campaign_id, head in self._members(list(new)):
+            new.setdefault(campaign_id, []).append(head)
+        kept.update({("heads", id_): heads for id_, heads in new.items()})
+        return {id_: kept["heads", id_] for id_ in campaign_ids}
 
     def _once(self, key: tuple[str, str], read: Callable[[], list[T]]) -> list[T]:
         """What is read once in a snapshot; a list of the caller's own."""
@@ -181,7 +192,7 @@ class Queries:
         """Rows that were just read, if they are what was stored; those without a run are missing."""
         checked = []
         for head in heads:
-            if all(value is None for value in head[3:]):
+            if head.checksum is None and all(value is None for value in head[3:]):
                 checked.append(head._replace(state=MISSING))
                 continue
             try:
@@ -213,8 +224,12 @@ class Queries:
     ) -> Iterator[tuple[str, str, str, float, str]]:
         """Run id, name, subject, value and unit of metrics, each compared with its checksum, and all with their sum."""
         sums = {head.run_id: head.metrics_sum for head in heads}
+        done = 0
         for some in batched(list(sums)):
             yield from self._metrics_of_some(some, sums, only)
+            done += len(some)
+            if self.show is not None:
+                self.show(done, len(sums))
 
     def _metrics_of_some(
         self, run_ids: Sequence[str], sums: Mapping[str, int], only: Sequence[tuple[str, str]] | None
@@ -268,7 +283,7 @@ class Queries:
     @_of_one_moment
     def campaigns(
         self, words: Sequence[str] = (), *, state: str = "", limit: int | None = None, offset: int = 0,
-        texts: bool = False, set_aside: str = "",
+        texts: bool = False, set_aside: str = "", counted: bool = True,
     ) -> list[CampaignRow]:  # fmt: skip
         """Campaigns, newest first, with `runs`, `valid` and `invalid`.
 
@@ -279,12 +294,14 @@ class Queries:
             offset: campaigns that are passed over.
             texts: whether they have `text` and `overrides`.
             set_aside: archived or deleted: those alone; empty: neither of them.
+            counted: reads the runs of all of them, to count them and to compare the rows with their checksums. Without,
+                the numbers are 0 and nothing is compared: for names, of which the chosen campaign is read again.
         """
         query = sa.select(campaign).where(_is_aside(set_aside) if set_aside else ~_is_aside())
         if state:
             query = query.where(campaign.c.state == state)
         chosen = _matching(query, words).order_by(campaign.c.started.desc(), campaign.c.id).limit(limit).offset(offset)
-        rows = self._counted(chosen)
+        rows = self._counted(chosen) if counted else self._uncounted(chosen)
         self._refuse_lost_campaigns()
         return rows if texts else [replace(row, text="", overrides={}) for row in rows]
 
@@ -521,10 +538,10 @@ class Queries:
     @_of_one_moment
     def last_landed(self, campaign_ids: Sequence[str]) -> dict[str, float | None]:
         """When the newest run of each campaign landed; None where none has."""
-        newest: dict[str, float | None] = dict.fromkeys(campaign_ids)
-        for campaign_id, head in self._members(campaign_ids):
-            newest[campaign_id] = max(filter(None, (newest.get(campaign_id), head.landed)), default=None)
-        return newest
+        return {
+            campaign_id: max((head.landed for head in heads if head.landed), default=None)
+            for campaign_id, heads in self._heads_by_campaign(campaign_ids).items()
+        }
 
     @_of_one_moment
     def metrics_of(self, run_ids: Sequence[str]) -> dict[str, dict[tuple[str, str], MetricRow]]:
@@ -747,19 +764,25 @@ class Queries:
         """A connection, which the caller closes."""
         return self._database.engine.connect()
 
+    def _uncounted(self, chosen: sa.Select[Any]) -> list[CampaignRow]:
+        """The chosen campaigns, unchecked."""
+        with self._database.reading() as connection:
+            listed = [dict(row) for row in connection.execute(chosen).mappings()]
+        for row in listed:
+            del row["checksum"]
+        return [CampaignRow(**row, runs=0, valid=0, invalid=0) for row in listed]
+
     def _counted(self, chosen: sa.Select[Any]) -> list[CampaignRow]:
         """The chosen campaigns with the numbers of their runs."""
         with self._database.reading() as connection:
             listed = [dict(row) for row in connection.execute(chosen).mappings()]
         ids = [row["id"] for row in listed]
         points: dict[str, list[tuple[int, Any]]] = {id_: [] for id_ in ids}
-        members: dict[str, list[Head]] = {id_: [] for id_ in ids}
         for some in batched(ids):
             query = sa.select(point.c.campaign_id, point.c.number, point.c.parameters)
             for campaign_id, number, parameters in self.tuples(query.where(point.c.campaign_id.in_(some))):
                 points.setdefault(campaign_id, []).append((number, parameters))
-        for campaign_id, head in self._members(ids):
-            members.setdefault(campaign_id, []).append(head)
+        members = self._heads_by_campaign(ids)
         rows = []
         for row in listed:
             heads = members[row["id"]]

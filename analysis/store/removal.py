@@ -56,10 +56,11 @@ class Removal:
     shared: int
 
 
-def would_go(database: Database, campaign_id: str) -> Removal:
-    """What deleting a campaign would delete."""
+def would_go(database: Database, campaign_id: str, after: Sequence[str] = ()) -> Removal:
+    """What deleting a campaign would delete, once the campaigns `after` are deleted."""
+    gone = [campaign_id, *after]
     mine = sa.select(membership.c.run_id).where(membership.c.campaign_id == campaign_id)
-    others = sa.select(membership.c.run_id).where(membership.c.campaign_id != campaign_id)
+    others = sa.select(membership.c.run_id).where(membership.c.campaign_id.not_in(gone))
     stored = sa.select(sa.func.count(run.c.id)).where(run.c.id.in_(mine))
     (total,) = database.scalars(stored)
     (alone,) = database.scalars(stored.where(run.c.id.not_in(others)))

@@ -66,8 +66,17 @@ def known(store: Store, run_ids: Sequence[str]) -> dict[str, Screened]:
         for run_id, metrics, problems, checksum in store.tuples(query):
             if checksums.of(run_id, metrics, problems) != checksum:
                 raise RowDamaged(f"the screened run {run_id} differs from its checksum; delete its row", run_id)
-            found[run_id] = _read(run_id, metrics, problems)
+            found[run_id] = read(run_id, metrics, problems)
     return found
+
+
+def read(run_id: str, metrics: str, problems: str) -> Screened:
+    """A run from the columns of its row, which nobody has compared with their checksum."""
+    of = json.loads(metrics)
+    values = {
+        Quantity(metric, subject, unit): float(value) for metric, rows in of.items() for subject, unit, value in rows
+    }
+    return Screened(run_id, values, tuple(json.loads(problems)), frozenset(of))
 
 
 def _row(run: Screened) -> dict[str, object]:
@@ -78,11 +87,3 @@ def _row(run: Screened) -> dict[str, object]:
     return {
         "run_id": run.run_id, "metrics": texts[0], "problems": texts[1], "checksum": checksums.of(run.run_id, *texts),
     }  # fmt: skip
-
-
-def _read(run_id: str, metrics: str, problems: str) -> Screened:
-    of = json.loads(metrics)
-    values = {
-        Quantity(metric, subject, unit): float(value) for metric, rows in of.items() for subject, unit, value in rows
-    }
-    return Screened(run_id, values, tuple(json.loads(problems)), frozenset(of))

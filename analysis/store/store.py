@@ -11,7 +11,7 @@ are then behind the latter, `incoming` and files that were read in a folder of e
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +22,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from analysis.errors import REPEAT
-from analysis.store import checksums, damage, removal
+from analysis.store import checksums, damage, pruning, removal
 from analysis.store.artefacts import REASON, ArtefactError
-from analysis.store.database import StoreError, StorePlaceError, Value, batched
+from analysis.store.database import Database, StoreError, StorePlaceError, Value, batched
 from analysis.store.incoming import Incoming
 from analysis.store.landing import Landing, land, land_together, note_attempt
 from analysis.store.location import Location, folder_of, is_url, open_folder, open_postgresql
@@ -185,9 +185,9 @@ class Store(Queries):
 
     # Archived and deleted --------------------------------------------------------------------------------------
 
-    def would_go(self, campaign_id: str) -> removal.Removal:
-        """What deleting a campaign would delete."""
-        return removal.would_go(self._database, campaign_id)
+    def would_go(self, campaign_id: str, after: Sequence[str] = ()) -> removal.Removal:
+        """What deleting a campaign would delete, once the campaigns `after` are deleted."""
+        return removal.would_go(self._database, campaign_id, after)
 
     def set_aside(self, campaign_id: str, state: removal.State) -> None:
         """Archives or deletes a campaign, which can be restored.
@@ -228,6 +228,25 @@ class Store(Queries):
             StoreError: files cannot be removed.
         """
         removal.purge(self._database, self._artefacts, self.now(), [campaign_id])
+
+    def files_of(self, campaign_ids: Sequence[str], what: pruning.Files) -> dict[str, removal.Removal]:
+        """What `drop_files` would delete, by campaign."""
+        return pruning.files_of(self._database, campaign_ids, what)
+
+    def drop_files(
+        self, campaign_ids: Sequence[str], what: pruning.Files, show: Callable[[int], None] = lambda done: None
+    ) -> None:
+        """Deletes files of runs, whose values stay (pruning.py).
+
+        Raises:
+            StoreError: files cannot be removed.
+        """
+        pruning.drop_files(self._database, self._artefacts, campaign_ids, what, show)
+
+    @property
+    def database(self) -> Database:
+        """For the modules of the store."""
+        return self._database
 
     def now(self) -> float:
         """Seconds since the UNIX epoch by the database's clock, because the clocks of a team's hosts may differ."""

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import analysis
 from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, MarginOption, ResultsOption
-from experiments.commands.shared import console, fail, open_campaign, show_note
+from experiments.commands.shared import console, fail, open_campaign, reading, show_note
 
 if TYPE_CHECKING:
     from experiments.commands import documents
@@ -124,7 +123,7 @@ def _compare_values(
     from analysis.exports import tables
     from experiments.tables import contrast_table
 
-    with analysis.open(folder, artefacts) as store:
+    with reading(folder, artefacts) as store:
         campaign = open_campaign(store, name)
         asked, named = campaign.question, bool(names)
         if names is not None and not names and asked is not None:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import analysis
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
-from experiments.commands.shared import open_campaign, wider_limits
+from experiments.commands.shared import open_campaign, reading, wider_limits
 
 if TYPE_CHECKING:
     from experiments.commands import documents
@@ -49,7 +48,7 @@ def export(
         path = out or Path(chosen.file.format(name=Path(subject).name.partition(".")[0]))
         lines = chosen.write(Path(subject), Target(path))
     else:
-        with analysis.open(results, artefacts) as store:
+        with reading(results, artefacts) as store:
             if chosen.of == "campaign":
                 campaign = open_campaign(store, subject)
                 wider = wider_limits(store.store, campaign.row.id, campaign.row.backend)

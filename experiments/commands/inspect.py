@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import analysis
 from analysis import naming
 from experiments import exits
 from experiments.commands.answer import Answer
@@ -25,6 +24,7 @@ from experiments.commands.shared import (
     console,
     fail,
     open_campaign,
+    reading,
     results_parts,
     show_parts,
     show_problems,
@@ -197,7 +197,7 @@ def results(
     from experiments.results_table import Asked
     from experiments.tables import campaigns_table
 
-    with analysis.open(folder, artefacts) as opened:
+    with reading(folder, artefacts) as opened:
         store = opened.store
         if not name:
             known = store.campaigns(texts=True)

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import analysis
 from analysis.errors import AnalysisError, unknown
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
-from experiments.commands.shared import open_campaign
+from experiments.commands.shared import open_campaign, reading
 
 if TYPE_CHECKING:
     from analysis.handle import OpenResults, StoredRun
@@ -108,7 +107,7 @@ def plot(
             raise typer.BadParameter(f"{path}: a figure's name ends in .{', .'.join(FORMATS)}", param_hint="--out")
     if kind not in FIGURES and kind not in CAMPAIGN_FIGURES:
         raise unknown("figure", kind, [*FIGURES, *CAMPAIGN_FIGURES])
-    with analysis.open(results, artefacts) as store:
+    with reading(results, artefacts) as store:
         if kind in FIGURES:
             figure = _run(store, kind, subject).plot(kind, of or (), from_s, to_s, slice_s)
         else:

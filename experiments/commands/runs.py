@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import analysis
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
-from experiments.commands.shared import console, open_campaign, show_note
+from experiments.commands.shared import console, open_campaign, reading, show_note
 
 if TYPE_CHECKING:
     from experiments.commands import documents
@@ -46,7 +45,7 @@ def runs(
     from experiments import listed_runs
 
     wanted = listed_runs.Wanted(state, tuple(map(listed_runs.condition, where or ())), backend, tag)
-    with analysis.open(folder, artefacts) as store:
+    with reading(folder, artefacts) as store:
         campaigns = [open_campaign(store, name)] if name else None
         found = listed_runs.listed(store, campaigns, wanted)
     if len(found) > limit:

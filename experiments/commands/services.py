@@ -179,3 +179,41 @@ def worker(
     from experiments.engine.worker import serve_worker
 
     serve_worker(address, host, name)
+
+
+@dask.command("jobs", short_help="Start a scheduler whose workers are jobs of a batch system")
+def jobs_(
+    system: Annotated[
+        str, typer.Option("--system", metavar="NAME", help="slurm, pbs, sge, lsf, oar, htcondor, or local for a trial.")
+    ] = "slurm",
+    number: Annotated[int, typer.Option("--jobs", "-n", metavar="N", min=1, help="Jobs, one a machine.")] = 1,
+    cores: Annotated[int, typer.Option("--cores", metavar="N", min=1, help="CPUs of a job.")] = 1,
+    memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="Memory of a job.")] = "2GB",
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="NAME", show_default=False, help="Queue or partition of the jobs.")
+    ] = None,
+    walltime: Annotated[
+        str | None,
+        typer.Option("--walltime", metavar="TIME", show_default=False, help="Longest time of a job, such as 08:00:00."),
+    ] = None,
+    directives: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--directive", metavar="TEXT", show_default=False,
+            help="Further line of a job's head, such as '--account=lab'. Repeatable.",
+        ),
+    ] = None,
+    interface: Annotated[
+        str | None,
+        typer.Option(
+            "--interface", metavar="NAME", show_default=False, help="Interface of this machine that the jobs reach."
+        ),
+    ] = None,
+) -> None:  # fmt: skip
+    """Start a Dask scheduler here, and its workers as jobs of a batch system (docs/distributed.md), until interrupted.
+    Jobs that end are replaced. It needs the library dask-jobqueue.
+    """
+    from experiments.engine.batch_system import Jobs, serve
+
+    asked = Jobs(system, number, cores, memory, queue, walltime, directives or (), interface)
+    serve(asked, lambda address: typer.echo(f"scheduler at {address}; './backchannel run FILE --scheduler {address}'"))

@@ -6,8 +6,9 @@ import json
 import os
 import shlex
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+import analysis
 from experiments import exits
 from experiments.commands.options import RESULTS
 from experiments.engine import machine
@@ -27,6 +29,7 @@ from testbed.virtual_kernel.build import build
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.status import Status
 
     from analysis.handle import OpenResults, StoredCampaign
     from analysis.store import Store
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from experiments.language.source import Source
     from experiments.results_table import Asked
 
+#: A command says how far it is if it takes longer than this; where that is no terminal, a line each LINES_S; in s.
+LATE_S, LINES_S = 1.0, 5.0
 #: Columns of tables that are not printed to a terminal.
 PIPE_COLUMNS = 200
 
@@ -191,6 +196,34 @@ def open_existing(results: str, artefacts: str | None) -> Iterator[Store | None]
         return
     with Store.open(results, artefacts) as store:
         yield store
+
+
+@contextmanager
+def reading(results: str, artefacts: str | None) -> Iterator[OpenResults]:
+    """An open store, for a command that only reads: of one moment, so that nothing is read twice. While values of many
+    runs are read, standard error says how far that is.
+    """
+    with analysis.open(results, artefacts) as opened, opened.store.moment(), ExitStack() as stack:
+        began_s = time.monotonic()
+        said_s = began_s
+        status: Status | None = None
+
+        def show(done: int, runs: int) -> None:
+            nonlocal said_s, status
+            text, now_s = f"reading values: {done} of {runs} runs", time.monotonic()
+            if done >= runs:
+                stack.close()
+                status = None
+            elif status is not None:
+                status.update(text)
+            elif now_s - began_s > LATE_S and sys.stderr.isatty():
+                status = stack.enter_context(console(stderr=True).status(text))
+            elif now_s - said_s > LINES_S:
+                said_s = now_s
+                show_note(text)
+
+        opened.store.show = show
+        yield opened
 
 
 def open_campaign(opened: OpenResults, name: str) -> StoredCampaign:

@@ -27,7 +27,7 @@ from experiments import found_flows
 from experiments.engine import machine
 from experiments.language.campaign import Run
 from experiments.testbeds import OnProgress, Testbed, TestbedFactory
-from testbed import commands, delivery, fidelity, node_binary, own_nodes
+from testbed import build_cache, commands, delivery, fidelity, node_binary, own_nodes
 from testbed.addressing import addresses_of, as_json, interfaces, make_plan
 from testbed.audit import audited
 from testbed.cell import Cell, topology_key
@@ -136,6 +136,7 @@ class Worker:
     def _run_in_virtual_kernel(self, run: Run, attempt: int, folder: Path) -> Finish:
         scenario = run.scenario
         kernel = kernels.named(scenario.kernel or "")
+        build_cache.used(kernel.folder)
         self._on_progress(Progress(Phase.BUILDING))
         started = time.time()
         machine = self._process = VirtualMachine(kernel)

@@ -23,7 +23,7 @@ from testbed.errors import TestbedError, Unavailable
 from testbed.local_folders import ScratchFolder
 
 #: Seconds for which a worker waits for its scheduler.
-CONNECT_S = 20.0
+CONNECT_S = 60.0
 
 
 #: Of an HTTP server that nobody asked for.

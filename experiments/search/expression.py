@@ -73,14 +73,19 @@ class Expression:
             if subject not in allowed and (subject or allowed):
                 raise ValueError(str(unknown(f"subject of {name}", subject, allowed)))
 
-    def value(self, values: Mapping[Quantity, float], scenario: Scenario) -> float | None:
-        """Of a run; None where a metric has no value there, or a divisor is 0."""
+    @property
+    def needs_scenario(self) -> bool:
+        """Whether it has more than metrics."""
+        return any(name == STARVATION for name, _ in self.terms)
+
+    def value(self, values: Mapping[Quantity, float], scenario: Scenario | None = None) -> float | None:
+        """Of a run; None where a metric has no value there, a divisor is 0, or a scenario is needed and not there."""
         by_name = {(quantity.metric, quantity.subject): value for quantity, value in values.items()}
         numbers: list[float] = []
         for name, subject in self.terms:
             number = by_name.get(("throughput" if name == STARVATION else name, subject))
             if name == STARVATION and number is not None:
-                fair_bps = fair_share_bps(scenario, subject)
+                fair_bps = fair_share_bps(scenario, subject) if scenario is not None else None
                 number = max(0.0, 1.0 - number / fair_bps) if fair_bps else None
             if number is None:
                 return None

@@ -186,6 +186,7 @@ def build_with(files: Sequence[Path], name: str, say: Say) -> Kernel:
             _make(make, log, say)
             (tree / COMPLETE).write_text(version)
         version = (tree / COMPLETE).read_text()
+        build_cache.used(tree)
         say(f"compiling {' and '.join(part.file for part in parts)} into Linux {series.name}")
         make = _make_words(tree / "source", tree / "objects", tree)
         with own_code.placed(tree / "source", parts):

@@ -44,6 +44,7 @@ def file(environment: Mapping[str, str]) -> Path:
     parts = (sys.executable, sys.version, str(node_binary.ROOT), environment["PYTHONPATH"])
     result = place / hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
     if _is_current(result):
+        build_cache.used(result)
         return result / MODULES
     with build_cache.locked(place, f"lock-{result.name}"):
         if not _is_current(result):

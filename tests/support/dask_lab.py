@@ -159,13 +159,18 @@ def landed() -> int:
         return 0
 
 
-def main() -> int:
-    folder, mode = Path(sys.argv[1]), sys.argv[2]
-    os.environ["BACKCHANNEL_LOCAL"] = str(folder / "local")
+def bridge() -> None:
+    """The lab's network, in the namespace of this process."""
     sh("ip", "link", "set", "lo", "up")
     sh("ip", "link", "add", "br0", "type", "bridge")
     sh("ip", "address", "add", f"{HERE}/24", "dev", "br0")
     sh("ip", "link", "set", "br0", "up")
+
+
+def main() -> int:
+    folder, mode = Path(sys.argv[1]), sys.argv[2]
+    os.environ["BACKCHANNEL_LOCAL"] = str(folder / "local")
+    bridge()
     outcome: dict[str, Any] = {}
     with ExitStack() as stack:
         stack.enter_context(postgresql(folder / "postgresql.log", HERE, 5433, "10.77.0.0/24"))
@@ -180,7 +185,7 @@ def main() -> int:
                 "no:cacheprovider",
                 *(
                     str(node_binary.ROOT / f"tests/unit/analysis/store/{name}.py")
-                    for name in ("test_store", "test_claims")
+                    for name in ("test_store", "test_claims", "test_screened", "test_pruning")
                 ),
             ]
             outcome["status"], said, errors = finish(words)

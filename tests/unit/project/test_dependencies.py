@@ -77,7 +77,7 @@ def imported_in(folder: str) -> dict[str, Path]:
 
 
 def test_every_import_is_declared() -> None:
-    program = declared(PROJECT["dependencies"], EXTRAS["lab"], EXTRAS["pandas"], EXTRAS["search"])
+    program = declared(PROJECT["dependencies"], EXTRAS["lab"], EXTRAS["pandas"], EXTRAS["search"], EXTRAS["jobs"])
     assert imported(OURS - {"tests", "benchmarks", "distribution"} | {"ansible"}).keys() <= program
     assert imported({"tests", "benchmarks", "docs"}).keys() <= program | declared(EXTRAS["dev"])
     build = {name(package) for package in BUILD["requires"]}

@@ -1,0 +1,299 @@
+"""`prune`: deletes results and builds by rule, after it has said what goes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import analysis
+from analysis import naming
+from analysis.store import StoreError
+from analysis.store import pruning as of_store
+from analysis.store.removal import Removal, RemovalError
+from analysis.store.screened import read as read_screened
+from experiments import exits, pruning
+from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
+from experiments.commands.shared import console, fail, results_option, show_note
+from testbed import build_cache, unused_builds
+from testbed.units import number_of, show
+
+if TYPE_CHECKING:
+    from analysis.store import Store
+    from analysis.store.rows import CampaignRow, ScreenedRow
+    from experiments.search.file import Question
+
+app = typer.Typer(help="Delete results and builds by rule, after showing what goes.", no_args_is_help=True)
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Delete nothing; print what would go.")]
+AgeOption = Annotated[
+    str,
+    typer.Option(
+        "--older-than", metavar="TIME", help="Only campaigns last run longer ago than this, such as '30 d' or '12 h'."
+    ),
+]
+#: What `--only` takes, and what it is called in a sentence.
+_WHOLE = "runs"
+_WORDS = {_WHOLE: "runs with their values", "files": "files", "captures": "captures"}
+#: Names of kept campaigns in a line.
+MOST_NAMES = 5
+
+
+@app.command("runs", short_help="Delete campaigns, or the files or captures of their runs")
+def runs(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CAMPAIGN]...", show_default=False,
+            help="Names or ids of campaigns; of a name, all campaigns that have it. Default: all campaigns, but for "
+            "those that something refers to.",
+        ),
+    ] = None,
+    older_than: AgeOption = "",
+    keep: Annotated[
+        int, typer.Option("--keep", metavar="N", min=0, help="Keep the newest N campaigns of each name.")
+    ] = 0,
+    only: Annotated[
+        str,
+        typer.Option(
+            "--only", metavar="WHAT",
+            help="What goes: 'runs' with their values, their 'files' alone, or of these the 'captures' alone. Values "
+            "stay without files, and figures of single runs do not.",
+        ),
+    ] = _WHOLE,
+    referenced: Annotated[
+        bool,
+        typer.Option(
+            "--referenced", help="Also collections, and what papers, report cards, bundles or notes refer to."
+        ),
+    ] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="Delete runs at once, without a day in which 'undelete' restores them.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
+) -> None:  # fmt: skip
+    """Delete campaigns by name, age or number, or the files or captures of their runs. It first prints what would go.
+
+    Campaigns that run stay. So does what cannot be made again or something refers to, unless you name it or say
+    --referenced. A run that another campaign has stays with its files.
+    """
+    if only not in _WORDS:
+        fail(f"--only is 'runs', 'files' or 'captures', not '{only}'", exits.BAD_INPUT)
+    if not (names or older_than or keep):
+        fail("say which campaigns go: a CAMPAIGN, --older-than TIME or --keep N", exits.BAD_INPUT)
+    with analysis.open(results, artefacts) as opened:
+        store = opened.store
+        rule = pruning.Rule(_named(store, names or ()), _before(older_than, store.now()), keep, referenced)
+        goes, stays = pruning.choose(store.campaigns(texts=True), rule, _references(store))
+        for reason, kept in pruning.grouped(stays).items():
+            more = f" and {len(kept) - MOST_NAMES} more" if len(kept) > MOST_NAMES else ""
+            typer.echo(f"stays: {', '.join(kept[:MOST_NAMES])}{more}: {reason}")
+        removals = _removals(store, goes, only)
+        if goes:
+            from experiments.tables import removals_table
+
+            console().print(removals_table(goes, removals))
+        total = _total(list(removals.values()))
+        typer.echo(f"Deletes {_WORDS[only]}: {_extent(total)}, of {number_of(len(goes), 'campaign')}.")
+        if dry_run or not goes:
+            return
+        _ask(yes)
+        if only == _WHOLE:
+            _delete(store, goes, now, results)
+        else:
+            _drop_files(store, goes, "captures" if only == "captures" else "files", total.runs)
+
+
+@app.command("screened", short_help="Delete runs that searches screened")
+def screened(
+    interesting: Annotated[
+        str,
+        typer.Option(
+            "--interesting", metavar="CONDITION",
+            help="Keep runs whose values satisfy this, such as 'throughput(upload) < 100 kbit/s'. Default: keep none.",
+        ),
+    ] = "",
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
+) -> None:  # fmt: skip
+    """Delete screened runs of searches (docs/search.md). What a search has found is an ordinary run and stays. A search
+    makes screened runs that are gone again.
+    """
+    question = _condition(interesting) if interesting else None
+    with analysis.open(results, artefacts) as opened:
+        database = opened.store.database
+        number, characters = of_store.count_screened(database)
+        chosen: list[str] = []
+        with console(stderr=True).status("reading screened runs"):
+            for rows in of_store.screened_rows(database) if question is not None else ():
+                chosen += [row.run_id for row in rows if not _is_interesting(row, question)]
+        count = number if question is None else len(chosen)
+        size = show(characters * count / number, "bytes") if number else "nothing"
+        typer.echo(f"Deletes {number_of(count, 'screened run')} of {number}, about {size}.")
+        if dry_run or not count:
+            return
+        _ask(yes)
+        if question is None:
+            chosen = [row.run_id for rows in of_store.screened_rows(database) for row in rows]
+        _in_parts(chosen, of_store.ROWS, lambda some: of_store.drop_screened(database, some))
+        _compact(opened.store)
+
+
+@app.command("caches", short_help="Delete built nodes and kernels that nobody used")
+def caches(
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="TIME", help="Only builds that were last used longer ago than this.")
+    ] = "30 d",
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+) -> None:
+    """Delete nodes with crates of yours, kernels that no version or name leads to, and compiled modules, if they were
+    not used for a while. What is needed again is built again.
+    """
+    try:
+        unused = unused_builds.find(pruning.age_s(older_than))
+    except ValueError as error:
+        fail(f"--older-than: {error}", exits.BAD_INPUT)
+    for kind, builds in unused_builds.by_kind(unused).items():
+        size = show(sum(build.bytes for build in builds), "bytes")
+        typer.echo(f"{kind}: {number_of(len(builds), 'build')}, {size}, in {build_cache.place(kind)}")
+    total = show(sum(build.bytes for build in unused), "bytes") if unused else "nothing"
+    typer.echo(f"Deletes {number_of(len(unused), 'build')}, {total}.")
+    if dry_run or not unused:
+        return
+    _ask(yes)
+    for build in unused:
+        unused_builds.remove(build)
+
+
+# Which -------------------------------------------------------------------------------------------------------
+
+
+def _named(store: Store, names: Sequence[str]) -> frozenset[str]:
+    """Ids of the campaigns of these names or ids."""
+    known = store.campaigns()
+    ids: set[str] = set()
+    for name in names:
+        of_name = [row.id for row in known if row.name == name]
+        ids |= set(of_name or [naming.found(known, name).id])
+    return frozenset(ids)
+
+
+def _before(older_than: str, now: float) -> float | None:
+    try:
+        return now - pruning.age_s(older_than) if older_than else None
+    except ValueError as error:
+        fail(f"--older-than: {error}", exits.BAD_INPUT)
+
+
+def _references(store: Store) -> Callable[[CampaignRow], str]:
+    """Why a campaign should stay."""
+    from experiments.cards import criteria
+    from experiments.papers.reproduction import ARTEFACT
+
+    cases = {f"card-{case.name}" for case in criteria.named([])}
+    noted = of_store.with_notes(store.database)
+
+    def reason(row: CampaignRow) -> str:
+        if not row.text:
+            return "is a collection, whose runs cannot be made again"
+        if ARTEFACT.search(row.text):
+            return "reproduces a paper's artefact"
+        if row.name in cases:
+            return "belongs to a report card"
+        if row.id in noted:
+            return "has runs with notes"
+        return "came in a bundle" if of_store.is_from_bundle(store.database, row.id) else ""
+
+    return reason
+
+
+def _condition(text: str) -> Question:
+    from experiments.search.file import read_question
+
+    try:
+        question = read_question({"where": text})
+        if question.expression.needs_scenario:
+            raise ValueError("starvation needs the scenario, which a screened run does not have: use its throughput")
+    except ValueError as error:
+        fail(f"--interesting: {error}", exits.BAD_INPUT)
+    return question
+
+
+def _is_interesting(row: ScreenedRow, question: Question | None) -> bool:
+    if question is None:
+        return False
+    number = question.expression.value(read_screened(row.run_id, row.metrics, row.problems).values)
+    return number is not None and question.sample([number]) > 0
+
+
+# What goes ---------------------------------------------------------------------------------------------------
+
+
+def _removals(store: Store, goes: Sequence[CampaignRow], only: str) -> dict[str, Removal]:
+    ids = [row.id for row in goes]
+    if only != _WHOLE:
+        return store.files_of(ids, "captures" if only == "captures" else "files")
+    return {id_: store.would_go(id_, ids[:number]) for number, id_ in enumerate(ids)}
+
+
+def _total(removals: Sequence[Removal]) -> Removal:
+    return Removal(*(sum(getattr(each, name) for each in removals) for name in ("runs", "bytes", "shared")))
+
+
+def _extent(removal: Removal) -> str:
+    shared = f"; {number_of(removal.shared, 'run')} stay, because other campaigns have them" if removal.shared else ""
+    return f"{number_of(removal.runs, 'run')} with {show(removal.bytes, 'bytes')} of files{shared}"
+
+
+def _ask(yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        fail("nothing is deleted: add --yes where nobody can be asked", exits.BAD_INPUT)
+    typer.confirm("Delete?", abort=True)
+
+
+def _delete(store: Store, goes: Sequence[CampaignRow], now: bool, results: str) -> None:
+    deleted = []
+    for row in goes:
+        try:
+            store.set_aside(row.id, "deleted")
+            deleted.append(row.id)
+        except RemovalError as error:
+            # It began meanwhile.
+            show_note(f"{row.name} ({row.id}) stays: {error}")
+    if not now:
+        undelete = f"./backchannel undelete CAMPAIGN{results_option(results)}"
+        typer.echo(f"For a day, `{undelete}` brings each of them back; then the files go.")
+        return
+    _in_parts(deleted, 1, lambda some: store.purge(some[0]))
+    _compact(store)
+
+
+def _drop_files(store: Store, goes: Sequence[CampaignRow], what: of_store.Files, runs: int) -> None:
+    with console(stderr=True).status("") as status:
+        store.drop_files([row.id for row in goes], what, lambda done: status.update(f"{done} of {runs} runs"))
+    _compact(store)
+
+
+def _in_parts(ids: Sequence[str], together: int, work: Callable[[Sequence[str]], object]) -> None:
+    with console(stderr=True).status("") as status:
+        for start in range(0, len(ids), together):
+            status.update(f"{start} of {len(ids)}")
+            work(ids[start : start + together])
+
+
+def _compact(store: Store) -> None:
+    try:
+        of_store.compact(store.database)
+    except StoreError:
+        show_note("the database keeps its size, because another program uses it; later runs fill the free room")
