@@ -125,7 +125,7 @@ def test_screened_runs_go_but_for_the_interesting_ones(tmp_path: Path) -> None:
     ]
     with Store.open(tmp_path / "results") as store:
         keep(store, rows)
-    words = ["screened", "--interesting", "throughput(upload) < 150 kbit/s", "--results", tmp_path / "results"]
+    words = ["screened", "--interesting", "throughput(upload) < 150 kbit/s", "--results", str(tmp_path / "results")]
     status, said, _ = prune(*words, "--dry-run")
     assert (status, said.startswith("Deletes 3 screened runs of 5")) == (0, True), said
     assert prune(*words, "--yes")[0] == 0
