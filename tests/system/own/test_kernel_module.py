@@ -21,7 +21,7 @@ def test_the_makefile_compiles_a_module(tmp_path: Path, kind: str, name: str, ob
         pytest.fail("there are no headers of a kernel: ./backchannel test installs them")
     folder = tmp_path / name
     assert backchannel("new", kind, folder).returncode == 0
-    make = ["make", "-C", folder, f"HEADERS={HEADERS[-1]}"]
+    make = ["make", "-C", str(folder), f"HEADERS={HEADERS[-1]}"]
     done = subprocess.run(make, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "warning: " not in done.stderr
