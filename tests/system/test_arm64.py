@@ -159,9 +159,9 @@ def test_analysis_gives_this_machines_values(system: Path, here: Path, there: Pa
 
 def test_a_capture_is_imported(system: Path, here: Path) -> None:
     capture = next(here.glob("runs/*/*/captures/left-eth0.pcap.gz"))
-    shutil.copy(capture, system / "root/left.pcap.gz")
+    shutil.copy(capture, system / "root/left-eth0.pcap.gz")
     backchannel("import", capture, "--results", here.parent / "imports")
-    run(system, *COMMAND, "import", "/root/left.pcap.gz", "--results", "/root/imports")
+    run(system, *COMMAND, "import", "/root/left-eth0.pcap.gz", "--results", "/root/imports")
     words = ("results", "imports", "--json", "--results")
     mine = means(backchannel(*words, here.parent / "imports").stdout)
     assert len(mine) > 10
