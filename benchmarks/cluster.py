@@ -123,8 +123,10 @@ def inside(given: argparse.Namespace, folder: Path) -> None:
                     wait_until(lambda log=log: "scheduler at" in log.read_text(), "the scheduler")  # type: ignore[misc]
                     of_workers = folder / str(count)
                     of_workers.mkdir()
-                    roots[1].extend(stack.enter_context(worker(each, of_workers)).pid for each in range(1, count + 1))
-                    for each in range(1, count + 1):
+                    # The kernel removes the interfaces of earlier workers some time after their end.
+                    numbers = range(1 + sum(given.workers[: number - 1]), 1 + sum(given.workers[:number]))
+                    roots[1].extend(stack.enter_context(worker(each, of_workers)).pid for each in numbers)
+                    for each in numbers:
                         await_worker(of_workers, each)
                 usage = difference(folder, f"w{count}", given, 1 + 3 * number, roots)
             cells = [usage.runner, usage.scheduler, usage.workers, sum(usage[:3]), usage.wall]
