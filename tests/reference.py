@@ -31,6 +31,7 @@ WITHOUT_JSON = {
     "serve runner": "serves until it is interrupted",
     "dask scheduler": "serves until it is interrupted",
     "dask worker": "serves until it is interrupted",
+    "dask jobs": "serves until it is interrupted",
     "testbed site": "Ansible's output; its variable ANSIBLE_STDOUT_CALLBACK chooses JSON",
     "testbed check": "Ansible's output",
     "testbed collect": "Ansible's output",

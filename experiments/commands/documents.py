@@ -500,6 +500,53 @@ class SetAside(TypedDict):
     state: str
 
 
+class PrunedCampaign(TypedDict):
+    """A campaign that a rule chose."""
+
+    id: str
+    name: str
+    #: Runs that go, or whose files go.
+    runs: int
+    bytes: int
+
+
+class Pruned(TypedDict):
+    """Runs that a rule deletes, or their files."""
+
+    #: runs, files or captures.
+    what: str
+    #: False with --dry-run, and where nothing was found.
+    deleted: bool
+    campaigns: Sequence[PrunedCampaign]
+    #: Names of campaigns that stay, by reason.
+    stays: Mapping[str, Sequence[str]]
+
+
+class PrunedScreened(TypedDict):
+    """Screened runs of searches that go."""
+
+    deleted: bool
+    runs: int
+    #: That there were.
+    of: int
+
+
+class PrunedBuild(TypedDict):
+    """Builds of one kind that nobody used."""
+
+    kind: str
+    builds: int
+    bytes: int
+    folder: str
+
+
+class PrunedCaches(TypedDict):
+    """Builds that go."""
+
+    deleted: bool
+    builds: Sequence[PrunedBuild]
+
+
 class AsideCampaign(CampaignSummary):
     """A campaign that is archived or deleted."""
 

@@ -15,14 +15,16 @@ from analysis.store import pruning as of_store
 from analysis.store.removal import Removal, RemovalError
 from analysis.store.screened import read as read_screened
 from experiments import exits, pruning
+from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
-from experiments.commands.shared import console, fail, results_option, show_note
+from experiments.commands.shared import answer_console, console, fail, results_option, show_note, wants_json
 from testbed import build_cache, unused_builds
 from testbed.units import number_of, show
 
 if TYPE_CHECKING:
     from analysis.store import Store
     from analysis.store.rows import CampaignRow, ScreenedRow
+    from experiments.commands import documents
     from experiments.search.file import Question
 
 app = typer.Typer(help="Delete results and builds by rule, after showing what goes.", no_args_is_help=True)
@@ -77,7 +79,7 @@ def runs(
     yes: YesOption = False,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-) -> None:  # fmt: skip
+) -> Answer[documents.Pruned]:  # fmt: skip
     """Delete campaigns by name, age or number, or the files or captures of their runs. It first prints what would go.
 
     Campaigns that run stay. So does what cannot be made again or something refers to, unless you name it or say
@@ -93,21 +95,31 @@ def runs(
         goes, stays = pruning.choose(store.campaigns(texts=True), rule, _references(store))
         for reason, kept in pruning.grouped(stays).items():
             more = f" and {len(kept) - MOST_NAMES} more" if len(kept) > MOST_NAMES else ""
-            typer.echo(f"stays: {', '.join(kept[:MOST_NAMES])}{more}: {reason}")
+            _say(f"stays: {', '.join(kept[:MOST_NAMES])}{more}: {reason}")
         removals = _removals(store, goes, only)
         if goes:
             from experiments.tables import removals_table
 
-            console().print(removals_table(goes, removals))
+            answer_console().print(removals_table(goes, removals))
         total = _total(list(removals.values()))
-        typer.echo(f"Deletes {_WORDS[only]}: {_extent(total)}, of {number_of(len(goes), 'campaign')}.")
-        if dry_run or not goes:
-            return
-        _ask(yes)
-        if only == _WHOLE:
-            _delete(store, goes, now, results)
-        else:
-            _drop_files(store, goes, "captures" if only == "captures" else "files", total.runs)
+        _say(f"Deletes {_WORDS[only]}: {_extent(total)}, of {number_of(len(goes), 'campaign')}.")
+        lines: list[str] = []
+        if goes and not dry_run:
+            _ask(yes)
+            if only == _WHOLE:
+                lines = _delete(store, goes, now, results)
+            else:
+                _drop_files(store, goes, "captures" if only == "captures" else "files", total.runs)
+    campaigns = [
+        {"id": row.id, "name": row.name, "runs": removals[row.id].runs, "bytes": removals[row.id].bytes} for row in goes
+    ]
+    found = {
+        "what": only,
+        "deleted": bool(goes) and not dry_run,
+        "campaigns": campaigns,
+        "stays": pruning.grouped(stays),
+    }
+    return Answer(found, lines)
 
 
 @app.command("screened", short_help="Delete runs that searches screened")
@@ -123,7 +135,7 @@ def screened(
     yes: YesOption = False,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-) -> None:  # fmt: skip
+) -> Answer[documents.PrunedScreened]:  # fmt: skip
     """Delete screened runs of searches (docs/search.md). What a search has found is an ordinary run and stays. A search
     makes screened runs that are gone again.
     """
@@ -137,14 +149,16 @@ def screened(
                 chosen += [row.run_id for row in rows if not _is_interesting(row, question)]
         count = number if question is None else len(chosen)
         size = show(characters * count / number, "bytes") if number else "nothing"
-        typer.echo(f"Deletes {number_of(count, 'screened run')} of {number}, about {size}.")
-        if dry_run or not count:
-            return
+        _say(f"Deletes {number_of(count, 'screened run')} of {number}, about {size}.")
+        found = {"deleted": bool(count) and not dry_run, "runs": count, "of": number}
+        if not found["deleted"]:
+            return Answer(found, [])
         _ask(yes)
         if question is None:
             chosen = [row.run_id for rows in of_store.screened_rows(database) for row in rows]
         _in_parts(chosen, of_store.ROWS, lambda some: of_store.drop_screened(database, some))
         _compact(opened.store)
+    return Answer(found, [])
 
 
 @app.command("caches", short_help="Delete built nodes and kernels that nobody used")
@@ -154,7 +168,7 @@ def caches(
     ] = "30 d",
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-) -> None:
+) -> Answer[documents.PrunedCaches]:
     """Delete nodes with crates of yours, kernels that no version or name leads to, and compiled modules, if they were
     not used for a while. What is needed again is built again.
     """
@@ -162,16 +176,19 @@ def caches(
         unused = unused_builds.find(pruning.age_s(older_than))
     except ValueError as error:
         fail(f"--older-than: {error}", exits.BAD_INPUT)
+    kinds = []
     for kind, builds in unused_builds.by_kind(unused).items():
-        size = show(sum(build.bytes for build in builds), "bytes")
-        typer.echo(f"{kind}: {number_of(len(builds), 'build')}, {size}, in {build_cache.place(kind)}")
+        taken = sum(build.bytes for build in builds)
+        place = build_cache.place(kind)
+        kinds.append({"kind": kind, "builds": len(builds), "bytes": taken, "folder": str(place)})
+        _say(f"{kind}: {number_of(len(builds), 'build')}, {show(taken, 'bytes')}, in {place}")
     total = show(sum(build.bytes for build in unused), "bytes") if unused else "nothing"
-    typer.echo(f"Deletes {number_of(len(unused), 'build')}, {total}.")
-    if dry_run or not unused:
-        return
-    _ask(yes)
-    for build in unused:
-        unused_builds.remove(build)
+    _say(f"Deletes {number_of(len(unused), 'build')}, {total}.")
+    if unused and not dry_run:
+        _ask(yes)
+        for build in unused:
+            unused_builds.remove(build)
+    return Answer({"deleted": bool(unused) and not dry_run, "builds": kinds}, [])
 
 
 # Which -------------------------------------------------------------------------------------------------------
@@ -254,15 +271,21 @@ def _extent(removal: Removal) -> str:
     return f"{number_of(removal.runs, 'run')} with {show(removal.bytes, 'bytes')} of files{shared}"
 
 
+def _say(text: str) -> None:
+    """Tells what would go, before it is asked for; scripts have it in the answer."""
+    typer.echo(text, err=wants_json.get())
+
+
 def _ask(yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
         fail("nothing is deleted: add --yes where nobody can be asked", exits.BAD_INPUT)
-    typer.confirm("Delete?", abort=True)
+    typer.confirm("Delete?", abort=True, err=wants_json.get())
 
 
-def _delete(store: Store, goes: Sequence[CampaignRow], now: bool, results: str) -> None:
+def _delete(store: Store, goes: Sequence[CampaignRow], now: bool, results: str) -> list[str]:
+    """Returns what to say then."""
     deleted = []
     for row in goes:
         try:
@@ -273,10 +296,10 @@ def _delete(store: Store, goes: Sequence[CampaignRow], now: bool, results: str) 
             show_note(f"{row.name} ({row.id}) stays: {error}")
     if not now:
         undelete = f"./backchannel undelete CAMPAIGN{results_option(results)}"
-        typer.echo(f"For a day, `{undelete}` brings each of them back; then the files go.")
-        return
+        return [f"For a day, `{undelete}` brings each of them back; then the files go."]
     _in_parts(deleted, 1, lambda some: store.purge(some[0]))
     _compact(store)
+    return []
 
 
 def _drop_files(store: Store, goes: Sequence[CampaignRow], what: of_store.Files, runs: int) -> None:
