@@ -111,7 +111,7 @@ def test_intervals_prune_and_what_can_matter_gets_all_repetitions(
 
 def test_no_more_runs_than_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_optuna(monkeypatch)
-    evaluator = Made(lambda fields, candidate: -1.0, noise=0.01)
+    evaluator = Made(lambda fields, candidate: 1.0, noise=0.01)
     search(read(folder / "starved.yaml"), evaluator, 41)
     # Of what is left no point has its first repetitions.
     assert evaluator.runs == 40
