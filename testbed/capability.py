@@ -139,7 +139,9 @@ def lacked(is_realtime: bool, locked_bytes: int, uid_map: str) -> list[str]:
     """
     sentences = []
     if len(rows := uid_map.splitlines()) != 1 or rows[0].split() != ["0", "0", str(2**32 - 1)]:
-        sentences.append("no root: the network was made in a user namespace")
+        sentences.append(
+            "no root: the network was made in a user namespace, and socket buffers have the kernel's usual limits"
+        )
     if not is_realtime:
         sentences.append("no real-time class: other programs could make packets late")
     if locked_bytes == 0:
