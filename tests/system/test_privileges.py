@@ -67,10 +67,15 @@ def run_as_user(folder: Path, *restriction: str, campaign: str = CAMPAIGN) -> su
 
 
 @pytest.mark.emulated
-def test_an_ordinary_user_makes_valid_runs_that_name_what_they_lacked(tmp_path: Path) -> None:
-    done = run_as_user(tmp_path, *ORDINARY)
+@pytest.mark.parametrize(
+    "restriction", [ORDINARY, ("unshare", "--user", "--map-root-user")], ids=["user", "root inside"]
+)
+def test_an_ordinary_user_makes_valid_runs_that_name_what_they_lacked(
+    tmp_path: Path, restriction: tuple[str, ...]
+) -> None:
+    done = run_as_user(tmp_path, *restriction)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"backchannel: {capability.WITHOUT_ROOT}" in done.stderr
+    assert (f"backchannel: {capability.WITHOUT_ROOT}" in done.stderr) == (restriction is ORDINARY)
     assert "2 runs made" in done.stdout
     manifests = [json.loads(path.read_text()) for path in (tmp_path / "results").rglob("manifest.json")]
     assert len(manifests) == 2
@@ -97,4 +102,6 @@ def test_the_setting_that_forbids_user_namespaces_is_named(tmp_path: Path) -> No
         [*FORBIDDEN, sys.executable, "-c", script],
         capture_output=True, text=True, check=False, cwd=node_binary.ROOT,
     )  # fmt: skip
-    assert "user.max_user_namespaces is 0 here ('sudo sysctl user.max_user_namespaces=10000' allows them)" in done.stdout
+    assert (
+        "user.max_user_namespaces is 0 here ('sudo sysctl user.max_user_namespaces=10000' allows them)" in done.stdout
+    )

@@ -107,8 +107,8 @@ fn first_process(args: &Args, outer: &OwnedFd) -> Result<u8, Error> {
     mount("proc", "/proc", "proc", MountFlags::empty(), None).or_system("the cell cannot mount its /proc")?;
     mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).or_system("the cell cannot mount its /sys")?;
     set_up("lo").or_system("the cell cannot set its loopback interface up")?;
-    if args.user_namespace {
-        // Programs that become root once more, as tcpdump does, set their groups, which this namespace never allows.
+    if std::fs::read_to_string("/proc/self/setgroups").is_ok_and(|may| may.trim() == "deny") {
+        // In a user's namespace. Programs that become root once more, as tcpdump does, set their groups.
         skip_call(libc::SYS_setgroups)?;
     }
 

@@ -33,9 +33,7 @@ def test_a_run_names_what_it_went_without(
 
 
 @pytest.mark.parametrize(("name", "values"), capability.USER_NAMESPACES.items())
-def test_a_setting_that_forbids_user_namespaces_is_named(
-    name: str, values: tuple[str, str], tmp_path: Path
-) -> None:
+def test_a_setting_that_forbids_user_namespaces_is_named(name: str, values: tuple[str, str], tmp_path: Path) -> None:
     forbids, allows = values
     file = tmp_path / name.replace(".", "/")
     file.parent.mkdir()

@@ -85,10 +85,9 @@ const IFINFOMSG: usize = 16;
 fn queue_length_request(name: &str, packets: u32) -> Vec<u8> {
     // An `ifinfomsg` of zeros: the attribute names the interface.
     let mut body = vec![0; IFINFOMSG];
-    for (kind, value) in [
-        (libc::IFLA_IFNAME, [name.as_bytes(), b"\0"].concat()),
-        (libc::IFLA_TXQLEN, packets.to_ne_bytes().to_vec()),
-    ] {
+    for (kind, value) in
+        [(libc::IFLA_IFNAME, [name.as_bytes(), b"\0"].concat()), (libc::IFLA_TXQLEN, packets.to_ne_bytes().to_vec())]
+    {
         body.extend(((4 + value.len()) as u16).to_ne_bytes());
         body.extend(kind.to_ne_bytes());
         body.extend(value);
