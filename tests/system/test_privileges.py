@@ -20,6 +20,11 @@ FORBIDDEN = (
     "unshare", "--user", "--map-root-user", "sh", "-c",
     'echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all -- "$@"', "sh",
 )  # fmt: skip
+#: The same in a container that covers parts of /proc.
+COVERED = (
+    "unshare", "--mount", "sh", "-c",
+    'mount --bind /dev/null /proc/interrupts && exec unshare --mount "$@"', "sh", *ORDINARY[1:],
+)  # fmt: skip
 CAMPAIGN = """
 name: ordinary
 network:
@@ -40,6 +45,7 @@ QUICKSTART = str(node_binary.ROOT / "experiments/quickstart.yaml")
     ("restriction", "message"),
     [
         (["unshare", "--user"], "it needs root, or user namespaces of ordinary users"),
+        ([*COVERED], "and the cell cannot mount its /proc: Operation not permitted"),
         (["setpriv", "--bounding-set=-all", "--inh-caps=-all"], "root lacks CAP_SYS_ADMIN for namespaces"),
     ],
 )
