@@ -133,7 +133,7 @@ def load_runnable_plan(
     try:
         virtual = _expanded(campaign, overrides, Backend.VIRTUAL_KERNEL)
     except CampaignError:
-        # It uses something that there is only outside; root is what it lacks.
+        # It uses something that there is only outside.
         return plan
     reason = _why_virtual(plan, virtual, results, artefacts)
     if reason is None:
