@@ -111,3 +111,24 @@ def test_the_setting_that_forbids_user_namespaces_is_named(tmp_path: Path) -> No
     assert (
         "user.max_user_namespaces is 0 here ('sudo sysctl user.max_user_namespaces=10000' allows them)" in done.stdout
     )
+
+
+@pytest.mark.emulated
+@pytest.mark.shares_cpu
+@pytest.mark.parametrize(
+    ("restriction", "works", "text"),
+    [
+        (ORDINARY, True, "without the real-time class"),
+        (("unshare", "--user"), False, "it needs root, or user namespaces"),
+    ],
+    ids=["allowed", "refused"],
+)
+def test_doctor_tells_whether_an_ordinary_user_can_emulate(
+    restriction: tuple[str, ...], works: bool, text: str
+) -> None:
+    done = subprocess.run(
+        [*restriction, str(LAUNCHER), "doctor", "--json"], capture_output=True, text=True, check=False
+    )
+    (emulated,) = (finding for finding in json.loads(done.stdout) if finding["subject"] == "emulated")
+    assert emulated["works"] is works
+    assert text in " ".join([emulated["detail"], *emulated["missing"]])
