@@ -38,7 +38,7 @@ CAMPAIGNS = node_binary.ROOT / "experiments/programs"
 #: What `--install` gets.
 HOME = node_binary.ROOT / ".cache/quic-programs"
 BIN = HOME / "bin"
-#: A program of ours on a library for which no registry has a server and a client.
+#: Programs of ours on libraries for which no registry has a server and a client, each a feature.
 QUIC_FILE = CAMPAIGNS / "quic_file"
 #: ngtcp2 draws so little that two runs of it are often the same.
 RUNS = 6
@@ -64,6 +64,8 @@ PROGRAMS = (
     Program("aioquic", "aioquic.yaml", "aioquic-python", "aioquic-python", "pip install aioquic"),
     Program("quinn", "quinn.yaml", "quinn-server", "quinn-client", "cargo install quinn --examples"),
     Program("s2n-quic", "s2n-quic.yaml", "s2n-quic-file", "s2n-quic-file", "cargo install --path .../quic_file"),
+    Program("quiche", "quiche.yaml", "quiche-file", "quiche-file", "cargo install --path .../quic_file, cmake, clang"),
+    Program("msquic", "msquic.yaml", "msquic-file", "msquic-file", "cargo install --path .../quic_file, cmake, libnuma"),
     Program("picoquic", "picoquic.yaml", "picoquicdemo", "picoquicdemo", "pip download aiopquic, cmake"),
 )
 #: Programs that no registry had when they were last looked for, each with a command that looks.
@@ -106,7 +108,7 @@ def install(program: Program) -> None:
         _build_picoquic()
     else:
         with tempfile.TemporaryDirectory(prefix="quic-file-") as folder:
-            _run(cargo, "install", "--path", QUIC_FILE, "--root", HOME, "--target-dir", folder)
+            _run(cargo, "install", "--path", QUIC_FILE, "--features", name, "--root", HOME, "--target-dir", folder)
 
 
 def _build_picoquic() -> None:
