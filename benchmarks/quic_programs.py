@@ -64,8 +64,8 @@ PROGRAMS = (
     Program("aioquic", "aioquic.yaml", "aioquic-python", "aioquic-python", "pip install aioquic"),
     Program("quinn", "quinn.yaml", "quinn-server", "quinn-client", "cargo install quinn --examples"),
     Program("s2n-quic", "s2n-quic.yaml", "s2n-quic-file", "s2n-quic-file", "cargo install --path .../quic_file"),
-    Program("quiche", "quiche.yaml", "quiche-file", "quiche-file", "cargo install --path .../quic_file, cmake, clang"),
-    Program("msquic", "msquic.yaml", "msquic-file", "msquic-file", "cargo install --path .../quic_file, cmake, libnuma"),
+    Program("quiche", "quiche.yaml", "quiche-file", "quiche-file", "cargo install --path .../quic_file, with cmake"),
+    Program("msquic", "msquic.yaml", "msquic-file", "msquic-file", "cargo install --path .../quic_file, with cmake"),
     Program("picoquic", "picoquic.yaml", "picoquicdemo", "picoquicdemo", "pip download aiopquic, cmake"),
 )
 #: Programs that no registry had when they were last looked for, each with a command that looks.
@@ -219,7 +219,7 @@ def row(kernel: Kernel, program: Program, runs: int) -> Sequence[str]:
 def main() -> int:
     """Prints the table."""
     names = [*(program.name for program in PROGRAMS), *SOUGHT]
-    parser = argparse.ArgumentParser(description="QUIC programs twice on Linux in virtual time.")
+    parser = argparse.ArgumentParser(description="QUIC programs several times on Linux in virtual time.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(names)} (default: all)")
     parser.add_argument("--install", action="store_true", help="install those that are absent")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"runs of each (default: {RUNS})")

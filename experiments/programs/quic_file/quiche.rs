@@ -66,7 +66,8 @@ fn receive(
     }
 }
 
-/// Carries a connection until it is closed. `work` sees it after each packet and timeout. `first` is a packet that has already arrived.
+/// Carries a connection until it is closed. `work` sees it after each packet and timeout. `first` is a packet that has
+/// already arrived.
 fn carry(
     connection: &mut Connection,
     socket: &UdpSocket,
