@@ -91,7 +91,7 @@ def install(program: Program) -> None:
     elif name == "quic-go":
         module = "github.com/quic-go/quic-go/example"
         for package, made, kept in ((module, "example", "server"), (f"{module}/client", "client", "client")):
-            subprocess.run(["go", "install", f"{package}@latest"], env={**os.environ, "GOBIN": str(BIN)}, check=True)
+            _run("go", "install", f"{package}@latest", GOBIN=str(BIN))
             (BIN / made).rename(BIN / f"{name}-{kept}")
     elif name == "aioquic":
         venv.create(HOME / name, with_pip=True)
@@ -108,7 +108,9 @@ def install(program: Program) -> None:
         _build_picoquic()
     else:
         with tempfile.TemporaryDirectory(prefix="quic-file-") as folder:
-            _run(cargo, "install", "--path", QUIC_FILE, "--features", name, "--root", HOME, "--target-dir", folder)
+            words = (cargo, "install", "--path", QUIC_FILE, "--features", name, "--root", HOME, "--target-dir", folder)
+            # s2n-quic's AWS-LC would seed itself by the jitter of the processor's clock too.
+            _run(*words, AWS_LC_SYS_NO_JITTER_ENTROPY="1")
 
 
 def _build_picoquic() -> None:
@@ -134,8 +136,8 @@ def _build_picoquic() -> None:
         shutil.copy(quic / "picoquicdemo", BIN)
 
 
-def _run(*words: str | Path) -> None:
-    subprocess.run(words, check=True)
+def _run(*words: str | Path, **variables: str) -> None:
+    subprocess.run(words, env={**os.environ, **variables}, check=True)
 
 
 def sought(command: Sequence[str]) -> str:
