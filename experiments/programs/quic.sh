@@ -3,7 +3,7 @@
 # Arguments: client or server, the server's address, its port, and the program; docs/quic.md says where each comes from.
 set -eu
 role=$1 address=$2 port=$3 program=${4:-ngtcp2}
-# BoringSSL adds numbers of RDRAND on Intel's processors, which no kernel can replace: it sees none.
+# AWS-LC, and BoringSSL on Intel's processors, add numbers of RDRAND, which no kernel can replace: this hides it.
 export OPENSSL_ia32cap='~0x4000000000000000'
 mkdir -p www downloads
 
