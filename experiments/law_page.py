@@ -31,7 +31,7 @@ MEANINGS = {
 #: In place of a table without rows.
 UNSHOWN = "Not shown, because of the law of time that it breaks: the set might never end."
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 78em; margin: 2em auto; padding: 0 1em; color: #222; background: #fff }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 78em; margin: 2em auto; padding: 0 1em; color: #222 }
 h2, h3 { font-size: 1.1em; margin: 1.6em 0 0 }
 div { overflow-x: auto } table { border-collapse: collapse; margin: .5em 0 }
 td, th { padding: .15em .8em .15em 0; text-align: left; border-bottom: 1px solid #ddd; vertical-align: top }
