@@ -80,7 +80,7 @@ def fill(place: str | Path, artefacts: str | None, plan: Plan, metrics: int | No
         kept = sorted(model.metrics, key=lambda row: row.name not in METRICS or not METRICS[row.name].column)[:metrics]
         draws = random.Random(1)
         points = [list(point.parameters.items()) for point in plan.points]
-        new = [(point, repetition, run_id) for point, repetition, run_id, _ in plan.members]
+        new = [(member.point, member.repetition, member.id) for member in plan.members]
         if runs is not None:
             new = [(at // REPETITIONS, at % REPETITIONS, f"{draws.getrandbits(96):024x}") for at in range(runs)]
             new[0] = (0, 0, model.id)

@@ -204,7 +204,8 @@ def estimate(plan: Plan, results: str) -> Estimate:
     with Store.open(results) as store:
         done = store.valid_runs(plan.run_ids)
         history = store.history(plan.backend)
-    forecast_ = forecast([run for run in unique(plan.runs) if run.id not in done], history, os.cpu_count() or 1)
+    missing = plan.runs_of([run for run in unique(plan.members) if run.id not in done])
+    forecast_ = forecast(missing, history, os.cpu_count() or 1)
     return Estimate(
         len(done), forecast_.runs, forecast_.time_s, forecast_.disk_bytes, forecast_.cells, forecast_.based_on
     )

@@ -11,7 +11,7 @@ from testbed.units import number_of
 if TYPE_CHECKING:
     from analysis.attempts import PointAttempts
     from analysis.store.rows import CampaignRow, PointRow, TableRow
-    from experiments.language.campaign import Plan, Run
+    from experiments.language.campaign import Member, Plan, Run
 
 
 def duration_text(seconds: float) -> str:
@@ -46,7 +46,7 @@ def level_text(level: float) -> str:
     return f"{100 * level:.{places}f}".removesuffix(".0") + " %"
 
 
-def run_label(plan: Plan, run: Run) -> str:
+def run_label(plan: Plan, run: Run | Member) -> str:
     """ "policy=droptail, repetition 2"."""
     point = point_label(plan.points[run.point].parameters)
     return f"{point + ', ' if point else ''}repetition {run.repetition + 1}"

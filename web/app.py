@@ -49,6 +49,7 @@ from web import (
     home,
     import_queue,
     imports,
+    late,
     launch,
     live,
     monitoring,
@@ -83,6 +84,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
     app.config["SEND_FILE_MAX_AGE_DEFAULT"] = 3600
     app.config["MAX_FORM_MEMORY_SIZE"] = app.config["MAX_CONTENT_LENGTH"] = MOST_FORM_BYTES
     store = OpenResults.open(results, create=True).store
+    store.show = late.show
     app.extensions["store"] = store
     app.extensions["watcher"] = live.Watcher(store)
     app.extensions["imports"] = import_queue.ImportQueue(store, str(results))
@@ -163,6 +165,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
             return {"error": message}, 503
         return render_template("error.html", code=503, name="Not available", message=message), 503
 
+    app.wsgi_app = late.Late(app.wsgi_app)  # type: ignore[method-assign]
     return app
 
 

@@ -27,10 +27,11 @@ MOST_ANSWERED = 1000
 def index() -> str:
     """Home."""
     store = g.store
-    total, newest = cached(("count",), lambda: store.count_campaigns()), store.campaigns(limit=6)
+    total = cached(("count",), lambda: store.count_campaigns())
+    newest = cached(("newest campaigns",), lambda: store.campaigns(limit=6))
     return render_template(
         "home.html",
-        running=store.campaigns(state="running"),
+        running=cached(("running",), lambda: store.campaigns(state="running")),
         asked=[
             request_ for request_ in requests.recent(store, 8) if request_.state in (requests.WAITING, requests.FAILED)
         ],

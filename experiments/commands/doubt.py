@@ -82,7 +82,14 @@ def doubt(
     except ValueError as error:
         fail(f"--within: {error}", exits.BAD_INPUT)
     first = doubt_plan.original(file, list(overrides or ()), backend)
-    known = list(doubt_plan.changes(file, list(overrides or ()), first.make(None), perturbations))
+    plan = first.make(None)
+    if len(plan.points) < 2:
+        fail(
+            f"{plan.name} has one point, so it compares nothing and has no conclusions to doubt; sweep a field over "
+            "two or more values",
+            exits.BAD_INPUT,
+        )
+    known = list(doubt_plan.changes(file, list(overrides or ()), plan, perturbations))
     try:
         changes = doubt_plan.named(known, only or ())
     except ValueError as error:
@@ -95,9 +102,14 @@ def doubt(
         return Answer([_planned_document(entry) for entry in planned], lambda: _print_plan(planned, to_stderr=False))
     _print_plan(planned, to_stderr=True)
     options = Options(store_location(results), jobs=jobs, tries=tries, artefacts=artefacts)
-    done = _run(planned, options)
+    # Where the original decides nothing, changes of it have nothing to say.
+    done = _run(planned[:1], options)
     with Store.open(options.results, options.artefacts) as store:
         assessment = doubt_plan.assess(done, store)
+    if assessment.conclusions:
+        done = _run(planned, options)
+        with Store.open(options.results, options.artefacts) as store:
+            assessment = doubt_plan.assess(done, store)
     return Answer(
         assessment.as_json(), lambda: console().print(doubt_table(assessment, results_option(results))),
         exits.FAILED if assessment.flips else exits.OK,

@@ -17,7 +17,7 @@ from analysis.store.screened import read as read_screened
 from experiments import exits, pruning
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
-from experiments.commands.shared import answer_console, console, fail, results_option, show_note, wants_json
+from experiments.commands.shared import answer_console, fail, progress, results_option, show_note, wants_json
 from testbed import build_cache, unused_builds
 from testbed.units import number_of, show
 
@@ -144,9 +144,12 @@ def screened(
         database = opened.store.database
         number, characters = of_store.count_screened(database)
         chosen: list[str] = []
-        with console(stderr=True).status("reading screened runs"):
+        with progress("screened runs: {} of {} read") as show_read:
+            read = 0
             for rows in of_store.screened_rows(database) if question is not None else ():
                 chosen += [row.run_id for row in rows if not _is_interesting(row, question)]
+                read += len(rows)
+                show_read(read, number)
         count = number if question is None else len(chosen)
         size = show(characters * count / number, "bytes") if number else "nothing"
         _say(f"Deletes {number_of(count, 'screened run')} of {number}, about {size}.")
@@ -303,16 +306,16 @@ def _delete(store: Store, goes: Sequence[CampaignRow], now: bool, results: str) 
 
 
 def _drop_files(store: Store, goes: Sequence[CampaignRow], what: of_store.Files, runs: int) -> None:
-    with console(stderr=True).status("") as status:
-        store.drop_files([row.id for row in goes], what, lambda done: status.update(f"{done} of {runs} runs"))
+    with progress("files: of {} of {} runs deleted") as show_done:
+        store.drop_files([row.id for row in goes], what, lambda done: show_done(done, runs))
     _compact(store)
 
 
 def _in_parts(ids: Sequence[str], together: int, work: Callable[[Sequence[str]], object]) -> None:
-    with console(stderr=True).status("") as status:
+    with progress("{} of {} deleted") as show_done:
         for start in range(0, len(ids), together):
-            status.update(f"{start} of {len(ids)}")
             work(ids[start : start + together])
+            show_done(min(start + together, len(ids)), len(ids))
 
 
 def _compact(store: Store) -> None:

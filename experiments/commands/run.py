@@ -32,9 +32,11 @@ from experiments.commands.options import (
 )
 from experiments.commands.shared import (
     answer_console,
+    find_ids,
     is_file_order,
     load_runnable_plan,
     open_existing,
+    reading_values,
     results_option,
     results_parts,
     show_note,
@@ -108,8 +110,9 @@ def run(
     )  # fmt: skip
     if plan.backend.in_cell and options.scheduler is None and capability.works_without_root():
         show_note(capability.WITHOUT_ROOT)
+    find_ids(plan)
     outcome = run_campaign(plan, options, TerminalReporter(terminal))
-    with Store.open(options.results, artefacts) as store:
+    with Store.open(options.results, artefacts) as store, reading_values(store):
         if outcome.landed:
             pace.keep(plan.backend, Forecaster(plan.backend, store.history(plan.backend), os.cpu_count() or 1).pace)
         campaign = store.campaign(plan.id)
@@ -157,6 +160,7 @@ def plan(
         from experiments import lab
 
         [plan] = lab.in_lab(inventory, [plan], show_note)
+    find_ids(plan)
     selected = unique(chosen(plan, only or ()))
     with open_existing(results, artefacts) as store:
         done = store.valid_runs(plan.run_ids) if store is not None else set()
@@ -165,7 +169,7 @@ def plan(
         elif retry_failed:
             selected = []
         history = store.history(plan.backend) if store is not None else []
-    missing = ordered(selected, None if file_order else plan.seed)[:limit]
+    missing = plan.runs_of(ordered(selected, None if file_order else plan.seed)[:limit])
     measured = pace.of(plan.backend)
     expected = forecast(missing, history, os.cpu_count() or 1, jobs, measured)
     document = _plan_document(plan, missing, done, expected) if wants_json.get() else None
@@ -257,7 +261,7 @@ def _print_outcome(terminal: Console, plan: Plan, outcome: Outcome, store: Store
         {"; ".join(fidelity.wider(scenario.fidelity)) for _, scenario in plan.first_scenarios()} - {""}
     ):
         print_line(f"This campaign accepts runs by wider limits than the default: {limits}")
-    runs = {run.id: run for run in reversed(plan.runs)} if outcome.failed else {}
+    runs = {run.id: run for run in reversed(plan.members)} if outcome.failed else {}
     for run_id, problems in outcome.failed.items():
         first, _, more = problems.partition("; ")
         others = f" (and {more.count('; ') + 1} more)" if more else ""

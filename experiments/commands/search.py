@@ -25,6 +25,7 @@ from testbed.errors import Unavailable
 from testbed.units import number_of
 
 if TYPE_CHECKING:
+    from analysis.statistics import Interval
     from analysis.store import Store
     from experiments.commands import documents
     from experiments.language.campaign import Plan
@@ -190,13 +191,17 @@ def _shows(
         "level": level, "n": len(fresh.samples), "mean": fresh.mean if fresh.samples else None, "low": low,
         "high": high,
     })  # fmt: skip
-    ends = "no interval" if interval is None else f"{interval.low:.4g} to {interval.high:.4g}"
+    ends = "no interval" if interval is None else _ends(state, interval)
     steps = f" ({'; '.join(answer.steps)})" if answer.steps else ""
     word = "show it" if shows else "do not show it"
     report.append(
         f"{_place(answer.candidate)}{steps}: {len(fresh.samples)} fresh seeds {word}: {ends} ({level_text(level)})"
     )
     return shows
+
+
+def _ends(state: Search, interval: Interval) -> str:
+    return f"{state.file.question.amount} {interval.low:.4g} to {interval.high:.4g}"
 
 
 def _values(state: Search, candidate: Candidate, backend: Backend, repetitions: int) -> dict[str, Any]:
@@ -270,10 +275,7 @@ def _repeat(
     shows = True if interval.low > 0 else False if interval.high < 0 else None
     text = {True: "shows it", False: "shows the contrary", None: "cannot tell"}[shows]
     row = {"campaign": plans[0].id, "shows": shows, "low": interval.low, "high": interval.high, "n": len(ours.samples)}
-    return (
-        f"{words}, {len(ours.samples)} other seeds: {text}: {interval.low:.4g} to {interval.high:.4g}, campaign "
-        f"{plans[0].id}"
-    ), row
+    return (f"{words}, {len(ours.samples)} other seeds: {text}: {_ends(state, interval)}, campaign {plans[0].id}"), row
 
 
 def _of_stored(file: SearchFile, candidate: Candidate, plan: Plan, store: Store) -> Evaluated:

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict
@@ -203,14 +203,39 @@ def reading(results: str, artefacts: str | None) -> Iterator[OpenResults]:
     """An open store, for a command that only reads: of one moment, so that nothing is read twice. While values of many
     runs are read, standard error says how far that is.
     """
-    with analysis.open(results, artefacts) as opened, opened.store.moment(), ExitStack() as stack:
+    with analysis.open(results, artefacts) as opened, opened.store.moment(), reading_values(opened.store):
+        yield opened
+
+
+@contextmanager
+def reading_values(store: Store) -> Iterator[None]:
+    """While values of many runs are read from a store, standard error says how far that is."""
+    with progress("reading values: {} of {} runs") as store.show:
+        yield
+
+
+def find_ids(plan: Plan) -> None:
+    """Computes the ids of a campaign's runs. Standard error says how far it is."""
+    with progress("ids: {} of {} runs") as show:
+        plan.find_ids(show)
+
+
+@contextmanager
+def progress(words: str) -> Iterator[Callable[[int, int], None]]:
+    """Says on standard error how far something is that takes a while: in a terminal in a line that changes, elsewhere
+    by a note now and then.
+
+    Args:
+        words: with places for what is done, and for all.
+    """
+    with ExitStack() as stack:
         began_s = time.monotonic()
         said_s = began_s
         status: Status | None = None
 
         def show(done: int, runs: int) -> None:
             nonlocal said_s, status
-            text, now_s = f"reading values: {done} of {runs} runs", time.monotonic()
+            text, now_s = words.format(done, runs), time.monotonic()
             if done >= runs:
                 stack.close()
                 status = None
@@ -222,8 +247,7 @@ def reading(results: str, artefacts: str | None) -> Iterator[OpenResults]:
                 said_s = now_s
                 show_note(text)
 
-        opened.store.show = show
-        yield opened
+        yield show
 
 
 def open_campaign(opened: OpenResults, name: str) -> StoredCampaign:

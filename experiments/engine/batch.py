@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from analysis.store.documents import Batch
 from experiments.engine.forecast import effort_s
 from experiments.language import registry
-from experiments.language.campaign import Plan, Run
+from experiments.language.campaign import Member, Plan, Run
 from experiments.language.problems import CampaignError, Problem
 
 #: Minimum length of a prefix that selects a run by its id.
@@ -92,7 +92,7 @@ class PlannedCampaign:
         return Batch(position=self._positions[run_id], of=len(self.runs), **seed)
 
 
-def chosen(plan: Plan, only: Sequence[str]) -> list[Run]:
+def chosen(plan: Plan, only: Sequence[str]) -> list[Member]:
     """The runs that meet all conditions.
 
     Args:
@@ -104,7 +104,7 @@ def chosen(plan: Plan, only: Sequence[str]) -> list[Run]:
         CampaignError: a condition matches no field, value, repetition or run of this campaign.
     """
     problems: list[Problem] = []
-    groups: dict[str, list[Callable[[Run], bool]]] = {}
+    groups: dict[str, list[Callable[[Member], bool]]] = {}
     for text in only:
         try:
             key, allows = _condition(plan, text)
@@ -114,10 +114,10 @@ def chosen(plan: Plan, only: Sequence[str]) -> list[Run]:
             groups.setdefault(key, []).append(allows)
     if problems:
         raise CampaignError(plan.file, problems)
-    return [run for run in plan.runs if all(any(allows(run) for allows in group) for group in groups.values())]
+    return [run for run in plan.members if all(any(allows(run) for allows in group) for group in groups.values())]
 
 
-def _condition(plan: Plan, text: str) -> tuple[str, Callable[[Run], bool]]:
+def _condition(plan: Plan, text: str) -> tuple[str, Callable[[Member], bool]]:
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals:
         if len(name) >= LEAST_ID and any(run.id.startswith(name) for run in plan.members):
@@ -144,13 +144,13 @@ def _condition(plan: Plan, text: str) -> tuple[str, Callable[[Run], bool]]:
     return field, lambda run: run.point in numbers
 
 
-def ordered(runs: Sequence[Run], seed: int | None) -> list[Run]:
+def ordered(runs: Sequence[Member], seed: int | None) -> list[Member]:
     """The order of execution: by repetition, with the points of each repetition shuffled by `seed`, if there is one.
 
     A machine that becomes slower during a campaign then affects all points alike, and an interrupted campaign has runs
     of every point.
     """
-    blocks: dict[int, list[Run]] = {}
+    blocks: dict[int, list[Member]] = {}
     for run in sorted(runs, key=lambda run: (run.repetition, run.point)):
         blocks.setdefault(run.repetition, []).append(run)
     if seed is not None:
@@ -159,7 +159,9 @@ def ordered(runs: Sequence[Run], seed: int | None) -> list[Run]:
     return [run for block in blocks.values() for run in block]
 
 
-def to_make(runs: Sequence[Run], known: Collection[str], tried: Callable[[list[str]], set[str]] | None) -> list[Run]:
+def to_make(
+    runs: Sequence[Member], known: Collection[str], tried: Callable[[list[str]], set[str]] | None
+) -> list[Member]:
     """Runs without a known result.
 
     Args:
@@ -174,7 +176,7 @@ def to_make(runs: Sequence[Run], known: Collection[str], tried: Callable[[list[s
     return [run for run in left if run.id in tried_ids]
 
 
-def unique(runs: Sequence[Run]) -> list[Run]:
+def unique(runs: Sequence[Member]) -> list[Member]:
     """The runs, each once. Points with the same scenario share their runs."""
-    by_id: Mapping[str, Run] = {run.id: run for run in reversed(runs)}
+    by_id: Mapping[str, Member] = {run.id: run for run in reversed(runs)}
     return [run for run in runs if by_id[run.id] is run]

@@ -25,7 +25,7 @@ from experiments.engine.batch import PlannedCampaign
 from experiments.engine.executors import Executor, LocalExecutor, Post
 from experiments.engine.options import Options
 from experiments.engine.progress import Observer, Progress
-from experiments.language.campaign import Plan, Run
+from experiments.language.campaign import Member, Plan, Run
 from experiments.language.problems import CampaignError, Problem
 from testbed.capability import require_emulation
 from testbed.errors import TestbedError
@@ -60,8 +60,7 @@ def run_campaigns(plans: Sequence[Plan], options: Options, observer: Observer) -
     """
     backend = plans[0].backend
     selected = {plan.id: batch.unique(batch.chosen(plan, options.only)) for plan in plans}
-    everything = [run for plan in plans for run in selected[plan.id]]
-    if not everything:
+    if not any(selected.values()):
         conditions = " ".join(f"--only {text}" for text in options.only)
         raise CampaignError(
             plans[0].file, [Problem(0, "", "no run of the campaign meets all of these conditions", conditions)]
@@ -70,14 +69,14 @@ def run_campaigns(plans: Sequence[Plan], options: Options, observer: Observer) -
     if backend.in_lab and any(plan.runs[0].installation is None for plan in plans):
         raise CampaignError("--inventory", [Problem(0, "", lab.NEEDS_INVENTORY)])
     is_remote = options.scheduler is not None
-    if _needs_emulation(everything) and not is_remote and is_new_folder:
+    if backend.in_cell and not is_remote and is_new_folder:
         # A new folder has nothing to reuse: reject before creating it.
         require_emulation()
     with Store.open(options.results, options.artefacts) as store:
         store.sweep_incoming()
         campaigns = _plan_batch(store, plans, selected, options)
         missing = [run for campaign in campaigns for run in campaign.runs]
-        if _needs_emulation(missing) and not is_remote:
+        if missing and backend.in_cell and not is_remote:
             require_emulation()
         if not is_remote:
             _require_kernels(missing)
@@ -105,17 +104,13 @@ def _end(store: Store, campaigns: Sequence[PlannedCampaign]) -> None:
             campaign.closed = True
 
 
-def _needs_emulation(runs: Sequence[Run]) -> bool:
-    return any(run.backend.in_cell for run in runs)
-
-
 def _require_kernels(runs: Sequence[Run]) -> None:
     for name in sorted({str(run.document.document["kernel"]) for run in runs if run.backend.has_own_kernel}):
         kernels.named(name)
 
 
 def _plan_batch(
-    store: Store, plans: Sequence[Plan], selected: Mapping[str, Sequence[Run]], options: Options
+    store: Store, plans: Sequence[Plan], selected: Mapping[str, Sequence[Member]], options: Options
 ) -> list[PlannedCampaign]:
     """What is to be made for each plan; those with the longest runs first."""
     planned: set[str] = set()
@@ -132,7 +127,7 @@ def _plan_batch(
         planned |= made
         room = None if room is None else room - len(made)
         outcome = Outcome(plan.id, reused=len(valid - made), left_out=len(set(plan.run_ids) - valid - made - shared))
-        campaigns.append(PlannedCampaign(plan, outcome, missing, order_seed, valid & made, shared))
+        campaigns.append(PlannedCampaign(plan, outcome, plan.runs_of(missing), order_seed, valid & made, shared))
     return campaigns
 
 

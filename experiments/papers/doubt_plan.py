@@ -243,8 +243,8 @@ def _forecaster(plan: Plan, store: Store | None, jobs: int | None) -> tuple[Fore
 
 
 def _expected_s(plan: Plan, forecaster: Forecaster, valid: set[str]) -> tuple[float, int]:
-    missing = {run.id: run for run in plan.runs if run.id not in valid}
-    return forecaster.forecast(list(missing.values())).time_s, len(missing)
+    missing = {run.id: run for run in plan.members if run.id not in valid}
+    return forecaster.forecast(plan.runs_of(list(missing.values()))).time_s, len(missing)
 
 
 def assess(entries: Sequence[Planned], store: Store) -> Doubt:

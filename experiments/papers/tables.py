@@ -89,7 +89,10 @@ def doubt_table(doubt: Doubt, results: str) -> Group:
     what = f"{asked}: difference of means, with intervals that hold together at {level_text(doubt.question.level)}"
     lines = [what, f"{units.number_of(doubt.undecided, 'contrast')} cannot be told by the original runs"]
     if not doubt.conclusions:
-        lines.append("The original runs decide nothing, so there is nothing to doubt. More repetitions may.")
+        lines.append(
+            "The original runs decide nothing, so there is nothing to doubt, and no change was run. More repetitions "
+            "may decide."
+        )
     for column in (doubt.original, *doubt.columns):
         if column.left_out:
             lines.append(f"{column.name}: left out: {column.left_out}")

@@ -61,6 +61,13 @@ class Question:
         field, values = self.between
         return tuple({field: value} for value in values)
 
+    @property
+    def amount(self) -> str:
+        """What an interval of an answer's samples is of, in a sentence that ends with the interval."""
+        if self.kind == "where":
+            return f"{'above' if self.sign > 0 else 'below'} {self.threshold:g} by"
+        return "a difference of" if self.between is not None else "better than the campaign by"
+
     def sample(self, values: list[float]) -> float:
         """A repetition's number, such that more of it is what is searched for: from the expression at each variant.
 

@@ -124,10 +124,10 @@ def search(
                 told.add(key)
         before = evaluator.runs
         _try(state, evaluator, adaptive.ask(BATCH), runs)
-        show(state)
         if evaluator.runs == before:
-            # Every proposal was known: a small space is exhausted.
+            # Every proposal was known, so a small space is exhausted; or what is left is too little for a point.
             break
+        show(state)
     return state
 
 
@@ -135,7 +135,9 @@ def _try(state: Search, evaluator: Evaluator, points: Sequence[Point], runs: int
     """Evaluates points with few repetitions, and those that can matter with all."""
     file = state.file
     new = {candidate.key: candidate for candidate in map(Candidate.at, points) if candidate.key not in state.points}
-    room = max((runs - evaluator.runs) // (FIRST * len(file.question.variants)), 1)
+    room = (runs - evaluator.runs) // (FIRST * len(file.question.variants))
+    # A search has one point at least.
+    room = max(room, 0 if state.points else 1)
     tried = list(new.values())[:room]
     _keep(state, evaluator.evaluate(tried, FIRST, file.seed))
     more = [candidate for candidate in tried if state.can_matter(state.points[candidate.key])]

@@ -344,15 +344,15 @@ def plan_of(tmp_path: Path, points: int, repetitions: int) -> Plan:
 
 def test_order_is_drawn_from_the_seed_and_every_repetition_is_a_block(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, 12, 3)
-    order = select.ordered(plan.runs, 7)
+    order = select.ordered(plan.members, 7)
     assert sorted(entry.id for entry in order) == sorted(run.id for run in plan.runs)
     assert [entry.repetition for entry in order] == sorted(entry.repetition for entry in order)
     blocks = [[entry.point for entry in order if entry.repetition == number] for number in range(3)]
     assert all(block != sorted(block) for block in blocks)
     assert blocks[0] != blocks[1]
-    assert order == select.ordered(random.Random(1).sample(plan.runs, len(plan.runs)), 7)
-    assert order != select.ordered(plan.runs, 8)
-    assert [entry.point for entry in select.ordered(plan.runs, None)][:12] == list(range(12))
+    assert order == select.ordered(random.Random(1).sample(plan.members, len(plan.runs)), 7)
+    assert order != select.ordered(plan.members, 8)
+    assert [entry.point for entry in select.ordered(plan.members, None)][:12] == list(range(12))
 
 
 def test_the_manifest_says_where_in_the_order_a_run_stood(tmp_path: Path) -> None:
@@ -424,7 +424,7 @@ def test_a_limit_is_that_of_the_whole_batch(tmp_path: Path) -> None:
     assert [outcome.complete for outcome in outcomes] == [False, False, True]
 
 
-def test_a_campaign_that_is_too_large_to_be_kept_makes_its_runs_twice_at_most(
+def test_a_campaign_that_is_too_large_to_be_kept_computes_ids_once_and_scenarios_of_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
@@ -437,4 +437,8 @@ def test_a_campaign_that_is_too_large_to_be_kept_makes_its_runs_twice_at_most(
     monkeypatch.setattr(runs.Runs, "_make", counted)
     monkeypatch.setattr(runs, "MAX_KEPT", 3)
     assert run(tmp_path, limit=1).landed == 1
-    assert len(made) <= 2 * 4
+    assert len(made) == 4 + 1
+    assert run(tmp_path).landed == 3
+    made.clear()
+    assert run(tmp_path).reused == 4
+    assert len(made) == 4

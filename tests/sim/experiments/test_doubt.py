@@ -142,3 +142,27 @@ def test_what_cannot_be_changed_is_left_out_with_its_reason(tmp_path: Path) -> N
     assert wrong.returncode == 2
     message = wrong.stderr
     assert "unknown change 'seed'; allowed: seeds, half, perturbed, virtual-kernel, htb, netem, emulated" in message
+
+
+def test_what_compares_nothing_is_refused_at_once(tmp_path: Path) -> None:
+    file, results = tmp_path / "single.yaml", tmp_path / "results"
+    one_point = FRAGILE.partition("sweep:")[0].replace(
+        "  reverse:", "  forward: {rate: 4 Mbit/s, delay: 5 ms}\n  reverse:"
+    )
+    file.write_text(one_point)
+    done = backchannel("doubt", str(file), "--results", str(results))
+    assert (done.returncode, results.exists()) == (2, False)
+    assert "fragile has one point, so it compares nothing and has no conclusions to doubt; sweep a" in done.stderr
+
+
+def test_changes_of_runs_that_decide_nothing_are_not_run(tmp_path: Path) -> None:
+    file, results = tmp_path / "undecided.yaml", str(tmp_path / "results")
+    # Losses at random, and two runs: far too few to tell a tenth of the ack line's rate.
+    text = FRAGILE.partition("sweep:")[0].replace("repetitions: 3", "repetitions: 2")
+    lossy = "  forward: {rate: 10 Mbit/s, delay: 20 ms, errors: [{model: uniform, probability: 2 %}]}\n  reverse:"
+    file.write_text(f"{text.replace('  reverse:', lossy)}sweep: {{network.reverse.rate: [1 Mbit/s, 1.1 Mbit/s]}}\n")
+    done = backchannel("doubt", str(file), "--only", "half", "--only", "seeds", "--results", results)
+    assert done.returncode == 0, done.stderr
+    assert "decide nothing, so there is nothing to doubt, and no change was run" in " ".join(done.stdout.split())
+    listed = json.loads(backchannel("results", "--results", results, "--json").stdout)
+    assert [campaign["name"] for campaign in listed] == ["fragile"]

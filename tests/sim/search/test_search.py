@@ -14,21 +14,22 @@ import pytest
 from experiments.search.evaluate import Candidate, Evaluated, Evaluator
 from experiments.search.file import SearchFile, read
 from experiments.search.loop import ADAPTIVE_MISSING, BATCH, FIRST, Search, Shrunk, search, shrink
+from testbed import units
 from tests.conftest import backchannel
 
 #: With acks first an upload starves where the download's acks fill the line (asym 4.4).
-CAMPAIGN = """\
+OTHER = "  - {name: other, from: server, to: client, start: [0 s, 0.2 s], size: 2 kB}\n"
+CAMPAIGN = f"""\
 name: asymmetric
 network:
   topology: asymmetric-path
-  forward: {rate: 10 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 50 packets}}
-  reverse: {rate: 1 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 20 packets}}
+  forward: {{rate: 10 Mbit/s, delay: 10 ms, queue: {{policy: droptail, limit: 50 packets}}}}
+  reverse: {{rate: 1 Mbit/s, delay: 10 ms, queue: {{policy: droptail, limit: 20 packets}}}}
 stack: newreno
 workload:
-  - {name: download, from: server, to: client, start: [0 s, 0.2 s]}
-  - {name: upload, from: client, to: server, start: [0 s, 0.2 s]}
-  - {name: other, from: server, to: client, start: [0 s, 0.2 s], size: 2 kB}
-duration: 20 s
+  - {{name: download, from: server, to: client, start: [0 s, 0.2 s]}}
+  - {{name: upload, from: client, to: server, start: [0 s, 0.2 s]}}
+{OTHER}duration: 20 s
 warm_up: 1 s
 """
 SEARCH = """\
@@ -108,6 +109,14 @@ def test_intervals_prune_and_what_can_matter_gets_all_repetitions(
     assert 76 <= evaluator.runs <= 80
 
 
+def test_no_more_runs_than_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_optuna(monkeypatch)
+    evaluator = Made(lambda fields, candidate: 1.0, noise=0.01)
+    search(read(folder / "starved.yaml"), evaluator, 41)
+    # Of what is left no point has its first repetitions.
+    assert evaluator.runs == 40
+
+
 def test_the_smallest_campaign_keeps_what_is_needed_and_nothing_else(folder: Path) -> None:
     file = read(folder / "starved.yaml")
 
@@ -164,6 +173,39 @@ def test_the_starved_upload_is_found_shrunk_repeated_and_resumed(folder: Path) -
     assert page.count("<circle") == len(document["points"])
     again = backchannel(*words, "--json")
     assert json.loads(again.stdout) == document
+
+
+@pytest.mark.parametrize(
+    ("kind", "question", "axis", "slowest_bps", "fastest_bps"),
+    [
+        # On a faster ack line both flows gain: the download more, but where its own line is slow.
+        ("flips", "throughput(download) - 0.3 * throughput(upload)", "network.forward.rate", 0, 2e6),
+        ("differs", "throughput(download)", "network.forward.rate", 2e6, 20e6),
+        ("max", "throughput(download)", "network.reverse.rate", 1e6, 20e6),
+        ("min", "throughput(upload)", "network.reverse.rate", 0, 200e3),
+    ],
+)
+def test_each_question_has_its_answer(
+    folder: Path, kind: str, question: str, axis: str, slowest_bps: float, fastest_bps: float
+) -> None:
+    campaign = CAMPAIGN.replace("1 Mbit/s", "200 kbit/s").replace("duration: 20 s", "duration: 8 s")
+    campaign = campaign.replace("warm_up: 1 s", "warm_up: 2 s").replace(OTHER, "")
+    (folder / "asymmetric.yaml").write_text(campaign)
+    between = ", between: {network.reverse.rate: [100 kbit/s, 5 Mbit/s]}" if kind in ("flips", "differs") else ""
+    (folder / "asked.yaml").write_text(
+        f"campaign: asymmetric.yaml\naxes: {{{axis}: {{from: 100 kbit/s, to: 20 Mbit/s, scale: log}}}}\n"
+        f"question: {{{kind}: {question}{between}}}\nrepetitions: 5\n"
+    )
+    words = ("search", folder / "asked.yaml", "--runs", "80", "--no-linux", "--results", folder / "r", "--json")
+    done = backchannel(*words, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    shown = [row for row in document["fresh_seeds"] if row["shows"]]
+    assert all(row["low"] > 0 for row in shown)
+    assert slowest_bps <= units.parse(shown[0]["fields"][axis], "rate") <= fastest_bps
+    assert document["sim"]["shows"] is True
+    assert (folder / "asked-found.yaml").exists()
+    assert "<svg" in (folder / "asked-map.html").read_text()
 
 
 def test_an_ordering_that_the_campaign_does_not_decide_cannot_flip(folder: Path) -> None:

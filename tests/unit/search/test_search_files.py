@@ -83,6 +83,19 @@ def test_questions_turn_what_is_searched_for_upwards() -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "amount"),
+    [
+        ({"where": "throughput(bulk) < 100 kbit/s"}, "below 100000 by"),
+        ({"where": "starvation(bulk) > 0.9"}, "above 0.9 by"),
+        ({"min": "throughput(bulk)"}, "better than the campaign by"),
+        ({"differs": "throughput(bulk)", "between": {"stack": ["reno", "cubic"]}}, "a difference of"),
+    ],
+)
+def test_an_interval_is_said_of_what_it_is(asked: dict[str, object], amount: str) -> None:
+    assert read_question(asked).amount == amount
+
+
+@pytest.mark.parametrize(
     ("text", "line", "sentence"),
     [
         (AXES + QUESTION, 1, "campaign: is required"),
