@@ -38,7 +38,7 @@ CAMPAIGNS = node_binary.ROOT / "experiments/programs"
 #: What `--install` gets.
 HOME = node_binary.ROOT / ".cache/quic-programs"
 BIN = HOME / "bin"
-#: A program of ours on a library for which no registry has a server and a client.
+#: Programs of ours on libraries for which no registry has a server and a client, each a feature.
 QUIC_FILE = CAMPAIGNS / "quic_file"
 #: ngtcp2 draws so little that two runs of it are often the same.
 RUNS = 6
@@ -64,6 +64,8 @@ PROGRAMS = (
     Program("aioquic", "aioquic.yaml", "aioquic-python", "aioquic-python", "pip install aioquic"),
     Program("quinn", "quinn.yaml", "quinn-server", "quinn-client", "cargo install quinn --examples"),
     Program("s2n-quic", "s2n-quic.yaml", "s2n-quic-file", "s2n-quic-file", "cargo install --path .../quic_file"),
+    Program("quiche", "quiche.yaml", "quiche-file", "quiche-file", "cargo install --path .../quic_file, with cmake"),
+    Program("msquic", "msquic.yaml", "msquic-file", "msquic-file", "cargo install --path .../quic_file, with cmake"),
     Program("picoquic", "picoquic.yaml", "picoquicdemo", "picoquicdemo", "pip download aiopquic, cmake"),
 )
 #: Programs that no registry had when they were last looked for, each with a command that looks.
@@ -89,7 +91,7 @@ def install(program: Program) -> None:
     elif name == "quic-go":
         module = "github.com/quic-go/quic-go/example"
         for package, made, kept in ((module, "example", "server"), (f"{module}/client", "client", "client")):
-            subprocess.run(["go", "install", f"{package}@latest"], env={**os.environ, "GOBIN": str(BIN)}, check=True)
+            _run("go", "install", f"{package}@latest", GOBIN=str(BIN))
             (BIN / made).rename(BIN / f"{name}-{kept}")
     elif name == "aioquic":
         venv.create(HOME / name, with_pip=True)
@@ -106,7 +108,9 @@ def install(program: Program) -> None:
         _build_picoquic()
     else:
         with tempfile.TemporaryDirectory(prefix="quic-file-") as folder:
-            _run(cargo, "install", "--path", QUIC_FILE, "--root", HOME, "--target-dir", folder)
+            words = (cargo, "install", "--path", QUIC_FILE, "--features", name, "--root", HOME, "--target-dir", folder)
+            # s2n-quic's AWS-LC would seed itself by the jitter of the processor's clock too.
+            _run(*words, AWS_LC_SYS_NO_JITTER_ENTROPY="1")
 
 
 def _build_picoquic() -> None:
@@ -132,8 +136,8 @@ def _build_picoquic() -> None:
         shutil.copy(quic / "picoquicdemo", BIN)
 
 
-def _run(*words: str | Path) -> None:
-    subprocess.run(words, check=True)
+def _run(*words: str | Path, **variables: str) -> None:
+    subprocess.run(words, env={**os.environ, **variables}, check=True)
 
 
 def sought(command: Sequence[str]) -> str:
@@ -217,7 +221,7 @@ def row(kernel: Kernel, program: Program, runs: int) -> Sequence[str]:
 def main() -> int:
     """Prints the table."""
     names = [*(program.name for program in PROGRAMS), *SOUGHT]
-    parser = argparse.ArgumentParser(description="QUIC programs twice on Linux in virtual time.")
+    parser = argparse.ArgumentParser(description="QUIC programs several times on Linux in virtual time.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(names)} (default: all)")
     parser.add_argument("--install", action="store_true", help="install those that are absent")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"runs of each (default: {RUNS})")

@@ -58,6 +58,7 @@ __all__ = [
     "campaign_titles",
     "cell_text",
     "comparisons_note",
+    "congestion_controllers",
     "duration_text",
     "estimate",
     "expand",
@@ -241,6 +242,16 @@ def mechanisms(kind: str | None = None) -> list[Mechanism]:
         TestbedError: the node binary, which declares most of them, is missing or fails.
     """
     return [entry for each in MECHANISM_KINDS if kind in (None, each) for entry in registry.of_kind(each)]
+
+
+def congestion_controllers() -> dict[str, str]:
+    """Congestion controllers that research stacks may have, with the crate of the user's that has each (empty: none).
+
+    Raises:
+        TestbedError: the node binary is missing or fails.
+    """
+    names = registry.find("stack", "modern").param(registry.CONGESTION).choices
+    return {name: registry.owner("controller", name) for name in names}
 
 
 # Importing captures ------------------------------------------------------------------------------------------

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
+
+from markdown_it import MarkdownIt
 
 from experiments.language import registry
 from testbed import node_binary
@@ -27,6 +30,13 @@ MEANINGS = {
 }
 #: In place of a table without rows.
 UNSHOWN = "Not shown, because of the law of time that it breaks: the set might never end."
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 78em; margin: 2em auto; padding: 0 1em; color: #222 }
+h2, h3 { font-size: 1.1em; margin: 1.6em 0 0 }
+div { overflow-x: auto } table { border-collapse: collapse; margin: .5em 0 }
+td, th { padding: .15em .8em .15em 0; text-align: left; border-bottom: 1px solid #ddd; vertical-align: top }
+td { font-variant-numeric: tabular-nums } strong { color: #b00020 }
+"""
 #: Limit of one mechanism's laws, in s.
 LAWS_S = 600.0
 
@@ -98,6 +108,18 @@ def page(crate: Crate, found: Sequence[Verdict]) -> str:
         shown = _table(verdict.table["columns"], verdict.table["rows"])
         lines += [*(shown if verdict.table["rows"] else [UNSHOWN]), ""]
     return "\n".join(lines)
+
+
+def as_html(title: str, markdown: str) -> str:
+    """A page in Markdown as one HTML file, for a browser. HTML in the text is shown, not used."""
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
+    # A wide table scrolls by itself, also by the keyboard.
+    body = body.replace("<table>", '<div tabindex="0"><table>').replace("</table>", "</table></div>")
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style>\n{body}</html>\n"
+    )
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

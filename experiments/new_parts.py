@@ -19,6 +19,12 @@ from testbed.own_crates import LIBRARY, LOCK, MANIFEST, NAME
 #: Kinds in Rust and in Python, as the user writes them.
 CRATES = ("policy", "controller", "link", "middlebox", "workload")
 PACKAGES = ("metric", "figure", "export")
+#: How each is used, once the package is installed and its campaign was run.
+USES = {
+    "metric": "results my-crate --metric my_crate",
+    "figure": "plot my-crate RUN -o my-crate.svg      # `runs my-crate` lists the ids of runs",
+    "export": "export my-crate RUN -o my-crate.csv    # `runs my-crate` lists the ids of runs",
+}
 #: Kinds in C, for Linux, with the prefix of their files.
 KERNEL = {"kernel-controller": "tcp", "qdisc": "sch"}
 KINDS = (*CRATES, *PACKAGES, *KERNEL)
@@ -134,7 +140,8 @@ def _package(kind: str, name: str) -> Mapping[str, str]:
         f"{module}.py": (PYTHON / f"{kind}.py").read_text(),
         f"test_{module}.py": (PYTHON / f"{kind}_test.py").read_text(),
         "campaign.yaml": (PYTHON / "campaign.yaml").read_text(),
-        "README.md": (PYTHON / "README.md").read_text().replace("KIND", kind),
+        "README.md": (PYTHON / "README.md").read_text().replace("KIND", kind).replace("USE", USES[kind]),
+        ".gitignore": "__pycache__/\n*.egg-info/\n/results/\n",
     }
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.rpc import END_S, ChildProcess, remote
-from testbed import node_binary, probing
+from testbed import capability, node_binary, probing
 from testbed.cellmain import CellServer
 from testbed.errors import TestbedError
 from testbed.local_folders import ScratchFolder
@@ -52,7 +52,7 @@ class Cell(ChildProcess):
         self._topology: str | None = None
         self._on_progress = on_progress
         command = [
-            node_binary.path(), "cell", "--parent", str(os.getpid()), "--",
+            *capability.cell_words(), "--parent", str(os.getpid()), "--",
             *node_binary.module("testbed.cellmain"),
         ]  # fmt: skip
         environment = {

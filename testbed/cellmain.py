@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from agents.errors import AgentError
 from agents.rpc import Dispatcher, method, standard_streams
+from testbed import capability
 from testbed.clock import SharedClock
 from testbed.conductor import Conductor, require_crates
 from testbed.errors import TestbedError
@@ -81,7 +82,13 @@ class CellServer:
         assert self._network is not None
         # Links are emulated by the program of the nodes.
         require_crates(scenario, self._network.agents)
-        return conductor.run(scenario, out, self._on_progress)
+        report = conductor.run(scenario, out, self._on_progress)
+        lacked = capability.lacked(
+            report.driver.realtime is not False,
+            self._network.emulator.locked_bytes(),
+            Path("/proc/self/uid_map").read_text(),
+        )
+        return report.replace(lacked=tuple(lacked)) if lacked else report
 
     @method
     def open(self, scenario: Scenario, out: Path, name_server: str | None) -> dict[str, SessionHost]:

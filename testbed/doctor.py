@@ -116,7 +116,7 @@ def rights(euid: int, status: str) -> Finding:
         status: text of /proc/self/status.
     """
     if euid != 0:
-        return Finding("rights", None, "an ordinary user: everything but the emulated backend, gateway and shell")
+        return Finding("rights", None, "an ordinary user: everything but gateway, shell and rehearsals of labs")
     lacks = capability.lacking(status)
     if not lacks:
         return Finding("rights", True, "root with all capabilities")

@@ -53,6 +53,12 @@ class Emulator(ChildProcess):
             atexit.register(cls._shared.close)
         return cls._shared
 
+    def locked_bytes(self) -> int:
+        """Its memory that is never paged out."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        (kib,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmLck:"))
+        return int(kib) * 1024
+
     def add_link(self, link: LinkSpec, ends: Sequence[LinkEnd], seed: int = 0) -> None:
         """Creates a link between new TAP interfaces; it carries packets at once."""
         self.request("add_link", {"name": link.name, "spec": link, "seed": seed, "ends": ends})

@@ -7,6 +7,7 @@ own limits (testbed.scenario.Limits), narrower or wider. Loss that the scenario 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from testbed.report import DirectionAudit, DirectionReport, FlowReport, Problem, ProblemKind, Report
 from testbed.scenario import Limits
@@ -22,6 +23,8 @@ CLOCK_S = 1e-4
 LEAST_OF_MANY = 0.2
 #: A packet that was read late and written late may leave this much after the longest stall.
 AFTER_STALL_S = 0.01
+#: Problems that the real-time class prevents where other programs run.
+OF_TIME = (ProblemKind.LATE, ProblemKind.STALLED)
 #: Share of a queue's drops that may contradict its limit, because their times are uncertain.
 WRONG_DROPS = 0.1
 
@@ -69,7 +72,13 @@ def problems(report: Report, limits: Limits = LIMITS) -> list[Problem]:
     if report.armed_late_s > 0:  # every start time is wrong
         sentence = f"the senders were ready {report.armed_late_s * 1e3:.0f} ms after the run's zero"
         reasons.append(Problem(ProblemKind.LATE, "", sentence))
+    if report.driver.realtime is False:
+        reasons = [_without_realtime(problem) if problem.kind in OF_TIME else problem for problem in reasons]
     return reasons
+
+
+def _without_realtime(problem: Problem) -> Problem:
+    return replace(problem, sentence=f"{problem.sentence}; the emulator had no real-time class")
 
 
 def _direction_problems(subject: str, counters: DirectionReport, limits: Limits) -> Iterator[Problem]:

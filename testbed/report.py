@@ -262,6 +262,8 @@ class Report(Part):
     hosts: Mapping[str, str] | None = None
     #: What played nodes and links on real hosts (testbed.installation).
     installation: Document | None = None
+    #: What a cell's emulator ran without, a sentence each (testbed.capability.lacked); absent: nothing.
+    lacked: Sequence[str] = ()
     #: By link and direction; absent in virtual time.
     audit: Mapping[str, Mapping[str, DirectionAudit]] | None = None
 

@@ -86,7 +86,8 @@ def no_pace_of_other_tests(cache_without_pace: None) -> None:
 @pytest.fixture(scope="session")
 def emulation() -> None:
     """Fails, with the reason, where the emulated backend cannot run."""
-    missing = missing_for_emulation()
+    # An ordinary user can run cells, and not the tests that act on this machine's own namespaces.
+    missing = missing_for_emulation() if os.geteuid() == 0 else ["they need root"]
     if missing:
         pytest.fail("emulated tests cannot run: " + "; ".join(missing))
 

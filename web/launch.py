@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,14 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from werkzeug.datastructures import MultiDict
 
 from analysis.store import requests
-from experiments.api import campaign_files, campaign_text, campaign_titles, mechanisms, with_crates_in_use
+from experiments.api import (
+    campaign_files,
+    campaign_text,
+    campaign_titles,
+    congestion_controllers,
+    mechanisms,
+    with_crates_in_use,
+)
 from web import campaign_data, guide
 from web.campaigns import POINTS, network_picture, points_table
 from web.check import Verdict, check
@@ -179,6 +187,9 @@ def completions_as_json() -> Response:
     }  # fmt: skip
     values = {field: [entry.name for entry in mechanisms(kind)] for field, kind in kinds.items()}
     values["kind"] = [entry.name for kind in ("workload", "link") for entry in mechanisms(kind)]
+    values["congestion"] = list(congestion_controllers())
+    crates = {entry.crate for entry in mechanisms()} | set(congestion_controllers().values())
+    values["from"] = [f"./{crate}" for crate in sorted(filter(None, crates))]
     return jsonify({"keys": _keys(), "values": values})
 
 
@@ -222,14 +233,23 @@ def _as_json(verdict: Verdict) -> dict[str, Any]:
 
 def build(form: MultiDict[str, str]) -> str:
     """A campaign file from the fields of the form; what is left empty is left out."""
-    of_crates = {entry.name: entry.crate for entry in mechanisms("policy")}
+    axes: dict[str, list[Any]] = {}
+    for number in range(AXES):
+        name, values = form.get(f"axis.{number}.field", "").strip(), form.get(f"axis.{number}.values", "").strip()
+        if name:
+            axes[name] = [_plain(value.strip()) for value in values.split(",") if value.strip()]
+    policies = {entry.name: entry.crate for entry in mechanisms("policy")}
+
+    def with_folder(named: dict[str, str], field: str, crates: Mapping[str, str]) -> dict[str, str]:
+        """What is filled in, with the folder of its crate, or of the first crate that the sweep puts in its place."""
+        names = (named[field.rpartition(".")[2]], *map(str, axes.get(field, ())))
+        folders = [f"./{crates[name]}" for name in names if crates.get(name)]
+        return {key: value for key, value in {**named, "from": "".join(folders[:1])}.items() if value}
 
     def direction(prefix: str) -> dict[str, Any]:
         direction_: dict[str, Any] = {key: form.get(f"{prefix}.{key}", "").strip() for key in ("rate", "delay")}
-        queue = {"policy": form.get(f"{prefix}.policy", "").strip(), "limit": form.get(f"{prefix}.limit", "").strip()}
-        if crate := of_crates.get(queue["policy"]):
-            queue["from"] = f"./{crate}"
-        direction_["queue"] = {key: value for key, value in queue.items() if value}
+        queue = {key: form.get(f"{prefix}.{key}", "").strip() for key in ("policy", "limit")}
+        direction_["queue"] = with_folder(queue, f"network.{prefix}.queue.policy", policies)
         return {key: value for key, value in direction_.items() if value}
 
     document: dict[str, Any] = {"name": form.get("name", "").strip() or "my-campaign"}
@@ -242,8 +262,10 @@ def build(form: MultiDict[str, str]) -> str:
         **{name: direction(name) for name in ("forward", "reverse")},
     }
     document["network"] = {key: value for key, value in network.items() if value}
-    if form.get("stack", "").strip():
-        document["stack"] = form["stack"].strip()
+    stack = {"name": form.get("stack", "").strip(), "congestion": form.get("congestion", "").strip()}
+    stack = with_folder(stack, "stack.congestion", congestion_controllers())
+    if stack:
+        document["stack"] = stack["name"] if list(stack) == ["name"] else stack
     flows = []
     for number in range(FLOWS):
         flow = {
@@ -254,11 +276,6 @@ def build(form: MultiDict[str, str]) -> str:
             flows.append({key: _range(value) for key, value in flow.items() if value})
     document["workload"] = flows
     document["duration"] = form.get("duration", "").strip() or "30 s"
-    axes = {}
-    for number in range(AXES):
-        name, values = form.get(f"axis.{number}.field", "").strip(), form.get(f"axis.{number}.values", "").strip()
-        if name:
-            axes[name] = [_plain(value.strip()) for value in values.split(",") if value.strip()]
     if axes:
         document["sweep"] = axes
     for key in ("repetitions", "seed"):
@@ -380,6 +397,7 @@ def _page(text: str, name: str, overrides: list[str], verdict: Verdict | None, f
         form=form,
         flows=FLOWS,
         axes=AXES,
+        controllers=list(congestion_controllers()),
         runners=requests.runners(g.store),
         recent=requests.recent(g.store, 8),
         names={kind: [entry.name for entry in mechanisms(kind)] for kind in ("stack", "policy", "topology", "backend")},
@@ -398,5 +416,5 @@ HOSTS = {
 SWEPT = (
     "network.reverse.queue.policy", "network.forward.queue.policy", "network.reverse.rate", "network.forward.rate",
     "network.reverse.delay", "network.forward.delay", "network.reverse.queue.limit", "network.forward.queue.limit",
-    "stack", "stack.ack_every", "stack.sack", "workload.0.size", "workload.0.count",
+    "stack", "stack.congestion", "stack.ack_every", "stack.sack", "workload.0.size", "workload.0.count",
 )  # fmt: skip

@@ -90,7 +90,8 @@ def _missing_of_virtual_kernel() -> list[str]:
 
 def _emulated() -> Finding:
     missing = capability.missing_for_emulation()
-    return Finding(Backend.EMULATED, not missing, Backend.EMULATED.summary, tuple(missing))
+    how = "" if os.geteuid() == 0 or missing else "; in a user namespace, without the real-time class, which root has"
+    return Finding(Backend.EMULATED, not missing, f"{Backend.EMULATED.summary}{how}", tuple(missing))
 
 
 def _physical() -> Finding:

@@ -324,6 +324,18 @@ class Interval(TypedDict):
     method: str
 
 
+class LineRun(TypedDict):
+    """A run of a client and a server."""
+
+    id: str
+    #: By name, in SI units.
+    metrics: Mapping[str, float]
+    #: Of the client.
+    output: str
+    captures: Sequence[str]
+    qlogs: Sequence[str]
+
+
 class ComparisonLine(TypedDict):
     """A metric at a parameter combination, in two campaigns."""
 

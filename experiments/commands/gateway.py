@@ -19,7 +19,7 @@ from experiments.commands.shell import (
     RecordLimitOption,
     report,
 )
-from testbed.capability import require_emulation
+from testbed.capability import require_root_emulation
 
 if TYPE_CHECKING:
     from experiments.sessions.devices import DeviceGateway
@@ -58,7 +58,7 @@ def gateway(
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Connect the devices behind an interface of this machine to the internet through an emulated line."""
-    require_emulation()
+    require_root_emulation("a gateway")
     from analysis.store import Store
     from experiments.sessions.devices import DeviceGateway
     from experiments.sessions.plan import plan_session

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ResultsOption, SetOption
 from testbed.errors import BadRequest
+
+if TYPE_CHECKING:
+    from experiments.commands import documents
 
 PROFILE = typer.Argument(metavar="PROFILE", help="Profile of the link: 'list profiles' shows them.", show_default=False)
 
@@ -52,7 +57,7 @@ def line(
     ] = None,
     overrides: SetOption = None,
     results: ResultsOption = RESULTS,
-) -> None:  # fmt: skip
+) -> Answer[Sequence[documents.LineRun]]:  # fmt: skip
     """Run a client and a server of yours over an emulated link, in virtual time, and print a JSON object for each run.
 
     A client that has not ended after 60 s of virtual time fails, unless '--set duration' says otherwise. Programs see
@@ -74,7 +79,7 @@ def line(
         }
         for run in runs
     ]  # fmt: skip
-    typer.echo(json.dumps(shown, indent=2))
+    return Answer(shown, [json.dumps(shown, indent=2)])
 
 
 def _words(option: str, text: str) -> list[str]:

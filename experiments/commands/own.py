@@ -56,7 +56,10 @@ def check(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", show_default=False, help="Page; default: NAME-check.md."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", show_default=False,
+            help="Page: .html for a browser, else Markdown. Default: NAME-check.md.",
+        ),
     ] = None,
 ) -> Answer[documents.Check]:  # fmt: skip
     """Hold the mechanisms of a crate of yours to the laws that Backchannel's own keep, and write a page of what they do
@@ -66,7 +69,9 @@ def check(
     own_nodes.use([crate])
     found = law_page.verdicts(crate, dict(map(_option, options or ())))
     path = output or Path(f"{crate.name}-check.md")
-    path.write_text(law_page.page(crate, found), encoding="utf-8")
+    page = law_page.page(crate, found)
+    is_html = path.suffix == ".html"
+    path.write_text(law_page.as_html(f"{crate.name}: laws", page) if is_html else page, encoding="utf-8")
     lines = []
     for verdict in found:
         broken = f"breaks: {', '.join(verdict.broken)}" if verdict.broken else f"keeps all {len(verdict.laws)} laws"

@@ -47,7 +47,7 @@ from experiments.commands.shared import (
 from experiments.engine import pace
 from experiments.engine.options import TRIES, Options
 from experiments.labels import duration_text, exact_note, point_label, results_document, run_label
-from testbed import fidelity
+from testbed import capability, fidelity
 from testbed.units import number_of, show
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ def run(
         scheduler=_address(scheduler),
         artefacts=artefacts, inventory=inventory,
     )  # fmt: skip
+    if plan.backend.in_cell and options.scheduler is None and capability.works_without_root():
+        show_note(capability.WITHOUT_ROOT)
     find_ids(plan)
     outcome = run_campaign(plan, options, TerminalReporter(terminal))
     with Store.open(options.results, artefacts) as store, reading_values(store):

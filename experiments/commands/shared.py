@@ -133,7 +133,7 @@ def load_runnable_plan(
     try:
         virtual = _expanded(campaign, overrides, Backend.VIRTUAL_KERNEL)
     except CampaignError:
-        # It uses something that there is only outside; root is what it lacks.
+        # It uses something that there is only outside.
         return plan
     reason = _why_virtual(plan, virtual, results, artefacts)
     if reason is None:
@@ -153,7 +153,7 @@ def load_runnable_plan(
 def _why_virtual(emulated: Plan, virtual: Plan, results: str, artefacts: str | None) -> str | None:
     """Why a campaign that could run with real packets runs in virtual time; None: it does not."""
     if not capability.has_rights():
-        return "real interfaces need root"
+        return "you are not root"
     with open_existing(results, artefacts) as store:
         plans = () if store is None else (emulated, virtual)
         begun = {plan.backend for plan in plans if store is not None and store.campaign(plan.id) is not None}

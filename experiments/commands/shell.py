@@ -19,7 +19,7 @@ from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption, SetOption
 from experiments.commands.shared import console, fail, no_options_before, results_option, show_note
 from experiments.sessions import control, program
-from testbed.capability import require_emulation
+from testbed.capability import require_root_emulation
 from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def start(
     if ctx.invoked_subcommand is not None:
         no_options_before(ctx, allowed=("session", "as_json"))
         return
-    require_emulation()
+    require_root_emulation("a shell behind an emulated link")
     raise typer.Exit(
         _start(
             ctx.obj or [],

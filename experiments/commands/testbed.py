@@ -14,7 +14,7 @@ from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.commands.options import SetOption
 from experiments.commands.shared import console, fail, load_plan
-from testbed.capability import require_emulation
+from testbed.capability import require_root_emulation
 
 if TYPE_CHECKING:
     from experiments.commands import documents
@@ -201,7 +201,7 @@ def rehearse(
     """Rehearse a lab: create its hosts as namespaces while a command runs."""
     from experiments import lab
 
-    require_emulation()
+    require_root_emulation("a rehearsal")
     if machines and tree != Path("/"):
         fail(
             "--tree is for hosts in namespaces; virtual machines have their own disk, so leave out one of the two",

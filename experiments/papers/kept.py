@@ -23,8 +23,8 @@ from experiments.papers.choices import FILE
 
 #: Fields without an effect on what a simulation does. A kernel, and the limits of real packets, are not simulated.
 _WITHOUT_EFFECT = frozenset(
-    ("artefact", "backend", "capture", "description", "fidelity", "figure", "kernel", "measures", "name", "question",
-     "split", "title")
+    ("artefact", "backend", "capture", "description", "fidelity", "figure", "format", "kernel", "measures", "name",
+     "question", "split", "title")
 )  # fmt: skip
 #: Models whose fields are parameters, by the word for them in the file.
 _KINDS: Mapping[type[BaseModel], str] = {

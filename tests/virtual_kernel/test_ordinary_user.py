@@ -70,7 +70,7 @@ def run(world: Path, home: Path, campaign: str) -> subprocess.CompletedProcess[s
     ("campaign", "announced"),
     [
         # Nothing names a backend: without root it is the virtual kernel.
-        (KERNEL_TCP, "real interfaces need root; the campaign runs on Linux"),
+        (KERNEL_TCP, "you are not root; the campaign runs on Linux"),
         (RESEARCH_STACK, ""),
     ],
     ids=["kernel TCP", "research stack"],

@@ -77,7 +77,7 @@ editor.on("changes", (_, changes) => {
   editor.performLint();
   verdict.setAttribute("aria-busy", "true");
   later();
-  if (changes.some((change) => change.origin === "+input" && /^[\w.-]$/.test(change.text.join("")))) offer();
+  if (changes.some((change) => change.origin === "+input" && /^[\w./-]$/.test(change.text.join("")))) offer();
 });
 
 let completions = null;
@@ -90,9 +90,9 @@ async function offer() {
     hint: () => {
       const at = editor.getCursor();
       const before = editor.getLine(at.line).slice(0, at.ch);
-      const word = /[\w.-]*$/.exec(before)[0];
+      const word = /[\w./-]*$/.exec(before)[0];
       // A value after "policy:", also in a list; otherwise a field.
-      const field = /([\w.-]+):\s*(?:\[[^\]]*)?[\w.-]*$/.exec(before)?.[1].split(".").at(-1);
+      const field = /([\w.-]+):\s*(?:\[[^\]]*)?[\w./-]*$/.exec(before)?.[1].split(".").at(-1);
       const known = field ? (values[field] ?? []) : keys;
       const list = known.filter((one) => one.startsWith(word) && one !== word).map((one) => (field ? one : `${one}: `));
       return { list: list.slice(0, 60), from: CodeMirror.Pos(at.line, at.ch - word.length), to: at };

@@ -1,7 +1,6 @@
 //! `probe`: measures a path with UDP packets: a burst, whose spacing at the far end gives the rate, then single
 //! packets, whose transit time gives the delay. The kernel stamps arrivals. Both ends must share a clock.
 
-use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
@@ -9,8 +8,8 @@ use backchannel_core::{Error, ResultExt};
 use backchannel_emulator::os::arrivals::{receive_stamped, stamp_arrivals};
 use backchannel_emulator::os::clock::realtime_ns;
 use backchannel_emulator::os::process::Priority;
+use backchannel_emulator::os::socket_option::set_receive_buffer;
 use backchannel_emulator::{become_realtime, monotonic_ns};
-use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use crate::reports::{self, Arrival, ProbeReceiveReport, ProbeSendReport};
 use crate::signals::{sleep_until, stop_on_signals, stopped};
@@ -104,9 +103,7 @@ fn send(args: &SendArgs) -> Result<(), Error> {
 fn receive(args: &ReceiveArgs) -> Result<(), Error> {
     let socket = UdpSocket::bind(args.listen).or_system(format_args!("cannot listen on {}", args.listen))?;
     stamp_arrivals(&socket).or_system("cannot time-stamp arrivals")?;
-    set_socket_recv_buffer_size_force(&socket, 1 << 24)
-        .map_err(io::Error::from)
-        .or_system("cannot enlarge the receive buffer")?;
+    set_receive_buffer(&socket, 1 << 24).or_system("cannot enlarge the receive buffer")?;
     socket.set_read_timeout(Some(Duration::from_millis(100))).or_system("cannot set a timeout")?;
     eprintln!("ready on {}", args.listen);
     let deadline = monotonic_ns() + nanoseconds(args.timeout_s);

@@ -9,7 +9,7 @@ use backchannel_core::ip::IpVersion;
 use backchannel_core::{Error, ResultExt};
 use backchannel_emulator::os::socket_option;
 use rustix::io::Errno;
-use rustix::net::{sockopt, RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, Socket, Type};
 
 use crate::reports::TcpInfo;
@@ -52,15 +52,19 @@ impl TcpSocket {
             require_congestion(&socket, name)?;
         }
         let cannot_set = |what, bytes| format!("cannot set the {what} to {bytes} bytes");
+        // Another buffer would be another experiment.
+        let exactly = |what, bytes: u32, has: io::Result<usize>, limit| {
+            let has = has.or_system(cannot_set(what, bytes))?;
+            let cannot = || format!("{}: without root, {limit} allows {has}", cannot_set(what, bytes));
+            (has >= bytes as usize).then_some(()).ok_or_else(|| Error::Unfit(cannot()))
+        };
         if let Some(bytes) = options.send_buffer_bytes {
-            sockopt::set_socket_send_buffer_size_force(&socket, bytes as usize)
-                .map_err(io::Error::from)
-                .or_system(cannot_set("send buffer", bytes))?;
+            let has = socket_option::set_send_buffer(&socket, bytes as usize);
+            exactly("send buffer", bytes, has, "net.core.wmem_max")?;
         }
         if let Some(bytes) = options.receive_buffer_bytes {
-            sockopt::set_socket_recv_buffer_size_force(&socket, bytes as usize)
-                .map_err(io::Error::from)
-                .or_system(cannot_set("receive buffer", bytes))?;
+            let has = socket_option::set_receive_buffer(&socket, bytes as usize);
+            exactly("receive buffer", bytes, has, "net.core.rmem_max")?;
         }
         if let Some(bytes) = options.mss_bytes {
             socket.set_tcp_mss(bytes).or_system(cannot_set("maximum segment size", bytes))?;

@@ -14,7 +14,7 @@ use crate::os::namespace::NetworkNamespace;
 
 /// Frames that the kernel keeps while the emulator does not run: a second at 100 Mbit/s. The policies' queues belong to
 /// the link; this one must never lose a packet.
-const QUEUE_PACKETS: i32 = 10_000;
+const QUEUE_PACKETS: u32 = 10_000;
 
 /// The node's end of a link.
 pub(crate) struct Tap {

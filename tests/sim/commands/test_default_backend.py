@@ -36,7 +36,7 @@ def chosen(file: Path, overrides: tuple[str, ...] = (), backend: str | None = No
 
 def test_without_root_real_tcp_runs_in_virtual_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert chosen(QUICKSTART) == "virtual-kernel"
-    assert "real interfaces need root; the campaign runs on Linux 7.3 in virtual time" in capsys.readouterr().err
+    assert "you are not root; the campaign runs on Linux 7.3 in virtual time" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("overrides", "backend"), [((), "emulated"), (("backend=emulated",), None)])

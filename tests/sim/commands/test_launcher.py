@@ -89,16 +89,20 @@ def test_unsupported_system_gives_one_message(bare: Path) -> None:
     assert not (bare / ".venv").exists()
 
 
-def test_without_root_and_sudo_the_missing_packages_are_listed(bare: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "builds_kernel"), [("", True), ("--backend emulated", False), ("--backend=emulated", False)]
+)
+def test_without_root_and_sudo_the_missing_packages_are_listed(bare: Path, words: str, builds_kernel: bool) -> None:
     tools = bare.parent / "bin"
     for name, text in (("apt-get", "exit 1"), ("apt-cache", "exit 1"), ("id", "echo 1000")):
         (tools / name).unlink(missing_ok=True)
         (tools / name).write_text(f"#!{tools}/sh\n{text}\n")
         (tools / name).chmod(0o755)
-    done = call(bare, "run", "x.yaml")
+    done = call(bare, "run", "x.yaml", *words.split())
     assert done.returncode == 3
     assert "needs root or sudo" in done.stderr
     assert "mininet" in done.stderr
+    assert ("flex" in done.stderr) == builds_kernel
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments import law_page
 from tests.conftest import backchannel
 
 
@@ -41,6 +42,12 @@ def test_a_good_policy_keeps_the_laws_and_its_page_shows_what_it_does(folder: Pa
     assert "| a burst of 100 packets | droptail | 100 | 20 | 80 |" in text
 
 
+def test_html_in_a_name_or_message_is_text() -> None:
+    page = law_page.as_html("a <b>", "| law | result |\n|---|---|\n| order | **broken**: <script>x</script> |")
+    assert "<title>a &lt;b&gt;</title>" in page
+    assert "<td><strong>broken</strong>: &lt;script&gt;x&lt;/script&gt;</td>" in page
+
+
 def test_an_option_that_no_mechanism_has_is_refused(folder: Path) -> None:
     done = backchannel("check", folder / "checked-policy", "--option", "threshold=3", timeout_s=1500)
     assert done.returncode == 2
@@ -51,12 +58,14 @@ def test_a_policy_that_loses_packets_silently_is_caught(folder: Path, tmp_path: 
     event = "events.record(now, EventKind::DroppedEarly, &packet);\n                return;"
     crate = changed(folder, "policy", event, "return;")
     try:
-        done = backchannel("check", crate, "-o", tmp_path / "page.md", timeout_s=1500)
+        done = backchannel("check", crate, "-o", tmp_path / "page.html", timeout_s=1500)
     finally:
         changed(folder, "policy", "                return;", f"                {event}")
     assert done.returncode == 1
     assert "policy checked-policy breaks: conservation" in done.stdout
-    assert "| **broken**: " in (tmp_path / "page.md").read_text()
+    text = (tmp_path / "page.html").read_text()
+    assert "<td><strong>broken</strong>: " in text
+    assert "|" not in text
 
 
 def test_a_controller_that_leaves_the_link_idle_is_caught(folder: Path, tmp_path: Path) -> None:

@@ -25,20 +25,21 @@ TEXT = one_line(
 
 
 @pytest.fixture(scope="module")
-def crate(tmp_path_factory: pytest.TempPathFactory) -> own_crates.Crate:
-    """A policy of the user's."""
-    folder = tmp_path_factory.mktemp("site") / "site-own"
-    assert backchannel("new", "policy", folder).returncode == 0
-    return own_crates.read(folder, own_nodes.lockfile())
+def crates(tmp_path_factory: pytest.TempPathFactory) -> list[own_crates.Crate]:
+    """A policy and a controller of the user's."""
+    folders = [tmp_path_factory.mktemp("site") / name for name in ("site-own", "site-control")]
+    for kind, folder in zip(("policy", "controller"), folders, strict=True):
+        assert backchannel("new", kind, folder).returncode == 0
+    return [own_crates.read(folder, own_nodes.lockfile()) for folder in folders]
 
 
 @pytest.fixture
-def visitor(crate: own_crates.Crate, tmp_path: Path) -> Iterator[FlaskClient]:
+def visitor(crates: list[own_crates.Crate], tmp_path: Path) -> Iterator[FlaskClient]:
     """Of a site that was started with --from."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(own_nodes, "_in_use", {})
         patch.setenv(node_binary.VARIABLE, node_binary.path())
-        own_nodes.use([crate])
+        own_nodes.use(crates)
         yield create_app(tmp_path / "results").test_client()
 
 
@@ -48,7 +49,7 @@ def post(visitor: FlaskClient, address: str, text: str) -> tuple[int, Any]:
 
 
 def test_a_text_that_names_the_folder_is_good_and_its_request_has_the_sources(
-    visitor: FlaskClient, crate: own_crates.Crate, tmp_path: Path
+    visitor: FlaskClient, crates: list[own_crates.Crate], tmp_path: Path
 ) -> None:
     status, verdict = post(visitor, "/api/check", TEXT)
     assert (status, verdict["problems"]) == (200, [])
@@ -58,7 +59,7 @@ def test_a_text_that_names_the_folder_is_good_and_its_request_has_the_sources(
         request = requests.take(store, "a runner")
         assert request is not None
     # Whoever exports the campaign later has the code that made its runs.
-    assert packed.find(request.text, "./site-own") == crate.text
+    assert packed.find(request.text, "./site-own") == crates[0].text
 
 
 def test_a_wrong_parameter_has_its_line_and_range(visitor: FlaskClient) -> None:
@@ -76,16 +77,43 @@ def test_a_folder_that_the_site_was_not_started_with_is_refused(visitor: FlaskCl
     assert "./other is not attached to this text" in problem
 
 
-def test_the_form_offers_the_policy_and_names_its_folder(visitor: FlaskClient) -> None:
+@pytest.mark.parametrize(
+    ("fields", "texts"),
+    [
+        ({"forward.policy": "site-own", "stack": "newreno"}, ["queue: {policy: site-own, from: ./site-own}"]),
+        (
+            {"forward.policy": "droptail", "stack": "modern", "congestion": "site-control"},
+            ["queue: {policy: droptail}", "name: modern\n  congestion: site-control\n  from: ./site-control\n"],
+        ),
+        # Only the sweep has them.
+        (
+            {
+                "forward.policy": "droptail", "axis.0.field": "network.forward.queue.policy",
+                "axis.0.values": "droptail, site-own", "stack": "modern", "axis.1.field": "stack.congestion",
+                "axis.1.values": "cubic, site-control",
+            },
+            ["queue: {policy: droptail, from: ./site-own}", "name: modern\n  from: ./site-control\n"],
+        ),
+    ],
+)  # fmt: skip
+def test_the_form_offers_mechanisms_and_names_their_folders(
+    visitor: FlaskClient, fields: dict[str, str], texts: list[str]
+) -> None:
     # A client without a session: the API asks one that has seen a page for its token.
-    assert "site-own" in visitor.application.test_client().get("/launch").text
-    form = {
-        "forward.rate": "1 Mbit/s", "forward.policy": "site-own", "stack": "newreno", "flow.0.name": "f",
-        "flow.0.from": "server", "flow.0.to": "client",
-    }  # fmt: skip
-    text = cast(Any, visitor.post("/api/build", data=form).json)["text"]
-    assert "queue: {policy: site-own, from: ./site-own}" in text
+    page = visitor.application.test_client().get("/launch").text
+    assert ("<option>site-own</option>" in page, "<option>site-control</option>" in page) == (True, True)
+    flow = {"flow.0.name": "f", "flow.0.from": "server", "flow.0.to": "client"}
+    text = cast(Any, visitor.post("/api/build", data={"forward.rate": "1 Mbit/s", **flow, **fields}).json)["text"]
+    for part in texts:
+        assert part in text
     assert post(visitor, "/api/check", text)[1]["problems"] == []
+
+
+def test_the_editor_offers_names_and_folders(visitor: FlaskClient) -> None:
+    offered = cast(Any, visitor.get("/api/completions").json)["values"]
+    assert "site-own" in offered["policy"]
+    assert {"cubic", "site-control"} <= set(offered["congestion"])
+    assert offered["from"] == ["./site-control", "./site-own"]
 
 
 def test_docs_have_its_options_with_ranges(visitor: FlaskClient) -> None:

@@ -28,14 +28,15 @@ DISTRIBUTIONS = {
     "ansible": "ansible-core",
     "ansible_collections": "ansible-core",
     "markdown_it": "markdown-it-py",
+    "mkdocs": "mkdocs-material",
     "PIL": "pillow",
     "ruamel": "ruamel.yaml",
     "yaml": "pyyaml",
 }
 #: Programs, types of libraries, and libraries that Mininet, moto's server and fsspec import.
 NOT_IMPORTED = {
-    "ansible-lint", "flask-cors", "import-linter", "mypy", "pytest-xdist", "ruff", "s3fs", "setuptools",
-    "types-regex",
+    "ansible-lint", "flask-cors", "import-linter", "mypy", "pytest-xdist", "ruff", "s3fs",
+    "setuptools", "types-regex",
 }  # fmt: skip
 
 
@@ -77,11 +78,12 @@ def imported_in(folder: str) -> dict[str, Path]:
 
 
 def test_every_import_is_declared() -> None:
-    program = declared(PROJECT["dependencies"], EXTRAS["lab"], EXTRAS["pandas"], EXTRAS["search"], EXTRAS["jobs"])
+    extras = (EXTRAS[extra] for extra in ("lab", "pandas", "search", "jobs", "mcp"))
+    program = declared(PROJECT["dependencies"], *extras)
     assert imported(OURS - {"tests", "benchmarks", "distribution"} | {"ansible"}).keys() <= program
     assert imported({"tests", "benchmarks", "docs"}).keys() <= program | declared(EXTRAS["dev"])
     build = {name(package) for package in BUILD["requires"]}
-    assert imported({"distribution"}).keys() <= program | declared(EXTRAS["dev"]) | build
+    assert imported({"distribution"}).keys() <= program | declared(EXTRAS["dev"], EXTRAS["docs"]) | build
 
 
 def test_every_declaration_is_used() -> None:

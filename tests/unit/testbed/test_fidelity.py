@@ -121,6 +121,16 @@ def test_a_captured_packet_may_leave_10_ms_after_the_longest_stall() -> None:
     assert problems(0.08) == ["line forward: the captures show a packet that left 80 ms late; at most 60 ms is allowed"]
 
 
+def test_lateness_names_a_missing_real_time_class_and_other_problems_do_not() -> None:
+    def problems(realtime: bool) -> list[str]:
+        audit = {"line": {"forward": {"lateness_s": {"max": 0.08}, "swallowed_packets": 1}}}
+        report = Report.read({"t0_epoch_ns": 0, "driver": {"realtime": realtime}, "audit": audit})
+        return [problem.sentence for problem in fidelity.problems(report)]
+
+    swallowed, late = problems(True)
+    assert problems(False) == [swallowed, f"{late}; the emulator had no real-time class"]
+
+
 def test_a_sender_that_starts_late_and_a_wrong_payload_make_a_run_invalid() -> None:
     late = LIMITS.stall_s * 1.02
     assert fidelity.problems(flow(send={"started_late_s": LIMITS.stall_s})) == []

@@ -14,11 +14,11 @@ use backchannel_core::{Error, ResultExt};
 use backchannel_emulator::os::arrivals::{receive_stamped, stamp_arrivals};
 use backchannel_emulator::os::clock::RealtimeLead;
 use backchannel_emulator::os::process::Priority;
+use backchannel_emulator::os::socket_option::set_receive_buffer;
 use backchannel_emulator::os::wait::{wait_for, Readiness};
 use backchannel_emulator::{become_realtime, monotonic_ns};
 use backchannel_workloads::flow::{self, on_due, SendingEnd};
 use backchannel_workloads::Application;
-use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{run_time, Arrivals, ReceiveArgs, SendArgs};
@@ -181,9 +181,8 @@ fn log_lost_echo(number: u64, error: io::ErrorKind) {
 fn prepare(socket: &UdpSocket) -> Result<(), Error> {
     socket.set_nonblocking(true).or_system("cannot set up a socket")?;
     stamp_arrivals(socket).or_system("cannot time-stamp arrivals")?;
-    set_socket_recv_buffer_size_force(socket, 1 << 22)
-        .map_err(io::Error::from)
-        .or_system("cannot enlarge the receive buffer")
+    set_receive_buffer(socket, 1 << 22).or_system("cannot enlarge the receive buffer")?;
+    Ok(())
 }
 
 /// Whether a send reports what ICMP answered to an earlier packet.

@@ -1,6 +1,7 @@
-//! Requests to network interfaces (netdevice(7)).
+//! Requests to network interfaces (netdevice(7), rtnetlink(7)).
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
 use socket2::{Domain, Socket, Type};
@@ -58,9 +59,47 @@ pub(crate) fn hardware_type(name: &str) -> io::Result<u16> {
 }
 
 /// Sets the length of an interface's transmit queue in packets.
-pub(crate) fn set_queue_length(name: &str, packets: i32) -> io::Result<()> {
-    // SIOCSIFTXQLEN reads the union's first integer, as SIOCSIFINDEX does.
-    request(control_socket()?, libc::SIOCSIFTXQLEN as libc::Ioctl, name, Value { ifru_ifindex: packets }).map(drop)
+///
+/// By rtnetlink(7), because the ioctl SIOCSIFTXQLEN needs rights in the first user namespace. This needs them in that of
+/// the network namespace only.
+pub(crate) fn set_queue_length(name: &str, packets: u32) -> io::Result<()> {
+    let socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW.cloexec(), Some(libc::NETLINK_ROUTE.into()))?;
+    socket.send(&queue_length_request(name, packets))?;
+    let mut answer = [MaybeUninit::uninit(); 512];
+    let length = socket.recv(&mut answer)?;
+    // SAFETY: the kernel has written this many bytes.
+    let answer: Vec<u8> = answer[..length].iter().map(|byte| unsafe { byte.assume_init() }).collect();
+    // The kernel acknowledges with an error message: nlmsghdr, then the negative error number, which is 0 without one.
+    match answer.get(NLMSG_HEADER..NLMSG_HEADER + 4).and_then(|code| code.try_into().ok()).map(i32::from_ne_bytes) {
+        Some(0) => Ok(()),
+        Some(code) => Err(io::Error::from_raw_os_error(-code)),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Bytes of `struct nlmsghdr`, and of `struct ifinfomsg` after it.
+const NLMSG_HEADER: usize = 16;
+const IFINFOMSG: usize = 16;
+
+/// RTM_SETLINK for the interface with this name.
+fn queue_length_request(name: &str, packets: u32) -> Vec<u8> {
+    // An `ifinfomsg` of zeros: the attribute names the interface.
+    let mut body = vec![0; IFINFOMSG];
+    for (kind, value) in
+        [(libc::IFLA_IFNAME, [name.as_bytes(), b"\0"].concat()), (libc::IFLA_TXQLEN, packets.to_ne_bytes().to_vec())]
+    {
+        body.extend(((4 + value.len()) as u16).to_ne_bytes());
+        body.extend(kind.to_ne_bytes());
+        body.extend(value);
+        body.resize(body.len().next_multiple_of(4), 0);
+    }
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
+    let mut message = ((NLMSG_HEADER + body.len()) as u32).to_ne_bytes().to_vec();
+    message.extend(libc::RTM_SETLINK.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
+    message.extend([0; 8]); // number and sender: one request on a socket of its own
+    message.extend(body);
+    message
 }
 
 /// Sets an interface's hardware address.

@@ -66,8 +66,8 @@ impl PacketSocket {
         socket_option::set::<c_int>(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
         let protocol = match receive {
             Receive::Everything => {
-                sockopt::set_socket_recv_buffer_size_force(&socket, LINK_BUFFER_BYTES)?;
-                sockopt::set_socket_send_buffer_size_force(&socket, LINK_BUFFER_BYTES)?;
+                socket_option::set_receive_buffer(&socket, LINK_BUFFER_BYTES)?;
+                socket_option::set_send_buffer(&socket, LINK_BUFFER_BYTES)?;
                 let promiscuous = libc::packet_mreq {
                     mr_ifindex: index,
                     mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -78,7 +78,7 @@ impl PacketSocket {
                 libc::ETH_P_ALL
             }
             Receive::PortOf(ip, protocol, port) => {
-                sockopt::set_socket_recv_buffer_size_force(&socket, HOST_BUFFER_BYTES)?;
+                socket_option::set_receive_buffer(&socket, HOST_BUFFER_BYTES)?;
                 arrivals::stamp_arrivals(&socket)?;
                 match ip {
                     IpVersion::V4 => {

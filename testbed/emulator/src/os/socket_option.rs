@@ -5,6 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
 use libc::c_int;
+use rustix::io::Errno;
+use rustix::net::sockopt;
 
 /// Sets an option; `T` is the C type that socket(7), packet(7) or tcp(7) states for it.
 ///
@@ -36,4 +38,29 @@ pub unsafe fn get<T: Copy>(fd: impl AsFd, level: c_int, name: c_int) -> io::Resu
         }
         Ok(value.assume_init())
     }
+}
+
+/// Gives a socket a receive buffer of this size; without CAP_NET_ADMIN in the first user namespace, of at most the
+/// sysctl net.core.rmem_max. Returns the size that it has. The kernel reserves twice as much.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn set_receive_buffer(fd: impl AsFd, bytes: usize) -> io::Result<usize> {
+    match sockopt::set_socket_recv_buffer_size_force(&fd, bytes) {
+        Err(Errno::PERM) => sockopt::set_socket_recv_buffer_size(&fd, bytes)?,
+        result => result?,
+    }
+    Ok(sockopt::socket_recv_buffer_size(&fd)? / 2)
+}
+
+/// The same for the send buffer and net.core.wmem_max.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn set_send_buffer(fd: impl AsFd, bytes: usize) -> io::Result<usize> {
+    match sockopt::set_socket_send_buffer_size_force(&fd, bytes) {
+        Err(Errno::PERM) => sockopt::set_socket_send_buffer_size(&fd, bytes)?,
+        result => result?,
+    }
+    Ok(sockopt::socket_send_buffer_size(&fd)? / 2)
 }
