@@ -112,6 +112,10 @@ def _of_one_moment(method: Callable[Concatenate[Queries, P], T]) -> Callable[Con
     return read
 
 
+def _place(head: Head) -> tuple[int, int]:
+    return head.point, head.repetition
+
+
 class Queries:
     """The reading half of an open store.
 
@@ -467,29 +471,30 @@ class Queries:
         return rows, len(heads)
 
     def _sorted(self, heads: Sequence[Head], wanted: RunQuery) -> list[Head]:
+        # A head has a list where the driver decodes JSON, as PostgreSQL's does, and so is no key itself.
         ranks = {number: rank for rank, number in enumerate(wanted.ranking)}
         match wanted.sort:
             case _ if wanted.ranking:
-                keys: dict[Head, Any] = {
-                    head: (ranks.get(head.point, len(ranks)), head.point, head.repetition) for head in heads
+                keys: dict[tuple[int, int], Any] = {
+                    _place(head): (ranks.get(head.point, len(ranks)), head.point, head.repetition) for head in heads
                 }
             case "point":
-                keys = {head: (head.point, head.repetition) for head in heads}
+                keys = {_place(head): (head.point, head.repetition) for head in heads}
             case "repetition" | "state" | "landed":
-                keys = {head: getattr(head, wanted.sort) for head in heads}
+                keys = {_place(head): getattr(head, wanted.sort) for head in heads}
             case _:
                 name, _, subject = wanted.sort.partition("/")
                 there = [head for head in heads if head.state != MISSING]
                 by_run = self._by_run(there, [(name, subject)])
                 keys = {
-                    head: row.value
+                    _place(head): row.value
                     for head in there
                     if (row := by_run.get(head.run_id, {}).get((name, subject))) is not None
                 }
         # Runs without a value come last in both orders.
-        with_key = [head for head in heads if keys.get(head) is not None]
-        without = [head for head in heads if keys.get(head) is None]
-        return [*sorted(with_key, key=keys.__getitem__, reverse=wanted.descending), *without]
+        with_key = [head for head in heads if keys.get(_place(head)) is not None]
+        without = [head for head in heads if keys.get(_place(head)) is None]
+        return [*sorted(with_key, key=lambda head: keys[_place(head)], reverse=wanted.descending), *without]
 
     def siblings(self, campaign_id: str, number: int) -> list[MemberRow]:
         """The repetitions of a point that are there: run_id, repetition, state."""
