@@ -137,7 +137,10 @@ def session() -> Iterator[FakeSession]:
 
 @contextmanager
 def served(app: Flask) -> Iterator[str]:
-    """The site as `serve` serves it, on a free port; gives its address."""
+    """The site as `serve` serves it, on a free port; gives its address. On a busy machine pages are late, and waited
+    for.
+    """
+    app.wsgi_app.within_s = 120.0  # type: ignore[attr-defined]
     sockets: dict[int, Any] = {}
     server = make_server(app, map=sockets, host="127.0.0.1", port=0)
     thread = threading.Thread(target=server.run, daemon=True)

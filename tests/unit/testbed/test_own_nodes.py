@@ -85,13 +85,16 @@ def test_an_agent_says_what_its_own_program_has(tmp_path: Path) -> None:
 def test_a_cell_that_was_started_before_an_edit_is_refused(run: Run, tmp_path: Path) -> None:
     cell = CellServer(lambda progress: None)
     ran: list[Scenario] = []
-    cell._conductor = cast(Any, SimpleNamespace(run=lambda scenario, *_: ran.append(scenario)))
+    # The last thing that a cell asks of a run's report is what its process lacked.
+    report = SimpleNamespace(driver=SimpleNamespace(realtime=True))
+    cell._conductor = cast(Any, SimpleNamespace(run=lambda scenario, *_: ran.append(scenario) or report))
     cell._network = cast(Any, SimpleNamespace(agents=agents({"mine": OLD})))
     with pytest.raises(TestbedError) as error:
         cell.run(run.scenario, tmp_path)
     assert f"router: the node binary has {STALE}" in str(error.value)
     assert not ran
-    cell._network = cast(Any, SimpleNamespace(agents=agents({"mine": NEW})))
+    emulator = SimpleNamespace(locked_bytes=lambda: 1)
+    cell._network = cast(Any, SimpleNamespace(agents=agents({"mine": NEW}), emulator=emulator))
     cell.run(run.scenario, tmp_path)
     assert ran == [run.scenario]
 
