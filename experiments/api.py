@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments import exits
 from experiments.labels import (
     cell_text,
     comparisons_note,
@@ -268,17 +267,17 @@ def import_command(files: Sequence[Path], label: str, memory_gb: float, time_s: 
     return [*command, *limits, f"--label={label}", f"--note={note}", "--json"]
 
 
-def import_error(status: int, stderr: str) -> str | None:
+def import_error(stderr: str) -> str | None:
     """The error message of a failed `import_command`; None: it ended without one, for example at a limit.
 
     Args:
-        status: exit status of the command.
-        stderr: what it wrote.
+        stderr: what the command wrote, whose last line is the error (docs/json.md).
     """
     lines = stderr.strip().splitlines()
-    messages = [line for line in lines if line.startswith(exits.MESSAGE_PREFIX)]
-    messages = messages or (lines if status == exits.BAD_INPUT else [])
-    return messages[-1].removeprefix(exits.MESSAGE_PREFIX) if messages else None
+    try:
+        return str(json.loads(lines[-1])["error"]["message"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
 
 
 def imported_run(stdout: str) -> str:

@@ -254,7 +254,7 @@ def _read(results: str, files: list[Path], upload: Import) -> str:
             f"reading it takes longer than {LIMIT_S:g} s; ./backchannel import can take longer"
         ) from None
     if child.returncode != 0:
-        message = import_error(child.returncode, stderr) or "the reader ended without a message"
+        message = import_error(stderr) or "the reader ended without a message"
         # A visitor of the site has no options, an operator of the command line has.
         message = message.replace("; --", "; ./backchannel import --")
         # The visitor knows the file by its own name, and is shown no path of this machine.

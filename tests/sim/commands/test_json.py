@@ -50,12 +50,13 @@ CALLS = (
     "plot bars small -o F/bars.svg", "backup F/backup", "copy small F/copy", "import F/CAPTURE",
     "regressions F/results F/backup", "papers run asym-fig10 --plan", "papers score asym-fig10",
     "doubt F/small.yaml --plan", "new policy F/own-policy", "unpack F/small.yaml --into F/unpacked",
-    "archive small", "undelete", "undelete small", "delete small --yes",
+    "archive small", "undelete", "undelete small", "prune runs small --dry-run", "prune screened --dry-run",
+    "prune caches --dry-run", "delete small --yes",
 )  # fmt: skip
 #: Commands that no call reaches: they take minutes, root, a kernel or a lab. Their own tests read their documents.
 ELSEWHERE = {
     "search", "calibrate", "packetdrill", "check", "doctor", "report-card", "sensitivity", "restore", "ack-filter",
-    "shell status", "shell set", "kernel build", "testbed import",
+    "shell status", "shell set", "kernel build", "testbed import", "line",
 }  # fmt: skip
 
 
