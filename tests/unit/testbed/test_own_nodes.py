@@ -87,7 +87,12 @@ def test_a_cell_that_was_started_before_an_edit_is_refused(run: Run, tmp_path: P
     ran: list[Scenario] = []
     # The last thing that a cell asks of a run's report is what its process lacked.
     report = SimpleNamespace(driver=SimpleNamespace(realtime=True))
-    cell._conductor = cast(Any, SimpleNamespace(run=lambda scenario, *_: ran.append(scenario) or report))
+
+    def run_it(scenario: Scenario, *_: object) -> SimpleNamespace:
+        ran.append(scenario)
+        return report
+
+    cell._conductor = cast(Any, SimpleNamespace(run=run_it))
     cell._network = cast(Any, SimpleNamespace(agents=agents({"mine": OLD})))
     with pytest.raises(TestbedError) as error:
         cell.run(run.scenario, tmp_path)
