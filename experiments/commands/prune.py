@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,15 @@ from analysis.store.screened import read as read_screened
 from experiments import exits, pruning
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
-from experiments.commands.shared import answer_console, fail, progress, results_option, show_note, wants_json
+from experiments.commands.shared import (
+    answer_console,
+    ask_to_delete,
+    fail,
+    progress,
+    results_option,
+    show_note,
+    wants_json,
+)
 from testbed import build_cache, unused_builds
 from testbed.units import number_of, show
 
@@ -105,7 +112,7 @@ def runs(
         _say(f"Deletes {_WORDS[only]}: {_extent(total)}, of {number_of(len(goes), 'campaign')}.")
         lines: list[str] = []
         if goes and not dry_run:
-            _ask(yes)
+            ask_to_delete(yes)
             if only == _WHOLE:
                 lines = _delete(store, goes, now, results)
             else:
@@ -156,7 +163,7 @@ def screened(
         found = {"deleted": bool(count) and not dry_run, "runs": count, "of": number}
         if not found["deleted"]:
             return Answer(found, [])
-        _ask(yes)
+        ask_to_delete(yes)
         if question is None:
             chosen = [row.run_id for rows in of_store.screened_rows(database) for row in rows]
         _in_parts(chosen, of_store.ROWS, lambda some: of_store.drop_screened(database, some))
@@ -188,7 +195,7 @@ def caches(
     total = show(sum(build.bytes for build in unused), "bytes") if unused else "nothing"
     _say(f"Deletes {number_of(len(unused), 'build')}, {total}.")
     if unused and not dry_run:
-        _ask(yes)
+        ask_to_delete(yes)
         for build in unused:
             unused_builds.remove(build)
     return Answer({"deleted": bool(unused) and not dry_run, "builds": kinds}, [])
@@ -277,14 +284,6 @@ def _extent(removal: Removal) -> str:
 def _say(text: str) -> None:
     """Tells what would go, before it is asked for; scripts have it in the answer."""
     typer.echo(text, err=wants_json.get())
-
-
-def _ask(yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        fail("nothing is deleted: add --yes where nobody can be asked", exits.BAD_INPUT)
-    typer.confirm("Delete?", abort=True, err=wants_json.get())
 
 
 def _delete(store: Store, goes: Sequence[CampaignRow], now: bool, results: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -11,10 +10,9 @@ import typer
 
 import analysis
 from analysis import naming
-from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
-from experiments.commands.shared import console, fail, open_campaign, wants_json
+from experiments.commands.shared import ask_to_delete, console, open_campaign, wants_json
 from experiments.labels import campaign_summary
 from testbed.units import number_of, show
 
@@ -91,10 +89,7 @@ def delete(
             shared = f"; {number_of(goes.shared, 'run')} stay, because other campaigns have them" if goes.shared else ""
             extent = f"{number_of(goes.runs, 'run')} with {show(goes.bytes, 'bytes')} of files{shared}"
         typer.echo(f"Deletes {subject.title}: {extent}.", err=wants_json.get())
-        if not yes:
-            if not sys.stdin.isatty():
-                fail("nothing is deleted: add --yes where nobody can be asked", exits.BAD_INPUT)
-            typer.confirm("Delete?", abort=True, err=wants_json.get())
+        ask_to_delete(yes)
         deleted = _set_aside(store, subject, "deleted")
         if now:
             store.store.purge(deleted)

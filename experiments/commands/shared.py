@@ -70,6 +70,15 @@ def show_note(text: str) -> None:
     typer.echo(f"{exits.MESSAGE_PREFIX}{text}", err=True)
 
 
+def ask_to_delete(yes: bool) -> None:
+    """Asks whether what was shown shall go, unless the caller said --yes; ends the command otherwise."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        fail("nothing is deleted: add --yes where nobody can be asked", exits.BAD_INPUT)
+    typer.confirm("Delete?", abort=True, err=wants_json.get())
+
+
 def no_options_before(ctx: typer.Context, allowed: Sequence[str] = ()) -> None:
     """Fails if an option stands before a subcommand, which would not see it."""
     for name, value in ctx.params.items():
