@@ -72,6 +72,25 @@ class Study(BaseModel):
 
 #: Of the link's rate.
 SHARES = {"download_share": "download", "upload_share": "upload"}
+#: Answers of which a simulation and Linux have campaigns of their own.
+_FILTER = Study(
+    campaign="filter-and-quic",
+    rows=("download",),
+    columns="line",
+    measures={"download": "download", "upload": "upload", "ping": "ping's 95th percentile, ms"},
+    own_scale={"ping": 1e3},
+    baselines=("TCP",),
+    perturbations=0,
+)
+_SENDERS = Study(
+    campaign="queues-and-senders-lines",
+    rows=("queue", "senders"),
+    columns="line",
+    measures={"first": "first", "second": "second", "ping": "ping's 95th percentile, ms"},
+    own_scale={"ping": 1e3},
+    baselines=(),
+    perturbations=0,
+)
 STUDIES = (
     Study(campaign="links-of-today", columns="link", measures=SHARES, scale=100, unit="%"),
     Study(campaign="flow-counts", columns="flows", measures=SHARES, scale=100, unit="%"),
@@ -118,34 +137,9 @@ STUDIES = (
         own_scale={"ping": 1e3},
         baselines=("TCP",),
     ),
-    Study(
-        campaign="filter-and-quic",
-        rows=("download",),
-        columns="line",
-        measures={"download": "download", "upload": "upload", "ping": "ping's 95th percentile, ms"},
-        own_scale={"ping": 1e3},
-        baselines=("TCP",),
-        perturbations=0,
-    ),
-    Study(
-        campaign="filter-and-quic-short",
-        rows=("download",),
-        columns="line",
-        measures={"download": "download", "upload": "upload", "ping": "ping's 95th percentile, ms"},
-        own_scale={"ping": 1e3},
-        baselines=("TCP",),
-        perturbations=0,
-    ),
-    Study(
-        campaign="filter-and-quic-linux",
-        rows=("download",),
-        columns="line",
-        measures={"download": "download", "upload": "upload", "ping": "ping's 95th percentile, ms"},
-        own_scale={"ping": 1e3},
-        baselines=("TCP",),
-        simulated="filter-and-quic-short",
-        perturbations=0,
-    ),
+    _FILTER,
+    _FILTER.model_copy(update={"campaign": "filter-and-quic-short"}),
+    _FILTER.model_copy(update={"campaign": "filter-and-quic-linux", "simulated": "filter-and-quic-short"}),
     Study(
         campaign="queues-and-senders",
         rows=("queue", "senders"),
@@ -154,25 +148,8 @@ STUDIES = (
         baselines=(),
         perturbations=0,
     ),
-    Study(
-        campaign="queues-and-senders-lines",
-        rows=("queue", "senders"),
-        columns="line",
-        measures={"first": "first", "second": "second", "ping": "ping's 95th percentile, ms"},
-        own_scale={"ping": 1e3},
-        baselines=(),
-        perturbations=0,
-    ),
-    Study(
-        campaign="queues-and-senders-linux",
-        rows=("queue", "senders"),
-        columns="line",
-        measures={"first": "first", "second": "second", "ping": "ping's 95th percentile, ms"},
-        own_scale={"ping": 1e3},
-        baselines=(),
-        simulated="queues-and-senders-lines",
-        perturbations=0,
-    ),
+    _SENDERS,
+    _SENDERS.model_copy(update={"campaign": "queues-and-senders-linux", "simulated": "queues-and-senders-lines"}),
     Study(
         campaign="ack-filters",
         rows=("filter",),
