@@ -76,9 +76,15 @@ class Agent:
     """
 
     def __init__(
-        self, folder: Path, node_binary: str, grants: Grants, lock_file: Path, virtual_time: bool = False,
-        allow_commands: bool = False, settings: Path | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        node_binary: str,
+        grants: Grants,
+        lock_file: Path,
+        virtual_time: bool = False,
+        allow_commands: bool = False,
+        settings: Path | None = None,
+    ) -> None:
         self.folder = folder
         self.virtual_time = virtual_time
         self.allow_commands = allow_commands

@@ -54,9 +54,21 @@ def command(
     waiting is free, and a line for each packet is not.
     """
     words = [
-        "tcpdump", "-i", interface, "-w", str(path), "-s", str(snaplen), "-B", str(ring >> 10),
-        "--time-stamp-precision=nano", "-n", "-p", "-Z", "root",
-    ]  # fmt: skip
+        "tcpdump",
+        "-i",
+        interface,
+        "-w",
+        str(path),
+        "-s",
+        str(snaplen),
+        "-B",
+        str(ring >> 10),
+        "--time-stamp-precision=nano",
+        "-n",
+        "-p",
+        "-Z",
+        "root",
+    ]
     return words if virtual_time else [*words, "--print", "-l", "-q", "-t"]
 
 
@@ -105,8 +117,10 @@ class Capture:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
                     [*prefix, *command(interface, path, snaplen, ring_bytes(rate_bps, snaplen), virtual_time)],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
-                )  # fmt: skip
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                )
         except FileNotFoundError as error:
             raise AgentError("tcpdump is not installed on this node") from error
         self._wait_until_listening(timeout_s)

@@ -40,15 +40,27 @@ _STAB_BASE, _LINKLAYER_ETHERNET = 1, 1
 
 #: Options of dualpi2 in the words of tc: the attribute's number, and the value's unit.
 DUALPI2 = {
-    "limit": (1, "number"), "memlimit": (2, "number"), "target": (3, "us"), "tupdate": (4, "us"), "alpha": (5, "hz"),
-    "beta": (6, "hz"), "step_packets": (7, "number"), "step_thresh": (8, "us"), "min_qlen_step": (9, "number"),
-    "coupling_factor": (10, "byte"), "classic_protection": (13, "byte"),
-}  # fmt: skip
+    "limit": (1, "number"),
+    "memlimit": (2, "number"),
+    "target": (3, "us"),
+    "tupdate": (4, "us"),
+    "alpha": (5, "hz"),
+    "beta": (6, "hz"),
+    "step_packets": (7, "number"),
+    "step_thresh": (8, "us"),
+    "min_qlen_step": (9, "number"),
+    "coupling_factor": (10, "byte"),
+    "classic_protection": (13, "byte"),
+}
 #: Words of dualpi2 without a value: the attribute's number, and its value.
 DUALPI2_WORDS = {
-    "overflow": (11, 0), "drop_on_overload": (11, 1), "drop_dequeue": (12, 0), "drop_enqueue": (12, 1),
-    "l4s_ect": (14, 1), "any_ect": (14, 3),
-}  # fmt: skip
+    "overflow": (11, 0),
+    "drop_on_overload": (11, 1),
+    "drop_dequeue": (12, 0),
+    "drop_enqueue": (12, 1),
+    "l4s_ect": (14, 1),
+    "any_ect": (14, 3),
+}
 #: Attribute of dualpi2's coupling factor, in a dump too.
 DUALPI2_COUPLING = 10
 #: Alpha and beta are in units of 1/256 Hz.

@@ -90,9 +90,19 @@ def read_qdisc(payload: bytes) -> Qdisc:
         (packets,) = struct.unpack_from("=Q", statistics[_PACKETS64])
     queued, backlog, drops, _, overlimits = struct.unpack_from("=5I", statistics.get(_QUEUE, bytes(20)))
     return Qdisc(
-        interface, values[TCA_KIND].rstrip(b"\0").decode(), handle, parent, packets, bytes_, drops, overlimits, queued,
-        backlog, statistics.get(_APP, b""), values.get(TCA_OPTIONS, b""),
-    )  # fmt: skip
+        interface,
+        values[TCA_KIND].rstrip(b"\0").decode(),
+        handle,
+        parent,
+        packets,
+        bytes_,
+        drops,
+        overlimits,
+        queued,
+        backlog,
+        statistics.get(_APP, b""),
+        values.get(TCA_OPTIONS, b""),
+    )
 
 
 def read_state(qdisc: Qdisc) -> State:
@@ -131,9 +141,11 @@ def _dualpi2(qdisc: Qdisc) -> State:
     # RFC 9332, 2.4: the classic probability is the square, the L4S probability the coupled one.
     classic = {"delay_s": delay_c_us * _US, "probability": base**2, "arrived_packets": in_c}
     l4s = {
-        "delay_s": delay_l_us * _US, "probability": min(1.0, coupling * base), "arrived_packets": in_l,
+        "delay_s": delay_l_us * _US,
+        "probability": min(1.0, coupling * base),
+        "arrived_packets": in_l,
         "step_marked_packets": step_marked,
-    }  # fmt: skip
+    }
     # A full queue counts as over its limit, and nothing else does.
     early = max(qdisc.drops - qdisc.overlimits, 0)
     return State(early, marked=marked, classes={"classic": classic, "l4s": l4s})
@@ -148,10 +160,12 @@ def _cake(own: bytes) -> State:
         purged += tin.get(_TIN_ACKS_DROPPED, 0)
         marked += tin.get(_TIN_MARKED, 0)
         classes[f"tin-{number}"] = {
-            "delay_s": tin.get(_TIN_DELAY_US, 0) * _US, "waiting_bytes": tin.get(_TIN_BACKLOG, 0),
-            "arrived_packets": tin.get(_TIN_ARRIVED, 0), "dropped_packets": tin.get(_TIN_DROPPED, 0),
+            "delay_s": tin.get(_TIN_DELAY_US, 0) * _US,
+            "waiting_bytes": tin.get(_TIN_BACKLOG, 0),
+            "arrived_packets": tin.get(_TIN_ARRIVED, 0),
+            "dropped_packets": tin.get(_TIN_DROPPED, 0),
             "marked_packets": tin.get(_TIN_MARKED, 0),
-        }  # fmt: skip
+        }
     return State(early, purged, marked, classes)
 
 

@@ -192,9 +192,13 @@ class Dispatcher:
     """
 
     def __init__(
-        self, name: str, protocol: type, target: object, errors: tuple[type[Exception], ...],
+        self,
+        name: str,
+        protocol: type,
+        target: object,
+        errors: tuple[type[Exception], ...],
         admit: Callable[[str, str], None] = lambda op, token: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._name = name
         self._requests = {op: each for op, each in vars(protocol).items() if hasattr(each, "is_request")}
         self._target = target
@@ -413,7 +417,7 @@ class SocketClient(Client):
 
     def __init__(
         self, path: Path, rejected: Callable[[str], Exception], unanswered: Callable[[str], Exception]
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(rejected, unanswered)
         self._path = path
         self._lock = threading.Lock()
@@ -481,18 +485,28 @@ class ChildProcess(Client):
     """
 
     def __init__(
-        self, name: str, command: Sequence[str], log: Path, error: type[Exception], on_event: OnEvent | None = None,
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        error: type[Exception],
+        on_event: OnEvent | None = None,
         env: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._log = log
         super().__init__(error, lambda reason: error(f"{name} {reason}"))
         self._on_event = on_event
         with log.open("wb") as stderr:
             # In a new session, because Ctrl-C is for the runner, which then ends its children in order.
             self._process = subprocess.Popen(
-                list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=env, bufsize=0,
+                list(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=env,
+                bufsize=0,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._stream = Stream(self._process.stdout.fileno(), self._process.stdin.fileno(), TIMEOUT_S)

@@ -69,9 +69,14 @@ def opened(words: Sequence[str] | None = None) -> Iterator[Server]:
     grants = Grants(arguments.grants)
     lock_file = arguments.socket.parent / f"{arguments.socket.stem}.held"
     agent = Agent(
-        arguments.folder.resolve(), arguments.node_binary, grants, lock_file, arguments.virtual_time,
-        arguments.allow_commands, arguments.settings,
-    )  # fmt: skip
+        arguments.folder.resolve(),
+        arguments.node_binary,
+        grants,
+        lock_file,
+        arguments.virtual_time,
+        arguments.allow_commands,
+        arguments.settings,
+    )
     try:
         with serve(arguments.socket, agent) as server:
             yield server

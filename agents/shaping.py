@@ -48,8 +48,27 @@ def checked_line(line: str, interface: str) -> list[str]:
             pass
         case ["qdisc", "add", "dev", dev, "handle", "ffff:", "ingress"] if dev == interface:
             pass
-        case ["filter", "add", "dev", dev, "parent", "ffff:", "protocol", "all", "u32", "match", "u32", "0", "0",
-              "action", "mirred", "egress", "redirect", "dev", to] if (dev, to) == (interface, ifb):  # fmt: skip
+        case [
+            "filter",
+            "add",
+            "dev",
+            dev,
+            "parent",
+            "ffff:",
+            "protocol",
+            "all",
+            "u32",
+            "match",
+            "u32",
+            "0",
+            "0",
+            "action",
+            "mirred",
+            "egress",
+            "redirect",
+            "dev",
+            to,
+        ] if (dev, to) == (interface, ifb):
             pass
         case _:
             raise AgentError(f"'tc {line}' is not a discipline of {interface} that an agent sets up")

@@ -52,9 +52,11 @@ def _at(place: str | int, reader: Reader, value: Any) -> Any:
 
 
 def object_reader(
-    members: Mapping[str, tuple[str, Reader]], required: Collection[str], make: Callable[[dict[str, Any]], Any],
+    members: Mapping[str, tuple[str, Reader]],
+    required: Collection[str],
+    make: Callable[[dict[str, Any]], Any],
     keeps_unknown: bool = False,
-) -> Reader:  # fmt: skip
+) -> Reader:
     """The reader of an object.
 
     Args:

@@ -70,14 +70,19 @@ def keyed(folder: Path) -> pl.DataFrame:
     return (
         segments.join(connections, on=["file", "conn"])
         .select(
-            "file", "time_ns", "payload", "flags",
-            of("client", "server").alias("src"), of("client_port", "server_port").alias("src_port"),
-            of("server", "client").alias("dst"), of("server_port", "client_port").alias("dst_port"),
+            "file",
+            "time_ns",
+            "payload",
+            "flags",
+            of("client", "server").alias("src"),
+            of("client_port", "server_port").alias("src_port"),
+            of("server", "client").alias("dst"),
+            of("server_port", "client_port").alias("dst_port"),
             ((theirs_zero + pl.col("seq")) % 2**32).alias("seq_abs"),
             pl.when(pl.col("ack") >= 0).then((other + pl.col("ack")) % 2**32).otherwise(-1).alias("ack_abs"),
         )
         .collect()
-    )  # fmt: skip
+    )
 
 
 def align(folder: Path, count: int) -> Aligned:

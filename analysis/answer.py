@@ -65,9 +65,12 @@ class Best:
 
 
 def best(
-    results: Asked, quantity: Quantity, other: Quantity | None = None, among: Sequence[int] = (),
+    results: Asked,
+    quantity: Quantity,
+    other: Quantity | None = None,
+    among: Sequence[int] = (),
     scenario_of: Callable[[int], Scenario | None] = lambda point: None,
-) -> Best | None:  # fmt: skip
+) -> Best | None:
     """The best point by a metric; None if no point has it.
 
     Args:

@@ -86,27 +86,43 @@ class Comparison:
     def as_json(self) -> dict[str, Any]:
         """The comparison for scripts."""
         return {
-            "a": self.a, "b": self.b, "confidence": self.confidence, "margin": self.margin,
-            "comparisons": len(self.lines), "lines": [_line_document(line) for line in self.lines],
-            "only_a": self.only_a, "only_b": self.only_b, "regressions": len(self.regressions),
-        }  # fmt: skip
+            "a": self.a,
+            "b": self.b,
+            "confidence": self.confidence,
+            "margin": self.margin,
+            "comparisons": len(self.lines),
+            "lines": [_line_document(line) for line in self.lines],
+            "only_a": self.only_a,
+            "only_b": self.only_b,
+            "regressions": len(self.regressions),
+        }
 
 
 def _line_document(line: Line) -> dict[str, Any]:
     difference = line.difference
     return {
-        "point": line.point, "metric": line.metric, "subject": line.subject, "unit": line.unit, "n_a": line.n_a,
-        "n_b": line.n_b, "mean_a": line.mean_a, "mean_b": line.mean_b,
+        "point": line.point,
+        "metric": line.metric,
+        "subject": line.subject,
+        "unit": line.unit,
+        "n_a": line.n_a,
+        "n_b": line.n_b,
+        "mean_a": line.mean_a,
+        "mean_b": line.mean_b,
         "difference": {
             "difference": difference.value,
             "low": None if difference.interval is None else difference.interval.low,
             "high": None if difference.interval is None else difference.interval.high,
-            "level": difference.level, "p": difference.p, "method": difference.method,
+            "level": difference.level,
+            "p": difference.p,
+            "method": difference.method,
         },
         "p_adjusted": line.compared.p_adjusted,
         "equivalence_p_adjusted": line.compared.equivalence_p_adjusted,
-        "verdict": line.verdict, "relative": line.relative, "exploratory": line.exploratory,
-    }  # fmt: skip
+        "verdict": line.verdict,
+        "relative": line.relative,
+        "exploratory": line.exploratory,
+    }
 
 
 @dataclass(frozen=True)
@@ -161,20 +177,30 @@ def compare(
         _line(asked, point, quantity, in_a, in_b, margin) for point, quantity, in_a, in_b in pairs if asked is not None
     ]
     return Comparison(
-        a.name, b.name, asked.level if asked else confidence or LEVEL, margin,
+        a.name,
+        b.name,
+        asked.level if asked else confidence or LEVEL,
+        margin,
         tuple(sorted(lines, key=lambda line: line.exploratory)),
         tuple(point for point in a.points if point not in b.points),
         tuple(point for point in b.points if point not in a.points),
-    )  # fmt: skip
+    )
 
 
 def _line(asked: Question, point: Parameters, quantity: Quantity, in_a: Values, in_b: Values, margin: float) -> Line:
     compared = asked.judged(quantity, in_a, in_b, margin)
     return Line(
-        point, *quantity, len(in_a), len(in_b), mean(list(in_a.values())), mean(list(in_b.values())), compared,
-        verdict(asked.better_of(quantity), compared), asked.is_exploratory(quantity),
+        point,
+        *quantity,
+        len(in_a),
+        len(in_b),
+        mean(list(in_a.values())),
+        mean(list(in_b.values())),
+        compared,
+        verdict(asked.better_of(quantity), compared),
+        asked.is_exploratory(quantity),
         asked.comparisons(quantity),
-    )  # fmt: skip
+    )
 
 
 def verdict(better: Better | None, compared: Compared) -> Verdict:

@@ -235,9 +235,7 @@ def _resamples(n: int) -> tuple[np.ndarray, np.ndarray]:
     import numpy as np
 
     # n draws over n values: where n - 1 bars stand among n + n - 1 places.
-    counts = np.array([
-        np.diff([-1, *bars, 2 * n - 1]) - 1 for bars in itertools.combinations(range(2 * n - 1), n - 1)
-    ])  # fmt: skip
+    counts = np.array([np.diff([-1, *bars, 2 * n - 1]) - 1 for bars in itertools.combinations(range(2 * n - 1), n - 1)])
     factorials = np.array([math.factorial(count) for count in range(n + 1)])
     return counts, math.factorial(n) / factorials[counts].prod(axis=1) / float(n) ** n
 

@@ -16,9 +16,13 @@ FOUND_DATAGRAMS = "datagrams"
 #: Headers of IP and UDP in bytes, by the version of IP.
 UDP_HEADERS = {4: 28, 6: 48}
 _COLUMNS = {
-    "seq": pl.Int64, "frame": pl.Int64, "bytes": pl.Int64, "sent_ns": pl.Int64, "arrived_ns": pl.Int64,
+    "seq": pl.Int64,
+    "frame": pl.Int64,
+    "bytes": pl.Int64,
+    "sent_ns": pl.Int64,
+    "arrived_ns": pl.Int64,
     "returned_ns": pl.Int64,
-}  # fmt: skip
+}
 
 
 @node_binary.cached

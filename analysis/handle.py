@@ -56,32 +56,82 @@ RESULTS = "results"
 ALL_POINTS = 10**9
 
 _CAMPAIGNS = {
-    "id": pl.String, "name": pl.String, "title": pl.String, "backend": pl.String, "state": pl.String, "runs": pl.Int64,
-    "valid": pl.Int64, "invalid": pl.Int64,
-}  # fmt: skip
+    "id": pl.String,
+    "name": pl.String,
+    "title": pl.String,
+    "backend": pl.String,
+    "state": pl.String,
+    "runs": pl.Int64,
+    "valid": pl.Int64,
+    "invalid": pl.Int64,
+}
 _RUNS: dict[str, type[pl.DataType] | pl.DataType] = {
-    "campaign": pl.String, "point": pl.Int64, "repetition": pl.Int64, "run_id": pl.String, "state": pl.String,
-    "backend": pl.String, "seed": pl.Int64, "duration_s": pl.Float64, "attempt": pl.Int64, "landed": pl.Float64,
+    "campaign": pl.String,
+    "point": pl.Int64,
+    "repetition": pl.Int64,
+    "run_id": pl.String,
+    "state": pl.String,
+    "backend": pl.String,
+    "seed": pl.Int64,
+    "duration_s": pl.Float64,
+    "attempt": pl.Int64,
+    "landed": pl.Float64,
     "problems": pl.List(pl.String),
-}  # fmt: skip
+}
 _VALUES = {
-    "point": pl.Int64, "repetition": pl.Int64, "run_id": pl.String, "metric": pl.String, "subject": pl.String,
-    "unit": pl.String, "value": pl.Float64,
-}  # fmt: skip
+    "point": pl.Int64,
+    "repetition": pl.Int64,
+    "run_id": pl.String,
+    "metric": pl.String,
+    "subject": pl.String,
+    "unit": pl.String,
+    "value": pl.Float64,
+}
 _MEANS: dict[str, type[pl.DataType] | pl.DataType] = {
-    "point": pl.Int64, "metric": pl.String, "subject": pl.String, "unit": pl.String, "n": pl.Int64, "mean": pl.Float64,
-    "sd": pl.Float64, "low": pl.Float64, "high": pl.Float64, "level": pl.Float64, "method": pl.String,
-    "groups": pl.Int64, "values": pl.List(pl.Float64), "attempts": pl.Int64, "marked": pl.String,
-}  # fmt: skip
+    "point": pl.Int64,
+    "metric": pl.String,
+    "subject": pl.String,
+    "unit": pl.String,
+    "n": pl.Int64,
+    "mean": pl.Float64,
+    "sd": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "level": pl.Float64,
+    "method": pl.String,
+    "groups": pl.Int64,
+    "values": pl.List(pl.Float64),
+    "attempts": pl.Int64,
+    "marked": pl.String,
+}
 #: Columns of a contrast beside the other swept fields.
 CONTRASTED: dict[str, type[pl.DataType]] = {
-    "metric": pl.String, "subject": pl.String, "unit": pl.String, "baseline": pl.String, "value": pl.String,
-    "n": pl.Int64, "mean_first": pl.Float64, "mean_second": pl.Float64, "difference": pl.Float64, "sd": pl.Float64,
-    "low": pl.Float64, "high": pl.Float64, "level": pl.Float64, "p": pl.Float64, "p_adjusted": pl.Float64,
-    "verdict": pl.String, "exploratory": pl.Boolean, "shown": pl.String, "margin": pl.Float64,
-    "comparisons": pl.Int64, "d_z": pl.Float64, "g_z": pl.Float64,
-    "relative": pl.Float64, "unpaired": pl.Int64, "method": pl.String,
-}  # fmt: skip
+    "metric": pl.String,
+    "subject": pl.String,
+    "unit": pl.String,
+    "baseline": pl.String,
+    "value": pl.String,
+    "n": pl.Int64,
+    "mean_first": pl.Float64,
+    "mean_second": pl.Float64,
+    "difference": pl.Float64,
+    "sd": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "level": pl.Float64,
+    "p": pl.Float64,
+    "p_adjusted": pl.Float64,
+    "verdict": pl.String,
+    "exploratory": pl.Boolean,
+    "shown": pl.String,
+    "margin": pl.Float64,
+    "comparisons": pl.Int64,
+    "d_z": pl.Float64,
+    "g_z": pl.Float64,
+    "relative": pl.Float64,
+    "unpaired": pl.Int64,
+    "method": pl.String,
+}
 
 
 class OpenResults:
@@ -265,13 +315,25 @@ class StoredCampaign:
         for row in self.store.table(self.row.id):
             mean = estimate(row.name, row.unit, row.values)
             low, high = mean.ends
-            rows.append({
-                "point": row.point, "metric": row.name, "subject": row.subject, "unit": row.unit,
-                "n": row.n, "mean": row.mean, "sd": row.sd, "low": low, "high": high, "level": mean.level,
-                "method": None if mean.interval is None else mean.interval.method, "groups": len(mean.groups) or 1,
-                "values": list(mean.values), "attempts": attempts[row.point].total,
-                "marked": "; ".join(attempts[row.point].reasons) or None,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "point": row.point,
+                    "metric": row.name,
+                    "subject": row.subject,
+                    "unit": row.unit,
+                    "n": row.n,
+                    "mean": row.mean,
+                    "sd": row.sd,
+                    "low": low,
+                    "high": high,
+                    "level": mean.level,
+                    "method": None if mean.interval is None else mean.interval.method,
+                    "groups": len(mean.groups) or 1,
+                    "values": list(mean.values),
+                    "attempts": attempts[row.point].total,
+                    "marked": "; ".join(attempts[row.point].reasons) or None,
+                }
+            )
         return self._with_fields(pl.DataFrame(rows, schema=_MEANS))
 
     def contrast(
@@ -310,17 +372,34 @@ class StoredCampaign:
         for row in contrasts:
             gap = row.compared.difference
             assert self.question is not None
-            rows.append({
-                **row.point, **row.quantity._asdict(), "baseline": row.baseline, "value": row.value,
-                "n": min(gap.n_first, gap.n_second), "mean_first": gap.mean_first, "mean_second": gap.mean_second,
-                "difference": gap.value, "sd": gap.sd,
-                "low": gap.interval.low if gap.interval else None, "high": gap.interval.high if gap.interval else None,
-                "level": gap.level, "p": gap.p, "p_adjusted": row.compared.p_adjusted, "verdict": row.verdict,
-                "exploratory": row.exploratory, "shown": comparison.difference_text(row.compared, row.quantity.unit),
-                "margin": margin, "comparisons": self.question.comparisons(row.quantity),
-                "d_z": gap.d_z, "g_z": gap.g_z, "relative": gap.relative, "unpaired": len(gap.unpaired),
-                "method": gap.method,
-            })  # fmt: skip
+            rows.append(
+                {
+                    **row.point,
+                    **row.quantity._asdict(),
+                    "baseline": row.baseline,
+                    "value": row.value,
+                    "n": min(gap.n_first, gap.n_second),
+                    "mean_first": gap.mean_first,
+                    "mean_second": gap.mean_second,
+                    "difference": gap.value,
+                    "sd": gap.sd,
+                    "low": gap.interval.low if gap.interval else None,
+                    "high": gap.interval.high if gap.interval else None,
+                    "level": gap.level,
+                    "p": gap.p,
+                    "p_adjusted": row.compared.p_adjusted,
+                    "verdict": row.verdict,
+                    "exploratory": row.exploratory,
+                    "shown": comparison.difference_text(row.compared, row.quantity.unit),
+                    "margin": margin,
+                    "comparisons": self.question.comparisons(row.quantity),
+                    "d_z": gap.d_z,
+                    "g_z": gap.g_z,
+                    "relative": gap.relative,
+                    "unpaired": len(gap.unpaired),
+                    "method": gap.method,
+                }
+            )
         others = dict.fromkeys((name for row in contrasts for name in row.point), pl.String)
         return pl.DataFrame(rows, schema={**others, **CONTRASTED})
 
@@ -507,9 +586,13 @@ class StoredRun:
         return self._tables(lazy=True) if lazy else self.data
 
     def plot(
-        self, kind: str, of: Sequence[str] = (), from_s: float | None = None, to_s: float | None = None,
+        self,
+        kind: str,
+        of: Sequence[str] = (),
+        from_s: float | None = None,
+        to_s: float | None = None,
         slice_s: float | None = None,
-    ) -> Figure:  # fmt: skip
+    ) -> Figure:
         """A figure of the run, as `./backchannel plot` draws it (docs/plots.md).
 
         Args:

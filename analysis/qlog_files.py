@@ -357,13 +357,16 @@ class _File:
         if first is not None and (form == _ABSOLUTE or abs(first[1]) > LEAST_DATE_MS):
             zero_ms = start_ms = first[1]
         return Trace(
-            place=place, vantage=vantage, group=_text(common.get("group_id") or common.get("ODCID")),
+            place=place,
+            vantage=vantage,
+            group=_text(common.get("group_id") or common.get("ODCID")),
             version=_text(header.get("qlog_version")) or _text(header.get("file_schema")).rpartition(":")[2],
-            unit_ms=unit_ms, zero_ms=zero_ms,
+            unit_ms=unit_ms,
+            zero_ms=zero_ms,
             events=self._timed(
                 chain([] if first is None else [first], records), offset_ms - start_ms, is_delta=form in _DELTA
             ),
-        )  # fmt: skip
+        )
 
     def _records(
         self, values: Iterator[tuple[str, Any]], names: list[str], unit_ms: float

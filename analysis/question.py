@@ -188,10 +188,17 @@ def question(
         instead = f"The file asks for {spec.metric}{of}, which no run has."
     spec = spec or QuestionSpec.model_construct()
     return Question(
-        asked, (spec.better if is_stated else None) or better_of(asked.metric), beside, is_stated, instead, spec.level,
-        1 if spec.family == "each" else max(len(points) - 1, 1), spec.family == "each",
-        frozenset(key for key in measured if key != asked[:2] and not is_detail(key[0])), points,
-    )  # fmt: skip
+        asked,
+        (spec.better if is_stated else None) or better_of(asked.metric),
+        beside,
+        is_stated,
+        instead,
+        spec.level,
+        1 if spec.family == "each" else max(len(points) - 1, 1),
+        spec.family == "each",
+        frozenset(key for key in measured if key != asked[:2] and not is_detail(key[0])),
+        points,
+    )
 
 
 def of_stored(store: Store, campaign: CampaignRow) -> Question | None:

@@ -95,9 +95,12 @@ class Regressions:
         for found in self.compared:
             failing = found.failing(self.named)
             suite = ET.SubElement(
-                suites, "testsuite", name=found.campaign, tests=str(len(found.comparison.lines)),
+                suites,
+                "testsuite",
+                name=found.campaign,
+                tests=str(len(found.comparison.lines)),
                 failures=str(len(failing)),
-            )  # fmt: skip
+            )
             for line in found.comparison.lines:
                 case = ET.SubElement(suite, "testcase", classname=found.campaign, name=_name(line))
                 if line in failing:
@@ -133,9 +136,11 @@ def between(
         a, b = (comparison.load(f"{folder}:{name}", "", None, say) for folder in (base, head))
         compared.append(Compared(name, comparison.compare(a, b, None, margin, named), in_head[name]))
     return Regressions(
-        tuple(compared), tuple(sorted(in_base.keys() - in_head.keys())), tuple(sorted(in_head.keys() - in_base.keys())),
+        tuple(compared),
+        tuple(sorted(in_base.keys() - in_head.keys())),
+        tuple(sorted(in_head.keys() - in_base.keys())),
         tuple(named),
-    )  # fmt: skip
+    )
 
 
 def _campaigns(folder: Path) -> dict[str, tuple[str, ...]]:

@@ -337,9 +337,18 @@ def difference(first: Mapping[Key, float], second: Mapping[Key, float], level: f
     value = mean([second - here for here, second in zip(a, b, strict=True)]) if pairs else mean(b) - mean(a)
     used = set(pairs) if pairs else {*first, *second}
     return Difference(
-        method, len(a), len(b), mean(a), mean(b), value, deviation, error, freedom, level,
+        method,
+        len(a),
+        len(b),
+        mean(a),
+        mean(b),
+        value,
+        deviation,
+        error,
+        freedom,
+        level,
         tuple(key for key in (*first, *second) if key not in used),
-    )  # fmt: skip
+    )
 
 
 _Error = tuple[float | None, float | None, float | None, Literal["paired", "welch"]]
@@ -420,9 +429,12 @@ def compare_all(
 
 
 def judged(
-    first: Mapping[Key, float], second: Mapping[Key, float], level: float = LEVEL, margin: float = MARGIN,
+    first: Mapping[Key, float],
+    second: Mapping[Key, float],
+    level: float = LEVEL,
+    margin: float = MARGIN,
     family: int = 1,
-) -> Compared:  # fmt: skip
+) -> Compared:
     """Judges one of several differences that share the error, by Bonferroni. Unlike `compare_all`, the result does not
     depend on the others.
 

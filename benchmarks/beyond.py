@@ -112,7 +112,7 @@ STUDIES = (
         columns="load",
         baselines=("all",),
         left_out=(("upload", "alone"),),
-    ),  # fmt: skip
+    ),
     Study(
         campaign="queues-of-today",
         rows=("queue",),
@@ -157,7 +157,7 @@ STUDIES = (
         unit="kbit/s",
         baselines=("CAKE", "CAKE, filter"),
         perturbations=0,
-    ),  # fmt: skip
+    ),
     Study(campaign="shapers", rows=("shaper",), baselines=("emulator",), perturbations=0),
     Study(
         campaign="kernels",
@@ -227,11 +227,14 @@ def collect(store: Store, study: Study) -> tuple[Point, ...]:
     original, *perturbed = (_values(store, plan, study) for plan in plans(study))
     return tuple(
         Point(
-            measure=measure, row=row, column=column, values=tuple(map(_rounded, values)),
+            measure=measure,
+            row=row,
+            column=column,
+            values=tuple(map(_rounded, values)),
             perturbed=tuple(_rounded(fmean(entry[measure, row, column])) for entry in perturbed),
         )
         for (measure, row, column), values in original.items()
-    )  # fmt: skip
+    )
 
 
 def _values(store: Store, plan: Plan, study: Study) -> dict[tuple[str, str, str], list[float]]:

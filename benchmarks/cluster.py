@@ -82,9 +82,17 @@ def measured(
     file = folder / f"{name}.yaml"
     file.write_text(CAMPAIGN.format(name=name, runs=runs, duration_s=duration_s, seed=seed))
     words = [
-        sys.executable, "-m", "experiments", "run", str(file), "--results", DATABASE,
-        "--artefacts", f"file://{folder}/artefacts", *(["--scheduler", SCHEDULER] if roots[1] else []),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "experiments",
+        "run",
+        str(file),
+        "--results",
+        DATABASE,
+        "--artefacts",
+        f"file://{folder}/artefacts",
+        *(["--scheduler", SCHEDULER] if roots[1] else []),
+    ]
     trees = [[*group, *(pid for root in group for pid in descendants(root))] for group in roots]
     before, began_s, of_runner = [of_processes(tree) for tree in trees], time.monotonic(), used_s()
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=node_binary.ROOT)

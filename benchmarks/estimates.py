@@ -54,8 +54,10 @@ def main() -> None:
             file.write_text(f"name: {file.stem}\n{text}")
         experiments = node_binary.ROOT / "experiments"
         campaigns: list[tuple[Path, Sequence[str]]] = [
-            *files, (experiments / f"acq/{PAPER}.yaml", SHORTER), (experiments / "quickstart.yaml", QUICKSTART),
-        ]  # fmt: skip
+            *files,
+            (experiments / f"acq/{PAPER}.yaml", SHORTER),
+            (experiments / "quickstart.yaml", QUICKSTART),
+        ]
         for count in range(given.rounds):
             for file, overrides in campaigns:
                 rows.append(measured(file, overrides, folder / f"results-{count}-{file.stem}"))
@@ -92,10 +94,15 @@ def show(rows: Sequence[Measured]) -> None:
     table = plain_table(*heads, right=heads[1:])
     for row in rows:
         table.add_row(
-            row.campaign, str(row.runs), units.show(row.expected_s, "time"), units.show(row.took_s, "time"),
-            f"{row.expected_s / row.took_s:.2f}", units.show(row.expected_bytes, "bytes"),
-            units.show(row.used_bytes, "bytes"), f"{row.expected_bytes / row.used_bytes:.2f}",
-        )  # fmt: skip
+            row.campaign,
+            str(row.runs),
+            units.show(row.expected_s, "time"),
+            units.show(row.took_s, "time"),
+            f"{row.expected_s / row.took_s:.2f}",
+            units.show(row.expected_bytes, "bytes"),
+            units.show(row.used_bytes, "bytes"),
+            f"{row.expected_bytes / row.used_bytes:.2f}",
+        )
     Console().print(table)
 
 

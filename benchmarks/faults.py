@@ -67,9 +67,14 @@ def main() -> int:
                 _campaign(folder / "sim", SIMULATED_OFTEN, SIMULATED_TURNS, options.kills, SHARE, rng, counts)
             if options.emulated_kills:
                 _campaign(
-                    folder / "emulated", EMULATED_OFTEN, EMULATED_PARTS, options.emulated_kills, EMULATED_SHARE, rng,
+                    folder / "emulated",
+                    EMULATED_OFTEN,
+                    EMULATED_PARTS,
+                    options.emulated_kills,
+                    EMULATED_SHARE,
+                    rng,
                     counts,
-                )  # fmt: skip
+                )
             if options.emulated_stops:
                 _stops(folder / "stops", options.emulated_stops, rng, counts)
             if options.site_kills:
@@ -98,9 +103,14 @@ def main() -> int:
 
 
 def _campaign(
-    folder: Path, text: str, turns: Sequence[Part], kills: int, share: float, rng: random.Random,
+    folder: Path,
+    text: str,
+    turns: Sequence[Part],
+    kills: int,
+    share: float,
+    rng: random.Random,
     counts: dict[str, Count],
-) -> None:  # fmt: skip
+) -> None:
     """Spreads the kills over the parts."""
     folder.mkdir()
     with closing(Campaign(folder, text, rng, share)) as campaign:

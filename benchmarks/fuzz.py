@@ -54,9 +54,14 @@ def fuzz(program: Path, target: str, seconds: int, seed: int) -> tuple[int, Find
         else:
             running = words
         process = subprocess.Popen(
-            [*running, "--seconds", str(seconds), "--at", at.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, errors="replace", env={**os.environ, "RUST_BACKTRACE": "0"}, preexec_fn=_limit,
-        )  # fmt: skip
+            [*running, "--seconds", str(seconds), "--at", at.name],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, "RUST_BACKTRACE": "0"},
+            preexec_fn=_limit,
+        )
         number, since_s = -1, 0.0
         while True:
             try:

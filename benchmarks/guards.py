@@ -37,9 +37,15 @@ from tests.conftest import two_hosts
 DURATION_S = 8.0
 #: Problems that the audit finds.
 OF_AUDIT = (
-    "the captures show", "entered, did not leave", "had not entered", "had entered later", "rate and delay allow",
-    "another checksum", "the queue held", "were dropped by a queue",
-)  # fmt: skip
+    "the captures show",
+    "entered, did not leave",
+    "had not entered",
+    "had entered later",
+    "rate and delay allow",
+    "another checksum",
+    "the queue held",
+    "were dropped by a queue",
+)
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,11 @@ HANGS_CPU_S = 120
 HANGS_S = 1200
 #: Cargo builds incrementally, and links faster without debug information. `--tests` leaves out the examples in docs.
 BUILD = {
-    "CARGO_TARGET_DIR": str(ROOT / ".cache/mutants-target"), "CARGO_PROFILE_DEV_DEBUG": "0", "PROPTEST_CASES": "64",
+    "CARGO_TARGET_DIR": str(ROOT / ".cache/mutants-target"),
+    "CARGO_PROFILE_DEV_DEBUG": "0",
+    "PROPTEST_CASES": "64",
     f"CARGO_TARGET_{platform.machine().upper()}_UNKNOWN_LINUX_GNU_RUNNER": f"prlimit --cpu={HANGS_CPU_S}",
-}  # fmt: skip
+}
 PACKAGES = ("core", "links", "policies", "middleboxes", "stacks", "simulator", "traces")
 #: cargo-mutants: all killed, some survived, some timed out. Others are errors.
 RUN = (0, 2, 3)
@@ -192,9 +194,12 @@ def main() -> None:
     parser.add_argument("--sample", type=int, metavar="N", help="mutants per package, drawn at random; all by default")
     parser.add_argument("--seed", type=int, default=1, help="seed of the sample (default: 1)")
     parser.add_argument(
-        "--name", action="append", default=[], metavar="TEXT",
+        "--name",
+        action="append",
+        default=[],
+        metavar="TEXT",
         help="only mutants with TEXT in their names, such as a survivor's change; repeatable",
-    )  # fmt: skip
+    )
     arguments = parser.parse_args()
     packages = tuple(python_packages()) if arguments.python else PACKAGES
     for package in arguments.package or ():

@@ -62,9 +62,12 @@ def _lossy(title: str, ack_every: int) -> Setting:
 
 TWO_FLOWS = _two_way("two flows, 60 s", "aq-two-flows", "two-flows", 60, 1)
 TABLE_1 = Setting(
-    "asym table 1, Reno", "asym-table1-reno", ("network.access.rate=10 Mbit/s",), ("table1", "50", "0", "0"),
+    "asym table 1, Reno",
+    "asym-table1-reno",
+    ("network.access.rate=10 Mbit/s",),
+    ("table1", "50", "0", "0"),
     {"down": "forward"},
-)  # fmt: skip
+)
 SETTINGS = (
     TWO_FLOWS,
     _two_way("two flows, 60 s, delayed acks", "aq-two-flows", "two-flows", 60, 2),
@@ -103,9 +106,10 @@ def differences(setting: Setting) -> list[Setting]:
     result = [_with(setting, name, overrides) for name, overrides in removed.items()]
     if table_1:
         bsd = [
-            "stack.successive_fast_retransmits=true", "stack.successive_after_recovery=false",
+            "stack.successive_fast_retransmits=true",
+            "stack.successive_after_recovery=false",
             "stack.timeout_halves=outstanding",
-        ]  # fmt: skip
+        ]
         result.append(_with(setting, "4.4BSD's recovery", bsd))
     everything = [override for overrides in removed.values() for override in overrides]
     result.append(_with(setting, "all of these", everything))

@@ -82,11 +82,13 @@ SCENARIOS: Mapping[str, Scenario] = {
         "CUBIC", line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: uniform, probability: 0.01}]")
     ),
     "CUBIC, 5 % lost": Scenario(
-        "CUBIC", line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: uniform, probability: 0.05}]"),
+        "CUBIC",
+        line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: uniform, probability: 0.05}]"),
         duration="30 s",
     ),
     "CUBIC, bursts of loss": Scenario(
-        "CUBIC", line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: gilbert-elliott, p: 0.002, r: 0.3}]"),
+        "CUBIC",
+        line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: gilbert-elliott, p: 0.002, r: 0.3}]"),
         duration="20 s",
     ),
     "CUBIC, reordering": Scenario(
@@ -95,14 +97,18 @@ SCENARIOS: Mapping[str, Scenario] = {
     ),
     "CUBIC, 10/0.1 Mbit/s": Scenario("CUBIC", line("10 Mbit/s", "20 ms", 40, up="100 kbit/s", up_queue=20)),
     "CUBIC, 10/0.5 Mbit/s and an upload": Scenario(
-        "CUBIC", line("10 Mbit/s", "20 ms", 40, up="500 kbit/s", up_queue=20),
+        "CUBIC",
+        line("10 Mbit/s", "20 ms", 40, up="500 kbit/s", up_queue=20),
         DOWN + "  - {name: upload, from: left, to: right, start: [1 s, 1.2 s]}\n",
     ),
     "CUBIC, two flows": Scenario("CUBIC", TEN, TWO),
     "CUBIC, transfers of 100 kB": Scenario("CUBIC", TEN, SHORT, metric="flow_completion_p50"),
     "CUBIC, transfers of 100 kB, 1 % lost": Scenario(
-        "CUBIC", line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: uniform, probability: 0.01}]"), SHORT,
-        "30 s", "flow_completion_p50",
+        "CUBIC",
+        line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: uniform, probability: 0.01}]"),
+        SHORT,
+        "30 s",
+        "flow_completion_p50",
     ),
     "Reno, 10 Mbit/s, 40 ms": Scenario("Reno", TEN),
     "Reno, 1 % lost": Scenario(
@@ -111,7 +117,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "Vegas, 10 Mbit/s, 40 ms": Scenario("Vegas", TEN),
     "Vegas, two flows": Scenario("Vegas", TEN, TWO),
     "DCTCP, marks from 20 packets on": Scenario("DCTCP", line("10 Mbit/s", "5 ms", 200, queue=MARKS)),
-}  # fmt: skip
+}
 """Every scenario by its name."""
 
 

@@ -29,9 +29,13 @@ from tests.support.waiting import cpu_s
 
 HERE = Path(__file__).resolve().parent
 RATES: dict[str, int] = {
-    "9.6 kbit/s": 9_600, "28.8 kbit/s": 28_800, "1 Mbit/s": 1_000_000, "10 Mbit/s": 10_000_000,
-    "100 Mbit/s": 100_000_000, "1 Gbit/s": 1_000_000_000,
-}  # fmt: skip
+    "9.6 kbit/s": 9_600,
+    "28.8 kbit/s": 28_800,
+    "1 Mbit/s": 1_000_000,
+    "10 Mbit/s": 10_000_000,
+    "100 Mbit/s": 100_000_000,
+    "1 Gbit/s": 1_000_000_000,
+}
 SHAPERS = ("emulator", "htb", "tbf", "netem")
 DEEP = {"name": "droptail", "options": {"limit_packets": 100}}
 
@@ -151,8 +155,10 @@ def cost(links: int, busy: int, waiting: int, folder: Path, seconds: float) -> f
     emulator = Emulator(folder / "emulator.log")
     try:
         for number in range(links):
-            taps = [LinkEnd(holder.pid, f"t{number}x{end}" if number else f"tap{end}")
-                    for end, holder in enumerate(ends.holders)]  # fmt: skip
+            taps = [
+                LinkEnd(holder.pid, f"t{number}x{end}" if number else f"tap{end}")
+                for end, holder in enumerate(ends.holders)
+            ]
             queue = {"name": "ack-filtering", "options": {"limit_packets": max(waiting, 1)}}
             emulator.add_link(
                 spec(f"line{number}", 40_000_000 // busy if waiting else None, queue if waiting else DEEP), taps
@@ -160,8 +166,12 @@ def cost(links: int, busy: int, waiting: int, folder: Path, seconds: float) -> f
         ends.configure()
         for number in range(1, busy):
             for end in (0, 1):
-                done = ends.run(end, "sh", "-c", f"ip address add 10.10.{number}.{end + 1}/24 dev t{number}x{end} && "
-                                f"ip link set t{number}x{end} up")  # fmt: skip
+                done = ends.run(
+                    end,
+                    "sh",
+                    "-c",
+                    f"ip address add 10.10.{number}.{end + 1}/24 dev t{number}x{end} && ip link set t{number}x{end} up",
+                )
                 done.wait()
         emulator.start()
         blaster = str(folder / "blaster")
@@ -193,10 +203,13 @@ def costs(seconds: float, rounds: int, folder: Path) -> None:
     print("CPU time of the emulator for a packet (600 bytes, 10 000 a second), in us, and relative to the first line")
     base: list[float] = []
     for title, (links, busy, waiting) in {
-        "1 link": (1, 1, 0), "10 links, 1 busy": (10, 1, 0), "100 links, 1 busy": (100, 1, 0),
-        "10 links, 10 busy": (10, 10, 0), "1 link, 10 packets wait": (1, 1, 10),
+        "1 link": (1, 1, 0),
+        "10 links, 1 busy": (10, 1, 0),
+        "100 links, 1 busy": (100, 1, 0),
+        "10 links, 10 busy": (10, 10, 0),
+        "1 link, 10 packets wait": (1, 1, 10),
         "1 link, 10 000 packets wait": (1, 1, 10_000),
-    }.items():  # fmt: skip
+    }.items():
         got = [cost(links, busy, waiting, folder, seconds) * 1e6 for _ in range(rounds)]
         if not base or title.endswith("10 packets wait"):
             # A line with a queue has a timer for each packet beside.

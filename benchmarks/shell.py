@@ -93,16 +93,27 @@ class Subject:
         """Starts it once."""
         # A shell's programs do not have the launcher's variables.
         words = [
-            "env", f"PYTHONPATH={node_binary.ROOT}", f"BACKCHANNEL_NODE={node_binary.path()}", sys.executable,
-            str(Path(__file__).resolve()), "--behind", self._peer, "--ready", str(self._ready),
-            "--seconds", str(seconds),
-        ]  # fmt: skip
+            "env",
+            f"PYTHONPATH={node_binary.ROOT}",
+            f"BACKCHANNEL_NODE={node_binary.path()}",
+            sys.executable,
+            str(Path(__file__).resolve()),
+            "--behind",
+            self._peer,
+            "--ready",
+            str(self._ready),
+            "--seconds",
+            str(seconds),
+        ]
         self._ready.unlink(missing_ok=True)
         began = time.time()
         client = subprocess.Popen(
             self._command(["sh", "-c", 'echo began; exec "$@"', "-", *words]),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=node_binary.ROOT,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=node_binary.ROOT,
+        )
         assert client.stdout is not None
         assert client.stderr is not None
         if client.stdout.readline() != "began\n":
@@ -133,8 +144,9 @@ class Bare:
     def __init__(self, folder: Path) -> None:
         self._ends = Ends()
         near, far = (holder.pid for holder in self._ends.holders)
-        self._run("ip", "link", "add", "tap0", "netns", str(near), "type", "veth", "peer", "name", "tap1", "netns",
-                  str(far))  # fmt: skip
+        self._run(
+            "ip", "link", "add", "tap0", "netns", str(near), "type", "veth", "peer", "name", "tap1", "netns", str(far)
+        )
         for end in (0, 1):
             off = [word for name in ("tso", "gso", "gro", "tx", "rx") for word in (name, "off")]
             self._ends.run(end, "ethtool", "-K", f"tap{end}", *off, stdout=subprocess.DEVNULL).wait()
@@ -177,9 +189,10 @@ def inside(seconds: float, rounds: int) -> None:
     bare = Bare(folder)
     try:
         subjects = {
-            "bare pair": bare.subject, "shell, no rate": ours(folder, ""),
+            "bare pair": bare.subject,
+            "shell, no rate": ours(folder, ""),
             "shell, 1 Gbit/s": ours(folder, "rate: 1 Gbit/s,"),
-        }  # fmt: skip
+        }
         found: dict[str, list[Measured]] = {name: [] for name in subjects}
         for _ in range(rounds):
             for name, subject in subjects.items():

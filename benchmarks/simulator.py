@@ -53,9 +53,13 @@ FLOW_COUNTS = (1, 10, 100, 1000, 10_000)
 
 
 def dumbbell(
-    flows: int, seconds: float, capture: bool, policy: str = "droptail", stack: Mapping[str, Any] = NEWRENO,
+    flows: int,
+    seconds: float,
+    capture: bool,
+    policy: str = "droptail",
+    stack: Mapping[str, Any] = NEWRENO,
     kind: str = "point-to-point",
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The scenario, as ours; `policy` is that of both ends of the line, `kind` that of the line."""
 
     def wire(rate_bps: int, delay_s: float, packets: int, policy: str = "droptail") -> dict[str, Any]:
@@ -67,9 +71,13 @@ def dumbbell(
 
     def link(name: str, ends: list[str], direction: dict[str, Any], kind: str = "point-to-point") -> dict[str, Any]:
         return {
-            "name": name, "kind": kind, "ends": ends,
-            "forward": direction, "reverse": direction, "options": {},
-        }  # fmt: skip
+            "name": name,
+            "kind": kind,
+            "ends": ends,
+            "forward": direction,
+            "reverse": direction,
+            "options": {},
+        }
 
     access = wire(10**9, 0.001, 1000)
     nodes: list[dict[str, Any]] = [{"name": name, "kind": "router"} for name in ("r1", "r2")]
@@ -84,9 +92,14 @@ def dumbbell(
         )
     at = ["r1:line", "r2:line"] if capture else ["none"]
     return {
-        "version": 1, "seed": 1, "duration_s": seconds, "nodes": nodes, "links": links, "workload": workload,
+        "version": 1,
+        "seed": 1,
+        "duration_s": seconds,
+        "nodes": nodes,
+        "links": links,
+        "workload": workload,
         "capture": {"snaplen": 96, "at": at, "telemetry": capture},
-    }  # fmt: skip
+    }
 
 
 #: Runs a program and prints its peak resident memory in KiB to the error stream. A process inherits the peak of the

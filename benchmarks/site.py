@@ -113,27 +113,40 @@ def fill(folder: Path) -> tuple[list[str], list[str]]:
                 rows.append(
                     {
                         **{key: getattr(model, key) for key in ("backend", "duration_s", "attempt")},
-                        "scenario": model.documents.scenario_document, "manifest": model.documents.manifest_document,
-                        "id": run_id, "seed": repetition, "state": "invalid" if bad else "valid",
+                        "scenario": model.documents.scenario_document,
+                        "manifest": model.documents.manifest_document,
+                        "id": run_id,
+                        "seed": repetition,
+                        "state": "invalid" if bad else "valid",
                         "problems": ["bottleneck forward left 3 ms late"] if bad else [],
                         "landed": time.time() + number,
                     }
-                )  # fmt: skip
+                )
                 metrics += [
                     {
-                        "run_id": run_id, "name": metric.name, "subject": metric.subject, "unit": metric.unit,
+                        "run_id": run_id,
+                        "name": metric.name,
+                        "subject": metric.subject,
+                        "unit": metric.unit,
                         "value": metric.value * (1 + 0.02 * point) * draws.gauss(1, 0.05),
                     }
                     for metric in model.metrics
-                ]  # fmt: skip
+                ]
                 files += [
                     {key: getattr(file, key) for key in ("path", "bytes", "sha256")} | {"run_id": run_id}
                     for file in model.files
                 ]
         new = NewCampaign(
-            id=f"{count:016x}", name=f"bench-{count}", title=f"Benchmark campaign {count}", file="bench.yaml",
-            text=SEED_CAMPAIGN, overrides={}, backend="sim", seed=1, repetitions=repetitions,
-        )  # fmt: skip
+            id=f"{count:016x}",
+            name=f"bench-{count}",
+            title=f"Benchmark campaign {count}",
+            file="bench.yaml",
+            text=SEED_CAMPAIGN,
+            overrides={},
+            backend="sim",
+            seed=1,
+            repetitions=repetitions,
+        )
         store.begin_campaign(new, parameters, members)
         with store.writing() as connection:
             sums = dict.fromkeys(("documents_sum", "metrics_sum", "files_sum", "checksum"), 0)
@@ -253,8 +266,11 @@ def summary(answers: list[Answer]) -> dict[str, float]:
 def exports(base: str, campaign: str) -> list[dict[str, Any]]:
     """Of each export of a campaign of 2000 runs: time to the first byte and to the last, and its size."""
     result = []
-    paths = {"JSON": f"/api/campaigns/{campaign}", "means, CSV": f"/campaigns/{campaign}.csv",
-             "runs, CSV": f"/campaigns/{campaign}/runs.csv"}  # fmt: skip
+    paths = {
+        "JSON": f"/api/campaigns/{campaign}",
+        "means, CSV": f"/campaigns/{campaign}.csv",
+        "runs, CSV": f"/campaigns/{campaign}/runs.csv",
+    }
     for name, path in paths.items():
         began, cpu = time.perf_counter(), site_cpu_s()
         with urllib.request.urlopen(base + path) as answer:
@@ -314,10 +330,13 @@ def browse_(base: str, campaign: str, long_runs: list[str]) -> dict[str, Any]:
         points = page.evaluate("plots[0].chart.data[0].length")
         browser.close()
     return {
-        "browser_started_ms": started_ms, "first_ms": first_ms, "again_ms": statistics.median(again),
+        "browser_started_ms": started_ms,
+        "first_ms": first_ms,
+        "again_ms": statistics.median(again),
         "zoom_median_ms": statistics.median(zooms),
-        "zoom_worst_ms": max(zooms), "points_at_the_deepest": points,
-    }  # fmt: skip
+        "zoom_worst_ms": max(zooms),
+        "points_at_the_deepest": points,
+    }
 
 
 def table(said: dict[str, Any]) -> str:

@@ -94,9 +94,16 @@ def fill(place: str | Path, artefacts: str | None, plan: Plan, metrics: int | No
                 connection.execute(sa.insert(run), [_run_row(model, at, run_id, sums[run_id]) for at, run_id in some])
                 connection.execute(sa.insert(metric), [row for rows in values.values() for row in rows])
         entered = NewCampaign(
-            id=plan.id, name=plan.name, title=plan.title, file=plan.file, text=plan.text, overrides={},
-            backend=plan.backend, seed=plan.seed, repetitions=plan.repetitions,
-        )  # fmt: skip
+            id=plan.id,
+            name=plan.name,
+            title=plan.title,
+            file=plan.file,
+            text=plan.text,
+            overrides={},
+            backend=plan.backend,
+            seed=plan.seed,
+            repetitions=plan.repetitions,
+        )
         store.begin_campaign(entered, points, new)
         store.end_campaign(plan.id, complete=True)
 
@@ -104,9 +111,17 @@ def fill(place: str | Path, artefacts: str | None, plan: Plan, metrics: int | No
 def _run_row(model: RunRow, number: int, run_id: str, metrics_sum: int) -> dict[str, Any]:
     scenario, manifest = model.documents.scenario_document, model.documents.manifest_document
     values = (
-        model.backend, number % REPETITIONS, model.duration_s, model.state, list(model.problems), model.attempt,
-        model.landed + number * 1e-3, checksums.of_documents(scenario, manifest), metrics_sum, 0,
-    )  # fmt: skip
+        model.backend,
+        number % REPETITIONS,
+        model.duration_s,
+        model.state,
+        list(model.problems),
+        model.attempt,
+        model.landed + number * 1e-3,
+        checksums.of_documents(scenario, manifest),
+        metrics_sum,
+        0,
+    )
     columns = {column.name: value for column, value in zip(checksums.OF_RUN, values, strict=True)}
     checksum = checksums.of_run(run_id, values)
     return {"id": run_id, **columns, "scenario": scenario, "manifest": manifest, "checksum": checksum}
@@ -136,9 +151,11 @@ def pages(place: str | Path, artefacts: str | None) -> None:
         (campaign_row,) = store.campaigns(counted=False)
     client = create_app(place).test_client()
     for what, path in (
-        ("home", "/"), ("campaigns", "/campaigns"), ("a campaign", f"/campaigns/{campaign_row.id}"),
+        ("home", "/"),
+        ("campaigns", "/campaigns"),
+        ("a campaign", f"/campaigns/{campaign_row.id}"),
         ("its explorer", f"/campaigns/{campaign_row.id}/explore"),
-    ):  # fmt: skip
+    ):
         for again in ("", ", again"):
             began_s, began_cpu_s = time.monotonic(), time.process_time()
             status = client.get(path).status_code
@@ -166,20 +183,25 @@ def main() -> None:
         began_s = time.monotonic()
         fill(place, artefacts, expand(source.read(file)), given.metrics, given.runs if given.made_up else None)
         size = _size(folder, place)
-        print(f"{given.runs:,} runs, {size / given.runs:,.0f} bytes each in the database, made in "
-              f"{time.monotonic() - began_s:.0f} s")  # fmt: skip
+        print(
+            f"{given.runs:,} runs, {size / given.runs:,.0f} bytes each in the database, made in "
+            f"{time.monotonic() - began_s:.0f} s"
+        )
         print(
             f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs\n\n| command | wall | CPU |\n|---|---|---|",
             flush=True,
         )
         where = ["--results", place, *(["--artefacts", artefacts] if artefacts else [])]
         for words in (
-            ["results"], ["results", "stores"], ["results", "stores", "--json"], ["runs", "stores"],
+            ["results"],
+            ["results", "stores"],
+            ["results", "stores", "--json"],
+            ["runs", "stores"],
             ["compare", "stores"],
             ["export", "means", "stores", "--out", str(folder / "means.csv")],
             ["export", "values", "stores", "--out", str(folder / "values.parquet")],
             *([] if given.made_up else [["plan", str(file)], ["run", str(file)]]),
-        ):  # fmt: skip
+        ):
             wall_s, cpu_s = took_s([*words, *where])
             shown = " ".join(word for word in words if not word.startswith("/") and word != "--out")
             print(f"| `{shown}` | {wall_s:.1f} s | {cpu_s:.1f} s |", flush=True)

@@ -51,9 +51,13 @@ class Ours:
     def __init__(self, ends: Ends, folder: Path) -> None:
         direction = {"queue": {"name": "droptail", "options": {}}}
         spec = {
-            "name": "line", "kind": "point-to-point", "ends": ["a", "b"],
-            "forward": direction, "reverse": direction, "options": {},
-        }  # fmt: skip
+            "name": "line",
+            "kind": "point-to-point",
+            "ends": ["a", "b"],
+            "forward": direction,
+            "reverse": direction,
+            "options": {},
+        }
         taps = [LinkEnd(holder.pid, f"tap{end}") for end, holder in enumerate(ends.holders)]
         self._emulator = Emulator(folder / "emulator.log")
         self._emulator.add_link(LinkSpec.read(spec), taps)

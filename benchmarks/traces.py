@@ -103,8 +103,10 @@ def main() -> None:
                 if turn < rounds:
                     costs[name].append(run(words))
         print(f"{packets} packets, {FLOWS} flows, {capture.stat().st_size / 1e6:.0f} MB, one core")
-        print(f"{'':<22} {'million packets/s':>24} {'CPU (s)':>24} {'wall (s)':>24} {'peak (MB)':>10} "
-              f"{'to tcptrace':>24} {'to bare loop':>24}")  # fmt: skip
+        print(
+            f"{'':<22} {'million packets/s':>24} {'CPU (s)':>24} {'wall (s)':>24} {'peak (MB)':>10} "
+            f"{'to tcptrace':>24} {'to bare loop':>24}"
+        )
         for name, result in costs.items():
             rates = [packets / cost.cpu_s / 1e6 for cost in result]
             ratios = [

@@ -47,12 +47,35 @@ PACKET_BITS = 12_000
 START_S = 0.01
 #: Numbers of system calls on x86-64; no number: a page fault.
 CALLS = {
-    "-1": "page fault", "0": "read", "1": "write", "3": "close", "5": "fstat", "7": "poll", "8": "lseek", "9": "mmap",
-    "13": "rt_sigaction", "16": "ioctl", "20": "writev", "35": "nanosleep", "44": "sendto", "45": "recvfrom",
-    "46": "sendmsg", "47": "recvmsg", "55": "getsockopt", "59": "execve", "202": "futex", "228": "clock_gettime",
-    "230": "clock_nanosleep", "232": "epoll_wait", "257": "openat", "262": "newfstatat", "271": "ppoll",
-    "281": "epoll_pwait", "286": "timerfd_settime", "299": "recvmmsg",
-}  # fmt: skip
+    "-1": "page fault",
+    "0": "read",
+    "1": "write",
+    "3": "close",
+    "5": "fstat",
+    "7": "poll",
+    "8": "lseek",
+    "9": "mmap",
+    "13": "rt_sigaction",
+    "16": "ioctl",
+    "20": "writev",
+    "35": "nanosleep",
+    "44": "sendto",
+    "45": "recvfrom",
+    "46": "sendmsg",
+    "47": "recvmsg",
+    "55": "getsockopt",
+    "59": "execve",
+    "202": "futex",
+    "228": "clock_gettime",
+    "230": "clock_nanosleep",
+    "232": "epoll_wait",
+    "257": "openat",
+    "262": "newfstatat",
+    "271": "ppoll",
+    "281": "epoll_pwait",
+    "286": "timerfd_settime",
+    "299": "recvmmsg",
+}
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -189,16 +212,27 @@ def spent(kernel: Kernel, options: argparse.Namespace) -> None:
 def quickstart() -> None:
     """The twelve runs, from the command to its table."""
     with tempfile.TemporaryDirectory(prefix="quickstart-") as folder:
-        words = [sys.executable, "-m", "experiments", "run", str(node_binary.ROOT / "experiments/quickstart.yaml"),
-                 "--backend", "virtual-kernel", "--results", f"{folder}/results"]  # fmt: skip
+        words = [
+            sys.executable,
+            "-m",
+            "experiments",
+            "run",
+            str(node_binary.ROOT / "experiments/quickstart.yaml"),
+            "--backend",
+            "virtual-kernel",
+            "--results",
+            f"{folder}/results",
+        ]
         before, started = children_s(), time.monotonic()
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         wall_s = time.monotonic() - started
         if done.returncode != 0:
             sys.exit(done.stderr)
         print(done.stdout)
-        print(f"twelve runs of 35 s: {wall_s:.1f} s of wall time, {children_s() - before:.1f} s of CPU, "
-              f"{len(os.sched_getaffinity(0))} CPUs, load {os.getloadavg()[0]:.1f}")  # fmt: skip
+        print(
+            f"twelve runs of 35 s: {wall_s:.1f} s of wall time, {children_s() - before:.1f} s of CPU, "
+            f"{len(os.sched_getaffinity(0))} CPUs, load {os.getloadavg()[0]:.1f}"
+        )
 
 
 def main() -> None:

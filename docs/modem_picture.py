@@ -44,9 +44,20 @@ def main() -> None:
         folder = Path(name)
         make_page(folder)
         session = subprocess.Popen(
-            [str(ROOT / "backchannel"), "shell", "--profile", PROFILE, "--results", str(folder / "results"), "--",
-             sys.executable, __file__, "--behind", name],
-        )  # fmt: skip
+            [
+                str(ROOT / "backchannel"),
+                "shell",
+                "--profile",
+                PROFILE,
+                "--results",
+                str(folder / "results"),
+                "--",
+                sys.executable,
+                __file__,
+                "--behind",
+                name,
+            ],
+        )
         server = None
         try:
             while not (folder / "ready").exists():
@@ -54,9 +65,22 @@ def main() -> None:
                     raise SystemExit("the session has ended before the browser started")
                 time.sleep(0.1)
             server = subprocess.Popen(
-                [str(ROOT / "backchannel"), "shell", "--session", str(session.pid), "enter", "left", "--",
-                 "python3", "-m", "http.server", str(PORT), "--directory", name],
-            )  # fmt: skip
+                [
+                    str(ROOT / "backchannel"),
+                    "shell",
+                    "--session",
+                    str(session.pid),
+                    "enter",
+                    "left",
+                    "--",
+                    "python3",
+                    "-m",
+                    "http.server",
+                    str(PORT),
+                    "--directory",
+                    name,
+                ],
+            )
             if session.wait(300) != 0:
                 raise SystemExit("the browser failed")
         finally:

@@ -86,16 +86,27 @@ class Picture:
 
 
 def line(
-    title: str, window: tuple[float, float], direction: str, *, link: str = "point-to-point", back: str = "",
-    traces: dict[str, str] | None = None, focus: str = "",
-) -> Picture:  # fmt: skip
+    title: str,
+    window: tuple[float, float],
+    direction: str,
+    *,
+    link: str = "point-to-point",
+    back: str = "",
+    traces: dict[str, str] | None = None,
+    focus: str = "",
+) -> Picture:
     """One line between two hosts."""
     network = f"  topology: line\n  link: {link}\n  forward: {{{direction}}}\n"
     return Picture(
-        title, network + (f"  reverse: {{{back}}}\n" if back else ""), window,
-        (("left-eth0", "left"), ("right-eth0", "right")), (("bulk", "left", "right"),),
-        shown=("line", "forward"), traces=traces or {}, focus=focus,
-    )  # fmt: skip
+        title,
+        network + (f"  reverse: {{{back}}}\n" if back else ""),
+        window,
+        (("left-eth0", "left"), ("right-eth0", "right")),
+        (("bulk", "left", "right"),),
+        shown=("line", "forward"),
+        traces=traces or {},
+        focus=focus,
+    )
 
 
 def errors(title: str, window: tuple[float, float], model: str, focus: str, trace: str = "") -> Picture:
@@ -106,16 +117,23 @@ def errors(title: str, window: tuple[float, float], model: str, focus: str, trac
 
 
 def queue(
-    title: str, window: tuple[float, float], policy: str, focus: str = "", *, rate: str = "128 kbit/s",
+    title: str,
+    window: tuple[float, float],
+    policy: str,
+    focus: str = "",
+    *,
+    rate: str = "128 kbit/s",
     **picture: Any,
-) -> Picture:  # fmt: skip
+) -> Picture:
     """The asymmetric path with a queue before its slow line."""
     return Picture(
         title,
         "  topology: asymmetric-path\n  forward: {rate: 2 Mbit/s, delay: 5 ms}\n"
         f"  reverse: {{rate: {rate}, delay: 20 ms, queue: {{policy: {policy}}}}}\n",
-        window, focus=focus, **picture,
-    )  # fmt: skip
+        window,
+        focus=focus,
+        **picture,
+    )
 
 
 SMALL = "{name: reno-ns, timestamps: false, ack_every: 1, packet: 1000 B, receive_buffer: 12 kB}"
@@ -132,78 +150,113 @@ def box(title: str, middlebox: str, stack: str = SMALL, window: tuple[float, flo
         "  reverse: {rate: 2 Mbit/s, delay: 2 ms}\n  access: {rate: 10 Mbit/s, delay: 8 ms}\n",
         window,
         (("server-eth0", "server"), ("base-eth0", "base, wire"), ("base-eth1", "base, air"), ("mobile-eth0", "mobile")),
-        (("bulk", "server", "mobile"),), stack, ("air", "forward"), 2.0, {"trace.txt": "0" * 30 + "1" + "0" * 400},
+        (("bulk", "server", "mobile"),),
+        stack,
+        ("air", "forward"),
+        2.0,
+        {"trace.txt": "0" * 30 + "1" + "0" * 400},
         middlebox=middlebox,
-    )  # fmt: skip
+    )
 
 
 PICTURES: dict[str, Picture] = {
     # Links.
     "point-to-point": line(
-        "packets wait for the line, then take their serialisation time and the delay", (60, 160),
+        "packets wait for the line, then take their serialisation time and the delay",
+        (60, 160),
         "rate: 1 Mbit/s, delay: 20 ms",
     ),
     "mahimahi": line(
-        "opportunities come in bunches of four, 20 ms apart", (300, 160), "trace: t.txt, delay: 10 ms",
-        link="mahimahi", back="trace: t.txt, delay: 10 ms", traces={"t.txt": "20\n20\n20\n20\n"},
+        "opportunities come in bunches of four, 20 ms apart",
+        (300, 160),
+        "trace: t.txt, delay: 10 ms",
+        link="mahimahi",
+        back="trace: t.txt, delay: 10 ms",
+        traces={"t.txt": "20\n20\n20\n20\n"},
     ),
     "wavelan": line(
-        "both directions share one medium: data and acks take turns", (200, 60), "rate: 2 Mbit/s, delay: 0.5 ms",
+        "both directions share one medium: data and acks take turns",
+        (200, 60),
+        "rate: 2 Mbit/s, delay: 0.5 ms",
         link="wavelan",
     ),
     "grant": Picture(
         "acks wait for their grants and leave in bursts, 5 ms apart; data down need none",
         "  topology: line\n  link: {kind: grant, cycle: 5 ms, grant_delay: 5 ms, channel_rate: 20 Mbit/s}\n"
         "  forward: {rate: 4 Mbit/s, delay: 2 ms}\n  reverse: {rate: 1 Mbit/s, delay: 2 ms}\n",
-        (200, 40), (("left-eth0", "left"), ("right-eth0", "right")), (("bulk", "left", "right"),), SMALL,
+        (200, 40),
+        (("left-eth0", "left"), ("right-eth0", "right")),
+        (("bulk", "left", "right"),),
+        SMALL,
         shown=("line", "reverse"),
     ),
     "leo": line(
-        "at a boundary the delay jumps, and what arrives in the outage is lost", (300, 160),
-        "rate: 1 Mbit/s, delay: 20 ms", back="rate: 1 Mbit/s, delay: 20 ms",
-        link="{kind: leo, epoch: 1 s, delay_spread: 15 ms, outage: 30 ms}", focus="lost",
+        "at a boundary the delay jumps, and what arrives in the outage is lost",
+        (300, 160),
+        "rate: 1 Mbit/s, delay: 20 ms",
+        back="rate: 1 Mbit/s, delay: 20 ms",
+        link="{kind: leo, epoch: 1 s, delay_spread: 15 ms, outage: 30 ms}",
+        focus="lost",
     ),
     "wifi": Picture(
         "packets that wait go together as one A-MPDU; acks compete for the same medium",
         "  topology: line\n  link: {kind: wifi, aggregate: 8}\n  forward: {rate: 20 Mbit/s, delay: 0.01 ms}\n",
-        (200, 15), (("left-eth0", "left"), ("right-eth0", "right")), (("bulk", "left", "right"),), SMALL,
+        (200, 15),
+        (("left-eth0", "left"), ("right-eth0", "right")),
+        (("bulk", "left", "right"),),
+        SMALL,
         shown=("line", "forward"),
     ),
     "ricochet": Picture(
         "a sender keeps the medium: acks gather while data last, then leave together",
         "  topology: packet-radio\n  link: ricochet\n"
         "  forward: {rate: 100 kbit/s, delay: 10 ms, queue: {policy: droptail, limit: 10 packets}}\n",
-        (3000, 2000), (("gateway-eth1", "gateway"), ("mobile-eth0", "mobile")), (("bulk", "server", "mobile"),),
+        (3000, 2000),
+        (("gateway-eth1", "gateway"), ("mobile-eth0", "mobile")),
+        (("bulk", "server", "mobile"),),
         shown=("air", "forward"),
     ),
     # Error models.
     "uniform": errors("every packet is lost alike", (300, 160), "model: uniform, probability: 0.05", "lost"),
     "exponential": errors(
-        "byte errors damage the checksum; the packet still arrives", (300, 160),
-        "model: exponential, mean: 16384 B", "damaged",
+        "byte errors damage the checksum; the packet still arrives",
+        (300, 160),
+        "model: exponential, mean: 16384 B",
+        "damaged",
     ),
     "gilbert-elliott": errors("losses come in bursts", (300, 200), "model: gilbert-elliott, p: 0.03, r: 0.4", "lost"),
     "recorded": errors(
-        "the trace drops the 30th and the 31st packet", (100, 120), "model: recorded, trace: trace.txt", "lost",
+        "the trace drops the 30th and the 31st packet",
+        (100, 120),
+        "model: recorded, trace: trace.txt",
+        "lost",
         "0" * 29 + "11" + "0" * 500,
     ),
     "reorder": errors(
-        "one packet is held back, others overtake it", (100, 120), "model: reorder, probability: 0.05, delay: 15 ms",
+        "one packet is held back, others overtake it",
+        (100, 120),
+        "model: reorder, probability: 0.05, delay: 15 ms",
         "reordered",
     ),
     "duplicate": errors("some packets arrive twice", (100, 120), "model: duplicate, probability: 0.1", "duplicated"),
     # Policies.
     "droptail": queue(
-        "a full queue drops what arrives, data or ack", (500, 500), "droptail, limit: 6 packets",
+        "a full queue drops what arrives, data or ack",
+        (500, 500),
+        "droptail, limit: 6 packets",
         "dropped_full",
     ),
     "drop-from-front": queue(
-        "a full queue drops its oldest packet", (500, 500), "drop-from-front, limit: 6 packets",
+        "a full queue drops its oldest packet",
+        (500, 500),
+        "drop-from-front, limit: 6 packets",
         "dropped_full",
     ),
     "red": queue(
-        "packets are dropped early while the average queue is above the threshold", (500, 600),
-        "red, limit: 10 packets, weight: 0.1, action: drop", "dropped_early",
+        "packets are dropped early while the average queue is above the threshold",
+        (500, 600),
+        "red, limit: 10 packets, weight: 0.1, action: drop",
+        "dropped_early",
     ),
     "ack-filtering": queue(
         "a newer ack removes the older acks that wait", (500, 400), "ack-filtering, limit: 10 packets", "purged"
@@ -219,33 +272,48 @@ PICTURES: dict[str, Picture] = {
     ),
     "acq": queue("weights follow a gradient, updated every T", (2300, 300), "acq, limit: 10 packets, period: 1 s"),
     "codel": queue(
-        "waits above 5 ms for 100 ms start drops at a growing rate", (500, 500), "codel, limit: 100 packets",
-        "dropped_early", rate="512 kbit/s",
+        "waits above 5 ms for 100 ms start drops at a growing rate",
+        (500, 500),
+        "codel, limit: 100 packets",
+        "dropped_early",
+        rate="512 kbit/s",
     ),
     "afvq": queue(
-        "acks go first, from a queue that is the smaller, the more data wait", (1500, 500),
-        "afvq, limit: 8 packets, ack_limit: 4", "dropped_full",
+        "acks go first, from a queue that is the smaller, the more data wait",
+        (1500, 500),
+        "afvq, limit: 8 packets, ack_limit: 4",
+        "dropped_full",
     ),
     "fq-codel": queue(
-        "acks of the download, which send little, go before the upload's data", (2600, 400),
+        "acks of the download, which send little, go before the upload's data",
+        (2600, 400),
         "fq-codel, limit: 100 packets",
     ),
     "pie": queue(
-        "packets are dropped with a probability that follows the delay", (2500, 600), "pie, limit: 100 packets",
-        "dropped_early", rate="512 kbit/s",
+        "packets are dropped with a probability that follows the delay",
+        (2500, 600),
+        "pie, limit: 100 packets",
+        "dropped_early",
+        rate="512 kbit/s",
     ),
     "docsis-pie": queue(
-        "data are dropped with the predicted delay's probability, and acks hardly", (2500, 600),
-        "docsis-pie, limit: 30 packets", "dropped_early", rate="512 kbit/s",
+        "data are dropped with the predicted delay's probability, and acks hardly",
+        (2500, 600),
+        "docsis-pie, limit: 30 packets",
+        "dropped_early",
+        rate="512 kbit/s",
     ),
     "cake": queue(
-        "acks of the download, which send little, go before the upload's data", (2600, 400),
+        "acks of the download, which send little, go before the upload's data",
+        (2600, 400),
         "cake, limit: 100 packets",
     ),
     "dual-pi2": queue(
-        "classic packets are dropped by the square of the base probability", (2500, 600),
+        "classic packets are dropped by the square of the base probability",
+        (2500, 600),
         "dual-pi2, limit: 100 packets",
-        "dropped_early", rate="512 kbit/s",
+        "dropped_early",
+        rate="512 kbit/s",
     ),
     # Middleboxes.
     "ll": box("LL: the base station retransmits what the air lost; duplicate acks reach the server", "ll"),
@@ -258,21 +326,26 @@ PICTURES: dict[str, Picture] = {
         "ELN: duplicate acks for losses in the air are marked; the sender keeps its window", "loss-notification", ELN
     ),
     "split": box(
-        "SPLIT: the base station acknowledges for the mobile host and retransmits over the air", "split",
+        "SPLIT: the base station acknowledges for the mobile host and retransmits over the air",
+        "split",
         window=(220, 90),
     ),
     "split-smart": box("SPLIT-SMART: the wireless connection recovers at once", "split-smart", window=(220, 90)),
     "ack-reconstruction": queue(
-        "few acks cross the slow line; evenly spaced acks continue to the sender", (3000, 120),
-        "ack-filtering, limit: 10 packets", rate="28.8 kbit/s",
+        "few acks cross the slow line; evenly spaced acks continue to the sender",
+        (3000, 120),
+        "ack-filtering, limit: 10 packets",
+        rate="28.8 kbit/s",
         nodes=(
-            ("server-eth0", "server"), ("router1-eth0", "router 1, wire"), ("router1-eth1", "router 1, line"),
+            ("server-eth0", "server"),
+            ("router1-eth0", "router 1, wire"),
+            ("router1-eth1", "router 1, line"),
             ("router2-eth0", "router 2"),
         ),
         flows=(("down", "server", "client"),),
         middlebox="ack-reconstruction",
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -338,10 +411,12 @@ def draw(name: str, picture: Picture, folder: Path, out: Path) -> None:
     _draw_packets(ladder, picture, folder, start, length)
     # A middlebox acts on both directions, a queue on its own.
     happened = [
-        row for row in telemetry
-        if row.get("event") in EVENTS and start <= row["t_ns"] / 1e6 <= start + length
+        row
+        for row in telemetry
+        if row.get("event") in EVENTS
+        and start <= row["t_ns"] / 1e6 <= start + length
         and (rows > 2 or row["direction"] == direction)
-    ]  # fmt: skip
+    ]
     _draw_events(ladder, happened, -(rows - 1) - 0.28)
     ladder.set_ylim(-(rows - 1) - 0.45, 0.25)
     queue_lengths = [row for row in telemetry if row["direction"] == direction and "packets" in row]
@@ -392,16 +467,22 @@ def _window(picture: Picture, telemetry: list[dict[str, Any]]) -> tuple[float, f
     """Start and length of the part that is shown, in ms, moved to the focused event."""
     start, length = picture.window
     times = [
-        row["t_ns"] / 1e6 for row in telemetry
+        row["t_ns"] / 1e6
+        for row in telemetry
         if row.get("event") == picture.focus and row["direction"] == picture.shown[1] and row["t_ns"] / 1e6 >= start
-    ]  # fmt: skip
+    ]
     return (max(times[len(times) // 4] - 0.45 * length, 0.0) if times else start), length
 
 
 def _arrow(
-    axes: Any, near: Seen | None, far: Seen | None, level: float, down: bool, origin: float,
+    axes: Any,
+    near: Seen | None,
+    far: Seen | None,
+    level: float,
+    down: bool,
+    origin: float,
     window: tuple[float, float],
-) -> None:  # fmt: skip
+) -> None:
     start, length = window
     seen = near or far
     assert seen is not None
@@ -418,10 +499,18 @@ def _arrow(
     if right < start or left > start + length:
         return
     drawn = axes.annotate(
-        "", xy=(right, level + step), xytext=(left, level),
-        arrowprops={"arrowstyle": "-|>" if near and far or not near else "-", "color": colour, "linewidth": 0.8,
-                    "shrinkA": 0, "shrinkB": 0, "mutation_scale": 6},
-    )  # fmt: skip
+        "",
+        xy=(right, level + step),
+        xytext=(left, level),
+        arrowprops={
+            "arrowstyle": "-|>" if near and far or not near else "-",
+            "color": colour,
+            "linewidth": 0.8,
+            "shrinkA": 0,
+            "shrinkB": 0,
+            "mutation_scale": 6,
+        },
+    )
     drawn.arrow_patch.set_clip_box(axes.bbox)
     drawn.arrow_patch.set_clip_on(True)
 

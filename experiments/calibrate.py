@@ -66,8 +66,12 @@ def table(measured: Sequence[Measurement]) -> Table:
         declared, rate, delay = line.declared_rate_bps, line.measured_rate_bps, line.measured_delay_s
         error = f"{(rate / declared - 1) * 100:+.3f} %" if declared and rate else "–"
         shown.add_row(
-            f"{line.link} {line.direction}", show(declared, "rate"), error,
-            f"{line.declared_delay_s * 1e3:.2f} ms", "–" if delay is None else f"{delay * 1e3:.2f} ms",
-            f"{line.sent - line.received}/{line.sent}", "; ".join(line.problems) or "good",
-        )  # fmt: skip
+            f"{line.link} {line.direction}",
+            show(declared, "rate"),
+            error,
+            f"{line.declared_delay_s * 1e3:.2f} ms",
+            "–" if delay is None else f"{delay * 1e3:.2f} ms",
+            f"{line.sent - line.received}/{line.sent}",
+            "; ".join(line.problems) or "good",
+        )
     return shown

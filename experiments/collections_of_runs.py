@@ -16,7 +16,14 @@ def campaign_id(backend: str, name: str) -> str:
 def enter(store: Store, backend: str, name: str, title: str, parameter: tuple[str, str], run_id: str) -> None:
     """Adds a landed run to its collection: a point for each value of the parameter, a repetition for each run."""
     new = NewCampaign(
-        id=campaign_id(backend, name), name=name, title=title, file="", text="", overrides={}, backend=backend, seed=0,
+        id=campaign_id(backend, name),
+        name=name,
+        title=title,
+        file="",
+        text="",
+        overrides={},
+        backend=backend,
+        seed=0,
         repetitions=1,
-    )  # fmt: skip
+    )
     store.add_member(new, [parameter], run_id)

@@ -20,10 +20,19 @@ UNAVAILABLE = 3
 INTERRUPTED = 130
 
 #: What the operating system says when the machine lacks something or a disk fails. Any other such error is a defect.
-_SHORTAGES = frozenset({
-    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN,
-    errno.ENOMEM,
-})  # fmt: skip
+_SHORTAGES = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EROFS,
+        errno.EIO,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.EAGAIN,
+        errno.ENOMEM,
+    }
+)
 _REPEAT = "what was stored stays, and the command can be repeated"
 _RECOVER = (
     "the files of its runs are not touched: restore a copy of results.sqlite, recover it with SQLite's '.recover', or "

@@ -51,13 +51,20 @@ class Found:
 
     def as_flow(self, zero_ns: int) -> Flow:
         """The flow in a scenario, with times since the run's zero."""
-        return Flow.read({
-            "name": self.name, "kind": self.kind, "from": self.from_, "to": self.to, "port": self.port, "ip": self.ip,
-            "start_s": max((self.first_ns - zero_ns) / 1e9, 0.0),
-            # Just after its last packet.
-            "stop_s": max((self.last_ns - zero_ns + 1000) / 1e9, 1e-6),
-            "options": {"protocol": "icmp"} if self.kind == "probe" else {},
-        })  # fmt: skip
+        return Flow.read(
+            {
+                "name": self.name,
+                "kind": self.kind,
+                "from": self.from_,
+                "to": self.to,
+                "port": self.port,
+                "ip": self.ip,
+                "start_s": max((self.first_ns - zero_ns) / 1e9, 0.0),
+                # Just after its last packet.
+                "stop_s": max((self.last_ns - zero_ns + 1000) / 1e9, 1e-6),
+                "options": {"protocol": "icmp"} if self.kind == "probe" else {},
+            }
+        )
 
     @property
     def name(self) -> str:
@@ -126,9 +133,11 @@ def _probes(packets: pl.DataFrame, files: Mapping[str, Sequence[int]]) -> list[F
     found = []
     for (from_, to, ip), requests in _by(echoes.filter(pl.col("reply") == 0), "src", "dst", "ip"):
         sent, arrived = _at_both_ends(requests, files[from_], files[to])
-        crossed = _crossed(sent, arrived) if arrived is not None else sent.with_columns(
-            sent_ns=pl.col("time_ns"), arrived_ns=pl.lit(None, pl.Int64)
-        ).drop("time_ns")  # fmt: skip
+        crossed = (
+            _crossed(sent, arrived)
+            if arrived is not None
+            else sent.with_columns(sent_ns=pl.col("time_ns"), arrived_ns=pl.lit(None, pl.Int64)).drop("time_ns")
+        )
         crossed = crossed.filter(pl.col("sent_ns").is_not_null()).sort("sent_ns", maintain_order=True)
         back = (pl.col("src") == to) & (pl.col("dst") == from_) & (pl.col("ip") == ip) & (pl.col("reply") == 1)
         replies = echoes.filter(back & pl.col("file").is_in(sent["file"].unique().to_list()))
@@ -147,8 +156,9 @@ def _probes(packets: pl.DataFrame, files: Mapping[str, Sequence[int]]) -> list[F
 def _datagrams(packets: pl.DataFrame, files: Mapping[str, Sequence[int]]) -> list[Found]:
     udp = packets.filter(pl.col("protocol") == UDP).with_columns(
         port=pl.min_horizontal("first", "second"),
-        low=pl.min_horizontal("src", "dst"), high=pl.max_horizontal("src", "dst"),
-    )  # fmt: skip
+        low=pl.min_horizontal("src", "dst"),
+        high=pl.max_horizontal("src", "dst"),
+    )
     found = []
     for (_, _, port, ip), between in _by(udp, "low", "high", "port", "ip"):
         ways = [
@@ -203,10 +213,16 @@ def _found(kind: str, ends: tuple[str, str], ip: int, port: int, packets: pl.Dat
     )
     all_ns = pl.concat([exchanges[name] for name in times]).drop_nulls()
     return Found(
-        kind=kind, from_=ends[0], to=ends[1], ip=ip, port=port,
-        first_ns=_edge(all_ns.min()), last_ns=_edge(all_ns.max()), bytes=int(exchanges["bytes"].sum()),
+        kind=kind,
+        from_=ends[0],
+        to=ends[1],
+        ip=ip,
+        port=port,
+        first_ns=_edge(all_ns.min()),
+        last_ns=_edge(all_ns.max()),
+        bytes=int(exchanges["bytes"].sum()),
         exchanges=exchanges,
-    )  # fmt: skip
+    )
 
 
 def _edge(value: object) -> int:

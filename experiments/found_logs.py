@@ -92,11 +92,21 @@ def read(folder: Path, labels: Sequence[str], files: Sequence[Path], digests: Ma
         traces += of_file
         version = of_file[0].version if of_file else ""
         remark = f"{others} traces of neither end left out" if others else "not aligned"
-        imported.append(ImportedFile(
-            label=label, path=str(path), sha256=digests[label], format=f"qlog {version}".strip(), read_by="backchannel",
-            clock=remark, packets=events, not_tcp=events, connections_total=len(of_file), damages=len(damage),
-            damage=tuple(damage),
-        ))  # fmt: skip
+        imported.append(
+            ImportedFile(
+                label=label,
+                path=str(path),
+                sha256=digests[label],
+                format=f"qlog {version}".strip(),
+                read_by="backchannel",
+                clock=remark,
+                packets=events,
+                not_tcp=events,
+                connections_total=len(of_file),
+                damages=len(damage),
+                damage=tuple(damage),
+            )
+        )
     if not traces:
         raise ImportProblem(f"no trace of a client or server was found in {_names(files)}")
     connections = _connections(traces)
@@ -108,9 +118,13 @@ def read(folder: Path, labels: Sequence[str], files: Sequence[Path], digests: Ma
         raise ImportProblem(f"no data of streams was found in {_names(files)}: events of packets with their frames")
     _write_no_segments(folder)
     scenario = Scenario(
-        version=1, seed=0, duration_s=max(flow.stop_s or 0.0 for flow in workload),
-        nodes=tuple(Node(name=end, kind="host") for end in ENDS), links=(), workload=tuple(workload[:MOST_FLOWS]),
-    )  # fmt: skip
+        version=1,
+        seed=0,
+        duration_s=max(flow.stop_s or 0.0 for flow in workload),
+        nodes=tuple(Node(name=end, kind="host") for end in ENDS),
+        links=(),
+        workload=tuple(workload[:MOST_FLOWS]),
+    )
     report = Report(t0_epoch_ns=int(start_epoch_ms * 1e6))
     return Found(scenario, report, tuple(imported), max(len(workload) - MOST_FLOWS, 0))
 
@@ -148,10 +162,21 @@ def _traces(folder: Path, label: str, path: Path, damage: list[Damage]) -> tuple
         if trace.vantage not in ENDS or not count:
             body.unlink()
             continue
-        found.append(_Trace(
-            label, trace.vantage, trace.group, body, trace.zero_ms, trace.unit_ms, trace.version, first_ms, last_ms,
-            reader.sent_bytes, reader.received_bytes,
-        ))  # fmt: skip
+        found.append(
+            _Trace(
+                label,
+                trace.vantage,
+                trace.group,
+                body,
+                trace.zero_ms,
+                trace.unit_ms,
+                trace.version,
+                first_ms,
+                last_ms,
+                reader.sent_bytes,
+                reader.received_bytes,
+            )
+        )
     return events, others, found
 
 
@@ -188,13 +213,15 @@ def _align(traces: Sequence[_Trace]) -> float:
 def _keep(folder: Path, trace: _Trace) -> None:
     """Writes a trace as a log of the run: a new header, with the run's zero, and the events as they were kept."""
     header = {
-        "qlog_version": "0.3", "qlog_format": "JSON-SEQ", "title": trace.version,
+        "qlog_version": "0.3",
+        "qlog_format": "JSON-SEQ",
+        "title": trace.version,
         "trace": {
             "vantage_point": {"type": trace.vantage},
             "common_fields": {"time_format": "relative", "reference_time": 0, "group_id": trace.group},
             "configuration": {"time_offset": trace.offset_ms, "time_units": "us" if trace.unit_ms < 1 else "ms"},
         },
-    }  # fmt: skip
+    }
     kept = folder / qlog.FOLDER / f"{trace.label}-{trace.connection}-{trace.vantage}{qlog.SUFFIX}.gz"
     with kept.open("wb") as out:
         # Members of gzip in a row are one file.
@@ -216,12 +243,19 @@ def _flows(connections: Sequence[Sequence[_Trace]]) -> list[Flow]:
             size = max(of_ends)
             if size == 0 or last_ms <= first_ms:
                 continue
-            flow = Flow.read({
-                "name": f"{sender}-{receiver}:{number}", "kind": "bulk", "from": sender, "to": receiver, "port": number,
-                "stack": {"name": "quic"}, "start_s": first_ms / 1e3,
-                # Just after its last event.
-                "stop_s": last_ms / 1e3 + 1e-6,
-            })  # fmt: skip
+            flow = Flow.read(
+                {
+                    "name": f"{sender}-{receiver}:{number}",
+                    "kind": "bulk",
+                    "from": sender,
+                    "to": receiver,
+                    "port": number,
+                    "stack": {"name": "quic"},
+                    "start_s": first_ms / 1e3,
+                    # Just after its last event.
+                    "stop_s": last_ms / 1e3 + 1e-6,
+                }
+            )
             found.append((size, flow))
     return [flow for _, flow in sorted(found, key=lambda one: -one[0])]
 

@@ -67,9 +67,11 @@ FACTS = {
     "probe": (("latency_p50", "round trip"), ("latency_p95", "for 95 %"), ("packet_loss", "lost")),
 }
 OF_LOGS = (
-    ("throughput", "throughput"), ("quic_packets_sent", "packets sent"), ("quic_packets_lost", "lost"),
+    ("throughput", "throughput"),
+    ("quic_packets_sent", "packets sent"),
+    ("quic_packets_lost", "lost"),
     ("quic_smoothed_rtt", "smoothed round trip"),
-)  # fmt: skip
+)
 #: Flows that the terminal shows.
 LINES = 12
 

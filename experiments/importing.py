@@ -88,9 +88,13 @@ def import_captures(store: Store, request: Request) -> Imported:
         scenario, report, files, left_out, packets_left_out = read(folder, labels, request, digests)
         metrics = measure(RunData.load(folder, scenario, report)).rows
         description = ImportDescription(
-            label=request.label, note=request.note, files=files, flows_left_out=left_out,
-            packets_left_out=packets_left_out, logs=are_logs,
-        )  # fmt: skip
+            label=request.label,
+            note=request.note,
+            files=files,
+            flows_left_out=left_out,
+            packets_left_out=packets_left_out,
+            logs=are_logs,
+        )
         manifest = Manifest(**versions.versions().complete(), report=report).replace(import_=description)
         documents = Documents(scenario.as_json(), manifest.as_json())
         documents.write(folder)
@@ -148,30 +152,48 @@ def _read_captures(folder: Path, labels: Sequence[str], request: Request, digest
             shutil.rmtree(path.parent, ignore_errors=True)
     files = tuple(
         ImportedFile(
-            label=label, path=str(path), sha256=digests[label], read_by=readable[label][1],
-            clock=aligned.files[number].sentence, shift_ns=aligned.files[number].shift_ns,
+            label=label,
+            path=str(path),
+            sha256=digests[label],
+            read_by=readable[label][1],
+            clock=aligned.files[number].sentence,
+            shift_ns=aligned.files[number].shift_ns,
             uncertain_ns=aligned.files[number].uncertain_ns,
             # The format of the file that was imported, not of the copy.
             format=file["format"] if path.suffix in {".gz", ".zst"} else file["format"].split(" in ")[0],
             **{key: file[key] for key in REPEATED},
         )
         for number, (label, path, file) in enumerate(zip(labels, request.files, summary["files"], strict=True))
-    )  # fmt: skip
+    )
     return scenario, report, files, left_out, packets_left_out
 
 
 #: Of a file's summary, what the manifest repeats.
 REPEATED = (
-    "packets", "not_tcp", "unreadable", "unfinished_fragments", "dropped_by_capture", "link_types",
-    "interfaces", "remarks", "names", "connections_total", "connections_given_up", "damages", "damage",
-)  # fmt: skip
+    "packets",
+    "not_tcp",
+    "unreadable",
+    "unfinished_fragments",
+    "dropped_by_capture",
+    "link_types",
+    "interfaces",
+    "remarks",
+    "names",
+    "connections_total",
+    "connections_given_up",
+    "damages",
+    "damage",
+)
 
 
 def _run_id(request: Request, digests: dict[str, str]) -> str:
     identity = {
-        "import": VERSION, "label": request.label, "note": request.note, "aligned": request.aligned,
+        "import": VERSION,
+        "label": request.label,
+        "note": request.note,
+        "aligned": request.aligned,
         "files": [[label, digest] for label, digest in digests.items()],
-    }  # fmt: skip
+    }
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -235,19 +257,27 @@ def _describe(
     first_ns = min(file["first_ns"] for file in summary["files"] if file["first_ns"] is not None)
     last_ns = max(file["last_ns"] for file in summary["files"] if file["last_ns"] is not None)
     workload = tuple(
-        Flow.read({
-            "name": f"{_host(row['client'])}-{_host(row['server'])}:{row['listening_port']}",
-            "kind": "bulk", "from": row["client"], "to": row["server"], "port": row["listening_port"],
-            "start_s": (row["first_ns"] - first_ns) / 1e9,
-            # Just after its last segment.
-            "stop_s": (row["last_ns"] - first_ns + 1000) / 1e9,
-        })
+        Flow.read(
+            {
+                "name": f"{_host(row['client'])}-{_host(row['server'])}:{row['listening_port']}",
+                "kind": "bulk",
+                "from": row["client"],
+                "to": row["server"],
+                "port": row["listening_port"],
+                "start_s": (row["first_ns"] - first_ns) / 1e9,
+                # Just after its last segment.
+                "stop_s": (row["last_ns"] - first_ns + 1000) / 1e9,
+            }
+        )
         for row in flows.head(found_flows.MOST_FLOWS).iter_rows(named=True)
-    )  # fmt: skip
-    seen = pl.concat([
-        table.select(pl.col(end).alias("host"), pl.col("file").cast(pl.Int64))
-        for table, ends in ((connections, ("client", "server")), (packets, ("src", "dst"))) for end in ends
-    ])  # fmt: skip
+    )
+    seen = pl.concat(
+        [
+            table.select(pl.col(end).alias("host"), pl.col("file").cast(pl.Int64))
+            for table, ends in ((connections, ("client", "server")), (packets, ("src", "dst")))
+            for end in ends
+        ]
+    )
     anywhere = dict(seen.group_by("host").agg(pl.col("file").min()).iter_rows())
     at = {**anywhere, **found_datagrams.nearest(packets), **aligned.nearest}
     datagrams, more_left_out = found_datagrams.flows(packets, {host: [file] for host, file in at.items()})
@@ -271,12 +301,15 @@ def _describe(
         ),
         captures=tuple(
             CaptureReport(
-                interface=label, node="", path=f"{label}.pcap", captured=file["packets"],
+                interface=label,
+                node="",
+                path=f"{label}.pcap",
+                captured=file["packets"],
                 dropped=file["dropped_by_capture"],
             )
             for label, file in zip(labels, summary["files"], strict=True)
         ),
-    )  # fmt: skip
+    )
     return scenario, report, left_out
 
 

@@ -164,9 +164,14 @@ class Inventory:
         """How the controller reaches the hosts."""
         ssh = self.file.ssh
         return SshOptions(
-            ssh.agent_user, self.resolved(ssh.key), self.resolved(ssh.known_hosts), ssh.connect_timeout, ssh.silence,
-            None if ssh.proxy_jump is None else Jump.parse(ssh.proxy_jump), self.resolved(ssh.proxy_key),
-        )  # fmt: skip
+            ssh.agent_user,
+            self.resolved(ssh.key),
+            self.resolved(ssh.known_hosts),
+            ssh.connect_timeout,
+            ssh.silence,
+            None if ssh.proxy_jump is None else Jump.parse(ssh.proxy_jump),
+            self.resolved(ssh.proxy_key),
+        )
 
 
 def read(path: Path) -> Inventory:
@@ -301,9 +306,10 @@ def placements(
             if where in addresses:
                 other, of = addresses[where]
                 raise _misfit(
-                    inventory, f"hosts {other} of set {of} and {host.name} of set {name} have the address "
-                    f"'{host.address}'; each machine is one host"
-                )  # fmt: skip
+                    inventory,
+                    f"hosts {other} of set {of} and {host.name} of set {name} have the address "
+                    f"'{host.address}'; each machine is one host",
+                )
             addresses[where] = host.name, name
     return found
 
@@ -320,13 +326,17 @@ def _placed(
     names = [node.name for node in nodes]
     hosts = [
         Host(
-            name=name, address=entry.address or name, port=entry.port, interfaces=entry.interfaces,
+            name=name,
+            address=entry.address or name,
+            port=entry.port,
+            interfaces=entry.interfaces,
             # A host with the name of a node plays it, unless it is a link box.
-            plays=entry.plays or (name if name in names and name not in boxes else None), also=tuple(entry.also),
+            plays=entry.plays or (name if name in names and name not in boxes else None),
+            also=tuple(entry.also),
             machine=entry.machine or "",
         )
         for name, entry in entries.items()
-    ]  # fmt: skip
+    ]
     places = [
         LinkPlacement(link, entry.box, tuple(entry.interfaces), entry.real, entry.queue_at)
         for link, entry in link_entries.items()

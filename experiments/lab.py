@@ -154,10 +154,19 @@ def rehearse(
         # The cell has no network to download packages.
         image.image(lambda text: print(f"backchannel: {text}", file=sys.stderr), inventory_.file.machine_kernel)
     words = [
-        node_binary.path(), "cell", "--parent", str(os.getpid()), "--",
-        *node_binary.module("experiments.lab"), "machines" if machines else "namespaces",
-        str(path.absolute()), str(topology(inventory_, file)), str(tree.absolute()), "--", *command,
-    ]  # fmt: skip
+        node_binary.path(),
+        "cell",
+        "--parent",
+        str(os.getpid()),
+        "--",
+        *node_binary.module("experiments.lab"),
+        "machines" if machines else "namespaces",
+        str(path.absolute()),
+        str(topology(inventory_, file)),
+        str(tree.absolute()),
+        "--",
+        *command,
+    ]
     environment = {**os.environ, "PYTHONPATH": node_binary.python_path(), "BACKCHANNEL_NODE": node_binary.path()}
     with _keys_removed(_ssh_files(inventory_)):
         return subprocess.run(words, env=environment, check=False).returncode

@@ -53,8 +53,19 @@ def run_label(plan: Plan, run: Run | Member) -> str:
 
 
 #: "one run five times".
-_TIMES = ("", "once", "twice", "three times", "four times", "five times", "six times", "seven times", "eight times",
-          "nine times", "ten times")  # fmt: skip
+_TIMES = (
+    "",
+    "once",
+    "twice",
+    "three times",
+    "four times",
+    "five times",
+    "six times",
+    "seven times",
+    "eight times",
+    "nine times",
+    "ten times",
+)
 
 
 def exact_note(plan: Plan) -> str:

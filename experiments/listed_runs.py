@@ -93,18 +93,26 @@ def _of(campaign: StoredCampaign, wanted: Wanted) -> Iterator[ListedRun]:
     matching = [
         number
         for number, parameters in points.items()
-        if all(any(_is_field(name, field) and text == value for name, text in parameters.items())
-               for field, value in wanted.where)
-    ]  # fmt: skip
+        if all(
+            any(_is_field(name, field) and text == value for name, text in parameters.items())
+            for field, value in wanted.where
+        )
+    ]
     for member in campaign.store.members(row.id, matching):
         note = remarks.get(member.run_id)
         tags = tuple(note.tags) if note else ()
         is_wanted = member.state == wanted.state if wanted.state else member.state != MISSING
         if is_wanted and (not wanted.tag or wanted.tag in tags):
             yield ListedRun(
-                member.run_id, row.name, row.id, points[member.point], member.repetition + 1, member.state,
-                member.landed, tags,
-            )  # fmt: skip
+                member.run_id,
+                row.name,
+                row.id,
+                points[member.point],
+                member.repetition + 1,
+                member.state,
+                member.landed,
+                tags,
+            )
 
 
 def _is_field(name: str, asked: str) -> bool:
@@ -123,7 +131,14 @@ def table(runs: Sequence[ListedRun]) -> Table:
         landed = "" if run.landed is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(run.landed))
         # Campaigns of one name are told apart by their ids.
         campaign = run.campaign if len(ids[run.campaign]) == 1 else f"{run.campaign} {run.campaign_id[:SHORT]}"
-        parts = (run.run_id[:12], campaign, point_label(run.parameters), str(run.repetition), run.state, landed,
-                 ", ".join(run.tags))  # fmt: skip
+        parts = (
+            run.run_id[:12],
+            campaign,
+            point_label(run.parameters),
+            str(run.repetition),
+            run.state,
+            landed,
+            ", ".join(run.tags),
+        )
         made.add_row(*map(Text, parts))
     return made

@@ -66,12 +66,23 @@ class Line(EmulatedLink):
     """
 
     def __init__(
-        self, node1: Any, node2: Any, *ports: Any, bw: float | None = None, delay: str | None = None,
-        jitter: str | None = None, loss: float | None = None, max_queue_size: int | None = None,
-        policy: str | Mapping[str, Any] | None = None, profile: str | None = None,
-        forward: Mapping[str, Any] | None = None, reverse: Mapping[str, Any] | None = None,
-        kind: str | Mapping[str, Any] | None = None, seed: int = 0, **others: Any,
-    ) -> None:  # fmt: skip
+        self,
+        node1: Any,
+        node2: Any,
+        *ports: Any,
+        bw: float | None = None,
+        delay: str | None = None,
+        jitter: str | None = None,
+        loss: float | None = None,
+        max_queue_size: int | None = None,
+        policy: str | Mapping[str, Any] | None = None,
+        profile: str | None = None,
+        forward: Mapping[str, Any] | None = None,
+        reverse: Mapping[str, Any] | None = None,
+        kind: str | Mapping[str, Any] | None = None,
+        seed: int = 0,
+        **others: Any,
+    ) -> None:
         where = f"the link {node1.name}-{node2.name}"
         for name, instead in REFUSED.items():
             if others.pop(name, None):
@@ -80,17 +91,27 @@ class Line(EmulatedLink):
         if profile is None and "queue" not in common:
             common["queue"] = {"policy": "droptail", "limit": f"{QUEUE_PACKETS} packets"}
         spec = link_spec(
-            where, f"link{next(_numbers)}-{node1.name}-{node2.name}", (node1.name, node2.name), profile, kind,
-            {**common, **(forward or {})}, {**common, **(reverse or {})},
-        )  # fmt: skip
+            where,
+            f"link{next(_numbers)}-{node1.name}-{node2.name}",
+            (node1.name, node2.name),
+            profile,
+            kind,
+            {**common, **(forward or {})},
+            {**common, **(reverse or {})},
+        )
         names = dict(zip(("port1", "port2", "intfName1", "intfName2"), ports, strict=False))
         super().__init__(node1, node2, spec=spec, seed=seed, **names, **others)
 
 
 def common_fields(
-    where: str, bw: float | None, delay: str | None, jitter: str | None, loss: float | None,
-    max_queue_size: int | None, policy: str | Mapping[str, Any] | None,
-) -> LineFields:  # fmt: skip
+    where: str,
+    bw: float | None,
+    delay: str | None,
+    jitter: str | None,
+    loss: float | None,
+    max_queue_size: int | None,
+    policy: str | Mapping[str, Any] | None,
+) -> LineFields:
     """TCLink's parameters in the words of a campaign file's direction.
 
     Raises:
@@ -134,9 +155,14 @@ def _number(
 
 
 def link_spec(
-    where: str, name: str, ends: tuple[str, str], profile: str | None, kind: str | Mapping[str, Any] | None,
-    forward: Mapping[str, Any], reverse: Mapping[str, Any],
-) -> LinkSpec:  # fmt: skip
+    where: str,
+    name: str,
+    ends: tuple[str, str],
+    profile: str | None,
+    kind: str | Mapping[str, Any] | None,
+    forward: Mapping[str, Any],
+    reverse: Mapping[str, Any],
+) -> LinkSpec:
     """The link as the emulator takes it, from fields of a campaign file.
 
     Raises:

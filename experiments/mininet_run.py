@@ -102,20 +102,34 @@ def _recorded(
     lasted_s = max((time.monotonic_ns() - zero_ns) / 1e9, 0.0)
     interfaces = tuple(_interfaces(lines))
     report = Report(
-        t0_epoch_ns=zero_epoch_ns, driver=emulator.stop(keep=True), captures=captures.stop(), interfaces=interfaces,
+        t0_epoch_ns=zero_epoch_ns,
+        driver=emulator.stop(keep=True),
+        captures=captures.stop(),
+        interfaces=interfaces,
         duration_s=lasted_s,
-    )  # fmt: skip
+    )
     description = SessionDescription(
-        label=name, command=tuple(sys.argv), host=scenario.nodes[0].name, internet=False, exit_status=None,
+        label=name,
+        command=tuple(sys.argv),
+        host=scenario.nodes[0].name,
+        internet=False,
+        exit_status=None,
         lasted_s=round(lasted_s, 6),
-    )  # fmt: skip
+    )
     scenario = recorded(scenario, description, report)
     report = audited(scenario, report, folder, nodes=_network(lines))
     owners = {entry.address: entry.node for entry in interfaces if entry.address}
     recording.landing = keep(
-        store, scenario, report, description, folder, started, machine.cpu_shares(cpu, machine.cpu_seconds()),
-        owners.get, Collection(CAMPAIGN, TITLE, ("script", name)),
-    )  # fmt: skip
+        store,
+        scenario,
+        report,
+        description,
+        folder,
+        started,
+        machine.cpu_shares(cpu, machine.cpu_seconds()),
+        owners.get,
+        Collection(CAMPAIGN, TITLE, ("script", name)),
+    )
     _say(recording.landing, results)
 
 
@@ -123,8 +137,9 @@ def _say(landing: Landing, results: str) -> None:
     verdict = "kept their timing" if not landing.problems else f"did not keep their timing: {landing.problems[0]}"
     print(
         f"backchannel: the lines {verdict}. The script's run is {landing.run_id[:8]}: ./backchannel serve --results "
-        f"{Path(results).absolute()} shows it.", file=sys.stderr,
-    )  # fmt: skip
+        f"{Path(results).absolute()} shows it.",
+        file=sys.stderr,
+    )
 
 
 class _Captures:
@@ -177,11 +192,14 @@ def _scenario(lines: Sequence[EmulatedLink]) -> Scenario:
             )
     scenario = Scenario.read(
         {
-            "version": 1, "seed": secrets.randbits(40), "duration_s": 1.0, "workload": [],
+            "version": 1,
+            "seed": secrets.randbits(40),
+            "duration_s": 1.0,
+            "workload": [],
             "nodes": [{"name": name, "kind": "router" if _forwards(node) else "host"} for name, node in nodes.items()],
             "links": [_spec(line).as_json() for line in lines],
         }
-    )  # fmt: skip
+    )
     addressing.make_plan(scenario.nodes, scenario.links)
     return scenario
 

@@ -161,9 +161,11 @@ def _kernel(kind: str, name: str) -> Mapping[str, str]:
 def _renamed(text: str, name: str) -> str:
     words = name.split("-")
     forms = {
-        "my-crate": name, "my_crate": "_".join(words), "MyCrate": "".join(map(str.capitalize, words)),
+        "my-crate": name,
+        "my_crate": "_".join(words),
+        "MyCrate": "".join(map(str.capitalize, words)),
         "BACKCHANNEL": str(ROOT),
-    }  # fmt: skip
+    }
     for old, new in forms.items():
         text = text.replace(old, new)
     return text

@@ -82,9 +82,12 @@ def results_table(campaign: StoredCampaign, asked: Asked, width: int) -> Group:
     if left_out and not asked.metrics:
         notes.append(Text(f"No room for {left_out} more columns: --metric NAME and --flow NAME choose others", "dim"))
     if pages > 1:
-        notes.append(Text(
-            f"Page {asked.page} of {pages}, of {len(campaign.row.points)} combinations: --page N shows another", "dim"
-        ))  # fmt: skip
+        notes.append(
+            Text(
+                f"Page {asked.page} of {pages}, of {len(campaign.row.points)} combinations: --page N shows another",
+                "dim",
+            )
+        )
     return Group(table, *notes, Text(ESTIMATES_NOTE, "dim"))
 
 
@@ -98,8 +101,9 @@ def columns_of(campaign: StoredCampaign, asked: Asked) -> list[Column]:
     scenario = campaign.store.first_scenario(campaign.row.id)
     places = in_file_order(scenario, {subject for _, subject in kinds})
     for wanted, known, what in (
-        (asked.metrics, [name for name, _ in kinds], "metric of this campaign"), (asked.flows, places, "flow or line"),
-    ):  # fmt: skip
+        (asked.metrics, [name for name, _ in kinds], "metric of this campaign"),
+        (asked.flows, places, "flow or line"),
+    ):
         for name in wanted:
             if name not in known:
                 raise unknown(what, name, sorted(set(known)))
@@ -110,8 +114,13 @@ def columns_of(campaign: StoredCampaign, asked: Asked) -> list[Column]:
     def place(column: Column) -> tuple[object, ...]:
         name, subject = column
         chosen = asked.metrics.index(name) if name in asked.metrics else 0
-        return chosen, first.index(column) if column in first else len(first), not is_output(name), \
-            order.get(name, len(order)), places.index(subject)  # fmt: skip
+        return (
+            chosen,
+            first.index(column) if column in first else len(first),
+            not is_output(name),
+            order.get(name, len(order)),
+            places.index(subject),
+        )
 
     def is_shown(column: Column) -> bool:
         name, subject = column

@@ -64,10 +64,13 @@ def comparison_table(compared: Comparison, everything: bool) -> Group:
         name = f"{line.metric} of {line.subject}" if line.subject else line.metric
         name += " (exploratory)" if line.exploratory else ""
         table.add_row(
-            point_label(line.point) or "all runs", name, units.show(line.mean_a, line.unit),
-            units.show(line.mean_b, line.unit), difference_text(line.compared, line.unit),
+            point_label(line.point) or "all runs",
+            name,
+            units.show(line.mean_a, line.unit),
+            units.show(line.mean_b, line.unit),
+            difference_text(line.compared, line.unit),
             Text(line.verdict, style=STYLES.get(line.verdict, "dim")),
-        )  # fmt: skip
+        )
     counts = {word: sum(line.verdict == word for line in compared.lines) for word in VERDICTS}
     summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to compare"
     parts: list[Any] = [table] if shown else []

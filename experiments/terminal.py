@@ -37,9 +37,12 @@ class TerminalReporter:
             yield _PlainProgress(self.console, name).update
         else:
             bar = Progress(
-                TextColumn(f"{name}: {runs} runs"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
+                TextColumn(f"{name}: {runs} runs"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeElapsedColumn(),
                 console=self.console,
-            )  # fmt: skip
+            )
             task = bar.add_task("", total=total_s)
             with Live(bar, console=self.console, refresh_per_second=4, transient=True) as live:
                 yield _LiveProgress(bar, task, live, plans).update

@@ -40,7 +40,11 @@ def audited(
             **more,
         }
         audit = node_binary.call(
-            "audit", "--captures", str(folder / "captures"), "--telemetry", str(folder / "telemetry/links.jsonl"),
+            "audit",
+            "--captures",
+            str(folder / "captures"),
+            "--telemetry",
+            str(folder / "telemetry/links.jsonl"),
             stdin=json.dumps(run),
-        )  # fmt: skip
+        )
     return Report.read({**report.as_json(), "audit": audit})

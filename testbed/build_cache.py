@@ -107,9 +107,14 @@ def lines(words: Sequence[str], log: Path, question: str = "", cwd: Path | None 
     environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}
     with log.open("ab") as file:
         process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "TERM", *words], cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, env=environment, start_new_session=True,
-        )  # fmt: skip
+            ["setpriv", "--pdeathsig", "TERM", *words],
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
         assert process.stdout is not None
         try:
             for line in process.stdout:

@@ -52,9 +52,12 @@ class Cell(ChildProcess):
         self._topology: str | None = None
         self._on_progress = on_progress
         command = [
-            *capability.cell_words(), "--parent", str(os.getpid()), "--",
+            *capability.cell_words(),
+            "--parent",
+            str(os.getpid()),
+            "--",
             *node_binary.module("testbed.cellmain"),
-        ]  # fmt: skip
+        ]
         environment = {
             **os.environ,
             "PYTHONPATH": node_binary.python_path(),

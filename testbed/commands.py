@@ -22,9 +22,11 @@ FOLDER = "programs"
 OUTPUT, ERRORS = "out", "err"
 #: Role to its outputs, as core::command::Stream has them.
 STREAMS: Mapping[str, tuple[str, str]] = {
-    "client": ("client", OUTPUT), "client-errors": ("client", ERRORS),
-    "server": ("server", OUTPUT), "server-errors": ("server", ERRORS),
-}  # fmt: skip
+    "client": ("client", OUTPUT),
+    "client-errors": ("client", ERRORS),
+    "server": ("server", OUTPUT),
+    "server-errors": ("server", ERRORS),
+}
 
 
 def spec_of(flow: Flow) -> CommandSpec:
@@ -76,8 +78,11 @@ def server(scenario: Scenario, plan: Plan, flow: Flow) -> tuple[Program, float] 
     node = hosts(flow)[1]
     options = {
         **_options(scenario, plan, flow, "server", spec.run),
-        "ready": spec.ready, "line": spec.line, "port": flow.port, "within-s": spec.within_s,
-    }  # fmt: skip
+        "ready": spec.ready,
+        "line": spec.line,
+        "port": flow.port,
+        "within-s": spec.within_s,
+    }
     return Program(node, program_name(flow, "server"), "program", options), float(spec.within_s)
 
 

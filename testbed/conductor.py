@@ -174,10 +174,14 @@ class Conductor:
             f"{name}-send",
             "probe-send",
             {
-                "to": address, "size": train.size_bytes, "burst": train.burst, "pause-s": train.pause_s,
-                "spaced": train.spaced, "interval-s": train.interval_s,
+                "to": address,
+                "size": train.size_bytes,
+                "burst": train.burst,
+                "pause-s": train.pause_s,
+                "spaced": train.spaced,
+                "interval-s": train.interval_s,
             },
-        )  # fmt: skip
+        )
         sender.wait_traffic(f"{name}-send", train.patience_s, ProbeSendReport.read)
         received = receiver.wait_traffic(name, train.patience_s + 5, ProbeReceiveReport.read)
         apart_ns = self._clock.realtime_offset_ns(target.node) - self._clock.realtime_offset_ns(source.node)

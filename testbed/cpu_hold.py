@@ -79,9 +79,12 @@ class CpuHold:
         try:
             command = [node_binary.path(), "awake", "--parent", str(os.getpid())]
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         except (OSError, Unavailable):
             return
 

@@ -159,9 +159,10 @@ def of_this_machine() -> list[Finding]:
         rights(os.geteuid(), _text("/proc/self/status")),
         clock(
             _text("/sys/devices/system/clocksource/clocksource0/current_clocksource").strip() or "an unknown source",
-            is_synchronised(), [_late_s() for _ in range(SLEEPS)],
+            is_synchronised(),
+            [_late_s() for _ in range(SLEEPS)],
         ),
-    ]  # fmt: skip
+    ]
 
 
 def is_synchronised() -> bool:
@@ -187,8 +188,11 @@ def _refused(words: str) -> str | None:
     try:
         done = subprocess.run(
             ["unshare", *user, "--net", "--", "sh", "-c", words],
-            capture_output=True, text=True, check=False, timeout=10,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=10,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return None if done.returncode == 0 else done.stderr.strip() or "it failed"

@@ -140,10 +140,11 @@ class Command(_Driver):
         client, at_ns = programs["client"], self._zero_ns(zero_ns, commands.hosts(self.flow)[0])
         started = client.started_monotonic_ns
         report = CommandReport(
-            client=client, server=programs.get("server"),
+            client=client,
+            server=programs.get("server"),
             started_s=None if started is None else (started - at_ns) / 1e9,
             ended_s=(client.ended_monotonic_ns - at_ns) / 1e9,
-        )  # fmt: skip
+        )
         return FlowReport(send=SendReport(started_late_s=client.started_late_s), command=report)
 
     def collect(self, out: Path, report: FlowReport) -> None:

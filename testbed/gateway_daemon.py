@@ -178,16 +178,33 @@ class GatewayDaemon:
         assert self._networks is not None
         devices, link = self._networks.devices, self._networks.link
         self._near = os.open(f"/proc/{near}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        _run(["ip", "link", "add", "link", self._interface, "name", DEVICES, "netns", str(near), "type", "macvlan",
-              "mode", "private"])  # fmt: skip
+        _run(
+            [
+                "ip",
+                "link",
+                "add",
+                "link",
+                self._interface,
+                "name",
+                DEVICES,
+                "netns",
+                str(near),
+                "type",
+                "macvlan",
+                "mode",
+                "private",
+            ]
+        )
         _run(["ip", "link", "add", rules.LINK, "type", "veth", "peer", "name", UPLINK, "netns", str(far)])
         _run(["ip", "address", "add", f"{link[1]}/{link.prefixlen}", "dev", rules.LINK])
         _run(["ip", "link", "set", rules.LINK, "up"])
         _run(["ip", "route", "add", str(devices), "via", str(link[2]), "dev", rules.LINK])
         # Packets from the devices arrive here, whatever the machine does with others.
         _forwarding(rules.LINK).write_text("1")
-        for pid, name, address in ((near, DEVICES, f"{devices[1]}/{devices.prefixlen}"),
-                                   (far, UPLINK, f"{link[2]}/{link.prefixlen}")):  # fmt: skip
+        for pid, name, address in (
+            (near, DEVICES, f"{devices[1]}/{devices.prefixlen}"),
+            (far, UPLINK, f"{link[2]}/{link.prefixlen}"),
+        ):
             lines = f"address add {address} dev {name}\nlink set {name} up\n"
             lines += f"route replace default via {link[1]} dev {UPLINK}\n" if pid == far else ""
             _run(["nsenter", f"--net=/proc/{pid}/ns/net", "ip", "-batch", "-"], lines)
@@ -250,8 +267,9 @@ class GatewayDaemon:
         if not record.get("forwards_v6", True):
             FORWARDING_V6.write_text("0")
             for key, value, names in (
-                ("accept_ra", "1", record["accepting"]), ("forwarding", "1", record["forwarding_v6"])
-            ):  # fmt: skip
+                ("accept_ra", "1", record["accepting"]),
+                ("forwarding", "1", record["forwarding_v6"]),
+            ):
                 for name, index in names.items():
                     if _index(name) == index:
                         (CONF_V6 / name / key).write_text(value)

@@ -24,11 +24,33 @@ CLOUD_KERNEL = "linux-image-cloud-amd64"
 HARDWARE_KERNEL = "linux-image-amd64"
 #: Without dbus, `shutdown` and Ansible's `reboot` fail. systemd-container runs hosts that share a machine.
 #: Ansible needs python3-apt, and would look for it in the network.
-INSTALLED = ("initramfs-tools", "systemd-sysv", "systemd-container", "dbus", "udev", "kmod", "openssh-server",
-             "python3", "python3-apt", "iproute2", "iw")  # fmt: skip
+INSTALLED = (
+    "initramfs-tools",
+    "systemd-sysv",
+    "systemd-container",
+    "dbus",
+    "udev",
+    "kmod",
+    "openssh-server",
+    "python3",
+    "python3-apt",
+    "iproute2",
+    "iw",
+)
 #: Packages of the roles `common`, `ppp`, `slip` and `wifi`, and chrony.
-CACHED = ("ethtool", "tcpdump", "iputils-ping", "util-linux", "chrony", "ppp", "net-tools", "iw", "wireless-regdb",
-          "hostapd", "wpasupplicant")  # fmt: skip
+CACHED = (
+    "ethtool",
+    "tcpdump",
+    "iputils-ping",
+    "util-linux",
+    "chrony",
+    "ppp",
+    "net-tools",
+    "iw",
+    "wireless-regdb",
+    "hostapd",
+    "wpasupplicant",
+)
 #: Drivers before the root file system. The default, drivers of all hardware, would take most of the boot to unpack.
 BOOT_DRIVERS = ("virtio_pci", "virtio_blk", "ext4")
 #: Release on machines without Debian.
@@ -130,10 +152,15 @@ printf '%s\\n' {" ".join(BOOT_DRIVERS)} >"$1/{initramfs}/modules.d/machines\""""
         f"{' '.join(CACHED)}",
     ]
     words = [
-        "mmdebstrap", "--variant=minbase", "--skip=cleanup/apt", f"--include={','.join((kernel, *INSTALLED))}",
+        "mmdebstrap",
+        "--variant=minbase",
+        "--skip=cleanup/apt",
+        f"--include={','.join((kernel, *INSTALLED))}",
         f"--essential-hook={early}",
-        *(f"--customize-hook={hook}" for hook in hooks), suite, str(tree),
-    ]  # fmt: skip
+        *(f"--customize-hook={hook}" for hook in hooks),
+        suite,
+        str(tree),
+    ]
     build_cache.logged(words, log, "is there a network, and an archive that serves this Debian?")
     for name in ("vmlinuz", "initrd"):
         files = sorted((tree / "boot").glob(f"{name}*"))

@@ -44,25 +44,43 @@ _CODEL_PACKET_BYTES, _FQ_CODEL_PACKET_BYTES = 1500, 1514
 QUEUES = ("dualpi2", "fq_pie", "qdisc")
 #: Their options: tc's word, and how many of its unit are one of ours; None: the same, with fractions.
 _DUALPI2: Mapping[str, tuple[str, float | None]] = {
-    "limit_packets": ("limit", 1.0), "memory_limit_bytes": ("memlimit", 1.0), "target_s": ("target", 1e6),
-    "tupdate_s": ("tupdate", 1e6), "alpha": ("alpha", None), "beta": ("beta", None),
-    "step_threshold_s": ("step_thresh", 1e6), "step_queue_packets": ("step_packets", 1.0),
-    "step_least_packets": ("min_qlen_step", 1.0), "coupling": ("coupling_factor", 1.0),
+    "limit_packets": ("limit", 1.0),
+    "memory_limit_bytes": ("memlimit", 1.0),
+    "target_s": ("target", 1e6),
+    "tupdate_s": ("tupdate", 1e6),
+    "alpha": ("alpha", None),
+    "beta": ("beta", None),
+    "step_threshold_s": ("step_thresh", 1e6),
+    "step_queue_packets": ("step_packets", 1.0),
+    "step_least_packets": ("min_qlen_step", 1.0),
+    "coupling": ("coupling_factor", 1.0),
     "c_protection": ("classic_protection", 100.0),
-}  # fmt: skip
+}
 _FQ_PIE: Mapping[str, tuple[str, float | None]] = {
-    "limit_packets": ("limit", 1.0), "flows": ("flows", 1.0), "target_s": ("target", 1e6),
-    "tupdate_s": ("tupdate", 1e6), "alpha": ("alpha", 16.0), "beta": ("beta", 16.0), "quantum_bytes": ("quantum", 1.0),
-    "memory_limit_bytes": ("memory_limit", 1.0), "ecn_prob": ("ecn_prob", 100.0),
-}  # fmt: skip
+    "limit_packets": ("limit", 1.0),
+    "flows": ("flows", 1.0),
+    "target_s": ("target", 1e6),
+    "tupdate_s": ("tupdate", 1e6),
+    "alpha": ("alpha", 16.0),
+    "beta": ("beta", 16.0),
+    "quantum_bytes": ("quantum", 1.0),
+    "memory_limit_bytes": ("memory_limit", 1.0),
+    "ecn_prob": ("ecn_prob", 100.0),
+}
 _FQ_CODEL: Mapping[str, tuple[str, float | None]] = {
-    "limit_packets": ("limit", 1.0), "flows": ("flows", 1.0), "quantum_bytes": ("quantum", 1.0),
-    "target_s": ("target", 1e6), "interval_s": ("interval", 1e6),
-}  # fmt: skip
+    "limit_packets": ("limit", 1.0),
+    "flows": ("flows", 1.0),
+    "quantum_bytes": ("quantum", 1.0),
+    "target_s": ("target", 1e6),
+    "interval_s": ("interval", 1e6),
+}
 _PIE: Mapping[str, tuple[str, float | None]] = {
-    "limit_packets": ("limit", 1.0), "target_s": ("target", 1e6), "tupdate_s": ("tupdate", 1e6),
-    "alpha": ("alpha", 16.0), "beta": ("beta", 16.0),
-}  # fmt: skip
+    "limit_packets": ("limit", 1.0),
+    "target_s": ("target", 1e6),
+    "tupdate_s": ("tupdate", 1e6),
+    "alpha": ("alpha", 16.0),
+    "beta": ("beta", 16.0),
+}
 #: Options of our PIE that the kernel's fixes, with its values.
 _PIE_FIXED = {"max_burst_s": 0.15, "mean_packet_bytes": 1500}
 #: Options of a link that only some shapers have.
@@ -352,9 +370,13 @@ def _try(lines: tuple[str, ...]) -> str:
         tool = shlex.join(node_binary.module("agents.netlink")) if " dualpi2" in line else "tc"
         script += f" && {{ out=$({tool} {line} 2>&1) || {{ echo {shlex.quote(line)}: $out; exit 0; }}; }}"
     done = subprocess.run(
-        ["unshare", "--net", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=30,
+        ["unshare", "--net", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
         env={**os.environ, "PYTHONPATH": node_binary.python_path()},
-    )  # fmt: skip
+    )
     if done.returncode != 0:
         return done.stderr.strip() or "its namespaces do not work"
     return " ".join(f"tc {line}" for line in done.stdout.splitlines())
@@ -384,9 +406,26 @@ def make_wire(name: str, ends: tuple[Interface, Interface], pids: tuple[int, int
     Raises:
         TestbedError: the kernel refused.
     """
-    add = ["ip", "link", "add", "name", ends[0].name, "address", ends[0].mac, "netns", str(pids[0]),
-           "type", "veth", "peer", "name", ends[1].name, "address", ends[1].mac, "netns", str(pids[1]),
-           ]  # fmt: skip
+    add = [
+        "ip",
+        "link",
+        "add",
+        "name",
+        ends[0].name,
+        "address",
+        ends[0].mac,
+        "netns",
+        str(pids[0]),
+        "type",
+        "veth",
+        "peer",
+        "name",
+        ends[1].name,
+        "address",
+        ends[1].mac,
+        "netns",
+        str(pids[1]),
+    ]
     inside = [
         ["nsenter", "--net", "--target", str(pid), *offload_command(end.name)]
         for end, pid in zip(ends, pids, strict=True)

@@ -27,8 +27,13 @@ SWITCHES = {
 }
 #: Values of the option `ecn` as net.ipv4.tcp_ecn has them (Documentation/networking/ip-sysctl.rst of Linux 7.3).
 ECN: Mapping[bool | str, str] = {
-    False: "0", True: "1", "accept": "2", "accecn": "3", "accept-accecn-request-ecn": "4", "accept-accecn": "5",
-}  # fmt: skip
+    False: "0",
+    True: "1",
+    "accept": "2",
+    "accecn": "3",
+    "accept-accecn-request-ecn": "4",
+    "accept-accecn": "5",
+}
 #: Those that use Accurate ECN (RFC 9768).
 ACCECN = tuple(str(mode) for mode, value in ECN.items() if value in "345")
 #: Options of Accurate ECN: the sysctl of each, and the kernel's default.

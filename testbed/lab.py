@@ -119,9 +119,13 @@ class Lab:
     """
 
     def __init__(
-        self, placements: Sequence[Placement], folder: Path, ssh: SshFiles | None, jump: Jump | None = None,
+        self,
+        placements: Sequence[Placement],
+        folder: Path,
+        ssh: SshFiles | None,
+        jump: Jump | None = None,
         tree: Path = Path("/"),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._placements = placements
         self._hosts = hosts_of(placements)
         self._tree = tree
@@ -182,9 +186,20 @@ class Lab:
         folder = self._folder / name
         folder.mkdir()
         words = [
-            node_binary.path(), "cell", "--parent", str(os.getpid()), "--",
-            "/bin/sh", "-c", HOST, "host", str(folder), name, str(node_binary.ROOT), str(self._tree),
-        ]  # fmt: skip
+            node_binary.path(),
+            "cell",
+            "--parent",
+            str(os.getpid()),
+            "--",
+            "/bin/sh",
+            "-c",
+            HOST,
+            "host",
+            str(folder),
+            name,
+            str(node_binary.ROOT),
+            str(self._tree),
+        ]
         with (folder / "log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
@@ -247,19 +262,23 @@ class Lab:
     def _start_sshd(self, name: str, address: str, port: int, public: str) -> str:
         """Starts a host's server, which lets in root with the lab's key. Returns the key of the host."""
         self.inside(
-            name, "sh", "-ec",
+            name,
+            "sh",
+            "-ec",
             "mkdir -p /root/.ssh && chmod 700 /root /root/.ssh && cat >/root/.ssh/authorized_keys\n"
             "rm -f /etc/ssh/lab_host_key*\n"
             "ssh-keygen -q -t ed25519 -N '' -C lab -f /etc/ssh/lab_host_key",
             stdin=public,
-        )  # fmt: skip
+        )
         config = SSHD.format(address=address, port=port)
         self.inside(name, "sh", "-c", "cat >/etc/ssh/lab_config", stdin=config)
         self._servers[name] = subprocess.Popen(
             [*enter(self.pids[name]), "/usr/sbin/sshd", "-D", "-e", "-f", "/etc/ssh/lab_config"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=(self._folder / name / "sshd.log").open("wb"), start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=(self._folder / name / "sshd.log").open("wb"),
+            start_new_session=True,
+        )
         return " ".join(self.inside(name, "cat", "/etc/ssh/lab_host_key.pub").split()[:2])
 
 

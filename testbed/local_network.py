@@ -129,9 +129,16 @@ class LocalNetwork:
         elif len(ends) == 2:
             near, far = ends
             self._net.addLink(
-                self._nodes[near.node], self._nodes[far.node], cls=EmulatedLink, spec=link, emulator=self.emulator,
-                intfName1=near.name, intfName2=far.name, addr1=near.mac, addr2=far.mac,
-            )  # fmt: skip
+                self._nodes[near.node],
+                self._nodes[far.node],
+                cls=EmulatedLink,
+                spec=link,
+                emulator=self.emulator,
+                intfName1=near.name,
+                intfName2=far.name,
+                addr1=near.mac,
+                addr2=far.mac,
+            )
             return
         else:
             # A shared medium has more ends than Mininet's Link.
@@ -141,11 +148,16 @@ class LocalNetwork:
 
     def _start_agent(self, name: str) -> None:
         arguments = [
-            "--socket", str(self._socket(name)), "--folder", str(self.folder / name),
-            "--node-binary", node_binary.path(), *(["--virtual-time"] if self._virtual_time else []),
+            "--socket",
+            str(self._socket(name)),
+            "--folder",
+            str(self.folder / name),
+            "--node-binary",
+            node_binary.path(),
+            *(["--virtual-time"] if self._virtual_time else []),
             # Who starts a run decides on its programs; the agent has no rights that its starter lacks.
             "--allow-commands",
-        ]  # fmt: skip
+        ]
         agent = AgentThread if self._virtual_time else AgentProcess
         self._processes.append(agent(self._nodes[name].pid, arguments, self.folder / f"{name}.agent.log"))
 

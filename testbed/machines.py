@@ -322,16 +322,40 @@ class Machines:
             (seed,) = seeds.values()
         (folder / "seed.tar").write_bytes(seed)
         words = [
-            "qemu-system-x86_64", "-name", machine.name, "-nodefaults", "-no-user-config",
-            "-machine", "q35", "-accel", f"tcg,tb-size={CODE_MIB}", "-cpu", "max", "-smp", "1",
-            "-m", str(machine.memory_mib), "-display", "none",
-            "-serial", f"file:{folder / 'console'}",
-            "-kernel", str(self._image.kernel), "-initrd", str(self._image.initrd),
-            "-append", " ".join((KERNEL_WORDS, *MASKED)),
-            "-drive", f"file={self._image.disk},format=raw,if=virtio,snapshot=on",
-            "-drive", f"file={folder / 'seed.tar'},format=raw,if=virtio,readonly=on",
-            "-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng",
-        ]  # fmt: skip
+            "qemu-system-x86_64",
+            "-name",
+            machine.name,
+            "-nodefaults",
+            "-no-user-config",
+            "-machine",
+            "q35",
+            "-accel",
+            f"tcg,tb-size={CODE_MIB}",
+            "-cpu",
+            "max",
+            "-smp",
+            "1",
+            "-m",
+            str(machine.memory_mib),
+            "-display",
+            "none",
+            "-serial",
+            f"file:{folder / 'console'}",
+            "-kernel",
+            str(self._image.kernel),
+            "-initrd",
+            str(self._image.initrd),
+            "-append",
+            " ".join((KERNEL_WORDS, *MASKED)),
+            "-drive",
+            f"file={self._image.disk},format=raw,if=virtio,snapshot=on",
+            "-drive",
+            f"file={folder / 'seed.tar'},format=raw,if=virtio,readonly=on",
+            "-object",
+            "rng-random,id=rng,filename=/dev/urandom",
+            "-device",
+            "virtio-rng-pci,rng=rng",
+        ]
         for place, (tap, mac, *_) in enumerate(machine.interfaces):
             if tap is not None:
                 words += ["-netdev", f"tap,id=n{place},ifname={tap},script=no,downscript=no"]
@@ -345,10 +369,22 @@ class Machines:
 
     def _await(self, name: str, address: str, ssh: SshFiles, deadline: float) -> None:
         words = [
-            "ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=60", "-o", f"UserKnownHostsFile={ssh.known_hosts}",
-            "-o", "GlobalKnownHostsFile=/dev/null", "-o", "IdentitiesOnly=yes", "-i", str(ssh.key),
-            f"root@{address}", "systemctl is-system-running --wait || systemctl --failed --no-legend",
-        ]  # fmt: skip
+            "ssh",
+            "-o",
+            "BatchMode=yes",
+            "-o",
+            "ConnectTimeout=60",
+            "-o",
+            f"UserKnownHostsFile={ssh.known_hosts}",
+            "-o",
+            "GlobalKnownHostsFile=/dev/null",
+            "-o",
+            "IdentitiesOnly=yes",
+            "-i",
+            str(ssh.key),
+            f"root@{address}",
+            "systemctl is-system-running --wait || systemctl --failed --no-legend",
+        ]
         while True:
             if self._processes[name].poll() is not None:
                 reason = self._last(name, "log") or "qemu said nothing"

@@ -27,15 +27,26 @@ CONNECT_S, SILENCE_S = 10.0, 4.0
 LOCKED = "the key is locked"
 #: A part of ssh's message, and its cause and remedy for people.
 MEANINGS = (
-    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its key is another than the one in {known} (if it was set up anew, "
-     "take its line out and enter the new key)"),
-    ("Host key verification failed", "its key is not in {known} (enter it with 'ssh-keyscan -p {port} {address}', "
-     "after comparing it with the one on the machine)"),
-    (LOCKED, "the key {key} has a passphrase, which ssh cannot ask for here (run 'ssh-add {key}' first; if that was "
-     "done, {enter} for user {user})"),
+    (
+        "REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "its key is another than the one in {known} (if it was set up anew, take its line out and enter the new key)",
+    ),
+    (
+        "Host key verification failed",
+        "its key is not in {known} (enter it with 'ssh-keyscan -p {port} {address}', "
+        "after comparing it with the one on the machine)",
+    ),
+    (
+        LOCKED,
+        "the key {key} has a passphrase, which ssh cannot ask for here (run 'ssh-add {key}' first; if that was "
+        "done, {enter} for user {user})",
+    ),
     ("Permission denied", "it refuses the key {key} for user {user} ({enter})"),
-    ("Missing sudo password", "sudo asks for a password for user {user} (allow '{user} ALL=(ALL) NOPASSWD: ALL' in "
-     "/etc/sudoers.d there, or add '-- --ask-become-pass')"),
+    (
+        "Missing sudo password",
+        "sudo asks for a password for user {user} (allow '{user} ALL=(ALL) NOPASSWD: ALL' in "
+        "/etc/sudoers.d there, or add '-- --ask-become-pass')",
+    ),
     ("No such identity", "the key {key} does not exist"),
     ("Could not resolve hostname", "the name {address} is unknown (correct its 'address' in the inventory)"),
     ("Connection refused", "nothing answers SSH at {address} port {port} (is sshd running, is the port right?)"),
@@ -43,7 +54,7 @@ MEANINGS = (
     ("No route to host", "it does not answer at {address} (is it on, is the network there?)"),
     ("not responding", "it does not answer at {address} any more (is it on, is the network there?)"),
     ("Network is unreachable", "this machine has no network towards {address}"),
-)  # fmt: skip
+)
 #: Parts of ssh's message when a host is off, booting, or cut off. It may come back.
 AWAY = ("Connection refused", "timed out", "No route to host", "not responding", "Network is unreachable")
 
@@ -154,12 +165,34 @@ def _identity(key: Path | None) -> list[str]:
 def ssh_command(options: SshOptions, address: str, port: int, control: Path, socket: Path) -> list[str]:
     """The command of one connection: no terminal, no command, one forwarded socket."""
     words = [
-        "setpriv", "--pdeathsig", "KILL", "ssh", "-N", "-T", "-M", "-S", str(control),
-        "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ExitOnForwardFailure=yes",
-        "-o", "StreamLocalBindUnlink=yes", "-o", "StreamLocalBindMask=0177", "-o", "ControlPersist=no",
-        "-o", f"ConnectTimeout={math.ceil(options.connect_s)}",
-        "-o", "ServerAliveInterval=1", "-o", f"ServerAliveCountMax={max(1, math.ceil(options.silence_s) - 1)}",
-    ]  # fmt: skip
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        "ssh",
+        "-N",
+        "-T",
+        "-M",
+        "-S",
+        str(control),
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "StrictHostKeyChecking=yes",
+        "-o",
+        "ExitOnForwardFailure=yes",
+        "-o",
+        "StreamLocalBindUnlink=yes",
+        "-o",
+        "StreamLocalBindMask=0177",
+        "-o",
+        "ControlPersist=no",
+        "-o",
+        f"ConnectTimeout={math.ceil(options.connect_s)}",
+        "-o",
+        "ServerAliveInterval=1",
+        "-o",
+        f"ServerAliveCountMax={max(1, math.ceil(options.silence_s) - 1)}",
+    ]
     return [
         *words,
         *login_words(options),

@@ -24,7 +24,8 @@ PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "file": ("A campaign file's name, as /api/files gives it.", _TEXT),
     "number": ("A request's number.", {"type": "integer"}),
     "action": (
-        "What to do.", {"type": "string", "enum": ["rerun", "resume", "cancel", "archive", "delete", "restore"]}
+        "What to do.",
+        {"type": "string", "enum": ["rerun", "resume", "cancel", "archive", "delete", "restore"]},
     ),
     "removal": ("What to do.", {"type": "string", "enum": ["archive", "delete"]}),
     "flow": ("A flow's name; of a queue, LINK/DIRECTION.", _TEXT),
@@ -44,7 +45,7 @@ PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "run": ("A run; repeatable.", _TEXT),
     "point": ("CAMPAIGN:NUMBER; repeatable.", _TEXT),
     "campaign": ("Only this campaign.", _TEXT),
-}  # fmt: skip
+}
 #: Query parameters of an endpoint.
 QUERIES = {
     "campaign_exports.all_as_json": ("q", "page"),
@@ -113,17 +114,38 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "monitoring.health": _object(healthy=_FLAG, store=_TEXT, runner=_TEXT, disk=_TEXT),
     "home.attention_as_json": _object(invalid=_list({}), failed=_list({}), unfinished=_list({})),
     "campaign_exports.all_as_json": _list(
-        _object(id=_TEXT, name=_TEXT, title=_TEXT, state=_TEXT, runs=_WHOLE, valid=_WHOLE, invalid=_WHOLE,
-                backend=_TEXT, started=_NUMBER)
+        _object(
+            id=_TEXT,
+            name=_TEXT,
+            title=_TEXT,
+            state=_TEXT,
+            runs=_WHOLE,
+            valid=_WHOLE,
+            invalid=_WHOLE,
+            backend=_TEXT,
+            started=_NUMBER,
+        )
     ),
     "campaign_exports.as_json": _object(campaign=_TEXT, state=_TEXT, points=_list({"type": "object"})),
     "campaign_exports.progress": _object(state=_TEXT, runs=_WHOLE, valid=_WHOLE, progress={"type": "object"}),
-    "campaign_exports.runs_as_json": _object(total=_WHOLE, page=_WHOLE, per_page=_WHOLE, runs=_list(
-        _object("landed", "seed", run_id=_TEXT, point=_WHOLE, repetition=_WHOLE, state=_TEXT, metrics=_list({}))
-    )),
+    "campaign_exports.runs_as_json": _object(
+        total=_WHOLE,
+        page=_WHOLE,
+        per_page=_WHOLE,
+        runs=_list(
+            _object("landed", "seed", run_id=_TEXT, point=_WHOLE, repetition=_WHOLE, state=_TEXT, metrics=_list({}))
+        ),
+    ),
     "campaigns.act_by_json": _object(request=_WHOLE, message=_TEXT),
-    "runs.as_json": _object(id=_TEXT, state=_TEXT, backend=_TEXT, scenario={"type": "object"},
-                            manifest={"type": "object"}, metrics=_list({}), files=_list({})),
+    "runs.as_json": _object(
+        id=_TEXT,
+        state=_TEXT,
+        backend=_TEXT,
+        scenario={"type": "object"},
+        manifest={"type": "object"},
+        metrics=_list({}),
+        files=_list({}),
+    ),
     "runs.idle": _object(longer_than_s=_NUMBER, periods=_list(_list(_NUMBER))),
     "runs.segments": _object(total=_WHOLE, segments=_list({"type": "object"})),
     "runs.plot": _object("y", series=_list({"type": "object"})),
@@ -140,7 +162,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "imports.all_as_json": _list(_IMPORT),
     "imports.as_json": _IMPORT,
     "imports.submit": _IMPORT,
-}  # fmt: skip
+}
 #: Version of the API (docs/versions.md).
 VERSION = "0.1.0"
 #: Answers of 200 to a POST: nothing is left to be done.

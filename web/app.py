@@ -58,7 +58,7 @@ from web import (
     search,
     security,
     sessions,
-)  # fmt: skip
+)
 from web.run_view import sentence
 
 #: Of a form or a script's JSON; uploads have a limit of their own (web.security).

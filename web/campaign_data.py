@@ -38,9 +38,21 @@ MOST_PAGES = 10**9
 MOST_LISTED = 12
 #: Metrics in the table of runs. With the swept fields there are MOST_COLUMNS at first, which a screen has room for.
 COLUMNS, MOST_COLUMNS, LEAST_COLUMNS = (
-    "throughput", "goodput", "retransmissions", "latency_p50", "latency_p95", "responsiveness", "call_quality",
-    "flow_completion_p50", "completion_time", "direction_fairness",
-), 7, 3  # fmt: skip
+    (
+        "throughput",
+        "goodput",
+        "retransmissions",
+        "latency_p50",
+        "latency_p95",
+        "responsiveness",
+        "call_quality",
+        "flow_completion_p50",
+        "completion_time",
+        "direction_fairness",
+    ),
+    7,
+    3,
+)
 
 
 @dataclass(frozen=True)
@@ -132,8 +144,11 @@ class Limit:
 
 
 _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
-    "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
-}  # fmt: skip
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
 #: METRIC/SUBJECT, comparison, value.
 _LIMIT = re.compile(r"\s*(.*?)\s*(<=|>=|<|>)\s*(.+?)\s*")
 
@@ -222,10 +237,12 @@ def question_of(campaign_id: str) -> Question | None:
     return cached(
         ("question", campaign_id),
         lambda: question.question(
-            head(campaign_id), scenario(campaign_id), g.store.kinds(campaign_id),
+            head(campaign_id),
+            scenario(campaign_id),
+            g.store.kinds(campaign_id),
             [dict(point.parameters) for point in points(campaign_id)],
         ),
-    )  # fmt: skip
+    )
 
 
 def asked(campaign_id: str) -> RunQuery:
@@ -353,13 +370,18 @@ def ignored(campaign_id: str, axes: Mapping[str, Sequence[str]]) -> list[str]:
     orders = ["point", "repetition", "state", "landed", *axes, *(column.key for column in columns(campaign_id))]
     slots = [(slot, "swept field", [*axes, "none"]) for slot in SLOTS]
     allowed = [
-        ("metric", "metric", keys), ("against", "metric", keys), ("log", "axis", ["x", "y"]),
-        ("sort", "order of runs", [*orders, *keys]), *slots,
-        ("kind", "view", list(KINDS)), ("col", "metric", keys),
-        ("state", "state of runs", ["valid", "invalid", MISSING]), ("order", "direction", ["asc", "desc"]),
+        ("metric", "metric", keys),
+        ("against", "metric", keys),
+        ("log", "axis", ["x", "y"]),
+        ("sort", "order of runs", [*orders, *keys]),
+        *slots,
+        ("kind", "view", list(KINDS)),
+        ("col", "metric", keys),
+        ("state", "state of runs", ["valid", "invalid", MISSING]),
+        ("order", "direction", ["asc", "desc"]),
         ("tag", "tag", tags(campaign_id)),
         *((f"fix.{name}", f"value of {name}", values) for name, values in axes.items()),
-    ]  # fmt: skip
+    ]
     problems = [
         str(unknown(what, value, known[:MOST_LISTED]))
         for name, what, known in allowed
@@ -396,10 +418,13 @@ def means(
     """Means of points. A landed run never changes, so only points with new runs are computed again."""
     keys: dict[Hashable, int] = {
         (
-            campaign_id, number, *of, *((row.run_id, row.landed) for row in rows if row.state == "valid"),
+            campaign_id,
+            number,
+            *of,
+            *((row.run_id, row.landed) for row in rows if row.state == "valid"),
         ): number
         for number, rows in members.items()
-    }  # fmt: skip
+    }
 
     def compute(missing: list[Hashable]) -> dict[Hashable, list[TableRow]]:
         rows: dict[Hashable, list[TableRow]] = {key: [] for key in missing}
@@ -452,9 +477,16 @@ def metric_figure(campaign: CampaignRow) -> Means | None:
 
     def make() -> Means:
         return figures.of_points(
-            points(campaign_id), rows, title=kind.label, unit=kind.unit, metric=metric, subject=subject,
-            x_field=x_field, fixed=fixed, published=values,
-        )  # fmt: skip
+            points(campaign_id),
+            rows,
+            title=kind.label,
+            unit=kind.unit,
+            metric=metric,
+            subject=subject,
+            x_field=x_field,
+            fixed=fixed,
+            published=values,
+        )
 
     # With its intervals, which take most of the time.
     return cached(("means", campaign_id, metric, subject, x_field, tuple(fixed.items())), make)

@@ -135,8 +135,18 @@ def runs_as_json(campaign_id: str) -> Response:
 
 #: Of a line of the table of means, after the swept fields.
 MEANS = (
-    "metric", "flow", "unit", "runs", "mean", "low_95", "high_95", "standard_deviation", "values", "attempts", "marked",
-)  # fmt: skip
+    "metric",
+    "flow",
+    "unit",
+    "runs",
+    "mean",
+    "low_95",
+    "high_95",
+    "standard_deviation",
+    "values",
+    "attempts",
+    "marked",
+)
 #: Of a line of the table of runs. A run without a valid result has one line without a metric.
 VALUES = ("point", "repetition", "run_id", "state", "seed", "metric", "flow", "unit", "value")
 
@@ -152,10 +162,17 @@ def as_csv(campaign_id: str) -> Response:
         for row in sorted(rows, key=lambda row: (campaign_data.order(row.name), row.subject)):
             tried = attempts[point.number]
             yield [
-                row.name, row.subject, unit_name(row.unit), row.n, row.mean,
+                row.name,
+                row.subject,
+                unit_name(row.unit),
+                row.n,
+                row.mean,
                 *estimate(row.name, row.unit, row.values).ends,
-                row.sd, " ".join(map(str, row.values)), tried.total, "; ".join(tried.reasons),
-            ]  # fmt: skip
+                row.sd,
+                " ".join(map(str, row.values)),
+                tried.total,
+                "; ".join(tried.reasons),
+            ]
 
     return _table(campaign, campaign.name, MEANS, lines)
 
@@ -168,9 +185,16 @@ def runs_as_csv(campaign_id: str) -> Response:
     def lines(point: PointRow) -> Iterator[Sequence[object]]:
         for row in store.values(campaign_id, [point.number]):
             yield [
-                point.number, row.repetition + 1, row.run_id, "valid", row.seed, row.name, row.subject,
-                unit_name(row.unit), row.value,
-            ]  # fmt: skip
+                point.number,
+                row.repetition + 1,
+                row.run_id,
+                "valid",
+                row.seed,
+                row.name,
+                row.subject,
+                unit_name(row.unit),
+                row.value,
+            ]
         for member in store.members(campaign_id, [point.number]):
             if member.state != "valid":
                 yield [point.number, member.repetition + 1, member.run_id, member.state, "", "", "", "", ""]

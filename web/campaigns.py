@@ -179,9 +179,11 @@ def request_action(campaign: CampaignRow, action: str) -> tuple[int, str]:
     if not campaign.text:
         abort(409, "These results come from no campaign file, so they cannot be run again here.")
     number = requests.ask_run(g.store, campaign.file, campaign.text, overrides, force=action == "rerun")
-    waiting = "A runner will start it." if requests.runners(g.store) else (
-        f"No runner is connected: {current_app.jinja_env.globals['runner_command']} starts one."
-    )  # fmt: skip
+    waiting = (
+        "A runner will start it."
+        if requests.runners(g.store)
+        else (f"No runner is connected: {current_app.jinja_env.globals['runner_command']} starts one.")
+    )
     return number, f"Request {number} submitted. {waiting}"
 
 

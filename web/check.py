@@ -86,8 +86,12 @@ def check(results: str, file: str, text: str, overrides: Sequence[str] = ()) -> 
         with _slots:
             done = subprocess.run(
                 words(results),
-                input=request, capture_output=True, text=True, timeout=LIMIT_ELAPSED_S, check=False,
-            )  # fmt: skip
+                input=request,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_ELAPSED_S,
+                check=False,
+            )
         too_long = done.returncode == -signal.SIGXCPU
     except subprocess.TimeoutExpired:
         too_long = True
@@ -136,19 +140,33 @@ def main() -> None:
     else:
         estimate = api.estimate(plan, request["results"])
         cost = Cost(
-            runs=estimate.runs, time_s=estimate.time_s, disk_bytes=estimate.disk_bytes, cells=estimate.cells,
-            based_on=estimate.based_on, sentence=estimate.text,
-        )  # fmt: skip
+            runs=estimate.runs,
+            time_s=estimate.time_s,
+            disk_bytes=estimate.disk_bytes,
+            cells=estimate.cells,
+            based_on=estimate.based_on,
+            sentence=estimate.text,
+        )
         summary = Summary(
-            name=plan.name, title=plan.title, id=plan.id, backend=plan.backend, points=len(plan.points),
-            runs=len(plan.runs), known=estimate.known, estimate=cost, programs=list(plan.programs),
-        )  # fmt: skip
+            name=plan.name,
+            title=plan.title,
+            id=plan.id,
+            backend=plan.backend,
+            points=len(plan.points),
+            runs=len(plan.runs),
+            known=estimate.known,
+            estimate=cost,
+            programs=list(plan.programs),
+        )
         warnings = api.warnings(plan, request["file"], request["text"])
         verdict = Verdict([], summary, warnings, plan.runs[0].scenario)
     scenario = None if verdict.scenario is None else verdict.scenario.as_json()
     answer = {
-        "problems": verdict.problems, "summary": verdict.summary, "warnings": verdict.warnings, "scenario": scenario,
-    }  # fmt: skip
+        "problems": verdict.problems,
+        "summary": verdict.summary,
+        "warnings": verdict.warnings,
+        "scenario": scenario,
+    }
     json.dump(answer, sys.stdout)
 
 

@@ -139,13 +139,17 @@ def as_json() -> Response:
     for row in rows_of(subjects, _asked):
         cells = [
             {
-                "of": subject.key, "n": cell.estimate.n, "mean": cell.estimate.mean, "low_95": cell.estimate.ends[0],
-                "high_95": cell.estimate.ends[1], "values": cell.estimate.values,
+                "of": subject.key,
+                "n": cell.estimate.n,
+                "mean": cell.estimate.mean,
+                "low_95": cell.estimate.ends[0],
+                "high_95": cell.estimate.ends[1],
+                "values": cell.estimate.values,
                 **difference_json(cell.compared),
             }
             for subject, cell in zip(subjects, row.cells, strict=True)
             if cell is not None
-        ]  # fmt: skip
+        ]
         metrics.append({"metric": row.name, "flow": row.subject, "unit": row.unit, "cells": cells})
     return jsonify(
         {"subjects": [{"of": subject.key, "label": subject.label} for subject in subjects], "metrics": metrics}
@@ -249,11 +253,17 @@ def _run(run_id: str, colour: str) -> Subject:
             part for part in (point_label(dict(home.parameters)), f"repetition {home.repetition + 1}") if part
         )
     return Subject(
-        f"run:{run_id}", label, home.id if home else "", home.name if home else "", home.title if home else "",
-        url_for("runs.show", run_id=run_id), run_id, colour,
+        f"run:{run_id}",
+        label,
+        home.id if home else "",
+        home.name if home else "",
+        home.title if home else "",
+        url_for("runs.show", run_id=run_id),
+        run_id,
+        colour,
         {(metric.name, metric.subject): {key: metric.value} for metric in run.metrics},
         {metric.name: metric.unit for metric in run.metrics},
-    )  # fmt: skip
+    )
 
 
 def _point(name: str, colour: str) -> Subject:
@@ -270,10 +280,17 @@ def _point(name: str, colour: str) -> Subject:
         values.setdefault((row.name, row.subject), {})[RunKey(row.repetition, row.seed)] = row.value
     label = point_label(dict(point.parameters)) or "all runs"
     return Subject(
-        f"point:{name}", label, campaign.id, campaign.name, campaign.title,
-        url_for("campaigns.show", campaign_id=campaign_id), rows[0].run_id, colour, values,
+        f"point:{name}",
+        label,
+        campaign.id,
+        campaign.name,
+        campaign.title,
+        url_for("campaigns.show", campaign_id=campaign_id),
+        rows[0].run_id,
+        colour,
+        values,
         {row.name: row.unit for row in rows},
-    )  # fmt: skip
+    )
 
 
 def _asked(first: Subject, other: Subject) -> Question | None:
@@ -303,10 +320,17 @@ def _means(subjects: Sequence[Subject], rows: Sequence[Row]) -> Means | None:
         if cell is not None
     ]
     return Means(
-        title=f"{title}, {row.subject}" if row.subject else title, metric=row.name, subject=row.subject, unit=row.unit,
-        x_field="", places=[subject.label for subject in subjects], sizes=None, kind="", groups=[Group("", drawn)],
+        title=f"{title}, {row.subject}" if row.subject else title,
+        metric=row.name,
+        subject=row.subject,
+        unit=row.unit,
+        x_field="",
+        places=[subject.label for subject in subjects],
+        sizes=None,
+        kind="",
+        groups=[Group("", drawn)],
         colours={subject.label: subject.colour for subject in subjects},
-    )  # fmt: skip
+    )
 
 
 def overlaid() -> dict[str, RunKind]:

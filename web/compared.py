@@ -192,7 +192,11 @@ def difference_json(compared: Compared | None) -> DifferenceState:
     difference = compared.difference
     low, high = (None, None) if difference.interval is None else (difference.interval.low, difference.interval.high)
     return {
-        "difference": difference.value, "difference_low": low, "difference_high": high,
-        "difference_level": difference.level, "p_adjusted": compared.p_adjusted,
-        "verdict": compared.verdict, "method": difference.method,
-    }  # fmt: skip
+        "difference": difference.value,
+        "difference_low": low,
+        "difference_high": high,
+        "difference_level": difference.level,
+        "p_adjusted": compared.p_adjusted,
+        "verdict": compared.verdict,
+        "method": difference.method,
+    }

@@ -105,13 +105,16 @@ def crossing(run: StoredRun, from_s: float, to_s: float) -> Crossing | NotShown:
             packets.append((round(t_s, 6), round(leaves_s, 6), arrives_s, direction, ip_len, kind, flow))
     packets.sort(key=lambda item: item[0])
     return Crossing(
-        link=link.name, ends=list(link.ends), flows=[flow.name for flow in workload],
+        link=link.name,
+        ends=list(link.ends),
+        flows=[flow.name for flow in workload],
         directions={
             way: Side(rate_bps=side.rate_bps, delay_s=side.delay_s, queue=side.queue.name)
             for way, side in link.directions()
         },
-        packets=packets[:MOST], cut=len(packets) > MOST,
-    )  # fmt: skip
+        packets=packets[:MOST],
+        cut=len(packets) > MOST,
+    )
 
 
 def _arrivals(going: pl.DataFrame, coming: pl.DataFrame, slack_s: float) -> dict[int, float]:
@@ -133,9 +136,14 @@ def _arrivals(going: pl.DataFrame, coming: pl.DataFrame, slack_s: float) -> dict
 
 
 def _going(
-    data: RunData, seen: pl.DataFrame, left: set[str], ends: Mapping[str, str], direction: int, from_s: float,
+    data: RunData,
+    seen: pl.DataFrame,
+    left: set[str],
+    ends: Mapping[str, str],
+    direction: int,
+    from_s: float,
     to_s: float,
-) -> pl.DataFrame:  # fmt: skip
+) -> pl.DataFrame:
     """Segments in one direction of the link, with the columns that identify each at both ends."""
     rows = seen.filter((pl.col("t_s") >= from_s) & (pl.col("t_s") <= to_s))
     named = rows.join(data.connections.select("conn", "file", *ENDS, "listening_port"), on=["conn", "file"])
@@ -144,9 +152,17 @@ def _going(
     forward = pl.when(pl.col("dir") == 0).then(on_left).otherwise(~on_left)
     chosen = named.filter(forward if direction == 0 else ~forward).sort("t_s", maintain_order=True)
     return chosen.select(
-        "t_s", *ENDS, "dir", "seq", "ack", "payload", "ip_len",
-        is_a(RETRANSMISSION).alias("again"), is_a(DATA).alias("data"), "listening_port",
-    )  # fmt: skip
+        "t_s",
+        *ENDS,
+        "dir",
+        "seq",
+        "ack",
+        "payload",
+        "ip_len",
+        is_a(RETRANSMISSION).alias("again"),
+        is_a(DATA).alias("data"),
+        "listening_port",
+    )
 
 
 def _side(scenario: Scenario, link: LinkSpec) -> set[str]:

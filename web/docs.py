@@ -74,11 +74,15 @@ def metrics_as_json() -> Response:
 def _metrics() -> list[MetricEntry]:
     return [
         MetricEntry(
-            name=metric.name, title=metric.title, unit=metric.unit, per=metric.per, source=metric.source,
+            name=metric.name,
+            title=metric.title,
+            unit=metric.unit,
+            per=metric.per,
+            source=metric.source,
             definition=inspect.getdoc(metric.function) or "",
         )
         for metric in METRICS.values()
-    ]  # fmt: skip
+    ]
 
 
 def with_words(words: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -103,7 +107,7 @@ def with_words(words: Sequence[str]) -> list[tuple[str, str, str]]:
     entries += [
         (section.title, "how to write a campaign", f"{url_for('docs.guide_page')}#{section.anchor}", section.text)
         for section in guide.sections()
-    ]  # fmt: skip
+    ]
     entries += [
         (section.heading, f"study: {name}", f"{url_for('docs.study', name=name)}#{section.anchor}", section.text)
         for name in (*PAPERS, CHOICES)

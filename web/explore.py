@@ -172,9 +172,14 @@ def _explored(campaign: CampaignRow) -> Explored | None:
 
 
 def _made(
-    campaign_id: str, kind: Kind, axes: Mapping[str, list[str]], chosen: Mapping[str, list[str]], layout: Layout,
-    across: Kind | None, within: frozenset[str] | None,
-) -> Explored:  # fmt: skip
+    campaign_id: str,
+    kind: Kind,
+    axes: Mapping[str, list[str]],
+    chosen: Mapping[str, list[str]],
+    layout: Layout,
+    across: Kind | None,
+    within: frozenset[str] | None,
+) -> Explored:
     parameters = {point.number: dict(point.parameters) for point in points(campaign_id)}
     kept = set(campaign_data.chosen_points(campaign_id, chosen))
     values = _values(campaign_id, kind)

@@ -16,9 +16,12 @@ from testbed.scenario import Direction
 BESIDE_S = 0.001
 #: Reasons of telemetry in words.
 REASONS = {
-    "dropped_full": "dropped", "dropped_early": "dropped early by the policy", "purged": "purged by the policy",
-    "lost": "lost to an error of the line", "damaged": "damaged by an error of the line",
-}  # fmt: skip
+    "dropped_full": "dropped",
+    "dropped_early": "dropped early by the policy",
+    "purged": "purged by the policy",
+    "lost": "lost to an error of the line",
+    "damaged": "damaged by an error of the line",
+}
 
 
 @dataclass(frozen=True)

@@ -239,8 +239,12 @@ def _read(results: str, files: list[Path], upload: Import) -> str:
         child = subprocess.Popen(
             import_command(files, upload.label, LIMIT_MEMORY_GB, LIMIT_S, upload.note),
             env={**os.environ, "BACKCHANNEL_RESULTS": results},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
     except OSError as error:
         raise ImportFailed(f"the reader cannot be started: {error.strerror}") from None
     upload.reader, upload.reader_started = child.pid, time.time()

@@ -182,9 +182,15 @@ def check_as_json() -> Response:
 def completions_as_json() -> Response:
     """What an editor of campaign files offers: `keys`, and `values` of fields that name mechanisms."""
     kinds = {
-        "stack": "stack", "policy": "policy", "child": "policy", "topology": "topology", "backend": "backend",
-        "profile": "profile", "model": "error-model", "middlebox": "middlebox",
-    }  # fmt: skip
+        "stack": "stack",
+        "policy": "policy",
+        "child": "policy",
+        "topology": "topology",
+        "backend": "backend",
+        "profile": "profile",
+        "model": "error-model",
+        "middlebox": "middlebox",
+    }
     values = {field: [entry.name for entry in mechanisms(kind)] for field, kind in kinds.items()}
     values["kind"] = [entry.name for kind in ("workload", "link") for entry in mechanisms(kind)]
     values["congestion"] = list(congestion_controllers())
@@ -218,10 +224,13 @@ def judge(name: str, text: str, overrides: list[str]) -> Verdict:
     verdict = check(str(current_app.config["RESULTS"]), name, with_crates_in_use(text), overrides)
     programs = verdict.summary["programs"] if verdict.summary else []
     if programs and not current_app.config["ALLOW_COMMANDS"]:
-        return Verdict([
-            f"{name}: this campaign runs programs ({', '.join(programs)}), which this site does not accept; whoever "
-            "serves it decides (./backchannel serve --allow-commands), or run the file yourself (./backchannel run)"
-        ])  # fmt: skip
+        return Verdict(
+            [
+                f"{name}: this campaign runs programs ({', '.join(programs)}), which this site does not accept; "
+                "whoever serves it decides (./backchannel serve --allow-commands), or run the file yourself "
+                "(./backchannel run)"
+            ]
+        )
     return verdict
 
 
@@ -312,18 +321,22 @@ def _on_profile(name: str) -> str:
     known = {mechanism.name: mechanism.summary for mechanism in mechanisms("profile")}
     if name not in known:
         abort(404, f"Unknown profile {name}.")
-    return to_yaml({
-        "name": re.sub(r"[^a-z0-9]+", "-", name), "title": f"Both directions over {known[name]}", "backend": "sim",
-        "network": {"topology": "asymmetric-path", "profile": name},
-        "stack": "newreno",
-        "workload": [
-            {"name": "download", "from": "server", "to": "client", "start": ["0 s", "0.2 s"]},
-            {"name": "upload", "from": "client", "to": "server", "start": ["2 s", "3 s"]},
-        ],
-        "duration": "30 s",
-        "sweep": {"network.reverse.queue.policy": ["droptail", "acks-first", "ack-filtering"]},
-        "repetitions": 5,
-    })  # fmt: skip
+    return to_yaml(
+        {
+            "name": re.sub(r"[^a-z0-9]+", "-", name),
+            "title": f"Both directions over {known[name]}",
+            "backend": "sim",
+            "network": {"topology": "asymmetric-path", "profile": name},
+            "stack": "newreno",
+            "workload": [
+                {"name": "download", "from": "server", "to": "client", "start": ["0 s", "0.2 s"]},
+                {"name": "upload", "from": "client", "to": "server", "start": ["2 s", "3 s"]},
+            ],
+            "duration": "30 s",
+            "sweep": {"network.reverse.queue.policy": ["droptail", "acks-first", "ack-filtering"]},
+            "repetitions": 5,
+        }
+    )
 
 
 def same_with_options() -> list[str]:
@@ -408,13 +421,27 @@ def _page(text: str, name: str, overrides: list[str], verdict: Verdict | None, f
 
 #: Hosts that a flow of the form can name, by topology.
 HOSTS = {
-    "asymmetric-path": ("server", "client"), "hybrid": ("server", "client"), "line": ("left", "right"),
-    "wireless": ("server", "mobile"), "packet-radio": ("server", "mobile"),
-}  # fmt: skip
+    "asymmetric-path": ("server", "client"),
+    "hybrid": ("server", "client"),
+    "line": ("left", "right"),
+    "wireless": ("server", "mobile"),
+    "packet-radio": ("server", "mobile"),
+}
 
 #: What people sweep most, offered while they type; any field of the file may be named.
 SWEPT = (
-    "network.reverse.queue.policy", "network.forward.queue.policy", "network.reverse.rate", "network.forward.rate",
-    "network.reverse.delay", "network.forward.delay", "network.reverse.queue.limit", "network.forward.queue.limit",
-    "stack", "stack.congestion", "stack.ack_every", "stack.sack", "workload.0.size", "workload.0.count",
-)  # fmt: skip
+    "network.reverse.queue.policy",
+    "network.forward.queue.policy",
+    "network.reverse.rate",
+    "network.forward.rate",
+    "network.reverse.delay",
+    "network.forward.delay",
+    "network.reverse.queue.limit",
+    "network.forward.queue.limit",
+    "stack",
+    "stack.congestion",
+    "stack.ack_every",
+    "stack.sack",
+    "workload.0.size",
+    "workload.0.count",
+)

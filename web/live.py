@@ -128,11 +128,17 @@ def snapshot(store: Store, campaign_id: str = "") -> Snapshot:
         running = store.campaigns(state="running")
     states = [
         CampaignState(
-            id=campaign.id, state=campaign.state, runs=campaign.runs, valid=campaign.valid, invalid=campaign.invalid,
-            progress=campaign.progress, pace=pace(campaign.progress), working=working(store, campaign),
+            id=campaign.id,
+            state=campaign.state,
+            runs=campaign.runs,
+            valid=campaign.valid,
+            invalid=campaign.invalid,
+            progress=campaign.progress,
+            pace=pace(campaign.progress),
+            working=working(store, campaign),
         )
         for campaign in running
-    ]  # fmt: skip
+    ]
     asked = [
         RequestState(id=request.id, state=request.state, campaign_id=request.campaign_id, message=request.message)
         for request in requests.recent(store, 5, campaign_id or None)

@@ -84,9 +84,15 @@ class Picture:
             axes.add_patch(outline)
         for label in self.labels:
             axes.text(
-                label.x, label.y, label.text, color=PALETTE[label.colour], size=label.size * 0.82, va="center",
-                ha="center" if label.centred else "left", weight="bold" if label.bold else "normal",
-            )  # fmt: skip
+                label.x,
+                label.y,
+                label.text,
+                color=PALETTE[label.colour],
+                size=label.size * 0.82,
+                va="center",
+                ha="center" if label.centred else "left",
+                weight="bold" if label.bold else "normal",
+            )
         file = io.BytesIO()
         sheet.savefig(file, format="pdf", metadata={"CreationDate": None})
         return file.getvalue()

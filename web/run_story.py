@@ -14,11 +14,20 @@ from testbed.scenario import Scenario
 
 #: Metrics that say what happened to a flow, the first ones first; a flow's row shows those that it has.
 OUTCOMES = (
-    "call_rating", "call_delay", "call_frames_lost", "video_frames_in_time", "video_frozen",
-    "latency_p50", "latency_p99",
-    "packet_loss", "completion_time", "throughput", "rtt_mean",
-    "retransmissions", "coarse_timeouts",
-)  # fmt: skip
+    "call_rating",
+    "call_delay",
+    "call_frames_lost",
+    "video_frames_in_time",
+    "video_frozen",
+    "latency_p50",
+    "latency_p99",
+    "packet_loss",
+    "completion_time",
+    "throughput",
+    "rtt_mean",
+    "retransmissions",
+    "coarse_timeouts",
+)
 #: Metrics of a flow in its row, flows, and queues.
 MOST_OUTCOMES, MOST_FLOWS, MOST_QUEUES = 4, 8, 4
 

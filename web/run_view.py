@@ -48,9 +48,11 @@ def figure(run: StoredRun, kind: str, of: str, span_s: float = math.inf) -> Figu
 def view(run: StoredRun) -> RunView:
     """A run whose tables are read in part, when they are needed. Its connections are kept."""
     known = derived(
-        run.folder, ("view",), lambda: run.view(lazy=True),
+        run.folder,
+        ("view",),
+        lambda: run.view(lazy=True),
         lambda made: int(made.connections.estimated_size()) if isinstance(made, RunData) else 0,
-    )  # fmt: skip
+    )
     # A view keeps what was asked of it, which must not outlast the request.
     return replace(known) if isinstance(known, RunData) else known
 

@@ -41,17 +41,29 @@ def show() -> str:
 
 
 def _found(words: Sequence[str]) -> Iterator[tuple[str, list[Hit]]]:
-    yield "Campaigns", [
-        Hit(row.title, ", ".join(filter(None, (row.name, apart(row.id)))),
-            url_for("campaigns.show", campaign_id=row.id))
-        for row in g.store.campaigns(words, limit=MOST)
-    ]  # fmt: skip
+    yield (
+        "Campaigns",
+        [
+            Hit(
+                row.title,
+                ", ".join(filter(None, (row.name, apart(row.id)))),
+                url_for("campaigns.show", campaign_id=row.id),
+            )
+            for row in g.store.campaigns(words, limit=MOST)
+        ],
+    )
     yield "Runs", [_run(row.id, row.state, row.place) for row in g.store.runs_with(words, MOST)]
-    yield "Notes", [
-        Hit(" ".join((*row.tags, row.text))[:MOST_CHARACTERS], f"note on run {row.run_id[:8]}",
-            url_for("runs.show", run_id=row.run_id) + "#note")
-        for row in notes.with_words(g.store, words, MOST)
-    ]  # fmt: skip
+    yield (
+        "Notes",
+        [
+            Hit(
+                " ".join((*row.tags, row.text))[:MOST_CHARACTERS],
+                f"note on run {row.run_id[:8]}",
+                url_for("runs.show", run_id=row.run_id) + "#note",
+            )
+            for row in notes.with_words(g.store, words, MOST)
+        ],
+    )
     yield "Docs", [Hit(*entry) for entry in docs.with_words(words)[:MOST]]
 
 

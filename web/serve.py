@@ -30,9 +30,13 @@ THREADS = 40
 
 
 def serve(
-    results: Path | str, host: str, port: int, token_file: Path | None = None, names: list[str] | None = None,
+    results: Path | str,
+    host: str,
+    port: int,
+    token_file: Path | None = None,
+    names: list[str] | None = None,
     allow_commands: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Serves until interrupted. `allow_commands`: visitors may request campaigns that run programs.
 
     Raises:

@@ -25,7 +25,27 @@ from analysis.captures.segments import (
 from analysis.captures.tables import MissingCapture, read_connections
 
 __all__ = [
-    "BAD_CHECKSUM", "DATA", "DUPLICATE_ACK", "FAST_RETRANSMISSION", "KEEP_ALIVE", "NEW", "OUT_OF_ORDER", "PURE_ACK",
-    "RETRANSMISSION", "SACK", "SPURIOUS", "TIMEOUT", "WINDOW_UPDATE", "ZERO_WINDOW", "CapturedFlow", "CapturedLine",
-    "MissingCapture", "RunData", "class_labels", "is_a", "read_connections", "run_of", "step_mean",
-]  # fmt: skip
+    "BAD_CHECKSUM",
+    "DATA",
+    "DUPLICATE_ACK",
+    "FAST_RETRANSMISSION",
+    "KEEP_ALIVE",
+    "NEW",
+    "OUT_OF_ORDER",
+    "PURE_ACK",
+    "RETRANSMISSION",
+    "SACK",
+    "SPURIOUS",
+    "TIMEOUT",
+    "WINDOW_UPDATE",
+    "ZERO_WINDOW",
+    "CapturedFlow",
+    "CapturedLine",
+    "MissingCapture",
+    "RunData",
+    "class_labels",
+    "is_a",
+    "read_connections",
+    "run_of",
+    "step_mean",
+]

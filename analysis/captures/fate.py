@@ -46,9 +46,12 @@ class TransmissionOutcome:
 
 
 def fate(
-    sent: Sequence[Sent], at: float, seen: Mapping[tuple[str, str], Sequence[float]],
-    path: Sequence[tuple[str, str, str]], acks: Sequence[float],
-) -> TransmissionOutcome | None:  # fmt: skip
+    sent: Sequence[Sent],
+    at: float,
+    seen: Mapping[tuple[str, str], Sequence[float]],
+    path: Sequence[tuple[str, str, str]],
+    acks: Sequence[float],
+) -> TransmissionOutcome | None:
     """What became of the transmission that left at a time; None if there is none.
 
     Args:

@@ -82,9 +82,13 @@ class CapturedFlow(Flow):
         return keys.join(ranked, on=[*ends, "nth"], maintain_order="left").drop("nth")
 
     def rows(
-        self, columns: Sequence[str], *, receiver: bool = False, where: pl.Expr | None = None,
+        self,
+        columns: Sequence[str],
+        *,
+        receiver: bool = False,
+        where: pl.Expr | None = None,
         period: tuple[float, float] | None = None,
-    ) -> pl.DataFrame:  # fmt: skip
+    ) -> pl.DataFrame:
         """The columns of the flow's segments at its sender or receiver, with `t_s` and `stream`, in order of time.
 
         Of lazy tables, nothing else is read.
@@ -107,8 +111,9 @@ class CapturedFlow(Flow):
         keys = self.connections.filter(pl.col("file").is_in(files)).select("file", "conn", "stream")
         rows = self.tables.source.filter(
             pl.col("file").is_in(keys["file"].unique().to_list()),
-            pl.col("conn").is_in(keys["conn"].unique().to_list()), *chosen,
-        )  # fmt: skip
+            pl.col("conn").is_in(keys["conn"].unique().to_list()),
+            *chosen,
+        )
         if keys.height == 1:
             frame = rows.select(*columns, self.tables.t_s).collect()
             frame = frame.with_columns(pl.lit(keys["stream"][0], pl.UInt32).alias("stream"))

@@ -338,4 +338,4 @@ def lines_of(run: RunView, tables: Tables) -> list[CapturedLine]:
         CapturedLine(run, tables, link, port, network)
         for link in links
         for port in range(1 if link.one_way else len(link.ends))
-    ]  # fmt: skip
+    ]

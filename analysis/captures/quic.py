@@ -29,9 +29,13 @@ class QuicFlow(CapturedFlow):
     """One flow with all of its connections, at both ends."""
 
     def rows(
-        self, columns: Sequence[str], *, receiver: bool = False, where: pl.Expr | None = None,
+        self,
+        columns: Sequence[str],
+        *,
+        receiver: bool = False,
+        where: pl.Expr | None = None,
         period: tuple[float, float] | None = None,
-    ) -> pl.DataFrame:  # fmt: skip
+    ) -> pl.DataFrame:
         """None: QUIC has no segments.
 
         Raises:
@@ -70,14 +74,21 @@ class QuicFlow(CapturedFlow):
             ports.reverse()
         # The port of the side that listens is the flow's. A request's connection goes to the sender's.
         is_ours = (
-            (pl.col("protocol") == UDP) & pl.col("file").is_in(files) & pl.col("src").is_in(ends[0])
-            & pl.col("dst").is_in(ends[1]) & (pl.col(ports[1]) == self.spec.port)
-        )  # fmt: skip
-        found = parquet.scan(path).filter(is_ours).select(
-            self.tables.t_s,
-            (pl.col("ip_len").cast(pl.Int64) - UDP_HEADERS[self.spec.ip]).alias("bytes"),
-            pl.col("ip_len").cast(pl.Int64).alias("packet_bytes"),
-        )  # fmt: skip
+            (pl.col("protocol") == UDP)
+            & pl.col("file").is_in(files)
+            & pl.col("src").is_in(ends[0])
+            & pl.col("dst").is_in(ends[1])
+            & (pl.col(ports[1]) == self.spec.port)
+        )
+        found = (
+            parquet.scan(path)
+            .filter(is_ours)
+            .select(
+                self.tables.t_s,
+                (pl.col("ip_len").cast(pl.Int64) - UDP_HEADERS[self.spec.ip]).alias("bytes"),
+                pl.col("ip_len").cast(pl.Int64).alias("packet_bytes"),
+            )
+        )
         return found.sort("t_s", maintain_order=True).collect()
 
     @property

@@ -28,17 +28,35 @@ BAD_CHECKSUM = 1 << 21
 
 #: Columns of the links' telemetry; null where a row has no such value.
 LINK_TELEMETRY = {
-    "t_ns": pl.Int64, "link": pl.String, "direction": pl.String, "packets": pl.Int64, "bytes": pl.Int64,
-    "max": pl.Int64, "event": pl.String, "pure_ack": pl.Boolean, "part": pl.String, "to": pl.String,
-    "cwnd_segments": pl.Float64, "count": pl.Int64, "class": pl.String, "delay_s": pl.Float64,
-    "probability": pl.Float64, "arrived_packets": pl.Int64, "dropped_packets": pl.Int64, "marked_packets": pl.Int64,
-    "step_marked_packets": pl.Int64, "waiting_bytes": pl.Int64,
-}  # fmt: skip
+    "t_ns": pl.Int64,
+    "link": pl.String,
+    "direction": pl.String,
+    "packets": pl.Int64,
+    "bytes": pl.Int64,
+    "max": pl.Int64,
+    "event": pl.String,
+    "pure_ack": pl.Boolean,
+    "part": pl.String,
+    "to": pl.String,
+    "cwnd_segments": pl.Float64,
+    "count": pl.Int64,
+    "class": pl.String,
+    "delay_s": pl.Float64,
+    "probability": pl.Float64,
+    "arrived_packets": pl.Int64,
+    "dropped_packets": pl.Int64,
+    "marked_packets": pl.Int64,
+    "step_marked_packets": pl.Int64,
+    "waiting_bytes": pl.Int64,
+}
 #: Columns of a flow's telemetry.
 FLOW_TELEMETRY = {
-    "t_ns": pl.Int64, "cwnd_segments": pl.Float64, "ssthresh_segments": pl.Float64, "rto_s": pl.Float64,
+    "t_ns": pl.Int64,
+    "cwnd_segments": pl.Float64,
+    "ssthresh_segments": pl.Float64,
+    "rto_s": pl.Float64,
     "event": pl.String,
-}  # fmt: skip
+}
 
 
 @cache

@@ -36,9 +36,7 @@ PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
 SPECIFICATION = "https://w3id.org/ro/crate/1.1"
 SOFTWARE, AUTHOR = "#backchannel", "#author"
 #: Figures of metrics that every campaign has, where it has them.
-FIGURES = (
-    "throughput", "goodput", "direction_fairness", "completion_time", "utilisation", "queue_mean", "rtt_mean"
-)  # fmt: skip
+FIGURES = ("throughput", "goodput", "direction_fairness", "completion_time", "utilisation", "queue_mean", "rtt_mean")
 #: The figure that the campaign's file asks for.
 OWN_FIGURE = "figures/figure"
 #: The campaign's columns in campaign.json.
@@ -172,33 +170,49 @@ def _metadata(
     commits = sorted({run.documents.manifest.commit or "unknown" for run in runs})
     graph: list[dict[str, Any]] = [
         {
-            "@id": METADATA, "@type": "CreativeWork", "conformsTo": {"@id": SPECIFICATION}, "about": {"@id": "./"},
+            "@id": METADATA,
+            "@type": "CreativeWork",
+            "conformsTo": {"@id": SPECIFICATION},
+            "about": {"@id": "./"},
         },
         {
-            "@id": "./", "@type": "Dataset", "conformsTo": {"@id": PROFILE}, "name": campaign.title,
+            "@id": "./",
+            "@type": "Dataset",
+            "conformsTo": {"@id": PROFILE},
+            "name": campaign.title,
             "description": f"Captures, manifests, tables and figures of the campaign {campaign.name}, "
             f"{len(runs)} runs on the {campaign.backend} backend of Backchannel.",
-            "datePublished": _moment(campaign.finished or campaign.started), "license": {"@id": licence},
+            "datePublished": _moment(campaign.finished or campaign.started),
+            "license": {"@id": licence},
             "hasPart": [id for name, id in ids.items() if name != PREVIEW],
             "mentions": [{"@id": action["@id"]} for action in actions],
         },
         {"@id": PROFILE, "@type": "CreativeWork", "name": "Process Run Crate", "version": "0.5"},
         {"@id": licence, "@type": "CreativeWork", "name": licence, "description": "The licence of these results."},
         {
-            "@id": SOFTWARE, "@type": "SoftwareApplication", "name": "Backchannel", "version": ", ".join(commits),
+            "@id": SOFTWARE,
+            "@type": "SoftwareApplication",
+            "name": "Backchannel",
+            "version": ", ".join(commits),
             "description": "A testbed for TCP over asymmetric, lossy or half-duplex links; its version is its commit.",
         },
         *actions,
-    ]  # fmt: skip
+    ]
     if author:
         graph[1]["author"] = {"@id": AUTHOR}
         graph.append({"@id": AUTHOR, "@type": "Person", "name": author})
     for name, (size, digest, _) in files.items():
         kind = {"@type": "CreativeWork", "about": {"@id": "./"}} if name == PREVIEW else {"@type": "File"}
-        graph.append({
-            **ids[name], **kind, "name": name, "contentSize": str(size), "sha256": digest,
-            "encodingFormat": _format(name),
-        })  # fmt: skip
+        graph.append(
+            {
+                **ids[name],
+                **kind,
+                "name": name,
+                "contentSize": str(size),
+                "sha256": digest,
+                "encodingFormat": _format(name),
+            }
+        )
     context = [f"{SPECIFICATION}/context", "https://w3id.org/ro/terms/workflow-run/context"]
     return (json.dumps({"@context": context, "@graph": graph}, indent=1) + "\n").encode()
 
@@ -208,20 +222,24 @@ def _action(run: RunRow, campaign: CampaignRow, ids: Mapping[str, Any]) -> dict[
     results = [name for name in ids if name.startswith(folder)]
     inputs = [name for name in (f"{folder}scenario.json", "campaign.yaml") if name in ids]
     action: dict[str, Any] = {
-        "@id": f"#run-{run.id}", "@type": "CreateAction", "instrument": {"@id": SOFTWARE},
+        "@id": f"#run-{run.id}",
+        "@type": "CreateAction",
+        "instrument": {"@id": SOFTWARE},
         "name": f"Run {run.id} of {campaign.name}",
         "description": f"./backchannel run {Path(campaign.file).name}: seed {run.seed}, "
         f"{run.duration_s:g} s on the {run.backend} backend",
-        "object": [ids[name] for name in inputs], "result": [ids[name] for name in results if name not in inputs],
+        "object": [ids[name] for name in inputs],
+        "result": [ids[name] for name in results if name not in inputs],
         "actionStatus": "http://schema.org/CompletedActionStatus",
         "endTime": _moment(run.landed),
-    }  # fmt: skip
+    }
     if run.documents.manifest.started:
         action["startTime"] = _moment(run.documents.manifest.started)
     if run.state != "valid":
         action |= {
-            "actionStatus": "http://schema.org/FailedActionStatus", "error": "; ".join(run.problems),
-        }  # fmt: skip
+            "actionStatus": "http://schema.org/FailedActionStatus",
+            "error": "; ".join(run.problems),
+        }
     return action
 
 
@@ -232,9 +250,11 @@ def _moment(seconds: float) -> str:
 def _format(name: str) -> str:
     plain = name.removesuffix(".gz")
     known = {
-        ".pcap": "application/vnd.tcpdump.pcap", ".parquet": "application/vnd.apache.parquet",
-        ".jsonl": "application/jsonl", ".yaml": "application/yaml",
-    }  # fmt: skip
+        ".pcap": "application/vnd.tcpdump.pcap",
+        ".parquet": "application/vnd.apache.parquet",
+        ".jsonl": "application/jsonl",
+        ".yaml": "application/yaml",
+    }
     if name != plain:
         return "application/gzip"
     return known.get(PurePosixPath(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"

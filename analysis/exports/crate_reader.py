@@ -234,9 +234,7 @@ def _compare(store: Store, campaign: NewCampaign, document: BundleDocument) -> N
     if here is None:
         return
     same = all(getattr(here, key) == getattr(campaign, key) for key in OF_CAMPAIGN if key != "file")
-    members = {
-        (point.number, member.repetition, member.run_id) for point in here.points for member in point.members
-    }  # fmt: skip
+    members = {(point.number, member.repetition, member.run_id) for point in here.points for member in point.members}
     points = [tuple(point.parameters) for point in here.points]
     if not same or members != set(document.members) or points != list(document.points):
         raise BundleError(

@@ -168,13 +168,29 @@ def compose(run: RunData, title: str, step_s: float = 0.2) -> dict[str, Any]:
     began = datetime.datetime.fromtimestamp(t0_s, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     metadata = {
         "NAME": "tcp_ndown" if one_way and downloads > 1 else "tcp_bidirectional",
-        "TITLE": title, "TIME": began, "T0": began, "LENGTH": length_s, "TOTAL_LENGTH": length_s, "STEP_SIZE": step_s,
-        "HOST": run.flows[0].receiver, "HOSTS": sorted({flow.receiver for flow in run.flows}),
-        "LOCAL_HOST": run.flows[0].sender, "NOTE": "made by Backchannel from captures", "IP_VERSION": 4,
-        "TEST_PARAMETERS": {"download_streams": str(downloads)}, "BATCH_NAME": None, "BATCH_TIME": None,
-        "BATCH_TITLE": None, "BATCH_UUID": None, "FLENT_VERSION": None, "SERIES_META": meta,
-        "DATA_FILENAME": None, "HTTP_GETTER_URLLIST": None, "HTTP_GETTER_DNS": None, "HTTP_GETTER_WORKERS": None,
-    }  # fmt: skip
+        "TITLE": title,
+        "TIME": began,
+        "T0": began,
+        "LENGTH": length_s,
+        "TOTAL_LENGTH": length_s,
+        "STEP_SIZE": step_s,
+        "HOST": run.flows[0].receiver,
+        "HOSTS": sorted({flow.receiver for flow in run.flows}),
+        "LOCAL_HOST": run.flows[0].sender,
+        "NOTE": "made by Backchannel from captures",
+        "IP_VERSION": 4,
+        "TEST_PARAMETERS": {"download_streams": str(downloads)},
+        "BATCH_NAME": None,
+        "BATCH_TIME": None,
+        "BATCH_TITLE": None,
+        "BATCH_UUID": None,
+        "FLENT_VERSION": None,
+        "SERIES_META": meta,
+        "DATA_FILENAME": None,
+        "HTTP_GETTER_URLLIST": None,
+        "HTTP_GETTER_DNS": None,
+        "HTTP_GETTER_WORKERS": None,
+    }
     return {"version": VERSION, "metadata": metadata, "x_values": x_values, "results": results, "raw_values": raw}
 
 

@@ -19,18 +19,22 @@ if TYPE_CHECKING:
 
 
 @export(
-    "values", "one row for each run, metric and subject, with the swept fields", of="campaign",
+    "values",
+    "one row for each run, metric and subject, with the swept fields",
+    of="campaign",
     file="{name}-values.csv",
-)  # fmt: skip
+)
 def values(campaign: StoredCampaign, target: Target) -> pl.DataFrame:
     """Every value of the valid runs."""
     return in_si(campaign, campaign.values())
 
 
 @export(
-    "wide", "one row for each run, with the swept fields and a column for each metric and subject", of="campaign",
+    "wide",
+    "one row for each run, with the swept fields and a column for each metric and subject",
+    of="campaign",
     file="{name}-runs.csv",
-)  # fmt: skip
+)
 def wide_(campaign: StoredCampaign, target: Target) -> pl.DataFrame:
     """The valid runs."""
     return wide(campaign)
@@ -76,9 +80,11 @@ def connections(run: StoredRun, target: Target) -> pl.DataFrame:
 
 
 @export(
-    "acks", "acks on each line: entered, filtered, dropped, marked, reconstructed, lost, delivered", of="run",
+    "acks",
+    "acks on each line: entered, filtered, dropped, marked, reconstructed, lost, delivered",
+    of="run",
     file="{name}-acks.csv",
-)  # fmt: skip
+)
 def acks(run: StoredRun, target: Target) -> pl.DataFrame:
     """A row for each line."""
     return metrics.ack_accounting(run.data)

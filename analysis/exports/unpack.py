@@ -80,8 +80,9 @@ def _described(bundle: zipfile.ZipFile, most_bytes: int) -> dict[str, tuple[int,
     if len(set(names)) < len(names):
         raise BundleError("a file is in it twice")
     for what, odd in (
-        ("is not described in it", set(names) - {METADATA} - set(members)), ("is missing", set(members) - set(names)),
-    ):  # fmt: skip
+        ("is not described in it", set(names) - {METADATA} - set(members)),
+        ("is missing", set(members) - set(names)),
+    ):
         if odd:
             raise BundleError(f"{min(odd)} {what}")
     if CAMPAIGN not in members:

@@ -41,9 +41,11 @@ def write(flow: CapturedFlow, folder: Path) -> list[Path]:
             plain = re.sub(r"[^\w.:@+-]", "_", flow.name).lstrip(".") or "flow"
             name = plain if stream == 0 else f"{plain}-{stream + 1}"
             for ending, lines in (
-                ("tsg", time_sequence(flow, stream)), ("rtt", round_trips(flow, stream)),
-                ("owin", outstanding(flow, stream)), ("tput", throughput(flow, stream)),
-            ):  # fmt: skip
+                ("tsg", time_sequence(flow, stream)),
+                ("rtt", round_trips(flow, stream)),
+                ("owin", outstanding(flow, stream)),
+                ("tput", throughput(flow, stream)),
+            ):
                 path = folder / f"{name}_{ending}.xpl"
                 path.write_text("".join(line + "\n" for line in lines))
                 written.append(path)
@@ -183,8 +185,9 @@ def throughput(flow: CapturedFlow, stream: int = 0) -> Iterator[str]:
         recent = sent[max(number - SEGMENTS, 0) : number + 1]
         for colour, first_s, amount in (
             ("yellow", sent[number - 1][1] if number else t_s, size),
-            ("red", recent[0][1], sum(point[2] for point in recent[1:])), ("blue", sent[0][1], total - sent[0][2]),
-        ):  # fmt: skip
+            ("red", recent[0][1], sum(point[2] for point in recent[1:])),
+            ("blue", sent[0][1], total - sent[0][2]),
+        ):
             if t_s > first_s:
                 yield from (colour, f"dot {at} {amount / (t_s - first_s):.0f}")
     yield "go"

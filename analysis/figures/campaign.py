@@ -19,10 +19,27 @@ from analysis.store.rows import PointRow, TableRow
 LOG_Y_FROM = 30
 #: Columns of `analysis.means` that are no swept fields.
 _OWN = frozenset(
-    ("point", "metric", "subject", "unit", "n", "mean", "sd", "low", "high", "level", "method", "groups", "values",
-     "attempts", "marked",
-     "repetition", "run_id", "value")
-)  # fmt: skip
+    (
+        "point",
+        "metric",
+        "subject",
+        "unit",
+        "n",
+        "mean",
+        "sd",
+        "low",
+        "high",
+        "level",
+        "method",
+        "groups",
+        "values",
+        "attempts",
+        "marked",
+        "repetition",
+        "run_id",
+        "value",
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -57,9 +74,17 @@ def default_x(axes: Mapping[str, Sequence[str]]) -> str:
 
 
 def of_points(
-    points: Sequence[PointRow], rows: Sequence[TableRow], *, title: str, unit: str, metric: str,
-    subject: str, x_field: str, fixed: Mapping[str, str], published: Sequence[PublishedValue] = (),
-) -> Means:  # fmt: skip
+    points: Sequence[PointRow],
+    rows: Sequence[TableRow],
+    *,
+    title: str,
+    unit: str,
+    metric: str,
+    subject: str,
+    x_field: str,
+    fixed: Mapping[str, str],
+    published: Sequence[PublishedValue] = (),
+) -> Means:
     """Means of a metric along one swept field; a group for each combination of the others.
 
     Args:
@@ -106,10 +131,17 @@ def of_points(
     if known is not None:
         ordered = [place for _, place in sorted(zip(known[1], ordered, strict=True))]
     return Means(
-        title=title, metric=metric, subject=subject, unit=unit, x_field=x_field, places=ordered,
-        sizes=None if known is None else sorted(known[1]), kind=known[0] if known else "",
-        groups=kept[:MOST_SERIES], undrawn=kept[MOST_SERIES:],
-    )  # fmt: skip
+        title=title,
+        metric=metric,
+        subject=subject,
+        unit=unit,
+        x_field=x_field,
+        places=ordered,
+        sizes=None if known is None else sorted(known[1]),
+        kind=known[0] if known else "",
+        groups=kept[:MOST_SERIES],
+        undrawn=kept[MOST_SERIES:],
+    )
 
 
 # From tables of `analysis.means` and `analysis.values` ---------------------------------------------------------------
@@ -162,9 +194,17 @@ def bars(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), interva
         groups.setdefault(label, Group(label)).means.append(_mean_of(row, _short_name(row, along), interval))
     places = list(dict.fromkeys(mean.place for group in groups.values() for mean in group.means))
     made = Means(
-        _title(metric, wanted), metric, "", rows["unit"][0], "", places, None, "", list(groups.values()),
+        _title(metric, wanted),
+        metric,
+        "",
+        rows["unit"][0],
+        "",
+        places,
+        None,
+        "",
+        list(groups.values()),
         interval=interval,
-    ).over_names()  # fmt: skip
+    ).over_names()
     return _with_note(made, len(places) - MOST_GROUPS, "places")
 
 
@@ -197,9 +237,17 @@ def sweep(
         group = groups.setdefault((name, row["subject"]), Group(label))
         group.means.append(_mean_of(row, str(row[axis]), interval))
     made = Means(
-        _title(metric, wanted), metric, "", rows["unit"][0], axis, [text for _, text in order],
-        [size for size, _ in order], known[0], list(groups.values())[:MOST_SERIES], interval=interval,
-    ).over_quantities()  # fmt: skip
+        _title(metric, wanted),
+        metric,
+        "",
+        rows["unit"][0],
+        axis,
+        [text for _, text in order],
+        [size for size, _ in order],
+        known[0],
+        list(groups.values())[:MOST_SERIES],
+        interval=interval,
+    ).over_quantities()
     return _with_note(made, len(groups) - MOST_SERIES, "lines")
 
 

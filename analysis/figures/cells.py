@@ -97,10 +97,11 @@ def boxes_of(
             if s.value in beyond
         ]
     return [
-        _series("", "segments", whiskers, colour, size=1.2), _series(name, "segments", boxes, colour, size=wide),
+        _series("", "segments", whiskers, colour, size=1.2),
+        _series(name, "segments", boxes, colour, size=wide),
         _series("", "points", medians, "ink", "dash", wide * 1.3),
         _series("", "points", dots, colour, "circle", 4.0, hollow=True),
-    ]  # fmt: skip
+    ]
 
 
 def single_runs(
@@ -130,13 +131,19 @@ def single_runs(
     return [
         _series(name, "points", dots, colour, "circle", 5.0, hollow=True),
         _series("mean", "points", means, "ink", "dash", 12.0, ends=True),
-    ]  # fmt: skip
+    ]
 
 
 def _series(
-    name: str, kind: Kind, rows: Sequence[Row], colour: str, marker: Marker = "", size: float = 0.0,
-    hollow: bool = False, ends: bool = False,
-) -> Series:  # fmt: skip
+    name: str,
+    kind: Kind,
+    rows: Sequence[Row],
+    colour: str,
+    marker: Marker = "",
+    size: float = 0.0,
+    hollow: bool = False,
+    ends: bool = False,
+) -> Series:
     schema: dict[str, Any] = {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64}
     if kind == "segments" or ends:
         schema["low"] = pl.Float64

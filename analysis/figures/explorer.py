@@ -24,9 +24,14 @@ from testbed.units import number_of
 
 #: Kinds of views and their names.
 KINDS = {
-    "means": "means", "heatmap": "heatmap", "dots": "single runs", "box": "box plot", "ecdf": "distribution (ECDF)",
-    "effects": "main effects", "against": "metric against metric",
-}  # fmt: skip
+    "means": "means",
+    "heatmap": "heatmap",
+    "dots": "single runs",
+    "box": "box plot",
+    "ecdf": "distribution (ECDF)",
+    "effects": "main effects",
+    "against": "metric against metric",
+}
 #: Where a field can be drawn, and its names.
 SLOTS = {
     "x": "x axis",
@@ -110,9 +115,13 @@ def default_layout(axes: Mapping[str, Sequence[str]]) -> Layout:
 
 
 def view(
-    samples: Sequence[Sample], axes: Mapping[str, Sequence[str]], layout: Layout, quantity: Quantity, title: str,
+    samples: Sequence[Sample],
+    axes: Mapping[str, Sequence[str]],
+    layout: Layout,
+    quantity: Quantity,
+    title: str,
     across: Across | None = None,
-) -> View:  # fmt: skip
+) -> View:
     """The panels of a metric.
 
     Args:
@@ -286,9 +295,18 @@ class _Maker:
         known = quantities(places) if x else None
         kept = list(groups.values())
         return Means(
-            self.title, self.quantity.metric, self.quantity.subject, self.quantity.unit, x, places,
-            known[1] if known else None, known[0] if known else "", kept[:MOST_SERIES], kept[MOST_SERIES:], scale=scale,
-        ).figure()  # fmt: skip
+            self.title,
+            self.quantity.metric,
+            self.quantity.subject,
+            self.quantity.unit,
+            x,
+            places,
+            known[1] if known else None,
+            known[0] if known else "",
+            kept[:MOST_SERIES],
+            kept[MOST_SERIES:],
+            scale=scale,
+        ).figure()
 
     def _heatmap(self, cells: Sequence[Cell], scale: tuple[float, str], levels: Levels) -> Figure:
         x, y = self.layout.x, self.layout.colour
@@ -298,11 +316,15 @@ class _Maker:
                 continue
             flat = cell.has_mean
             mean = cell.estimate.mean / scale[0]
-            rows.setdefault(levels.of(mean) if flat else -1, []).append({
-                "x": float(self._index(x, cell)), "y": float(self._index(y, cell)), "cell": cell.number,
-                "label": f"{mean:.3g}" if flat else _both(cell.estimate.groups, scale[0]),
-                "text": f"{self.title}: {cell.estimate.text(self.quantity.unit)}, {number_of(cell.runs, 'run')}",
-            })  # fmt: skip
+            rows.setdefault(levels.of(mean) if flat else -1, []).append(
+                {
+                    "x": float(self._index(x, cell)),
+                    "y": float(self._index(y, cell)),
+                    "cell": cell.number,
+                    "label": f"{mean:.3g}" if flat else _both(cell.estimate.groups, scale[0]),
+                    "text": f"{self.title}: {cell.estimate.text(self.quantity.unit)}, {number_of(cell.runs, 'run')}",
+                }
+            )
         schema = {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64, "label": pl.String, "text": pl.String}
         series = [
             Series(

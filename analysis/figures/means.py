@@ -132,18 +132,33 @@ class Means:
     def as_csv(self) -> str:
         """Its values in SI units, undrawn groups included."""
         head = [
-            self.x_field or "point", "series", "metric", "unit", "runs", "mean", "low_95", "high_95", "values",
+            self.x_field or "point",
+            "series",
+            "metric",
+            "unit",
+            "runs",
+            "mean",
+            "low_95",
+            "high_95",
+            "values",
             "published",
-        ]  # fmt: skip
+        ]
         return csv_text(head, (row for group in (*self.groups, *self.undrawn) for row in self._csv_rows(group)))
 
     def _csv_rows(self, group: Group) -> Iterable[Sequence[object]]:
         published = dict(group.published)
         for mean in group.means:
             yield [
-                mean.place, group.label, self.metric, self.unit, mean.estimate.n, mean.mean, *mean.estimate.ends,
-                " ".join(map(str, mean.estimate.values)), published.get(mean.place, ""),
-            ]  # fmt: skip
+                mean.place,
+                group.label,
+                self.metric,
+                self.unit,
+                mean.estimate.n,
+                mean.mean,
+                *mean.estimate.ends,
+                " ".join(map(str, mean.estimate.values)),
+                published.get(mean.place, ""),
+            ]
 
     def figure(self) -> Figure:
         """Lines if the x field has quantities, else bars."""

@@ -26,11 +26,25 @@ Marker = Literal["", "circle", "square", "triangle", "diamond", "down", "cross",
 
 #: The light palette of static/figure.css. The series colours also differ in lightness, for print in grey.
 PALETTE = {
-    "s0": "#1f5fa8", "s1": "#c8541c", "s2": "#2f8f4e", "s3": "#8a4fb0", "s4": "#a57c00", "s5": "#1c9a9a",
-    "s6": "#b0306a", "s7": "#5b6670", "mark": "#d1351c", "ink": "#1c2321", "soft": "#5d6966",
-    "h0": "#e6eff7", "h1": "#c6dcef", "h2": "#9fc5e4", "h3": "#72a8d4", "h4": "#3779b3",
-    "h5": "#225f98", "h6": "#0f4578",
-}  # fmt: skip
+    "s0": "#1f5fa8",
+    "s1": "#c8541c",
+    "s2": "#2f8f4e",
+    "s3": "#8a4fb0",
+    "s4": "#a57c00",
+    "s5": "#1c9a9a",
+    "s6": "#b0306a",
+    "s7": "#5b6670",
+    "mark": "#d1351c",
+    "ink": "#1c2321",
+    "soft": "#5d6966",
+    "h0": "#e6eff7",
+    "h1": "#c6dcef",
+    "h2": "#9fc5e4",
+    "h3": "#72a8d4",
+    "h4": "#3779b3",
+    "h5": "#225f98",
+    "h6": "#0f4578",
+}
 #: Series colours in their order, and the markers and dashes that tell further series apart.
 COLOURS = tuple(f"s{number}" for number in range(8))
 #: Colours of a scale from little to much. Text on those from DARK_FROM on is light.
@@ -108,9 +122,17 @@ class Series:
             name: frame[name].to_list() for name in ("n", "run", "cell", "label", "text") if name in frame.columns
         }
         return {
-            "name": self.name, "kind": self.kind, "colour": self.colour, "marker": self.marker, "size": self.size,
-            "dash": list(self.dash), "hollow": self.hollow, "fits": self.fits, "width": self.width, **columns,
-        }  # fmt: skip
+            "name": self.name,
+            "kind": self.kind,
+            "colour": self.colour,
+            "marker": self.marker,
+            "size": self.size,
+            "dash": list(self.dash),
+            "hollow": self.hollow,
+            "fits": self.fits,
+            "width": self.width,
+            **columns,
+        }
 
 
 @dataclass(frozen=True)
@@ -150,15 +172,25 @@ class Figure:
         """For static/figure.js."""
         axes = {
             name: {
-                "label": axis.label, "unit": axis.unit, "log": axis.log, "range": axis.range, "zero": axis.zero,
-                "ticks": axis.ticks or None, "integers": axis.integers,
+                "label": axis.label,
+                "unit": axis.unit,
+                "log": axis.log,
+                "range": axis.range,
+                "zero": axis.zero,
+                "ticks": axis.ticks or None,
+                "integers": axis.integers,
             }
             for name, axis in (("x", self.x), ("y", self.y))
-        }  # fmt: skip
+        }
         return {
-            "title": self.title, **axes, "series": [line.as_json() for line in self.series], "notes": self.notes,
-            "empty": self.empty, "verticals": self.verticals, "description": self.description(),
-        }  # fmt: skip
+            "title": self.title,
+            **axes,
+            "series": [line.as_json() for line in self.series],
+            "notes": self.notes,
+            "empty": self.empty,
+            "verticals": self.verticals,
+            "description": self.description(),
+        }
 
     def description(self) -> str:
         """The figure in words, for those who do not see it: its axes, and its values where they are few."""

@@ -25,10 +25,14 @@ Measured = TypeVar("Measured")
 
 
 @figure(
-    "sequence", "sequence numbers of a flow at its sender: data from first to last byte, acks, receive window, SACK "
+    "sequence",
+    "sequence numbers of a flow at its sender: data from first to last byte, acks, receive window, SACK "
     "blocks, retransmissions, and segments that never arrived; of QUIC, data of streams by the sender's log",
-    of=CapturedFlow, single=True, overlay="Acknowledged", represents="acknowledged",
-)  # fmt: skip
+    of=CapturedFlow,
+    single=True,
+    overlay="Acknowledged",
+    represents="acknowledged",
+)
 def sequence(flow: CapturedFlow, asked: Asked) -> Figure:
     """Data, acks, window, retransmissions and losses at the sender."""
     return _sequence(flow, receiver=False)
@@ -146,9 +150,11 @@ def queue_delay(line: CapturedLine, asked: Asked) -> Figure:
 
 
 @figure(
-    "mark-probability", "probability of a mark or drop on a line that the kernel shapes, by class", of=CapturedLine,
+    "mark-probability",
+    "probability of a mark or drop on a line that the kernel shapes, by class",
+    of=CapturedLine,
     single=True,
-)  # fmt: skip
+)
 def mark_probability(line: CapturedLine, asked: Asked) -> Figure:
     """Probability of a mark or drop in the classes of a queue that the kernel keeps."""
     return run.mark_probability(f"{line.name}: {line.policy}", _classes(line, "probability", "probability"))

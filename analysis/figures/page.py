@@ -47,7 +47,7 @@ def page(figure: Figure) -> str:
             data=Markup(data),
             thinned=bool(thinned),
         )
-    )  # fmt: skip
+    )
 
 
 def _read(name: str) -> str:

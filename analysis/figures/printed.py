@@ -32,16 +32,36 @@ WIDTH_IN, HEIGHT_IN = 5.0, 3.2
 MOST_VECTORS, RASTER_DPI = 20_000, 400
 
 _MARKERS = {
-    "": "", "circle": "o", "square": "s", "triangle": "^", "diamond": "D", "down": "v", "cross": "x", "tick": "|",
+    "": "",
+    "circle": "o",
+    "square": "s",
+    "triangle": "^",
+    "diamond": "D",
+    "down": "v",
+    "cross": "x",
+    "tick": "|",
     "dash": "_",
-}  # fmt: skip
+}
 _SETTINGS: Any = {
-    "font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 8, "xtick.labelsize": 8,
-    "ytick.labelsize": 8, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-    "grid.color": "#dddddd", "grid.linewidth": 0.5, "axes.axisbelow": True, "lines.linewidth": 1.2,
-    "legend.frameon": False, "svg.hashsalt": "backchannel", "svg.fonttype": "path", "pdf.fonttype": 42,
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.2,
+    "legend.frameon": False,
+    "svg.hashsalt": "backchannel",
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
     "figure.constrained_layout.use": True,
-}  # fmt: skip
+}
 #: matplotlib's settings are global.
 _lock = threading.Lock()
 
@@ -100,9 +120,14 @@ def _draw(figure: Figure) -> Sheet:
         axes.text(0.5, 0.5, figure.empty or "no data", transform=axes.transAxes, ha="center", color=PALETTE["soft"])
     if figure.notes:
         axes.annotate(
-            "; ".join(figure.notes), (1, 1), xycoords="axes fraction", ha="right", va="bottom", fontsize=6.5,
+            "; ".join(figure.notes),
+            (1, 1),
+            xycoords="axes fraction",
+            ha="right",
+            va="bottom",
+            fontsize=6.5,
             color=PALETTE["soft"],
-        )  # fmt: skip
+        )
     _legend(sheet, figure)
     return sheet
 
@@ -120,9 +145,15 @@ def _series(axes: Axes, series: Series, order: float) -> None:
         known = points.filter(pl.col("low").is_not_null() & pl.col("high").is_not_null())
         reach = [known["y"] - known["low"], known["high"] - known["y"]]
         axes.errorbar(
-            known["x"], known["y"], yerr=reach, fmt="none", capsize=2.5, elinewidth=0.9, zorder=order + 0.5,
+            known["x"],
+            known["y"],
+            yerr=reach,
+            fmt="none",
+            capsize=2.5,
+            elinewidth=0.9,
+            zorder=order + 0.5,
             ecolor=PALETTE["ink"] if series.kind == "bars" else colour,
-        )  # fmt: skip
+        )
     if series.kind == "segments":
         bars = [((t, low), (t, high)) for t, low, high in points.select("x", "low", "y").iter_rows()]
         drawn = LineCollection(
@@ -141,21 +172,40 @@ def _series(axes: Axes, series: Series, order: float) -> None:
         dark = series.colour in LEVELS[DARK_FROM:] and not series.hollow
         for left, top, label in points.select("x", "y", "label").iter_rows():
             axes.text(
-                left, top, label, ha="center", va="center", fontsize=6.5, color="white" if dark else PALETTE["ink"],
+                left,
+                top,
+                label,
+                ha="center",
+                va="center",
+                fontsize=6.5,
+                color="white" if dark else PALETTE["ink"],
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8} if series.hollow else None,
-            )  # fmt: skip
+            )
     elif series.kind == "points":
         size = series.size * 0.7 or (4.0 if points.height < 200 else 2.0)
         thin = series.marker in ("cross", "tick", "dash")
         axes.plot(
-            x, y, _MARKERS[series.marker or "circle"], ms=size, ls="none", mfc="white" if series.hollow else colour,
-            mec=colour, mew=1.2 if series.hollow else 0.8 if thin else 0, **look,
-        )  # fmt: skip
+            x,
+            y,
+            _MARKERS[series.marker or "circle"],
+            ms=size,
+            ls="none",
+            mfc="white" if series.hollow else colour,
+            mec=colour,
+            mew=1.2 if series.hollow else 0.8 if thin else 0,
+            **look,
+        )
     else:
         axes.plot(
-            x, y, lw=series.size or 1.4, ls=(0, series.dash) if series.dash else "-", ms=4,
-            marker=_MARKERS[series.marker], drawstyle="steps-post" if series.kind == "steps" else "default", **look,
-        )  # fmt: skip
+            x,
+            y,
+            lw=series.size or 1.4,
+            ls=(0, series.dash) if series.dash else "-",
+            ms=4,
+            marker=_MARKERS[series.marker],
+            drawstyle="steps-post" if series.kind == "steps" else "default",
+            **look,
+        )
 
 
 def _cut_intervals(axes: Axes, series: Series) -> None:
@@ -165,8 +215,9 @@ def _cut_intervals(axes: Axes, series: Series) -> None:
     bottom, top = axes.get_ylim()
     colour = PALETTE["ink" if series.kind == "bars" else series.colour]
     for column, edge, beyond, marker in (
-        ("high", top, pl.col("high") > top, "^"), ("low", bottom, pl.col("low") < bottom, "v"),
-    ):  # fmt: skip
+        ("high", top, pl.col("high") > top, "^"),
+        ("low", bottom, pl.col("low") < bottom, "v"),
+    ):
         cut = series.points.filter(pl.col(column).is_finite() & beyond)
         if cut.height:
             axes.plot(cut["x"], [edge] * cut.height, marker, ms=5, color=colour, clip_on=False, zorder=9)
@@ -224,7 +275,7 @@ def _legend(sheet: Sheet, figure: Figure) -> None:
                 ms=5,
                 mec=colour,
                 mfc="white" if line.hollow else colour,
-            )  # fmt: skip
+            )
         )
     handles += [Line2D([], [], color=PALETTE["soft"], ls=":", label=name) for _, name in figure.verticals]
     widest = max(len(str(handle.get_label())) for handle in handles)

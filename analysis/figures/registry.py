@@ -132,9 +132,15 @@ CampaignFunction = TypeVar("CampaignFunction", bound=Callable[[Any, AskedOfCampa
 
 
 def figure(
-    name: str, summary: str, *, of: type[Any], single: bool = False, sliced: bool = False, overlay: str = "",
+    name: str,
+    summary: str,
+    *,
+    of: type[Any],
+    single: bool = False,
+    sliced: bool = False,
+    overlay: str = "",
     represents: str = "",
-) -> Callable[[RunFunction], RunFunction]:  # fmt: skip
+) -> Callable[[RunFunction], RunFunction]:
     """Registers the function as a figure of a run. It takes flows or lines, one if `single`, and an `Asked`."""
 
     def declare(function: RunFunction) -> RunFunction:

@@ -21,10 +21,15 @@ SEQUENCE_COLUMNS = ("dir", "seq", "payload", "ack", "window", "class")
 ONE_CLASS = "all"
 #: Queue events: colour and marker. A packet that a policy removes or marks on purpose is no loss.
 EVENTS: Mapping[str, tuple[str, Marker]] = {
-    "dropped_full": ("mark", "cross"), "dropped_early": ("mark", "down"), "lost": ("mark", "triangle"),
-    "purged": ("s2", "diamond"), "marked": ("s4", "square"), "damaged": ("s3", "cross"), "reordered": ("s5", "tick"),
+    "dropped_full": ("mark", "cross"),
+    "dropped_early": ("mark", "down"),
+    "lost": ("mark", "triangle"),
+    "purged": ("s2", "diamond"),
+    "marked": ("s4", "square"),
+    "damaged": ("s3", "cross"),
+    "reordered": ("s5", "tick"),
     "duplicated": ("s5", "square"),
-}  # fmt: skip
+}
 
 
 def sequence(
@@ -83,10 +88,15 @@ def stream_data(title: str, data: pl.DataFrame) -> Figure:
     is_sent = "acked_s" in data.columns
     if is_sent:
         acked = data.filter(pl.col("acked_s").is_not_null()).sort("acked_s", maintain_order=True)
-        grown = qlog.in_order(acked.select(
-            pl.col("acked_s").alias("t_s"), pl.lit(0).alias("connection"), pl.lit(0).alias("stream_id"),
-            start.alias("offset"), "bytes",
-        ))  # fmt: skip
+        grown = qlog.in_order(
+            acked.select(
+                pl.col("acked_s").alias("t_s"),
+                pl.lit(0).alias("connection"),
+                pl.lit(0).alias("stream_id"),
+                start.alias("offset"),
+                "bytes",
+            )
+        )
         series.insert(0, Series("acknowledged", "steps", _kb(grown, pl.col("bytes").cum_sum()), "s2", size=1.2))
     series.append(
         Series(
@@ -122,9 +132,13 @@ def outstanding(title: str, steps: Mapping[str, pl.DataFrame]) -> Figure:
 
 
 def throughput(
-    title: str, arriving: Mapping[str, pl.DataFrame], delivered: Mapping[str, pl.DataFrame],
-    rates: Mapping[str, Sequence[tuple[float, float]]], period: tuple[float, float], unit: str = "",
-) -> Figure:  # fmt: skip
+    title: str,
+    arriving: Mapping[str, pl.DataFrame],
+    delivered: Mapping[str, pl.DataFrame],
+    rates: Mapping[str, Sequence[tuple[float, float]]],
+    period: tuple[float, float],
+    unit: str = "",
+) -> Figure:
     """Throughput at the receivers, in steps, with the rates of the lines that limit it.
 
     Args:
@@ -146,11 +160,16 @@ def throughput(
     ]
     series += [
         Series(
-            f"{name}, in order", "steps", _from_ends(rows, period[0], size), colours[name], size=1.0,
-            dash=(3.0, 2.0) if name in arriving else (), fits=name not in arriving,
+            f"{name}, in order",
+            "steps",
+            _from_ends(rows, period[0], size),
+            colours[name],
+            size=1.0,
+            dash=(3.0, 2.0) if name in arriving else (),
+            fits=name not in arriving,
         )
         for name, rows in delivered.items()
-    ]  # fmt: skip
+    ]
     for line, changes in rates.items():
         times, values = zip(*changes, strict=True)
         points = pl.DataFrame(

@@ -19,9 +19,14 @@ def acks_sent(flow: CapturedFlow) -> float:
 
 
 @metric(
-    "count", "Acks delivered", CapturedFlow, "pure acks at the sender's interface", detail=True, summed=True,
+    "count",
+    "Acks delivered",
+    CapturedFlow,
+    "pure acks at the sender's interface",
+    detail=True,
+    summed=True,
     better=None,
-)  # fmt: skip
+)
 def acks_delivered(flow: CapturedFlow) -> float:
     """Number of pure acks that arrived at the flow's sender, at its interface, reconstructed ones included."""
     return float(flow.ack_times(receiver=False).len())
@@ -50,9 +55,13 @@ def _count(line: CapturedLine, *kinds: str) -> float:
 
 
 @metric(
-    "count", "Acks filtered", CapturedLine, "asym 6.2: purged as redundant; the links' telemetry", detail=True,
+    "count",
+    "Acks filtered",
+    CapturedLine,
+    "asym 6.2: purged as redundant; the links' telemetry",
+    detail=True,
     better=None,
-)  # fmt: skip
+)
 def acks_filtered(line: CapturedLine) -> float | None:
     """Number of pure acks that the line's policy removed because a later ack made them redundant."""
     return _count(line, "purged")
@@ -96,9 +105,12 @@ def ack_accounting(run: RunData) -> pl.DataFrame:
     for line in run.all_lines:
         entered, delivered = (frame.filter(is_a(PURE_ACK)).height for frame in (line.at_entry, line.at_exit))
         functions = {
-            "filtered": acks_filtered, "dropped": acks_dropped, "marked": acks_marked,
-            "reconstructed": acks_reconstructed, "lost": acks_lost,
-        }  # fmt: skip
+            "filtered": acks_filtered,
+            "dropped": acks_dropped,
+            "marked": acks_marked,
+            "reconstructed": acks_reconstructed,
+            "lost": acks_lost,
+        }
         counted = {name: int(function(line) or 0) for name, function in functions.items()}
         left = entered + counted["reconstructed"] - counted["filtered"] - counted["dropped"] - counted["lost"]
         row: dict[str, Any] = {"line": line.name, "policy": line.policy, "entered": entered}

@@ -52,9 +52,13 @@ def utilisation_tcp(line: Line) -> float | None:
 
 
 @metric(
-    "fraction", "Utilisation by data", Line, "aq 4, 4.5; pulsed 4.2: utilisation by TCP data", detail=True,
+    "fraction",
+    "Utilisation by data",
+    Line,
+    "aq 4, 4.5; pulsed 4.2: utilisation by TCP data",
+    detail=True,
     better="more",
-)  # fmt: skip
+)
 def data_share(line: Line) -> float | None:
     """The part of `utilisation` by TCP segments with data, headers included."""
     return _share_of_capacity(line, "data")
@@ -232,9 +236,14 @@ def _crosses(flow: CapturedFlow, line: CapturedLine) -> bool:
 
 
 @metric(
-    "fraction", "Goodput of data", CountedLine, "ton IV-A: the transfer's bytes over bytes sent", detail=True,
-    better="more", bounds=AT_LEAST_0,
-)  # fmt: skip
+    "fraction",
+    "Goodput of data",
+    CountedLine,
+    "ton IV-A: the transfer's bytes over bytes sent",
+    detail=True,
+    better="more",
+    bounds=AT_LEAST_0,
+)
 def data_goodput(line: CountedLine) -> float | None:
     """Bytes that the receivers of all flows got over the bytes of TCP data sent on the line, in the whole run.
 
@@ -307,9 +316,13 @@ def queue_mean(line: Line) -> float | None:
 
 
 @metric(
-    "packets", "Queue length while all are active", CapturedLine, "asym 7.1.3: both active; telemetry", detail=True,
+    "packets",
+    "Queue length while all are active",
+    CapturedLine,
+    "asym 7.1.3: both active; telemetry",
+    detail=True,
     better=None,
-)  # fmt: skip
+)
 def active_queue_mean(line: CapturedLine) -> float | None:
     """`queue_mean` over the period in which every flow of the run is active; None for one flow, or without a period."""
     window = line.run.active_window_s()
@@ -329,9 +342,13 @@ def queue_max(line: CapturedLine) -> float | None:
 
 
 @metric(
-    "number", "Normalised bandwidth ratio k", CapturedFlow, "asym 3.1: k = (C_f/C_r) / (S_data/S_ack)", detail=True,
+    "number",
+    "Normalised bandwidth ratio k",
+    CapturedFlow,
+    "asym 3.1: k = (C_f/C_r) / (S_data/S_ack)",
+    detail=True,
     better=None,
-)  # fmt: skip
+)
 def bandwidth_ratio(flow: CapturedFlow) -> float | None:
     """K = (C_f / C_r) / (S_data / S_ack): above 1, acks for every packet fill the reverse line first.
 

@@ -31,9 +31,14 @@ def fast_retransmits(flow: Flow) -> float | None:
 
 
 @metric(
-    "count", "Spurious retransmissions", CapturedFlow, "class SPURIOUS (docs/traces.md)", detail=True, summed=True,
+    "count",
+    "Spurious retransmissions",
+    CapturedFlow,
+    "class SPURIOUS (docs/traces.md)",
+    detail=True,
+    summed=True,
     better="less",
-)  # fmt: skip
+)
 def spurious_retransmissions(flow: CapturedFlow) -> float:
     """Number of retransmissions of data that had been acknowledged by then, at the sender's interface."""
     return float(retransmitted(flow.at_sender).filter(is_a(SPURIOUS)).height)

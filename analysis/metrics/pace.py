@@ -30,9 +30,11 @@ def bursts(flow: CapturedFlow) -> pl.DataFrame:
     Source: asym 6.3, where a burst is what a sender sends back to back.
     """
     sent = _data_sent(flow).with_columns((pl.col("t_s").diff() > BURST_GAP_S).fill_null(True).cum_sum().alias("burst"))
-    return sent.group_by("burst", maintain_order=True).agg(
-        pl.col("t_s").first(), pl.len().cast(pl.Int64).alias("segments")
-    ).drop("burst")  # fmt: skip
+    return (
+        sent.group_by("burst", maintain_order=True)
+        .agg(pl.col("t_s").first(), pl.len().cast(pl.Int64).alias("segments"))
+        .drop("burst")
+    )
 
 
 @metric("segments", "Burst size", CapturedFlow, "asym 6.3: segments sent back to back", detail=True, better=None)
@@ -116,9 +118,13 @@ def outstanding_max(flow: CapturedFlow) -> float | None:
 
 
 @metric(
-    "fraction", "Share of time with nothing outstanding", CapturedFlow, "CATALOGUE 1.8: idle fraction", detail=True,
+    "fraction",
+    "Share of time with nothing outstanding",
+    CapturedFlow,
+    "CATALOGUE 1.8: idle fraction",
+    detail=True,
     better=None,
-)  # fmt: skip
+)
 def nothing_outstanding_share(flow: CapturedFlow) -> float | None:
     """Share of the flow's measured time in which no data were outstanding."""
     steps = outstanding(flow).with_columns((pl.col("y") > 0).cast(pl.Float64).alias("y"))

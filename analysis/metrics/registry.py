@@ -86,9 +86,17 @@ METRICS: Registry[Metric] = Registry("metric", "backchannel.metrics", [f"{PACKAG
 
 
 def metric(
-    unit: str, title: str, subject: type[Any], source: str, *, better: Better | None, bounds: Bounds | None = None,
-    detail: bool = False, summed: bool = False, column: str = "",
-) -> Callable[[Function], Function]:  # fmt: skip
+    unit: str,
+    title: str,
+    subject: type[Any],
+    source: str,
+    *,
+    better: Better | None,
+    bounds: Bounds | None = None,
+    detail: bool = False,
+    summed: bool = False,
+    column: str = "",
+) -> Callable[[Function], Function]:
     """Declares the function as a metric with the function's name. Without `bounds`, those of its unit hold."""
 
     def declare(function: Function) -> Function:
@@ -111,12 +119,17 @@ def catalogue() -> pl.DataFrame:
     """
     rows = [
         {
-            "name": metric.name, "title": metric.title, "unit": metric.unit, "of": metric.per, "better": metric.better,
-            "source": metric.source, "definition": metric.definition,
+            "name": metric.name,
+            "title": metric.title,
+            "unit": metric.unit,
+            "of": metric.per,
+            "better": metric.better,
+            "source": metric.source,
+            "definition": metric.definition,
             "package": plugin.name if (plugin := plugin_of(metric.module)) else None,
         }
         for metric in METRICS.values()
-    ]  # fmt: skip
+    ]
     columns = ("name", "title", "unit", "of", "better", "source", "definition", "package")
     return pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))
 

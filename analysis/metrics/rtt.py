@@ -29,9 +29,13 @@ def rtt_sd(flow: Flow) -> float | None:
 
 
 @metric(
-    "time", "Round-trip time, median", CapturedFlow, "quantile 0.5 of the samples, interpolated", detail=True,
+    "time",
+    "Round-trip time, median",
+    CapturedFlow,
+    "quantile 0.5 of the samples, interpolated",
+    detail=True,
     better="less",
-)  # fmt: skip
+)
 def rtt_median(flow: CapturedFlow) -> float | None:
     """Median of the round-trip samples, in s; None without any."""
     return _quantile(flow, 0.5)

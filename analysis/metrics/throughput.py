@@ -45,9 +45,13 @@ def packet_throughput(flow: Flow) -> float:
 
 
 @metric(
-    "rate", "Throughput while all are active", Flow, "asym 7.1.2, 7.1.3, 9: both-active time", summed=True,
+    "rate",
+    "Throughput while all are active",
+    Flow,
+    "asym 7.1.2, 7.1.3, 9: both-active time",
+    summed=True,
     better="more",
-)  # fmt: skip
+)
 def active_throughput(flow: Flow) -> float | None:
     """Bytes delivered while every flow of the run is active, over that period, in bit/s; None without such a period."""
     window = flow.run.active_window_s()
@@ -91,9 +95,12 @@ def aggregate_packet_throughput(run: RunView) -> float | None:
 
 
 @metric(
-    "rate", "Aggregate throughput while all are active", RunView, "asym table 2: total over the both-active time",
+    "rate",
+    "Aggregate throughput while all are active",
+    RunView,
+    "asym table 2: total over the both-active time",
     better="more",
-)  # fmt: skip
+)
 def active_total_throughput(run: RunView) -> float | None:
     """Sum of the flows' `active_throughput`, in bit/s; None for fewer than two flows, or without such a period."""
     window = active_window_s(run.flows)

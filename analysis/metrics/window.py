@@ -49,9 +49,14 @@ def cwnd_growth(flow: Flow) -> float | None:
 
 
 @metric(
-    "number", "Growth of the congestion window a window", Flow, "pulsed 3.1, equation 2; 3.2.2", detail=True,
-    better=None, bounds=Bounds(),
-)  # fmt: skip
+    "number",
+    "Growth of the congestion window a window",
+    Flow,
+    "pulsed 3.1, equation 2; 3.2.2",
+    detail=True,
+    better=None,
+    bounds=Bounds(),
+)
 def cwnd_growth_per_window(flow: Flow) -> float | None:
     """`cwnd_growth` times the mean time in which a window's data are delivered, in segments.
 
@@ -78,18 +83,28 @@ def cwnd_excursions(flow: Flow) -> float:
 
 
 @metric(
-    "count", "Coarse timeouts of the relay", CapturedFlow, "ton IV-D, fig 10; telemetry", detail=True, summed=True,
+    "count",
+    "Coarse timeouts of the relay",
+    CapturedFlow,
+    "ton IV-D, fig 10; telemetry",
+    detail=True,
+    summed=True,
     better="less",
-)  # fmt: skip
+)
 def relay_coarse_timeouts(flow: CapturedFlow) -> float | None:
     """Coarse timeouts of the base station's sender of a split connection; None for a connection that is not split."""
     return _relay_events(flow, "coarse_timeout")
 
 
 @metric(
-    "count", "Fast retransmits of the relay", CapturedFlow, "ton IV-D, fig 10; telemetry", detail=True, summed=True,
+    "count",
+    "Fast retransmits of the relay",
+    CapturedFlow,
+    "ton IV-D, fig 10; telemetry",
+    detail=True,
+    summed=True,
     better="less",
-)  # fmt: skip
+)
 def relay_fast_retransmits(flow: CapturedFlow) -> float | None:
     """Fast retransmits of the base station's sender of a split connection; None for a connection that is not split."""
     return _relay_events(flow, "fast_retransmit")
@@ -101,9 +116,13 @@ def _relay_events(flow: CapturedFlow, event: str) -> float | None:
 
 
 @metric(
-    "number", "Variation of the relay's window", CapturedFlow, "ton fig 11: fluctuation; telemetry", detail=True,
+    "number",
+    "Variation of the relay's window",
+    CapturedFlow,
+    "ton fig 11: fluctuation; telemetry",
+    detail=True,
     better=None,
-)  # fmt: skip
+)
 def relay_cwnd_variation(flow: CapturedFlow) -> float | None:
     """`cwnd_variation` of the base station's sender of a split connection; None for a connection that is not split."""
     steps = flow.relay.select("t_s", pl.col("cwnd_segments").alias("y"))

@@ -22,9 +22,17 @@ from analysis.store.schema import campaign, file, membership, metric, point, rep
 
 #: Columns of a run that its checksum covers, in this order, after its id.
 OF_RUN = (
-    run.c.backend, run.c.seed, run.c.duration_s, run.c.state, run.c.problems, run.c.attempt, run.c.landed,
-    run.c.documents_sum, run.c.metrics_sum, run.c.files_sum,
-)  # fmt: skip
+    run.c.backend,
+    run.c.seed,
+    run.c.duration_s,
+    run.c.state,
+    run.c.problems,
+    run.c.attempt,
+    run.c.landed,
+    run.c.documents_sum,
+    run.c.metrics_sum,
+    run.c.files_sum,
+)
 OF_METRIC = (metric.c.run_id, metric.c.name, metric.c.subject, metric.c.value, metric.c.unit)
 OF_REPLACED = tuple(column for column in replaced.c if column.name != "checksum")
 OF_FILE = (file.c.run_id, file.c.path, file.c.bytes, file.c.sha256)
@@ -165,9 +173,10 @@ def seal_all(connection: sa.Connection) -> None:
         files = _sums(connection.execute(sa.select(*OF_FILE).where(file.c.run_id.in_(batch))))
         for row in connection.execute(sa.select(run).where(run.c.id.in_(batch))).mappings().all():
             written = {
-                "metrics_sum": metrics.get(row["id"], 0), "files_sum": files.get(row["id"], 0),
+                "metrics_sum": metrics.get(row["id"], 0),
+                "files_sum": files.get(row["id"], 0),
                 "documents_sum": of_documents(row["scenario"], row["manifest"]),
-            }  # fmt: skip
+            }
             values = dict(row) | written
             written["checksum"] = of_run(row["id"], [values[column.name] for column in OF_RUN])
             connection.execute(sa.update(run).where(run.c.id == row["id"]).values(written))

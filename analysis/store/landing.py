@@ -55,9 +55,12 @@ def land(database: Database, artefacts: Artefacts, landing: Landing, replaces: b
 
 
 def land_together(
-    database: Database, artefacts: Artefacts, landings: Sequence[Landing], replaces: bool = False,
+    database: Database,
+    artefacts: Artefacts,
+    landings: Sequence[Landing],
+    replaces: bool = False,
     also: Callable[[sa.Connection], None] = lambda connection: None,
-) -> list[bool]:  # fmt: skip
+) -> list[bool]:
     """Stores runs as `land` does, all of them or none.
 
     Args:
@@ -127,14 +130,24 @@ def _rows(landing: Landing) -> _Rows:
     scenario = dict(landing.documents.scenario_document)
     manifest = dict(landing.documents.manifest_document)
     values = (
-        str(landing.backend), scenario["seed"], float(scenario["duration_s"]),
-        "invalid" if landing.problems else "valid", list(landing.problems), landing.attempt, time.time(),
-        checksums.of_documents(scenario, manifest), metrics_sum, sum(checksums.of(*row) for row in files),
-    )  # fmt: skip
+        str(landing.backend),
+        scenario["seed"],
+        float(scenario["duration_s"]),
+        "invalid" if landing.problems else "valid",
+        list(landing.problems),
+        landing.attempt,
+        time.time(),
+        checksums.of_documents(scenario, manifest),
+        metrics_sum,
+        sum(checksums.of(*row) for row in files),
+    )
     run_row = {
-        "id": landing.run_id, **_named(checksums.OF_RUN, values), "scenario": scenario, "manifest": manifest,
+        "id": landing.run_id,
+        **_named(checksums.OF_RUN, values),
+        "scenario": scenario,
+        "manifest": manifest,
         "checksum": checksums.of_run(landing.run_id, values),
-    }  # fmt: skip
+    }
     return _Rows(run_row, metrics, [_named(checksums.OF_FILE, row) for row in files])
 
 
@@ -178,9 +191,13 @@ def _keep_values(connection: sa.Connection, database: Database, run_id: str, unt
 
 
 def note_attempt(
-    connection: sa.Connection, run_id: str, number: int, outcome: str, problems: Sequence[str],
+    connection: sa.Connection,
+    run_id: str,
+    number: int,
+    outcome: str,
+    problems: Sequence[str],
     throughput_bps: float | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Notes an attempt that gave no valid result, with its aggregate throughput if that was measured."""
     row = {
         "run_id": run_id,

@@ -44,9 +44,12 @@ def files_of(database: Database, campaign_ids: Sequence[str], what: Files) -> di
 
 
 def drop_files(
-    database: Database, artefacts: Artefacts, campaign_ids: Sequence[str], what: Files,
+    database: Database,
+    artefacts: Artefacts,
+    campaign_ids: Sequence[str],
+    what: Files,
     show: Callable[[int], None] = lambda done: None,
-) -> None:  # fmt: skip
+) -> None:
     """Deletes files of the campaigns' runs. Values, scenarios and manifests stay in the database.
 
     A run that another campaign has, or that a runner has claimed, keeps its files.
@@ -85,9 +88,10 @@ def _free(campaign_ids: Sequence[str]) -> sa.Select[tuple[str]]:
         membership.c.campaign_id.not_in(campaign_ids) | membership.c.campaign_id.in_(running)
     )
     return sa.select(membership.c.run_id).where(
-        membership.c.campaign_id.in_(campaign_ids), membership.c.run_id.not_in(others),
+        membership.c.campaign_id.in_(campaign_ids),
+        membership.c.run_id.not_in(others),
         membership.c.run_id.not_in(sa.select(claim.c.run_id)),
-    )  # fmt: skip
+    )
 
 
 def _of(what: Files) -> list[sa.ColumnElement[bool]]:

@@ -276,19 +276,32 @@ class Queries:
             by_run.setdefault(row.run_id, []).append(row)
         rows = [
             ValueRow(
-                point=head.point, repetition=head.repetition, run_id=head.run_id, seed=head.seed or 0, name=row.name,
-                subject=row.subject, unit=row.unit, value=row.value,
+                point=head.point,
+                repetition=head.repetition,
+                run_id=head.run_id,
+                seed=head.seed or 0,
+                name=row.name,
+                subject=row.subject,
+                unit=row.unit,
+                value=row.value,
             )
             for head in heads
             for row in by_run.get(head.run_id, ())
-        ]  # fmt: skip
+        ]
         return sorted(rows, key=lambda row: (row.point, row.name, row.subject, row.repetition))
 
     @_of_one_moment
     def campaigns(
-        self, words: Sequence[str] = (), *, state: str = "", limit: int | None = None, offset: int = 0,
-        texts: bool = False, set_aside: str = "", counted: bool = True,
-    ) -> list[CampaignRow]:  # fmt: skip
+        self,
+        words: Sequence[str] = (),
+        *,
+        state: str = "",
+        limit: int | None = None,
+        offset: int = 0,
+        texts: bool = False,
+        set_aside: str = "",
+        counted: bool = True,
+    ) -> list[CampaignRow]:
         """Campaigns, newest first, with `runs`, `valid` and `invalid`.
 
         Args:
@@ -418,9 +431,7 @@ class Queries:
         heads = self.heads(campaign_id)
         now = [head for head in heads if head.state == "valid" and head.landed is not None and head.landed <= moment]
         landed = {(head.point, head.repetition): head.landed or 0.0 for head in now}
-        rows = [
-            LandedValueRow(**vars(row), landed=landed[row.point, row.repetition]) for row in self._values(now)
-        ]  # fmt: skip
+        rows = [LandedValueRow(**vars(row), landed=landed[row.point, row.repetition]) for row in self._values(now)]
         places = _places(heads)
         for some in batched(list(places)):
             query = sa.select(*checksums.OF_REPLACED, replaced.c.checksum).where(
@@ -463,11 +474,17 @@ class Queries:
         values = self._by_run([head for head in shown if head.state != MISSING])
         rows = [
             ListedRunRow(
-                head.point, head.repetition, head.run_id, head.state, head.decoded_problems, head.landed, head.seed,
+                head.point,
+                head.repetition,
+                head.run_id,
+                head.state,
+                head.decoded_problems,
+                head.landed,
+                head.seed,
                 values.get(head.run_id, {}),
             )
             for head in shown
-        ]  # fmt: skip
+        ]
         return rows, len(heads)
 
     def _sorted(self, heads: Sequence[Head], wanted: RunQuery) -> list[Head]:
@@ -630,11 +647,14 @@ class Queries:
         )
         return [
             HistoryRow(
-                ScenarioDocument(scenario), Batch.read(manifest.get("batch") or {}), manifest.get("took_s"),
-                int(sizes.get(run_id, 0)), manifest.get("analysed_s"),
+                ScenarioDocument(scenario),
+                Batch.read(manifest.get("batch") or {}),
+                manifest.get("took_s"),
+                int(sizes.get(run_id, 0)),
+                manifest.get("analysed_s"),
             )
             for run_id, scenario, manifest in latest
-        ]  # fmt: skip
+        ]
 
     @_of_one_moment
     def run(self, run_id: str) -> RunRow | None:
@@ -657,14 +677,19 @@ class Queries:
         attempts = sa.select(attempt).where(attempt.c.run_id == run_id).order_by(attempt.c.at)
         campaigns = (
             sa.select(
-                campaign.c.id, campaign.c.name, campaign.c.title, (campaign.c.text != "").label("planned"),
-                membership.c.point, membership.c.repetition, point.c.parameters,
+                campaign.c.id,
+                campaign.c.name,
+                campaign.c.title,
+                (campaign.c.text != "").label("planned"),
+                membership.c.point,
+                membership.c.repetition,
+                point.c.parameters,
             )
             .join(membership, membership.c.campaign_id == campaign.c.id)
             .join(point, (point.c.campaign_id == campaign.c.id) & (point.c.number == membership.c.point))
             .where(membership.c.run_id == run_id)
             .order_by(campaign.c.started.desc())
-        )  # fmt: skip
+        )
         return replace(
             row,
             metrics=sorted(self._metrics([head]), key=lambda row: (row.name, row.subject)),
@@ -712,13 +737,15 @@ class Queries:
             last = last.where(attempt.c.run_id.in_(_members_of(campaign_id)))
         query = (
             sa.select(
-                attempt.c.run_id.label("id"), attempt.c.at.label("landed"), attempt.c.problems,
+                attempt.c.run_id.label("id"),
+                attempt.c.at.label("landed"),
+                attempt.c.problems,
                 sa.literal("failed").label("state"),
             )
             .where(attempt.c.id.in_(last))
             .order_by(attempt.c.at.desc())
             .limit(limit)
-        )  # fmt: skip
+        )
         return self._with_place(query)
 
     def causes(self, campaign_id: str = "") -> list[CauseRow]:
@@ -802,14 +829,17 @@ class Queries:
         rows = self.read(chosen, LandedRow)
         query = (
             sa.select(
-                membership.c.run_id, membership.c.repetition, campaign.c.title, campaign.c.id.label("campaign_id"),
+                membership.c.run_id,
+                membership.c.repetition,
+                campaign.c.title,
+                campaign.c.id.label("campaign_id"),
                 point.c.parameters,
             )
             .join(campaign, campaign.c.id == membership.c.campaign_id)
             .join(point, (point.c.campaign_id == campaign.c.id) & (point.c.number == membership.c.point))
             .where(membership.c.run_id.in_([row.id for row in rows]))
             .order_by(campaign.c.started)
-        )  # fmt: skip
+        )
         places = {place.run_id: place for place in self.read(query, PlaceRow)}
         return [replace(row, place=places.get(row.id)) for row in rows]
 

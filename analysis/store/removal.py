@@ -99,8 +99,10 @@ def set_run_aside(database: Database, run_id: str, state: State) -> str:
         if planned or not places:
             raise RemovalError(
                 f"campaign {planned[0]} asks for this run: delete the campaign, or repeat the run with "
-                f"'run FILE --force --only {run_id[:12]}'" if planned else "no collection has this run"
-            )  # fmt: skip
+                f"'run FILE --force --only {run_id[:12]}'"
+                if planned
+                else "no collection has this run"
+            )
         for place in places:
             checksums.checked_campaign(connection, place.id)
         collection = places[0]

@@ -85,16 +85,26 @@ campaign = _table(
     "campaign", rows.CampaignRow, ["id"], _sum(), without=("runs", "valid", "invalid", "points"), seed=BigInteger
 )
 point = _table(
-    "point", rows.PointRow, ["campaign_id", "number"], Column("campaign_id", _of("campaign")), without=["members"],
+    "point",
+    rows.PointRow,
+    ["campaign_id", "number"],
+    Column("campaign_id", _of("campaign")),
+    without=["members"],
     parameters=Pairs,
-)  # fmt: skip
+)
 #: A run belongs to every campaign that asks for it.
 membership = _table(
-    "membership", rows.MemberRow, ["campaign_id", "point", "repetition"], Column("campaign_id", _of("campaign")),
-    Index("membership_run", "run_id"), without=("state", "problems", "landed"),
-)  # fmt: skip
+    "membership",
+    rows.MemberRow,
+    ["campaign_id", "point", "repetition"],
+    Column("campaign_id", _of("campaign")),
+    Index("membership_run", "run_id"),
+    without=("state", "problems", "landed"),
+)
 run = _table(
-    "run", rows.RunRow, ["id"],
+    "run",
+    rows.RunRow,
+    ["id"],
     Column("scenario", JSON, nullable=False),
     #: What reproduces it: versions, kernel, commit, settings, calibration, fidelity report.
     Column("manifest", JSON, nullable=False),
@@ -105,8 +115,9 @@ run = _table(
     _sum("metrics_sum"),
     _sum("files_sum"),
     _sum(),
-    without=("documents", "metrics", "files", "attempts", "campaigns"), seed=BigInteger,
-)  # fmt: skip
+    without=("documents", "metrics", "files", "attempts", "campaigns"),
+    seed=BigInteger,
+)
 #: Campaigns that are archived or deleted (removal.py).
 aside = _table("aside", rows.AsideRow, ["campaign_id"], campaign_id=_of("campaign"))
 attempt = _table("attempt", rows.AttemptRow, ["id"], Index("attempt_run", "run_id"))
@@ -115,12 +126,15 @@ metric = _table("metric", rows.MetricRow, ["run_id", "name", "subject"], _sum(),
 claim = _table("claim", rows.ClaimRow, ["run_id"])
 #: Metrics of a valid result whose place another has taken (`--force`): what a campaign said at an earlier date.
 replaced = _table(
-    "replaced", rows.LandedValueRow, ["run_id", "landed", "name", "subject"],
+    "replaced",
+    rows.LandedValueRow,
+    ["run_id", "landed", "name", "subject"],
     #: When the other one landed.
     Column("until", Float, nullable=False),
     _sum(),
-    without=("point", "repetition"), seed=BigInteger,
-)  # fmt: skip
+    without=("point", "repetition"),
+    seed=BigInteger,
+)
 file = _table("file", rows.FileRow, ["id"], UniqueConstraint("run_id", "path"), run_id=_of("run"), bytes=BigInteger)
 #: What a person asked for on the site; a runner (`./backchannel serve runner`) takes it up.
 request = _table(

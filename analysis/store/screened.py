@@ -85,5 +85,8 @@ def _row(run: Screened) -> dict[str, object]:
         metrics.setdefault(metric, []).append([subject, unit, value])
     texts = (json.dumps(metrics, separators=(",", ":")), json.dumps(list(run.problems)))
     return {
-        "run_id": run.run_id, "metrics": texts[0], "problems": texts[1], "checksum": checksums.of(run.run_id, *texts),
-    }  # fmt: skip
+        "run_id": run.run_id,
+        "metrics": texts[0],
+        "problems": texts[1],
+        "checksum": checksums.of(run.run_id, *texts),
+    }

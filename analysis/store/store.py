@@ -101,9 +101,13 @@ class Store(Queries):
             self._begin(connection, new, points, members, state="running", finished=None)
 
     def _begin(
-        self, connection: sa.Connection, new: NewCampaign, points: Sequence[Sequence[tuple[str, str]]],
-        members: Sequence[tuple[int, int, str]], **fields: Any,
-    ) -> None:  # fmt: skip
+        self,
+        connection: sa.Connection,
+        new: NewCampaign,
+        points: Sequence[Sequence[tuple[str, str]]],
+        members: Sequence[tuple[int, int, str]],
+        **fields: Any,
+    ) -> None:
         self._enter(connection, new, started=self.now(), **fields)
         # Who runs it again wants to see it.
         connection.execute(sa.delete(aside).where(aside.c.campaign_id == new.id))
@@ -281,9 +285,12 @@ class Store(Queries):
         return land(self._database, self._artefacts, landing, replaces)
 
     def land_campaign(
-        self, new: NewCampaign, points: Sequence[Sequence[tuple[str, str]]], members: Sequence[tuple[int, int, str]],
+        self,
+        new: NewCampaign,
+        points: Sequence[Sequence[tuple[str, str]]],
+        members: Sequence[tuple[int, int, str]],
         landings: Sequence[Landing],
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Stores a campaign with its runs, everything or nothing. A campaign that is there keeps its rows.
 
         Returns:

@@ -70,10 +70,13 @@ def rows(case: CardCase, standard: str) -> Iterator[Row]:
         criterion = judged.criterion
         mark = "*" if criterion.reads_the_endpoint else ""
         yield Row(
-            point_label(judged.point), f"{METRICS[criterion.metric].title} of {criterion.of}{mark}",
-            shown(judged, lambda each: each.tested), shown(judged, lambda each: each.standard),
-            _bound(judged, standard), judged.verdict,
-        )  # fmt: skip
+            point_label(judged.point),
+            f"{METRICS[criterion.metric].title} of {criterion.of}{mark}",
+            shown(judged, lambda each: each.tested),
+            shown(judged, lambda each: each.standard),
+            _bound(judged, standard),
+            judged.verdict,
+        )
 
 
 def _bound(judged: Judged, standard: str) -> str:
@@ -114,7 +117,12 @@ def page(card: Card, results: str, site: str) -> str:
         _TEMPLATE.read_text(encoding="utf-8")
     )
     return template.render(
-        title=title(card), summary=summary(card), notes=notes(card), results=results, site=site,
-        standard=card.sender.standard, number_of=number_of,
+        title=title(card),
+        summary=summary(card),
+        notes=notes(card),
+        results=results,
+        site=site,
+        standard=card.sender.standard,
+        number_of=number_of,
         cases=[(case, case.planned, list(rows(case, card.sender.standard))) for case in card.cases],
-    )  # fmt: skip
+    )

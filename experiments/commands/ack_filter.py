@@ -28,25 +28,35 @@ def ack_filter(
     capture: Annotated[
         Path,
         typer.Argument(
-            metavar="CAPTURE", show_default=False,
+            metavar="CAPTURE",
+            show_default=False,
             help="A capture of your line, pcap or pcapng, plain, gzip or zstd, made on the side of your hosts.",
         ),
     ],
     up: Annotated[
-        str, typer.Option("--up", metavar="RATE", help="Rate of the uplink, such as '2 Mbit/s'. Default: that of the "
-                          "capture's busiest second, which is too low if the line was never full.")
+        str,
+        typer.Option(
+            "--up",
+            metavar="RATE",
+            help="Rate of the uplink, such as '2 Mbit/s'. Default: that of the "
+            "capture's busiest second, which is too low if the line was never full.",
+        ),
     ] = "",
-    down: Annotated[
-        str, typer.Option("--down", metavar="RATE", help="Rate of the downlink. Default: as --up.")
-    ] = "",
+    down: Annotated[str, typer.Option("--down", metavar="RATE", help="Rate of the downlink. Default: as --up.")] = "",
     local: Annotated[
         list[str] | None,
-        typer.Option("--local", metavar="ADDRESS", show_default=False,
-                     help="Address of a host on your side. Repeatable. Default: found by the traffic."),
+        typer.Option(
+            "--local",
+            metavar="ADDRESS",
+            show_default=False,
+            help="Address of a host on your side. Repeatable. Default: found by the traffic.",
+        ),
     ] = None,
     queue: Annotated[
-        str, typer.Option("--queue", metavar="NAME", help="Queue before both directions in simulation: cake, fq-codel "
-                          "or droptail.")
+        str,
+        typer.Option(
+            "--queue", metavar="NAME", help="Queue before both directions in simulation: cake, fq-codel or droptail."
+        ),
     ] = "cake",
     repetitions: Annotated[
         int, typer.Option("--repetitions", metavar="N", min=3, max=100, help="Simulated runs on each side.")
@@ -54,7 +64,7 @@ def ack_filter(
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
     jobs: JobsOption = None,
-) -> Answer[documents.AckFilter]:  # fmt: skip
+) -> Answer[documents.AckFilter]:
     """Say whether an ack filter would help on the line that a capture shows (docs/ack-filter.md).
 
     Counts the acks of the uplink, lets the filter treat them, and simulates the capture's traffic with the filter and

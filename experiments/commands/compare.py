@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 MetricOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--metric", metavar="NAME", show_default=False,
+        "--metric",
+        metavar="NAME",
+        show_default=False,
         help="Compare this metric, or 'all'. Repeatable. Default: of one campaign the metric that it asks about, of "
         "two campaigns all.",
     ),
-]  # fmt: skip
+]
 FieldOption = Annotated[
     str,
     typer.Option(
@@ -33,10 +35,13 @@ FieldOption = Annotated[
 OutOption = Annotated[
     Path | None,
     typer.Option(
-        "--out", "-o", metavar="FILE", show_default=False,
+        "--out",
+        "-o",
+        metavar="FILE",
+        show_default=False,
         help="Write the comparison of one campaign as a table (.csv, .parquet or .json) instead.",
     ),
-]  # fmt: skip
+]
 
 
 def compare(
@@ -49,21 +54,26 @@ def compare(
             show_default=False,
         ),
     ],
-    b: Annotated[
-        str, typer.Argument(metavar="[B]", help="Campaign to compare with it. Default: A's own values.")
-    ] = "",
+    b: Annotated[str, typer.Argument(metavar="[B]", help="Campaign to compare with it. Default: A's own values.")] = "",
     folder: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
     field: FieldOption = "",
     baseline: Annotated[
-        str, typer.Option("--baseline", metavar="VALUE", help="Value of the field that the others are compared with. "
-                          "Default: the first of the sweep.")
+        str,
+        typer.Option(
+            "--baseline",
+            metavar="VALUE",
+            help="Value of the field that the others are compared with. Default: the first of the sweep.",
+        ),
     ] = "",
     first: Annotated[str, typer.Option("--first", hidden=True)] = "",
     confidence: Annotated[
         float | None,
         typer.Option(
-            "--confidence", min=0.5, max=0.9999, show_default=False,
+            "--confidence",
+            min=0.5,
+            max=0.9999,
+            show_default=False,
             help="Confidence level of two campaigns' intervals together. Default: the question's, 0.95 without one.",
         ),
     ] = None,
@@ -71,7 +81,7 @@ def compare(
     metrics: MetricOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Print comparisons that show nothing as well.")] = False,
     out: OutOption = None,
-) -> Answer[documents.Comparison | Sequence[documents.Contrast] | documents.Files]:  # fmt: skip
+) -> Answer[documents.Comparison | Sequence[documents.Contrast] | documents.Files]:
     """Compare the values of a swept field, or campaign B with campaign A: differences with confidence intervals.
 
     Runs with the same repetition and seed are compared in pairs (docs/metrics.md). Exit status 1 when a metric of B is
@@ -99,9 +109,15 @@ def _known(metrics: Sequence[str]) -> list[str] | None:
 
 
 def _compare_campaigns(
-    a: str, b: str, folder: str, artefacts: str | None, confidence: float | None, margin: float,
-    names: list[str] | None, everything: bool,
-) -> Answer[documents.Comparison]:  # fmt: skip
+    a: str,
+    b: str,
+    folder: str,
+    artefacts: str | None,
+    confidence: float | None,
+    margin: float,
+    names: list[str] | None,
+    everything: bool,
+) -> Answer[documents.Comparison]:
     from analysis import comparison
     from experiments.tables import comparison_table
 
@@ -111,15 +127,23 @@ def _compare_campaigns(
     except comparison.CompareError as error:
         fail(str(error), exits.BAD_INPUT)
     return Answer(
-        compared.as_json(), lambda: console().print(comparison_table(compared, everything)),
+        compared.as_json(),
+        lambda: console().print(comparison_table(compared, everything)),
         exits.FAILED if compared.regressions else exits.OK,
-    )  # fmt: skip
+    )
 
 
 def _compare_values(
-    name: str, folder: str, artefacts: str | None, field: str, baseline: str, names: list[str] | None, margin: float,
-    everything: bool, out: Path | None,
-) -> Answer[Sequence[documents.Contrast] | documents.Files]:  # fmt: skip
+    name: str,
+    folder: str,
+    artefacts: str | None,
+    field: str,
+    baseline: str,
+    names: list[str] | None,
+    margin: float,
+    everything: bool,
+    out: Path | None,
+) -> Answer[Sequence[documents.Contrast] | documents.Files]:
     from analysis.exports import tables
     from experiments.tables import contrast_table
 

@@ -20,7 +20,8 @@ def copy(
     to: Annotated[
         str,
         typer.Argument(
-            metavar="STORE", help="Where it goes: a results folder, or postgresql://user@host/database.",
+            metavar="STORE",
+            help="Where it goes: a results folder, or postgresql://user@host/database.",
             show_default=False,
         ),
     ],
@@ -29,12 +30,14 @@ def copy(
     to_artefacts: Annotated[
         str | None,
         typer.Option(
-            "--to-artefacts", metavar="URL", show_default=False,
+            "--to-artefacts",
+            metavar="URL",
+            show_default=False,
             help="fsspec URL for the captures and tables of a PostgreSQL store that is copied to. "
             "Default: $BACKCHANNEL_ARTEFACTS.",
         ),
     ] = None,
-) -> Answer[documents.Copied]:  # fmt: skip
+) -> Answer[documents.Copied]:
     """Copy a campaign with its runs and files into another store. Runs that are valid there stay as they are, so the
     command can be repeated.
     """

@@ -67,9 +67,13 @@ def _in_virtual_time(backend: Backend, missing: list[str]) -> Finding:
         words += ["--backend", backend, "--set", f"stack={STACKS[backend]}"]
         try:
             done = subprocess.run(
-                words, capture_output=True, text=True, check=False, timeout=PROBE_S,
+                words,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=PROBE_S,
                 env={**os.environ, "PYTHONPATH": node_binary.python_path()},
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired:
             return Finding(backend, False, backend.summary, (f"a run of 1 s did not end in {PROBE_S:g} s",))
     if done.returncode != 0:

@@ -33,17 +33,20 @@ if TYPE_CHECKING:
 ChangeOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--only", metavar="CHANGE", show_default=False,
+        "--only",
+        metavar="CHANGE",
+        show_default=False,
         help="Make this change only: seeds, half, perturbed, sim, virtual-kernel, htb, netem or emulated. Repeatable.",
     ),
-]  # fmt: skip
+]
 WithinOption = Annotated[
     str,
     typer.Option(
-        "--within", metavar="TIME",
+        "--within",
+        metavar="TIME",
         help="Longest expected time of a change. One that takes longer has fewer repetitions, or is left out.",
     ),
-]  # fmt: skip
+]
 
 
 def doubt(
@@ -52,7 +55,9 @@ def doubt(
     backend: Annotated[
         str | None,
         typer.Option(
-            "--backend", metavar="NAME", show_default=False,
+            "--backend",
+            metavar="NAME",
+            show_default=False,
             help="Backend of the original runs. Default: the file's, or sim; virtual-kernel where the file cannot be "
             "simulated.",
         ),
@@ -69,7 +74,7 @@ def doubt(
     artefacts: ArtefactsOption = None,
     jobs: JobsOption = None,
     tries: TriesOption = TRIES,
-) -> Answer[documents.Doubt | Sequence[documents.PlannedChange]]:  # fmt: skip
+) -> Answer[documents.Doubt | Sequence[documents.PlannedChange]]:
     """Repeat a campaign's conclusions with other seeds, half of the duration, lines that are 0.1 % off, and on other
     backends, and say which survive (docs/campaigns.md#doubt). Exit status 1 when one flips.
     """
@@ -111,17 +116,23 @@ def doubt(
         with Store.open(options.results, options.artefacts) as store:
             assessment = doubt_plan.assess(done, store)
     return Answer(
-        assessment.as_json(), lambda: console().print(doubt_table(assessment, results_option(results))),
+        assessment.as_json(),
+        lambda: console().print(doubt_table(assessment, results_option(results))),
         exits.FAILED if assessment.flips else exits.OK,
-    )  # fmt: skip
+    )
 
 
 def _planned_document(entry: Planned) -> dict[str, object]:
     column = entry.column
     return {
-        "name": column.name, "what": column.what, "backend": column.backend, "runs": column.runs,
-        "missing": entry.missing, "expected_s": entry.expected_s, "left_out": column.left_out,
-    }  # fmt: skip
+        "name": column.name,
+        "what": column.what,
+        "backend": column.backend,
+        "runs": column.runs,
+        "missing": entry.missing,
+        "expected_s": entry.expected_s,
+        "left_out": column.left_out,
+    }
 
 
 def _print_plan(planned: Sequence[Planned], *, to_stderr: bool) -> None:

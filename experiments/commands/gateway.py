@@ -29,34 +29,50 @@ if TYPE_CHECKING:
 def gateway(
     interface: Annotated[
         str,
-        typer.Argument(metavar="IFACE", help="Interface that the devices are connected to, not the one with the "
-                       "default route.", show_default=False),
+        typer.Argument(
+            metavar="IFACE",
+            help="Interface that the devices are connected to, not the one with the default route.",
+            show_default=False,
+        ),
     ],
     profile: ProfileOption = "cable-500-10",
     network: NetworkOption = None,
     overrides: SetOption = None,
     subnet: Annotated[
         str | None,
-        typer.Option("--subnet", metavar="CIDR", show_default=False,
-                     help="Network of the devices. Default: one that this machine does not use."),
+        typer.Option(
+            "--subnet",
+            metavar="CIDR",
+            show_default=False,
+            help="Network of the devices. Default: one that this machine does not use.",
+        ),
     ] = None,
     name_server: Annotated[
         str | None,
-        typer.Option("--name-server", metavar="ADDRESS", show_default=False,
-                     help="Name server for the devices. Default: that of this machine."),
+        typer.Option(
+            "--name-server",
+            metavar="ADDRESS",
+            show_default=False,
+            help="Name server for the devices. Default: that of this machine.",
+        ),
     ] = None,
     no_dhcp: Annotated[
         bool, typer.Option("--no-dhcp", help="Give no addresses; the devices' are set by hand.")
     ] = False,
     time_limit: Annotated[
         float | None,
-        typer.Option("--time-limit", metavar="SECONDS", min=0.1, show_default=False,
-                     help="End after this time. Default: with Ctrl-C or SIGTERM."),
+        typer.Option(
+            "--time-limit",
+            metavar="SECONDS",
+            min=0.1,
+            show_default=False,
+            help="End after this time. Default: with Ctrl-C or SIGTERM.",
+        ),
     ] = None,
     record_limit: RecordLimitOption = 256,
     results: ResultsOption = RESULTS,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Connect the devices behind an interface of this machine to the internet through an emulated line."""
     require_root_emulation("a gateway")
     from analysis.store import Store

@@ -22,7 +22,8 @@ def import_(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...", show_default=False,
+            metavar="FILE...",
+            show_default=False,
             help="Captures of the same transfers, in a format that docs/imports.md lists; or a bundle that `export "
             "bundle` wrote, to which only --results and --artefacts apply.",
         ),
@@ -46,7 +47,10 @@ def import_(
     memory_gb: Annotated[
         float,
         typer.Option(
-            "--memory-limit", metavar="GB", min=0.3, max=1e6,
+            "--memory-limit",
+            metavar="GB",
+            min=0.3,
+            max=1e6,
             help="Memory that reading the captures may use. Raise it for captures of many million packets.",
         ),
     ] = 8.0,
@@ -56,7 +60,7 @@ def import_(
     ] = 3600.0,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-) -> Answer[documents.Import | documents.Bundle]:  # fmt: skip
+) -> Answer[documents.Import | documents.Bundle]:
     """Import captures from any source as a run, with the same metrics and plots as other runs; or a bundled campaign,
     which is verified and measured again.
     """

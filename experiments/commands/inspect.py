@@ -169,7 +169,9 @@ def results(
     metrics: Annotated[
         list[str] | None,
         typer.Option(
-            "--metric", metavar="NAME", show_default=False,
+            "--metric",
+            metavar="NAME",
+            show_default=False,
             help="Show this metric. Repeatable. Default: what the campaign asks about, then what has room.",
         ),
     ] = None,
@@ -182,7 +184,8 @@ def results(
     sort: Annotated[
         str,
         typer.Option(
-            "--sort", metavar="NAME",
+            "--sort",
+            metavar="NAME",
             help="Sort by a swept field, or by a shown metric, the best first. Default: file order.",
         ),
     ] = "",
@@ -190,7 +193,7 @@ def results(
     per_page: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="Combinations of a page.")] = 40,
     folder: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-) -> Answer[documents.Results | Sequence[documents.CampaignSummary]]:  # fmt: skip
+) -> Answer[documents.Results | Sequence[documents.CampaignSummary]]:
     """Show the results of a campaign, or list the campaigns of a results folder."""
     from analysis.attempts import attempts_of
     from analysis.question import known_metric

@@ -45,12 +45,14 @@ def build(
     files: Annotated[
         list[Path] | None,
         typer.Option(
-            "--with", metavar="FILE", show_default=False,
+            "--with",
+            metavar="FILE",
+            show_default=False,
             help="C file of a congestion control (tcp_NAME.c) or a queueing discipline (sch_NAME.c) to compile into "
             "the default series. Repeatable.",
         ),
     ] = None,
-) -> Answer[documents.BuiltKernel]:  # fmt: skip
+) -> Answer[documents.BuiltKernel]:
     """Build Linux for virtual time, from Debian's source package or from a source tree. Needs no root.
 
     With a name the kernel is one of your own: of a tree, with other timer interrupts, or with C files.

@@ -31,7 +31,8 @@ def line(
     server: Annotated[
         str,
         typer.Option(
-            "--server", metavar="COMMAND",
+            "--server",
+            metavar="COMMAND",
             help="The server. Words of both may contain {server}, {client}, {port} and {seed} (docs/programs.md).",
         ),
     ],
@@ -44,20 +45,23 @@ def line(
     ready: Annotated[
         str,
         typer.Option(
-            "--ready", metavar="SIGN",
+            "--ready",
+            metavar="SIGN",
             help="What shows that the server serves: tcp or udp (a socket on {port}), or started.",
         ),
     ] = "tcp",
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            "--metric", metavar="NAME=YAML", show_default=False,
+            "--metric",
+            metavar="NAME=YAML",
+            show_default=False,
             help="A value of an output, such as 'first_byte={json: t, unit: s}' (docs/programs.md). Repeatable.",
         ),
     ] = None,
     overrides: SetOption = None,
     results: ResultsOption = RESULTS,
-) -> Answer[Sequence[documents.LineRun]]:  # fmt: skip
+) -> Answer[Sequence[documents.LineRun]]:
     """Run a client and a server of yours over an emulated link, in virtual time, and print a JSON object for each run.
 
     A client that has not ended after 60 s of virtual time fails, unless '--set duration' says otherwise. Programs see
@@ -69,16 +73,23 @@ def line(
     os.environ.update(settings(Path.cwd(), os.environ))
     metrics = dict(_metric(text) for text in metric or [])
     runs = Line(profile, {}, name, Path(results)).run(
-        _words("--server", server), _words("--client", client), seeds=seeds, ready=ready, metrics=metrics,
+        _words("--server", server),
+        _words("--client", client),
+        seeds=seeds,
+        ready=ready,
+        metrics=metrics,
         overrides=overrides or [],
-    )  # fmt: skip
+    )
     shown = [
         {
-            "id": run.stored.row.id, "metrics": run.metrics, "output": run.output,
-            "captures": [str(path) for path in run.captures], "qlogs": [str(path) for path in run.qlogs],
+            "id": run.stored.row.id,
+            "metrics": run.metrics,
+            "output": run.output,
+            "captures": [str(path) for path in run.captures],
+            "qlogs": [str(path) for path in run.qlogs],
         }
         for run in runs
-    ]  # fmt: skip
+    ]
     return Answer(shown, [json.dumps(shown, indent=2)])
 
 

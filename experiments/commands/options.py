@@ -41,10 +41,13 @@ def _use(folders: list[Path] | None) -> list[Path] | None:
 FromOption = Annotated[
     list[Path] | None,
     typer.Option(
-        "--from", metavar="FOLDER", show_default=False, callback=_use,
+        "--from",
+        metavar="FOLDER",
+        show_default=False,
+        callback=_use,
         help="Crate of yours whose mechanisms this command knows too (docs/your-own.md). Repeatable.",
     ),
-]  # fmt: skip
+]
 TrustOption = Annotated[
     bool,
     typer.Option(
@@ -149,11 +152,14 @@ BackendOption = Annotated[
 LabOption = Annotated[
     Path | None,
     typer.Option(
-        "--inventory", "-i", metavar="FILE", show_default=False,
+        "--inventory",
+        "-i",
+        metavar="FILE",
+        show_default=False,
         help="Inventory of the lab; required by the physical backend (docs/physical.md). Results belong to one lab, so "
         "plans find them only with it.",
     ),
-]  # fmt: skip
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON in SI units to standard output; messages go to standard error.")
 ]

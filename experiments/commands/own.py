@@ -39,10 +39,11 @@ def new(
     return Answer(
         {"kind": kind, "folder": str(part.folder), "next": commands},
         [
-            f"{part.folder} has {article} {kind} that works. Next:", *(f"  {command}" for command in commands),
+            f"{part.folder} has {article} {kind} that works. Next:",
+            *(f"  {command}" for command in commands),
             f"{new_parts.GUIDE} describes the steps from there.",
         ],
-    )  # fmt: skip
+    )
 
 
 def check(
@@ -50,18 +51,23 @@ def check(
     options: Annotated[
         list[str] | None,
         typer.Option(
-            "--option", metavar="NAME=VALUE", show_default=False,
+            "--option",
+            metavar="NAME=VALUE",
+            show_default=False,
             help="Option of its mechanisms, by the full name and in SI units, such as threshold_packets=5. Repeatable.",
         ),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", show_default=False,
+            "--output",
+            "-o",
+            metavar="FILE",
+            show_default=False,
             help="Page: .html for a browser, else Markdown. Default: NAME-check.md.",
         ),
     ] = None,
-) -> Answer[documents.Check]:  # fmt: skip
+) -> Answer[documents.Check]:
     """Hold the mechanisms of a crate of yours to the laws that Backchannel's own keep, and write a page of what they do
     to a standard set of arrivals.
     """

@@ -102,9 +102,10 @@ def run(
     is_interrupted = any(outcome.interrupted for outcome in outcomes)
     failed = any(outcome.failed for outcome in outcomes)
     return Answer(
-        document(scored), lambda: terminal.print(score_table(scored, details=True), soft_wrap=True),
+        document(scored),
+        lambda: terminal.print(score_table(scored, details=True), soft_wrap=True),
         exits.INTERRUPTED if is_interrupted else exits.FAILED if failed else exits.OK,
-    )  # fmt: skip
+    )
 
 
 def _expected(
@@ -122,9 +123,17 @@ def _expected(
 
     with open_existing(results, None) as store:
         rows, total_s = expected(
-            selected, backend, store, os.cpu_count() or 1, jobs, force, limit, defaults=defaults, inventory=inventory,
+            selected,
+            backend,
+            store,
+            os.cpu_count() or 1,
+            jobs,
+            force,
+            limit,
+            defaults=defaults,
+            inventory=inventory,
             warn=show_note,
-        )  # fmt: skip
+        )
     columns = ("points", "repetitions", "to run", "runs", "time", "cells")
     table = plain_table("artefact", *columns, right=columns)
     for row in rows:
@@ -155,7 +164,9 @@ def score(
     repetitions: Annotated[
         int | None,
         typer.Option(
-            "--repetitions", min=1, show_default=False,
+            "--repetitions",
+            min=1,
+            show_default=False,
             help="Number of simulated runs of each point. Runs the named artefacts in a temporary folder and scores "
             "them. More runs may decide an inconclusive verdict. With --sensitivity: of each variant. "
             "Default: as in the campaign file.",
@@ -166,7 +177,7 @@ def score(
     ] = False,
     results: ResultsOption = RESULTS,
     jobs: JobsOption = None,
-) -> Answer[documents.Scorecard | Sequence[documents.ChoiceOutcome]]:  # fmt: skip
+) -> Answer[documents.Scorecard | Sequence[documents.ChoiceOutcome]]:
     """Compare the results with the published ones: values within tolerance, orderings that hold, and their counts."""
     if sensitivity:
         return _sensitivity(names, repetitions, jobs)

@@ -56,7 +56,8 @@ def runs(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[CAMPAIGN]...", show_default=False,
+            metavar="[CAMPAIGN]...",
+            show_default=False,
             help="Names or ids of campaigns; of a name, all campaigns that have it. Default: all campaigns, but for "
             "those that something refers to.",
         ),
@@ -68,7 +69,8 @@ def runs(
     only: Annotated[
         str,
         typer.Option(
-            "--only", metavar="WHAT",
+            "--only",
+            metavar="WHAT",
             help="What goes: 'runs' with their values, their 'files' alone, or of these the 'captures' alone. Values "
             "stay without files, and figures of single runs do not.",
         ),
@@ -86,7 +88,7 @@ def runs(
     yes: YesOption = False,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-) -> Answer[documents.Pruned]:  # fmt: skip
+) -> Answer[documents.Pruned]:
     """Delete campaigns by name, age or number, or the files or captures of their runs. It first prints what would go.
 
     Campaigns that run stay. So does what cannot be made again or something refers to, unless you name it or say
@@ -134,7 +136,8 @@ def screened(
     interesting: Annotated[
         str,
         typer.Option(
-            "--interesting", metavar="CONDITION",
+            "--interesting",
+            metavar="CONDITION",
             help="Keep runs whose values satisfy this, such as 'throughput(upload) < 100 kbit/s'. Default: keep none.",
         ),
     ] = "",
@@ -142,7 +145,7 @@ def screened(
     yes: YesOption = False,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-) -> Answer[documents.PrunedScreened]:  # fmt: skip
+) -> Answer[documents.PrunedScreened]:
     """Delete screened runs of searches (docs/search.md). What a search has found is an ordinary run and stays. A search
     makes screened runs that are gone again.
     """

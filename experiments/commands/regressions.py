@@ -23,7 +23,9 @@ def regressions(
     metrics: Annotated[
         list[str] | None,
         typer.Option(
-            "--metric", metavar="NAME", show_default=False,
+            "--metric",
+            metavar="NAME",
+            show_default=False,
             help="Compare this metric alone, and fail if it is different even where neither way is better, such as "
             "output.p99. Repeatable. Default: all metrics, of which those that are worse fail.",
         ),
@@ -31,7 +33,7 @@ def regressions(
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the comparisons as JUnit's XML.", show_default=False)
     ] = None,
-) -> Answer[documents.Regressions]:  # fmt: skip
+) -> Answer[documents.Regressions]:
     """Compare the campaigns that two results folders have in common, run by run of equal seeds, as a Markdown table.
 
     Folders come from pytest's '--line-results', or from 'run --results'. Exit status 1 if a comparison fails.

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 SubjectArgument = Annotated[
     str,
     typer.Argument(
-        metavar="CAMPAIGN|RUN", show_default=False,
+        metavar="CAMPAIGN|RUN",
+        show_default=False,
         help="Name or id of a campaign, or id of an imported run or session; an id's first characters will do.",
     ),
-]  # fmt: skip
+]
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def delete(
     ] = False,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-) -> Answer[documents.SetAside]:  # fmt: skip
+) -> Answer[documents.SetAside]:
     """Delete a campaign with its runs and files, or a run of a collection. It can be restored for a day."""
     with analysis.open(results, artefacts) as store:
         subject = _found(store, name)

@@ -22,24 +22,30 @@ if TYPE_CHECKING:
 CaseOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--case", metavar="NAME", show_default=False,
+        "--case",
+        metavar="NAME",
+        show_default=False,
         help="Only this case of experiments/report_card/criteria.yaml. Repeatable. Default: all.",
     ),
-]  # fmt: skip
+]
 OutOption = Annotated[
     Path | None,
     typer.Option(
-        "--out", "-o", metavar="FILE", show_default=False,
+        "--out",
+        "-o",
+        metavar="FILE",
+        show_default=False,
         help="Write the card as a page of HTML instead of a table.",
     ),
-]  # fmt: skip
+]
 
 
 def report_card(
     stack: Annotated[
         str,
         typer.Argument(
-            metavar="STACK", show_default=False,
+            metavar="STACK",
+            show_default=False,
             help="A stack that `list stacks` has, or a mapping such as '{name: modern, congestion: reno}'. A kernel's "
             "runs on Linux in virtual time, others in the simulator.",
         ),
@@ -48,7 +54,9 @@ def report_card(
     standard: Annotated[
         str | None,
         typer.Option(
-            "--standard", metavar="NAME", show_default=False,
+            "--standard",
+            metavar="NAME",
+            show_default=False,
             help="Sender that it is held against: CUBIC or Reno. Default: CUBIC, and Reno for CUBIC itself.",
         ),
     ] = None,
@@ -59,7 +67,7 @@ def report_card(
     site: Annotated[
         str, typer.Option("--site", metavar="URL", help="Address of the site to which links of the page lead.")
     ] = "http://127.0.0.1:8321",
-) -> Answer[documents.ReportCard]:  # fmt: skip
+) -> Answer[documents.ReportCard]:
     """Judge a sender by the criteria of RFC 9743 and the test cases of BBR's draft (docs/report-card.md).
 
     Makes the runs that the results folder lacks. Exit status 1 if a case fails.

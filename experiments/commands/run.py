@@ -78,7 +78,9 @@ def run(
     scheduler: Annotated[
         str | None,
         typer.Option(
-            "--scheduler", metavar="ADDRESS", show_default=False,
+            "--scheduler",
+            metavar="ADDRESS",
+            show_default=False,
             help="Dask scheduler whose workers make the runs, such as tcp://host:8786. Default: this machine makes "
             "them.",
         ),
@@ -86,7 +88,7 @@ def run(
     backend: BackendOption = None,
     inventory: LabOption = None,
     trust_code: TrustOption = False,
-) -> Answer[documents.Results]:  # fmt: skip
+) -> Answer[documents.Results]:
     """Run every run of a campaign that the results folder lacks, then print its table."""
     from analysis.attempts import attempts_of
     from analysis.handle import StoredCampaign
@@ -103,11 +105,19 @@ def run(
 
         [plan] = lab.in_lab(inventory, [plan], show_note)
     options = Options(
-        results=store_location(results), jobs=jobs, tries=tries, force=force, only=only or (),
-        retry_failed=retry_failed, limit=limit, fail_fast=fail_fast, file_order=file_order,
+        results=store_location(results),
+        jobs=jobs,
+        tries=tries,
+        force=force,
+        only=only or (),
+        retry_failed=retry_failed,
+        limit=limit,
+        fail_fast=fail_fast,
+        file_order=file_order,
         scheduler=_address(scheduler),
-        artefacts=artefacts, inventory=inventory,
-    )  # fmt: skip
+        artefacts=artefacts,
+        inventory=inventory,
+    )
     if plan.backend.in_cell and options.scheduler is None and capability.works_without_root():
         show_note(capability.WITHOUT_ROOT)
     find_ids(plan)
@@ -184,17 +194,25 @@ def _plan_document(plan: Plan, missing: Sequence[Run], done: set[str], expected:
         "points": [dict(point.parameters) for point in plan.points],
         "exact_points": [number for number, point in enumerate(plan.points) if point.is_exact],
         "expected": {
-            "runs": expected.runs, "time_s": expected.time_s, "disk_bytes": expected.disk_bytes,
-            "cells": expected.cells, "based_on_runs": expected.based_on,
+            "runs": expected.runs,
+            "time_s": expected.time_s,
+            "disk_bytes": expected.disk_bytes,
+            "cells": expected.cells,
+            "based_on_runs": expected.based_on,
         },
         "runs": [
             {
-                "id": run.id, "point": run.point, "repetition": run.repetition, "backend": run.backend,
-                "done": run.id in done, "position": position.get(run.id), "scenario": run.document.document,
+                "id": run.id,
+                "point": run.point,
+                "repetition": run.repetition,
+                "backend": run.backend,
+                "done": run.id in done,
+                "position": position.get(run.id),
+                "scenario": run.document.document,
             }
             for run in plan.runs
         ],
-    }  # fmt: skip
+    }
 
 
 def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Forecast, results: str) -> None:

@@ -31,7 +31,9 @@ def runs(
     where: Annotated[
         list[str] | None,
         typer.Option(
-            "--where", metavar="FIELD=VALUE", show_default=False,
+            "--where",
+            metavar="FIELD=VALUE",
+            show_default=False,
             help="List runs with this value of a swept field. Repeatable.",
         ),
     ] = None,
@@ -40,7 +42,7 @@ def runs(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Number of runs, the newest first.")] = 40,
     folder: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-) -> Answer[Sequence[documents.ListedRun]]:  # fmt: skip
+) -> Answer[Sequence[documents.ListedRun]]:
     """List runs: id, campaign, swept values, repetition, state and when each landed."""
     from experiments import listed_runs
 

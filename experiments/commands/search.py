@@ -55,7 +55,7 @@ def search(
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
     jobs: JobsOption = None,
-) -> Answer[documents.Search]:  # fmt: skip
+) -> Answer[documents.Search]:
     """Search the space of a campaign for the place where something happens, write the smallest campaign that shows it,
     and repeat that with fresh seeds and on Linux in virtual time. The same command continues an interrupted search.
     Exit status 1 when nothing was found, or fresh seeds do not show it.
@@ -134,17 +134,25 @@ def _document(state: Search, evaluator: Evaluator) -> dict[str, Any]:
     for point in state.points.values():
         signed = state.signed(point)
         interval = signed.interval()
-        points.append({
-            "fields": dict(point.candidate.fields), "n": len(point.samples),
-            "mean": signed.mean if point.samples else None,
-            "low": None if interval is None else interval.low, "high": None if interval is None else interval.high,
-            "shows": signed.shows() if state.file.question.decides else None, "runs": list(point.runs),
-            "problem": point.problem,
-        })  # fmt: skip
+        points.append(
+            {
+                "fields": dict(point.candidate.fields),
+                "n": len(point.samples),
+                "mean": signed.mean if point.samples else None,
+                "low": None if interval is None else interval.low,
+                "high": None if interval is None else interval.high,
+                "shows": signed.shows() if state.file.question.decides else None,
+                "runs": list(point.runs),
+                "problem": point.problem,
+            }
+        )
     return {
-        "name": state.file.name, "question": {state.file.question.kind: state.file.question.text},
-        "runs": evaluator.runs, "designed": state.designed, "points": points,
-    }  # fmt: skip
+        "name": state.file.name,
+        "question": {state.file.question.kind: state.file.question.text},
+        "runs": evaluator.runs,
+        "designed": state.designed,
+        "points": points,
+    }
 
 
 # What was found ----------------------------------------------------------------------------------------------
@@ -176,21 +184,36 @@ def _confirm(
 
 
 def _shows(
-    state: Search, evaluator: Evaluator, answer: Shrunk, repetitions: int, seed: int, level: float,
-    rows: list[dict[str, Any]], report: list[str],
-) -> bool:  # fmt: skip
+    state: Search,
+    evaluator: Evaluator,
+    answer: Shrunk,
+    repetitions: int,
+    seed: int,
+    level: float,
+    rows: list[dict[str, Any]],
+    report: list[str],
+) -> bool:
     """Whether fresh seeds show an answer; adds a row and a line that say so."""
     from experiments.search.loop import compared
 
     fresh = compared(state, evaluator, answer.candidate, answer.sign, repetitions, seed)
     interval, shows = fresh.interval(level), fresh.shows(level)
     low, high = (None, None) if interval is None else (interval.low, interval.high)
-    rows.append({
-        "fields": dict(answer.candidate.fields), "without": sorted(answer.candidate.without),
-        "duration": answer.candidate.duration, "steps": list(answer.steps), "seed": seed, "shows": shows,
-        "level": level, "n": len(fresh.samples), "mean": fresh.mean if fresh.samples else None, "low": low,
-        "high": high,
-    })  # fmt: skip
+    rows.append(
+        {
+            "fields": dict(answer.candidate.fields),
+            "without": sorted(answer.candidate.without),
+            "duration": answer.candidate.duration,
+            "steps": list(answer.steps),
+            "seed": seed,
+            "shows": shows,
+            "level": level,
+            "n": len(fresh.samples),
+            "mean": fresh.mean if fresh.samples else None,
+            "low": low,
+            "high": high,
+        }
+    )
     ends = "no interval" if interval is None else _ends(state, interval)
     steps = f" ({'; '.join(answer.steps)})" if answer.steps else ""
     word = "show it" if shows else "do not show it"

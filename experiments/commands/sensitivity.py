@@ -38,12 +38,14 @@ def sensitivity(
     keep: Annotated[
         Path | None,
         typer.Option(
-            "--keep", metavar="DIR", help="Keep the runs in this results folder. By default they are deleted.",
+            "--keep",
+            metavar="DIR",
+            help="Keep the runs in this results folder. By default they are deleted.",
             show_default=False,
         ),
     ] = None,
     jobs: JobsOption = None,
-) -> Answer[documents.Sensitivity]:  # fmt: skip
+) -> Answer[documents.Sensitivity]:
     """Run a campaign again in simulation with slightly other rates, delays and buffers. Reports which orderings of the
     points, signs of differences and intervals survive (docs/campaigns.md).
     """

@@ -165,7 +165,8 @@ def worker(
     host: Annotated[
         str | None,
         typer.Option(
-            "--host", metavar="ADDRESS",
+            "--host",
+            metavar="ADDRESS",
             help="Address of this machine to listen on. Default: that of the interface towards the scheduler.",
             show_default=False,
         ),
@@ -174,7 +175,7 @@ def worker(
         str | None,
         typer.Option("--name", metavar="NAME", show_default=False, help="Name in messages. Default: host and process."),
     ] = None,
-) -> None:  # fmt: skip
+) -> None:
     """Start a Dask worker, which runs what a scheduler assigns to this machine (docs/distributed.md)."""
     from experiments.engine.worker import serve_worker
 
@@ -199,7 +200,9 @@ def jobs_(
     directives: Annotated[
         list[str] | None,
         typer.Option(
-            "--directive", metavar="TEXT", show_default=False,
+            "--directive",
+            metavar="TEXT",
+            show_default=False,
             help="Further line of a job's head, such as '--account=lab'. Repeatable.",
         ),
     ] = None,
@@ -209,7 +212,7 @@ def jobs_(
             "--interface", metavar="NAME", show_default=False, help="Interface of this machine that the jobs reach."
         ),
     ] = None,
-) -> None:  # fmt: skip
+) -> None:
     """Start a Dask scheduler here, and its workers as jobs of a batch system (docs/distributed.md), until interrupted.
     Jobs that end are replaced. It needs the library dask-jobqueue.
     """

@@ -121,9 +121,13 @@ def _expanded(campaign: Source, overrides: Sequence[str] | None, backend: str | 
 
 
 def load_runnable_plan(
-    file: Path, overrides: Sequence[str] | None, backend: str | None, results: str, artefacts: str | None,
+    file: Path,
+    overrides: Sequence[str] | None,
+    backend: str | None,
+    results: str,
+    artefacts: str | None,
     trust_code: bool = False,
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Reads a campaign file for `run`. If nothing names a backend, it runs on Linux in virtual time if root is missing
     or the machine is too busy to be in time; that is said on standard error. Without root the kernel is built if it is
     missing. A campaign that the results folder already has goes on where it began.

@@ -34,15 +34,22 @@ ProfileOption = Annotated[
 NetworkOption = Annotated[
     Path | None,
     typer.Option(
-        "--network", metavar="FILE", show_default=False,
+        "--network",
+        metavar="FILE",
+        show_default=False,
         help="Campaign file whose network to use in place of a profile; of a sweep, its first point.",
     ),
-]  # fmt: skip
+]
 RecordLimitOption = Annotated[
     int,
-    typer.Option("--record-limit", metavar="MB", min=1, max=100_000,
-                 help="Size of captures and telemetry (in memory) at which the record ends; the line goes on."),
-]  # fmt: skip
+    typer.Option(
+        "--record-limit",
+        metavar="MB",
+        min=1,
+        max=100_000,
+        help="Size of captures and telemetry (in memory) at which the record ends; the line goes on.",
+    ),
+]
 
 
 SessionOption = Annotated[
@@ -83,8 +90,9 @@ def start(
     overrides: SetOption = None,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="HOST", help="Host of the command. Default: client, or the last host.",
-                     show_default=False),
+        typer.Option(
+            "--at", metavar="HOST", help="Host of the command. Default: client, or the last host.", show_default=False
+        ),
     ] = None,
     internet: Annotated[
         bool,
@@ -92,14 +100,19 @@ def start(
     ] = False,
     time_limit: Annotated[
         float | None,
-        typer.Option("--time-limit", metavar="SECONDS", min=0.1, show_default=False,
-                     help="End the command after this time, with exit status 124. Default: never."),
+        typer.Option(
+            "--time-limit",
+            metavar="SECONDS",
+            min=0.1,
+            show_default=False,
+            help="End the command after this time, with exit status 124. Default: never.",
+        ),
     ] = None,
     record_limit: RecordLimitOption = 256,
     session: Annotated[str | None, typer.Option("--session", hidden=True)] = None,
     results: ResultsOption = RESULTS,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Run your shell, or the command after --, on a host behind an emulated line. Its exit status is the command's."""
     if ctx.invoked_subcommand is not None:
         no_options_before(ctx, allowed=("session", "as_json"))
@@ -117,7 +130,7 @@ def start(
             record_limit * MEGABYTE,
             results,
             as_json,
-        )  # fmt: skip
+        )
     )
 
 
@@ -128,9 +141,17 @@ def _name(ctx: typer.Context, session: str | None) -> str:
 
 
 def _start(
-    command: Sequence[str], profile: str, network: Path | None, overrides: Sequence[str], at: str | None,
-    internet: bool, time_limit_s: float | None, record_bytes: int, results: str, as_json: bool,
-) -> int:  # fmt: skip
+    command: Sequence[str],
+    profile: str,
+    network: Path | None,
+    overrides: Sequence[str],
+    at: str | None,
+    internet: bool,
+    time_limit_s: float | None,
+    record_bytes: int,
+    results: str,
+    as_json: bool,
+) -> int:
     from analysis.store import Store
     from experiments.sessions.internet import Internet
     from experiments.sessions.plan import plan_session
@@ -169,9 +190,12 @@ def report(ended: Ended, results: str, as_json: bool) -> None:
     landing = ended.landing
     if as_json:
         document = {
-            "run": landing.run_id, "exit_status": ended.exit_status, "valid": not landing.problems,
-            "problems": list(landing.problems), "metrics": [metric.__dict__ for metric in landing.metrics],
-        }  # fmt: skip
+            "run": landing.run_id,
+            "exit_status": ended.exit_status,
+            "valid": not landing.problems,
+            "problems": list(landing.problems),
+            "metrics": [metric.__dict__ for metric in landing.metrics],
+        }
         typer.echo(json.dumps(document, indent=2), err=True)
         return
     verdict = "kept its timing" if not landing.problems else f"did not keep its timing: {landing.problems[0]}"

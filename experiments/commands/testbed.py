@@ -54,9 +54,10 @@ def calibrate(
     measured = calibration.calibrate(plan)
     has_problems = any(measurement.problems for measurement in measured)
     return Answer(
-        [measurement.as_json() for measurement in measured], lambda: console().print(calibration.table(measured)),
+        [measurement.as_json() for measurement in measured],
+        lambda: console().print(calibration.table(measured)),
         exits.FAILED if has_problems else exits.OK,
-    )  # fmt: skip
+    )
 
 
 #: Playbooks with their effects.
@@ -129,7 +130,8 @@ def import_(
     link: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="LINK=NETWORK[,NETWORK]", show_default=False,
+            metavar="LINK=NETWORK[,NETWORK]",
+            show_default=False,
             help="Networks that carry a link, where several could; two where a host between them emulates it.",
         ),
     ] = None,
@@ -157,7 +159,7 @@ def import_(
             metavar="TIME", show_default=False, help="When the hosts are taken away. Default: as the files say."
         ),
     ] = None,
-) -> Answer[documents.Inventory]:  # fmt: skip
+) -> Answer[documents.Inventory]:
     """Write the inventory of hosts that CloudLab, FABRIC, Chameleon or EnOSlib lends (docs/physical.md)."""
     from experiments.foreign_labs import importing
     from experiments.language import registry
@@ -165,10 +167,20 @@ def import_(
     if system not in importing.SYSTEMS:
         fail(registry.unknown("system", system, importing.SYSTEMS), exits.BAD_INPUT)
     request = importing.Request(
-        system, tuple(files), campaign, inventory, _pairs("--plays", plays or (), "HOST=NODE"),
+        system,
+        tuple(files),
+        campaign,
+        inventory,
+        _pairs("--plays", plays or (), "HOST=NODE"),
         {name: tuple(value.split(",")) for name, value in _pairs("--link", link or (), "LINK=NETWORK").items()},
-        ask, user, key, known_hosts, proxy_jump, proxy_key, lease_ends,
-    )  # fmt: skip
+        ask,
+        user,
+        key,
+        known_hosts,
+        proxy_jump,
+        proxy_key,
+        lease_ends,
+    )
     lines = importing.import_lab(request, time.time())
     return Answer({"inventory": str(inventory), "lines": lines}, lines)
 

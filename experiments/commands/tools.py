@@ -93,9 +93,16 @@ def server(results: str, limits: Limits) -> MCPServer:
     tools = Tools(results, limits)
 
     for function in (
-        tools.list_mechanisms, tools.show_mechanism, tools.validate, tools.plan, tools.launch, tools.list_campaigns,
-        tools.results, tools.runs, tools.compare,
-    ):  # fmt: skip
+        tools.list_mechanisms,
+        tools.show_mechanism,
+        tools.validate,
+        tools.plan,
+        tools.launch,
+        tools.list_campaigns,
+        tools.results,
+        tools.runs,
+        tools.compare,
+    ):
 
         def tool(*words: Any, _function: Any = function, **named: Any) -> Any:
             try:
@@ -200,9 +207,13 @@ class Tools:
         try:
             done = subprocess.run(
                 # What agents write is no option.
-                [*line, *_options(words)], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                [*line, *_options(words)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
                 timeout=at_most_s,
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired:
             raise Refused(
                 f"stopped after {duration_text(at_most_s)}; what was made stays, and the same call continues"

@@ -38,10 +38,13 @@ def verify(
         found = verify_runs(opened.store, runs, lambda done: status.update(f"verified {done} of {len(runs)} runs"))
         repeat = commands_to_repeat(opened.store, found.damaged_runs, shown(results))
     document = {
-        "runs": found.runs, "files": found.files, "bytes": found.bytes, "damaged_runs": found.damaged_runs,
+        "runs": found.runs,
+        "files": found.files,
+        "bytes": found.bytes,
+        "damaged_runs": found.damaged_runs,
         "repeat": repeat,
         "findings": [{"run": finding.run_id, "reason": finding.reason} for finding in found.findings],
-    }  # fmt: skip
+    }
     read = f"{found.runs} runs, {found.files} files, {show(found.bytes, 'bytes')}"
     if not found.findings:
         return Answer(document, [f"{read}: everything is as it was stored"])

@@ -22,9 +22,14 @@ from testbed.errors import BadRequest, Unavailable
 #: Class of dask-jobqueue by the name of a batch system. LOCAL starts jobs on this machine.
 LOCAL = "local"
 SYSTEMS: Mapping[str, str] = {
-    "slurm": "SLURMCluster", "pbs": "PBSCluster", "sge": "SGECluster", "lsf": "LSFCluster", "oar": "OARCluster",
-    "htcondor": "HTCondorCluster", LOCAL: "LocalCluster",
-}  # fmt: skip
+    "slurm": "SLURMCluster",
+    "pbs": "PBSCluster",
+    "sge": "SGECluster",
+    "lsf": "LSFCluster",
+    "oar": "OARCluster",
+    "htcondor": "HTCondorCluster",
+    LOCAL: "LocalCluster",
+}
 #: Variables of this process that jobs have, too.
 HANDED_ON = ("BACKCHANNEL_ROOT", "BACKCHANNEL_LOCAL", "XDG_CACHE_HOME")
 #: How long a worker waits for the scheduler, in s.
@@ -88,10 +93,12 @@ def cluster_of(asked: Jobs) -> Any:
         raise Unavailable(MISSING) from None
     values = variables(os.environ)
     options: dict[str, Any] = {
-        "interface": asked.interface, "queue": asked.queue, "walltime": asked.walltime,
+        "interface": asked.interface,
+        "queue": asked.queue,
+        "walltime": asked.walltime,
         "job_extra_directives": list(asked.directives) or None,
         "job_script_prologue": [f"export {name}={shlex.quote(value)}" for name, value in values.items()],
-    }  # fmt: skip
+    }
     if asked.system == LOCAL:
         # No shell reads its script. Its jobs inherit what this process has.
         os.environ.update(values)
@@ -100,11 +107,15 @@ def cluster_of(asked: Jobs) -> Any:
         # One process a job, because one worker makes all runs of a machine; its threads are jobs that wait.
         module = dask_jobqueue.local if asked.system == LOCAL else dask_jobqueue
         return getattr(module, SYSTEMS[asked.system])(
-            cores=asked.cores, processes=1, memory=asked.memory, death_timeout=DEATH_S, python=sys.executable,
+            cores=asked.cores,
+            processes=1,
+            memory=asked.memory,
+            death_timeout=DEATH_S,
+            python=sys.executable,
             worker_extra_args=["--nthreads", str(MOST_JOBS), "--memory-limit", "0", "--no-dashboard"],
             scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
             **{name: value for name, value in options.items() if value is not None},
-        )  # fmt: skip
+        )
     except (TypeError, ValueError, RuntimeError) as error:
         raise BadRequest(f"dask-jobqueue refuses this: {error}") from None
 

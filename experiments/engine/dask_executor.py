@@ -146,9 +146,15 @@ class DaskExecutor:
         with self._lock:
             worker = self._serving()[machine_id]
         future = self._client.submit(
-            dask_worker.execute, self._name, job, workers=[worker], allow_other_workers=False, pure=False, retries=0,
+            dask_worker.execute,
+            self._name,
+            job,
+            workers=[worker],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
             key=f"backchannel-{job.run.id}-{job.attempt}-{os.getpid()}-{next(_numbers)}",
-        )  # fmt: skip
+        )
         with self._lock:
             self._submitted[job.run.id] = _Submitted(machine_id, worker, job, future)
         future.add_done_callback(lambda done: self._on_done(machine_id, job, done))

@@ -37,7 +37,7 @@ class CampaignPlugin(WorkerPlugin):
 
     def __init__(
         self, name: str, results: str, artefacts: str | None, runner_sources: str, crates: Sequence[Crate] = ()
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = name
         self._results = results
         self._artefacts = artefacts

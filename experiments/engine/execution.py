@@ -50,9 +50,12 @@ class Worker:
     """Runs one run after another in a cell, which it replaces when it fails. Belongs to one thread."""
 
     def __init__(
-        self, name: str, on_progress: OnProgress, cells: TestbedFactory = Cell,
+        self,
+        name: str,
+        on_progress: OnProgress,
+        cells: TestbedFactory = Cell,
         building: AbstractContextManager[Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._name = name
         self._on_progress = on_progress
         self._cells = cells
@@ -146,9 +149,12 @@ class Worker:
         finally:
             self._process = None
         made = Manifest(
-            started=started, took_s=time.time() - started, limits=Limits(**scenario.fidelity.complete()),
-            virtual_kernel=kernel.release, interception=machine.interception,
-        )  # fmt: skip
+            started=started,
+            took_s=time.time() - started,
+            limits=Limits(**scenario.fidelity.complete()),
+            virtual_kernel=kernel.release,
+            interception=machine.interception,
+        )
         return partial(_land, run, attempt, folder, report, made)
 
     def _emulate(self, run: Run, attempt: int, folder: Path) -> Finish:
@@ -172,9 +178,12 @@ class Worker:
         _require_installation(run, report)
         shares, took_s = machine.cpu_shares(before, machine.cpu_seconds()), time.time() - started
         made = Manifest(
-            started=started, took_s=took_s, calibration=tuple(calibration), cpu=CpuShares(**shares),
+            started=started,
+            took_s=took_s,
+            calibration=tuple(calibration),
+            cpu=CpuShares(**shares),
             limits=Limits(**scenario.fidelity.complete()),
-        )  # fmt: skip
+        )
         return partial(_land, run, attempt, folder, report, made)
 
     def _raise_if_killed(self) -> None:
@@ -228,9 +237,13 @@ def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, 
     problems = sentences([*fidelity.problems(report, scenario.fidelity), *undelivered, *failed])
     problems += outputs.read(folder, scenario).problems
     manifest = made.replace(
-        **versions.versions().complete(), attempt=attempt, batch=batch, report=report,
-        unmeasured=tuple(measured.unmeasured), analysed_s=time.time() - began,
-    )  # fmt: skip
+        **versions.versions().complete(),
+        attempt=attempt,
+        batch=batch,
+        report=report,
+        unmeasured=tuple(measured.unmeasured),
+        analysed_s=time.time() - began,
+    )
     if plugins := METRICS.plugins():
         manifest = manifest.replace(plugins=tuple(plugins))
     if scenario.crates:
@@ -269,9 +282,7 @@ def lines_key(scenario: Scenario) -> str:
     return json.dumps([lines, scenario.fidelity.as_json()], sort_keys=True)
 
 
-def analyse(
-    folder: Path, scenario: Scenario, report: Report, trace: bool = True, *, others: bool = False
-) -> Measured:  # fmt: skip
+def analyse(folder: Path, scenario: Scenario, report: Report, trace: bool = True, *, others: bool = False) -> Measured:
     """Classifies a run's captures, unless `trace` is false, measures the run, and compresses the captures.
 
     With `others`, packets of UDP and echoes of ICMP get a table, so that lines count them.

@@ -163,9 +163,13 @@ class Forecaster:
         disk_bytes = sum(cost.disk_bytes + ROW_BYTES_A_RUN for cost in costs)
         disk_bytes += 0.0 if self._history else BYTES_A_STORE
         return Forecast(
-            len(runs), whole_s + (COMMAND_S if self._is_virtual else BUILD_S), disk_bytes, cells, len(self._history),
+            len(runs),
+            whole_s + (COMMAND_S if self._is_virtual else BUILD_S),
+            disk_bytes,
+            cells,
+            len(self._history),
             0 if self._history else self._pace.runs,
-        )  # fmt: skip
+        )
 
     def _cells(self, runs: int, busy: float) -> int:
         """Runs at the same time, each of which keeps this share of a CPU busy."""

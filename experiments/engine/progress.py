@@ -28,9 +28,12 @@ class CellProgress:
         """As the store keeps it."""
         run, phase = self.run, self.progress.phase.value
         return {
-            "cell": self.cell, "run": run.id, "point": run.point, "repetition": run.repetition,
+            "cell": self.cell,
+            "run": run.id,
+            "point": run.point,
+            "repetition": run.repetition,
             "phase": f"{phase} {self.progress.passed_s:.1f}" if phase == Phase.RUNNING else phase,
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)

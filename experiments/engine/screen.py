@@ -111,9 +111,12 @@ class Progress:
 
 
 def screen(
-    store: Store, runs: Sequence[Run], names: Sequence[str] | None, jobs: int | None = None,
+    store: Store,
+    runs: Sequence[Run],
+    names: Sequence[str] | None,
+    jobs: int | None = None,
     show: Callable[[Progress], None] = lambda progress: None,
-) -> tuple[dict[str, Screened], Progress]:  # fmt: skip
+) -> tuple[dict[str, Screened], Progress]:
     """Screens runs, each once, and stores those that the store does not have.
 
     Args:
@@ -144,9 +147,11 @@ def screen(
 
 
 def _batches(
-    results: queue.SimpleQueue[tuple[str, Screened | BaseException]], count: int, progress: Progress,
+    results: queue.SimpleQueue[tuple[str, Screened | BaseException]],
+    count: int,
+    progress: Progress,
     show: Callable[[Progress], None],
-) -> Iterator[list[Screened]]:  # fmt: skip
+) -> Iterator[list[Screened]]:
     """What is to be stored together. What is finished when a user interrupts is stored as well."""
     batch: list[Screened] = []
     since_s = time.monotonic()

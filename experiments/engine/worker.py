@@ -46,11 +46,13 @@ def serve_scheduler(host: str, port: int, http_port: int | None = None) -> None:
     async def start() -> Server:
         try:
             scheduler: Scheduler = await Scheduler(
-                host=host, port=port, protocol=protocol(),
+                host=host,
+                port=port,
+                protocol=protocol(),
                 # None: Dask has its dashboard if bokeh is installed.
                 dashboard=False if http_port is None else None,
                 dashboard_address=CLOSED if http_port is None else f"{host}:{http_port}",
-            )  # fmt: skip
+            )
         except (OSError, RuntimeError, ValueError) as error:
             cause = error.__cause__ or error
             reason = getattr(cause, "strerror", None) or str(cause)
@@ -90,10 +92,17 @@ def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
         except (OSError, ValueError) as error:
             raise Unavailable(f"no Dask scheduler answers at {scheduler}: {root_cause(error)}") from None
         nanny = Nanny(
-            scheduler, nthreads=MOST_JOBS, memory_limit=0, host=address, protocol=protocol(), dashboard=False,
-            death_timeout=CONNECT_S, silence_logs=logging.WARNING, dashboard_address=CLOSED,
+            scheduler,
+            nthreads=MOST_JOBS,
+            memory_limit=0,
+            host=address,
+            protocol=protocol(),
+            dashboard=False,
+            death_timeout=CONNECT_S,
+            silence_logs=logging.WARNING,
+            dashboard_address=CLOSED,
             name=name or f"{os.uname().nodename}-{os.getpid()}",
-        )  # fmt: skip
+        )
         try:
             await asyncio.wait_for(nanny, CONNECT_S)
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:

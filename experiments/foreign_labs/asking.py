@@ -30,9 +30,17 @@ def with_names(hosts: Sequence[LentHost], options: SshOptions) -> list[LentHost]
 
 def _ask(host: LentHost, options: SshOptions) -> list[Nic]:
     words = [
-        "ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={math.ceil(options.connect_s)}", *login_words(options),
-        "-p", str(host.port), f"{options.user}@{host.address}", COMMAND,
-    ]  # fmt: skip
+        "ssh",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        f"ConnectTimeout={math.ceil(options.connect_s)}",
+        *login_words(options),
+        "-p",
+        str(host.port),
+        f"{options.user}@{host.address}",
+        COMMAND,
+    ]
     try:
         done = subprocess.run(
             words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=3 * options.connect_s

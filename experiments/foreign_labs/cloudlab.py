@@ -60,10 +60,13 @@ def read(paths: Sequence[Path]) -> LeasedLab:
             nics.append(Nic(network, None, mac, addresses[0] if addresses else None))
         hosts.append(
             LentHost(
-                host_name(name), _need(file, login, "hostname"), tuple(nics), login.attributes.get("username"),
+                host_name(name),
+                _need(file, login, "hostname"),
+                tuple(nics),
+                login.attributes.get("username"),
                 port=int(port),
             )
-        )  # fmt: skip
+        )
     expires = root.attributes.get("expires")
     try:
         ends = None if expires is None else instant(expires)

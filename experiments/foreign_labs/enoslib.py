@@ -38,9 +38,13 @@ def read(paths: Sequence[Path]) -> LeasedLab:
             if not port.isdecimal():
                 raise rows.error((*at, "port"), f"'{port}' is not a port")
             found[address] = LentHost(
-                host_name(name), address, _nics(rows, row, at, address), rows.text(row, at, "user"),
-                rows.text(row, at, "keyfile"), int(port),
-            )  # fmt: skip
+                host_name(name),
+                address,
+                _nics(rows, row, at, address),
+                rows.text(row, at, "user"),
+                rows.text(row, at, "keyfile"),
+                int(port),
+            )
     return lent_lab(str(path), list(found.values()))
 
 

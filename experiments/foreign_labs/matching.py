@@ -57,9 +57,12 @@ class _Carrier:
 
 
 def matched(
-    lab: LeasedLab, nodes: Sequence[Node], links: Sequence[LinkSpec], plays: Mapping[str, str],
+    lab: LeasedLab,
+    nodes: Sequence[Node],
+    links: Sequence[LinkSpec],
+    plays: Mapping[str, str],
     carried: Mapping[str, Sequence[str]],
-) -> Matched:  # fmt: skip
+) -> Matched:
     """The fields `hosts` and `links` of an inventory.
 
     Args:

@@ -264,10 +264,18 @@ def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
             expansion.report(("question", field), problem)
         expansion.raise_problems()
     return Plan(
-        name=campaign.name, title=campaign.title or campaign.name, file=file.name, text=file.text, overrides=applied,
-        backend=campaign.backend, seed=campaign.seed, repetitions=campaign.repetitions, points=points, runs=runs,
+        name=campaign.name,
+        title=campaign.title or campaign.name,
+        file=file.name,
+        text=file.text,
+        overrides=applied,
+        backend=campaign.backend,
+        seed=campaign.seed,
+        repetitions=campaign.repetitions,
+        points=points,
+        runs=runs,
         programs=tuple(programs),
-    )  # fmt: skip
+    )
 
 
 class _Expansion:

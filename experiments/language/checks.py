@@ -217,9 +217,11 @@ def _of_routes(nodes: Nodes, links: Links) -> Iterator[Finding]:
     """Routes that lead nowhere."""
     plan = make_plan([node.replace(routes=()) for node in nodes], links)
     graph = Graph(
-        of_node={name: node.interfaces for name, node in plan.nodes.items()}, of_link=plan.links,
-        kinds={name: node.kind for name, node in plan.nodes.items()}, one_way=one_way_links(links),
-    )  # fmt: skip
+        of_node={name: node.interfaces for name, node in plan.nodes.items()},
+        of_link=plan.links,
+        kinds={name: node.kind for name, node in plan.nodes.items()},
+        one_way=one_way_links(links),
+    )
     for number, node in enumerate(nodes):
         for place in range(len(node.routes)):
             problem = route_problem(place, node, graph)
@@ -312,8 +314,12 @@ def _lack_of_own(campaign: Campaign, what: str, name: str, prefix: str) -> str:
 
 #: Research stack that is nearest to one of the kernel; `modern` to all others.
 _NEAREST = {
-    "reno": "newreno", "bbr": "modern-bbr", "dctcp": "modern-dctcp", "prague": "modern-prague", "vegas": "modern-vegas",
-}  # fmt: skip
+    "reno": "newreno",
+    "bbr": "modern-bbr",
+    "dctcp": "modern-dctcp",
+    "prague": "modern-prague",
+    "vegas": "modern-vegas",
+}
 
 
 def nearest_in_simulation(stack: str) -> str:

@@ -81,9 +81,12 @@ class Runs(Sequence[Run]):
     """
 
     def __init__(
-        self, counts: Sequence[int], campaign_of: Callable[[int], Campaign], firsts: Sequence[Scenario | None] = (),
+        self,
+        counts: Sequence[int],
+        campaign_of: Callable[[int], Campaign],
+        firsts: Sequence[Scenario | None] = (),
         install: Install | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._counts = array("Q", counts)
         self._ends = array("Q", itertools.accumulate(counts))
         self._campaign_of = campaign_of

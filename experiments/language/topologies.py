@@ -212,9 +212,13 @@ def _studied(network: Network, name: str, ends: Sequence[str]) -> LinkSpec:
 
 
 def _link(
-    name: str, ends: Sequence[str], forward: DirectionSpec, reverse: DirectionSpec, kind: LinkKind | None = None,
+    name: str,
+    ends: Sequence[str],
+    forward: DirectionSpec,
+    reverse: DirectionSpec,
+    kind: LinkKind | None = None,
     options: Options | None = None,
-) -> LinkSpec:  # fmt: skip
+) -> LinkSpec:
     """A link of this kind, or a point-to-point link with these options."""
     return LinkSpec(
         name=name,

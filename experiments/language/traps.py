@@ -99,11 +99,12 @@ def queue_below_one_burst(scene: Scene) -> Iterator[Finding]:
             # Packets that arrive no faster than they leave need no queue. One packet of the burst is on the line.
             if rate_bps < faster_bps and limit is not None and limit + 1 < burst:
                 yield (
-                    link.name, side,
+                    link.name,
+                    side,
                     f"flow {flow.name} begins with {burst:g} segments back to back, and this queue holds {limit:g}, "
                     f"so the first window always loses packets; set a limit of at least {burst:g} packets, or use a "
                     "stack with a smaller initial window",
-                )  # fmt: skip
+                )
             faster_bps = min(faster_bps, rate_bps)
 
 
@@ -115,11 +116,12 @@ def timer_coarser_than_a_packet(scene: Scene) -> Iterator[Finding]:
         packet_s = PACKET_BYTES * 8 / _rate_bps(link, side)
         if 0 < packet_s < TIMER_S:
             yield (
-                link.name, side,
+                link.name,
+                side,
                 f"at {show(_rate_bps(link, side), 'rate')} a full packet takes {show(packet_s, 'time')}, and timers "
                 f"are up to {show(TIMER_S, 'time')} late, so packets leave in bursts and rates hold only on average; "
                 "use the sim backend, which has no such limit",
-            )  # fmt: skip
+            )
 
 
 def more_packets_than_the_emulator_carries(scene: Scene) -> Iterator[Finding]:
@@ -130,10 +132,11 @@ def more_packets_than_the_emulator_carries(scene: Scene) -> Iterator[Finding]:
         slowest_bps = min(_rate_bps(link, side) for link, side in hops)
         if slowest_bps / (8 * PACKET_BYTES) > EMULATOR_PPS:
             yield (
-                hops[0][0].name, hops[0][1],
+                hops[0][0].name,
+                hops[0][1],
                 f"every line of flow {flow.name} is faster than {show(EMULATOR_PPS * 8 * PACKET_BYTES, 'rate')}, "
                 "which one core can copy, so the kernel is the bottleneck; set a lower rate on a line",
-            )  # fmt: skip
+            )
 
 
 def small_queues_on_the_senders_host(scene: Scene) -> Iterator[Finding]:
@@ -148,10 +151,11 @@ def small_queues_on_the_senders_host(scene: Scene) -> Iterator[Finding]:
         shapes = link.kind == "kernel" and link.direction(side).rate_bps == slowest_bps
         if shapes and is_kernel_stack(_stack(scene.scenario, flow).name):
             yield (
-                link.name, side,
+                link.name,
+                side,
                 f"{flow.from_} sends flow {flow.name} and shapes it too: its kernel holds packets back (TCP "
                 "small queues), so the queue under study hardly fills; put a router between the host and the line",
-            )  # fmt: skip
+            )
 
 
 def offloads_may_be_on(scene: Scene) -> Iterator[Finding]:
@@ -161,21 +165,23 @@ def offloads_may_be_on(scene: Scene) -> Iterator[Finding]:
     """
     if scene.backend.in_lab:
         yield (
-            "", "",
+            "",
+            "",
             "network cards join and split packets where captures do not see it (tso, gso, gro), so 'ethtool -k' must "
             "report off on every captured interface; provisioning turns them off and the check before a campaign "
             "verifies it",
-        )  # fmt: skip
+        )
 
 
 def clocks_apart(scene: Scene) -> Iterator[Finding]:
     """The error of a one-way delay between two hosts is the difference of their clocks."""
     if scene.backend.in_lab:
         yield (
-            "", "",
+            "",
+            "",
             "one-way delays compare the clocks of two hosts, so they are meaningful only if chrony keeps the clocks "
             "closer than the delays; round trips and rates do not depend on it",
-        )  # fmt: skip
+        )
 
 
 def bottleneck_elsewhere(scene: Scene) -> Iterator[Finding]:
@@ -186,11 +192,12 @@ def bottleneck_elsewhere(scene: Scene) -> Iterator[Finding]:
             line_bps, rate_bps = _rate_bps(*studied[0]), _rate_bps(link, side)
             if link.name not in STUDIED and rate_bps < line_bps:
                 yield (
-                    link.name, side,
+                    link.name,
+                    side,
                     f"the rate of this wire is {show(rate_bps, 'rate')} and that of the line under study "
                     f"{show(line_bps, 'rate')}, so flow {flow.name} queues here and not at the line's policy; set "
                     "a faster 'access'",
-                )  # fmt: skip
+                )
 
 
 def run_shorter_than_a_queue(scene: Scene) -> Iterator[Finding]:
@@ -199,11 +206,12 @@ def run_shorter_than_a_queue(scene: Scene) -> Iterator[Finding]:
         limit, duration_s = _limit_packets(link.direction(side).queue), scene.scenario.duration_s
         if _drain_s(link, side) > DRAIN_SHARE * duration_s:
             yield (
-                link.name, side,
+                link.name,
+                side,
                 f"{limit:g} full packets take {show(_drain_s(link, side), 'time')} at "
                 f"{show(_rate_bps(link, side), 'rate')}, and a run takes {show(duration_s, 'time')}, so it ends before "
                 "the queue is stable; set a longer duration or a smaller limit",
-            )  # fmt: skip
+            )
 
 
 def ipv6_headers_are_not_compressed(scene: Scene) -> Iterator[Finding]:
@@ -212,10 +220,11 @@ def ipv6_headers_are_not_compressed(scene: Scene) -> Iterator[Finding]:
         compression = link.direction(side).options.get("header_compression", "none")
         if compression != "none":
             yield (
-                link.name, side,
+                link.name,
+                side,
                 f"flow {flow.name} uses IPv6, and {compression} compresses headers of IPv4 only (RFC 1144), so its "
                 "headers of 60 bytes cross this line whole; use 'ip: 4', or leave 'header_compression' out",
-            )  # fmt: skip
+            )
 
 
 def ipv6_acks_longer_than_aqs(scene: Scene) -> Iterator[Finding]:
@@ -227,10 +236,11 @@ def ipv6_acks_longer_than_aqs(scene: Scene) -> Iterator[Finding]:
         ack_bytes = float(_option(queue, "ack_bytes"))
         if ack_bytes < ACK_BYTES_V6:
             yield (
-                link.name, side,
+                link.name,
+                side,
                 f"an ack over IPv6 has at least {ACK_BYTES_V6} B, and this queue serves packets of at most "
                 f"{ack_bytes:g} B as acks, so none of flow {flow.name}; set 'ack', or 'classify: pure-ack'",
-            )  # fmt: skip
+            )
 
 
 def few_packets(scene: Scene) -> Iterator[Finding]:
@@ -240,10 +250,11 @@ def few_packets(scene: Scene) -> Iterator[Finding]:
         packets = duration_s * _rate_bps(link, side) / (8 * PACKET_BYTES)
         if packets < MIN_PACKETS and _drain_s(link, side) <= DRAIN_SHARE * duration_s:
             yield (
-                link.name, side,
+                link.name,
+                side,
                 f"this line carries {packets:.0f} full packets in {show(duration_s, 'time')}, too few for meaningful "
                 "means; set a longer duration",
-            )  # fmt: skip
+            )
 
 
 def wider_limits(scene: Scene) -> Iterator[Finding]:
@@ -253,10 +264,11 @@ def wider_limits(scene: Scene) -> Iterator[Finding]:
     wider = fidelity.wider(scene.scenario.fidelity)
     if wider:
         yield (
-            "", "",
+            "",
+            "",
             f"'fidelity' accepts deviations beyond the default limits ({', '.join(wider)}); state that beside the "
             "results, or remove 'fidelity' to use the default limits",
-        )  # fmt: skip
+        )
 
 
 def captures_cut_off(scene: Scene) -> Iterator[Finding]:
@@ -268,10 +280,11 @@ def captures_cut_off(scene: Scene) -> Iterator[Finding]:
         whole = (options.get("packet_bytes") or PACKET_BYTES) + ETHERNET_BYTES
         if options.get("session") == "tls" and snaplen < whole and "none" not in scene.scenario.capture.at:
             yield (
-                "", "",
+                "",
+                "",
                 f"flow {flow.name} is encrypted and captures have the first {snaplen} B of a packet, so the run's key "
                 f"log cannot decrypt them; set 'snaplen: {whole} B', or take the frames from the qlog files",
-            )  # fmt: skip
+            )
 
 
 def _directions_of_ipv6(scene: Scene) -> Iterator[tuple[Flow, LinkSpec, Direction]]:

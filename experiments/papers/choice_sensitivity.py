@@ -142,9 +142,13 @@ def score_as_chosen(
 
 
 def _score(
-    reproduction: Reproduction, variant: Variant, target: Target, options: Options, reporter: TerminalReporter,
+    reproduction: Reproduction,
+    variant: Variant,
+    target: Target,
+    options: Options,
+    reporter: TerminalReporter,
     repetitions: int | None,
-) -> Score:  # fmt: skip
+) -> Score:
     overrides = ["backend=sim", *([] if repetitions is None else [f"repetitions={repetitions}"])]
     plan = expand(replace(reproduction.source, values=dict(variant.values)), overrides)
     if variant.perturbation:

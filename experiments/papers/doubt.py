@@ -96,23 +96,31 @@ class Doubt:
         columns = [_column_document(column) for column in (self.original, *self.columns)]
         rows = [
             {
-                "first": conclusion.first, "second": conclusion.second, "relation": conclusion.relation,
-                "is_answer": conclusion.is_answer, "original": _difference_document(conclusion.compared),
+                "first": conclusion.first,
+                "second": conclusion.second,
+                "relation": conclusion.relation,
+                "is_answer": conclusion.is_answer,
+                "original": _difference_document(conclusion.compared),
                 "changes": {
-                    column.name: {"outcome": column.cells[at].outcome}
-                    | _difference_document(column.cells[at].compared)
+                    column.name: {"outcome": column.cells[at].outcome} | _difference_document(column.cells[at].compared)
                     for column in self.columns
                     if column.cells
                 },
             }
             for at, conclusion in enumerate(self.conclusions)
-        ]  # fmt: skip
+        ]
         metric, subject, unit = self.question.quantity
         return {
-            "metric": metric, "subject": subject, "unit": unit, "level": self.question.level,
-            "comparisons": self.question.family, "undecided": self.undecided, "flips": self.flips,
-            "columns": columns, "conclusions": rows,
-        }  # fmt: skip
+            "metric": metric,
+            "subject": subject,
+            "unit": unit,
+            "level": self.question.level,
+            "comparisons": self.question.family,
+            "undecided": self.undecided,
+            "flips": self.flips,
+            "columns": columns,
+            "conclusions": rows,
+        }
 
 
 def _column_document(column: Column) -> dict[str, Any]:

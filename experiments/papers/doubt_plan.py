@@ -146,15 +146,17 @@ def changes(file: Path, overrides: Sequence[str], plan: Plan, perturbations: int
             yield _impossible("sim", "simulated", error)
     if plan.backend is not Backend.VIRTUAL_KERNEL:
         yield Change(
-            "virtual-kernel", "Linux in virtual time over the emulator",
+            "virtual-kernel",
+            "Linux in virtual time over the emulator",
             _real(file, overrides, Backend.VIRTUAL_KERNEL),
-        )  # fmt: skip
+        )
     for shaper, words in (("htb", "HTB"), ("netem", "netem")):
         link = f"network.link={{kind: kernel, shaper: {shaper}}}"
         yield Change(
-            shaper, f"Linux in virtual time with its own {words} in the place of the emulator",
+            shaper,
+            f"Linux in virtual time with its own {words} in the place of the emulator",
             _real(file, overrides, Backend.VIRTUAL_KERNEL, link),
-        )  # fmt: skip
+        )
     if plan.backend is not Backend.EMULATED:
         yield Change("emulated", "this machine's kernel in real time", _emulated(file, overrides))
 

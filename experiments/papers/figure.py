@@ -28,9 +28,11 @@ from experiments.papers.targets import Expected, expected_of
 
 #: Published values: what the legend calls them, and their marker.
 PUBLISHED: dict[str, tuple[str, Marker]] = {
-    "eq": ("published", "diamond"), "approx": ("published", "diamond"), "le": ("published, at most", "down"),
+    "eq": ("published", "diamond"),
+    "approx": ("published", "diamond"),
+    "le": ("published, at most", "down"),
     "ge": ("published, at least", "triangle"),
-}  # fmt: skip
+}
 #: Swept values up to this number are ticks themselves.
 MOST_TICKS = 12
 
@@ -95,9 +97,14 @@ class CampaignFigure:
         spec = self.spec
         integers = not self.ticks and not spec.x.unit and spec.kind != "cdf" and spec.x.scale == "linear"
         x = Axis(
-            spec.x.title or spec.x.axis, spec.x.unit, spec.x.scale == "log", spec.x.range, spec.kind != "cdf",
-            self._ticks(), integers,
-        )  # fmt: skip
+            spec.x.title or spec.x.axis,
+            spec.x.unit,
+            spec.x.scale == "log",
+            spec.x.range,
+            spec.kind != "cdf",
+            self._ticks(),
+            integers,
+        )
         y = Axis(spec.y.title, spec.y.unit, spec.y.scale == "log", spec.y.range)
         series = tuple(line for number, curve in enumerate(self.curves) for line in self._series(number, curve))
         return Figure(x, y, series, self.title, (self.note,), "no valid run yet")
@@ -108,13 +115,18 @@ class CampaignFigure:
         head = [spec.x.title or spec.x.axis or "x", "label", "series", spec.y.title, "low", "high", "runs", "published"]
         rows = (
             [
-                point.x, point.label, curve.name, point.mean, "" if point.low is None else point.low,
-                "" if point.high is None else point.high, point.runs,
+                point.x,
+                point.label,
+                curve.name,
+                point.mean,
+                "" if point.low is None else point.low,
+                "" if point.high is None else point.high,
+                point.runs,
                 " ".join(f"{value:g}" for value, _ in point.published),
             ]
             for curve in self.curves
             for point in curve.points
-        )  # fmt: skip
+        )
         return csv_text(head, rows)
 
     def _ticks(self) -> tuple[tuple[float, str], ...]:
@@ -163,9 +175,12 @@ class CampaignFigure:
 
 
 def make(
-    spec: FigureSpec, title: str, table: Table, published: Sequence[Expected] = (),
+    spec: FigureSpec,
+    title: str,
+    table: Table,
+    published: Sequence[Expected] = (),
     counted: Sequence[tuple[Mapping[str, str], CountedRun]] = (),
-) -> CampaignFigure:  # fmt: skip
+) -> CampaignFigure:
     """The figure's points.
 
     Args:
@@ -201,10 +216,16 @@ def make(
         ]
         curves[_series(spec, measure, cell)].points.append(
             Point(
-                places[label], label, estimate.mean / size, None if low is None else low / size,
-                None if high is None else high / size, estimate.n, estimate, contained,
+                places[label],
+                label,
+                estimate.mean / size,
+                None if low is None else low / size,
+                None if high is None else high / size,
+                estimate.n,
+                estimate,
+                contained,
             )
-        )  # fmt: skip
+        )
     made = [Curve(name, sorted(curve.points, key=lambda point: point.x)) for name, curve in _ordered(spec, curves)]
     return CampaignFigure(spec, spec.title or title, [curve for curve in made if curve.points], ticks)
 
@@ -312,8 +333,10 @@ def _counter(counter: str, step: int, run: CountedRun, subject: str) -> list[tup
             both = [sum(pair) for pair in zip(*ways, strict=False)]
             return _binned(both, every, step, mean=True)
     only: dict[str, tuple[Kind, ...]] = {
-        "utilisation_data": ("data",), "utilisation_acks": ("ack",), "carried_other": ("other",),
-    }  # fmt: skip
+        "utilisation_data": ("data",),
+        "utilisation_acks": ("ack",),
+        "carried_other": ("other",),
+    }
     kinds = only.get(counter, KINDS)
     return _binned(_bits(run, subject, kinds, rate=counter != "carried_other"), every, step, mean=True)
 

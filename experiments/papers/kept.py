@@ -23,13 +23,30 @@ from experiments.papers.choices import FILE
 
 #: Fields without an effect on what a simulation does. A kernel, and the limits of real packets, are not simulated.
 _WITHOUT_EFFECT = frozenset(
-    ("artefact", "backend", "capture", "description", "fidelity", "figure", "format", "kernel", "measures", "name",
-     "question", "split", "title")
-)  # fmt: skip
+    (
+        "artefact",
+        "backend",
+        "capture",
+        "description",
+        "fidelity",
+        "figure",
+        "format",
+        "kernel",
+        "measures",
+        "name",
+        "question",
+        "split",
+        "title",
+    )
+)
 #: Models whose fields are parameters, by the word for them in the file.
 _KINDS: Mapping[type[BaseModel], str] = {
-    Campaign: "campaign", Direction: "direction", Flow: "flow", Network: "network", VariationSpec: "variation",
-}  # fmt: skip
+    Campaign: "campaign",
+    Direction: "direction",
+    Flow: "flow",
+    Network: "network",
+    VariationSpec: "variation",
+}
 
 
 class KeptDefault(NamedTuple):
@@ -73,9 +90,11 @@ class Origin(BaseModel):
     def covers(self, kept: KeptDefault, paper: str) -> bool:
         """Whether it lists this parameter with this value, for a paper's campaigns."""
         is_named = self.of == kept.kind and (not self.mechanisms or kept.mechanism in self.mechanisms)
-        return is_named and (not self.papers or paper in self.papers) and any(
-            option == kept.option and _same(value, kept.value) for option, value in self.values()
-        )  # fmt: skip
+        return (
+            is_named
+            and (not self.papers or paper in self.papers)
+            and any(option == kept.option and _same(value, kept.value) for option, value in self.values())
+        )
 
 
 _ORIGINS = TypeAdapter(tuple[Origin, ...])

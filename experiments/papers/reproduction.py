@@ -272,9 +272,14 @@ def expected(
         batches.setdefault(of_one.backend, []).extend(to_do)
         cost = forecasters(of_one.backend).forecast(to_do)
         by_file[chosen_one.file] = Expected(
-            chosen_one.artefact, len(of_one.points), of_one.repetitions, of_one.runs, len(to_do), cost.time_s,
+            chosen_one.artefact,
+            len(of_one.points),
+            of_one.repetitions,
+            of_one.runs,
+            len(to_do),
+            cost.time_s,
             cost.cells,
-        )  # fmt: skip
+        )
     whole_s = sum(forecasters(which).forecast(runs).time_s for which, runs in batches.items())
     return [by_file[chosen_one.file] for chosen_one in chosen_ones], whole_s
 

@@ -240,9 +240,17 @@ def artefact_of(
 ) -> Artefact:
     """A target with its scores; the arguments are the fields of `Artefact`."""
     return Artefact(
-        target.id, target.paper, target.title, target.section, target.source, len(target.expected),
-        len(target.orderings), scores, defaults, has_choices,
-    )  # fmt: skip
+        target.id,
+        target.paper,
+        target.title,
+        target.section,
+        target.source,
+        len(target.expected),
+        len(target.orderings),
+        scores,
+        defaults,
+        has_choices,
+    )
 
 
 def published(text: str) -> list[PublishedValue]:
@@ -276,7 +284,7 @@ def document(artefacts: Sequence[Artefact]) -> dict[str, Any]:
         ],
         "count": count(artefacts),
         "between_backends": None if agreement is None else asdict(agreement),
-    }  # fmt: skip
+    }
 
 
 def _document(score: Score) -> dict[str, Any]:
@@ -335,9 +343,11 @@ def between_backends(artefacts: Sequence[Artefact]) -> Agreement | None:
     if not shares:
         return None
     return Agreement(
-        len(shares), statistics.median(shares), sum(share <= 0.05 for share in shares),
+        len(shares),
+        statistics.median(shares),
+        sum(share <= 0.05 for share in shares),
         [disagreement for _, disagreement in sorted(disagreements, key=lambda pair: -pair[0])],
-    )  # fmt: skip
+    )
 
 
 def count(artefacts: Sequence[Artefact]) -> dict[str, int]:
@@ -407,10 +417,13 @@ def score_of(target: Target, backend: str, campaign: str, asked: int, valid: int
         table: the campaign's results.
     """
     return Score(
-        backend, campaign, asked, valid,
+        backend,
+        campaign,
+        asked,
+        valid,
         [_value(table, value) for value in target.expected],
         [_ordering(table, ordering) for ordering in target.orderings],
-    )  # fmt: skip
+    )
 
 
 def _value(table: Table, expected: Expected) -> ValueScore:
@@ -418,10 +431,19 @@ def _value(table: Table, expected: Expected) -> ValueScore:
     mean, interval = cell.mean if cell.values else None, cell.interval
     undecided = interval is None or (interval.half > 0 and any(limit in interval for limit in limits(expected)))
     return ValueScore(
-        measure=expected.measure, cell=expected.cell, relation=expected.relation, published=float(expected.value),
-        unit=expected.unit, tolerance=expected.tolerance, origin=expected.origin, measured=mean, runs=len(cell.values),
-        interval=interval, within=mean is not None and within(mean, expected), conclusive=not undecided,
-    )  # fmt: skip
+        measure=expected.measure,
+        cell=expected.cell,
+        relation=expected.relation,
+        published=float(expected.value),
+        unit=expected.unit,
+        tolerance=expected.tolerance,
+        origin=expected.origin,
+        measured=mean,
+        runs=len(cell.values),
+        interval=interval,
+        within=mean is not None and within(mean, expected),
+        conclusive=not undecided,
+    )
 
 
 def slack(published: float, tolerance: Mapping[Literal["rel", "abs"], float]) -> float:
@@ -464,10 +486,17 @@ def _ordering(table: Table, ordering: Ordering) -> OrderingScore:
         significant = not tied and _is_beyond_chance(greater, lesser.mapped(partial(operator.mul, least or 1.0)))
         pairs.append(in_order if significant else None)
     return OrderingScore(
-        measure=ordering.measure, axis=ordering.axis, order=ordering.order, where=ordering.where, min_ratio=least,
-        measured=[cell.mean if cell.values else None for cell in cells], tie=tie and holds, holds=holds,
-        conclusive=None not in pairs or False in pairs, refuted=refuted and holds,
-    )  # fmt: skip
+        measure=ordering.measure,
+        axis=ordering.axis,
+        order=ordering.order,
+        where=ordering.where,
+        min_ratio=least,
+        measured=[cell.mean if cell.values else None for cell in cells],
+        tie=tie and holds,
+        holds=holds,
+        conclusive=None not in pairs or False in pairs,
+        refuted=refuted and holds,
+    )
 
 
 def _overlap(first: Cell, second: Cell) -> bool:

@@ -86,11 +86,16 @@ class Sensitivity:
         """For scripts."""
         means = [
             {
-                "subject": row.subject, "point": row.point, "mean": row.original.mean, "n": row.original.n,
-                "interval": row.original.ends, "perturbed": row.perturbed, "inside": row.inside,
+                "subject": row.subject,
+                "point": row.point,
+                "mean": row.original.mean,
+                "n": row.original.n,
+                "interval": row.original.ends,
+                "perturbed": row.perturbed,
+                "inside": row.inside,
             }
             for row in self.means
-        ]  # fmt: skip
+        ]
         return {**asdict(self), "means": means}
 
 
@@ -192,9 +197,11 @@ def _mean(results: Results, quantity: Quantity, number: int) -> float:
 def _point_mean(original: Results, perturbed: Sequence[Results], quantity: Quantity, number: int) -> PointMean:
     values = list(original.values[number][quantity].values())
     return PointMean(
-        quantity.subject, original.points[number], estimate(quantity.metric, quantity.unit, values),
+        quantity.subject,
+        original.points[number],
+        estimate(quantity.metric, quantity.unit, values),
         tuple(_mean(results, quantity, number) for results in perturbed),
-    )  # fmt: skip
+    )
 
 
 def _ordering(original: Results, perturbed: Sequence[Results], quantity: Quantity, a: int, b: int) -> Ordering:
@@ -206,7 +213,10 @@ def _ordering(original: Results, perturbed: Sequence[Results], quantity: Quantit
     changes = [_mean(results, quantity, greater) - _mean(results, quantity, less) for results in perturbed]
     interval = difference(original.values[less][quantity], original.values[greater][quantity], LEVEL).interval
     return Ordering(
-        quantity.subject, original.points[greater], original.points[less], with_first=0 in (a, b),
+        quantity.subject,
+        original.points[greater],
+        original.points[less],
+        with_first=0 in (a, b),
         is_clear=interval is not None and 0 not in interval,
         kept=sum(change == 0 if is_tie else change > 0 for change in changes),
-    )  # fmt: skip
+    )

@@ -67,8 +67,11 @@ def pulsed_uplink(a: float, rtt_s: float, ack_bytes: float) -> float:
 def _asym_claim_k() -> Iterable[Cell]:
     forward = 10e6
     for reverse, rate, ack in (
-        ("100k", 100e3, 40), ("28.8k-slip", 28.8e3, 52), ("28.8k-cslip", 28.8e3, 18), ("ethernet-10M", 10e6, 52),
-    ):  # fmt: skip
+        ("100k", 100e3, 40),
+        ("28.8k-slip", 28.8e3, 52),
+        ("28.8k-cslip", 28.8e3, 18),
+        ("ethernet-10M", 10e6, 52),
+    ):
         k = bandwidth_ratio(forward, rate, 1000, ack)
         yield _cell("normalized_bandwidth_ratio", k, reverse=reverse, ack_bytes=ack)
         yield _cell("throughput_bound", ack_limited_rate(forward, k, 2), reverse=reverse)

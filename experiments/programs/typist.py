@@ -12,12 +12,27 @@ CHARACTERS, EVERY_S = 60, 0.2
 subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "key"], check=True)
 session = subprocess.Popen(
     [
-        "ssh", "-F", "none", "-i", "key", "-p", os.environ["BACKCHANNEL_PORT"], "-o", "BatchMode=yes",
-        "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
+        "ssh",
+        "-F",
+        "none",
+        "-i",
+        "key",
+        "-p",
+        os.environ["BACKCHANNEL_PORT"],
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "StrictHostKeyChecking=no",
+        "-o",
+        "UserKnownHostsFile=/dev/null",
+        "-o",
+        "LogLevel=ERROR",
         f"{getpass.getuser()}@{os.environ['BACKCHANNEL_SERVER']}",
     ],
-    stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-)  # fmt: skip
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    bufsize=0,
+)
 assert session.stdin is not None
 assert session.stdout is not None
 echoes = []

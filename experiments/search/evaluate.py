@@ -165,9 +165,12 @@ def _alike(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
 
 
 def sampled(
-    question: Question, candidate: Candidate, of_variants: Sequence[Sequence[Run]],
-    values: Mapping[str, Mapping[Quantity, float]], problem: str = "",
-) -> Evaluated:  # fmt: skip
+    question: Question,
+    candidate: Candidate,
+    of_variants: Sequence[Sequence[Run]],
+    values: Mapping[str, Mapping[Quantity, float]],
+    problem: str = "",
+) -> Evaluated:
     """A candidate with its samples: repetition by repetition over the question's variants."""
     samples: list[float] = []
     for runs in zip(*of_variants, strict=False):

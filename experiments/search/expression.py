@@ -18,9 +18,13 @@ from testbed.scenario import Scenario
 STARVATION = "starvation"
 _TERM = re.compile(r"([a-z][\w.]*)\s*\(\s*([^()]*?)\s*\)")
 _OPERATORS: Mapping[type[ast.AST], Callable[..., float]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.USub: operator.neg, ast.UAdd: operator.pos,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
 
 
 @dataclass(frozen=True)

@@ -115,9 +115,13 @@ def read(path: Path) -> SearchFile:
     axes = tuple(read_axis(field, value) for field, value in values["axes"].items())
     base = _base(path.parent / values["campaign"])
     return SearchFile(
-        str(values.get("name", path.stem)), base, axes, read_question(values["question"]),
-        values.get("repetitions", 5), values.get("seed", 1),
-    )  # fmt: skip
+        str(values.get("name", path.stem)),
+        base,
+        axes,
+        read_question(values["question"]),
+        values.get("repetitions", 5),
+        values.get("seed", 1),
+    )
 
 
 def _problems(file: source.Source) -> Iterator[Problem]:

@@ -221,7 +221,7 @@ def _is_valid(state: Search, evaluator: Evaluator, candidate: Candidate) -> bool
 
 def compared(
     state: Search, evaluator: Evaluator, candidate: Candidate, sign: float, repetitions: int, seed: int
-) -> Evaluated:  # fmt: skip
+) -> Evaluated:
     """A candidate's samples; of `max` and `min` their differences from the base campaign with the same seeds."""
     if state.file.question.decides:
         (evaluated,) = evaluator.evaluate([candidate], repetitions, seed)

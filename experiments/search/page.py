@@ -57,8 +57,12 @@ def _row(state: Search, point: Evaluated) -> str:
     interval = point.interval()
     ends = "" if interval is None else f"{interval.low:.4g} to {interval.high:.4g}"
     cells = [
-        *(values[axis.field] for axis in state.file.axes), f"{point.mean:.4g}", ends, len(point.runs), point.runs[0],
-    ]  # fmt: skip
+        *(values[axis.field] for axis in state.file.axes),
+        f"{point.mean:.4g}",
+        ends,
+        len(point.runs),
+        point.runs[0],
+    ]
     return f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in cells)}</tr>"
 
 

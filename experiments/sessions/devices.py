@@ -76,9 +76,12 @@ class DeviceGateway:
         self._scratch = ScratchFolder()
         environment = {**os.environ, "PYTHONPATH": node_binary.python_path()}
         self._daemon = ChildProcess(
-            "the gateway's daemon", node_binary.module("testbed.gateway_daemon"),
-            self._scratch.path / "daemon.log", TestbedError, env=environment,
-        )  # fmt: skip
+            "the gateway's daemon",
+            node_binary.module("testbed.gateway_daemon"),
+            self._scratch.path / "daemon.log",
+            TestbedError,
+            env=environment,
+        )
         try:
             taken = self._daemon.call(TIMEOUT_S, GatewayDaemon.take, interface, subnet, dhcp)
             self._index = socket.if_nametoindex(interface)
@@ -115,12 +118,26 @@ class DeviceGateway:
         first, last = self.network[FIRST_LEASED if self.network.prefixlen <= 27 else 2], self.network[-2]
         words = [
             # In the cell's process namespace it ends with the cell.
-            "nsenter", f"--pid=/proc/{cell_pid}/ns/pid_for_children", f"--net=/proc/{near}/ns/net", "--",
-            "dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file=", "--port=0", "--user=nobody",
-            f"--interface={DEVICES}", "--bind-interfaces", "--dhcp-authoritative", "--leasefile-ro",
-            "--log-facility=-", "--no-ping", f"--dhcp-range={first},{last},{LEASE_S}",
-            f"--dhcp-option=option:router,{self.network[1]}", f"--dhcp-option=option:dns-server,{self.name_server}",
-        ]  # fmt: skip
+            "nsenter",
+            f"--pid=/proc/{cell_pid}/ns/pid_for_children",
+            f"--net=/proc/{near}/ns/net",
+            "--",
+            "dnsmasq",
+            "--keep-in-foreground",
+            "--conf-file=/dev/null",
+            "--pid-file=",
+            "--port=0",
+            "--user=nobody",
+            f"--interface={DEVICES}",
+            "--bind-interfaces",
+            "--dhcp-authoritative",
+            "--leasefile-ro",
+            "--log-facility=-",
+            "--no-ping",
+            f"--dhcp-range={first},{last},{LEASE_S}",
+            f"--dhcp-option=option:router,{self.network[1]}",
+            f"--dhcp-option=option:dns-server,{self.name_server}",
+        ]
         if self.without_ipv6 is None:
             network, _, length = self.network_v6.partition("/")
             words += ["--enable-ra", f"--dhcp-range={network},ra-only,{length},{LEASE_S}"]

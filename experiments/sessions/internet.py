@@ -55,12 +55,40 @@ class Internet:
         # As a descriptor, because pasta gives up the right to look into other processes before it opens the path.
         space = os.open(f"/proc/{outside}/ns/net", os.O_RDONLY)
         words = [
-            "nsenter", f"--pid=/proc/{cell_pid}/ns/pid_for_children", "--",
-            "pasta", "--foreground", "--quiet", "--runas", "0", "--config-net", "--ipv4-only",
-            "--tcp-ports", "none", "--udp-ports", "none", "--tcp-ns", "none", "--udp-ns", "none",
-            "--mtu", "1500", "--ns-ifname", INTERFACE, "--address", ADDRESS, "--netmask", "24", "--gateway", PEER,
-            "--dns-forward", NAME_SERVER, "--netns-only", "--netns", f"/proc/self/fd/{space}",
-        ]  # fmt: skip
+            "nsenter",
+            f"--pid=/proc/{cell_pid}/ns/pid_for_children",
+            "--",
+            "pasta",
+            "--foreground",
+            "--quiet",
+            "--runas",
+            "0",
+            "--config-net",
+            "--ipv4-only",
+            "--tcp-ports",
+            "none",
+            "--udp-ports",
+            "none",
+            "--tcp-ns",
+            "none",
+            "--udp-ns",
+            "none",
+            "--mtu",
+            "1500",
+            "--ns-ifname",
+            INTERFACE,
+            "--address",
+            ADDRESS,
+            "--netmask",
+            "24",
+            "--gateway",
+            PEER,
+            "--dns-forward",
+            NAME_SERVER,
+            "--netns-only",
+            "--netns",
+            f"/proc/self/fd/{space}",
+        ]
         with log.open("wb") as stream:
             self._process = process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True, pass_fds=[space]

@@ -38,11 +38,15 @@ def show(to: Console, state: SessionState, before: SessionState | None, *more: s
             declared = state.declared[link][way]
             rate = declared.rate_bps
             table.add_row(
-                f"{link} {way}", "unlimited" if rate is None else units.show(rate, "rate"),
-                units.show_delay(declared.delay_s, declared.jitter_s), declared.policy,
-                units.show(rate_bps, "rate"), f"{now.queue_packets} packets", str(now.dropped_packets),
+                f"{link} {way}",
+                "unlimited" if rate is None else units.show(rate, "rate"),
+                units.show_delay(declared.delay_s, declared.jitter_s),
+                declared.policy,
+                units.show(rate_bps, "rate"),
+                f"{now.queue_packets} packets",
+                str(now.dropped_packets),
                 str(now.events.get("lost", 0)),
-            )  # fmt: skip
+            )
     to.print(Group(head, table, *more), highlight=False, markup=False)
 
 

@@ -44,9 +44,14 @@ class SessionPlan:
 
 
 def plan_session(
-    profile: str, network: Path | None, overrides: Sequence[str], at: str | None, internet: bool, seed: int,
+    profile: str,
+    network: Path | None,
+    overrides: Sequence[str],
+    at: str | None,
+    internet: bool,
+    seed: int,
     devices: str | None = None,
-) -> SessionPlan:  # fmt: skip
+) -> SessionPlan:
     """Plans a session.
 
     Args:

@@ -36,8 +36,11 @@ def enter_words(cell_pid: int, host: SessionHost, command: Sequence[str], folder
         folder: its working directory.
     """
     spaces = f"/proc/{cell_pid}/ns"
-    into_cell = ["nsenter", f"--pid={spaces}/pid_for_children", *(f"--{kind}={spaces}/{name}" for kind, name in
-                 (("mount", "mnt"), ("ipc", "ipc"), ("uts", "uts")))]  # fmt: skip
+    into_cell = [
+        "nsenter",
+        f"--pid={spaces}/pid_for_children",
+        *(f"--{kind}={spaces}/{name}" for kind, name in (("mount", "mnt"), ("ipc", "ipc"), ("uts", "uts"))),
+    ]
     # Inside the cell, processes have the numbers by which it names them.
     into_host = ["nsenter", "--target", str(host.pid), "--net", "--mount"]
     return [*into_cell, "--", *into_host, "--", *_as_user(), "env", "-C", str(folder), "--", *command]

@@ -36,9 +36,14 @@ MOST_WORDS = 80
 
 
 def land(
-    store: Store, plan: SessionPlan, report: Report, description: SessionDescription, folder: Path,
-    started: float, cpu: Mapping[str, float],
-) -> Landing:  # fmt: skip
+    store: Store,
+    plan: SessionPlan,
+    report: Report,
+    description: SessionDescription,
+    folder: Path,
+    started: float,
+    cpu: Mapping[str, float],
+) -> Landing:
     """Measures a session and takes it into the store. Returns what landed.
 
     Args:
@@ -82,10 +87,17 @@ class Collection:
 
 
 def keep(
-    store: Store, scenario: Scenario, report: Report, description: SessionDescription, folder: Path, started: float,
-    cpu: Mapping[str, float], nodes: Callable[[str], str | None], collection: Collection,
+    store: Store,
+    scenario: Scenario,
+    report: Report,
+    description: SessionDescription,
+    folder: Path,
+    started: float,
+    cpu: Mapping[str, float],
+    nodes: Callable[[str], str | None],
+    collection: Collection,
     write_more: Callable[[Scenario, SessionDescription], None] | None = None,
-) -> Landing:  # fmt: skip
+) -> Landing:
     """Measures a record whose flows its captures show, and takes it into the store. Returns what landed.
 
     Args:
@@ -111,9 +123,15 @@ def keep(
         write_more(scenario, description)
     measured = execution.analyse(folder, scenario, report, trace=False)
     manifest = Manifest(**versions.versions().complete()).replace(
-        started=started, took_s=description.lasted_s, attempt=1, report=report, unmeasured=tuple(measured.unmeasured),
-        cpu=CpuShares(**cpu), limits=Limits(**scenario.fidelity.complete()), session=description,
-    )  # fmt: skip
+        started=started,
+        took_s=description.lasted_s,
+        attempt=1,
+        report=report,
+        unmeasured=tuple(measured.unmeasured),
+        cpu=CpuShares(**cpu),
+        limits=Limits(**scenario.fidelity.complete()),
+        session=description,
+    )
     documents = Documents(scenario.as_json(), manifest.as_json())
     documents.write(folder)
     run_id = run_identity(Backend.EMULATED, scenario.as_json())
@@ -190,15 +208,20 @@ def _flows(nodes: Callable[[str], str | None], report: Report, folder: Path) -> 
     rows = found_flows.flows(between)
     zero_ns = report.t0_epoch_ns
     flows = [
-        Flow.read({
-            "name": f"{row['client']}-{row['server']}:{row['listening_port']}",
-            "kind": "bulk", "from": row["client"], "to": row["server"], "port": row["listening_port"],
-            "start_s": max((row["first_ns"] - zero_ns) / 1e9, 0.0),
-            # Just after its last segment.
-            "stop_s": max((row["last_ns"] - zero_ns + 1000) / 1e9, 1e-6),
-        })
+        Flow.read(
+            {
+                "name": f"{row['client']}-{row['server']}:{row['listening_port']}",
+                "kind": "bulk",
+                "from": row["client"],
+                "to": row["server"],
+                "port": row["listening_port"],
+                "start_s": max((row["first_ns"] - zero_ns) / 1e9, 0.0),
+                # Just after its last segment.
+                "stop_s": max((row["last_ns"] - zero_ns + 1000) / 1e9, 1e-6),
+            }
+        )
         for row in rows.head(found_flows.MOST_FLOWS).iter_rows(named=True)
-    ]  # fmt: skip
+    ]
     files = {file["label"]: file["file"] for file in json.loads((folder / "summary.json").read_text())["files"]}
     at: dict[str, list[int]] = {}
     for end in report.interfaces:

@@ -102,9 +102,12 @@ class Session:
         return self._kept(command, wait)
 
     def hold(
-        self, opening: Sequence[str], time_limit_s: float | None, on_note: Callable[[str], None],
+        self,
+        opening: Sequence[str],
+        time_limit_s: float | None,
+        on_note: Callable[[str], None],
         on_second: Callable[[SessionState], None],
-    ) -> Ended:  # fmt: skip
+    ) -> Ended:
         """Keeps the lines open without a command, until a signal, the time limit or the end of the way outside.
 
         Args:
@@ -160,9 +163,12 @@ class Session:
         return status
 
     def _hold(
-        self, signals: _Signals, time_limit_s: float | None, on_note: Callable[[str], None],
+        self,
+        signals: _Signals,
+        time_limit_s: float | None,
+        on_note: Callable[[str], None],
         on_second: Callable[[SessionState], None],
-    ) -> int:  # fmt: skip
+    ) -> int:
         began_s = measured_s = time.monotonic()
         while not signals.ending:
             now_s = time.monotonic()
@@ -198,9 +204,16 @@ class Session:
             declared = self._declared()
             changes = tuple(self._changes)
         return SessionState(
-            name=self.name, label=self._plan.label, host=self._plan.host, started=self._started, changes=changes,
-            declared=declared, passed_s=status.passed_s, recorded_bytes=status.recorded_bytes, links=status.links,
-        )  # fmt: skip
+            name=self.name,
+            label=self._plan.label,
+            host=self._plan.host,
+            started=self._started,
+            changes=changes,
+            declared=declared,
+            passed_s=status.passed_s,
+            recorded_bytes=status.recorded_bytes,
+            links=status.links,
+        )
 
     def _declared(self) -> dict[str, dict[str, DeclaredDirection]]:
         """What every direction is declared to be now."""
@@ -208,10 +221,12 @@ class Session:
         for link in self._plan.scenario.links:
             for way, direction in link.directions():
                 now: dict[str, Any] = {
-                    "rate_bps": direction.rate_bps, "delay_s": direction.delay_s,
-                    "jitter_s": direction.jitter_s, "policy": direction.queue.name,
+                    "rate_bps": direction.rate_bps,
+                    "delay_s": direction.delay_s,
+                    "jitter_s": direction.jitter_s,
+                    "policy": direction.queue.name,
                     "errors": [model.as_json() for model in direction.errors],
-                }  # fmt: skip
+                }
                 for change in self._changes:
                     if (change.link, change.direction) == (link.name, way):
                         made = typed(change.fields, 0.0).as_json()
@@ -250,9 +265,15 @@ class Session:
             self._report = report
         self._close()
         description = SessionDescription(
-            label=self._plan.label, command=tuple(command), host=self._plan.host, internet=self._internet,
-            exit_status=status, lasted_s=round(lasted_s, 6), changes=tuple(self._changes), interface=self._interface,
-        )  # fmt: skip
+            label=self._plan.label,
+            command=tuple(command),
+            host=self._plan.host,
+            internet=self._internet,
+            exit_status=status,
+            lasted_s=round(lasted_s, 6),
+            changes=tuple(self._changes),
+            interface=self._interface,
+        )
         cpu = machine.cpu_shares(self._cpu, machine.cpu_seconds())
         return record.land(self._store, self._plan, report, description, self._folder, self._started, cpu)
 

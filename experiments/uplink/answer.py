@@ -125,9 +125,14 @@ def _parts(answer: Answer) -> Iterator[Any]:
     )
     for name, way in (("up", seen.up), ("down", seen.down)):
         table.add_row(
-            name, f"{way.packets:,}", units.show(way.bytes, "bytes"), units.show(way.busiest_bps, "rate"),
-            f"{way.pure_acks:,}", f"{way.ack_share:.1%}", f"{way.quic_packets:,} packets",
-        )  # fmt: skip
+            name,
+            f"{way.packets:,}",
+            units.show(way.bytes, "bytes"),
+            units.show(way.busiest_bps, "rate"),
+            f"{way.pure_acks:,}",
+            f"{way.ack_share:.1%}",
+            f"{way.quic_packets:,} packets",
+        )
     yield table
     for damage in seen.damage[:_NAMES]:
         yield Text(f"The capture is damaged: {damage}", style="yellow")
@@ -137,7 +142,7 @@ def _parts(answer: Answer) -> Iterator[Any]:
             ("up", answer.line.up_bps, answer.line.up_is_estimated),
             ("down", answer.line.down_bps, answer.line.down_is_estimated),
         )
-    )  # fmt: skip
+    )
     used = _used(seen.up, answer.line.up_bps, seen.duration_s)
     yield Text(f"Line: {rates}. The capture uses {used:.0%} of the uplink on average.")
     if (why := why_nothing(seen)) is not None:
@@ -159,10 +164,12 @@ def _simulated(answer: Answer) -> Iterator[Any]:
     flows = [
         number_of(count, kind)
         for count, kind in (
-            (shape.downloads, "TCP download"), (shape.quic_downloads, "QUIC download"), (shape.uploads, "upload"),
+            (shape.downloads, "TCP download"),
+            (shape.quic_downloads, "QUIC download"),
+            (shape.uploads, "upload"),
         )
         if count
-    ]  # fmt: skip
+    ]
     rtt = units.show(shape.rtt_s, "time") + ("" if shape.rtt_is_measured else " (usual; the capture has no sample)")
     runs = max(effect.compared.runs for effect in answer.effects)
     yield Text(

@@ -111,13 +111,20 @@ def plan(capture: str, shape: Shape, up_bps: float, down_bps: float, queue: str,
     flows = [FLOW.format(name=n, sender=s, receiver=r, count=c, stack=stack) for n, s, r, c, stack in kinds if c]
     line = 2 if queue == "cake" else 1
     text = TEXT.format(
-        capture=capture.replace("\n", " "), title=json.dumps(f"An ack filter on the line of {capture}"),
-        up_line_bps=round(up_bps * line), down_line_bps=round(down_bps * line), queue=_queue(queue, up_bps),
-        down_queue=_queue(queue, down_bps), access_bps=round(10 * max(up_bps, down_bps)),
-        delay_ms=max(0.0, 500 * shape.rtt_s - 0.2), flows="".join(flows),
-        duration_s=WARM_UP_S + min(LONGEST_S, max(5.0, MOST_BITS / max(up_bps, down_bps))), warm_up_s=WARM_UP_S,
-        repetitions=repetitions, asked="download" if shape.downloads else "upload",
-    )  # fmt: skip
+        capture=capture.replace("\n", " "),
+        title=json.dumps(f"An ack filter on the line of {capture}"),
+        up_line_bps=round(up_bps * line),
+        down_line_bps=round(down_bps * line),
+        queue=_queue(queue, up_bps),
+        down_queue=_queue(queue, down_bps),
+        access_bps=round(10 * max(up_bps, down_bps)),
+        delay_ms=max(0.0, 500 * shape.rtt_s - 0.2),
+        flows="".join(flows),
+        duration_s=WARM_UP_S + min(LONGEST_S, max(5.0, MOST_BITS / max(up_bps, down_bps))),
+        warm_up_s=WARM_UP_S,
+        repetitions=repetitions,
+        asked="download" if shape.downloads else "upload",
+    )
     return campaign.expand(source.parse("ack-filter-trial.yaml", text))
 
 

@@ -21,14 +21,25 @@ from testbed.virtual_kernel.kernels import Kernel, Series
 
 #: Programs that a build needs, and the Debian package of each.
 PROGRAMS = {
-    "make": "make", "gcc": "gcc", "flex": "flex", "bison": "bison", "bc": "bc", "xz": "xz-utils", "tar": "tar",
-    "apt-get": "apt", "dpkg-deb": "dpkg",
-}  # fmt: skip
+    "make": "make",
+    "gcc": "gcc",
+    "flex": "flex",
+    "bison": "bison",
+    "bc": "bc",
+    "xz": "xz-utils",
+    "tar": "tar",
+    "apt-get": "apt",
+    "dpkg-deb": "dpkg",
+}
 #: The build's date and place are in the kernel's version, which Linux mixes into its entropy.
 MAKE = (
-    "make", "ARCH=um", "KBUILD_BUILD_TIMESTAMP=2000-01-01", "KBUILD_BUILD_USER=backchannel",
-    "KBUILD_BUILD_HOST=backchannel", "KBUILD_BUILD_VERSION=1",
-)  # fmt: skip
+    "make",
+    "ARCH=um",
+    "KBUILD_BUILD_TIMESTAMP=2000-01-01",
+    "KBUILD_BUILD_USER=backchannel",
+    "KBUILD_BUILD_HOST=backchannel",
+    "KBUILD_BUILD_VERSION=1",
+)
 #: About, of a whole build: lines of output, and seconds of CPU time of the reference machine. For the progress only.
 BUILD_LINES, BUILD_CPU_S = 1150, 430
 #: Free space that a build needs.
@@ -36,18 +47,57 @@ ROOM_BYTES = 3 << 30
 #: Folders that a build reads of the source's 90,000 files, whose removal would take longer than the build on some file
 #: systems; and every Kconfig and Makefile.
 FOLDERS = (
-    "[A-Z]*", "arch/um", "arch/x86", "block", "certs", "crypto/*.[ch]", "drivers/base", "drivers/char/*.[ch]",
-    "drivers/net/*.[ch]", "drivers/tty", "fs/*.[ch]", "fs/devpts", "fs/hostfs", "fs/iomap", "fs/kernfs", "fs/notify",
-    "fs/proc", "fs/ramfs", "fs/sysfs", "include", "init", "io_uring", "ipc", "kernel", "lib", "mm", "net/*.[ch]",
-    "net/core", "net/ethernet", "net/ethtool", "net/ipv4", "net/ipv6", "net/netlink", "net/packet", "net/sched",
-    "net/unix", "scripts", "security/*.[ch]", "tools/include", "usr", "virt",
-)  # fmt: skip
+    "[A-Z]*",
+    "arch/um",
+    "arch/x86",
+    "block",
+    "certs",
+    "crypto/*.[ch]",
+    "drivers/base",
+    "drivers/char/*.[ch]",
+    "drivers/net/*.[ch]",
+    "drivers/tty",
+    "fs/*.[ch]",
+    "fs/devpts",
+    "fs/hostfs",
+    "fs/iomap",
+    "fs/kernfs",
+    "fs/notify",
+    "fs/proc",
+    "fs/ramfs",
+    "fs/sysfs",
+    "include",
+    "init",
+    "io_uring",
+    "ipc",
+    "kernel",
+    "lib",
+    "mm",
+    "net/*.[ch]",
+    "net/core",
+    "net/ethernet",
+    "net/ethtool",
+    "net/ipv4",
+    "net/ipv6",
+    "net/netlink",
+    "net/packet",
+    "net/sched",
+    "net/unix",
+    "scripts",
+    "security/*.[ch]",
+    "tools/include",
+    "usr",
+    "virt",
+)
 ANYWHERE = ("*/Kconfig*", "*/Makefile*", "*/Kbuild*", "*.include")
 #: The same for tar, whose wildcards match slashes or not.
 UNPACKED = (
-    "--wildcards", "--wildcards-match-slash", *ANYWHERE,
-    "--no-wildcards-match-slash", *(f"*/{part}" for part in FOLDERS),
-)  # fmt: skip
+    "--wildcards",
+    "--wildcards-match-slash",
+    *ANYWHERE,
+    "--no-wildcards-match-slash",
+    *(f"*/{part}" for part in FOLDERS),
+)
 #: Keys of Debian's archive, for a suite that the machine's own lists do not have.
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 #: In the folder of a kept tree: the version of its source, once it is built.
@@ -301,9 +351,12 @@ def _apt_of(suite: str, scratch: Path, log: Path) -> tuple[str, ...]:
     (apt / "lists" / "partial").mkdir(parents=True)
     (apt / "list").write_text(f"deb [signed-by={KEYRING}] {archive} {suite} main\n")
     options = {
-        "Dir::Etc::sourcelist": apt / "list", "Dir::Etc::sourceparts": "-", "Dir::State::lists": apt / "lists",
-        "Dir::Cache": apt, "APT::Sandbox::User": "root" if os.geteuid() == 0 else "",
-    }  # fmt: skip
+        "Dir::Etc::sourcelist": apt / "list",
+        "Dir::Etc::sourceparts": "-",
+        "Dir::State::lists": apt / "lists",
+        "Dir::Cache": apt,
+        "APT::Sandbox::User": "root" if os.geteuid() == 0 else "",
+    }
     words = ("apt-get", "-q", *(word for name, value in options.items() for word in ("-o", f"{name}={value}")))
     build_cache.logged([*words, "update"], log, cwd=scratch)
     return words
@@ -313,8 +366,10 @@ def _newest(series: Series, apt: tuple[str, ...]) -> str:
     """The package to download: the pinned version, or else the newest of the series, or of a later one."""
     listed = subprocess.run(
         ["apt-cache", *apt[2:], "search", "--names-only", r"^linux-source-[0-9.]+$"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     major, minor = (int(part) for part in series.name.split("."))
     names = {line.split()[0].removeprefix("linux-source-") for line in listed.stdout.splitlines() if line.strip()}
     later = sorted(

@@ -72,8 +72,11 @@ def _compile(new: Path, environment: Mapping[str, str]) -> None:
     """Fills a folder in a process that has the guest's environment, because the modules depend on it."""
     done = subprocess.run(
         [*node_binary.module("testbed.virtual_kernel.bytecode"), str(new)],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode != 0:
         last = "".join(done.stderr.strip().splitlines()[-1:])
         raise TestbedError(f"the guest's Python modules cannot be compiled: {last}")

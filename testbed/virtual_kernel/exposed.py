@@ -36,9 +36,12 @@ def readable(kernel: Path, root: Path = Path("/")) -> list[Path]:
     more = os.environ.get(MORE, "").split(os.pathsep)
     software = (node_binary.ROOT, Path(node_binary.path()), kernel)
     return [
-        *system, *_without_secrets(root / "etc"), *map(Path, STARTS_WITH), *software,
+        *system,
+        *_without_secrets(root / "etc"),
+        *map(Path, STARTS_WITH),
+        *software,
         *(Path(path) for path in (*python, *programs, *more) if path),
-    ]  # fmt: skip
+    ]
 
 
 def _without_secrets(folder: Path) -> Iterator[Path]:

@@ -9,9 +9,13 @@ from pathlib import Path
 _libc = ctypes.CDLL(None, use_errno=True)
 #: File systems and where they are mounted.
 MOUNTS = (
-    ("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("devpts", "/dev/pts"), ("tmpfs", "/dev/shm"),
+    ("proc", "/proc"),
+    ("sysfs", "/sys"),
+    ("devtmpfs", "/dev"),
+    ("devpts", "/dev/pts"),
+    ("tmpfs", "/dev/shm"),
     ("tmpfs", "/run"),
-)  # fmt: skip
+)
 #: Where the host's folder is, the only one that can be written.
 HOST = Path("/run/host")
 #: For reboot(2).

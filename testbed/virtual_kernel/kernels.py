@@ -52,12 +52,13 @@ class Series:
 #: Those that are known to boot, the default first.
 SERIES = (
     Series(
-        "7.3", "trixie-backports",
+        "7.3",
+        "trixie-backports",
         ("7.3.4-1~bpo13+1", "703e369ddd4cce971452f5a593ee55df3a5c10c83caf0fa0df039633ed181ee3"),
     ),
     Series("6.12", lacks=frozenset({DUALPI2, ACCECN, SECCOMP, PRAGUE})),
     Series("6.1", lacks=frozenset({DUALPI2, ACCECN, SECCOMP, PRAGUE})),
-)  # fmt: skip
+)
 DEFAULT = SERIES[0].name
 #: The package with a built kernel (distribution/kernel), and its folder of kernels.
 PACKAGE, PACKAGED = "backchannel_kernel", "kernels"

@@ -140,18 +140,32 @@ class VirtualMachine:
         # Linux mixes its command line into its entropy, so no word may depend on the machine or the run. `init` is in
         # the working directory, by a link that is read on the host.
         machine = [
-            str(self._kernel.binary), "time-travel=inf-cpu", f"time-travel-start={BOOT_NS}", f"mem={MEMORY_MIB}M",
-            "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=null,fd:1", "ssl=null",
-            "quiet", "loglevel=4", "init=/proc/self/cwd/init",
-        ]  # fmt: skip
+            str(self._kernel.binary),
+            "time-travel=inf-cpu",
+            f"time-travel-start={BOOT_NS}",
+            f"mem={MEMORY_MIB}M",
+            "root=/dev/root",
+            "rootfstype=hostfs",
+            "rootflags=/",
+            "ro",
+            "con=null",
+            "con0=null,fd:1",
+            "ssl=null",
+            "quiet",
+            "loglevel=4",
+            "init=/proc/self/cwd/init",
+        ]
         if kernels.SECCOMP not in self._kernel.lacks:
             # User-Mode Linux takes this word off the command line before Linux sees it.
             machine.append(f"seccomp={'on' if self.interception == 'seccomp' else 'off'}")
         command = [
             # Ends with the thread that runs it, so also with a killed runner.
-            "setpriv", "--pdeathsig", "KILL", *([] if cpu is None else ["taskset", "--cpu-list", str(cpu)]),
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            *([] if cpu is None else ["taskset", "--cpu-list", str(cpu)]),
             *confined.words(machine, readable, (scratch,), traces=True),
-        ]  # fmt: skip
+        ]
         host = {
             "PATH": os.environ.get("PATH", os.defpath),
             "LD_PRELOAD": str(self._kernel.preloaded),
@@ -164,9 +178,14 @@ class VirtualMachine:
         console = scratch / "console"
         with console.open("w") as output, log.open("w") as errors:
             self._process = subprocess.Popen(
-                command, env=host, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True,
+                command,
+                env=host,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
                 cwd=scratch,
-            )  # fmt: skip
+            )
         if self._killed:  # while the process started
             self._process.kill()
         with log.open("a") as said:

@@ -35,20 +35,35 @@ class Version(StrEnum):
 
 #: Addresses and words of each, as the scripts' own runners have them: cookies of TCP Fast Open depend on addresses.
 _OF_IPV4 = (
-    "--local_ip=192.168.0.1", "--gateway_ip=192.168.0.1", "--netmask_ip=255.255.0.0", "--remote_ip=192.0.2.1",
-    "--define", "TFO_COOKIE=3021b9d889017eeb", "--define", "TFO_COOKIE_ZERO=b7c12350a90dc8f5",
-    "--define", "CODE=host_unreachable",
-)  # fmt: skip
+    "--local_ip=192.168.0.1",
+    "--gateway_ip=192.168.0.1",
+    "--netmask_ip=255.255.0.0",
+    "--remote_ip=192.0.2.1",
+    "--define",
+    "TFO_COOKIE=3021b9d889017eeb",
+    "--define",
+    "TFO_COOKIE_ZERO=b7c12350a90dc8f5",
+    "--define",
+    "CODE=host_unreachable",
+)
 _ERRORS_OF_IPV6 = ("--define", "CMSG_LEVEL_IP=SOL_IPV6", "--define", "CMSG_TYPE_RECVERR=IPV6_RECVERR")
 ARGUMENTS: dict[Version, tuple[str, ...]] = {
     Version.IPV4: (*_OF_IPV4, "--define", "CMSG_LEVEL_IP=SOL_IP", "--define", "CMSG_TYPE_RECVERR=IP_RECVERR"),
     Version.MAPPED: (*_OF_IPV4, *_ERRORS_OF_IPV6),
     Version.IPV6: (
-        "--mtu=1520", "--local_ip=fd3d:0a0b:17d6::1", "--gateway_ip=fd3d:0a0b:17d6:8888::1",
-        "--remote_ip=fd3d:fa7b:d17d::1", "--define", "TFO_COOKIE=c1d1e9742a47a9bc",
-        "--define", "TFO_COOKIE_ZERO=82af1a8f9a205c34", "--define", "CODE=addr_unreachable", *_ERRORS_OF_IPV6,
+        "--mtu=1520",
+        "--local_ip=fd3d:0a0b:17d6::1",
+        "--gateway_ip=fd3d:0a0b:17d6:8888::1",
+        "--remote_ip=fd3d:fa7b:d17d::1",
+        "--define",
+        "TFO_COOKIE=c1d1e9742a47a9bc",
+        "--define",
+        "TFO_COOKIE_ZERO=82af1a8f9a205c34",
+        "--define",
+        "CODE=addr_unreachable",
+        *_ERRORS_OF_IPV6,
     ),
-}  # fmt: skip
+}
 #: packetdrill in a checkout of its source, from the checkout's root.
 BUILT = Path("gtests", "net", "packetdrill", "packetdrill")
 #: A script that speaks one version only says so on a line of its own, or by its name.
@@ -172,9 +187,11 @@ def run(script: Path, version: Version, kernel: Kernel, program: Path, more: Seq
         folder = scratch / "host"
         folder.mkdir()
         request = {
-            "program": str(program), "folder": str(script.parent), "preload": str(library),
+            "program": str(program),
+            "folder": str(script.parent),
+            "preload": str(library),
             "arguments": [f"--ip_version={version}", *ARGUMENTS[version], *more, script.name],
-        }  # fmt: skip
+        }
         (folder / "request.json").write_text(json.dumps(request))
         environment = inside_environment()
         # Scripts call programs in Python, and the first python3 in PATH may be a wrapper in a folder that is hidden.

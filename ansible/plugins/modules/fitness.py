@@ -351,9 +351,20 @@ def take(parameters):
 
 
 CHECKS = (
-    unheld, system, machine, kernel, programs, packages, congestion_controls, interfaces, take, mtu, room, agent,
+    unheld,
+    system,
+    machine,
+    kernel,
+    programs,
+    packages,
+    congestion_controls,
+    interfaces,
+    take,
+    mtu,
+    room,
+    agent,
     neighbours,
-)  # fmt: skip
+)
 
 
 def main():

@@ -203,10 +203,14 @@ HOST_SYSCTLS = {"net.ipv4.conf.all.arp_ignore": 1, "net.ipv4.conf.all.arp_announ
 #: An interface of the experiment with IPv6 makes no address itself, looks for no router, takes no time to test
 #: addresses, and reports its group memberships at once.
 QUIET = {
-    "addr_gen_mode": 1, "accept_ra": 0, "router_solicitations": 0, "accept_dad": 0,
+    "addr_gen_mode": 1,
+    "accept_ra": 0,
+    "router_solicitations": 0,
+    "accept_dad": 0,
     # A number of milliseconds that kernels with any usual rate of ticks keep.
-    "mldv1_unsolicited_report_interval": 20, "mldv2_unsolicited_report_interval": 20,
-}  # fmt: skip
+    "mldv1_unsolicited_report_interval": 20,
+    "mldv2_unsolicited_report_interval": 20,
+}
 #: Forwarding of IPv6, which the kernel has for all interfaces only.
 FORWARDING_V6 = "net.ipv6.conf.all.forwarding"
 #: Longest wait for IPv6's duplicate address detection.
@@ -443,9 +447,14 @@ def requested(interface, parameters):
             # What the kernel adds to a route over IPv6.
             usual = {"metric": 1024, "pref": "medium"} if family == "inet6" else {}
             route = {
-                "dst": entry["subnet"].removesuffix("/32").removesuffix("/128"), "gateway": entry["via"], "dev": name,
-                "table": "main", "protocol": "boot", "scope": "global", **usual,
-            }  # fmt: skip
+                "dst": entry["subnet"].removesuffix("/32").removesuffix("/128"),
+                "gateway": entry["via"],
+                "dev": name,
+                "table": "main",
+                "protocol": "boot",
+                "scope": "global",
+                **usual,
+            }
             state["routes"][family].append(route)
     return state
 

@@ -281,18 +281,28 @@ class Systemd:
 #: Restrictions of every service. Agents and workers need kernel settings, network namespaces and /dev/net/tun, so these
 #: leave out what would hide them.
 RESTRICTED = (
-    "PrivateTmp=yes", "ProtectKernelModules=yes", "ProtectKernelLogs=yes", "LockPersonality=yes",
-    "RestrictSUIDSGID=yes", "SystemCallArchitectures=native",
-)  # fmt: skip
+    "PrivateTmp=yes",
+    "ProtectKernelModules=yes",
+    "ProtectKernelLogs=yes",
+    "LockPersonality=yes",
+    "RestrictSUIDSGID=yes",
+    "SystemCallArchitectures=native",
+)
 #: Further restrictions of a service without capabilities.
 UNPRIVILEGED = (
-    "PrivateDevices=yes", "ProtectClock=yes", "ProtectKernelTunables=yes", "ProtectControlGroups=yes",
-    "ProtectHostname=yes", "ProtectProc=invisible", "RestrictNamespaces=yes", "RestrictRealtime=yes",
+    "PrivateDevices=yes",
+    "ProtectClock=yes",
+    "ProtectKernelTunables=yes",
+    "ProtectControlGroups=yes",
+    "ProtectHostname=yes",
+    "ProtectProc=invisible",
+    "RestrictNamespaces=yes",
+    "RestrictRealtime=yes",
     "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
     # Readers of foreign bytes confine themselves further, with calls that systemd's set lacks.
     "SystemCallFilter=@system-service landlock_create_ruleset landlock_add_rule landlock_restrict_self seccomp",
     "SystemCallErrorNumber=EPERM",
-)  # fmt: skip
+)
 HOMES = ("/home/", "/root/", "/run/user/")
 
 

@@ -24,9 +24,12 @@ RENAMED = {
     "utilisation_data": "data_share",
 }
 UNITS = {
-    "ack_packet_size": "bytes", "cwnd_mean": "segments", "data_packet_size": "bytes", "longest_ack_drop_run": "count",
+    "ack_packet_size": "bytes",
+    "cwnd_mean": "segments",
+    "data_packet_size": "bytes",
+    "longest_ack_drop_run": "count",
     "queue_mean": "packets",
-}  # fmt: skip
+}
 #: Table and the columns that identify a result in it.
 TABLES = {"metric": ("run_id",), "replaced": ("run_id", "landed")}
 
