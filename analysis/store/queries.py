@@ -81,6 +81,10 @@ class Head(NamedTuple):
         return None if problems is None else list(problems)
 
 
+#: Runs that are read, and compared with their checksums, before it is said how many are.
+TOGETHER = 10_000
+
+
 @dataclass(frozen=True)
 class RunQuery:
     """Which of a campaign's runs to list, and in which order."""
@@ -125,7 +129,7 @@ class Queries:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        #: Is called while many values are read, with the number of runs so far and of all.
+        #: Is called while many runs are read, and then their values, with the number of runs so far and of all.
         self.show: Callable[[int, int], None] | None = None
 
     def moment(self) -> AbstractContextManager[None]:
@@ -176,11 +180,15 @@ class Queries:
                 .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
                 .where(membership.c.campaign_id.in_(some), *conditions)
             )
-            rows = [(row[0], Head(*row[1:])) for row in self.tuples(query)]
-            yield from sorted(
-                zip((row[0] for row in rows), self._checked([head for _, head in rows]), strict=True),
-                key=lambda row: row[1][:2],
-            )
+            members: list[tuple[str, Head]] = []
+            total = sa.select(sa.func.count()).select_from(membership)
+            runs = self.scalars(total.where(membership.c.campaign_id.in_(some), *conditions))[0]
+            for rows in self._database.chunks(query, TOGETHER):
+                heads = self._checked([Head(*row[1:]) for row in rows])
+                members += zip((row[0] for row in rows), heads, strict=True)
+                if self.show is not None:
+                    self.show(len(members), runs)
+            yield from sorted(members, key=lambda row: row[1][:2])
 
     def _heads_of(self, run_ids: Sequence[str]) -> dict[str, Head]:
         """Those of the runs that are in the store."""

@@ -227,3 +227,12 @@ def test_a_campaigns_newest_run_is_the_last_of_its_own(store: Store, clock: Simp
         store.land(landing(store, run_id, 1.0))
     assert store.last_landed(["c1", "c2", "c3"]) == {"c1": 2.0, "c2": 3.0, "c3": None}
     assert store.last_landed(["c1"]) == {"c1": 2.0}
+
+
+def test_many_runs_say_how_far_they_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(store)
+    said: list[tuple[int, int]] = []
+    store.show = lambda done, runs: said.append((done, runs))
+    monkeypatch.setattr("analysis.store.queries.TOGETHER", 3)
+    assert len(store.heads("c1")) == 4
+    assert said == [(3, 4), (4, 4)]
