@@ -31,9 +31,7 @@ from experiments.labels import (
 from experiments.language import registry
 from experiments.language.backends import Backend
 from experiments.language.problems import CampaignError, Problem
-from experiments.language.registry import KINDS as MECHANISM_KINDS
-from experiments.language.registry import Entry as Mechanism
-from experiments.language.registry import Param as Parameter
+from experiments.language.registry import KINDS as MECHANISM_KINDS, Entry as Mechanism, Param as Parameter
 from experiments.sessions import control
 from testbed import node_binary, units
 from testbed.errors import TestbedError

@@ -21,8 +21,7 @@ from pydantic import ValidationError
 from experiments.language import registry
 from experiments.language.mechanisms import MechanismError
 from experiments.language.messages import message as message_of
-from experiments.language.network import LineFields
-from experiments.language.network import Link as FileLink
+from experiments.language.network import LineFields, Link as FileLink
 from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.mininet_links import EmulatedLink

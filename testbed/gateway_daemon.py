@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.rpc import Dispatcher, method, standard_streams
-from testbed import addressing
-from testbed import gateway_rules as rules
+from testbed import addressing, gateway_rules as rules
 from testbed.collection import module_utils
 from testbed.errors import TestbedError
 from testbed.gateway_rules import DEVICES, UPLINK

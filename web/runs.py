@@ -29,8 +29,7 @@ from analysis.handle import StoredRun
 from analysis.metrics import pace
 from analysis.question import is_detail
 from analysis.registry import plugin_of
-from analysis.runs import Flow, Unmeasured
-from analysis.runs import Line as RunLine
+from analysis.runs import Flow, Line as RunLine, Unmeasured
 from analysis.store import notes
 from analysis.store.rows import RunRow
 from analysis.transports import has_segments

@@ -17,8 +17,7 @@ import typer
 import waitress
 from flask import Flask
 
-from analysis.store import Store, StoreError, requests
-from analysis.store import shown as store_name
+from analysis.store import Store, StoreError, requests, shown as store_name
 from testbed.errors import BadRequest, TestbedError
 from web.app import create_app, warm
 from web.bodies import MOST_CONNECTIONS, Bodies, channels

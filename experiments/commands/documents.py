@@ -10,13 +10,11 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from analysis.kinds import Listed
-from analysis.measuring import Changes
-from experiments.language.problems import Problem
-from experiments.listed_runs import ListedRun
-from testbed.doctor import Finding
-
-__all__ = ["Changes", "Finding", "Listed", "ListedRun", "Problem"]
+from analysis.kinds import Listed as Listed
+from analysis.measuring import Changes as Changes
+from experiments.language.problems import Problem as Problem
+from experiments.listed_runs import ListedRun as ListedRun
+from testbed.doctor import Finding as Finding
 
 
 class FailureReason(TypedDict):

@@ -9,8 +9,7 @@ import typer
 
 import analysis
 from analysis import naming
-from analysis.store import StoreError
-from analysis.store import pruning as of_store
+from analysis.store import StoreError, pruning as of_store
 from analysis.store.removal import Removal, RemovalError
 from analysis.store.screened import read as read_screened
 from experiments import exits, pruning

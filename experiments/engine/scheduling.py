@@ -20,8 +20,7 @@ from analysis.store.claims import Claims
 from analysis.store.rows import NewCampaign
 from experiments import lab
 from experiments.engine import batch, core
-from experiments.engine.batch import Outcome as Outcome
-from experiments.engine.batch import PlannedCampaign
+from experiments.engine.batch import Outcome as Outcome, PlannedCampaign
 from experiments.engine.executors import Executor, LocalExecutor, Post
 from experiments.engine.options import Options
 from experiments.engine.progress import Observer, Progress

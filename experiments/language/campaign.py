@@ -18,10 +18,9 @@ from experiments.language import checks, source
 from experiments.language.backends import Backend
 from experiments.language.fields import assign, dotted, look_up, resolve
 from experiments.language.mechanisms import MechanismError
-from experiments.language.messages import Invalid
-from experiments.language.messages import message as message_of
+from experiments.language.messages import Invalid, message as message_of
 from experiments.language.problems import CampaignError, Problem
-from experiments.language.runs import Install, Run, Runs, count_runs, programs_of
+from experiments.language.runs import Install, Run as Run, Runs, count_runs, programs_of
 from experiments.language.schema import Campaign
 from experiments.language.sweep import (
     MAX_RUNS,
@@ -35,8 +34,6 @@ from experiments.language.sweep import (
 )
 from experiments.language.yaml_text import FieldPath
 from testbed.scenario import Scenario
-
-__all__ = ["WHOLE_CAMPAIGN", "Plan", "Point", "Run", "expand", "load"]
 
 #: One step of a field's path, as `--set` takes it.
 _STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|\d+")

@@ -12,8 +12,7 @@ from analysis.comparison import difference_text
 from experiments.labels import level_text, point_label
 from experiments.papers import wording
 from experiments.papers.choice_sensitivity import Outcome
-from experiments.papers.doubt import Conclusion, Doubt
-from experiments.papers.doubt import Outcome as DoubtOutcome
+from experiments.papers.doubt import Conclusion, Doubt, Outcome as DoubtOutcome
 from experiments.papers.scorecard import Artefact, OrderingScore, ValueScore, between_backends, count
 from experiments.papers.sensitivity import Sensitivity
 from experiments.tables import plain_table

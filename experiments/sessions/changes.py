@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from experiments.language.mechanisms import MechanismError
 from experiments.language.messages import message as message_of
-from experiments.language.network import Change as FileChange
-from experiments.language.network import LineFields
+from experiments.language.network import Change as FileChange, LineFields
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.source import parse
 from testbed.scenario import DIRECTIONS, Change, Direction

@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import analysis
 from analysis.errors import AnalysisError
