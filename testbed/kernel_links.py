@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from testbed.report import DirectionReport, LinkReport
 
 KIND = "kernel"
-SHAPERS = ("htb", "tbf", "netem", "cake")
 #: Longer than any queue of a run, in packets, for qdiscs that must not drop.
 _DEEP = 1_000_000
 #: Limit of a queue that sets none, in packets, as of the emulator's policies.
