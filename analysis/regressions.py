@@ -111,11 +111,7 @@ class Regressions:
 
 
 def between(
-    base: Path,
-    head: Path,
-    margin: float,
-    named: Sequence[str] = (),
-    say: Callable[[str], None] = lambda sentence: None,
+    base: Path, head: Path, margin: float, named: Sequence[str] = (), say: Callable[[str], None] = lambda sentence: None
 ) -> Regressions:
     """Compares each campaign of two results folders.
 

@@ -273,11 +273,7 @@ def _is(value: object, types: tuple[type, ...]) -> bool:
     return isinstance(value, types) and (bool in types or not isinstance(value, bool))
 
 
-def placements(
-    inventory: Inventory,
-    nodes: Sequence[Node],
-    links: Sequence[LinkSpec],
-) -> dict[str, Placement]:
+def placements(inventory: Inventory, nodes: Sequence[Node], links: Sequence[LinkSpec]) -> dict[str, Placement]:
     """Assigns a topology to each of the lab's sets of hosts, by the name of the set; "" in a lab without sets.
 
     Raises:

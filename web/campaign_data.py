@@ -417,12 +417,7 @@ def means(
 ) -> Sequence[TableRow]:
     """Means of points. A landed run never changes, so only points with new runs are computed again."""
     keys: dict[Hashable, int] = {
-        (
-            campaign_id,
-            number,
-            *of,
-            *((row.run_id, row.landed) for row in rows if row.state == "valid"),
-        ): number
+        (campaign_id, number, *of, *((row.run_id, row.landed) for row in rows if row.state == "valid")): number
         for number, rows in members.items()
     }
 
@@ -445,10 +440,7 @@ def summary(campaign_id: str, metric: str, subject: str) -> Sequence[TableRow]:
 
 def file_figure(campaign: CampaignRow) -> CampaignFigure | None:
     """The figure that the campaign's file asks for."""
-    return cached(
-        ("file figure", campaign.id),
-        lambda: of_campaign(StoredCampaign(g.store, campaign)),
-    )
+    return cached(("file figure", campaign.id), lambda: of_campaign(StoredCampaign(g.store, campaign)))
 
 
 def chosen_kind(campaign: CampaignRow) -> Kind | None:

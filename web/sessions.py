@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING
 from flask import Blueprint, Response, abort, flash, jsonify, redirect, render_template, request, url_for
 from werkzeug.wrappers import Response as Answer
 
-from experiments.api import (
-    TestbedError,
-    mechanisms,
-    running_sessions,
-    session_change_text,
-    session_state,
-    set_session,
-)
+from experiments.api import TestbedError, mechanisms, running_sessions, session_change_text, session_state, set_session
 from testbed.report import DROPS
 
 if TYPE_CHECKING:

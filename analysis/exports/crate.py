@@ -156,11 +156,7 @@ def _document(campaign: CampaignRow, runs: Sequence[RunRow]) -> dict[str, Any]:
 
 
 def _metadata(
-    campaign: CampaignRow,
-    runs: Sequence[RunRow],
-    files: Mapping[str, tuple[int, str, Path]],
-    author: str,
-    licence: str,
+    campaign: CampaignRow, runs: Sequence[RunRow], files: Mapping[str, tuple[int, str, Path]], author: str, licence: str
 ) -> bytes:
     ids = {name: {"@id": urllib.parse.quote(name)} for name in files}
     actions = [_action(run, campaign, ids) for run in runs]
@@ -169,12 +165,7 @@ def _metadata(
             action["agent"] = {"@id": AUTHOR}
     commits = sorted({run.documents.manifest.commit or "unknown" for run in runs})
     graph: list[dict[str, Any]] = [
-        {
-            "@id": METADATA,
-            "@type": "CreativeWork",
-            "conformsTo": {"@id": SPECIFICATION},
-            "about": {"@id": "./"},
-        },
+        {"@id": METADATA, "@type": "CreativeWork", "conformsTo": {"@id": SPECIFICATION}, "about": {"@id": "./"}},
         {
             "@id": "./",
             "@type": "Dataset",
@@ -236,10 +227,7 @@ def _action(run: RunRow, campaign: CampaignRow, ids: Mapping[str, Any]) -> dict[
     if run.documents.manifest.started:
         action["startTime"] = _moment(run.documents.manifest.started)
     if run.state != "valid":
-        action |= {
-            "actionStatus": "http://schema.org/FailedActionStatus",
-            "error": "; ".join(run.problems),
-        }
+        action |= {"actionStatus": "http://schema.org/FailedActionStatus", "error": "; ".join(run.problems)}
     return action
 
 

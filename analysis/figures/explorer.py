@@ -33,12 +33,7 @@ KINDS = {
     "against": "metric against metric",
 }
 #: Where a field can be drawn, and its names.
-SLOTS = {
-    "x": "x axis",
-    "colour": "colour",
-    "row": "rows of panels",
-    "column": "columns of panels",
-}
+SLOTS = {"x": "x axis", "colour": "colour", "row": "rows of panels", "column": "columns of panels"}
 #: More panels, and values of a field that makes them, are not drawn; nor more runs one by one in a view.
 MOST_PANELS, MOST_FACETS, MOST_DOTS = 24, 6, 5000
 

@@ -183,10 +183,7 @@ def _value(metric: Metric, part: Any) -> float | None:
     return metric.function(part)
 
 
-_NEEDS = {
-    "captures": "needs captures (capture.at)",
-    "counters": "needs counters (capture.counters), in a simulation",
-}
+_NEEDS = {"captures": "needs captures (capture.at)", "counters": "needs counters (capture.counters), in a simulation"}
 
 
 def _sums(view: RunView, values: dict[str, float | None]) -> dict[str, float]:

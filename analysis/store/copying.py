@@ -73,6 +73,4 @@ def _copy_run(source: Store, target: Store, run: RunRow) -> None:
     folder = target.incoming(run.id)
     shutil.copytree(kept, folder, dirs_exist_ok=True)
     metrics = [MetricValue(row.name, row.subject, row.value, row.unit) for row in run.metrics]
-    target.land(
-        Landing(run.id, run.backend, run.documents, metrics, run.problems, run.attempt, folder),
-    )
+    target.land(Landing(run.id, run.backend, run.documents, metrics, run.problems, run.attempt, folder))

@@ -381,10 +381,7 @@ class Queries:
 
     @_of_one_moment
     def table(
-        self,
-        campaign_id: str,
-        numbers: Sequence[int] | None = None,
-        only: Sequence[tuple[str, str]] | None = None,
+        self, campaign_id: str, numbers: Sequence[int] | None = None, only: Sequence[tuple[str, str]] | None = None
     ) -> list[TableRow]:
         """Means over each point's valid runs, by point, name and subject.
 
@@ -588,8 +585,7 @@ class Queries:
         """Repetitions with a valid run of the points whose first repetition is one of these runs, by that run."""
         first = membership.alias()
         query = sa.select(first.c.run_id, membership.c.repetition, membership.c.run_id).join(
-            membership,
-            sa.and_(membership.c.campaign_id == first.c.campaign_id, membership.c.point == first.c.point),
+            membership, sa.and_(membership.c.campaign_id == first.c.campaign_id, membership.c.point == first.c.point)
         )
         valid: dict[str, set[int]] = {}
         for some in batched(first_runs):

@@ -29,11 +29,7 @@ from analysis.store.incoming import Incoming
 from analysis.store.landing import Landing, land, land_together, note_attempt
 from analysis.store.location import Location, folder_of, is_url, open_folder, open_postgresql
 from analysis.store.queries import MEMBER, Queries
-from analysis.store.rows import (
-    FileRow,
-    NewCampaign,
-    ProgressRow,
-)
+from analysis.store.rows import FileRow, NewCampaign, ProgressRow
 from analysis.store.schema import aside, campaign, file, membership, point, run
 
 
@@ -85,10 +81,7 @@ class Store(Queries):
     # Campaigns -----------------------------------------------------------------------------------------------
 
     def begin_campaign(
-        self,
-        new: NewCampaign,
-        points: Sequence[Sequence[tuple[str, str]]],
-        members: Sequence[tuple[int, int, str]],
+        self, new: NewCampaign, points: Sequence[Sequence[tuple[str, str]]], members: Sequence[tuple[int, int, str]]
     ) -> None:
         """Enters a campaign as running, or marks a known one so.
 

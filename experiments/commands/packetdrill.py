@@ -86,12 +86,7 @@ def _show(verdicts: list[Verdict], kernel: str) -> None:
 
 
 def _row(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "script": str(verdict.script),
-        "ip": verdict.version,
-        "passed": verdict.passed,
-        "reason": verdict.reason,
-    }
+    return {"script": str(verdict.script), "ip": verdict.version, "passed": verdict.passed, "reason": verdict.reason}
 
 
 def _name(verdict: Verdict) -> str:

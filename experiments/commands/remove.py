@@ -59,9 +59,7 @@ def _set_aside(store: OpenResults, subject: _Subject, state: State) -> str:
 
 
 def archive(
-    name: SubjectArgument,
-    results: ResultsOption = RESULTS,
-    artefacts: ArtefactsOption = None,
+    name: SubjectArgument, results: ResultsOption = RESULTS, artefacts: ArtefactsOption = None
 ) -> Answer[documents.SetAside]:
     """Take a campaign, or a run of a collection, out of all lists. Its results stay, and its id still names it."""
     with analysis.open(results, artefacts) as store:

@@ -159,8 +159,7 @@ def scheduler(
 @dask.command("worker", short_help="Start a worker on this machine")
 def worker(
     address: Annotated[
-        str,
-        typer.Argument(metavar="SCHEDULER", help="Scheduler, such as tcp://host:8786.", show_default=False),
+        str, typer.Argument(metavar="SCHEDULER", help="Scheduler, such as tcp://host:8786.", show_default=False)
     ],
     host: Annotated[
         str | None,

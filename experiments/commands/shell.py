@@ -255,8 +255,7 @@ def set_(
 def enter(
     ctx: typer.Context,
     node: Annotated[
-        str | None,
-        typer.Argument(metavar="[NODE] [-- COMMAND...]", help="Another of its nodes.", show_default=False),
+        str | None, typer.Argument(metavar="[NODE] [-- COMMAND...]", help="Another of its nodes.", show_default=False)
     ] = None,
     session: SessionOption = None,
 ) -> None:
