@@ -317,13 +317,8 @@ class StoredCampaign:
             low, high = mean.ends
             rows.append(
                 {
-                    "point": row.point,
+                    **vars(row),
                     "metric": row.name,
-                    "subject": row.subject,
-                    "unit": row.unit,
-                    "n": row.n,
-                    "mean": row.mean,
-                    "sd": row.sd,
                     "low": low,
                     "high": high,
                     "level": mean.level,
@@ -371,33 +366,24 @@ class StoredCampaign:
         rows = []
         for row in contrasts:
             gap = row.compared.difference
+            low, high = gap.ends
             assert self.question is not None
             rows.append(
                 {
+                    # Columns that a row, or its difference, has under the same name.
+                    **{name: getattr(gap, name, None) for name in CONTRASTED},
+                    **{name: getattr(row, name) for name in ("baseline", "value", "verdict", "exploratory")},
                     **row.point,
                     **row.quantity._asdict(),
-                    "baseline": row.baseline,
-                    "value": row.value,
                     "n": min(gap.n_first, gap.n_second),
-                    "mean_first": gap.mean_first,
-                    "mean_second": gap.mean_second,
                     "difference": gap.value,
-                    "sd": gap.sd,
-                    "low": gap.interval.low if gap.interval else None,
-                    "high": gap.interval.high if gap.interval else None,
-                    "level": gap.level,
-                    "p": gap.p,
+                    "low": low,
+                    "high": high,
                     "p_adjusted": row.compared.p_adjusted,
-                    "verdict": row.verdict,
-                    "exploratory": row.exploratory,
                     "shown": comparison.difference_text(row.compared, row.quantity.unit),
                     "margin": margin,
                     "comparisons": self.question.comparisons(row.quantity),
-                    "d_z": gap.d_z,
-                    "g_z": gap.g_z,
-                    "relative": gap.relative,
                     "unpaired": len(gap.unpaired),
-                    "method": gap.method,
                 }
             )
         others = dict.fromkeys((name for row in contrasts for name in row.point), pl.String)

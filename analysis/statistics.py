@@ -156,6 +156,12 @@ class Difference:
         return None if self.interval is None else self.interval.half
 
     @property
+    def ends(self) -> tuple[float, float] | tuple[None, None]:
+        """Both ends of the interval; None without an interval."""
+        interval = self.interval
+        return (None, None) if interval is None else (interval.low, interval.high)
+
+    @property
     def relative(self) -> float | None:
         """The difference over the first mean's absolute value; None if that is 0."""
         return self.value / abs(self.mean_first) if self.mean_first else None

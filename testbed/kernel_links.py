@@ -405,26 +405,8 @@ def make_wire(name: str, ends: tuple[Interface, Interface], pids: tuple[int, int
     Raises:
         TestbedError: the kernel refused.
     """
-    add = [
-        "ip",
-        "link",
-        "add",
-        "name",
-        ends[0].name,
-        "address",
-        ends[0].mac,
-        "netns",
-        str(pids[0]),
-        "type",
-        "veth",
-        "peer",
-        "name",
-        ends[1].name,
-        "address",
-        ends[1].mac,
-        "netns",
-        str(pids[1]),
-    ]
+    near, far = (f"name {end.name} address {end.mac} netns {pid}" for end, pid in zip(ends, pids, strict=True))
+    add = f"ip link add {near} type veth peer {far}".split()
     inside = [
         ["nsenter", "--net", "--target", str(pid), *offload_command(end.name)]
         for end, pid in zip(ends, pids, strict=True)

@@ -190,7 +190,7 @@ def difference_json(compared: Compared | None) -> DifferenceState:
     if compared is None:
         return {}
     difference = compared.difference
-    low, high = (None, None) if difference.interval is None else (difference.interval.low, difference.interval.high)
+    low, high = difference.ends
     return {
         "difference": difference.value,
         "difference_low": low,

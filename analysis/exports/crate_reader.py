@@ -206,7 +206,7 @@ def _problems(document: BundleDocument, described: Mapping[str, tuple[int, str]]
 
 
 def _store(store: Store, document: BundleDocument, scratch: Path, files: int, rules: Rules) -> Bundle:
-    campaign = NewCampaign(**{key: getattr(document.campaign, key) for key in OF_CAMPAIGN})
+    campaign = NewCampaign.of(document.campaign)
     _compare(store, campaign, document)
     known = store.valid_runs([run.id for run in document.runs])
     new = [run for run in document.runs if run.id not in known]

@@ -17,29 +17,6 @@ from analysis.store.rows import PointRow, TableRow
 
 #: Means that span more than this factor are drawn on a logarithmic axis.
 LOG_Y_FROM = 30
-#: Columns of `analysis.means` that are no swept fields.
-_OWN = frozenset(
-    (
-        "point",
-        "metric",
-        "subject",
-        "unit",
-        "n",
-        "mean",
-        "sd",
-        "low",
-        "high",
-        "level",
-        "method",
-        "groups",
-        "values",
-        "attempts",
-        "marked",
-        "repetition",
-        "run_id",
-        "value",
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -148,8 +125,8 @@ def of_points(
 
 
 def fields(table: pl.DataFrame) -> list[str]:
-    """The swept fields of a table of `analysis.means` or `analysis.values`."""
-    return [column for column in table.columns if column not in _OWN]
+    """The swept fields of a table of `analysis.means` or `analysis.values`: its columns before `point`."""
+    return table.columns[: table.columns.index("point")]
 
 
 def within(table: pl.DataFrame, where: Mapping[str, str]) -> pl.DataFrame:

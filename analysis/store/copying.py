@@ -49,18 +49,7 @@ def copy_campaign(source: Store, target: Store, campaign: CampaignRow) -> Copied
         if run_id not in known:
             _copy_run(source, target, run)
             copied += 1
-    new = NewCampaign(
-        id=campaign.id,
-        name=campaign.name,
-        title=campaign.title,
-        file=campaign.file,
-        text=campaign.text,
-        overrides=campaign.overrides,
-        backend=campaign.backend,
-        seed=campaign.seed,
-        repetitions=campaign.repetitions,
-    )
-    target.begin_campaign(new, [list(point.parameters) for point in campaign.points], members)
+    target.begin_campaign(NewCampaign.of(campaign), [list(point.parameters) for point in campaign.points], members)
     target.end_campaign(campaign.id, complete=len(target.valid_runs(wanted)) == len(wanted))
     return Copied(runs, copied)
 

@@ -562,11 +562,6 @@ class Queries:
             for campaign_id, heads in self._heads_by_campaign(campaign_ids).items()
         }
 
-    @_of_one_moment
-    def metrics_of(self, run_ids: Sequence[str]) -> dict[str, dict[tuple[str, str], MetricRow]]:
-        """Metrics of some runs: run id to name and subject."""
-        return self._by_run(self._heads_of(run_ids).values())
-
     def _by_run(
         self, heads: Collection[Head], only: Sequence[tuple[str, str]] | None = None
     ) -> dict[str, dict[tuple[str, str], MetricRow]]:

@@ -209,10 +209,7 @@ class Store(Queries):
         if row is None or removal.RUN_OF not in row.overrides:
             return campaign_id
         (of_run,) = row.points
-        origin = {
-            name: getattr(row, name) for name in ("name", "title", "file", "text", "backend", "seed", "repetitions")
-        }
-        new = NewCampaign(id=row.overrides[removal.RUN_OF], overrides={}, **origin)
+        new = NewCampaign.of(row, id=row.overrides[removal.RUN_OF], overrides={})
         self.add_member(new, of_run.parameters, of_run.members[0].run_id)
         with self._database.writing() as connection:
             connection.execute(sa.delete(campaign).where(campaign.c.id == campaign_id))

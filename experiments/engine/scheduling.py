@@ -131,19 +131,8 @@ def _plan_batch(
 
 
 def _enter(store: Store, plan: Plan) -> None:
-    new = NewCampaign(
-        id=plan.id,
-        name=plan.name,
-        title=plan.title,
-        file=plan.file,
-        text=plan.text,
-        overrides=dict(plan.overrides),
-        backend=plan.backend,
-        seed=plan.seed,
-        repetitions=plan.repetitions,
-    )
     points = [list(point.parameters.items()) for point in plan.points]
-    store.begin_campaign(new, points, [(run.point, run.repetition, run.id) for run in plan.members])
+    store.begin_campaign(NewCampaign.of(plan), points, [(run.point, run.repetition, run.id) for run in plan.members])
 
 
 class _Loop:
