@@ -30,12 +30,11 @@ from experiments.api import (
     TestbedError,
     backend_of,
     cell_text,
-    format_delay,
-    format_quantity,
     level_text,
     mechanisms,
     point_label,
 )
+from testbed import units
 from web import (
     api,
     cache,
@@ -114,8 +113,8 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
     app.jinja_env.trim_blocks = True
     app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters.update(
-        quantity=format_quantity,
-        delay=format_delay,
+        quantity=units.show,
+        delay=units.show_delay,
         log10=math.log10,
         pace=live.pace,
         cell=cell_text,

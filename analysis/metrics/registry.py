@@ -117,20 +117,12 @@ def catalogue() -> pl.DataFrame:
     """Every metric: name, title, unit, of (flow, line, link or run), better (more, less or null), source, definition,
     and the package that adds it (null: Backchannel).
     """
+    columns = ("name", "title", "unit", "of", "better", "source", "definition", "package")
     rows = [
-        {
-            "name": metric.name,
-            "title": metric.title,
-            "unit": metric.unit,
-            "of": metric.per,
-            "better": metric.better,
-            "source": metric.source,
-            "definition": metric.definition,
-            "package": plugin.name if (plugin := plugin_of(metric.module)) else None,
-        }
+        {column: getattr(metric, column, None) for column in columns}
+        | {"of": metric.per, "package": plugin.name if (plugin := plugin_of(metric.module)) else None}
         for metric in METRICS.values()
     ]
-    columns = ("name", "title", "unit", "of", "better", "source", "definition", "package")
     return pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))
 
 

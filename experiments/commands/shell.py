@@ -244,11 +244,10 @@ def set_(
     session: SessionOption = None,
 ) -> Answer[Sequence[documents.SessionChange]]:
     """Change the line of a running session."""
-    from experiments.sessions import panel
     from experiments.sessions.state import SessionControl
 
     made = control.ask(_name(ctx, session), SessionControl.change, None, changes)
-    return Answer([change.as_json() for change in made], [panel.change_text(change) for change in made])
+    return Answer([change.as_json() for change in made], [change.text for change in made])
 
 
 @shell.command("enter")
