@@ -11,7 +11,7 @@ import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin
 
 from typing_extensions import get_type_hints, is_typeddict
 
@@ -19,6 +19,7 @@ from analysis import handle
 from experiments.cli import application
 from experiments.commands import documents
 from experiments.commands.answer import Answer, has_answer
+from testbed.documents import Model
 
 #: Commands without an answer for scripts, and why.
 WITHOUT_JSON = {
@@ -108,11 +109,11 @@ def json_documents() -> Iterator[str]:
 
 
 def _is_document(kind: Any) -> bool:
-    return is_typeddict(kind) or dataclasses.is_dataclass(kind)
+    return is_typeddict(kind) or dataclasses.is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, Model))
 
 
 def _fields(document: Any) -> Mapping[str, Any]:
-    return get_type_hints(document)
+    return {name: kind for name, kind in get_type_hints(document).items() if get_origin(kind) is not ClassVar}
 
 
 def _collect(kind: Any, seen: dict[str, Any]) -> None:
@@ -135,6 +136,8 @@ def _named(kind: Any) -> str:
         return f"list of {_named(inner[0])}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return "object" if inner[1] is Any else f"object of {_named(inner[1])}"
+    if origin is Literal:
+        return "text"
     return {str: "text", int: "integer", float: "number", bool: "true or false", types.NoneType: "null"}.get(
         kind, "any"
     )
