@@ -14,8 +14,8 @@ from testbed.scenario import Limits
 from testbed.units import number_of
 
 LIMITS = Limits()
-#: Strain of a run that lost packets or was not ready at its zero. No measure of time says how near it was to the limit.
-LOST_STRAIN = 2.0
+#: Worst ratio of a run that lost packets or was not ready at its zero, of which no measure of time says how near it was.
+LOST_RATIO = 2.0
 #: A transit time may be less than possible by this much, because two clocks stamp packets and one is steered.
 CLOCK_S = 1e-4
 #: The least of many transit times is this much closer to the declared delay than a single probe's, whose limit is
@@ -175,7 +175,7 @@ def _stall_problems(report: Report, limits: Limits) -> Iterator[Problem]:
         cause = (
             "; other programs used its CPU"
             if stalls.queued_share >= 0.5
-            else "; no other program used its CPU, so the machine's host took it"
+            else "; no other program used its CPU, so the hypervisor took it"
         )
     if stalls.longest_s > limits.stall_s:
         yield Problem(
@@ -227,7 +227,7 @@ def _flow_problems(name: str, flow: FlowReport, limits: Limits) -> Iterator[Prob
             )
 
 
-def strain(report: Report, limits: Limits = LIMITS) -> float:
+def worst_limit_ratio(report: Report, limits: Limits = LIMITS) -> float:
     """How near other work on this machine brought a run to being invalid; above 1 it made the run invalid.
 
     The greatest deviation divided by its limit. Lateness counts only for the share of the stalls that other programs
@@ -248,11 +248,11 @@ def strain(report: Report, limits: Limits = LIMITS) -> float:
         latest_s = max(latest_s, flow.send.started_late_s)
     stalls = report.driver.stalls
     if stalls is None:
-        return LOST_STRAIN if lost else max(late + ends)
+        return LOST_RATIO if lost else max(late + ends)
     late.append(stalls.longest_s / limits.stall_s)
     late.append(_stalled_share(report) / limits.stalled_share)
     queued = stalls.queued_share
     # Emulators run at a higher priority than flows' endpoints, which may wait while no link does. The host's share is
     # taken from all alike.
     by_host = latest_s <= stalls.longest_s * (1 - queued)
-    return max(LOST_STRAIN if lost else 0.0, max(late) * queued, max(ends) * (queued if by_host else 1.0))
+    return max(LOST_RATIO if lost else 0.0, max(late) * queued, max(ends) * (queued if by_host else 1.0))

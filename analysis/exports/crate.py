@@ -59,7 +59,7 @@ def write(campaign: StoredCampaign, path: Path, author: str = "", licence: str =
         The SHA-256 of the bundle.
 
     Raises:
-        AnalysisError: none of its runs is in the store, or a file is not what it was.
+        AnalysisError: none of its runs is in the store, or a file was modified.
     """
     found = (campaign.store.run(run_id) for run_id in _run_ids(campaign.row))
     runs = [run for run in found if run is not None]
@@ -265,7 +265,9 @@ def _zip(path: Path, metadata: bytes, files: Mapping[str, tuple[int, str, Path]]
                     seen.update(chunk)
                     target.write(chunk)
             if seen.hexdigest() != digest:
-                raise AnalysisError(f"{file} is not what it was when its run landed: its checksum differs; {REPEAT}")
+                raise AnalysisError(
+                    f"checksum mismatch: {file} is corrupt or was modified since its run landed; {REPEAT}"
+                )
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
