@@ -14,7 +14,7 @@ from testbed.scenario import Limits
 from testbed.units import number_of
 
 LIMITS = Limits()
-#: Worst ratio of a run that lost packets or was not ready at its zero, of which no measure of time says how near it was.
+#: Ratio of a run that lost packets or was not ready at its zero: no measure of time says how near it was to the limit.
 LOST_RATIO = 2.0
 #: A transit time may be less than possible by this much, because two clocks stamp packets and one is steered.
 CLOCK_S = 1e-4
