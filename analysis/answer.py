@@ -105,11 +105,6 @@ def starved_of(scenario: Scenario | None, quantity: Quantity, mean: float) -> fl
 
     A fair share is the least, over the lines on the way, of a line's rate over the greedy flows whose data cross it.
     Lines without a rate of their own, such as those of a trace, do not count.
-
-    Args:
-        scenario: network and flows.
-        quantity: of a flow or group.
-        mean: of the quantity there.
     """
     if quantity.unit != "rate" or scenario is None:
         return None

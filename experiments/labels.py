@@ -200,13 +200,7 @@ def campaign_summary(campaign: CampaignRow) -> dict[str, object]:
 def results_document(
     campaign: CampaignRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]
 ) -> dict[str, Any]:
-    """A campaign's results for scripts, in SI units.
-
-    Args:
-        campaign: of Store.campaign.
-        rows: of Store.table.
-        attempts: of analysis.attempts, by point.
-    """
+    """A campaign's results for scripts, in SI units."""
     of_point: dict[int, list[TableRow]] = {}
     for row in rows:
         of_point.setdefault(row.point, []).append(row)

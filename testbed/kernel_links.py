@@ -418,12 +418,7 @@ def make_wire(name: str, ends: tuple[Interface, Interface], pids: tuple[int, int
 
 
 class KernelLink:
-    """A wire that the kernels at its ends shape, through their agents.
-
-    Args:
-        ends: its interfaces.
-        agents: of the nodes at these ends.
-    """
+    """A wire that the kernels at its ends shape, through their agents."""
 
     def __init__(self, ends: tuple[Interface, Interface], agents: tuple[AgentClient, AgentClient]) -> None:
         self._ends = ends

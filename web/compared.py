@@ -50,11 +50,7 @@ class Cell:
     verdict: str = ""
 
     def change(self, unit: str) -> str:
-        """The difference from the first subject: "+1.2 ± 0.3 Mbit/s (+27 %)"; of shares in percentage points.
-
-        Args:
-            unit: of the metric.
-        """
+        """The difference from the first subject: "+1.2 ± 0.3 Mbit/s (+27 %)"; of shares in percentage points."""
         return "" if self.compared is None else difference_text(self.compared, unit)
 
 

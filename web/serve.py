@@ -86,12 +86,7 @@ def serve(
 
 
 def server(app: Flask, **options: Any) -> Any:
-    """A server of waitress for the site, with bounds on what arrives.
-
-    Args:
-        app: the site.
-        options: of waitress: what it listens on.
-    """
+    """A server of waitress for the site, with bounds on what arrives."""
     made = waitress.create_server(
         app, threads=THREADS, ident="", clear_untrusted_proxy_headers=True, connection_limit=MOST_CONNECTIONS, **options
     )

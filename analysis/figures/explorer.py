@@ -90,11 +90,7 @@ class View:
 
 
 def default_layout(axes: Mapping[str, Sequence[str]]) -> Layout:
-    """A heatmap from two fields of quantities on, means over one, single runs without fields.
-
-    Args:
-        axes: swept fields and their values.
-    """
+    """A heatmap from two fields of quantities on, means over one, single runs without fields."""
     swept = {name: values for name, values in axes.items() if len(values) > 1}
     order = sorted(swept, key=lambda name: -len(swept[name]))
     numeric = [name for name in order if len(swept[name]) > 2 and quantities(swept[name]) is not None]

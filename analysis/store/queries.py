@@ -117,11 +117,7 @@ def _place(head: Head) -> tuple[int, int]:
 
 
 class Queries:
-    """The reading half of an open store.
-
-    Args:
-        database: of the store.
-    """
+    """The reading half of an open store."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

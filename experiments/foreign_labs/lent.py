@@ -94,12 +94,7 @@ def wrong(file: str, line: int, field: str, why: str) -> CampaignError:
 
 
 class Rows:
-    """Mappings of a YAML or JSON file, each with its line, for readers that check every field.
-
-    Args:
-        file: for messages.
-        lines: of each value.
-    """
+    """Mappings of a YAML or JSON file, each with its line, for readers that check every field."""
 
     def __init__(self, file: str, lines: Mapping[tuple[str | int, ...], int]) -> None:
         self._file = file

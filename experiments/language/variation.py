@@ -22,12 +22,7 @@ ROUND_TRIP_SHARE = 0.01
 
 
 class Variation:
-    """The draws of one repetition.
-
-    Args:
-        campaign: says what varies.
-        seed: of the repetition.
-    """
+    """The draws of one repetition."""
 
     def __init__(self, campaign: Campaign, seed: int) -> None:
         self._spec = campaign.variation
