@@ -117,7 +117,7 @@ def _refused_cell() -> str | None:
 
 
 def forbidding(sysctls: Path) -> str | None:
-    """The setting of /proc/sys by which a kernel forbids user namespaces to ordinary users, with the remedy; or None."""
+    """The setting of /proc/sys by which a kernel forbids user namespaces to ordinary users, and its remedy; or None."""
     for name, (forbids, allows) in USER_NAMESPACES.items():
         file = sysctls / name.replace(".", "/")
         if file.exists() and file.read_text().strip() == forbids:
