@@ -18,7 +18,7 @@ from typing import Any
 
 from analysis.backend_blocks import block_for
 from experiments.language import files, mechanisms, packed, registry, renamed, yaml_text
-from experiments.language.problems import CampaignError, Problem
+from experiments.language.problems import CampaignError, Problem, dotted
 from experiments.language.yaml_text import FieldPath
 from testbed import own_crates, own_nodes
 from testbed.errors import BadRequest, no_file
@@ -74,10 +74,10 @@ class Source:
                 return self.places[path[:end]]
         return self.name, 0
 
-    def problem(self, path: FieldPath, field: str, message: str) -> Problem:
-        """A problem with the place of a value."""
+    def problem(self, path: FieldPath, message: str, field: str = "") -> Problem:
+        """A problem with the place of a value; `field` is its name, if not the path's."""
         file, line = self.place(path)
-        return Problem(line, field, message, "" if file == self.name else f"{file}:{line}")
+        return Problem(line, field or dotted(path), message, "" if file == self.name else f"{file}:{line}")
 
 
 def read(path: Path, trust_code: bool = False) -> Source:
@@ -177,7 +177,7 @@ def _with_includes(name: str, text: str, include: Include, ancestors: tuple[str,
         return including
 
     def fail(path: FieldPath, message: str) -> CampaignError:
-        return CampaignError(including.name, [including.problem(path, INCLUDE, message)])
+        return CampaignError(including.name, [including.problem(path, message, INCLUDE)])
 
     names = wanted if isinstance(wanted, list) else [wanted]
     if not names or not all(isinstance(file, str) and file for file in names):
@@ -235,7 +235,7 @@ def _with_crates(source: Source, trust_code: bool) -> Source:
                         "it first: './backchannel unpack FILE' writes it to a folder. 'run --trust-code' builds it"
                     )
         except (ValueError, BadRequest) as error:
-            raise CampaignError(source.name, [source.problem(path, ".".join(map(str, path)), str(error))]) from None
+            raise CampaignError(source.name, [source.problem(path, str(error))]) from None
         crates.append(crate)
     own_nodes.use(crates)
     return replace(source, text=text)
@@ -332,16 +332,15 @@ def _take_blocks(source: Source, section: str, kind: str, allowed: Iterable[str]
     blocks = source.values[section]
     if not isinstance(blocks, dict):
         message = f"expected a mapping with these keys: {', '.join(allowed)}"
-        raise CampaignError(source.name, [source.problem((section,), section, message)])
+        raise CampaignError(source.name, [source.problem((section,), message)])
     problems = []
     for name, block in blocks.items():
-        field = f"{section}.{name}"
         if name not in allowed:
-            problems.append(source.problem((section, name), field, registry.unknown(kind, name, allowed)))
+            problems.append(source.problem((section, name), registry.unknown(kind, name, allowed)))
         elif not isinstance(block, dict):
-            problems.append(source.problem((section, name), field, "expected a mapping of fields"))
+            problems.append(source.problem((section, name), "expected a mapping of fields"))
         elif section == BACKENDS and (BACKENDS in block or "backend" in block):
-            problems.append(source.problem((section, name), field, "the fields of a backend cannot set the backend"))
+            problems.append(source.problem((section, name), "the fields of a backend cannot set the backend"))
     if problems:
         raise CampaignError(source.name, problems)
     return blocks

@@ -332,7 +332,7 @@ def warnings(plan: Plan, source: Source) -> list[str]:
         affected = set().union(*(points[trap] for trap in traps))
         some = f" (at {len(affected)} of {len(plan.points)} points)" if len(affected) < len(plan.points) else ""
         message = f"warning: {name}: {traps[0].message}{some}"
-        lines.append(source.problem(path, ".".join(map(str, path)), message).text(source.name))
+        lines.append(source.problem(path, message).text(source.name))
     return lines
 
 
