@@ -62,7 +62,7 @@ class Source:
         Raises:
             ValueError: the file cannot be read.
         """
-        attached = packed.find(self.text, name)
+        attached = packed.body_of(self.text, name)
         if attached is not None:
             return attached
         return files.no_file(name) if self.folder is None else files.read_path(self.folder / name)
@@ -92,10 +92,7 @@ def read(path: Path, trust_code: bool = False) -> Source:
         CampaignError: a file cannot be read, is invalid YAML, or is not a mapping.
         TestbedError: as testbed.own_nodes.use.
     """
-    # A store keeps the name, and takes texts only.
-    name = os.fsencode(path).decode(errors="replace")
-    source = _with_includes(name, _text(path), _from_files(path), (str(path.resolve()),))
-    return _with_defaults(_with_crates(_with_traces(replace(source, folder=path.parent)), trust_code))
+    return _with_defaults(_with_crates(_with_traces(_from_file(path)), trust_code))
 
 
 def attached_crates(path: Path) -> Iterator[tuple[str, Crate]]:
@@ -105,10 +102,9 @@ def attached_crates(path: Path) -> Iterator[tuple[str, Crate]]:
         CampaignError: the file cannot be read.
         BadRequest: attached sources are damaged.
     """
-    name = os.fsencode(path).decode(errors="replace")
-    source = _with_includes(name, _text(path), _from_files(path), (str(path.resolve()),))
+    source = _from_file(path)
     for folder in dict.fromkeys(folder for _, folder in _folders(source.values, ())):
-        attached = packed.find(source.text, folder)
+        attached = packed.body_of(source.text, folder)
         if attached is not None:
             yield folder, own_crates.from_text(attached, folder)
 
@@ -123,6 +119,13 @@ def parse(name: str, text: str) -> Source:
     return _with_defaults(_with_includes(name, text, _from_nowhere, ()))
 
 
+def _from_file(path: Path) -> Source:
+    """A file with its includes."""
+    # A store keeps the name, and takes texts only.
+    name = os.fsencode(path).decode(errors="replace")
+    return replace(_with_includes(name, _text(path), _from_files(path), (str(path.resolve()),)), folder=path.parent)
+
+
 class Absent(Exception):
     """An included file does not exist."""
 
@@ -134,13 +137,13 @@ Include = Callable[[str], tuple[str, str, "Include"]]
 def _from_files(including: Path) -> Include:
     """Finds files relative to the file that includes them."""
 
-    def find(name: str) -> tuple[str, str, Include]:
+    def opened(name: str) -> tuple[str, str, Include]:
         file = including.parent / name
         if not file.is_file():
             raise Absent(no_file(file))
         return str(file.resolve()), _text(file), _from_files(file)
 
-    return find
+    return opened
 
 
 def _from_text(attached: str) -> Include:
@@ -189,8 +192,7 @@ def _with_includes(name: str, text: str, include: Include, ancestors: tuple[str,
     for number, file in enumerate(names):
         at: FieldPath = (INCLUDE, number) if isinstance(wanted, list) else (INCLUDE,)
         try:
-            find = _from_text(attached[file]) if file in attached else include
-            key, body, inner = find(file)
+            key, body, inner = (_from_text(attached[file]) if file in attached else include)(file)
         except Absent as error:
             raise fail(at, str(error)) from None
         if key in ancestors or len(ancestors) >= MAX_DEPTH:
@@ -210,7 +212,7 @@ def _with_traces(source: Source) -> Source:
     """Attaches traces and programs' files to the text that names them, so that it is complete without its folder."""
     text = source.text
     for name in sorted(set(_traces(source.values, ""))):
-        if packed.find(text, name) is None:
+        if packed.body_of(text, name) is None:
             # Validation of the field that names the trace reports an unreadable file.
             with contextlib.suppress(ValueError):
                 text = packed.attach(text, name, source.file(name))
@@ -222,13 +224,13 @@ def _with_crates(source: Source, trust_code: bool) -> Source:
     text, crates = source.text, []
     for path, name in _folders(source.values, ()):
         try:
-            attached = packed.find(text, name)
+            attached = packed.body_of(text, name)
             if attached is None:
                 crate = own_crates.read((source.folder or Path()) / name, own_nodes.lockfile())
                 text = packed.attach(text, name, crate.text)
             else:
                 crate = own_crates.from_text(attached, name)
-                came_along = packed.find(source.text, name) is not None
+                came_along = packed.body_of(source.text, name) is not None
                 if came_along and not trust_code and own_nodes.lack([crate.used]):
                     raise ValueError(
                         f"the code of {name} came with this file. It would be compiled and run with your rights. Read "
@@ -253,7 +255,7 @@ def with_crates_in_use(text: str) -> str:
     for crate in own_nodes.in_use():
         named = rf"""\bfrom['"]?:\s*['"]?(\.{{0,2}}/(?:[^\s,}}'"]+/)?{re.escape(crate.name)})(?=[\s,}}'"]|$)"""
         for folder in dict.fromkeys(re.findall(named, text)):
-            if packed.find(text, folder) is None:
+            if packed.body_of(text, folder) is None:
                 text = packed.attach(text, folder, crate.text)
     return text
 
