@@ -353,13 +353,13 @@ class StoredCampaign:
             AnalysisError: there is no such field, value or metric, or the field has one value only.
         """
         kinds = self.store.kinds(self.row.id)
-        known = dict.fromkeys(kind.name for kind in kinds)
+        known = dict.fromkeys(kind.metric for kind in kinds)
         for name in metrics:
             if name not in known:
                 raise unknown("metric of this campaign", name, list(known))
         points = [dict(point.parameters) for point in self.row.points]
         # Of a large campaign, reading what nobody asks for takes longest.
-        only = [(kind.name, kind.subject) for kind in kinds if kind.name in metrics] if metrics else None
+        only = [kind[:2] for kind in kinds if kind.metric in metrics] if metrics else None
         values = self.store.values(self.row.id, only=only)
         stored = Asked.of(Results.of_rows(self.row.name, points, values), self.question)
         contrasts = comparison.contrast(stored, field, baseline, metrics, margin)

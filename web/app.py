@@ -23,7 +23,7 @@ from analysis.errors import REPEAT, AnalysisError
 from analysis.estimates import ESTIMATES_NOTE, MOST_ENUMERATED, bootstrap_interval
 from analysis.figures.page import SCRIPTS, STATIC
 from analysis.handle import OpenResults
-from analysis.metrics import METRICS
+from analysis.metrics import title_of
 from analysis.store import StoreError, shown
 from analysis.thinning import View, thin
 from experiments.api import (
@@ -116,6 +116,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
         quantity=units.show,
         delay=units.show_delay,
         log10=math.log10,
+        metric_title=title_of,
         pace=live.pace,
         cell=cell_text,
         level=level_text,
@@ -126,7 +127,6 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
     app.jinja_env.globals.update(
         apart=campaign_data.apart,
         backend_of=backend_of,
-        metrics=METRICS,
         estimates_note=ESTIMATES_NOTE,
         version=_version(),
         figure_script_names=SCRIPTS,

@@ -8,12 +8,13 @@ from typing import TypedDict
 
 from analysis.comparison import difference_text, verdict
 from analysis.estimates import Estimate
+from analysis.metrics import title_of
 from analysis.metrics.registry import estimate
 from analysis.question import Question, is_detail
 from analysis.results import Quantity
 from analysis.statistics import MARGIN, Compared, Difference, RunKey
 from experiments.api import comparisons_note
-from web.campaign_data import order, title_of
+from web.campaign_data import order
 
 #: Metrics that a verdict names, and its words in their order.
 MOST_NAMED, VERDICTS = 4, ("better", "worse", "different", "same", "cannot tell")

@@ -11,7 +11,8 @@ import polars as pl
 from analysis.errors import AnalysisError, unknown
 from analysis.figures.means import INTERVALS, MOST_GROUPS, MOST_SERIES, Group, Mean, Means, number_of, quantities
 from analysis.figures.model import Axis, Figure, Series, axis_scale, style_of
-from analysis.metrics import METRICS
+from analysis.metrics import title_of
+from analysis.results import of_subject
 from analysis.metrics.registry import estimate
 from analysis.store.rows import PointRow, TableRow
 
@@ -318,8 +319,7 @@ def _point_name(row: Mapping[str, str | None], names: Sequence[str]) -> str:
 
 
 def _title(metric: str, subjects: Sequence[str] = ()) -> str:
-    title = METRICS[metric].title if metric in METRICS else metric
-    return f"{title} of {subjects[0]}" if len(subjects) == 1 and subjects[0] else title
+    return of_subject(title_of(metric), subjects[0] if len(subjects) == 1 else "")
 
 
 def _short_name(row: Mapping[str, str | None], names: Sequence[str]) -> str:

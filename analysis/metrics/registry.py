@@ -126,6 +126,11 @@ def catalogue() -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))
 
 
+def title_of(name: str) -> str:
+    """A metric's title; its name if this version does not have it."""
+    return METRICS[name].title if name in METRICS else name
+
+
 def estimate(name: str, unit: str, values: Sequence[float]) -> Estimate:
     """The mean of a metric's values over runs, within the metric's bounds. Older stores may have other metrics."""
     within = METRICS[name].bounds if name in METRICS else Bounds() if is_output(name) else bounds_of(unit)

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
-from analysis.results import ValueRow
+from analysis.results import Quantity, ValueRow
 from analysis.statistics import mean, sd
 from analysis.store import checksums
 from analysis.store.database import Database, Row, batched
@@ -31,7 +31,6 @@ from analysis.store.rows import (
     LandedValueRow,
     ListedRunRow,
     MemberRow,
-    MetricKind,
     MetricRow,
     PlaceRow,
     PointRow,
@@ -362,18 +361,17 @@ class Queries:
         return self.read(query.order_by(point.c.number), PointRow)
 
     @_of_one_moment
-    def kinds(self, campaign_id: str) -> list[MetricKind]:
-        """Metrics that a campaign's valid runs have: name, subject, unit. A run of each point speaks for the others."""
+    def kinds(self, campaign_id: str) -> list[Quantity]:
+        """Quantities that a campaign's valid runs have values of. A run of each point speaks for the others."""
         return self._once(("kinds", campaign_id), lambda: self._kinds(self.heads(campaign_id)))
 
-    def _kinds(self, heads: Iterable[Head]) -> list[MetricKind]:
+    def _kinds(self, heads: Iterable[Head]) -> list[Quantity]:
         speakers: dict[int, Head] = {}
         for head in heads:
             if head.state == "valid":
                 speakers.setdefault(head.point, head)
         rows = self._metric_tuples(speakers.values())
-        kinds = {MetricKind(name, subject, unit) for _, name, subject, _, unit in rows}
-        return sorted(kinds, key=lambda kind: (kind.name, kind.subject))
+        return sorted({Quantity(name, subject, unit) for _, name, subject, _, unit in rows})
 
     @_of_one_moment
     def table(

@@ -212,15 +212,6 @@ class TableRow:
 
 
 @dataclass(frozen=True)
-class MetricKind:
-    """A metric that a campaign's runs have."""
-
-    name: str
-    subject: str
-    unit: str
-
-
-@dataclass(frozen=True)
 class FileRow:
     """A file of a run."""
 

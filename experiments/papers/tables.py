@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from analysis.comparison import difference_text
+from analysis.results import of_subject
 from experiments.labels import level_text, point_label
 from experiments.papers import wording
 from experiments.papers.choice_sensitivity import Outcome
@@ -84,7 +85,7 @@ def doubt_table(doubt: Doubt, results: str) -> Group:
                 for cell in cells
             ),
         )
-    asked = f"{quantity.metric} of {quantity.subject}" if quantity.subject else quantity.metric
+    asked = of_subject(quantity.metric, quantity.subject)
     what = f"{asked}: difference of means, with intervals that hold together at {level_text(doubt.question.level)}"
     lines = [what, f"{units.number_of(doubt.undecided, 'contrast')} cannot be told by the original runs"]
     if not doubt.conclusions:
