@@ -12,8 +12,8 @@ from analysis.errors import AnalysisError, unknown
 from analysis.figures.means import INTERVALS, MOST_GROUPS, MOST_SERIES, Group, Mean, Means, number_of, quantities
 from analysis.figures.model import Axis, Figure, Series, axis_scale, style_of
 from analysis.metrics import title_of
-from analysis.results import of_subject
 from analysis.metrics.registry import estimate
+from analysis.results import of_subject
 from analysis.store.rows import PointRow, TableRow
 
 #: Means that span more than this factor are drawn on a logarithmic axis.
