@@ -11,7 +11,7 @@ import typer
 import analysis
 from analysis import naming
 from experiments.commands.answer import Answer
-from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
+from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption, YesOption
 from experiments.commands.shared import ask_to_delete, console, open_campaign, wants_json
 from experiments.labels import campaign_summary
 from testbed.units import number_of, show
@@ -71,7 +71,7 @@ def archive(
 
 def delete(
     name: SubjectArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     now: Annotated[
         bool, typer.Option("--now", help="Delete the files at once, without a time to restore them.")
     ] = False,
