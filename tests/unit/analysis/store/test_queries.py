@@ -119,7 +119,7 @@ def test_means_are_of_the_metrics_points_and_campaign_that_are_asked_for(store: 
     ]  # fmt: skip
     assert means(only=[("throughput", "bulk")], numbers=[1]) == [(1, "throughput", "bulk", 2.0)]
     assert len(means()) == 10
-    assert {(row.name, row.subject) for row in store.kinds("c2")} == {
+    assert {(row.metric, row.subject) for row in store.kinds("c2")} == {
         ("throughput", "bulk"), *((name, subject) for name in ("rtt_mean", "rtt_sd") for subject in ("f", "g"))
     }  # fmt: skip
     of_point = store.values("c1", [0])
