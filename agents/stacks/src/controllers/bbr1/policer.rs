@@ -108,3 +108,78 @@ impl Policer {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Acks of round trips of 100 ms, each with `delivered` and `lost` bytes. Returns what the last one changes.
+    fn rounds(policer: &mut Policer, at: &mut Ack, (count, delivered, lost): (u32, u64, u64)) -> Option<Change> {
+        let mut change = None;
+        for _ in 0..count {
+            at.now = at.now + std::time::Duration::from_millis(100);
+            at.delivered += delivered;
+            at.lost += lost;
+            at.has_losses = lost > 0;
+            change = policer.on_ack(at, true);
+        }
+        change
+    }
+
+    fn begin() -> (Policer, Ack) {
+        let ack = Ack {
+            now: Time::ZERO,
+            round_start: true,
+            has_losses: false,
+            is_app_limited: false,
+            delivered: 0,
+            lost: 0,
+        };
+        (Policer::default(), ack)
+    }
+
+    #[test]
+    fn two_intervals_of_heavy_losses_at_one_rate_show_it_and_48_rounds_later_it_is_forgotten() {
+        let (mut policer, mut ack) = begin();
+        assert_eq!(rounds(&mut policer, &mut ack, (20, 10_000, 0)), None, "without losses nothing is sampled");
+        assert!(policer.interval.is_none());
+        // The first ack begins the interval.
+        assert_eq!(rounds(&mut policer, &mut ack, (1 + 3, 10_000, 2500)), None);
+        assert_eq!(policer.rate, Some(100_000.0));
+        assert_eq!(rounds(&mut policer, &mut ack, (3, 10_500, 2500)), None);
+        assert_eq!(rounds(&mut policer, &mut ack, (1, 10_500, 2500)), Some(Change::Found));
+        assert_eq!(policer.rate(), Some(102_500.0));
+        assert_eq!(rounds(&mut policer, &mut ack, (47, 10_000, 0)), None);
+        assert_eq!(rounds(&mut policer, &mut ack, (1, 10_000, 0)), Some(Change::Forgotten));
+        assert_eq!(policer.rate(), None);
+    }
+
+    #[test]
+    fn other_rates_and_lighter_losses_show_none() {
+        let (mut policer, mut ack) = begin();
+        rounds(&mut policer, &mut ack, (4, 10_000, 2500));
+        rounds(&mut policer, &mut ack, (4, 12_000, 3000));
+        assert_eq!((policer.rate(), policer.rate), (None, Some(120_000.0)), "a fifth more is another rate");
+        let (mut policer, mut ack) = begin();
+        rounds(&mut policer, &mut ack, (16, 10_000, 1900));
+        assert_eq!(policer.rate, None);
+        assert!(policer.interval.is_some());
+        rounds(&mut policer, &mut ack, (1, 10_000, 1900));
+        assert!(policer.interval.is_none(), "after 16 round trips it begins anew");
+    }
+
+    #[test]
+    fn an_application_without_data_and_rounds_of_other_states_do_not_count() {
+        let (mut policer, mut ack) = begin();
+        rounds(&mut policer, &mut ack, (4, 10_000, 2500));
+        ack.is_app_limited = true;
+        rounds(&mut policer, &mut ack, (1, 10_000, 2500));
+        assert_eq!((policer.rate, policer.interval), (None, None));
+        ack.is_app_limited = false;
+        rounds(&mut policer, &mut ack, (8, 10_000, 2500));
+        assert_eq!(policer.rate(), Some(100_000.0));
+        for _ in 0..100 {
+            assert_eq!(policer.on_ack(&ack, false), None);
+        }
+    }
+}
