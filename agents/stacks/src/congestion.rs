@@ -213,6 +213,11 @@ pub trait CongestionController: Debug + Send {
         None
     }
 
+    /// Bytes that leave at once where there is a pacing rate; a segment goes in any case.
+    fn send_quantum(&self) -> u64 {
+        0
+    }
+
     /// Whether acks bring a [`RateSample`], which costs a record for each segment.
     fn uses_rate_samples(&self) -> bool {
         false

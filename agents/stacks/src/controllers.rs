@@ -137,6 +137,11 @@ impl CongestionController for CongestionControl {
         each!(self, inner => inner.pacing_rate())
     }
 
+    #[inline]
+    fn send_quantum(&self) -> u64 {
+        each!(self, inner => inner.send_quantum())
+    }
+
     fn uses_rate_samples(&self) -> bool {
         each!(self, inner => inner.uses_rate_samples())
     }

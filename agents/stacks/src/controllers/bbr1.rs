@@ -267,7 +267,7 @@ impl Bbr1 {
     }
 
     /// BBR.send_quantum (4.2.2).
-    fn send_quantum(&self) -> f64 {
+    fn quantum(&self) -> f64 {
         let least = if self.pacing_rate < LOW_RATE { 1.0 } else { 2.0 };
         ((self.pacing_rate * QUANTUM_S).min(MOST_QUANTUM) / self.smss).floor().max(least)
     }
@@ -280,7 +280,7 @@ impl Bbr1 {
     /// The quanta of BBRInflight. An even window brings fewer delayed acks, and two segments more let a probe exceed even
     /// a small volume.
     fn with_quanta(&self, volume: f64) -> f64 {
-        let even = 2.0 * ((volume + 3.0 * self.send_quantum()) / 2.0).ceil();
+        let even = 2.0 * ((volume + 3.0 * self.quantum()) / 2.0).ceil();
         even + if self.state == State::ProbeBw && self.cycle_index == 0 { 2.0 } else { 0.0 }
     }
 
@@ -418,7 +418,7 @@ impl Bbr1 {
     fn in_network_when_next_leaves(&self, now: Time, inflight: f64) -> f64 {
         let wait = self.next_send_time.max(now) - now;
         let delivered = (self.btl_bw() * wait.as_secs_f64() / self.smss).floor();
-        let next = if self.pacing_gain > 1.0 { self.send_quantum() } else { 0.0 };
+        let next = if self.pacing_gain > 1.0 { self.quantum() } else { 0.0 };
         (inflight + next - delivered).max(0.0)
     }
 
@@ -568,6 +568,10 @@ impl CongestionController for Bbr1 {
 
     fn pacing_rate(&self) -> Option<f64> {
         (self.segments_sent >= UNPACED_SEGMENTS).then_some(self.pacing_rate)
+    }
+
+    fn send_quantum(&self) -> u64 {
+        (self.quantum() * self.smss) as u64
     }
 
     fn uses_rate_samples(&self) -> bool {

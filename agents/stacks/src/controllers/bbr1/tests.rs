@@ -107,7 +107,7 @@ fn after_ten_seconds_the_round_trip_is_measured_anew_for_200_ms_with_four_segmen
 }
 
 #[test]
-fn an_application_that_pauses_resumes_at_the_rate_it_knows_and_spares_the_measurement() {
+fn an_application_that_pauses_spares_the_measurement() {
     let mut pair = pair(Source::silent(), CLEAN);
     pair.ends[0].as_mut().unwrap().write(3_000_000);
     until(&mut pair, 6.0, |pair| pair.client().acknowledged() >= 3_000_000);
@@ -115,9 +115,22 @@ fn an_application_that_pauses_resumes_at_the_rate_it_knows_and_spares_the_measur
     pair.now += 11_000_000_000;
     pair.ends[0].as_mut().unwrap().write(3_000_000);
     until(&mut pair, 20.0, |pair| bbr(pair).idle_restart);
-    assert!((bbr(&pair).pacing_rate / bbr(&pair).btl_bw() - 0.99).abs() < 1e-9);
-    until(&mut pair, 20.0, |pair| pair.client().acknowledged() >= 4_000_000);
-    assert_ne!(bbr(&pair).state, State::ProbeRtt);
+    until(&mut pair, 20.0, |pair| {
+        assert_ne!(bbr(pair).state, State::ProbeRtt);
+        pair.client().acknowledged() >= 4_000_000
+    });
+}
+
+#[test]
+fn what_ends_an_idle_period_leaves_at_the_rate_whatever_the_phase() {
+    let mut control = probing();
+    control.segments_sent = 10;
+    control.cycle_index = 0;
+    control.update_gains();
+    control.set_pacing_rate_with_gain(control.pacing_gain);
+    assert!((control.pacing_rate / 1.25e6 - 0.99).abs() < 1e-9);
+    control.on_sent(&Sent { now: Time(1), bytes: 1000, outstanding: 0, is_app_limited: true, srtt_s: 0.04 });
+    assert!((control.pacing_rate / 1e6 - 0.99).abs() < 1e-9);
 }
 
 /// The first ten segments leave at once, and the next at the rate of 2.89 windows a round trip.
@@ -144,6 +157,7 @@ fn probing() -> Bbr1 {
     control.enter_probe_bw(Time::ZERO);
     control.cycle_index = 2;
     control.update_gains();
+    control.has_srtt = true;
     control.set_pacing_rate_with_gain(1.0);
     control
 }
