@@ -142,6 +142,10 @@ impl CongestionController for CongestionControl {
         each!(self, inner => inner.send_quantum())
     }
 
+    fn recovers_at_once(&self) -> bool {
+        each!(self, inner => inner.recovers_at_once())
+    }
+
     fn uses_rate_samples(&self) -> bool {
         each!(self, inner => inner.uses_rate_samples())
     }

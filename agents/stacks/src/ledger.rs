@@ -245,6 +245,11 @@ impl Ledger {
         self.records.get(self.lost_starts.first()?)
     }
 
+    /// Whether segments are lost, or were sent again and are under way.
+    pub fn is_repairing(&self) -> bool {
+        self.records.values().any(|record| record.is_lost || record.is_retransmission)
+    }
+
     /// The last record, by sequence number.
     pub fn last(&self) -> Option<&SentRecord> {
         self.records.last_key_value().map(|(_, record)| record)

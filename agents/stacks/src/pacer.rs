@@ -5,6 +5,7 @@
 //! ```text
 //! bursts:  wait = maxburst / (cwnd / srtt_exact)        cwnd in segments
 //! paced:   wait = bytes / pacing_rate
+//! quanta:  wait = bytes / pacing_rate - late      at least half of it, as in Linux
 //! ```
 //!
 //! With a timer of 10 ms granularity (BSDI) the wait of bursts is rounded up to it, which caps the rate at maxburst
@@ -85,7 +86,9 @@ impl Pacer {
         self.sent += 1;
         self.longest = self.longest.max(self.sent);
         if let Some(rate) = rate {
-            self.next = self.next.max(now) + Duration::from_secs_f64(bytes as f64 / rate);
+            let wait = Duration::from_secs_f64(bytes as f64 / rate);
+            let late = if quantum > 0 { (self.next.max(now) - self.next).min(wait / 2) } else { Duration::ZERO };
+            self.next = self.next.max(now) + (wait - late);
         }
     }
 }
@@ -129,13 +132,16 @@ mod tests {
     #[test]
     fn with_a_quantum_of_two_segments_two_leave_at_a_time_at_the_same_rate() {
         let mut paced = burst(None, Duration::ZERO);
-        for at in [5_000_000, 7_000_000, 9_000_000] {
-            assert_eq!(drain_quanta(Some(1e6), 2000, &mut paced, Time(at)), 2);
-            assert_eq!(paced.1.deadline(Timer::Pacing), Some(Time(at + 2_000_000)));
+        // The first is late by more than its gap, of which the half is left.
+        let mut next = 5_000_000;
+        for gap in [1_500_000, 2_000_000, 2_000_000] {
+            assert_eq!(drain_quanta(Some(1e6), 2000, &mut paced, Time(next)), 2);
+            next += gap;
+            assert_eq!(paced.1.deadline(Timer::Pacing), Some(Time(next)));
         }
-        // One was all that the window let go: the other may not follow later.
+        // One was all that the window let go: the other may not follow before the gap is over.
         paced.0.on_transmit(Time(20_000_000), 1000, Some(1e6), 2000);
-        assert_eq!(drain_quanta(Some(1e6), 2000, &mut paced, Time(20_500_000)), 0);
+        assert_eq!(drain_quanta(Some(1e6), 2000, &mut paced, Time(20_400_000)), 0);
     }
 
     #[test]

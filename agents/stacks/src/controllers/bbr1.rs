@@ -574,6 +574,11 @@ impl CongestionController for Bbr1 {
         (self.quantum() * self.smss) as u64
     }
 
+    /// The window of the first round of recovery holds until the last loss is repaired, and not again and again.
+    fn recovers_at_once(&self) -> bool {
+        true
+    }
+
     fn uses_rate_samples(&self) -> bool {
         true
     }

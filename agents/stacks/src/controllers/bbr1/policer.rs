@@ -127,14 +127,8 @@ mod tests {
     }
 
     fn begin() -> (Policer, Ack) {
-        let ack = Ack {
-            now: Time::ZERO,
-            round_start: true,
-            has_losses: false,
-            is_app_limited: false,
-            delivered: 0,
-            lost: 0,
-        };
+        let ack =
+            Ack { now: Time::ZERO, round_start: true, has_losses: false, is_app_limited: false, delivered: 0, lost: 0 };
         (Policer::default(), ack)
     }
 
@@ -152,6 +146,17 @@ mod tests {
         assert_eq!(rounds(&mut policer, &mut ack, (47, 10_000, 0)), None);
         assert_eq!(rounds(&mut policer, &mut ack, (1, 10_000, 0)), Some(Change::Forgotten));
         assert_eq!(policer.rate(), None);
+    }
+
+    #[test]
+    fn an_interval_ends_with_a_loss_and_slow_rates_may_differ_by_more() {
+        let (mut policer, mut ack) = begin();
+        rounds(&mut policer, &mut ack, (1 + 3, 200, 50));
+        assert_eq!(policer.rate, Some(2000.0));
+        rounds(&mut policer, &mut ack, (3, 240, 80));
+        assert_eq!(rounds(&mut policer, &mut ack, (1, 240, 0)), None);
+        assert_eq!(rounds(&mut policer, &mut ack, (1, 240, 80)), Some(Change::Found));
+        assert_eq!(policer.rate(), Some(2200.0));
     }
 
     #[test]
