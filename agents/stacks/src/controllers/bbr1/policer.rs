@@ -117,7 +117,7 @@ mod tests {
     fn rounds(policer: &mut Policer, at: &mut Ack, (count, delivered, lost): (u32, u64, u64)) -> Option<Change> {
         let mut change = None;
         for _ in 0..count {
-            at.now = at.now + std::time::Duration::from_millis(100);
+            at.now += std::time::Duration::from_millis(100);
             at.delivered += delivered;
             at.lost += lost;
             at.has_losses = lost > 0;
