@@ -384,6 +384,19 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_is_repaired_when_its_copy_is_delivered() {
+        let mut ledger = Ledger::default();
+        (0..2).for_each(|number| send(&mut ledger, 0, number));
+        assert!(!ledger.is_repairing());
+        ledger.mark_lost(segment(0).0);
+        assert!(ledger.is_repairing());
+        send(&mut ledger, 50, 0);
+        assert!(ledger.is_repairing() && ledger.first_lost().is_none());
+        deliver(&mut ledger, 90, 0);
+        assert!(!ledger.is_repairing());
+    }
+
+    #[test]
     fn what_a_receiver_takes_back_is_lost() {
         let mut ledger = Ledger::default();
         (0..4).for_each(|number| send(&mut ledger, 0, number));

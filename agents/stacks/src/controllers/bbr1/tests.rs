@@ -148,6 +148,10 @@ fn the_first_rate_follows_from_the_round_trip_of_the_handshake() {
     let expected = 739.0 / 256.0 * 10.0 * 1448.0 / 0.04 * 0.99;
     assert!((control.pacing_rate().unwrap() / expected - 1.0).abs() < 1e-9);
     assert_eq!(control.rt_prop.map(|rtt| rtt.as_millis()), Some(40));
+    for (rate, segments) in [(100_000.0, 1), (200_000.0, 2), (6.25e6, 4), (1e9, 45)] {
+        control.pacing_rate = rate;
+        assert_eq!(control.send_quantum(), 1448 * segments, "{rate}");
+    }
 }
 
 /// A sender in ProbeBW with 30 of 60 segments in flight.
