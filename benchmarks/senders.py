@@ -1,6 +1,6 @@
-"""Twenty scenarios with the research stack's senders beside Linux's own in virtual time.
+"""Scenarios with the research stack's senders beside Linux's own in virtual time.
 
-    ./backchannel bench senders [--only NAME] [--repetitions N]
+    ./backchannel bench senders [--sender NAME] [--only NAME] [--repetitions N]
 
 Each scenario runs N times (6) in the simulator with `modern` and on Linux 7.3 in virtual time with the kernel's TCP,
 with the same seeds, and so the same start times and errors. The table has the throughput of the first flow, or for
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.results import Values, by_point
@@ -34,6 +34,7 @@ SENDERS = {
     "Reno": ("name: modern, congestion: newreno, slow_start: standard", "name: reno"),
     "Vegas": ("name: modern-vegas, slow_start: standard", "name: vegas"),
     "DCTCP": ("name: modern-dctcp, slow_start: standard", "name: dctcp, ecn: true"),
+    "BBR": ("name: modern-bbr1", "name: bbr"),
 }
 DOWN = "  - {name: flow, from: right, to: left, start: [0 s, 0.2 s]}\n"
 TWO = DOWN + "  - {name: second, from: right, to: left, start: [2 s, 2.2 s]}\n"
@@ -61,6 +62,8 @@ class Scenario:
     workload: str = DOWN
     duration: str = "12 s"
     metric: str = "throughput"
+    #: Sender of a second flow; empty: what `workload` says.
+    rival: str = ""
 
 
 MARKS = "{policy: red, limit: 200 packets, min_fraction: 0.1, max_fraction: 0.105, weight: 1, max_p: 1}"
@@ -69,7 +72,8 @@ SHORT = (
     "  - {name: flow, from: right, to: left, kind: transfers, options: {mean: 100 kB, sizes: constant, "
     "arrivals: constant, distance: 1 s}, start: [0 s, 0.2 s]}\n"
 )
-SCENARIOS: Mapping[str, Scenario] = {
+#: CUBIC's, which BBR has too.
+OF_CUBIC: Mapping[str, Scenario] = {
     "CUBIC, 10 Mbit/s, 40 ms": Scenario("CUBIC", TEN),
     "CUBIC, 2 Mbit/s, 120 ms": Scenario("CUBIC", line("2 Mbit/s", "60 ms", 30)),
     "CUBIC, 50 Mbit/s, 20 ms": Scenario("CUBIC", line("50 Mbit/s", "10 ms", 100), duration="8 s"),
@@ -110,6 +114,9 @@ SCENARIOS: Mapping[str, Scenario] = {
         "30 s",
         "flow_completion_p50",
     ),
+}
+SCENARIOS: Mapping[str, Scenario] = {
+    **OF_CUBIC,
     "Reno, 10 Mbit/s, 40 ms": Scenario("Reno", TEN),
     "Reno, 1 % lost": Scenario(
         "Reno", line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: uniform, probability: 0.01}]")
@@ -117,18 +124,34 @@ SCENARIOS: Mapping[str, Scenario] = {
     "Vegas, 10 Mbit/s, 40 ms": Scenario("Vegas", TEN),
     "Vegas, two flows": Scenario("Vegas", TEN, TWO),
     "DCTCP, marks from 20 packets on": Scenario("DCTCP", line("10 Mbit/s", "5 ms", 200, queue=MARKS)),
+    **{name.replace("CUBIC", "BBR"): replace(scenario, sender="BBR") for name, scenario in OF_CUBIC.items()},
+    # So many that BBR takes them for a policer's.
+    "BBR, 20 % lost": Scenario(
+        "BBR", line("10 Mbit/s", "20 ms", 40, more=", errors: [{model: uniform, probability: 0.2}]"), duration="30 s"
+    ),
+    # PROBE_RTT each ten seconds.
+    "BBR, 40 s": Scenario("BBR", TEN, duration="40 s"),
+    "BBR, beside CUBIC": Scenario("BBR", TEN, duration="30 s", rival="CUBIC"),
 }
 """Every scenario by its name."""
+
+
+def stack(sender: str, backend: str) -> str:
+    """The stack of a sender, as a campaign has it."""
+    return f"{{{SENDERS[sender][BACKENDS.index(backend)]}, receive_buffer: 4 MB}}"
 
 
 def measured(scenario: Scenario, backend: str, options: argparse.Namespace, folder: Path) -> tuple[Values, Values]:
     """The scenario's metric and the segments sent again by the first flow, of each valid run."""
     file, results = folder / "scenario.yaml", folder / backend
-    stack = SENDERS[scenario.sender][BACKENDS.index(backend)]
+    workload = scenario.workload
+    if scenario.rival:
+        second = stack(scenario.rival, backend)
+        workload += f"  - {{name: second, from: right, to: left, start: [2 s, 2.2 s], stack: {second}}}\n"
     kernel = "" if backend == "sim" else 'kernel: "7.3"\n'
     file.write_text(
         f"name: senders\nbackend: {backend}\n{kernel}network:\n{scenario.network}"
-        f"stack: {{{stack}, receive_buffer: 4 MB}}\nworkload:\n{scenario.workload}duration: {scenario.duration}\n"
+        f"stack: {stack(scenario.sender, backend)}\nworkload:\n{workload}duration: {scenario.duration}\n"
         f"repetitions: {options.repetitions}\n"
         # By default hosts of the simulator alone take time for a segment, as much as the fastest line.
         "variation: {processing: none}\n"
@@ -153,11 +176,13 @@ def measured(scenario: Scenario, backend: str, options: argparse.Namespace, fold
 def main() -> None:
     """Prints a line for each scenario, with its verdict behind it."""
     parser = argparse.ArgumentParser(prog="./backchannel bench senders", description=__doc__)
+    parser.add_argument("--sender", choices=SENDERS, action="append", help="the scenarios of a sender; repeatable")
     parser.add_argument("--only", choices=sorted(SCENARIOS), action="append", help="a scenario; repeatable")
     parser.add_argument("--repetitions", type=int, default=6, help="runs of each on either side (6)")
     parser.add_argument("--margin", type=float, default=MARGIN, help="greatest difference of what agrees (0.05)")
     options = parser.parse_args()
-    names = options.only or list(SCENARIOS)
+    of_senders = [name for name, scenario in SCENARIOS.items() if scenario.sender in (options.sender or SENDERS)]
+    names = options.only or of_senders
     print(f"{'scenario':38} {'modern (kbit/s or ms)':>24} {'Linux 7.3':>24} {'sent again':>16}")
     pairs: list[tuple[Values, Values]] = []
     for name in names:

@@ -315,7 +315,7 @@ def _lack_of_own(campaign: Campaign, what: str, name: str, prefix: str) -> str:
 #: Research stack that is nearest to one of the kernel; `modern` to all others.
 _NEAREST = {
     "reno": "newreno",
-    "bbr": "modern-bbr",
+    "bbr": "modern-bbr1",
     "dctcp": "modern-dctcp",
     "prague": "modern-prague",
     "vegas": "modern-vegas",

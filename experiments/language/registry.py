@@ -320,9 +320,9 @@ def draws(kind: str, name: str, options: Options) -> bool:
     entry = _random().get((kind, name))
     if entry is None or isinstance(entry.random, bool):
         return entry is not None
-    option, names_value, value = entry.random.partition("=")
-    if names_value:
-        return bool(options.get(option, entry.param(option).default) == value)
+    option, names_values, values = entry.random.partition("=")
+    if names_values:
+        return options.get(option, entry.param(option).default) in values.split(",")
     return options.get(entry.random, entry.param(entry.random).default) not in (None, False, 0, "none")
 
 

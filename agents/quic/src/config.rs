@@ -88,7 +88,7 @@ impl OptionValue for SessionKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerName(String);
 
-/// Controllers of quinn-proto. Its BBR is the first version and draws from a global generator.
+/// Controllers of quinn-proto. Its BBR draws from a global generator.
 const OF_QUINN: [&str; 2] = ["cubic", "newreno"];
 /// CUBIC of this software's TCP.
 const TCP_CUBIC: &str = "tcp-cubic";
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn errors_state_what_is_allowed() {
         for (options, words) in [
-            (json!({"congestion": "prague"}), "none of cubic, newreno, reno, tcp-cubic, vegas, ledbat++, bbr"),
+            (json!({"congestion": "prague"}), "none of cubic, newreno, reno, tcp-cubic, vegas, ledbat++, bbr, bbr1"),
             (
                 json!({"session": "tls", "certificate_bytes": 100}),
                 "certificate_bytes: 100, and with session: tls it is",

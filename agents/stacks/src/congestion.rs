@@ -213,6 +213,18 @@ pub trait CongestionController: Debug + Send {
         None
     }
 
+    /// Bytes that leave at once where there is a pacing rate. What leaves late then shortens the gap behind it, as in
+    /// Linux. 0: a segment, with its whole gap.
+    fn send_quantum(&self) -> u64 {
+        0
+    }
+
+    /// Whether the ack that ends fast recovery begins the next one if segments are still lost, as in Linux; otherwise
+    /// news of a loss does.
+    fn recovers_at_once(&self) -> bool {
+        false
+    }
+
     /// Whether acks bring a [`RateSample`], which costs a record for each segment.
     fn uses_rate_samples(&self) -> bool {
         false

@@ -4,6 +4,7 @@
 //! This crate's controllers are dispatched statically, because they run once an ack.
 
 mod bbr;
+mod bbr1;
 mod classic;
 mod cubic;
 mod dctcp;
@@ -41,6 +42,8 @@ pub enum CongestionControl {
     Ledbat(DelayBased<ledbat::Ledbat>),
     /// BBRv3.
     Bbr(Box<bbr::Bbr>),
+    /// BBR's first version.
+    Bbr1(Box<bbr1::Bbr1>),
     /// Another crate's.
     Added(Box<dyn CongestionController>),
 }
@@ -56,6 +59,7 @@ macro_rules! each {
             CongestionControl::Vegas($inner) => $call,
             CongestionControl::Ledbat($inner) => $call,
             CongestionControl::Bbr($inner) => $call,
+            CongestionControl::Bbr1($inner) => $call,
             CongestionControl::Added($inner) => $call,
         }
     };
@@ -77,6 +81,7 @@ impl CongestionControl {
             Algorithm::Vegas => CongestionControl::Vegas(DelayBased::new(config, mss)),
             Algorithm::LedbatPlusPlus => CongestionControl::Ledbat(DelayBased::new(config, mss)),
             Algorithm::Bbr => CongestionControl::Bbr(Box::new(bbr::Bbr::new(config, mss, initial.0))),
+            Algorithm::Bbr1 => CongestionControl::Bbr1(Box::new(bbr1::Bbr1::new(config, mss, initial.0))),
             Algorithm::Added => {
                 let build = config.added_controller.expect("Stacks::config has found it");
                 CongestionControl::Added(build(config, mss))
@@ -132,6 +137,15 @@ impl CongestionController for CongestionControl {
     #[inline]
     fn pacing_rate(&self) -> Option<f64> {
         each!(self, inner => inner.pacing_rate())
+    }
+
+    #[inline]
+    fn send_quantum(&self) -> u64 {
+        each!(self, inner => inner.send_quantum())
+    }
+
+    fn recovers_at_once(&self) -> bool {
+        each!(self, inner => inner.recovers_at_once())
     }
 
     fn uses_rate_samples(&self) -> bool {

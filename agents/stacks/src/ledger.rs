@@ -245,6 +245,11 @@ impl Ledger {
         self.records.get(self.lost_starts.first()?)
     }
 
+    /// Whether segments are lost, or were sent again and are under way.
+    pub fn is_repairing(&self) -> bool {
+        self.records.values().any(|record| record.is_lost || record.is_retransmission)
+    }
+
     /// The last record, by sequence number.
     pub fn last(&self) -> Option<&SentRecord> {
         self.records.last_key_value().map(|(_, record)| record)
@@ -376,6 +381,19 @@ mod tests {
         assert_eq!(ledger.first_lost().map(|record| (record.start, record.end)), Some((Offset(1501), Offset(2001))));
         ledger.restore_lost();
         assert_eq!((ledger.bytes_in_flight(), ledger.first_lost().is_none()), (1500, true));
+    }
+
+    #[test]
+    fn a_loss_is_repaired_when_its_copy_is_delivered() {
+        let mut ledger = Ledger::default();
+        (0..2).for_each(|number| send(&mut ledger, 0, number));
+        assert!(!ledger.is_repairing());
+        ledger.mark_lost(segment(0).0);
+        assert!(ledger.is_repairing());
+        send(&mut ledger, 50, 0);
+        assert!(ledger.is_repairing() && ledger.first_lost().is_none());
+        deliver(&mut ledger, 90, 0);
+        assert!(!ledger.is_repairing());
     }
 
     #[test]

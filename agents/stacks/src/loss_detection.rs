@@ -208,6 +208,13 @@ impl Sender {
         }
         if self.recovery.end().is_some_and(|end| self.una >= end) {
             by_time.rack.on_recovery_end();
+            let is_repairing = self.ledger.as_ref().is_some_and(Ledger::is_repairing);
+            if is_repairing && self.congestion.recovers_at_once() {
+                by_time.unreported = Some(0);
+                self.recovery.begin_by_time(self.max, None);
+                self.on_loss(sample.now, Signal::Duplicates, self.cwnd());
+                return;
+            }
             self.recovery.leave();
             self.congestion.on_recovery_end(sample, Exit::Threshold);
         }

@@ -1,10 +1,11 @@
 //! When the segments that the window allows leave: at once, in bursts of at most `maxburst` segments (asym 6.3, 8.3 and
-//! figure 19), or at the pacing rate where the controller has one. While the pacing timer runs nothing new is sent,
+//! figure 19), or at the pacing rate where the controller has one, a quantum at a time. While the pacing timer runs nothing new is sent,
 //! however many acks arrive.
 //!
 //! ```text
 //! bursts:  wait = maxburst / (cwnd / srtt_exact)        cwnd in segments
 //! paced:   wait = bytes / pacing_rate
+//! quanta:  wait = bytes / pacing_rate - late      at least half of it, as in Linux
 //! ```
 //!
 //! With a timer of 10 ms granularity (BSDI) the wait of bursts is rounded up to it, which caps the rate at maxburst
@@ -24,8 +25,9 @@ pub struct Pacer {
     most: Option<u32>,
     /// Granularity of the timer between bursts; zero: exact.
     tick: Duration,
-    /// With a pacing rate: when the next segment may go.
+    /// With a pacing rate: when the next quantum may go, and the bytes left of the last one.
     next: Time,
+    left: u64,
     /// The instant of the last burst.
     at: Time,
     /// Its segments so far.
@@ -56,7 +58,7 @@ impl Pacer {
         }
         timers.stop(Timer::Pacing);
         let until = match (rate, self.most) {
-            (Some(_), _) if now < self.next => self.next,
+            (Some(_), _) if now < self.next && (self.at != now || self.left == 0) => self.next,
             (None, Some(most)) if self.at == now && self.sent >= most => {
                 let (cwnd, srtt_exact) = spacing();
                 let wait = srtt_exact.unwrap_or_default().mul_f64(f64::from(most) / cwnd.max(1.0));
@@ -75,15 +77,18 @@ impl Pacer {
         self.sent
     }
 
-    /// A segment with `bytes` of data is sent.
-    pub fn on_transmit(&mut self, now: Time, bytes: u64, rate: Option<f64>) {
+    /// A segment with `bytes` of data is sent. `rate` and `quantum` are the controller's.
+    pub fn on_transmit(&mut self, now: Time, bytes: u64, rate: Option<f64>, quantum: u64) {
         if self.at != now {
-            (self.at, self.sent) = (now, 0);
+            (self.at, self.sent, self.left) = (now, 0, quantum);
         }
+        self.left = self.left.saturating_sub(bytes);
         self.sent += 1;
         self.longest = self.longest.max(self.sent);
         if let Some(rate) = rate {
-            self.next = self.next.max(now) + Duration::from_secs_f64(bytes as f64 / rate);
+            let wait = Duration::from_secs_f64(bytes as f64 / rate);
+            let late = if quantum > 0 { (self.next.max(now) - self.next).min(wait / 2) } else { Duration::ZERO };
+            self.next = self.next.max(now) + (wait - late);
         }
     }
 }
@@ -96,10 +101,14 @@ mod tests {
         (Pacer { most, tick, ..Pacer::default() }, TimerTable::default())
     }
 
-    fn drain_at(rate: Option<f64>, (pacer, timers): &mut (Pacer, TimerTable), now: Time) -> u32 {
+    fn drain_at(rate: Option<f64>, at: &mut (Pacer, TimerTable), now: Time) -> u32 {
+        drain_quanta(rate, 0, at, now)
+    }
+
+    fn drain_quanta(rate: Option<f64>, quantum: u64, (pacer, timers): &mut (Pacer, TimerTable), now: Time) -> u32 {
         let mut n = 0;
         while pacer.may_send(now, rate, || (40.0, Some(Duration::from_millis(100))), timers) && n < 100 {
-            pacer.on_transmit(now, 1000, rate);
+            pacer.on_transmit(now, 1000, rate, quantum);
             n += 1;
         }
         n
@@ -121,6 +130,21 @@ mod tests {
     }
 
     #[test]
+    fn with_a_quantum_of_two_segments_two_leave_at_a_time_at_the_same_rate() {
+        let mut paced = burst(None, Duration::ZERO);
+        // The first is late by more than its gap, of which the half is left.
+        let mut next = 5_000_000;
+        for gap in [1_500_000, 2_000_000, 2_000_000] {
+            assert_eq!(drain_quanta(Some(1e6), 2000, &mut paced, Time(next)), 2);
+            next += gap;
+            assert_eq!(paced.1.deadline(Timer::Pacing), Some(Time(next)));
+        }
+        // One was all that the window let go: the other may not follow before the gap is over.
+        paced.0.on_transmit(Time(20_000_000), 1000, Some(1e6), 2000);
+        assert_eq!(drain_quanta(Some(1e6), 2000, &mut paced, Time(20_400_000)), 0);
+    }
+
+    #[test]
     fn four_go_and_the_rest_follow_at_the_window_over_the_round_trip() {
         let mut limited = burst(Some(4), Duration::ZERO);
         assert_eq!(drain(&mut limited, Time(5_000_000)), 4);
@@ -137,7 +161,7 @@ mod tests {
         assert_eq!(coarse.1.deadline(Timer::Pacing), Some(Time(20_000_000)));
         let mut free = burst(None, Duration::ZERO);
         assert_eq!(drain(&mut free, Time(1)), 100);
-        free.0.on_transmit(Time(2), 1000, None);
+        free.0.on_transmit(Time(2), 1000, None, 0);
         assert_eq!((free.0.last(), free.0.longest), (1, 100));
     }
 }

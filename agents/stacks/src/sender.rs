@@ -316,7 +316,7 @@ impl Sender {
             self.congestion.on_sent(&Sent { now, bytes: length, outstanding, is_app_limited, srtt_s });
         }
         self.record_sent(now, (at, end), again, timers);
-        self.pacer.on_transmit(now, length, self.congestion.pacing_rate());
+        self.pacer.on_transmit(now, length, self.congestion.pacing_rate(), self.congestion.send_quantum());
         self.sent_at = now;
         if let Some(selective) = &mut self.recovery.selective {
             selective.on_transmit(now, (at, length), end, again);

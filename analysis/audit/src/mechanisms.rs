@@ -53,7 +53,9 @@ fn is_so(when: When, policy: &Named) -> bool {
     match when {
         When::Never => false,
         When::Always => true,
-        When::Is(option, value) => policy.options.get(option).and_then(|given| given.as_str()) == Some(value),
+        When::IsOf(option, values) => {
+            policy.options.get(option).and_then(|given| given.as_str()).is_some_and(|given| values.contains(&given))
+        }
         When::With(option) => policy.options.get(option).and_then(|value| value.as_bool()).unwrap_or(false),
     }
 }

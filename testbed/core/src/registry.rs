@@ -20,18 +20,18 @@ pub enum When {
     Always,
     /// Unless this option is 0, false, `none` or absent.
     With(&'static str),
-    /// If this option has this value.
-    Is(&'static str, &'static str),
+    /// If this option has one of these values.
+    IsOf(&'static str, &'static [&'static str]),
 }
 
-/// Serialised as true, false, the name of the option, or `option=value`.
+/// Serialised as true, false, the name of the option, or `option=value,value`.
 impl Serialize for When {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             When::Never => serializer.serialize_bool(false),
             When::Always => serializer.serialize_bool(true),
             When::With(option) => serializer.serialize_str(option),
-            When::Is(option, value) => serializer.collect_str(&format_args!("{option}={value}")),
+            When::IsOf(option, values) => serializer.collect_str(&format_args!("{option}={}", values.join(","))),
         }
     }
 }

@@ -35,7 +35,7 @@ pub fn applies(when: When, options: &Options) -> bool {
         When::Never => false,
         When::Always => true,
         When::With(option) => options.contains_key(option),
-        When::Is(option, value) => options.get(option).is_some_and(|set| set == value),
+        When::IsOf(option, values) => options.get(option).is_some_and(|set| values.iter().any(|value| set == value)),
     }
 }
 

@@ -260,7 +260,7 @@ def cases(kind: str) -> dict[str, dict[str, Any]]:
             return {name: {"middleboxes": [{**named(name), "end": 0}]} for name in names}
         case "stack":
             made = {name: {"stack": named(name)} for name in names}
-            return made | {"sack, bbr": {"stack": named("sack", congestion="bbr")}}
+            return made | {f"sack, {name}": {"stack": named("sack", congestion=name)} for name in ("bbr", "bbr1")}
         case "workload":
             return {
                 name: {"workload": {"kind": name, "options": OPTIONS.get(name, {})}} for name in names if name != "bulk"

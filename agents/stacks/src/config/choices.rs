@@ -24,6 +24,8 @@ choice! {
         LedbatPlusPlus = "ledbat++",
         /// BBRv3 (draft-ietf-ccwg-bbr, August 2026).
         Bbr = "bbr",
+        /// The first version of BBR (draft-cardwell-iccrg-bbr-congestion-control-00; Linux tcp_bbr.c).
+        Bbr1 = "bbr1",
         .. Added
     }
 }

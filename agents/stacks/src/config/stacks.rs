@@ -14,8 +14,8 @@ macro_rules! stacks {
         const NAMES: &[&str] = &[$($name),*];
 
         static STACKS: &[Entry] = &[$(
-            // BBR draws the times between its probes.
-            Entry::stack($name, $summary).source($source).random(When::Is("congestion", "bbr")).options({
+            // BBR draws when it probes.
+            Entry::stack($name, $summary).source($source).random(When::IsOf("congestion", &["bbr", "bbr1"])).options({
                 const BASES: &[&[(&str, Preset)]] = &[$($base,)? &[]];
                 const PARAMS: &[Param] = &with_defaults::<{ OPTIONS.len() }>(
                     &with_defaults::<{ OPTIONS.len() }>(OPTIONS, BASES[0]),
@@ -181,6 +181,11 @@ stacks! {
     "modern-bbr": "BBRv3 on the rest of modern", "draft-ietf-ccwg-bbr" {
         ..MODERN,
         congestion: "bbr",
+    }
+    "modern-bbr1": "the first version of BBR on the rest of modern, as Linux's bbr",
+    "draft-cardwell-iccrg-bbr-congestion-control-00; Linux tcp_bbr.c" {
+        ..MODERN,
+        congestion: "bbr1",
     }
     "modern-dctcp": "DCTCP on the rest of modern", "RFC 8257" {
         ..MODERN,

@@ -7,7 +7,7 @@
 //! Differs from the source: there is no offload, so that the send quantum is a segment or two and the offload budget
 //! three of them.
 
-mod filters;
+pub(super) mod filters;
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use backchannel_core::time::Time;
 
 use super::{AckSample, CongestionController, Exit, Loss, Lost, RateSample, Sent, Signal};
 use crate::config::Config;
-use filters::{MaxBw, MaxExtraAcked};
+use filters::{MaxBw, MaxOfRounds};
 
 /// Constants of sections 2.4 to 2.13.
 const STARTUP_PACING_GAIN: f64 = 2.77;
@@ -109,7 +109,7 @@ pub struct Bbr {
     bw_shortterm: f64,
     inflight_shortterm: f64,
     inflight_longterm: f64,
-    extra_acked: MaxExtraAcked,
+    extra_acked: MaxOfRounds,
     extra_acked_interval_start: Time,
     extra_acked_delivered: f64,
     // Congestion signals.
@@ -182,7 +182,7 @@ impl Bbr {
             bw_shortterm: f64::INFINITY,
             inflight_shortterm: f64::INFINITY,
             inflight_longterm: f64::INFINITY,
-            extra_acked: MaxExtraAcked::default(),
+            extra_acked: MaxOfRounds::default(),
             extra_acked_interval_start: Time::ZERO,
             extra_acked_delivered: 0.0,
             bw_latest: 0.0,

@@ -125,3 +125,26 @@ fn a_recovery_whose_retransmissions_are_reported_as_duplicates_is_undone() {
     assert!(with.spurious_recoveries > 0 && without.spurious_recoveries == 0, "{with:?} {without:?}");
     assert!(with.retransmitted < without.retransmitted && with_s < without_s, "{with_s} {without_s}");
 }
+
+/// Whether fast recovery ever ends, and whether while segments are lost.
+fn ends_of_recovery(congestion: &str) -> (bool, bool) {
+    let path = Path { loss: 0.1, ..CLEAN };
+    let mut pair = Pair::bulk("modern", &[("congestion", json!(congestion))], 3_000_000, path, 5);
+    let (mut ends, mut found) = (false, false);
+    while pair.ends[0].as_ref().is_some_and(|end| end.sender.acknowledged() < 3_000_000) {
+        let state = |pair: &Pair| (pair.client().sender.recovery.is_active(), counts(pair).1, counts(pair).3);
+        let (was_active, timeouts, undone) = state(&pair);
+        assert!(pair.step(), "nothing will happen");
+        let has_ended = was_active && state(&pair) == (false, timeouts, undone);
+        ends |= has_ended;
+        found |= has_ended && pair.client().sender.ledger.as_ref().is_some_and(|ledger| ledger.is_repairing());
+    }
+    (ends, found)
+}
+
+/// As in Linux, for BBR's first version. Others begin another recovery with news of a loss.
+#[test]
+fn with_losses_left_recovery_goes_on_for_a_controller_that_asks_for_it() {
+    assert_eq!(ends_of_recovery("bbr1"), (true, false));
+    assert_eq!(ends_of_recovery("bbr"), (true, true));
+}

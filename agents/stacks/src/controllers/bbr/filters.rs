@@ -1,4 +1,4 @@
-//! The windowed maxima of BBR's model (draft-ietf-ccwg-bbr 5.5.3 to 5.5.6, 5.5.9).
+//! The windowed maxima of BBR's models (draft-ietf-ccwg-bbr 5.5.3 to 5.5.6, 5.5.9; of the first version 4.1.1.5).
 
 use std::collections::VecDeque;
 
@@ -26,14 +26,14 @@ impl MaxBw {
     }
 }
 
-/// BBR.extra_acked: the greatest volume of the last round trips, in bytes.
+/// The greatest value of the last round trips, such as BBR.extra_acked.
 #[derive(Clone, Debug, Default)]
-pub struct MaxExtraAcked {
+pub struct MaxOfRounds {
     /// Rounds with values, the values falling.
     maxima: VecDeque<(u64, f64)>,
 }
 
-impl MaxExtraAcked {
+impl MaxOfRounds {
     /// A value of `round`; those of `length` rounds count.
     pub fn update(&mut self, value: f64, round: u64, length: u64) {
         while self.maxima.back().is_some_and(|(_, smaller)| *smaller <= value) {
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_volume_is_remembered_for_some_rounds() {
-        let mut extra = MaxExtraAcked::default();
+        let mut extra = MaxOfRounds::default();
         [(0, 50.0), (1, 20.0), (2, 30.0)].iter().for_each(|&(round, value)| extra.update(value, round, 10));
         assert_eq!(extra.get(), 50.0);
         extra.update(0.0, 11, 10);
