@@ -21,9 +21,9 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -55,7 +55,9 @@ class QuestionSpec(BaseModel):
     """The `question` of a campaign file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-    metric: str = Field(description="metric that is asked about, such as throughput or latency.p99")
+    metric: Annotated[str, AfterValidator(valid_metric)] = Field(
+        description="metric that is asked about, such as throughput or latency.p99"
+    )
     of: str = Field("", description="flow, group, link or link/direction; default: the first flow that has the metric")
     better: Literal["more", "less"] | None = Field(None, description="default: as the metric declares")
     beside: str = Field("", description="another metric that is shown beside it: METRIC of FLOW")
@@ -64,16 +66,11 @@ class QuestionSpec(BaseModel):
         "combinations", description="comparisons that share the error: those of all combinations, or each by itself"
     )
 
-    @field_validator("metric")
-    @classmethod
-    def _exists(cls, value: str) -> str:
-        return _valid_metric(value)
-
     @field_validator("beside")
     @classmethod
     def _exists_beside(cls, value: str) -> str:
         metric, of, subject = value.partition(" of ")
-        return f"{_valid_metric(metric.strip())}{of}{subject.strip()}" if value else value
+        return f"{valid_metric(metric.strip())}{of}{subject.strip()}" if value else value
 
     @model_validator(mode="after")
     def _agrees_with_the_metric(self) -> QuestionSpec:
@@ -296,11 +293,11 @@ def known_metric(name: str) -> str:
     return plain
 
 
-def _valid_metric(name: str) -> str:
+def valid_metric(name: str) -> str:
+    """As `known_metric`, but raises ValueError, which pydantic reports with the field."""
     try:
         return known_metric(name)
     except AnalysisError as error:
-        # Which pydantic reports with the field.
         raise ValueError(str(error)) from None
 
 

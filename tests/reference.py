@@ -12,7 +12,11 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin
+from unittest.mock import patch
 
+from pydantic import TypeAdapter
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_plain_validator_function
 from typing_extensions import get_type_hints, is_typeddict
 
 from analysis import handle
@@ -100,6 +104,16 @@ def json_documents() -> Iterator[str]:
     _collect(documents.Failure, seen)
     for name, document in sorted(seen.items()):
         yield f"\n### {name}\n\n{_text(document)}"
+
+
+def reader(kind: Any) -> TypeAdapter[Any]:
+    """What checks a JSON document against a type of ours. The product reads its own types without pydantic."""
+
+    def schema(model: type[Model], handler: Any) -> CoreSchema:
+        return no_info_plain_validator_function(model.read)
+
+    with patch.object(Model, "__get_pydantic_core_schema__", staticmethod(schema), create=True):
+        return TypeAdapter(kind)
 
 
 def document_text(kind: Any) -> str:

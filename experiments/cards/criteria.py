@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from ruamel.yaml import YAML
 
 from analysis.errors import AnalysisError, unknown
-from analysis.question import known_metric
+from analysis.question import valid_metric
 from experiments import catalogue
 
 FOLDER = catalogue.FOLDER / "report_card"
@@ -27,7 +27,7 @@ class _Part(BaseModel):
 class Criterion(_Part):
     """A metric, and the values of it that a sender may have. Exactly one of the bounds is set."""
 
-    metric: str
+    metric: Annotated[str, AfterValidator(valid_metric)]
     #: A flow, a group, a link or a link's direction.
     of: str
     #: In the metric's SI unit.
@@ -36,15 +36,6 @@ class Criterion(_Part):
     #: Times what the standard sender reaches.
     at_least_of_standard: Annotated[float | None, Field(gt=0)] = None
     at_most_of_standard: Annotated[float | None, Field(gt=0)] = None
-
-    @field_validator("metric")
-    @classmethod
-    def _exists(cls, value: str) -> str:
-        try:
-            return known_metric(value)
-        except AnalysisError as error:
-            # Which pydantic reports with the field.
-            raise ValueError(str(error)) from None
 
     @model_validator(mode="after")
     def _has_one_bound(self) -> Criterion:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from analysis.answer import fair_share_bps
-from analysis.errors import AnalysisError, unknown
-from analysis.question import known_metric, subjects
+from analysis.errors import unknown
+from analysis.question import subjects, valid_metric
 from analysis.results import Quantity
 from testbed.scenario import Scenario
 
@@ -48,7 +48,7 @@ class Expression:
 
         def take(match: re.Match[str]) -> str:
             name, subject = match.groups()
-            terms.append((name if name == STARVATION else _metric(name), subject))
+            terms.append((name if name == STARVATION else valid_metric(name), subject))
             return f"_{len(terms) - 1}"
 
         plain = _TERM.sub(take, text)
@@ -110,13 +110,6 @@ def _is_plain(node: ast.AST) -> bool:
     if isinstance(node, ast.Constant):
         return isinstance(node.value, int | float) and not isinstance(node.value, bool)
     return not isinstance(node, ast.Name) or re.fullmatch(r"_\d+", node.id) is not None
-
-
-def _metric(name: str) -> str:
-    try:
-        return known_metric(name)
-    except AnalysisError as error:
-        raise ValueError(str(error)) from None
 
 
 def _evaluate(node: ast.expr, numbers: list[float]) -> float:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 import analysis
 from experiments import exits
 from experiments.commands.documents import Failure
-from tests.reference import commands, document_of
+from tests.reference import commands, document_of, reader
 from tests.support.called import called
 from tests.support.command_line import backchannel
 
@@ -71,7 +71,7 @@ def test_answers_are_of_their_types(folder: Path) -> None:
             words += ["--results", f"{folder}/results"]
         done = backchannel(*words, "--json")
         assert done.returncode == 0, (call, done.stderr)
-        TypeAdapter(document_of(commands()[name])).validate_json(done.stdout)
+        reader(document_of(commands()[name])).validate_json(done.stdout)
     with_document = {name for name, command in commands().items() if document_of(command) is not None}
     assert reached | ELSEWHERE == with_document
     assert not reached & ELSEWHERE
