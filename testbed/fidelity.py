@@ -125,7 +125,7 @@ def _audit_problems(subject: str, audit: DirectionAudit, limits: Limits) -> Iter
         (
             audit.jitter_unexplained_packets,
             ProblemKind.DELAY,
-            "had a jitter that the line did not report, or more than it declares",
+            "had a jitter that the link did not report, or more than it declares",
         ),
     ):
         if count:

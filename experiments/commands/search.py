@@ -106,7 +106,7 @@ def search(
                 report.append(text)
                 document[str(backend)] = row
         elif not state.found:
-            report.append("No point shows it. More runs, or wider ranges, may.")
+            report.append("No combination shows it. More runs, or wider ranges, may.")
     out.mkdir(parents=True, exist_ok=True)
     _write_map(state, out / f"{described.name}-map.html", report)
     report.append(f"The map is {out / f'{described.name}-map.html'}")

@@ -63,7 +63,7 @@ _SUMMARIES = {
         "docs/virtual-kernel.md",
     ),
     Backend.PHYSICAL: (
-        "real packets between the hosts of a lab; lines may be emulated or real",
+        "real packets between the hosts of a lab; links may be emulated or real",
         "docs/physical.md",
     ),
 }

@@ -251,7 +251,7 @@ _DUALPI2 = (
     Param(
         "step_queue_packets",
         "packets",
-        "the same threshold as a length of the L4S queue, for slow lines; instead of step_threshold",
+        "the same threshold as a length of the L4S queue, for slow links; instead of step_threshold",
         None,
         min=0,
         max=10_000_000,
@@ -275,7 +275,7 @@ _DUALPI2 = (
     Param(
         "c_protection",
         "fraction",
-        "share of the line that the classic queue keeps while the L4S queue is never "
+        "share of the link that the classic queue keeps while the L4S queue is never "
         "empty (RFC 9332, 4.2.2); in whole percent",
         0.1,
         min=0,
@@ -405,7 +405,7 @@ _PYTHON_ENTRIES = (
     Entry(
         "link",
         "kernel",
-        "a wire shaped by the kernel's qdiscs; the kernel must have them",
+        "a link shaped by the kernel's qdiscs; the kernel must have them",
         "tc(8)",
         (
             Param("shaper", "choice", "qdisc that limits the rate", "htb", choices=kernel_links.SHAPERS),
@@ -441,13 +441,13 @@ _PYTHON_ENTRIES = (
     Entry(
         "topology",
         "asymmetric-path",
-        "server - router1 - router2 - client with an asymmetric line in the middle",
+        "server - router1 - router2 - client with an asymmetric link in the middle",
         "asym 7.1, figure 7",
     ),
     Entry(
         "topology",
         "dumbbell",
-        "a server and a client for each flow, and one shared line between them",
+        "a server and a client for each flow, and one shared link between them",
         "aq 4, figure 2",
     ),
     Entry(
@@ -463,7 +463,7 @@ _PYTHON_ENTRIES = (
         "server - router - client; forward over one-way cable, reverse over another link",
         "asym 3.1, 7.3",
     ),
-    Entry("topology", "line", "two hosts, left and right, on one line", "docs/campaigns.md"),
+    Entry("topology", "line", "two hosts, left and right, on one link", "docs/campaigns.md"),
 )
 
 

@@ -45,7 +45,7 @@ def sensitivity_table(assessment: Sensitivity) -> Group:
         f"{assessment.metric} under {assessment.perturbations} perturbations: every rate, delay and buffer changes by "
         f"up to {assessment.by:.3%}",
         _kept("clear orderings (the interval of the difference excludes 0)", *assessment.count(clear=True)),
-        _kept("clear signs of differences to the first point", *assessment.count(clear=True, with_first=True)),
+        _kept("clear signs of differences to the first combination", *assessment.count(clear=True, with_first=True)),
         _kept("other orderings", *assessment.count(clear=False)),
         f"perturbed means inside the original interval: {sum(counted)} of {len(counted) * assessment.perturbations}; "
         "as many other repetitions lie inside in 83 to 88 % of cases",
