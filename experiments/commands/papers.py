@@ -134,7 +134,7 @@ def _expected(
             inventory=inventory,
             warn=show_note,
         )
-    columns = ("points", "repetitions", "to run", "runs", "time", "cells")
+    columns = ("combinations", "repetitions", "to run", "runs", "time", "cells")
     table = plain_table("artefact", *columns, right=columns)
     for row in rows:
         if not row.refused:

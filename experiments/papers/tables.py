@@ -24,7 +24,7 @@ _STYLES = {"pass": "green", "fail": "red", "incomplete": "yellow"}
 
 def sensitivity_table(assessment: Sensitivity) -> Group:
     """A row for each flow and point with its means, the orderings that a perturbation reverses, and the counts."""
-    table = plain_table("flow", "point", "original", "perturbed", "inside", right=["inside"])
+    table = plain_table("flow", "combination", "original", "perturbed", "inside", right=["inside"])
     flow = None
     for row in assessment.means:
         shown = row.original.text(assessment.unit)
