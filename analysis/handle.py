@@ -289,7 +289,8 @@ class StoredCampaign:
 
     def runs(self) -> pl.DataFrame:
         """Every run, valid, invalid or missing: the swept fields, campaign, `point` (the number of its parameter
-        combination), repetition, run_id, state, backend, seed, duration_s, attempt, landed (s since the UNIX epoch) and problems. What a missing run lacks is null.
+        combination), repetition, run_id, state, backend, seed, duration_s, attempt, landed (s since the UNIX epoch)
+        and problems. What a missing run lacks is null.
         """
         return self._with_fields(_runs(self.store, self.row.id))
 
@@ -307,8 +308,7 @@ class StoredCampaign:
 
         Columns: the swept fields, point, metric, subject, unit, n, mean, sd (sample standard deviation), low, high,
         level and method of the interval, groups (2 where the values form two groups, otherwise 1), values, attempts
-        that the combination's runs took, marked (why the valid runs may be a selection; null otherwise). The interval is
-        null for fewer than three runs, equal values and two groups. Outliers are included.
+        that its runs took, marked (why the valid runs may be a selection; null otherwise). The interval is null for fewer than three runs, equal values and two groups. Outliers are included.
         """
         attempts = attempts_of(self.store, self.row.id)
         rows = []

@@ -55,7 +55,8 @@ def metrics() -> Iterator[str]:
     for metric in METRICS.values():
         if plugin_of(metric.module) is None:
             better = metric.better or "neither"
-            yield f"| `{metric.name}` | {metric.title} | {metric.unit} | `{metric.per}` | {better} | {metric.source} |\n"
+            of = f"{metric.unit} | `{metric.per}` | {better}"
+            yield f"| `{metric.name}` | {metric.title} | {of} | {metric.source} |\n"
 
 
 def choices_of(paper: str) -> Iterator[str]:

@@ -109,7 +109,10 @@ def plot(kind: str) -> Response:
 def _laid_over(kind: str) -> tuple[Figure, tuple[float, float]]:
     subjects = _subjects()
     if not subjects:
-        abort(404, "There is nothing to compare: the address names runs as run=ID and combinations as point=CAMPAIGN:NUMBER.")
+        abort(
+            404,
+            "There is nothing to compare: an address has run=ID for runs and point=CAMPAIGN:NUMBER for combinations.",
+        )
     if kind not in overlaid():
         abort(404, f"Unknown plot {kind}; allowed: {', '.join(overlaid())}.")
     wanted = request.args.get("flow", "")

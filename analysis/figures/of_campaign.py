@@ -29,8 +29,9 @@ def sweep(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
 
 
 @campaign_figure(
-    "cdf", "distribution of a metric over runs, a curve for each combination and subject, or for each combination "
-    "(`--pooled`)"
+    "cdf",
+    "distribution of a metric over runs, a curve for each combination and subject, or for each combination "
+    "(`--pooled`)",
 )
 def cdf(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
     """A curve for each point, and for each subject unless they are pooled."""

@@ -90,8 +90,8 @@ def doubt(
     plan = first.make(None)
     if len(plan.points) < 2:
         fail(
-            f"{plan.name} has one combination, so it compares nothing and has no conclusions to doubt; sweep a field over "
-            "two or more values",
+            f"{plan.name} has one combination, so it compares nothing and has no conclusions to doubt; sweep a "
+            "field over two or more values",
             exits.BAD_INPUT,
         )
     known = list(doubt_plan.changes(file, list(overrides or ()), plan, perturbations))

@@ -167,8 +167,8 @@ def score(
             "--repetitions",
             min=1,
             show_default=False,
-            help="Number of simulated runs of each combination. Runs the named artefacts in a temporary folder and scores "
-            "them. More runs may decide an inconclusive verdict. With --sensitivity: of each variant. "
+            help="Number of simulated runs of each combination. Runs the named artefacts in a temporary folder and "
+            "scores them. More runs may decide an inconclusive verdict. With --sensitivity: of each variant. "
             "Default: as in the campaign file.",
         ),
     ] = None,

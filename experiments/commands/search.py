@@ -88,7 +88,9 @@ def search(
         if all(not point.samples for point in state.points.values()):
             fail(next(iter(state.points.values())).problem, exits.FAILED)
         document = _document(state, evaluator)
-        report = [f"{number_of(evaluator.runs, 'run')} at {number_of(len(state.points), 'combination')}: {_state(state)}"]
+        report = [
+            f"{number_of(evaluator.runs, 'run')} at {number_of(len(state.points), 'combination')}: {_state(state)}"
+        ]
         confirmed = None
         if state.found:
             status.update(f"{described.name}: fresh seeds")
