@@ -308,7 +308,8 @@ class StoredCampaign:
 
         Columns: the swept fields, point, metric, subject, unit, n, mean, sd (sample standard deviation), low, high,
         level and method of the interval, groups (2 where the values form two groups, otherwise 1), values, attempts
-        that its runs took, marked (why the valid runs may be a selection; null otherwise). The interval is null for fewer than three runs, equal values and two groups. Outliers are included.
+        that its runs took, marked (why the valid runs may be a selection; null otherwise). The interval is null for
+        fewer than three runs, equal values and two groups. Outliers are included.
         """
         attempts = attempts_of(self.store, self.row.id)
         rows = []

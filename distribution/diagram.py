@@ -76,9 +76,9 @@ def layered(labels: dict[str, str], arrows: list[tuple[str, str]]) -> list[list[
         layers[node.layer].append(node)
     for above, below in arrows:
         last = nodes[above]
-        for layer in range(last.layer + 1, nodes[below].layer):
-            bend = Node("", layer)
-            layers[layer].append(bend)
+        for number in range(last.layer + 1, nodes[below].layer):
+            bend = Node("", number)
+            layers[number].append(bend)
             _join(last, bend)
             last = bend
         _join(last, nodes[below])
@@ -124,6 +124,20 @@ def _relax(layer: list[Node], wanted: list[float]) -> None:
         node.x = place
 
 
+def _arrow(above: Node, below: Node, left: float) -> str:
+    """A curve from a box over the bends to the next box."""
+    stops = [below]
+    while not stops[-1].label:
+        stops += stops[-1].below
+    x, y = above.x - left, float(above.layer * RISE + 2 + HEIGHT)
+    path = f"M{x:.1f} {y}"
+    for stop in stops:
+        end = stop.layer * RISE + 2 + (-5 if stop.label else HEIGHT / 2)
+        path += f"C{x:.1f} {(y + end) / 2} {stop.x - left:.1f} {(y + end) / 2} {stop.x - left:.1f} {end}"
+        x, y = stop.x - left, end
+    return path
+
+
 def svg(text: str) -> str:
     """The picture of a diagram; colours and fonts are the page's."""
     layers = layered(*parse(text))
@@ -133,27 +147,15 @@ def svg(text: str) -> str:
     height = (len(layers) - 1) * RISE + HEIGHT + 4
     paths: list[str] = []
     boxes: list[str] = []
-    for node in everything:
+    for node in filter(lambda node: node.label, everything):
         x, y = node.x - left, node.layer * RISE + 2
-        if not node.label:
-            continue
-        half = node.width / 2
-        boxes.append(f'<rect x="{x - half:.1f}" y="{y}" width="{node.width:.1f}" height="{HEIGHT}" rx="5"/>')
+        boxes.append(f'<rect x="{x - node.width / 2:.1f}" y="{y}" width="{node.width:.1f}" height="{HEIGHT}" rx="5"/>')
         boxes.append(f'<text x="{x:.1f}" y="{y + HEIGHT / 2 + 4.5}">{escape(node.label)}</text>')
-        for first in node.below:
-            path, last, bottom = f"M{x:.1f} {y + HEIGHT}", x, y + HEIGHT
-            each: Node = first
-            while True:
-                at, top = each.x - left, each.layer * RISE + 2
-                end = top - 5 if each.label else top + HEIGHT / 2
-                path += f"C{last:.1f} {(bottom + end) / 2} {at:.1f} {(bottom + end) / 2} {at:.1f} {end}"
-                if each.label:
-                    break
-                last, bottom, each = at, end, each.below[0]
-            paths.append(f'<path d="{path}" marker-end="url(#arrow)"/>')
+        for below in node.below:
+            paths.append(f'<path d="{_arrow(node, below, left)}" marker-end="url(#arrow)"/>')
     marker = '<marker id="arrow" viewBox="0 0 8 8" refX="3" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {width:.0f} {height}" width="{width:.0f}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" width="{width:.0f}">'
         f'<defs>{marker}<path d="M0 0L8 4L0 8z"/></marker></defs>{"".join(paths)}{"".join(boxes)}</svg>'
     )
 

@@ -19,9 +19,10 @@ PAGES = [
 ]
 #: Phrases in which an old word has another sense: lines of text, of a drawing or of a fit, geometry, terms of others.
 OTHER_SENSE = {
-    "line": r"command line|file(?: and|,) line|per line|by line|line by\s+line|line numbers|lines and commas|lines of json"
-    r"|(?:one|json|last|comment|further|changed|this|its|twenty|break the|marks the|\d) lines?|\| line \| meaning"
-    r"|\"line\"|^### line$|'--line-results'|serial lines?|asynchronous line|horizontal lines|a line leads",
+    "line": r"command line|file(?: and|,) line|per line|by line|line by\s+line|line numbers|lines and commas"
+    r"|(?:one|json|last|comment|further|changed|this|its|twenty|break the|marks the|\d) lines?|lines of json"
+    r"|\| line \| meaning|\"line\"|^### line$|'--line-results'|serial lines?|asynchronous line|horizontal lines"
+    r"|a line leads",
     "wire": r"(?:on|in) the wire",
     "pipe": r"pipe algorithm|off the pipe",
     "point": r"imports point|point-to-point|access points?|entry points?|percentage points|fixed point"
