@@ -49,7 +49,7 @@ options! {
         forward_bps: Option<f64> = ABSENT, [Rate 1]
             "C_f, the capacity of the opposite direction; if absent, that direction's rate, also when it changes";
         bounded: bool = false, [Flag]
-            "do not let a class use more than its share of the line, even while the other class is empty (Floyd and \
+            "do not let a class use more than its share of the link, even while the other class is empty (Floyd and \
              Jacobson 1995, 2)";
     }
 }

@@ -20,7 +20,7 @@ options! {
         ack_share: f64 = 0.5, [Fraction]
             "share of the link for acks while both classes wait; data gets the rest";
         bounded: bool = false, [Flag]
-            "do not let a class use more than its share of the line, even while the other class is empty (Floyd and \
+            "do not let a class use more than its share of the link, even while the other class is empty (Floyd and \
              Jacobson 1995, 2)";
         rate_bps: Option<f64> = ABSENT, [Rate 1]
             "rate that bounded classes share, for links whose framing or compression changes packet sizes; absent: the \

@@ -62,10 +62,10 @@ options! {
         free_options: bool = false, [Flag]
             "do not count TCP options in the time on the link, as in the papers' simulator; not with rfc1144";
         device_buffer_bytes: u64 = 0, [Bytes 0 to 1e9]
-            "size of the modem's transmit buffer between queue and line, 0 for none; policies cannot reach packets in \
+            "size of the modem's transmit buffer between queue and link, 0 for none; policies cannot reach packets in \
              it; a Courier V.34 has 3.25 KiB (asym 8)";
         clock_tick_s: f64 = 0, [Time 0 to 1]
-            "time between two interrupts of the clock of a host that emulates the line, 0 for a clock of any \
+            "time between two interrupts of the clock of a host that emulates the link, 0 for a clock of any \
              resolution: transmissions and delays are whole numbers of ticks, 10 ms under BSDI (asym 8.1); in \
              simulation";
     }
