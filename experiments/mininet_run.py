@@ -183,7 +183,7 @@ def _scenario(lines: Sequence[EmulatedLink]) -> Scenario:
         TestbedError: there is no line, or they form no network that a run can have.
     """
     if not lines:
-        raise TestbedError("there is nothing to record: this network has no emulated link; create it with link=Link")
+        raise TestbedError("there is nothing to record: this network has no emulated link; create it with link=Line")
     nodes = {node.name: node for line in lines for node in (line.intf1.node, line.intf2.node)}
     for name in nodes:
         if len(name) > addressing.MAX_NODE_NAME:
