@@ -15,54 +15,21 @@ from typing import Any
 from testbed import node_types
 from testbed.documents import NOTHING, Document, Model, Part
 from testbed.node_types import (
-    Arrival,
-    DirectionAudit,
-    Fault,
-    Lateness,
-    ProbeReceiveReport,
-    ProbeSendReport,
-    ProgramReport,
+    Arrival as Arrival,
+    DirectionAudit as DirectionAudit,
+    Fault as Fault,
+    Lateness as Lateness,
+    ProbeReceiveReport as ProbeReceiveReport,
+    ProbeSendReport as ProbeSendReport,
+    ProgramReport as ProgramReport,
 )
 from testbed.scenario import Direction
-
-__all__ = [
-    "DROPS",
-    "Arrival",
-    "CaptureReport",
-    "CommandReport",
-    "DirectionAudit",
-    "DirectionReport",
-    "DirectionStatus",
-    "DriverReport",
-    "EndReport",
-    "Fault",
-    "FlowReport",
-    "HostClock",
-    "InterfaceReport",
-    "Lateness",
-    "LinkReport",
-    "Measurement",
-    "Phase",
-    "ProbeReceiveReport",
-    "ProbeSendReport",
-    "Problem",
-    "ProblemKind",
-    "ProgramReport",
-    "Progress",
-    "ReceiveReport",
-    "Report",
-    "SendReport",
-    "SessionHost",
-    "SessionStatus",
-    "Stalls",
-    "sentences",
-]
 
 
 class DirectionReport(Part):
     """Counters of one direction of a link (testbed/core/src/report.rs)."""
 
-    #: Declared; None where the line only delays or its rate changes.
+    #: Declared; None where the link only delays or its rate changes.
     rate_bps: float | None = None
     submitted_packets: int = 0
     delivered_packets: int = 0
@@ -209,7 +176,7 @@ class Measurement(Model):
 
     link: str
     direction: Direction
-    #: Bit/s; None where the line only delays.
+    #: Bit/s; None where the link only delays.
     declared_rate_bps: float | None
     measured_rate_bps: float | None
     declared_delay_s: float

@@ -41,12 +41,12 @@ def test_each_end_of_a_flow_is_late_by_itself(
     problems = fidelity.problems(report)
     if words is None:
         assert problems == []
-        assert fidelity.strain(report) == pytest.approx(1.0)
+        assert fidelity.worst_limit_ratio(report) == pytest.approx(1.0)
         return
     (problem,) = problems
     assert (problem.kind, problem.subject) == (ProblemKind.LATE, "f")
     assert problem.sentence == f"flow f: its {name} handled {words} is allowed"
-    assert fidelity.strain(report) > 1
+    assert fidelity.worst_limit_ratio(report) > 1
     assert fidelity.problems(report, Limits(lateness_p99_s=1.0, stall_s=1.0)) == []
 
 
@@ -168,7 +168,7 @@ def test_captures_may_contradict_delay_and_queue_within_limits(line: dict[str, A
     assert audited(**line) == [f"line forward: {sentence}" for sentence in sentences]
 
 
-OTHERS, HOST = "; other programs used its CPU", "; no other program used its CPU, so the machine's host took it"
+OTHERS, HOST = "; other programs used its CPU", "; no other program used its CPU, so the hypervisor took it"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_an_end_that_waits_longer_than_the_host_stalls_waits_for_other_programs(
     stalls = {"count": 1, "total_s": 0.2, "longest_s": 0.2, "queued_s": 0.1}
     late = {"p50": 0.0, "p99": 0.02 if latest_s else 0.0, "max": latest_s}
     fields = {"duration_s": 20, "driver": {"stalls": stalls}, "flows": {"f": {"receive": {"lateness_s": late}}}}
-    assert fidelity.strain(Report.read({"t0_epoch_ns": 0, **fields})) == pytest.approx(strain)
+    assert fidelity.worst_limit_ratio(Report.read({"t0_epoch_ns": 0, **fields})) == pytest.approx(strain)
 
 
 @pytest.mark.parametrize(
@@ -224,10 +224,10 @@ def test_an_end_that_waits_longer_than_the_host_stalls_waits_for_other_programs(
 )
 def test_strain_is_the_greatest_deviation_over_its_limit(driver: dict[str, Any], strain: float) -> None:
     report = Report.read({"t0_epoch_ns": 0, "duration_s": 20, "driver": driver})
-    assert fidelity.strain(report) == pytest.approx(strain)
+    assert fidelity.worst_limit_ratio(report) == pytest.approx(strain)
 
 
 def test_stalls_have_no_share_of_a_run_without_a_duration() -> None:
     stalls = {"count": 1, "total_s": 0.04, "longest_s": 0.04}
     report = Report.read({"t0_epoch_ns": 0, "driver": {"stalls": stalls}})
-    assert (fidelity.problems(report), fidelity.strain(report)) == ([], pytest.approx(0.8))
+    assert (fidelity.problems(report), fidelity.worst_limit_ratio(report)) == ([], pytest.approx(0.8))

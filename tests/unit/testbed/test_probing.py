@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from testbed import fidelity, kernel_links, probing
 from testbed.report import Arrival, DirectionReport, Measurement, Problem, ProblemKind, Report
@@ -230,7 +229,7 @@ def test_each_fault_makes_a_run_invalid(changes: dict[str, Any], kind: ProblemKi
     ],
 )
 def test_strain_measures_the_effect_of_other_programs(changes: dict[str, Any], strain: float) -> None:
-    assert fidelity.strain(run_report(**changes)) == pytest.approx(strain, rel=0.01)
+    assert fidelity.worst_limit_ratio(run_report(**changes)) == pytest.approx(strain, rel=0.01)
 
 
 def test_a_scenario_may_set_its_own_limits() -> None:
@@ -238,7 +237,7 @@ def test_a_scenario_may_set_its_own_limits() -> None:
     assert len(fidelity.problems(late)) == 2
     assert fidelity.problems(late, Limits(lateness_p99_s=0.004)) == []
     assert len(fidelity.problems(late, Limits(rate=0.003))) == 4
-    assert fidelity.strain(late, Limits(lateness_p99_s=0.03)) < fidelity.strain(late)
+    assert fidelity.worst_limit_ratio(late, Limits(lateness_p99_s=0.03)) < fidelity.worst_limit_ratio(late)
     lost = run_report(dropped=2)
     assert (
         fidelity.problems(lost, Limits(rate=1, delay_s=10, lateness_p99_s=10, stall_s=10, stalled_share=1))
@@ -258,7 +257,7 @@ def test_the_message_names_the_cause_of_a_stall() -> None:
         "other programs used its CPU"
     )
     assert texts(fidelity.problems(run_report(stalls=stalled | {"queued_s": 0.02})))[0].endswith(
-        "the machine's host took it"
+        "the hypervisor took it"
     )
 
 
