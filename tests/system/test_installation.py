@@ -289,7 +289,7 @@ def test_one_command_starts_site_and_runner_of_the_image_without_root(image: Pat
     )
     words = ["unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
     # Podman enters its working directory again, and the user may not enter pytest's folder.
-    in_its_home = [*words, "sh", "-euc", AS_A_USER_WITH_IDS, "sh", account, command]
+    in_its_home: list[str | Path] = [*words, "sh", "-euc", AS_A_USER_WITH_IDS, "sh", account, command]
     with subprocess.Popen(in_its_home, cwd=account) as started:
         try:
             asked = {
