@@ -62,7 +62,7 @@ def opened(words: Sequence[str] | None = None) -> Iterator[Server]:
     )
     add("--virtual-time", action="store_true", help="the node's clock jumps from event to event")
     add("--allow-commands", action="store_true", help="run the programs of campaigns, with the rights of this account")
-    add("--settings", type=Path, help="folder of JSON files with the settings of lines and radios, for the ids of runs")
+    add("--settings", type=Path, help="folder of JSON files with the settings of links and radios, for the ids of runs")
     arguments = parser.parse_args(words)
     os.umask(0o077)
     arguments.folder.mkdir(parents=True, exist_ok=True)

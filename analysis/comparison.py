@@ -149,7 +149,7 @@ def compare(
     """
     both = [point for point in a.points if point in b.points]
     if not both:
-        raise CompareError(f"{a.name} and {b.name} have no point in common: their sweeps are different")
+        raise CompareError(f"{a.name} and {b.name} have no combination in common: their sweeps are different")
     pairs: list[tuple[Parameters, Quantity, Values, Values]] = []
     for point in both:
         values_a = a.values.get(a.points.index(point), {})

@@ -288,8 +288,9 @@ class StoredCampaign:
         return f"<campaign {row.name} ({row.id}): {row.backend}, {row.valid} of {row.runs} runs valid, {row.state}>"
 
     def runs(self) -> pl.DataFrame:
-        """Every run, valid, invalid or missing: the swept fields, campaign, point, repetition, run_id, state, backend,
-        seed, duration_s, attempt, landed (s since the UNIX epoch) and problems. What a missing run lacks is null.
+        """Every run, valid, invalid or missing: the swept fields, campaign, `point` (the number of its parameter
+        combination), repetition, run_id, state, backend, seed, duration_s, attempt, landed (s since the UNIX epoch)
+        and problems. What a missing run lacks is null.
         """
         return self._with_fields(_runs(self.store, self.row.id))
 
@@ -303,12 +304,12 @@ class StoredCampaign:
         return self._with_fields(pl.DataFrame(rows, schema=_VALUES).sort("point", "repetition", "metric", "subject"))
 
     def means(self) -> pl.DataFrame:
-        """Means over each point's valid runs, with their 95 % confidence intervals (analysis/estimates.py).
+        """Means over each combination's valid runs, with their 95 % confidence intervals (analysis/estimates.py).
 
         Columns: the swept fields, point, metric, subject, unit, n, mean, sd (sample standard deviation), low, high,
         level and method of the interval, groups (2 where the values form two groups, otherwise 1), values, attempts
-        that the point's runs took, marked (why the valid runs may be a selection; null otherwise). The interval is null
-        for fewer than three runs, equal values and two groups. Outliers are included.
+        that its runs took, marked (why the valid runs may be a selection; null otherwise). The interval is null for
+        fewer than three runs, equal values and two groups. Outliers are included.
         """
         attempts = attempts_of(self.store, self.row.id)
         rows = []
@@ -535,7 +536,7 @@ class StoredRun:
 
     @cached_property
     def data(self) -> RunData:
-        """Its tables as metrics see them: flows, lines, groups.
+        """Its tables as metrics see them: flows, directions of links, groups.
 
         Raises:
             MissingCapture: nothing was captured.
@@ -583,7 +584,7 @@ class StoredRun:
 
         Args:
             kind: name of the figure.
-            of: flows, groups or lines; all without any.
+            of: flows, groups or directions of links; all without any.
             from_s: start of the period.
             to_s: its end.
             slice_s: interval of throughput and utilisation.

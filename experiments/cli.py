@@ -52,9 +52,9 @@ _GROUPS = {
         "plan": _Command("run:plan", "Show the runs of a campaign and the expected time"),
         "run": _Command("run:run", "Run a campaign"),
         "search": _Command("search:search", "Search a campaign's space for the place where something happens"),
-        "line": _Command("line:line", "Run a client and a server of yours over an emulated line, for tests"),
-        "shell": _Command("shell:shell", "Run a shell or any command behind an emulated line"),
-        "gateway": _Command("gateway:gateway", "Connect devices behind an interface through an emulated line"),
+        "line": _Command("line:line", "Run a client and a server of yours over an emulated link, for tests"),
+        "shell": _Command("shell:shell", "Run a shell or any command behind an emulated link"),
+        "gateway": _Command("gateway:gateway", "Connect devices behind an interface through an emulated link"),
         "calibrate": _Command("testbed:calibrate", "Measure emulated links"),
         "packetdrill": _Command("packetdrill:packetdrill", "Run packetdrill scripts on a kernel in virtual time"),
         "new": _Command("own:new", "Make a policy, controller, metric or other part of your own"),
@@ -87,7 +87,7 @@ _GROUPS = {
     },
     "Captures": {
         "import": _Command("imports:import_", "Import captures as a run, or a bundled campaign"),
-        "ack-filter": _Command("ack_filter:ack_filter", "Say whether an ack filter would help on a captured line"),
+        "ack-filter": _Command("ack_filter:ack_filter", "Say whether an ack filter would help on a captured link"),
     },
     "Labs": {
         "testbed": _Command("testbed:testbed", "Set up hosts as a testbed, import or rehearse them"),

@@ -77,7 +77,7 @@ def exact_note(plan: Plan) -> str:
         return ""
     n = plan.repetitions
     times = _TIMES[n] if n < len(_TIMES) else f"{n} times"
-    where = "" if exact == len(plan.points) else f" (at {exact} of {len(plan.points)} points)"
+    where = "" if exact == len(plan.points) else f" (at {exact} of {len(plan.points)} combinations)"
     return (
         f"{n} repetitions of this are one run {times}{where}: nothing in it is random. One is made, and there is no "
         "interval. 'variation' makes repetitions differ (docs/campaigns.md)"

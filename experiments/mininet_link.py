@@ -32,8 +32,8 @@ QUEUE_PACKETS = 1000
 #: Parameters of TCLink without an equivalent here, each with what to write instead.
 REFUSED = {
     "latency_ms": "it belongs to tc's token bucket; set max_queue_size",
-    "use_hfsc": "a line needs no shaper of the kernel",
-    "use_tbf": "a line needs no shaper of the kernel",
+    "use_hfsc": "a link needs no shaper of the kernel",
+    "use_tbf": "a link needs no shaper of the kernel",
     "enable_ecn": "set policy={'policy': 'red', 'ecn': True}",
     "enable_red": "set policy='red'",
 }

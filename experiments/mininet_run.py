@@ -40,7 +40,7 @@ from testbed.mininet_links import EmulatedLink
 from testbed.report import CaptureReport, InterfaceReport, Report
 from testbed.scenario import LinkSpec, Scenario
 
-CAMPAIGN, TITLE = "mininet", "Mininet scripts with emulated lines"
+CAMPAIGN, TITLE = "mininet", "Mininet scripts with emulated links"
 #: Time from the start of the links until the run's zero, in s.
 LEAD_S = 0.02
 
@@ -136,7 +136,7 @@ def _recorded(
 def _say(landing: Landing, results: str) -> None:
     verdict = "kept their timing" if not landing.problems else f"did not keep their timing: {landing.problems[0]}"
     print(
-        f"backchannel: the lines {verdict}. The script's run is {landing.run_id[:8]}: ./backchannel serve --results "
+        f"backchannel: the links {verdict}. The script's run is {landing.run_id[:8]}: ./backchannel serve --results "
         f"{Path(results).absolute()} shows it.",
         file=sys.stderr,
     )

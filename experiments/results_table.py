@@ -102,7 +102,7 @@ def columns_of(campaign: StoredCampaign, asked: Asked) -> list[Column]:
     places = in_file_order(scenario, {subject for _, subject in kinds})
     for wanted, known, what in (
         (asked.metrics, [name for name, _ in kinds], "metric of this campaign"),
-        (asked.flows, places, "flow or line"),
+        (asked.flows, places, "flow or link"),
     ):
         for name in wanted:
             if name not in known:

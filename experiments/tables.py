@@ -60,7 +60,7 @@ def removals_table(campaigns: Sequence[CampaignRow], removals: Mapping[str, Remo
 def comparison_table(compared: Comparison, everything: bool) -> Group:
     """A line for each difference that counts (each at all with `everything`), then what follows from them."""
     shown = [line for line in compared.lines if everything or line.verdict not in NOTHING]
-    table = plain_table("point", "metric", compared.a, compared.b, "difference", "")
+    table = plain_table("combination", "metric", compared.a, compared.b, "difference", "")
     for line in shown:
         name = of_subject(line.metric, line.subject) + (" (exploratory)" if line.exploratory else "")
         table.add_row(

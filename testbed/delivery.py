@@ -34,7 +34,7 @@ def problems(scenario: Scenario, report: Report, plan: Plan) -> Iterator[Problem
             yield Problem(
                 ProblemKind.DELIVERY,
                 flow.name,
-                f"flow {flow.name}: no byte arrived, and no line on its path dropped or still held a packet",
+                f"flow {flow.name}: no byte arrived, and no link on its path dropped or still held a packet",
             )
 
 

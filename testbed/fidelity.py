@@ -116,7 +116,7 @@ def _audit_problems(audit: DirectionAudit, limits: Limits) -> Iterator[tuple[Pro
         (
             audit.jitter_unexplained_packets,
             ProblemKind.DELAY,
-            "had a jitter that the line did not report, or more than it declares",
+            "had a jitter that the link did not report, or more than it declares",
         ),
     ):
         if count:

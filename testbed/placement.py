@@ -115,7 +115,7 @@ def place(
         link_place = by_link.get(link)
         if link in kernels and (link_place is None or link_place.real != "wire" or link_place.queue_at is not None):
             raise TestbedError(
-                f"link '{link}' is of kind 'kernel': the hosts at its ends shape it themselves, over a wire between "
+                f"link '{link}' is of kind 'kernel': the hosts at its ends shape it themselves, over a cable between "
                 "them; set 'real: wire' for it in 'links', and nothing else"
             )
         _check_place(link, ends, link_place, by_name)

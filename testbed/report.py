@@ -29,7 +29,7 @@ from testbed.scenario import Direction
 class DirectionReport(Part):
     """Counters of one direction of a link (testbed/core/src/report.rs)."""
 
-    #: Declared; None where the line only delays or its rate changes.
+    #: Declared; None where the link only delays or its rate changes.
     rate_bps: float | None = None
     submitted_packets: int = 0
     delivered_packets: int = 0
@@ -176,7 +176,7 @@ class Measurement(Model):
 
     link: str
     direction: Direction
-    #: Bit/s; None where the line only delays.
+    #: Bit/s; None where the link only delays.
     declared_rate_bps: float | None
     measured_rate_bps: float | None
     declared_delay_s: float

@@ -22,7 +22,7 @@ PAGES = (ROOT / "README.md", ROOT / "docs/tutorial.md")
 RECORD = re.compile(r"(<!-- recorded: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 #: Lines that depend on the machine: its pace, the number of runs at a time.
 _DEPENDS = re.compile(r"^expected: .*\n|, \d+ at a time", re.MULTILINE)
-COLUMNS = 100
+COLUMNS = 80
 
 
 def output(words: str, folder: Path) -> str:

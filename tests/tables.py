@@ -55,7 +55,8 @@ def metrics() -> Iterator[str]:
     for metric in METRICS.values():
         if plugin_of(metric.module) is None:
             better = metric.better or "neither"
-            yield f"| `{metric.name}` | {metric.title} | {metric.unit} | {metric.per} | {better} | {metric.source} |\n"
+            of = f"{metric.unit} | `{metric.per}` | {better}"
+            yield f"| `{metric.name}` | {metric.title} | {of} | {metric.source} |\n"
 
 
 def choices_of(paper: str) -> Iterator[str]:
@@ -70,7 +71,7 @@ def choices_of(paper: str) -> Iterator[str]:
 
 
 def kept_defaults() -> Iterator[str]:
-    """The table of the language's defaults that the papers' campaigns keep."""
+    """The table of the defaults that the papers' campaigns keep."""
     yield "| of | default | papers | from | reason |\n|---|---|---|---|---|\n"
     for origin in origins():
         of = f"{origin.of} {', '.join(origin.mechanisms)}".strip()

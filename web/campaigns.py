@@ -259,11 +259,11 @@ def _marks(campaign_id: str, metric: str, flow: str, some: Sequence[PointRow]) -
 def _question(campaign: CampaignRow, axes: Mapping[str, Sequence[str]]) -> str:
     """What the campaign varies, in a sentence."""
     if not axes:
-        return f"One point, {campaign.repetitions} repetition{'s' if campaign.repetitions != 1 else ''}."
+        return f"One combination, {campaign.repetitions} repetition{'s' if campaign.repetitions != 1 else ''}."
     parts = []
     for name, values in axes.items():
         shown = ", ".join(values) if len(values) <= 6 else f"{values[0]} to {values[-1]}, {len(values)} values"
         parts.append(f"{name.replace('network.', '').replace('.', ' ')} ({shown})")
     runs = "One run" if campaign.repetitions == 1 else f"{campaign.repetitions} runs"
     listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
-    return f"Varies {listed}. {runs} at each point."
+    return f"Varies {listed}. {runs} at each combination."

@@ -85,7 +85,7 @@ def figure(kind: str) -> Response:
     subjects = _subjects()
     made = _means(subjects, _shown(subjects))
     if made is None:
-        abort(404, "A figure needs two or more runs or points.")
+        abort(404, "A figure needs two or more runs or combinations.")
     return answer(made.figure(), kind, f"compare-{made.metric}", made.as_csv)
 
 
@@ -110,7 +110,10 @@ def plot(kind: str) -> Response:
 def _laid_over(kind: str) -> tuple[Figure, tuple[float, float]]:
     subjects = _subjects()
     if not subjects:
-        abort(404, "There is nothing to compare: the address names runs as run=ID and points as point=CAMPAIGN:NUMBER.")
+        abort(
+            404,
+            "There is nothing to compare: an address has run=ID for runs and point=CAMPAIGN:NUMBER for combinations.",
+        )
     if kind not in overlaid():
         abort(404, f"Unknown plot {kind}; allowed: {', '.join(overlaid())}.")
     wanted = request.args.get("flow", "")
@@ -275,7 +278,7 @@ def _point(name: str, colour: str) -> Subject:
         abort(404, f"Unknown parameter combination {number or '?'} of campaign {campaign_id}.")
     rows = g.store.values(campaign_id, [point.number])
     if not rows:
-        abort(404, f"Point {number} of {campaign.title} has no valid run yet.")
+        abort(404, f"Combination {number} of {campaign.title} has no valid run yet.")
     values: dict[tuple[str, str], dict[RunKey, float]] = {}
     for row in rows:
         values.setdefault((row.name, row.subject), {})[RunKey(row.repetition, row.seed)] = row.value

@@ -19,8 +19,8 @@ REASONS = {
     "dropped_full": "dropped",
     "dropped_early": "dropped early by the policy",
     "purged": "purged by the policy",
-    "lost": "lost to an error of the line",
-    "damaged": "damaged by an error of the line",
+    "lost": "lost to an error of the link",
+    "damaged": "damaged by an error of the link",
 }
 
 

@@ -78,7 +78,7 @@ def connections(run: StoredRun, target: Target) -> pl.DataFrame:
 
 @export(
     "acks",
-    "acks on each line: entered, filtered, dropped, marked, reconstructed, lost, delivered",
+    "acks on each link: entered, filtered, dropped, marked, reconstructed, lost, delivered",
     of="run",
     file="{name}-acks.csv",
 )

@@ -198,7 +198,7 @@ class _Maker:
         of_field = {name: self.cells([name]) for name in fields}
         scale = self._scale([cell for cells in of_field.values() for cell in cells])
         self.notes.append(
-            "Each field's values, pooled over all other fields. A repetition's mean over the points is one value."
+            "Each field's values, pooled over all other fields. A repetition's mean over the combinations is one value."
         )
         return [
             Panel(f"by {short(name)}", self._means(cells, scale, name, ""), cells) for name, cells in of_field.items()
@@ -249,7 +249,7 @@ class _Maker:
         if hidden and self.layout.kind in ("box", "ecdf", "against"):
             self.notes.append(f"Runs of all values of {', '.join(hidden)} are together.")
         elif hidden:
-            self.notes.append(f"Pooled over {', '.join(hidden)}: a repetition's mean over the points is one value.")
+            self.notes.append(f"Pooled over {', '.join(hidden)}: a repetition's mean is one value.")
 
     def _scale(self, cells: Iterable[Cell]) -> tuple[float, str]:
         return axis_scale([value.value for cell in cells for value in cell.samples], self.quantity.unit)

@@ -194,7 +194,7 @@ class Figure:
 
     def description(self) -> str:
         """The figure in words, for those who do not see it: its axes, and its values where they are few."""
-        head = f"{self.title + ': ' if self.title else ''}{self.y.title} by {self.x.title or 'point'}"
+        head = f"{self.title + ': ' if self.title else ''}{self.y.title} by {self.x.title or 'combination'}"
         shown = [line for line in self.series if not line.points.is_empty()]
         if not shown:
             return f"{head}: {self.empty or 'nothing to show'}"

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from analysis.handle import StoredCampaign
 
 
-@campaign_figure("bars", "a metric at every point")
+@campaign_figure("bars", "a metric at every combination")
 def bars(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
     """A bar for each point."""
     metric, subjects = _asked(of, asked)
     return campaign.bars(campaign.within(of.means(), asked.where), metric, subjects, asked.interval)
 
 
-@campaign_figure("sweep", "a metric over a swept field (`--axis`), a line for each combination of the others")
+@campaign_figure("sweep", "a metric over a swept field (`--axis`), a curve for each combination of the others")
 def sweep(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
     """A line for each combination of the other fields."""
     metric, subjects = _asked(of, asked)
@@ -29,7 +29,9 @@ def sweep(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
 
 
 @campaign_figure(
-    "cdf", "distribution of a metric over runs, a curve for each point and subject, or for each point (`--pooled`)"
+    "cdf",
+    "distribution of a metric over runs, a curve for each combination and subject, or for each combination "
+    "(`--pooled`)",
 )
 def cdf(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
     """A curve for each point, and for each subject unless they are pooled."""

@@ -68,7 +68,7 @@ def _sequence(flow: CapturedFlow, *, receiver: bool) -> Figure:
 @figure(
     "throughput",
     "data that arrives at the receivers of flows, and data delivered in order, by intervals of several packets "
-    "(`--slice`) or the counters' bins, with the rate of the slowest line",
+    "(`--slice`) or the counters' bins, with the rate of the slowest link",
     of=Flow,
     sliced=True,
     overlay="Throughput",
@@ -130,7 +130,7 @@ def cwnd(flow: Flow, asked: Asked) -> Figure:
 
 @figure(
     "queue",
-    "length of a line's queue, peaks between two samples, and packets dropped, purged or marked there",
+    "length of a link's queue, peaks between two samples, and packets dropped, purged or marked there",
     of=Line,
     single=True,
     overlay="Queue",
@@ -139,11 +139,11 @@ def queue(line: Line, asked: Asked) -> Figure:
     """Packets that wait, and what happened to packets there."""
     lengths, events = line.queue_steps(), line.queue_events()
     if lengths.is_empty() and not events:
-        raise Unmeasured("this run kept no samples of its lines")
+        raise Unmeasured("this run kept no samples of its links")
     return run.queue(f"{line.name}: queue ({line.policy})", lengths, events)
 
 
-@figure("queue-delay", "queueing delay of a line that the kernel shapes, by class", of=CapturedLine, single=True)
+@figure("queue-delay", "queueing delay of a link that the kernel shapes, by class", of=CapturedLine, single=True)
 def queue_delay(line: CapturedLine, asked: Asked) -> Figure:
     """Queueing delay of the classes of a queue that the kernel keeps."""
     return run.queue_delay(f"{line.name}: {line.policy}", _classes(line, "delay_s", "delay"))
@@ -151,7 +151,7 @@ def queue_delay(line: CapturedLine, asked: Asked) -> Figure:
 
 @figure(
     "mark-probability",
-    "probability of a mark or drop on a line that the kernel shapes, by class",
+    "probability of a mark or drop on a link that the kernel shapes, by class",
     of=CapturedLine,
     single=True,
 )
@@ -167,12 +167,12 @@ def _classes(line: CapturedLine, column: str, what: str) -> dict[str, pl.DataFra
     return classes
 
 
-@figure("utilisation", "utilisation of lines, by intervals (`--slice`)", of=CapturedLine, sliced=True)
+@figure("utilisation", "utilisation of links, by intervals (`--slice`)", of=CapturedLine, sliced=True)
 def utilisation(lines: Sequence[CapturedLine], asked: Asked) -> Figure:
     """Utilisation of lines, from the warm-up on and before."""
     limited = [line for line in lines if line.rate_bps is not None]
     if not limited:
-        raise Unmeasured("no line of this run has a rate, so none has a utilisation")
+        raise Unmeasured("no link of this run has a rate, so none has a utilisation")
     shares = {line.name: metrics.utilisation_over_time(line, asked.slice_s) for line in limited}
     return run.utilisation(f"utilisation, per {asked.slice_s:g} s", shares, limited[0].run.window_s[0])
 

@@ -178,9 +178,9 @@ def draw(run: RunView, name: str, of: Sequence[str], asked: Asked) -> Figure:
     declared = {f"{link.name}/{direction_name(port)}" for link in run.scenario.links for port in range(len(link.ends))}
     for part in of:
         if kind.per == "line" and part in declared - set(known):
-            raise Unmeasured("this line was not counted: capture.counters.at of the campaign names the links")
+            raise Unmeasured("this link was not counted: capture.counters.at of the campaign names the links")
         if part not in known:
-            raise unknown("line" if kind.per == "line" else "flow or group", part, known)
+            raise unknown("direction of a link" if kind.per == "line" else "flow or group", part, known)
     everything = run.flows if kind.per == "flow" else run.lines
     parts = list(dict.fromkeys(part for word in of for part in known[word])) or list(everything)
     if not parts:

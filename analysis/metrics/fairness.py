@@ -30,7 +30,7 @@ def fairness_index(run: RunView) -> float | None:
 
 
 @metric(
-    "number", "Fairness of a direction", Line, "Jain, per shared line", better="more", bounds=SHARE, column="fairness"
+    "number", "Fairness of a direction", Line, "Jain, per shared link", better="more", bounds=SHARE, column="fairness"
 )
 def direction_fairness(line: Line) -> float | None:
     """Jain's index of the throughput of the flows whose data cross the line, over the period in which all are active.

@@ -41,7 +41,7 @@ def _share_of_capacity(line: Line, *kinds: Kind) -> float | None:
         f"{link.name}/{way}": direction for link in line.run.scenario.links for way, direction in link.directions()
     }
     if line.name in directions and directions[line.name].options.get("header_compression", "none") != "none":
-        raise Unmeasured("the line compresses headers, so its packets take less than their bits; see line_busy")
+        raise Unmeasured("the link compresses headers, so its packets take less than their bits; see line_busy")
     return line.share_of_capacity(*kinds)
 
 
@@ -70,7 +70,7 @@ def ack_share(line: Line) -> float | None:
     return _share_of_capacity(line, "ack")
 
 
-@metric("fraction", "Line busy", Line, "the driver's counters", detail=True, better=None)
+@metric("fraction", "Link busy", Line, "the driver's counters", detail=True, better=None)
 def line_busy(line: Line) -> float | None:
     """Time in which the line was sending over the run's duration, warm-up included, as the driver counts it.
 
@@ -297,7 +297,7 @@ def ack_gap_mode(line: Line) -> float | None:
     return statistics.mode(gaps) if gaps and line.gap_slice_s < ACK_GAP_S else None
 
 
-@metric("fraction", "Idle share of the line", CountedLine, "asym 5.2", detail=True, better="less")
+@metric("fraction", "Idle share of the link", CountedLine, "asym 5.2", detail=True, better="less")
 def idle_fraction(line: CountedLine) -> float | None:
     """Share of bins without TCP data from the line, from the start of the first flow to the end of the last."""
     flows = line.run.flows

@@ -56,8 +56,9 @@ def notes(card: Card) -> list[str]:
     """What a reader has to know of the numbers."""
     found = [
         f"{ESTIMATES_NOTE[0].upper()}{ESTIMATES_NOTE[1:]}.",
-        "A case passes if every criterion holds at 95 % at every point, and fails if one does not, at 95 % divided by "
-        "their number. RFC 9743 sets no thresholds: where a source names no number, the bound is this project's.",
+        "A case passes if every criterion holds at 95 % at every combination, and fails if one does not, at 95 % "
+        "divided by their number. RFC 9743 sets no thresholds: where a source names no number, the bound is this "
+        "project's.",
     ]
     if any(row.criterion.reads_the_endpoint for case in card.cases for row in case.judged):
         found.append("Metrics with an asterisk come from the sender's own records: telemetry, qlog, or ss of a kernel.")

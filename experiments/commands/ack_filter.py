@@ -1,4 +1,4 @@
-"""`ack-filter`: whether an ack filter would help on the line that a capture shows."""
+"""`ack-filter`: whether an ack filter would help on the link that a capture shows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ack_filter(
         typer.Argument(
             metavar="CAPTURE",
             show_default=False,
-            help="A capture of your line, pcap or pcapng, plain, gzip or zstd, made on the side of your hosts.",
+            help="A capture of your link, pcap or pcapng, plain, gzip or zstd, made on the side of your hosts.",
         ),
     ],
     up: Annotated[
@@ -39,7 +39,7 @@ def ack_filter(
             "--up",
             metavar="RATE",
             help="Rate of the uplink, such as '2 Mbit/s'. Default: that of the "
-            "capture's busiest second, which is too low if the line was never full.",
+            "capture's busiest second, which is too low if the link was never full.",
         ),
     ] = "",
     down: Annotated[str, typer.Option("--down", metavar="RATE", help="Rate of the downlink. Default: as --up.")] = "",
@@ -65,7 +65,7 @@ def ack_filter(
     artefacts: ArtefactsOption = None,
     jobs: JobsOption = None,
 ) -> Answer[documents.AckFilter]:
-    """Say whether an ack filter would help on the line that a capture shows (docs/ack-filter.md).
+    """Say whether an ack filter would help on the link that a capture shows (docs/ack-filter.md).
 
     Counts the acks of the uplink, lets the filter treat them, and simulates the capture's traffic with the filter and
     without.

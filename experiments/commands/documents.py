@@ -180,7 +180,7 @@ class Plan(TypedDict):
     name: str
     #: Parameter combinations.
     points: Sequence[Mapping[str, str]]
-    #: Indices of points in which nothing is random: one run stands for all repetitions.
+    #: Indices of combinations in which nothing is random: one run stands for all repetitions.
     exact_points: Sequence[int]
     expected: Expected
     runs: Sequence[PlannedRun]
@@ -212,16 +212,16 @@ class _Search(TypedDict):
     #: Kind of the question, and its text.
     question: Mapping[str, str]
     runs: int
-    #: Points of the space-filling design.
+    #: Combinations of the space-filling design.
     designed: int
-    #: Points that were tried: fields, n, mean, low, high, shows, runs, problem.
+    #: Combinations that were tried: fields, n, mean, low, high, shows, runs, problem.
     points: Sequence[Mapping[str, Any]]
 
 
 class Search(_Search, total=False):
     """What a search found. Later fields are absent where nothing was found."""
 
-    #: Repetitions of the best points by seeds that did not choose them.
+    #: Repetitions of the best combinations by seeds that did not choose them.
     fresh_seeds: Sequence[Mapping[str, Any]]
     #: File of the smallest campaign that shows it.
     campaign: str
@@ -304,7 +304,7 @@ class Comparison(TypedDict):
     lines: Sequence[ComparisonLine]
     only_a: Sequence[Mapping[str, str]]
     only_b: Sequence[Mapping[str, str]]
-    #: Lines that are worse.
+    #: Rows that are worse.
     regressions: int
 
 

@@ -75,7 +75,7 @@ def doubt(
     jobs: JobsOption = None,
     tries: TriesOption = TRIES,
 ) -> Answer[documents.Doubt | Sequence[documents.PlannedChange]]:
-    """Repeat a campaign's conclusions with other seeds, half of the duration, lines that are 0.1 % off, and on other
+    """Repeat a campaign's conclusions with other seeds, half of the duration, links that are 0.1 % off, and on other
     backends, and say which survive (docs/campaigns.md#doubt). Exit status 1 when one flips.
     """
     from analysis.store import Store
@@ -90,8 +90,8 @@ def doubt(
     plan = first.make(None)
     if len(plan.points) < 2:
         fail(
-            f"{plan.name} has one point, so it compares nothing and has no conclusions to doubt; sweep a field over "
-            "two or more values",
+            f"{plan.name} has one combination, so it compares nothing and has no conclusions to doubt; sweep a "
+            "field over two or more values",
             exits.BAD_INPUT,
         )
     known = list(doubt_plan.changes(file, list(overrides or ()), plan, perturbations))

@@ -67,7 +67,7 @@ def gateway(
     results: ResultsOption = RESULTS,
     as_json: JsonOption = False,
 ) -> None:
-    """Connect the devices behind an interface of this machine to the internet through an emulated line."""
+    """Connect the devices behind an interface of this machine to the internet through an emulated link."""
     require_root_emulation("a gateway")
     from analysis.store import Store
     from experiments.sessions.devices import DeviceGateway
@@ -105,7 +105,7 @@ def _opening(behind: DeviceGateway, label: str, no_dhcp: bool) -> list[str]:
     found = [
         f"devices on {behind.interface} are behind {label} and reach the internet by {', '.join(behind.uplinks)}; "
         + (by_hand if no_dhcp else f"they get addresses of {router}/{prefix} by DHCP")
-        + ". Ctrl-C ends the gateway and restores this machine; './backchannel shell set' changes the line"
+        + ". Ctrl-C ends the gateway and restores this machine; './backchannel shell set' changes the link"
     ]
     if behind.without_ipv6 is None:
         found.append(f"devices get addresses of {behind.network_v6} by router advertisement too")

@@ -171,7 +171,7 @@ def results(
     flows: Annotated[
         list[str] | None,
         typer.Option(
-            "--flow", metavar="NAME", show_default=False, help="Show only this flow, group or line. Repeatable."
+            "--flow", metavar="NAME", show_default=False, help="Show only this flow, group or link. Repeatable."
         ),
     ] = None,
     sort: Annotated[

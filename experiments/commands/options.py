@@ -137,7 +137,7 @@ OrderOption = Annotated[
     typer.Option(
         "--order",
         metavar="ORDER",
-        help="Order of the points in each repetition: 'shuffled' by the campaign's seed, or 'file', as in the file.",
+        help="Order of the combinations in a repetition: 'shuffled' by the campaign's seed, or 'file', as in the file.",
     ),
 ]
 BackendOption = Annotated[

@@ -58,8 +58,8 @@ def run(
         typer.Option(
             "--defaults",
             help="Run in simulation with the defaults of all parameters that were chosen where a paper is silent "
-            "(experiments/PAPER/chosen.yaml), as separate campaigns. The score shows both. What campaigns leave to the "
-            "language's defaults (experiments/chosen.yaml) stays.",
+            "(experiments/PAPER/chosen.yaml), as separate campaigns. The score shows both. Fields that campaigns leave "
+            "at their defaults (experiments/chosen.yaml) stay.",
         ),
     ] = False,
     inventory: LabOption = None,
@@ -134,7 +134,7 @@ def _expected(
             inventory=inventory,
             warn=show_note,
         )
-    columns = ("points", "repetitions", "to run", "runs", "time", "cells")
+    columns = ("combinations", "repetitions", "to run", "runs", "time", "cells")
     table = plain_table("artefact", *columns, right=columns)
     for row in rows:
         if not row.refused:
@@ -157,7 +157,7 @@ def score(
         typer.Option(
             "--sensitivity",
             help="Run the named artefacts in simulation as chosen, and with one chosen parameter at a time at its "
-            "default and its alternatives (experiments/PAPER/chosen.yaml), and with lines that are up to 0.1 % off, in "
+            "default and its alternatives (experiments/PAPER/chosen.yaml), and with links that are up to 0.1 % off, in "
             "a folder of its own. Prints the verdicts that flip.",
         ),
     ] = False,
@@ -167,8 +167,8 @@ def score(
             "--repetitions",
             min=1,
             show_default=False,
-            help="Number of simulated runs of each point. Runs the named artefacts in a temporary folder and scores "
-            "them. More runs may decide an inconclusive verdict. With --sensitivity: of each variant. "
+            help="Number of simulated runs of each combination. Runs the named artefacts in a temporary folder and "
+            "scores them. More runs may decide an inconclusive verdict. With --sensitivity: of each variant. "
             "Default: as in the campaign file.",
         ),
     ] = None,
@@ -268,6 +268,6 @@ def _sensitivity(
     of_choices, of_lines = (sum(outcome.flips for outcome in part) for part in (choices, perturbed))
     summary = (
         f"{of_choices} of {len(choices)} changes of one choice and {of_lines} of {len(perturbed)} perturbations of "
-        "the lines flip a verdict"
+        "the links flip a verdict"
     )
     return Answer([outcome.as_json() for outcome in found], lambda: console().print(summary))

@@ -86,7 +86,7 @@ def plot(
         ),
     ] = None,
     pooled: Annotated[
-        bool, typer.Option("--pooled", help="In a cdf, one curve for each point with the values of all subjects.")
+        bool, typer.Option("--pooled", help="In a cdf, one curve for each combination with the values of all subjects.")
     ] = False,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,

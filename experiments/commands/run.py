@@ -234,8 +234,8 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
     # How fast virtual time passes depends on the simulator.
     passing = "of virtual time" if plan.backend.in_virtual_time else "one after another"
     typer.echo(
-        f"\n{number_of(len(plan.points), 'point')}, {number_of(len(plan.runs), 'run')} on the {plan.backend} backend, "
-        f"{duration_text(plan.duration_s)} {passing}"
+        f"\n{number_of(len(plan.points), 'combination')}, {number_of(len(plan.runs), 'run')} on the {plan.backend} "
+        f"backend, {duration_text(plan.duration_s)} {passing}"
     )
     durations_s = {run.id: run.duration_s for run in missing}
     typer.echo(

@@ -87,7 +87,9 @@ def search(
         if all(not point.samples for point in state.points.values()):
             fail(next(iter(state.points.values())).problem, exits.FAILED)
         document = _document(state, evaluator)
-        report = [f"{number_of(evaluator.runs, 'run')} at {number_of(len(state.points), 'point')}: {_state(state)}"]
+        report = [
+            f"{number_of(evaluator.runs, 'run')} at {number_of(len(state.points), 'combination')}: {_state(state)}"
+        ]
         confirmed = None
         if state.found:
             status.update(f"{described.name}: fresh seeds")
@@ -105,7 +107,7 @@ def search(
                 report.append(text)
                 document[str(backend)] = row
         elif not state.found:
-            report.append("No point shows it. More runs, or wider ranges, may.")
+            report.append("No combination shows it. More runs, or wider ranges, may.")
     out.mkdir(parents=True, exist_ok=True)
     _write_map(state, out / f"{described.name}-map.html", report)
     report.append(f"The map is {out / f'{described.name}-map.html'}")
@@ -115,7 +117,7 @@ def search(
 def _state(state: Search) -> str:
     ranked = state.ranked
     if state.file.question.decides:
-        return f"{number_of(len(state.found), 'point')} of {len(state.points)} show it"
+        return f"{number_of(len(state.found), 'combination')} of {len(state.points)} show it"
     return f"best so far {_number(state, ranked[0])}" if ranked else "no values yet"
 
 

@@ -1,4 +1,4 @@
-"""`shell`: a shell or any command behind an emulated line, and the running session's panel."""
+"""`shell`: a shell or any command behind an emulated link, and the running session's panel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MEGABYTE = 1_000_000
 
 ProfileOption = Annotated[
-    str, typer.Option("--profile", metavar="NAME", help="Line, as './backchannel list profiles' prints them.")
+    str, typer.Option("--profile", metavar="NAME", help="Link, as './backchannel list profiles' prints them.")
 ]
 NetworkOption = Annotated[
     Path | None,
@@ -37,7 +37,7 @@ NetworkOption = Annotated[
         "--network",
         metavar="FILE",
         show_default=False,
-        help="Campaign file whose network to use in place of a profile; of a sweep, its first point.",
+        help="Campaign file whose network to use in place of a profile; of a sweep, its first combination.",
     ),
 ]
 RecordLimitOption = Annotated[
@@ -47,7 +47,7 @@ RecordLimitOption = Annotated[
         metavar="MB",
         min=1,
         max=100_000,
-        help="Size of captures and telemetry (in memory) at which the record ends; the line goes on.",
+        help="Size of captures and telemetry (in memory) at which the record ends; the link goes on.",
     ),
 ]
 
@@ -96,7 +96,7 @@ def start(
     ] = None,
     internet: Annotated[
         bool,
-        typer.Option("--internet", help="Reach this machine's network through the line, names included; needs passt."),
+        typer.Option("--internet", help="Reach this machine's network through the link, names included; needs passt."),
     ] = False,
     time_limit: Annotated[
         float | None,
@@ -113,7 +113,7 @@ def start(
     results: ResultsOption = RESULTS,
     as_json: JsonOption = False,
 ) -> None:
-    """Run your shell, or the command after --, on a host behind an emulated line. Its exit status is the command's."""
+    """Run your shell, or the command after --, on a host behind an emulated link. Its exit status is the command's."""
     if ctx.invoked_subcommand is not None:
         no_options_before(ctx, allowed=("session", "as_json"))
         return
@@ -166,7 +166,7 @@ def _start(
         if not command:
             show_note(
                 f"this shell runs on host {plan.host}, behind {plan.label}; {_others(plan.host, session)}. "
-                "'./backchannel shell watch' in another terminal shows the line, 'exit' ends the session."
+                "'./backchannel shell watch' in another terminal shows the link, 'exit' ends the session."
             )
             if sys.stderr.isatty():
                 sys.stderr.write(f"\033]0;{plan.host} behind {plan.label}\007")
@@ -200,12 +200,12 @@ def report(ended: Ended, results: str, as_json: bool) -> None:
         return
     verdict = "kept its timing" if not landing.problems else f"did not keep its timing: {landing.problems[0]}"
     shown = results_option(results)
-    show_note(f"the line {verdict}. The session is run {landing.run_id[:8]}: ./backchannel serve{shown} shows it.")
+    show_note(f"the link {verdict}. The session is run {landing.run_id[:8]}: ./backchannel serve{shown} shows it.")
 
 
 @shell.command("status")
 def status(ctx: typer.Context, session: SessionOption = None) -> Answer[documents.Session]:
-    """Print a running session: its lines, their counters and queues."""
+    """Print a running session: its links, their counters and queues."""
     from experiments.sessions import panel
     from experiments.sessions.state import SessionControl
 
@@ -243,7 +243,7 @@ def set_(
     ],
     session: SessionOption = None,
 ) -> Answer[Sequence[documents.SessionChange]]:
-    """Change the line of a running session."""
+    """Change the link of a running session."""
     from experiments.sessions.state import SessionControl
 
     made = control.ask(_name(ctx, session), SessionControl.change, None, changes)

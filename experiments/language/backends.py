@@ -59,7 +59,7 @@ _SUMMARIES = {
         "real packets between the nodes of a Linux kernel of its own, in virtual time",
         "docs/virtual-kernel.md",
     ),
-    Backend.PHYSICAL: ("real packets between the hosts of a lab; lines may be emulated or real", "docs/physical.md"),
+    Backend.PHYSICAL: ("real packets between the hosts of a lab; links may be emulated or real", "docs/physical.md"),
 }
 
 #: Backends with real packets, in the order of messages.

@@ -65,7 +65,7 @@ def _build(campaign: Campaign) -> Built:
     network = campaign.network
     if network.rtt is not None and network.rtt[0] < 2 * topologies.near_half_s(network):
         least_ms = 2000 * topologies.near_half_s(network)
-        message = f"must be at least {least_ms:g} ms, the delay of the line and the clients' wires"
+        message = f"must be at least {least_ms:g} ms, the delay of the link and of the clients' access links"
         return Built((), (), [(("network", "rtt"), message)])
     nodes, links = topologies.build(network, campaign.workload, random.Random(0))
     found = list(_of_graph(nodes, links))

@@ -58,7 +58,7 @@ class Change(Model):
 class Direction(Model):
     """One direction of a link."""
 
-    rate: Rate | None = Field(None, description="bit/s; default: unlimited, the line only delays")
+    rate: Rate | None = Field(None, description="bit/s; default: unlimited, the link only delays")
     delay: Seconds = 0.0
     jitter: Seconds = Field(default=0.0, description="each packet's delay is drawn uniformly within this of 'delay'")
     keep_order: bool = Field(default=False, description="jitter does not let packets overtake each other")
@@ -78,7 +78,7 @@ class Direction(Model):
     )
     device_buffer: Bytes | None = Field(default=None, description="size of a modem's transmit buffer behind the queue")
     clock_tick: Seconds | None = Field(
-        default=None, description="time between interrupts of a host that emulates the line; sends at these only"
+        default=None, description="time between interrupts of a host that emulates the link; sends at these only"
     )
     #: Content of the file of delivery opportunities. For mahimahi links.
     trace: Annotated[str | None, BeforeValidator(_file)] = None
@@ -191,7 +191,7 @@ class Link(Model):
     """A link of a network without a named topology."""
 
     name: Name
-    profile: str | None = Field(None, description="a line by name; fields of the file override its fields")
+    profile: str | None = Field(None, description="a link by name; fields of the file override its fields")
     kind: LinkKind = Field(default_factory=default(LinkKind, "point-to-point"))
     ends: list[str] = Field(min_length=2)
     forward: Direction
@@ -227,13 +227,13 @@ class Network(Model):
     """The network: a topology by name with its lines, or nodes and links spelled out."""
 
     topology: str | None = None
-    profile: str | None = Field(None, description="the topology's line by name; fields of the file override its fields")
-    link: LinkKind | None = Field(None, description="kind of the topology's line; default: point-to-point")
+    profile: str | None = Field(None, description="the topology's link by name; fields of the file override its fields")
+    link: LinkKind | None = Field(None, description="kind of the topology's link; default: point-to-point")
     #: Runs in the router where forward data enter the line.
     middlebox: MiddleboxOrNone = None
-    forward: Direction | None = Field(None, description="the topology's line, towards the client")
+    forward: Direction | None = Field(None, description="the topology's link, towards the client")
     reverse: Direction | None = None
-    access: Direction | None = Field(None, description="the wires between hosts and the line; default: 10 Mbit/s, 1 ms")
+    access: Direction | None = Field(None, description="the links between hosts and routers; default: 10 Mbit/s, 1 ms")
     #: Number of hosts behind the radio, or at the end of the cable.
     mobiles: Annotated[int, quantity("count", above=0, most=200)] = 1
     #: Propagation delay of both ways, in s. Each pair of hosts draws from the range.
@@ -268,10 +268,10 @@ class Network(Model):
             if self.forward or self.reverse or self.access or self.link or self.middlebox:
                 raise ValueError(
                     "'link', 'middlebox', 'forward', 'reverse' and 'access' need a 'topology'; "
-                    "without it, 'links' describe every line"
+                    "without it, 'links' describe every link"
                 )
         elif self.nodes or self.links:
             raise ValueError("a network has a 'topology', or 'nodes' and 'links', not both")
         elif self.forward is None:
-            raise ValueError(f"topology {self.topology} needs 'forward': the line under study")
+            raise ValueError(f"topology {self.topology} needs 'forward': the link under study")
         return self

@@ -141,7 +141,7 @@ class VariationSpec(Model):
         None, description="greatest delay of a flow's start; default: 100 ms, at most 1 % of the flow's time"
     )
     processing: Seconds | None = Field(
-        None, description="greatest time of a host for a segment (sim); default: a full segment's on the fastest line"
+        None, description="greatest time of a host for a segment (sim); default: a full segment's on the fastest link"
     )
     round_trip: Share | None = Field(
         None, description="greatest growth of a round-trip time; default: 1 % in simulations, otherwise none"

@@ -81,18 +81,18 @@ def combinations(sweep: Any, overrides: Mapping[FieldPath, Any], report: Report)
         return []
     reader = _Reader(overrides, report)
     groups = reader.groups(sweep)
-    extra = reader.mappings(sweep, _INCLUDE, "a list of points, such as [{stack: cubic}]")
+    extra = reader.mappings(sweep, _INCLUDE, "a list of combinations, such as [{stack: cubic}]")
     if reader.failed:
         return []
     size = math.prod(len(steps) for steps in groups)
     if size > MAX_POINTS:
-        report((SWEEP,), f"the axes make {size} points, but a campaign has at most {MAX_POINTS}")
+        report((SWEEP,), f"the axes make {size} combinations, but a campaign has at most {MAX_POINTS}")
         return []
     expanded = [tuple(itertools.chain(*steps)) for steps in itertools.product(*groups)] if groups else []
     rules = reader.mappings(sweep, _EXCLUDE, "a list of mappings from swept fields to values")
     fields = [value.field for steps in groups for value in steps[0]]
     if extra and any(value.axis for steps in groups for value in steps[0]):
-        report((SWEEP, _INCLUDE), "points cannot be added to labelled axes; add a label to the axis instead")
+        report((SWEEP, _INCLUDE), "combinations cannot be added to labelled axes; add a label to the axis instead")
         return []
     if rules:
         exclusions = reader.rules(rules, groups)
@@ -101,7 +101,7 @@ def combinations(sweep: Any, overrides: Mapping[FieldPath, Any], report: Report)
         expanded += reader.extra(extra, fields, expanded)
     if not expanded and not reader.failed:
         if groups:
-            report((SWEEP, _EXCLUDE), "every point is excluded; remove a rule")
+            report((SWEEP, _EXCLUDE), "every combination is excluded; remove a rule")
         else:
             return [()]
     return expanded
@@ -302,7 +302,7 @@ class _Reader:
                 self._fail((*place, field), registry.unknown("swept field", field, fields))
             missing = [field for field in fields if field not in values]
             if missing:
-                self._fail(place, f"a point needs a value for every swept field; add {', '.join(missing)}")
+                self._fail(place, f"a combination needs a value for every swept field; add {', '.join(missing)}")
             if missing or values.keys() - set(fields):
                 continue
             point = tuple(Value(field, values[field], (*place, field)) for field in fields)
@@ -310,7 +310,7 @@ class _Reader:
                 known.add(_point_key(point))
                 points.append(point)
             elif not self._overrides:
-                self._fail(place, "the sweep contains this point already; remove it")
+                self._fail(place, "the sweep contains this combination already; remove it")
         return points
 
 

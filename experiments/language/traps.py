@@ -134,8 +134,8 @@ def more_packets_than_the_emulator_carries(context: TrapContext) -> Iterator[Fin
             yield (
                 hops[0][0].name,
                 hops[0][1],
-                f"every line of flow {flow.name} is faster than {show(EMULATOR_PPS * 8 * PACKET_BYTES, 'rate')}, "
-                "which one core can copy, so the kernel is the bottleneck; set a lower rate on a line",
+                f"every link of flow {flow.name} is faster than {show(EMULATOR_PPS * 8 * PACKET_BYTES, 'rate')}, "
+                "which one core can copy, so the kernel is the bottleneck; set a lower rate on a link",
             )
 
 
@@ -154,7 +154,7 @@ def small_queues_on_the_senders_host(context: TrapContext) -> Iterator[Finding]:
                 link.name,
                 side,
                 f"{flow.from_} sends flow {flow.name} and shapes it too: its kernel holds packets back (TCP "
-                "small queues), so the queue under study hardly fills; put a router between the host and the line",
+                "small queues), so the queue under study hardly fills; put a router between the host and the link",
             )
 
 
@@ -194,8 +194,8 @@ def bottleneck_elsewhere(context: TrapContext) -> Iterator[Finding]:
                 yield (
                     link.name,
                     side,
-                    f"the rate of this wire is {show(rate_bps, 'rate')} and that of the line under study "
-                    f"{show(line_bps, 'rate')}, so flow {flow.name} queues here and not at the line's policy; set "
+                    f"the rate of this link is {show(rate_bps, 'rate')} and that of the link under study "
+                    f"{show(line_bps, 'rate')}, so flow {flow.name} queues here and not at the link's policy; set "
                     "a faster 'access'",
                 )
 
@@ -223,7 +223,7 @@ def ipv6_headers_are_not_compressed(context: TrapContext) -> Iterator[Finding]:
                 link.name,
                 side,
                 f"flow {flow.name} uses IPv6, and {compression} compresses headers of IPv4 only (RFC 1144), so its "
-                "headers of 60 bytes cross this line whole; use 'ip: 4', or leave 'header_compression' out",
+                "headers of 60 bytes cross this link whole; use 'ip: 4', or leave 'header_compression' out",
             )
 
 
@@ -252,7 +252,7 @@ def few_packets(context: TrapContext) -> Iterator[Finding]:
             yield (
                 link.name,
                 side,
-                f"this line carries {packets:.0f} full packets in {show(duration_s, 'time')}, too few for meaningful "
+                f"this link carries {packets:.0f} full packets in {show(duration_s, 'time')}, too few for meaningful "
                 "means; set a longer duration",
             )
 
@@ -330,7 +330,7 @@ def warnings(plan: Plan, source: Source) -> list[str]:
     lines = list(source.notes)
     for (name, path), traps in groups.items():
         affected = set().union(*(points[trap] for trap in traps))
-        some = f" (at {len(affected)} of {len(plan.points)} points)" if len(affected) < len(plan.points) else ""
+        some = f" (at {len(affected)} of {len(plan.points)} combinations)" if len(affected) < len(plan.points) else ""
         message = f"warning: {name}: {traps[0].message}{some}"
         lines.append(source.problem(path, message).text(source.name))
     return lines

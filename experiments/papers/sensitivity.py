@@ -175,7 +175,7 @@ def assess(original: Results, perturbed: Sequence[Results], metric: str, by: flo
         quantity for of_point in original.values.values() for quantity in of_point if quantity.metric == metric
     )
     if not quantities:
-        raise ValueError(f"no point has the metric '{metric}'")
+        raise ValueError(f"no combination has the metric '{metric}'")
     means: list[PointMean] = []
     orderings: list[Ordering] = []
     for quantity in quantities:

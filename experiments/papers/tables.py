@@ -24,7 +24,7 @@ _STYLES = {"pass": "green", "fail": "red", "incomplete": "yellow"}
 
 def sensitivity_table(assessment: Sensitivity) -> Group:
     """A row for each flow and point with its means, the orderings that a perturbation reverses, and the counts."""
-    table = plain_table("flow", "point", "original", "perturbed", "inside", right=["inside"])
+    table = plain_table("flow", "combination", "original", "perturbed", "inside", right=["inside"])
     flow = None
     for row in assessment.means:
         shown = row.original.text(assessment.unit)
@@ -45,7 +45,7 @@ def sensitivity_table(assessment: Sensitivity) -> Group:
         f"{assessment.metric} under {assessment.perturbations} perturbations: every rate, delay and buffer changes by "
         f"up to {assessment.by:.3%}",
         _kept("clear orderings (the interval of the difference excludes 0)", *assessment.count(clear=True)),
-        _kept("clear signs of differences to the first point", *assessment.count(clear=True, with_first=True)),
+        _kept("clear signs of differences to the first combination", *assessment.count(clear=True, with_first=True)),
         _kept("other orderings", *assessment.count(clear=False)),
         f"perturbed means inside the original interval: {sum(counted)} of {len(counted) * assessment.perturbations}; "
         "as many other repetitions lie inside in 83 to 88 % of cases",

@@ -46,10 +46,10 @@ def page(state: Search, report: Sequence[str]) -> str:
 def _legend(state: Search) -> str:
     if state.file.question.decides:
         return (
-            "Filled: the point shows it. Ring: its runs cannot tell. Small: its runs show that it does not, or it has "
-            "none. The table's numbers are above 0 where it holds."
+            "Filled: the combination shows it. Ring: its runs cannot tell. Small: its runs show that it does not, or "
+            "it has none. The table's numbers are above 0 where it holds."
         )
-    return "The darker, the better. The table has the best points first."
+    return "The darker, the better. The table has the best combinations first."
 
 
 def _row(state: Search, point: Evaluated) -> str:

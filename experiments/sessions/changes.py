@@ -39,7 +39,7 @@ def parse_changes(words: Sequence[str]) -> dict[Direction, LineFields]:
             raise _problem(word, f"'{word}' is not a change: {_HINT}")
         if field == "rate" and "0" in text and not any(digit in text for digit in "123456789"):
             raise _problem(
-                "rate", "a line with a rate of 0 carries nothing; to cut the line for a while, use loss=100%"
+                "rate", "a link with a rate of 0 carries nothing; to cut the link for a while, use loss=100%"
             )
         value = parse("the change", f"value: {text}").values["value"]
         for direction in DIRECTIONS:

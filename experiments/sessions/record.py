@@ -28,7 +28,7 @@ from testbed.report import InterfaceReport, Report, sentences
 from testbed.scenario import DIRECTIONS, Flow, Limits, LinkSpec, Scenario
 
 #: Name and title of the collection of all sessions.
-CAMPAIGN, TITLE = "shell", "Sessions: programs behind emulated lines"
+CAMPAIGN, TITLE = "shell", "Sessions: programs behind emulated links"
 #: Length of a record without a single packet.
 LEAST_S = 1e-3
 #: Characters of a command in the list of sessions.

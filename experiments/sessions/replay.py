@@ -12,8 +12,8 @@ from experiments.sessions.plan import SessionPlan
 from testbed.scenario import Scenario
 
 _HEAD = """\
-# What the lines of a session did, for any campaign: network {label}, {lasted_s:.1f} s, {n_changes} changes.
-# The workload is one transfer; replace it by what you want to send through the same lines.
+# What the links of a session did, for any campaign: network {label}, {lasted_s:.1f} s, {n_changes} changes.
+# The workload is one transfer; replace it by what you want to send through the same links.
 """
 
 

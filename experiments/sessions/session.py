@@ -194,7 +194,7 @@ class Session:
             self._report = self._cell.end_record()
         on_note(
             f"the record ended after {status.passed_s:.0f} s, because it has {self._record_bytes / 1e6:.0f} MB "
-            "(--record-limit); the line goes on"
+            "(--record-limit); the link goes on"
         )
 
     def status(self) -> SessionState:

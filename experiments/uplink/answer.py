@@ -144,7 +144,7 @@ def _parts(answer: Answer) -> Iterator[Any]:
         )
     )
     used = _used(seen.up, answer.line.up_bps, seen.duration_s)
-    yield Text(f"Line: {rates}. The capture uses {used:.0%} of the uplink on average.")
+    yield Text(f"Link: {rates}. The capture uses {used:.0%} of the uplink on average.")
     if (why := why_nothing(seen)) is not None:
         yield Text(f"\n{why}")
     if answer.replayed is not None:

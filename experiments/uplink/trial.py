@@ -32,7 +32,7 @@ OFF, ON = "off", "on"
 #: 130 ms from mouth to ear, where ITU-T G.114 allows 150. A line that carries more has a queue where it had none.
 NOTICED_S = 0.1
 
-TEXT = """# What {capture} shows of a line, simulated with an ack filter before its uplink and without: written by
+TEXT = """# What {capture} shows of a link, simulated with an ack filter before its uplink and without: written by
 # ./backchannel ack-filter.
 name: ack-filter-trial
 title: {title}
@@ -112,7 +112,7 @@ def plan(capture: str, shape: Shape, up_bps: float, down_bps: float, queue: str,
     line = 2 if queue == "cake" else 1
     text = TEXT.format(
         capture=capture.replace("\n", " "),
-        title=json.dumps(f"An ack filter on the line of {capture}"),
+        title=json.dumps(f"An ack filter on the link of {capture}"),
         up_line_bps=round(up_bps * line),
         down_line_bps=round(down_bps * line),
         queue=_queue(queue, up_bps),

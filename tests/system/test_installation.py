@@ -288,7 +288,9 @@ def test_one_command_starts_site_and_runner_of_the_image_without_root(image: Pat
         f"serve --with-runner --port {port}"
     )
     words = ["unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
-    with subprocess.Popen([*words, "sh", "-euc", AS_A_USER_WITH_IDS, "sh", account, command]) as started:
+    # Podman enters its working directory again, and the user may not enter pytest's folder.
+    in_its_home: list[str | Path] = [*words, "sh", "-euc", AS_A_USER_WITH_IDS, "sh", account, command]
+    with subprocess.Popen(in_its_home, cwd=account) as started:
         try:
             asked = {
                 "text": (ROOT / "experiments/quickstart.yaml").read_text(), "file": "quickstart.yaml",

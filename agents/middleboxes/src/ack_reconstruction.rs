@@ -84,7 +84,7 @@ options! {
 }
 
 pub(crate) static ENTRY: Entry =
-    Entry::middlebox("ack-reconstruction", "ack reconstruction: fills gaps between acks behind a slow reverse line")
+    Entry::middlebox("ack-reconstruction", "ack reconstruction: fills gaps between acks behind a slow reverse link")
         .source("asym 6.4")
         .options(Parameters::PARAMS);
 

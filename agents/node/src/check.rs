@@ -5,7 +5,9 @@ use std::io::Read;
 use backchannel_core::scenario::{LinkSpec, Named};
 use backchannel_core::{Error, ResultExt};
 use backchannel_links::{Context, Registry};
-use serde_json::{json, Value};
+use serde_json::Value;
+
+use crate::reports;
 
 /// Reads a JSON list of stacks (name, options) and links (as in a scenario). Prints a list with the error of each, null
 /// for valid ones.
@@ -15,8 +17,7 @@ pub fn run(registry: &Registry) -> Result<(), Error> {
     let all: Vec<Value> = serde_json::from_str(&text).or_malformed("the input is not a list of stacks and links")?;
     let errors: Vec<_> =
         all.into_iter().map(|spec| check(registry, spec).err().map(|error| error.to_string())).collect();
-    println!("{}", json!(errors));
-    Ok(())
+    reports::print(&errors)
 }
 
 fn check(registry: &Registry, spec: Value) -> Result<(), Error> {

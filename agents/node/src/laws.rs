@@ -18,6 +18,8 @@ use backchannel_workloads::{Action, Workload};
 use serde::Serialize;
 use serde_json::{json, Value};
 
+use crate::reports;
+
 /// Sequences of steps, and the length of each.
 const CASES: u64 = 200;
 const STEPS: usize = 200;
@@ -77,8 +79,7 @@ pub fn run(registry: &Registry, args: &Args) -> Result<(), Error> {
         "workload" => of_workload(registry, &named)?,
         kind => return Err(format!("there are no laws for the kind '{kind}'").into()),
     };
-    println!("{}", json!(report));
-    Ok(())
+    reports::print(&report)
 }
 
 /// The first violation of each law.

@@ -16,13 +16,12 @@ use serde_json::{json, Value};
 
 use crate::crates::Added;
 use crate::reports::{
-    LoadReceiveReport, LoadSendReport, ProbeReceiveReport, ProbeSendReport, ProgramReport, TcpInfoLine,
+    self, LoadReceiveReport, LoadSendReport, ProbeReceiveReport, ProbeSendReport, ProgramReport, TcpInfoLine,
 };
 
 /// Prints the document.
 pub fn print(registry: &Registry, crates: &[Added]) -> Result<(), Error> {
-    println!("{:#}", document(registry, crates));
-    Ok(())
+    reports::print_pretty(&document(registry, crates))
 }
 
 fn document(registry: &Registry, crates: &[Added]) -> Value {

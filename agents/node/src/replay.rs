@@ -20,6 +20,7 @@ use backchannel_traces::{network_layer, Capture};
 use serde::Serialize;
 
 use crate::confined::{confine, Programs};
+use crate::reports;
 
 /// The port of QUIC that carries HTTP/3.
 const QUIC_PORT: u16 = 443;
@@ -219,8 +220,7 @@ pub fn run(registry: &Registry, args: &Args) -> Result<(), Error> {
         damage: capture.damage().iter().map(ToString::to_string).collect(),
         replayed: queue.map(Queue::end),
     };
-    println!("{}", serde_json::to_string(&summary).or_malformed("the summary")?);
-    Ok(())
+    reports::print(&summary)
 }
 
 /// The packet with its addresses; `None` if its header is cut off. Bytes that were not captured are zeros.

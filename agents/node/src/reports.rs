@@ -1,5 +1,7 @@
 //! Reports of the traffic programs, one JSON object each on standard output. `backchannel-node registry` exports their schemas.
 
+use std::io::{ErrorKind, Write};
+
 use backchannel_core::report::Lateness;
 use backchannel_core::{Error, ResultExt};
 use schemars::JsonSchema;
@@ -256,7 +258,51 @@ pub struct Arrival {
 
 /// Prints a report as one line.
 pub(crate) fn print(report: &impl Serialize) -> Result<(), Error> {
-    let line = serde_json::to_string(report).or_system("cannot write the report")?;
-    println!("{line}");
-    Ok(())
+    print_line(&serde_json::to_string(report).or_system("cannot write the report")?)
+}
+
+/// Prints a document that people read, too.
+pub(crate) fn print_pretty(document: &impl Serialize) -> Result<(), Error> {
+    print_line(&serde_json::to_string_pretty(document).or_system("cannot write the document")?)
+}
+
+fn print_line(text: &str) -> Result<(), Error> {
+    write_line(&mut std::io::stdout(), text)
+}
+
+fn write_line(out: &mut impl Write, text: &str) -> Result<(), Error> {
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        // A reader that ends early, such as `head`, has what it wants.
+        Err(why) if why.kind() == ErrorKind::BrokenPipe => Ok(()),
+        done => done.or_system("cannot write to standard output"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    struct Failing(ErrorKind);
+
+    impl Write for Failing {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_ended_is_no_error_and_a_full_disk_is() {
+        assert!(write_line(&mut Failing(ErrorKind::BrokenPipe), "{}").is_ok());
+        let full = write_line(&mut Failing(ErrorKind::StorageFull), "{}").unwrap_err();
+        assert!(full.to_string().starts_with("cannot write to standard output: "), "{full}");
+        let mut written = Vec::new();
+        write_line(&mut written, "{}").unwrap();
+        assert_eq!(written, b"{}\n");
+    }
 }

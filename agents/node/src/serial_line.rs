@@ -1,7 +1,6 @@
 //! `serial-line`: compresses the packets of a capture by RFC 1144, writes a capture of PPP that Wireshark reads, and
 //! reports sizes. Every packet passes compressor, framing and decompressor, and must come out unchanged.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use backchannel_core::pcap::{LinkType, PcapWriter};
@@ -11,6 +10,8 @@ use backchannel_links::framing::{ppp, slip, Framing};
 use backchannel_links::rfc1144::{Compressed, Compressor, Decompressor, Kind, MOST_SLOTS};
 use backchannel_traces::{network_layer, Capture, Frame};
 use serde::Serialize;
+
+use crate::reports;
 
 /// Arguments of `serial-line`.
 #[derive(clap::Args)]
@@ -95,10 +96,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         other_frames: others,
         damage: capture.damage().iter().map(ToString::to_string).collect(),
     };
-    serde_json::to_writer_pretty(std::io::stdout(), &summary)
-        .map_err(std::io::Error::from)
-        .and_then(|()| writeln!(std::io::stdout()))
-        .or_system("the report cannot be printed")
+    reports::print_pretty(&summary)
 }
 
 /// The IPv4 packet of a frame, without Ethernet's padding and with zeros for what the snap length cut off.

@@ -45,11 +45,11 @@ options! {
             "weight of the data class until the first update, after two periods";
         least_weight: f64 = 0.01, [Number 0 to 0.5] "lower bound of the weight of either class";
         reverse_bps: Option<f64> = ABSENT, [Rate 1]
-            "C_r, the capacity of this direction; if absent, the line's rate, also when it changes";
+            "C_r, the capacity of this direction; if absent, the link's rate, also when it changes";
         forward_bps: Option<f64> = ABSENT, [Rate 1]
-            "C_f, the capacity of the opposite direction; if absent, that line's rate, also when it changes";
+            "C_f, the capacity of the opposite direction; if absent, that direction's rate, also when it changes";
         bounded: bool = false, [Flag]
-            "do not let a class use more than its share of the line, even while the other class is empty (Floyd and \
+            "do not let a class use more than its share of the link, even while the other class is empty (Floyd and \
              Jacobson 1995, 2)";
     }
 }

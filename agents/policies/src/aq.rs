@@ -61,12 +61,12 @@ options! {
     #[derive(Copy, PartialEq)]
     pub(crate) struct Parameters {
         limit_packets: usize = 50, [Packets 2]
-            "capacity in packets, split between data and acks in the same ratio as the line (aq 3, 4)";
+            "capacity in packets, split between data and acks in the same ratio as the link (aq 3, 4)";
         uplink_bps: Option<f64> = ABSENT, [Rate 1]
-            "C_u, the rate of this direction; if absent, the line's rate, also when it changes; set it to configure AQ \
+            "C_u, the rate of this direction; if absent, the link's rate, also when it changes; set it to configure AQ \
              wrongly on purpose (aq 5)";
         downlink_bps: Option<f64> = ABSENT, [Rate 1]
-            "C_d, the rate of the opposite direction; if absent, that line's rate, also when it changes";
+            "C_d, the rate of the opposite direction; if absent, that direction's rate, also when it changes";
         ack_bytes: f64 = 40, [Bytes 20 to 1500] "S_A, the IP length of an ack; 52 with timestamps";
         data_bytes: f64 = 1500, [Bytes 41 to 65_535] "S_D, the IP length of a data packet";
         classify: Classify = "size", [Choice]

@@ -81,12 +81,12 @@ options! {
         buffer_bytes: Option<u64> = ABSENT, [Bytes 1]
             "capacity in bytes of the network layer, in addition to limit_packets; absent: unlimited";
         rate_bps: Option<f64> = ABSENT, [Rate 1]
-            "rate of the shaper, which sets the quantum and the least target too; absent: the line alone limits";
+            "rate of the shaper, which sets the quantum and the least target too; absent: the link alone limits";
         overhead_bytes: u64 = 0, [Bytes 0 to 256] "bytes that the shaper adds to each packet of the network layer";
         mpu_bytes: u64 = 0, [Bytes 0 to 256] "least size of a packet with its overhead";
         framing: Framing = "none", [Choice] "cells that carry packets with their overhead: atm (53 bytes for 48), ptm (65 for 64)";
         isolation: Isolation = "triple", [Choice]
-            "who shares the line equally: flows; the hosts that send (dual-src) or receive (dual-dst) and then their \
+            "who shares the link equally: flows; the hosts that send (dual-src) or receive (dual-dst) and then their \
              flows; or both, by the host with more flows (triple)";
         target_s: Duration = 0.005, [Time 1e-6 to 100]
             "COBALT's acceptable waiting time; at least one and a half transmission times of 1514 bytes at the shaper's rate";

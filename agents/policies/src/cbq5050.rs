@@ -18,20 +18,20 @@ options! {
     struct Parameters {
         .. classes: ClassOptions;
         ack_share: f64 = 0.5, [Fraction]
-            "share of the line for acks while both classes wait; data gets the rest";
+            "share of the link for acks while both classes wait; data gets the rest";
         bounded: bool = false, [Flag]
-            "do not let a class use more than its share of the line, even while the other class is empty (Floyd and \
+            "do not let a class use more than its share of the link, even while the other class is empty (Floyd and \
              Jacobson 1995, 2)";
         rate_bps: Option<f64> = ABSENT, [Rate 1]
-            "rate that bounded classes share, for lines whose framing or compression changes packet sizes; absent: the \
-             line's rate";
+            "rate that bounded classes share, for links whose framing or compression changes packet sizes; absent: the \
+             link's rate";
         ... children: ClassChildren;
     }
 }
 
 pub(crate) static ENTRY: Entry = Entry::policy(
     "cbq-5050",
-    "class-based queueing: acks and data have a queue each and half of the line each",
+    "class-based queueing: acks and data have a queue each and half of the link each",
     BOUNDED_CLASSES,
 )
 .source("acq 3.3")

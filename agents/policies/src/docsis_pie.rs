@@ -37,7 +37,7 @@ options! {
             "BUFFER_SIZE, capacity in bytes of the network layer, in addition to limit_packets; absent: unlimited";
         target_s: Duration = 0.01, [Time 1e-6 to 100] "LATENCY_TARGET (A.1)";
         rate_bps: Option<f64> = ABSENT, [Rate 1]
-            "PEAK_RATE and MSR, the rate at which packets leave; absent: the line's rate, also when it changes";
+            "PEAK_RATE and MSR, the rate at which packets leave; absent: the link's rate, also when it changes";
     }
 }
 

@@ -62,7 +62,7 @@ options! {
             "minTh, waiting time from which L4S packets are marked (A.1); must exceed a packet's transmission time";
         range_s: Duration = 0.0004, [Time 0 to 100]
             "range, length of the ramp from no packet to every packet marked (A.1); 0: a step";
-        c_protection: f64 = 0.1, [Fraction] "share of the line that cq keeps while lq is never empty (4.2.2)";
+        c_protection: f64 = 0.1, [Fraction] "share of the link that cq keeps while lq is never empty (4.2.2)";
         max_packet_bytes: u64 = 1500, [Bytes 1 to 65_535]
             "MTU; with no more than twice as many bytes waiting, p' drops and marks nothing";
         classify: Classify = "l4s-ect", [Choice]

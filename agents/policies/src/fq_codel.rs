@@ -41,7 +41,7 @@ options! {
             "capacity in bytes of the network layer, in addition to limit_packets; absent: unlimited";
         flows: u64 = 1024, [Count 1 to 65_536] "number of queues; flows are hashed to them (5.2.5)";
         quantum_bytes: u64 = 1514, [Bytes 1 to 65_535]
-            "bytes of credit at each turn (5.2.4); 300 lets small packets pass on slow lines";
+            "bytes of credit at each turn (5.2.4); 300 lets small packets pass on slow links";
         target_s: Duration = 0.005, [Time 1e-6 to 100]
             "CoDel's acceptable waiting time; must exceed a packet's transmission time (5.2.2)";
         interval_s: Duration = 0.1, [Time 1e-6 to 1000] "CoDel's interval, about the longest usual round-trip time (5.2.1)";

@@ -91,7 +91,7 @@ impl Line {
             return Err(Unchecked(format!("the service time of a link of kind {} is not computed", link.kind)));
         }
         if !spec.schedule.is_empty() {
-            return Err(Unchecked("a schedule changes the line".into()));
+            return Err(Unchecked("a schedule changes the link".into()));
         }
         if let Some(model) = spec.errors.iter().find(|model| mechanisms.disorder(model) != Disorder::None) {
             return Err(Unchecked(format!("the error model {} changes the order of packets", model.name)));
@@ -108,10 +108,10 @@ impl Line {
         };
         let free_options = flag(&spec.options, "free_options");
         if !spec.errors.is_empty() && (free_options || compression == Compression::Sizes) {
-            return Err(Unchecked("the size on the line of a packet that an error model lost is unknown".into()));
+            return Err(Unchecked("the size on the link of a packet that an error model lost is unknown".into()));
         }
         if mechanisms.holds_back(&spec.queue) {
-            return Err(Unchecked("the queue holds packets back while the line is idle".into()));
+            return Err(Unchecked("the queue holds packets back while the link is idle".into()));
         }
         Ok(Line {
             rate_bps: spec.rate_bps,

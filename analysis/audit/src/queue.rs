@@ -23,7 +23,7 @@ pub(crate) fn limit_packets(link: &LinkSpec, spec: &DirectionSpec, timeline: &Ti
         return Err(Unchecked(format!("the policy {} does not drop at a fixed length", spec.queue.name)));
     }
     if spec.rate_bps.is_none() {
-        return Err(Unchecked("the line only delays".into()));
+        return Err(Unchecked("the link only delays".into()));
     }
     if spec.queue.options.contains_key("buffer_bytes") {
         return Err(Unchecked("the queue has a limit in bytes".into()));

@@ -179,8 +179,8 @@ impl Timeline {
         audit.rate_error = self.rate.error();
         audit.rate_measured_s = seconds(self.rate.measured_ns());
         match (line.rate_bps, audit.rate_error) {
-            (None, _) => drop(audit.unchecked.insert("rate".into(), "the line only delays".into())),
-            (_, None) => drop(audit.unchecked.insert("rate".into(), "the line was busy for less than 0.25 s".into())),
+            (None, _) => drop(audit.unchecked.insert("rate".into(), "the link only delays".into())),
+            (_, None) => drop(audit.unchecked.insert("rate".into(), "the link was busy for less than 0.25 s".into())),
             (Some(rate_bps), Some(error)) => {
                 let packet_bytes = seconds(self.busy.1) / f64::from(self.busy.0) * rate_bps as f64 / 8.0;
                 audit.rate_error_bytes = Some(packet_bytes * (1.0 / (1.0 + error) - 1.0));

@@ -88,7 +88,7 @@ const PHYSICAL: Physical = Physical { radio: false, probing: None };
 
 pub(crate) static ENTRY: Entry = Entry::link(
     "grant",
-    "an access line whose uplink (reverse) waits for grants, as of DOCSIS, GPON and 5G; the downlink does not",
+    "an access link whose uplink (reverse) waits for grants, as of DOCSIS, GPON and 5G; the downlink does not",
     PHYSICAL,
 )
 .source("DOCSIS MULPI; ITU-T G.984.3; 3GPP TS 38.321")

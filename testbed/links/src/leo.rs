@@ -45,7 +45,7 @@ options! {
 
 pub(crate) static ENTRY: Entry = Entry::link(
     "leo",
-    "a low-orbit satellite: a line whose delay and rate change every 15 s, with a short outage",
+    "a low-orbit satellite: a link whose delay and rate change every 15 s, with a short outage",
     Physical { radio: true, probing: None },
 )
 .source("Tanveer et al. 2023; Huston 2024")
@@ -135,7 +135,7 @@ impl Leo {
                 if has_outage {
                     let over =
                         Change { rate_bps: None, delay_s: None, errors: Some(declared.errors.clone()), ..change };
-                    self.line.change(at + self.options.outage_s, port, &over).expect("the line was built with them");
+                    self.line.change(at + self.options.outage_s, port, &over).expect("the link was built with them");
                 }
             }
         }

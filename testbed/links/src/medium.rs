@@ -114,7 +114,7 @@ pub fn shared_rate(spec: &LinkSpec, shares: &str) -> Result<u64, Error> {
 
 pub(crate) fn check_rate(rate_bps: Option<u64>) -> Result<(), Error> {
     match rate_bps {
-        Some(0) => Err("a rate of 0 bit/s carries nothing; leave it out for a line without a rate".into()),
+        Some(0) => Err("a rate of 0 bit/s carries nothing; leave it out for a link without a rate".into()),
         _ => Ok(()),
     }
 }

@@ -25,7 +25,7 @@ mod line;
 options! {
     /// Options of the link.
     struct Parameters {
-        framing_bytes: u64 = 0, [Bytes 0 to 1000] "framing overhead in bytes per packet on the line";
+        framing_bytes: u64 = 0, [Bytes 0 to 1000] "framing overhead in bytes per packet on the link";
         one_way: bool = false, [Flag]
             "carry packets forward only, as wireless cable does; packets back take another link (asym 3.1)";
     }
@@ -37,7 +37,7 @@ const PHYSICAL: Physical = Physical { radio: false, probing: Some(Probing { slac
 
 pub(crate) static ENTRY: Entry = Entry::link(
     "point-to-point",
-    "a line with a rate, a propagation delay, a queue policy and error models per direction",
+    "a link with a rate, a propagation delay, a queue policy and error models per direction",
     PHYSICAL,
 )
 .source("asym 8.1")

@@ -32,7 +32,7 @@ static ROWS: &[Row] = &[
     ("ethernet", "10 Mbit/s both ways", "asym 4 (symmetric control)", (10_000_000, 0.001, 50), (10_000_000, 0.001, 50)),
     (
         "adsl",
-        "an ADSL line: 6 Mbit/s down, 756 kbit/s up",
+        "an ADSL link: 6 Mbit/s down, 756 kbit/s up",
         "aq 1; delay and queues as in aq 4",
         (6_000_000, 0.005, 50),
         (756_000, 0.005, 50),
@@ -60,7 +60,7 @@ static ROWS: &[Row] = &[
     ),
     (
         "asymmetric-access",
-        "a residential line: 10 Mbit/s down, 1 Mbit/s up",
+        "a residential link: 10 Mbit/s down, 1 Mbit/s up",
         "aq 4, figure 2",
         (10_000_000, 0.005, 50),
         (1_000_000, 0.005, 50),
@@ -75,21 +75,21 @@ static ROWS: &[Row] = &[
     ),
     (
         "vdsl-100-40",
-        "a VDSL2 line: 100 Mbit/s down, 40 Mbit/s up",
+        "a VDSL2 link: 100 Mbit/s down, 40 Mbit/s up",
         "ITU-T G.993.2, profile 17a with vectoring; interleaving of 4 ms and buffers of 60 ms are chosen",
         (100_000_000, 0.006, 500),
         (40_000_000, 0.006, 200),
     ),
     (
         "gpon-300-150",
-        "a fibre line on a passive optical network: 300 Mbit/s down, 150 Mbit/s up",
+        "a fibre link on a passive optical network: 300 Mbit/s down, 150 Mbit/s up",
         "a common tier of ITU-T G.984 (2.5 and 1.2 Gbit/s, shared); delays and buffers of 20 ms are chosen",
         (300_000_000, 0.001, 500),
         (150_000_000, 0.002, 250),
     ),
     (
         "lte-40-10",
-        "a mobile line, LTE: 40 Mbit/s down, 10 Mbit/s up, fixed rates, deep buffers",
+        "a mobile link, LTE: 40 Mbit/s down, 10 Mbit/s up, fixed rates, deep buffers",
         "rates, delays and buffers of 300 ms are chosen, buffers after Jiang et al. 2012 (bufferbloat in 3G/4G); \
          for varying rates use a trace (links.md, mahimahi)",
         (40_000_000, 0.02, 1000),
@@ -97,7 +97,7 @@ static ROWS: &[Row] = &[
     ),
     (
         "5g-tdd-400-50",
-        "a mobile line, 5G with time division: 400 Mbit/s down, 50 Mbit/s up, fixed rates",
+        "a mobile link, 5G with time division: 400 Mbit/s down, 50 Mbit/s up, fixed rates",
         "slots down to slots up as in the pattern DDDSU (3GPP TS 38.213, 11.1); rates, delays and buffers are chosen",
         (400_000_000, 0.008, 2000),
         (50_000_000, 0.012, 400),
@@ -185,7 +185,7 @@ fn of_other_kinds() -> Vec<Profile> {
         ),
         profile(
             "gpon-500-100",
-            "a fibre line of a GPON whose uplink waits for grants: 500 Mbit/s down, 100 Mbit/s up",
+            "a fibre link of a GPON whose uplink waits for grants: 500 Mbit/s down, 100 Mbit/s up",
             "ITU-T G.984.3: frames of 125 us, 1.24416 Gbit/s up, status reports; a report every eighth frame and 0.5 ms to \
              a grant; buffers of 20 ms; the rest is chosen",
             "grant",
@@ -198,7 +198,7 @@ fn of_other_kinds() -> Vec<Profile> {
         ),
         profile(
             "5g-nr-300-30",
-            "a mobile line, 5G with the pattern DDDSU: 300 Mbit/s down, 30 Mbit/s up by scheduling requests",
+            "a mobile link, 5G with the pattern DDDSU: 300 Mbit/s down, 30 Mbit/s up by scheduling requests",
             "3GPP TS 38.213, 11.1 (pattern), TS 38.321, 5.4.4 (scheduling request) and 5.4.5 (buffer status report); slots \
              of 0.5 ms, a request every 20 slots, K2 and the base station together 4 slots; the rest is chosen",
             "grant",

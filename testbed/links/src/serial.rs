@@ -54,18 +54,18 @@ options! {
             "rfc1144: send the slot in every packet, one byte more, so that no packet is tossed after an error (RFC \
              1332, 4)";
         framing: FramingKind = "none", [Choice]
-            "framing on the line, escapes included; ppp detects and drops damaged frames, slip does not";
+            "framing on the link, escapes included; ppp detects and drops damaged frames, slip does not";
         accm: u32 = ppp::DEFAULT_ACCM as f64, [Count 0 to (ppp::DEFAULT_ACCM)]
             "ppp: bit n escapes byte n, which then takes two bytes; most peers negotiate 0 (RFC 1662, 7.1)";
         bits_per_byte: u64 = 8, [Count 8 to 10]
-            "bits per byte on the line: 8, or 10 on an asynchronous line with a start and a stop bit";
+            "bits per byte on the link: 8, or 10 on an asynchronous line with a start and a stop bit";
         free_options: bool = false, [Flag]
-            "do not count TCP options in the time on the line, as in the papers' simulator; not with rfc1144";
+            "do not count TCP options in the time on the link, as in the papers' simulator; not with rfc1144";
         device_buffer_bytes: u64 = 0, [Bytes 0 to 1e9]
-            "size of the modem's transmit buffer between queue and line, 0 for none; policies cannot reach packets in \
+            "size of the modem's transmit buffer between queue and link, 0 for none; policies cannot reach packets in \
              it; a Courier V.34 has 3.25 KiB (asym 8)";
         clock_tick_s: f64 = 0, [Time 0 to 1]
-            "time between two interrupts of the clock of a host that emulates the line, 0 for a clock of any \
+            "time between two interrupts of the clock of a host that emulates the link, 0 for a clock of any \
              resolution: transmissions and delays are whole numbers of ticks, 10 ms under BSDI (asym 8.1); in \
              simulation";
     }

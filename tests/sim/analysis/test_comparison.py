@@ -89,7 +89,7 @@ def test_a_comparison_says_how_many_it_makes() -> None:
 def test_points_that_one_lacks_are_told() -> None:
     result = compare(side(), side(points=("reno", "bbr")))
     assert (result.only_a, result.only_b) == (({"stack": "cubic"},), ({"stack": "bbr"},))
-    with pytest.raises(CompareError, match="no point in common"):
+    with pytest.raises(CompareError, match="no combination in common"):
         compare(side(), side(points=("tahoe", "bbr")))
 
 

@@ -152,7 +152,7 @@ def test_what_compares_nothing_is_refused_at_once(tmp_path: Path) -> None:
     file.write_text(one_point)
     done = backchannel("doubt", str(file), "--results", str(results))
     assert (done.returncode, results.exists()) == (2, False)
-    assert "fragile has one point, so it compares nothing and has no conclusions to doubt; sweep a" in done.stderr
+    assert "fragile has one combination, so it compares nothing and has no conclusions to doubt; sweep a" in done.stderr
 
 
 def test_changes_of_runs_that_decide_nothing_are_not_run(tmp_path: Path) -> None:

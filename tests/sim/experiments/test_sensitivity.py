@@ -93,7 +93,7 @@ def test_what_survives() -> None:
     assert result.count(clear=True) == (0, 2)
     assert result.count(clear=True, with_first=True) == (0, 2)
     assert result.count(clear=False) == (1, 1)
-    with pytest.raises(ValueError, match="no point has the metric 'goodput'"):
+    with pytest.raises(ValueError, match="no combination has the metric 'goodput'"):
         assess(original, [same], "goodput", 0.001)
 
 

@@ -60,7 +60,8 @@ def test_a_round_trip_shorter_than_the_line_is_refused(file: Path) -> None:
     done = backchannel("validate", file)
     assert done.returncode == 2
     assert (
-        "network.rtt: must be at least 12 ms, the delay of the line and the clients' wires" in done.stderr + done.stdout
+        "network.rtt: must be at least 12 ms, the delay of the link and of the clients' access links"
+        in done.stderr + done.stdout
     )
 
 

@@ -169,7 +169,7 @@ def test_without_variation_equal_repetitions_are_one_run() -> None:
     policies = "variation: none\nsweep: {network.reverse.queue: [droptail, red]}"
     some = plan(policies, fixed)
     assert [run.point for run in some.runs] == [0, 1, 1, 1, 1, 1]
-    assert "(at 1 of 2 points)" in exact_note(some)
+    assert "(at 1 of 2 combinations)" in exact_note(some)
 
 
 def test_papers_campaigns_vary_what_their_papers_say_and_nothing_else() -> None:

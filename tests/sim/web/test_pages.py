@@ -77,7 +77,7 @@ def test_the_list_searches(client: FlaskClient) -> None:
 def test_a_campaign_shows_figure_table_runs_and_file(client: FlaskClient, simulated: Simulated) -> None:
     page = client.get(simulated.address).text
     assert "Varies reverse queue policy (droptail, acks-first) and reverse rate (9.6 kbit/s, " in page
-    for wanted in ("2 runs at each point.", "Mbit/s", "95 % confidence", "topology: asymmetric-path", "<svg"):
+    for wanted in ("2 runs at each combination.", "Mbit/s", "95 % confidence", "topology: asymmetric-path", "<svg"):
         assert wanted in page
     # Two lines of three points; two runs are dots without an interval.
     holder = page[page.index('id="live-figure"') :]

@@ -385,7 +385,7 @@ def test_two_policies_are_compared(page: Page, address: str, simulated: Simulate
     page.goto(address + simulated.address)
     page.get_by_label("Compare policy=droptail, rate=28.8 kbit/s").check()
     page.get_by_label("Compare policy=acks-first, rate=28.8 kbit/s").check()
-    page.get_by_role("button", name="Compare the chosen points").click()
+    page.get_by_role("button", name="Compare the chosen combinations").click()
     page.wait_for_url("**/compare?*")
     expect(page.locator(".chips")).to_contain_text("policy=acks-first")
     # The policies differ by far more than their repetitions do.
@@ -611,7 +611,7 @@ def test_without_scripts_everything_can_still_be_read(browser: Browser, address:
     page.locator("form.controls").first.get_by_role("button", name="Show").click()
     page.wait_for_url("**metric=goodput*")
     page.goto(f"{address}/launch?file=quickstart.yaml")
-    expect(page.locator("#verdict")).to_contain_text("4 points, 12 runs")
+    expect(page.locator("#verdict")).to_contain_text("4 combinations, 12 runs")
     page.goto(f"{address}/runs/{simulated.run_id()}")
     expect(page.locator("#happened")).to_be_visible()
     with page.expect_download():
@@ -687,7 +687,7 @@ def test_a_form_makes_a_file_and_a_check_keeps_both(page: Page, own: tuple[str, 
     # What validate warns of; its line is one click away.
     expect(page.locator("#verdict .warnings")).to_contain_text("warning: bottleneck elsewhere")
     page.get_by_role("button", name="Check").click()
-    expect(page.locator("#verdict .good")).to_contain_text("2 points, 6 runs")
+    expect(page.locator("#verdict .good")).to_contain_text("2 combinations, 6 runs")
     expect(page.get_by_label("Title")).to_have_value("What it asks")
     expect(page.locator("#text")).to_have_value(re.compile("title: What it asks"))
 

@@ -153,7 +153,7 @@ def test_a_launch_starts_from_a_line_the_catalogue_the_guide_or_a_result(
     page.goto(f"{address}/launch")
     page.get_by_role("link", name="hybrid-cable").click()
     # Runs, time and traps are previewed before anything is entered.
-    expect(page.locator("#verdict .good")).to_contain_text("3 points, 15 runs on the sim backend")
+    expect(page.locator("#verdict .good")).to_contain_text("3 combinations, 15 runs on the sim backend")
     expect(page.locator("#verdict")).to_contain_text("To be run: 15 runs, about")
     expect(page.locator("#text")).to_have_value(re.compile("profile: hybrid-cable"))
     page.locator("summary", has_text="The catalogue").click()
@@ -166,13 +166,13 @@ def test_a_launch_starts_from_a_line_the_catalogue_the_guide_or_a_result(
     page.get_by_role("link", name="How to write a campaign").click()
     page.get_by_role("link", name="Open in launch example 1", exact=True).click()
     expect(page.locator("#text")).to_have_value(re.compile("^name: smallest"))
-    expect(page.locator("#verdict .good")).to_contain_text("1 point, 1 run")
+    expect(page.locator("#verdict .good")).to_contain_text("1 combination, 1 run")
     # From a result: the same with another stack.
     page.goto(f"{address}{simulated.address}")
     page.get_by_label("The same with").fill("stack=sack")
     page.get_by_role("button", name="Preview").click()
     expect(page.get_by_label("overrides, one on each line")).to_have_value("stack=sack")
-    expect(page.locator("#verdict .good")).to_contain_text("6 points, 12 runs on the sim backend; 0 of them")
+    expect(page.locator("#verdict .good")).to_contain_text("6 combinations, 12 runs on the sim backend; 0 of them")
 
 
 def test_home_shows_what_runs_its_time_left_and_the_latest_runs(

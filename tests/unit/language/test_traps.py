@@ -160,7 +160,7 @@ def test_warnings_have_line_and_points() -> None:
     read = source.parse("c.yaml", text)
     (line,) = traps.warnings(expand(read), read)
     assert line.startswith("c.yaml:4: network.forward: warning: queue below one burst: flow f begins with 10 segments")
-    assert line.endswith("(at 1 of 2 points)")
+    assert line.endswith("(at 1 of 2 combinations)")
 
 
 def campaigns() -> list[Any]:

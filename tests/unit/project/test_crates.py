@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from distribution import diagram
 from testbed.node_binary import ROOT
 
 #: A crate may depend on those of earlier layers.
@@ -61,6 +62,27 @@ def test_every_dependency_is_used(manifest: Path) -> None:
         if not re.search(rf"\b{name.replace('-', '_')}\b", sources)
     ]
     assert not unused, f"{manifest.relative_to(ROOT)} names crates that its sources do not use"
+
+
+def test_the_drawing_of_the_architecture_has_the_crates_dependencies() -> None:
+    """An arrow is a dependency, and a dependency is an arrow or a way of several."""
+    page = (ROOT / "docs/architecture.md").read_text()
+    labels, arrows = diagram.parse(page.partition("```mermaid\n")[2].partition("```")[0])
+    folder = {name: label.partition(",")[0] for name, label in labels.items()}
+    drawn: dict[str, set[str]] = {}
+    for above, below in arrows:
+        drawn.setdefault(folder[above], set()).add(folder[below])
+    crates = {read(manifest)["package"]["name"]: str(manifest.parent.relative_to(ROOT)) for manifest in MANIFESTS}
+
+    def ways(start: str) -> set[str]:
+        return {start}.union(*(ways(below) for below in drawn.get(start, ())))
+
+    for manifest in MANIFESTS:
+        crate = crates[read(manifest)["package"]["name"]]
+        needed = {crates[name] for name in read(manifest).get("dependencies", {}) if name in crates}
+        if crate in folder.values():
+            assert drawn.get(crate, set()) <= needed <= ways(crate), crate
+    assert set(folder.values()) >= set(crates.values()) - {"agents/templates", "tests/fuzz"}
 
 
 def test_every_dependency_of_the_workspace_is_some_crates() -> None:

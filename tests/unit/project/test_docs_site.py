@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from distribution import diagram
 from testbed.node_binary import ROOT
 
 CONFIGURATION = ROOT / "distribution/mkdocs.yml"
@@ -41,6 +42,24 @@ def test_a_page_loads_nothing_from_the_network(site: Path) -> None:
     assert loaded == set()
     styles = "".join(style.read_text() for style in site.rglob("*.css"))
     assert re.findall(r"url\([\"']?https?:[^)]*", styles) == []
+
+
+def test_diagrams_are_pictures(site: Path) -> None:
+    page = (site / "architecture.html").read_text()
+    assert "graph TD" not in page
+    picture = page.partition('<div class="diagram"><svg')[2].partition("</svg>")[0]
+    assert {"web", "experiments/api.py", "testbed/core"} <= set(re.findall(r"<text[^>]*>([^<]*)", picture))
+    labels, arrows = diagram.parse("graph TD\n a[A, B] --> b & c --> d\n a --> d\n")
+    assert (labels["a"], arrows) == ("A, B", [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("a", "d")])
+    boxes = [node for layer in diagram.layered(labels, arrows) for node in layer if node.label]
+    assert [(node.label, node.layer) for node in boxes] == [("A, B", 0), ("b", 1), ("c", 1), ("d", 2)]
+    assert abs(boxes[1].x - boxes[2].x) > boxes[1].width
+
+
+@pytest.mark.parametrize("text", ["graph LR\na --> b", "graph TD\na -.-> b", "graph TD\na --> b --> a"])
+def test_what_a_diagram_cannot_draw_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="graph TD|is not drawn|circle"):
+        diagram.svg(text)
 
 
 def test_search_has_every_page(site: Path) -> None:

@@ -36,7 +36,7 @@ def test_no_loss_removes_error_models(word: str) -> None:
 @pytest.mark.parametrize(
     ("word", "reason"),
     [
-        ("rate=0 bit/s", "to cut the line for a while, use loss=100%"),
+        ("rate=0 bit/s", "to cut the link for a while, use loss=100%"),
         ("rate=5", "has no unit"),
         ("rate", "is not a change"),
         ("sideways.rate=1 Mbit/s", "is not a change"),

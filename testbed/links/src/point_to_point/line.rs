@@ -96,7 +96,7 @@ impl<P: Policy> Line<P> {
         let buffer_bytes = parameters.device_buffer_bytes;
         let device = (buffer_bytes > 0).then(|| Box::new(Device::new(buffer_bytes)));
         if device.is_some() && spec.rate_bps.is_none() {
-            return Err("device_buffer_bytes needs a line with a rate".into());
+            return Err("device_buffer_bytes needs a link with a rate".into());
         }
         let clock = Clock::new(parameters.clock_tick_s);
         if let Some(clock) = clock {
@@ -356,7 +356,7 @@ impl<P: Policy> Line<P> {
         change.errors.as_deref().map(|errors| self.medium.far_end.error_models(errors)).transpose()?;
         change.queue.as_ref().map(|queue| (self.build)(queue, &self.context)).transpose()?;
         if change.rate_bps.is_some() && self.rate_bps.is_none() {
-            return Err("a line that started without a rate cannot get one while it runs".into());
+            return Err("a link that started without a rate cannot get one while it runs".into());
         }
         let at_s = now.seconds();
         let place = self.schedule.iter().take_while(|due| due.at_s <= at_s).count();
@@ -421,11 +421,11 @@ impl<P: Policy> Line<P> {
 fn check_clock(spec: &DirectionSpec, has_device: bool) -> Result<(), Error> {
     let has_jitter = spec.jitter_s > 0.0 || spec.schedule.iter().any(|change| change.jitter_s.is_some());
     match () {
-        () if spec.rate_bps.is_none() => Err("clock_tick_s needs a line with a rate".into()),
+        () if spec.rate_bps.is_none() => Err("clock_tick_s needs a link with a rate".into()),
         () if has_device => {
-            Err("clock_tick_s is of a line that a host emulates, and device_buffer_bytes of a modem: not both".into())
+            Err("clock_tick_s is of a link that a host emulates, and device_buffer_bytes of a modem: not both".into())
         }
-        () if has_jitter => Err("a line with a clock_tick_s has no jitter of its own".into()),
+        () if has_jitter => Err("a link with a clock_tick_s has no jitter of its own".into()),
         () => Ok(()),
     }
 }

@@ -301,7 +301,7 @@ fn what_cannot_be_is_refused_with_its_place() {
     let refused = |spec: &LinkSpec| crate::testing::build(spec, 1).err().expect("refused");
     assert_eq!(
         refused(&ten_megabit(json!({"rate_bps": 0}))).to_string(),
-        "link 'line': forward: a rate of 0 bit/s carries nothing; leave it out for a line without a rate"
+        "link 'line': forward: a rate of 0 bit/s carries nothing; leave it out for a link without a rate"
     );
     assert!(refused(&ten_megabit(json!({"delay_s": -1.0}))).to_string().contains("a delay of -1 s is not possible"));
     assert!(refused(&ten_megabit(json!({"errors": [{"name": "gremlins"}]}))).to_string().contains("'gremlins'"));

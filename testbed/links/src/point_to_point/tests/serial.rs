@@ -132,7 +132,7 @@ fn a_device_with_room_takes_a_packet_at_once_and_needs_a_rate() {
         .err()
         .expect("refused")
         .to_string()
-        .contains("needs a line with a rate"));
+        .contains("needs a link with a rate"));
 }
 
 /// Acks of 100 bytes each, with the identification at rest.
@@ -389,7 +389,7 @@ fn a_change_of_the_delay_of_a_line_with_a_clock_is_whole_ticks_too() {
 #[test]
 fn what_a_line_with_a_clock_does_not_have_is_refused() {
     let refused = |more| crate::testing::build(&ticking(more), 1).err().expect("refused");
-    assert!(refused(json!({"rate_bps": null})).to_string().contains("clock_tick_s needs a line with a rate"));
+    assert!(refused(json!({"rate_bps": null})).to_string().contains("clock_tick_s needs a link with a rate"));
     assert!(refused(json!({"jitter_s": 0.01})).to_string().contains("has no jitter"));
     assert!(refused(json!({"schedule": [{"at_s": 1.0, "jitter_s": 0.01}]})).to_string().contains("has no jitter"));
     let both = json!({"options": {"clock_tick_s": 0.01, "device_buffer_bytes": 3328}});
