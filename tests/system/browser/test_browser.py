@@ -137,6 +137,8 @@ def test_a_loss_is_explained_and_stands_in_the_address(
     page.get_by_role("button", name="Next loss").click()
     expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
     expect(panel.locator(".fate")).to_contain_text("queue 12 of 12 packets; retransmitted at")
+    if page.viewport_size["width"] > 900:  # type: ignore[index]
+        expect(page.locator(".timeline > .plot").first.locator(".u-over")).to_be_in_viewport()
     first = panel.locator("dl").inner_text()
     # By key to the next, and back.
     page.locator("h1").click()
@@ -147,18 +149,6 @@ def test_a_loss_is_explained_and_stands_in_the_address(
     page.reload()
     expect(panel.locator("dl")).to_have_text(first, use_inner_text=True)
     expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
-
-
-def test_a_chosen_loss_is_explained_beside_its_plot(
-    page: Page, serve: Callable[[Path], str], dropping: Simulated
-) -> None:
-    page.set_viewport_size({"width": 1400, "height": 900})
-    page.goto(f"{serve(dropping.results)}/runs/{dropping.run_id()}")
-    drawn(page, "sequence")
-    page.get_by_role("button", name="Next loss").click()
-    expect(page.locator(".fate")).to_contain_text("retransmitted at")
-    assert page.locator(".timeline > .plot").count() >= 5
-    expect(page.locator(".timeline > .plot").first.locator(".u-over")).to_be_in_viewport()
 
 
 def test_a_seek_that_fails_is_told_beside_the_controls(page: Page, address: str, simulated: Simulated) -> None:
@@ -427,7 +417,10 @@ def test_the_chip_of_an_invalid_repetition_is_red_on_its_own_page(
         page.goto(f"{address}/runs/{n:024x}")
         chip = page.locator(".member[aria-current]")
         shown.append(chip.evaluate("(e) => getComputedStyle(e).backgroundColor"))
-    assert shown == ["rgb(27, 122, 61)", "rgb(179, 38, 30)"]
+    # Green, and red.
+    (_, *valid), (_, *invalid) = (re.split(r"\D+", colour) for colour in shown)
+    assert int(valid[0]) < int(valid[1])
+    assert int(invalid[0]) > 2 * int(invalid[1])
 
 
 @on_both
@@ -513,6 +506,12 @@ def test_packets_cross_the_line(page: Page, address: str, simulated: Simulated) 
     assert at.input_value() == "0"
 
 
+def brightness(page: Page, of: str = "document.body", what: str = "backgroundColor") -> float:
+    """Of a page's paper, or of another colour: 0 is black, 255 white."""
+    red_green_blue = re.findall(r"\d+", page.evaluate(f"getComputedStyle({of}).{what}"))[:3]
+    return sum(map(int, red_green_blue)) / 3
+
+
 #: Width of the widest figure on a page, px.
 WIDEST = "Math.max(...[...document.querySelectorAll('.board canvas')].map((one) => one.offsetWidth))"
 
@@ -530,9 +529,8 @@ def test_a_run_is_printed_with_all_its_plots_on_light_paper(
     assert page.evaluate("window.printed")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate(WIDEST) <= 700
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 249)"
     page.emulate_media(media="print")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert brightness(page) == 255
     expect(page.locator("header")).to_be_hidden()
     expect(plots.first.locator(".u-wrap canvas")).to_be_visible()
     # As wide as A4 between its margins: plots have a readable height, and no room is left empty below them.
@@ -547,22 +545,18 @@ def test_a_run_is_printed_with_all_its_plots_on_light_paper(
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate(WIDEST) > 800
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(19, 23, 22)"
+    assert brightness(page) < 50
     page.close()
 
 
 def test_light_and_dark_is_remembered(page: Page, address: str) -> None:
-    def paper() -> str:
-        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-
     page.goto(address)
-    light = paper()
     page.get_by_role("button", name="Dark").click()
-    assert paper() == "rgb(19, 23, 22)" != light
+    assert brightness(page) < 50
     page.goto(f"{address}/docs")
-    assert paper() == "rgb(19, 23, 22)"
+    assert brightness(page) < 50
     page.get_by_role("button", name="Light").click()
-    assert paper() == light
+    assert brightness(page) > 200
 
 
 def test_nothing_moves_while_it_loads(page: Page, address: str, simulated: Simulated) -> None:
@@ -573,14 +567,8 @@ def test_nothing_moves_while_it_loads(page: Page, address: str, simulated: Simul
     )
     campaign = simulated.campaign["campaign"]
     compare = f"/compare?point={campaign}:0&point={campaign}:1"
-    for path in (
-        "/",
-        simulated.address,
-        f"/runs/{simulated.run_id()}",
-        compare,
-        "/launch?file=quickstart.yaml",
-        "/docs",
-    ):
+    launch, run = "/launch?file=quickstart.yaml", f"/runs/{simulated.run_id()}"
+    for path in ("/", simulated.address, run, compare, launch, "/docs"):
         page.goto(address + path)
         settle(page)
         assert page.evaluate("window.shifts") < 0.02, path
@@ -610,6 +598,12 @@ def test_without_scripts_everything_can_still_be_read(browser: Browser, address:
     page.get_by_label("Metric").select_option("goodput/forward")
     page.locator("form.controls").first.get_by_role("button", name="Show").click()
     page.wait_for_url("**metric=goodput*")
+    page.goto(f"{address}{simulated.address}/explore")
+    expect(page.locator(".panel img")).to_be_visible()
+    page.locator("#kind").select_option("box")
+    page.get_by_role("button", name="Show", exact=True).click()
+    page.wait_for_url(re.compile("kind=box"))
+    expect(page.locator("#kind")).to_have_value("box")
     page.goto(f"{address}/launch?file=quickstart.yaml")
     expect(page.locator("#verdict")).to_contain_text("4 points, 12 runs")
     page.goto(f"{address}/runs/{simulated.run_id()}")

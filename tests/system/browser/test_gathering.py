@@ -29,6 +29,9 @@ def test_runs_and_points_of_any_page_are_gathered(page: Page, address: str, simu
         page.goto(f"{address}/runs/{run}")
         page.get_by_role("button", name="Add to comparison").click()
     expect(basket.get_by_role("listitem")).to_have_count(3)
+    for place in (0, 0.5, 1):
+        page.evaluate("(share) => scrollTo(0, share * document.documentElement.scrollHeight)", place)
+        expect(basket.get_by_role("link", name="Compare these")).to_be_in_viewport()
     basket.get_by_role("button", name=f"run {simulated.run_id()[:8]}").focus()
     page.keyboard.press("Enter")
     expect(basket.get_by_role("listitem")).to_have_count(2)

@@ -215,18 +215,6 @@ def test_navigation_is_one_row_and_a_launch_one_column_of_explained_fields(page:
     assert len(set(left)) == 1
 
 
-def test_what_is_gathered_stays_in_sight(page: Page, address: str, simulated: Simulated) -> None:
-    page.goto(f"{address}/runs/{simulated.run_id()}")
-    page.get_by_role("button", name="Add to comparison").click()
-    basket = page.get_by_role("complementary", name="To compare")
-    for place in (0, 0.5, 1):
-        page.evaluate("(share) => scrollTo(0, share * document.documentElement.scrollHeight)", place)
-        expect(basket.get_by_role("link", name="Compare these")).to_be_in_viewport()
-    page.goto(f"{address}{simulated.address}")
-    expect(basket.get_by_role("listitem")).to_have_count(1)
-    expect(basket.get_by_role("link", name="Compare these")).to_be_in_viewport()
-
-
 def test_every_example_of_the_guide_is_one_to_launch() -> None:
     parts = guide.parts()
     examples = [part.example for part in parts if part.example]

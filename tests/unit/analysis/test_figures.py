@@ -318,11 +318,12 @@ def line(name: str, y: list[float], **more: Any) -> Series:
 def test_a_page_thins_long_series_but_neither_peaks_nor_losses() -> None:
     count = 5 * MOST_POINTS
     y = [float(number % 7) for number in range(count)]
-    y[count // 2 + 1] = 99.0
+    y[count // 2 + 1], y[7] = 99.0, -5.0
     long, lost = shown(Figure(Axis(), Axis(), (line("line", y), line("lost", y, keep_all=True))))
     assert len(lost["x"]) >= count
     assert len(long["x"]) <= MOST_POINTS + 4
-    assert max(long["y"]) == 99
+    assert (max(long["y"]), min(long["y"])) == (99, -5)
+    assert long["x"] == sorted(long["x"])
     assert (long["x"][0], long["x"][-1]) == (0, count - 1)
 
 
