@@ -71,9 +71,7 @@ def scenario(left: dict[str, Any], right: dict[str, Any], **changes: Any) -> dic
     ],
     ids=lambda item: "-".join([item["name"], *(f"{key}={value}" for key, value in item["options"].items())]),
 )
-def test_every_byte_arrives_in_both_directions(
-    cell: Cell, tmp_path: Path, left: dict[str, Any], right: dict[str, Any]
-) -> None:
+def test_bytes_arrive_in_both_ways(cell: Cell, tmp_path: Path, left: dict[str, Any], right: dict[str, Any]) -> None:
     made = scenario(left, right)
     cell.build(typed(made))
     report = cell.run(typed(made), tmp_path).as_json()
@@ -108,9 +106,7 @@ def test_the_kernel_gets_its_address_back(cell: Cell, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["send", "receive"])
-def test_an_end_that_was_stopped_for_a_while_reports_how_late_it_was(
-    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_end_reports_how_late_it_was(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments wait in the kernel while an end does not run. The other end only sees a longer round trip."""
     mark = f"BACKCHANNEL_TEST_LATE={os.getpid()}-{end}"
     monkeypatch.setenv(*mark.split("="))

@@ -55,8 +55,7 @@ def test_status(words: list[str], status: int) -> None:
 
 
 def test_a_missing_node_binary_is_unavailable(tmp_path: Path) -> None:
-    done = backchannel("list", BACKCHANNEL_NODE=str(tmp_path / "none"))
-    assert done.returncode == 3
+    done = backchannel("list", BACKCHANNEL_NODE=str(tmp_path / "none"), status=3)
     assert "is not built" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -65,8 +64,7 @@ def test_a_missing_node_binary_is_unavailable(tmp_path: Path) -> None:
 def test_no_file_makes_a_traceback(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "c.yaml"
     file.write_bytes(content)
-    done = backchannel("validate", str(file))
-    assert done.returncode == 2
+    done = backchannel("validate", str(file), status=2)
     assert done.stderr.startswith(str(file))
     assert "Traceback" not in done.stderr
 
@@ -85,8 +83,7 @@ def test_plan_makes_no_results_folder_and_tells_what_is_done(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("command", ["results", "papers score"])
 def test_what_reads_results_makes_no_folder(command: str, tmp_path: Path) -> None:
-    done = backchannel(*command.split(), "--results", str(tmp_path / "none"))
-    assert done.returncode == 2
+    done = backchannel(*command.split(), "--results", str(tmp_path / "none"), status=2)
     assert f"there are no results in {tmp_path / 'none'}: run a campaign first" in done.stderr
     assert not (tmp_path / "none").exists()
 
@@ -206,8 +203,7 @@ def test_options_before_a_subcommand_are_not_lost() -> None:
 
 
 def test_words_without_dashes_are_no_command_of_a_shell() -> None:
-    done = backchannel("shell", "curl", "x")
-    assert done.returncode == 2
+    done = backchannel("shell", "curl", "x", status=2)
     assert "a command follows --, as in ./backchannel shell -- curl x" in done.stderr
 
 
@@ -280,22 +276,18 @@ def test_a_results_folder_may_have_the_name_of_a_pattern(tmp_path: Path) -> None
         "name: small\nbackend: sim\nnetwork: {topology: line, forward: {rate: 1 Mbit/s}, reverse: {rate: 1 Mbit/s}}\n"
         "stack: newreno\nworkload: [{name: bulk, from: left, to: right}]\nduration: 1 s\nrepetitions: 1\n"
     )
-    done = backchannel("run", str(file), "--results", results)
-    assert done.returncode == 0, done.stderr
+    done = backchannel("run", str(file), "--results", results, status=0)
     assert f"--results '{results}'" in done.stdout
     with analysis.open(results) as store:
         assert store.segments().collect().height > 100
         (run_id,) = store.runs()["run_id"]
     assert backchannel("verify", "--results", results).returncode == 0
-    drawn = backchannel("plot", "sequence", run_id, "--results", results, "--out", str(tmp_path / "o.svg"))
-    assert drawn.returncode == 0, drawn.stderr
+    backchannel("plot", "sequence", run_id, "--results", results, "--out", str(tmp_path / "o.svg"), status=0)
     (table,) = Path(results).glob(f"runs/*/{run_id}/segments.parquet")
     table.unlink()
-    verified = backchannel("verify", "small", "--results", results, "--json")
-    assert verified.returncode == 1
+    verified = backchannel("verify", "small", "--results", results, "--json", status=1)
     assert json.loads(verified.stdout)["damaged_runs"] == [run_id]
-    drawn = backchannel("plot", "sequence", run_id, "--results", results, "--out", str(tmp_path / "p.svg"))
-    assert drawn.returncode == 1
+    drawn = backchannel("plot", "sequence", run_id, "--results", results, "--out", str(tmp_path / "p.svg"), status=1)
     assert f"run {run_id}: segments.parquet is missing" in drawn.stderr
     assert not (tmp_path / "p.svg").exists()
 

@@ -51,9 +51,7 @@ def valid(tmp_path: Path) -> set[str]:
         store.close()
 
 
-def test_a_full_disk_ends_the_campaign_with_a_sentence_and_the_rest_is_run_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_ends_the_campaign_and_the_rest_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Worker.run
     calls: list[str] = []
 
@@ -75,9 +73,7 @@ def test_a_full_disk_ends_the_campaign_with_a_sentence_and_the_rest_is_run_later
     assert (outcome.reused, outcome.landed) == (len(landed), 4 - len(landed))
 
 
-def test_a_run_that_is_forced_keeps_its_old_result_until_the_new_one_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forced_run_keeps_its_result_until_it_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(tmp_path).landed == 4
 
     def breaks(*_: object) -> Finish:
@@ -179,9 +175,7 @@ def test_conditions_that_no_run_meets_are_a_mistake(tmp_path: Path, backend: str
     assert not (tmp_path / "results").exists()
 
 
-def test_retry_failed_makes_only_what_failed_and_keeps_its_logs_until_it_is_valid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_retry_failed_makes_what_failed_and_keeps_its_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     (tmp_path / "engine.yaml").write_text(FILE)
     bad = ids(tmp_path)[1]
@@ -307,9 +301,7 @@ def test_a_host_that_stays_lost_ends_the_campaign(tmp_path: Path, monkeypatch: p
     assert len(valid(tmp_path)) == 1
 
 
-def test_no_run_begins_while_the_host_takes_the_cpus_and_then_they_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_wait_while_the_host_takes_the_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beats: list[float] = []
     begun: list[int] = []
 
@@ -404,9 +396,7 @@ def test_a_batch_makes_shared_runs_once_and_the_longest_first(tmp_path: Path, mo
     assert [(entry.reused, entry.landed) for entry in again] == [(4, 0)] * 3
 
 
-def test_of_a_batch_every_campaign_that_asks_for_a_run_hears_that_it_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_campaign_that_asks_for_a_run_hears_of_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short, shares, long = batch(tmp_path)
     bad = next(iter(set(short.run_ids) & set(shares.run_ids)))
     monkeypatch.setattr(Worker, "run", recorder([], {bad}))

@@ -53,9 +53,7 @@ BEARER = f"\nAuthorization: Bearer {TOKEN}"
         ("/launch", GIGABYTE, BEARER, 413),
     ],
 )
-def test_a_long_body_is_refused_before_it_is_sent(
-    address: tuple[str, int], path: str, length: int, extra: str, expected: int
-) -> None:
+def test_a_long_body_is_refused(address: tuple[str, int], path: str, length: int, extra: str, expected: int) -> None:
     head = f"POST {path} HTTP/1.1\nHost: {address[0]}\nContent-Length: {length}{extra}"
     assert status(answer(address, head)) == expected
 
@@ -113,9 +111,7 @@ def test_bodies_that_arrive_together_have_a_bound(tmp_path: Path) -> None:
         ("GET /runs/%ff%00", "Host: localhost", 404),
     ],
 )
-def test_a_strange_request_is_an_error_of_the_visitor(
-    tmp_path: Path, request_line: str, headers: str, expected: int
-) -> None:
+def test_strange_requests_are_visitors_errors(tmp_path: Path, request_line: str, headers: str, expected: int) -> None:
     with served(create_app(tmp_path)) as url:
         host, port = url.removeprefix("http://").split(":")
         named = headers if headers.startswith("Host") else f"Host: localhost\n{headers}"

@@ -227,9 +227,7 @@ def test_what_is_pasted_opens_no_file(visitor: FlaskClient, store: Store, result
     assert "files cannot be read here" in request_of(store, asked).message
 
 
-def test_a_request_is_taken_up_and_ends_as_a_campaign(
-    visitor: FlaskClient, store: Store, runner: subprocess.Popen[str]
-) -> None:
+def test_a_request_ends_as_a_campaign(visitor: FlaskClient, store: Store, runner: subprocess.Popen[str]) -> None:
     answer = visitor.post(
         "/launch",
         data={"csrf": token(visitor), "text": TINY, "file": "tiny.yaml", "do": "launch"},
@@ -276,8 +274,7 @@ def test_a_campaign_is_cancelled_and_resumed(store: Store, visitor: FlaskClient,
 
 def test_a_request_that_cannot_be_run_says_why(store: Store, results: Path) -> None:
     bad = requests.ask_run(store, "bad.yaml", TINY.replace("newreno", "newrno"))
-    done = backchannel("serve", "runner", "--once", "--results", results)
-    assert done.returncode == 1
+    backchannel("serve", "runner", "--once", "--results", results, status=1)
     result = requests.find(store, bad)
     assert result is not None
     assert result.state == requests.FAILED
@@ -286,9 +283,7 @@ def test_a_request_that_cannot_be_run_says_why(store: Store, results: Path) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_site_with_a_runner_runs_what_is_asked_and_both_end(
-    store: Store, results: Path, number: signal.Signals
-) -> None:
+def test_a_site_with_a_runner_runs_requests_and_both_end(store: Store, results: Path, number: signal.Signals) -> None:
     asked = requests.ask_run(store, "tiny.yaml", TINY)
     site = subprocess.Popen(
         [sys.executable, "-m", "experiments", "serve", "--with-runner", "--port", "0", "--results", str(results)],
@@ -413,8 +408,7 @@ def test_a_site_accepts_programs_only_if_it_was_started_so(results: Path, visito
 def test_a_runner_runs_no_programs_unless_it_was_started_so(results: Path, store: Store, tmp_path: Path) -> None:
     proof = tmp_path / "proof"
     number = requests.ask_run(store, "c.yaml", COMMAND.replace("PROOF", str(proof)), [], force=False)
-    done = backchannel("serve", "runner", "--once", "--results", str(results))
-    assert done.returncode == 1
+    backchannel("serve", "runner", "--once", "--results", str(results), status=1)
     row = requests.find(store, number)
     assert row is not None
     assert row.state == requests.FAILED
@@ -423,6 +417,5 @@ def test_a_runner_runs_no_programs_unless_it_was_started_so(results: Path, store
 
 
 def test_a_site_that_accepts_programs_needs_a_token(results: Path) -> None:
-    done = backchannel("serve", "--allow-commands", "--port", "0", "--results", str(results))
-    assert done.returncode == 2
+    done = backchannel("serve", "--allow-commands", "--port", "0", "--results", str(results), status=2)
     assert "--allow-commands lets visitors run any program, so the site needs a token" in done.stderr

@@ -68,8 +68,7 @@ def others(tmp_path_factory: pytest.TempPathFactory, simulated: Simulated) -> It
     folder = tmp_path_factory.mktemp("others")
     counted = ran(folder, "counted.yaml", COUNTED)
     capture = captured(simulated.results, folder / "evening.pcap")
-    done = backchannel("import", capture, "--results", counted.results, "--json")
-    assert done.returncode == 0, done.stderr
+    backchannel("import", capture, "--results", counted.results, "--json", status=0)
     store = Store.open(counted.results)
     imports = next(row for row in store.campaigns() if row.backend == "import")
     imported = store.campaign(imports.id)

@@ -228,9 +228,7 @@ def test_runs_are_pinned_sorted_and_shown_with_other_columns(page: Page, address
     expect(page.locator("tr.pinned")).to_have_count(0)
 
 
-def test_a_note_is_written_shown_and_found_by_its_tag(
-    page: Page, serve: Callable[[Path], str], simulated: Simulated, tmp_path: Path
-) -> None:
+def test_a_note_is_found_by_tag(page: Page, serve: Callable[[Path], str], simulated: Simulated, tmp_path: Path) -> None:
     shutil.copytree(simulated.results, tmp_path / "results")
     address, run = serve(tmp_path / "results"), simulated.run_id(2)
     page.goto(f"{address}/runs/{run}")

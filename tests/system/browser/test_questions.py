@@ -75,12 +75,9 @@ def test_can_the_height_of_every_plot_be_read(page: Page, address: str, simulate
 
 
 @pytest.mark.parametrize("kind", ["imported", "scorecard"])
-def test_is_a_table_cut_off(
-    page: Page, serve: Callable[[Path], str], simulated: Simulated, tmp_path: Path, kind: str
-) -> None:
+def test_any_cut_off(page: Page, serve: Callable[[Path], str], simulated: Simulated, tmp_path: Path, kind: str) -> None:
     capture = captured(simulated.results, tmp_path / "evening.pcap")
-    done = backchannel("import", capture, "--results", tmp_path / "results")
-    assert done.returncode == 0, done.stderr
+    backchannel("import", capture, "--results", tmp_path / "results", status=0)
     store = Store.open(tmp_path / "results")
     run = store.newest(1)[0].id
     page.goto(f"{serve(tmp_path / 'results')}{'/scorecard' if kind == 'scorecard' else f'/runs/{run}'}")

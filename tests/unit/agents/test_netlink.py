@@ -152,9 +152,7 @@ def test_a_dump_of_cake_has_its_tins() -> None:
         ("pfifo", b"", 0, 0, None),
     ],
 )  # fmt: skip
-def test_statistics_of_other_kinds(
-    kind: str, own: bytes, early: int, marked: int, values: dict[str, float] | None
-) -> None:
+def test_other_statistics(kind: str, own: bytes, early: int, marked: int, values: dict[str, float] | None) -> None:
     state = qdiscs.read_state(qdiscs.Qdisc(3, kind, 0, 0, drops=10, own=own))
     assert (state.early, state.marked) == (early, marked)
     assert state.classes == ({} if values is None else {"all": values})
@@ -193,9 +191,7 @@ def payload(drops: int, queued: int) -> bytes:
     return head + netlink.attribute(netlink.TCA_STATS2, statistics)
 
 
-def test_a_sampler_writes_changes_and_counts_until_it_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sampler_writes_changes_and_counts_until_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([payload(0, 2), payload(1, 2), payload(1, 2), payload(4, 0)])
 
     class Route:

@@ -366,9 +366,7 @@ def test_an_ordering_holds_by_means_least_ratio_and_ties(
 
 
 @pytest.mark.parametrize(("spread", "runs", "refuted"), [(0.1, 20, True), (3.0, 20, False), (0.4, 2, False)])
-def test_a_tie_of_means_that_are_shown_to_be_the_same_refutes_the_effect(
-    spread: float, runs: int, refuted: bool
-) -> None:
+def test_a_tie_of_means_that_are_shown_to_be_equal_refutes_the_effect(spread: float, runs: int, refuted: bool) -> None:
     """A tie of few or scattered runs leaves open whether the published order would show."""
     a = [10.0 + spread * (-1) ** run for run in range(runs)]
     b = [value + 0.05 for value in a]
@@ -400,9 +398,7 @@ def test_a_tie_of_means_that_are_shown_to_be_the_same_refutes_the_effect(
         ("eq", [], False),
     ],
 )
-def test_a_value_whose_interval_crosses_a_limit_is_inconclusive(
-    relation: str, values: list[float], conclusive: bool
-) -> None:
+def test_an_interval_across_a_limit_is_inconclusive(relation: str, values: list[float], conclusive: bool) -> None:
     of_target = {"metric": "x", "cell": {}, "value": 100, "unit": "1", "origin": "stated", "tolerance": {"rel": 0.1}}
     expected = Expected.model_validate({**of_target, "relation": relation})
     assert scorecard._value(of_a_and_b(values, []), expected).conclusive is conclusive
@@ -450,7 +446,7 @@ def of_a_and_b(a: list[float], b: list[float]) -> Table:
     ],
 )
 @pytest.mark.parametrize("direction", ["descending", "ascending"])
-def test_an_order_without_a_significant_difference_is_inconclusive(
+def test_an_insignificant_order_is_inconclusive(
     direction: str, min_ratio: float | None, a: list[float], b: list[float], conclusive: bool
 ) -> None:
     assert scorecard._ordering(of_a_and_b(a, b), ordering_of_a_and_b(direction, min_ratio)).conclusive is conclusive
@@ -588,9 +584,7 @@ def test_the_verdict_with_defaults_is_the_ordinary_one_where_nothing_was_chosen(
     assert Artefact("a", "aq", "A", "4", "simulated", 0, 1, {"sim": good}).verdict_with_defaults == "pass"
 
 
-def test_published_values_are_those_of_measures_that_are_stored_metrics_in_si_units(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_published_values_of_stored_metrics_are_in_si_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.catalogue.FOLDER", tmp_path)
     common = "relation: eq, tolerance: {rel: 0.1}, origin: stated"
     (tmp_path / "aq").mkdir()

@@ -142,9 +142,7 @@ def test_simulations_go_by_the_time_that_they_took() -> None:
     assert forecast(of.runs, past(of, 3.0, 1000), 2).time_s == pytest.approx(10 * 3.0 / 2 + COMMAND_S, rel=0.1)
 
 
-def test_the_pace_of_this_machine_counts_where_no_run_is_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_machines_pace_counts_where_no_run_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     of = plan("sim")
     modelled = forecast(of.runs, [], 2)

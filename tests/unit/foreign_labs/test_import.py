@@ -96,9 +96,7 @@ EXPECTED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("system", SOURCES)
-def test_an_inventory_has_hosts_links_login_and_lease(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
-) -> None:
+def test_an_inventory_has_hosts_links_and_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str) -> None:
     found, lines = import_(tmp_path, monkeypatch, system)
     hosts, link, user = EXPECTED[system]
     assert {
@@ -175,9 +173,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_an_error_is_one_sentence_with_file_and_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str
-) -> None:
+def test_an_error_is_a_sentence_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
     name, old, new, message = MISTAKES[mistake]
     system = next(system for system, names in SOURCES.items() if name in names)
     broken = replaced(tmp_path, name, old, new, 1)
@@ -320,9 +316,7 @@ def test_what_does_not_fit_is_one_sentence_with_the_remedy(misfit: str) -> None:
     assert message in str(error.value)
 
 
-def test_no_inventory_is_overwritten_and_no_ended_lease_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_inventory_is_overwritten_and_no_ended_lease_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TestbedError, match=r"the lease of the hosts has ended \(2026-03-01 18:00:00 UTC\); extend it"):
         import_(tmp_path, monkeypatch, "fabric", now_s=NOW_S + 7 * 3600)
     import_(tmp_path, monkeypatch, "fabric")
@@ -348,9 +342,7 @@ def test_an_inventory_that_would_be_invalid_is_not_written(tmp_path: Path, monke
         import_(tmp_path, monkeypatch, "enoslib", proxy_jump="a,b")
 
 
-def test_a_key_beside_the_working_folder_is_named_from_the_inventory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_key_is_named_from_the_inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     found, _ = import_(tmp_path, monkeypatch, "enoslib", key=Path("key"))
@@ -359,9 +351,7 @@ def test_a_key_beside_the_working_folder_is_named_from_the_inventory(
     assert key.resolve() == tmp_path.resolve() / "work" / "key"
 
 
-def test_hosts_are_asked_over_the_inventorys_connections_with_ansibles_login(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_are_asked_over_the_inventorys_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pair.yaml").write_text(CAMPAIGN)
     asked: list[SshOptions] = []

@@ -136,9 +136,7 @@ def test_no_campaign_begins_after_the_lease(tmp_path: Path) -> None:
         labs.in_lab(path, [plan], print)
 
 
-def test_runs_that_would_not_end_are_left_out_and_the_others_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_that_would_not_end_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     simulate = Worker.run
 
     def on_hosts(worker: Worker, run: Run, attempt: int, folder: Path) -> Finish:

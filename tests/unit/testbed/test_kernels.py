@@ -56,9 +56,7 @@ def test_a_kernels_name_follows_its_configuration(tmp_path: Path, monkeypatch: p
     assert kernels.full_name("6.12") != before
 
 
-def test_a_kernels_name_follows_the_library_that_is_loaded_into_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernels_name_follows_the_library_loaded_into_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = kernels.full_name("6.12")
     *others, last = kernels.PRELOADED
     other = tmp_path / last.name
@@ -231,9 +229,7 @@ def test_a_build_that_is_left_ends_with_all_that_it_started(tmp_path: Path) -> N
     assert (tmp_path / "log").read_text() == f"{sleeping}\n"
 
 
-def test_a_release_that_the_archive_has_replaced_is_said_and_the_newest_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replaced_release_is_reported_and_the_newest_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "apt-cache"
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     series = kernels.Series("7.3", "suite", ("7.3.4-1", hashlib.sha256(b"pinned").hexdigest()))

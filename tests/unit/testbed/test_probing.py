@@ -132,9 +132,7 @@ def test_wider_limits_pass_a_measurement() -> None:
     burst_bytes=st.sampled_from([None, 4_000, 40_000]),
     shaper=st.sampled_from(["htb", "tbf", "cake", "netem"]),
 )
-def test_the_burst_of_a_token_bucket_does_not_count_towards_the_rate(
-    rate_bps: int, off: float, burst_bytes: int | None, shaper: str
-) -> None:
+def test_the_rate_is_without_a_buckets_burst(rate_bps: int, off: float, burst_bytes: int | None, shaper: str) -> None:
     """A bucket passes a packet while it is not overdrawn, counted in bytes. Netem delays each packet by its time."""
     options = {"shaper": shaper} | ({"burst_bytes": burst_bytes} if burst_bytes else {})
     declared = link(rate_bps).replace(kind="kernel", options=options)

@@ -367,9 +367,7 @@ def test_at_the_moment_of_its_replacement_a_run_has_its_new_value(store: Store) 
 
 
 @of_postgresql
-def test_files_that_have_no_place_leave_the_earlier_run_readable(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_without_place_spare_the_old_run(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--force with a place that fails midway."""
     begin(store)
     store.land(landing(store, "r00", 1.0))
@@ -578,9 +576,7 @@ def test_a_folder_is_abandoned_when_its_store_is_gone_whoever_has_the_process_id
     assert not list((store.folder / "assembling").iterdir())
 
 
-def test_runs_that_several_hosts_add_at_once_are_all_members(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_of_several_hosts_are_all_members(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = []
     for name in "abc":
         # With PostgreSQL, each host has a folder of its own, so that no lock of a file holds for both.
