@@ -221,10 +221,12 @@ def test_a_foreign_file_is_read_within_bounds(tmp_path: Path, content: bytes, me
 
 def lab(*hosts: tuple[str, list[str]]) -> LeasedLab:
     """Hosts by name and networks; interfaces are called after their networks."""
-    made = []
-    for name, networks in hosts:
-        made.append(LentHost(name, f"{name}.test", tuple(Nic(network, f"to-{network}") for network in networks)))
-    return LeasedLab(tuple(made))
+    nics = {name: tuple(Nic(network, f"to-{network}") for network in networks) for name, networks in hosts}
+    return LeasedLab(tuple(LentHost(name, f"{name}.test", of_host) for name, of_host in nics.items()))
+
+
+#: Two hosts on one network.
+JOINED = lab(("a", ["n1"]), ("b", ["n1"]))
 
 
 def match(lent: LeasedLab, nodes: str = "a b", links: str = "line:a-b", **more: Any) -> Matched:
@@ -239,7 +241,7 @@ def match(lent: LeasedLab, nodes: str = "a b", links: str = "line:a-b", **more: 
 
 
 def test_a_network_between_the_ends_is_a_wire_and_a_host_between_them_a_box() -> None:
-    assert match(lab(("a", ["n1"]), ("b", ["n1"])))["links"] == {"line": {"real": "wire"}}
+    assert match(JOINED)["links"] == {"line": {"real": "wire"}}
     boxed = match(lab(("a", ["n1"]), ("b", ["n2"]), ("m", ["n1", "n2"])))
     assert boxed["links"] == {"line": {"box": "m", "interfaces": ["to-n1", "to-n2"]}}
     assert boxed["hosts"]["a"] == {"plays": "a", "address": "a.test", "interfaces": {"line": "to-n1"}}
@@ -260,14 +262,8 @@ MISFITS: dict[str, tuple[Callable[[], object], str]] = {
         lambda: match(lab(("x", ["n1"]), ("b", ["n1"]))),
         "no host plays node 'a': none has its name (hosts: x, b); add '--plays HOST=a'",
     ),
-    "an unknown host": (
-        lambda: match(lab(("a", ["n1"]), ("b", ["n1"])), plays={"aa": "a"}),
-        "--plays: unknown host 'aa'; did you mean 'a'?",
-    ),
-    "an unknown node": (
-        lambda: match(lab(("a", ["n1"]), ("b", ["n1"])), plays={"a": "c"}),
-        "--plays: unknown node 'c'; allowed: a, b",
-    ),
+    "an unknown host": (lambda: match(JOINED, plays={"aa": "a"}), "--plays: unknown host 'aa'; did you mean 'a'?"),
+    "an unknown node": (lambda: match(JOINED, plays={"a": "c"}), "--plays: unknown node 'c'; allowed: a, b"),
     "two players": (
         lambda: match(lab(("x", ["n1"]), ("y", ["n1"]), ("b", ["n1"])), plays={"x": "a", "y": "a"}),
         "--plays: hosts x and y both play 'a'; one must not",
@@ -284,19 +280,14 @@ MISFITS: dict[str, tuple[Callable[[], object], str]] = {
         lambda: match(lab(("a", ["n1", "n2"]), ("b", ["n1", "n2"]))),
         "link 'line' could be carried by several: network n1; network n2; choose one, such as '--link line=n1'",
     ),
-    "an unknown link": (
-        lambda: match(lab(("a", ["n1"]), ("b", ["n1"])), carried={"lime": ["n1"]}), "--link: unknown link 'lime'",
-    ),
-    "an unknown network": (
-        lambda: match(lab(("a", ["n1"]), ("b", ["n1"])), carried={"line": ["n9"]}),
-        "--link line: unknown network 'n9'",
-    ),
+    "an unknown link": (lambda: match(JOINED, carried={"lime": ["n1"]}), "--link: unknown link 'lime'"),
+    "an unknown network": (lambda: match(JOINED, carried={"line": ["n9"]}), "--link line: unknown network 'n9'"),
     "two interfaces on one network": (
         lambda: match(lab(("a", ["n1", "n1"]), ("b", ["n1"]))),
         "host a has 2 interfaces on network n1; link 'line' needs one",
     ),
     "an interface for two links": (
-        lambda: match(lab(("a", ["n1"]), ("b", ["n1"])), links="one:a-b two:a-b"),
+        lambda: match(JOINED, links="one:a-b two:a-b"),
         "host a: interface to-n1 carries both link 'one' and link 'two'; choose other networks with '--link'",
     ),
     "no name": (
@@ -413,18 +404,13 @@ def test_hosts_with_several_logins_need_a_choice(tmp_path: Path, monkeypatch: py
 
 
 def test_names_addresses_and_times() -> None:
-    assert [host_name(text) for text in ("Left", "node_1.test", "7up", "-x-")] == [
-        "left",
-        "node-1-test",
-        "host-7up",
-        "x",
-    ]
+    names = {"Left": "left", "node_1.test": "node-1-test", "7up": "host-7up", "-x-": "x"}
+    assert {text: host_name(text) for text in names} == names
     assert hardware_address("0200.0000.01FF") == hardware_address("02:00:00:00:01:ff") == "02:00:00:00:01:ff"
     assert hardware_address("02:00") is None
     utc = datetime(2026, 3, 1, 18, tzinfo=UTC)
-    assert {
-        instant(t) for t in ("2026-03-01T18:00:00.000000", "2026-03-01 18:00:00 +0000", "2026-03-01T18:00:00Z")
-    } == {utc}
+    for text in ("2026-03-01T18:00:00.000000", "2026-03-01 18:00:00 +0000", "2026-03-01T18:00:00Z"):
+        assert instant(text) == utc
     assert instant("2026-03-01T18:00:00+01:00") == utc - timedelta(hours=1)
 
 
