@@ -41,28 +41,20 @@ def test_a_kernel_that_is_not_built_is_reported_with_the_command_that_builds_it(
         kernels.named(kernels.full_name("6.12"))
     with pytest.raises(Unavailable, match="kernel build --source FOLDER --name net-next'"):
         kernels.named("linux-net-next-000000000000")
-
-
-def test_a_kernel_of_another_version_of_the_software_is_refused() -> None:
     with pytest.raises(TestbedError, match="no kernel 'linux-6.12-000000000000'"):
         kernels.named("linux-6.12-000000000000")
 
 
-def test_a_kernels_name_follows_its_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = kernels.full_name("6.12")
-    other = tmp_path / "kernel.config"
-    other.write_text(kernels.CONFIG.read_text().replace("CONFIG_NET_SCH_CAKE=y", "# CONFIG_NET_SCH_CAKE is not set"))
-    monkeypatch.setattr(kernels, "CONFIG", other)
-    assert kernels.full_name("6.12") != before
-
-
-def test_a_kernels_name_follows_the_library_loaded_into_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = kernels.full_name("6.12")
+def test_a_kernels_name_follows_its_configuration_and_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [kernels.full_name("6.12")]
     *others, last = kernels.PRELOADED
-    other = tmp_path / last.name
-    other.write_text(last.read_text() + "\n")
-    monkeypatch.setattr(kernels, "PRELOADED", (*others, other))
-    assert kernels.full_name("6.12") != before
+    for path in (kernels.CONFIG, last):
+        (tmp_path / path.name).write_text(path.read_text() + "\n# CONFIG_NET_SCH_CAKE is not set\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels, "CONFIG", tmp_path / kernels.CONFIG.name)
+        names.append(kernels.full_name("6.12"))
+    monkeypatch.setattr(kernels, "PRELOADED", (*others, tmp_path / last.name))
+    assert len({*names, kernels.full_name("6.12")}) == 3
 
 
 def test_a_users_kernel_is_named_after_what_was_built_and_the_newest_counts(tmp_path: Path) -> None:
