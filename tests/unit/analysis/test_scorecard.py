@@ -543,19 +543,20 @@ def printed(artefact: Artefact) -> str:
 
 
 def test_the_verdict_with_defaults_is_the_ordinary_one_where_nothing_was_chosen() -> None:
-    good, bad = (Score("sim", "c", 3, 3, [], [OrderingScore("x", "p", ["a"], {}, None, [1.0], False, holds)])
-                 for holds in (True, False))  # fmt: skip
-
-    def verdict(scores: dict[str, Score], defaults: dict[str, Score], has_choices: bool) -> str:
-        made = Artefact("a", "aq", "A", "4", "simulated", 0, 1, scores, defaults, has_choices)
-        return made.verdict_with_defaults
-
-    assert verdict({"sim": good}, {}, has_choices=False) == "pass"
-    assert verdict({"sim": good}, {"sim": bad}, has_choices=True) == "fail"
-    assert verdict({"sim": bad}, {"sim": good}, has_choices=True) == "pass"
-    assert verdict({}, {"sim": good, "emulated": bad}, has_choices=True) == "fail"
-    assert verdict({"sim": good}, {}, has_choices=True) == "not run"
+    good, part = Score("sim", "c", 3, 3, [], []), Score("sim", "c", 3, 2, [], [])
+    bad = replace(good, orderings=[OrderingScore("x", "p", ["a"], {}, None, [1.0], False, False)])
+    cases: list[tuple[dict[str, Score], dict[str, Score], bool, str]] = [
+        ({"sim": good}, {}, False, "pass"), ({}, {}, False, "not run"), ({"sim": good}, {"sim": bad}, True, "fail"),
+        ({"sim": bad}, {"sim": good}, True, "pass"), ({}, {"sim": good, "emulated": bad}, True, "fail"),
+        ({"sim": good}, {}, True, "not run"), ({"sim": good}, {"sim": good}, True, "pass"),
+        ({}, {"sim": part}, True, "incomplete"),
+    ]  # fmt: skip
+    made = [Artefact("a", "aq", "A", "4", "simulated", 0, 1, *case[:3]) for case in cases]
+    assert [entry.verdict_with_defaults for entry in made] == [verdict for *_, verdict in cases]
     assert Artefact("a", "aq", "A", "4", "simulated", 0, 1, {"sim": good}).verdict_with_defaults == "pass"
+    counted = scorecard.count(made)
+    assert (counted["pass"], counted["defaults_pass"], counted["defaults_not_run"]) == (4, 3, 3)
+    assert scorecard.count(made[5:6])["defaults_not_run"] == 1
 
 
 def test_published_values_of_stored_metrics_are_in_si_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -768,13 +769,6 @@ def test_disagreements_differ_by_more_than_a_thousandth_and_their_intervals(
     told = between_backends([Artefact("a", "a", "A", "1", "measured", 1, 0, scores)])
     assert told is not None
     assert len(told.disagreements) == disagreements
-
-
-def test_artefacts_without_a_run_with_defaults_are_counted() -> None:
-    good = {"sim": Score("sim", "c", 3, 3, [], [])}
-    chosen = Artefact("a", "aq", "A", "4", "simulated", 0, 0, good, {}, has_choices=True)
-    both = Artefact("b", "aq", "A", "4", "simulated", 0, 0, good, good, has_choices=True)
-    assert [scorecard.count(some)["defaults_not_run"] for some in ([chosen], [both], [chosen, both])] == [1, 0, 1]
 
 
 def test_emulated_takes_the_artefacts_with_fields_for_it() -> None:
