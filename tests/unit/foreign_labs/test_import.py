@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,10 +18,10 @@ from experiments.foreign_labs.files import MAX_BYTES, xml_of
 from experiments.foreign_labs.lent import LeasedLab, LentHost, Nic, hardware_address, host_name, instant, lent_lab
 from experiments.foreign_labs.matching import Matched, matched, named
 from experiments.language.problems import CampaignError
-from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.scenario import LinkSpec, Node
 from testbed.tunnels import Jump, SshOptions
+from tests.support.called import called
 
 FILES = Path(__file__).parent / "files"
 CAMPAIGN = """
@@ -425,20 +423,12 @@ def test_a_host_answers_with_its_interfaces() -> None:
             asking.answers(wrong)
 
 
-def test_the_command_writes_an_inventory_and_says_what_is_next(tmp_path: Path) -> None:
+def test_the_command_writes_an_inventory_and_says_what_is_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pair.yaml").write_text(CAMPAIGN)
+    monkeypatch.chdir(tmp_path)
     words = ["testbed", "import", "--from", "enoslib", "--campaign", "pair.yaml", str(FILES / "roles.yaml")]
-
-    def call(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "experiments", *words, *more], capture_output=True, text=True, check=False,
-            cwd=tmp_path, env={"PYTHONPATH": str(node_binary.ROOT), "PATH": "/usr/bin:/bin"},
-        )  # fmt: skip
-
-    done = call()
-    assert (done.returncode, done.stdout.splitlines()) == (
+    status, out, _ = called(*words)
+    assert (status, out.splitlines()) == (
         0, ["hosts.yml: 2 hosts, 0 of them link boxes", "next: ./backchannel testbed site --inventory hosts.yml"],
     )  # fmt: skip
-    again = call("--plays", "left")
-    assert again.returncode == 2
-    assert again.stderr == "--plays: 'left' must be HOST=NODE, once for each\n"
+    assert called(*words, "--plays", "left") == (2, "", "--plays: 'left' must be HOST=NODE, once for each\n")

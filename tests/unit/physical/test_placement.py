@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +11,13 @@ import pytest
 from experiments import inventory
 from experiments.language import campaign
 from experiments.language.problems import CampaignError
-from testbed import node_binary, placement
+from testbed import placement
 from testbed.link_boxes import merged, queue_only
 from testbed.placement import LinkPlacement, Placement
 from testbed.report import DriverReport
 from testbed.scenario import LinkSpec
 from testbed.tunnels import Login, SshOptions, has_passphrase, meaning, ssh_command
+from tests.support.command_line import backchannel
 from tests.support.labs import LINKS, changed, lab, refusal
 
 
@@ -218,12 +217,7 @@ duration: 1 s
     hosts = lab(tmp_path, campaign=text)
     words = [word.format(campaign=tmp_path / "small.yaml", hosts=hosts) for word in command]
     before = sorted(tmp_path.iterdir())
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments", *words], capture_output=True, text=True, check=False, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(node_binary.ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+    (line,) = backchannel(*words, status=2).stderr.splitlines()
     assert line.startswith(f"{tmp_path / 'small.yaml'}:3: network: ")
     assert message in line
     assert sorted(tmp_path.iterdir()) == before
