@@ -51,10 +51,7 @@ def folders(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     for node in simulated["nodes"]:
         node["stack"] = tcp_workloads.RESEARCH
     return {
-        "linux": (
-            base / "linux",
-            VirtualMachine(kernel).run(typed(scenario()), base / "linux", lambda progress: None),
-        ),
+        "linux": (base / "linux", VirtualMachine(kernel).run(typed(scenario()), base / "linux", lambda progress: None)),
         "sim": (base / "sim", Report.read(simulate(simulated, base / "sim"))),
     }
 

@@ -81,8 +81,7 @@ def test_only_names_of_this_machine_and_those_given_are_accepted(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    "headers",
-    [{}, {"X-CSRF-Token": "guess"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}],
+    "headers", [{}, {"X-CSRF-Token": "guess"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}]
 )
 @pytest.mark.parametrize("path", ["/launch", "/api/requests", "/import", "/api/imports", "/leave"])
 def test_a_forged_request_is_refused(client: FlaskClient, path: str, headers: dict[str, str]) -> None:

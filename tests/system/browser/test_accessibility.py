@@ -137,13 +137,7 @@ def tab(browser: Browser) -> Iterator[Page]:
 @pytest.mark.parametrize("width", [DESKTOP_PX, PHONE_PX])
 @pytest.mark.parametrize("kind", PAGES + OTHERS)
 def test_axe_finds_nothing(
-    tab: Page,
-    address: str,
-    simulated: Simulated,
-    others: dict[str, str],
-    session: FakeSession,
-    kind: str,
-    width: int,
+    tab: Page, address: str, simulated: Simulated, others: dict[str, str], session: FakeSession, kind: str, width: int
 ) -> None:
     tab.set_viewport_size({"width": width, "height": 900})
     tab.goto(others.get(kind) or address + path_of(kind, simulated), wait_until="load")

@@ -164,9 +164,7 @@ def test_derived_measures() -> None:
     assert made.cell("twice", {"policy": "b"}).values == [10.0, 12.0]
 
 
-@given(
-    st.lists(st.tuples(st.floats(1, 2), st.floats(1, 2)), min_size=2, max_size=9),
-)
+@given(st.lists(st.tuples(st.floats(1, 2), st.floats(1, 2)), min_size=2, max_size=9))
 def test_a_ratio_is_that_of_the_means_and_varies_with_both(runs: list[tuple[float, float]]) -> None:
     """The values' mean is the ratio of the means, and their deviation that of the delta method: of numerator,
     denominator and what they share.

@@ -211,11 +211,7 @@ def test_a_number_that_was_asked_for_is_kept_until_runs_are_invalid() -> None:
     assert machine.governor.allowed == 4
 
 
-@given(
-    share=st.floats(0.001, 1.0),
-    others=st.floats(0.0, 1.0),
-    most=st.integers(1, 60),
-)
+@given(share=st.floats(0.001, 1.0), others=st.floats(0.0, 1.0), most=st.integers(1, 60))
 def test_never_none_and_never_more_than_allowed(share: float, others: float, most: int) -> None:
     seen = MadeUp(share, others, most).work(60)
     assert all(1 <= cells <= most for cells in seen)

@@ -129,10 +129,7 @@ def test_a_machine_that_is_silent_is_ended(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_where_the_host_forbids_seccomp_the_kernel_traces(tmp_path: Path) -> None:
-    script = (
-        f'case "$*" in *seccomp=on*) echo "{NO_SECCOMP}!" >&2; exit 1;; esac',
-        "echo booted; exit 1",
-    )
+    script = (f'case "$*" in *seccomp=on*) echo "{NO_SECCOMP}!" >&2; exit 1;; esac', "echo booted; exit 1")
     kernel = pretended(tmp_path, *script, name="7.3")
     machine = VirtualMachine(kernel)
     with pytest.raises(TestbedError, match="booted"):
