@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -47,7 +48,9 @@ def test_an_estimate_is_stated_in_one_way(values: list[float], unit: str, text: 
         (1.0, 1e-9, "", "1.000000 ± 0.000000"),
     ],
 )  # fmt: skip
-def test_a_mean_has_the_digits_that_its_half_width_leaves(mean: float, half: float, sign: str, text: str) -> None:
+def test_a_mean_has_the_digits_that_its_half_width_leaves(
+    mean: float, half: float, sign: Literal["", "+"], text: str
+) -> None:
     assert estimates.plus_minus(mean, half, sign) == text
 
 

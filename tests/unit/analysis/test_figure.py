@@ -162,7 +162,7 @@ def test_a_place_without_a_mean_interrupts_its_line_and_no_other_kind() -> None:
 
 
 def test_an_interval_that_an_axis_cuts_has_an_arrow_head_there() -> None:
-    ends = [{"x": 1, "y": 0.5, "low": 0.4, "high": 2}, {"x": 2, "y": 0.5, "low": -1, "high": 0.6}]
+    ends: list[Any] = [{"x": 1, "y": 0.5, "low": 0.4, "high": 2}, {"x": 2, "y": 0.5, "low": -1, "high": 0.6}]
     points = frame_of(ends, "low", "high")
     figure = Figure(Axis("x"), Axis("y", range=(0.0, 1.0)), (Series("a", "line", points),))
     (axes,) = printed.draw(figure).axes

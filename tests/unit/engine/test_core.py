@@ -34,6 +34,7 @@ from experiments.engine.options import Options
 from experiments.engine.progress import RunFinished, RunGivenUp, RunMadeElsewhere, RunParked, RunRetried, WorkerLost
 from experiments.language.campaign import Plan, load
 from testbed import report
+from testbed.errors import TestbedError
 from tests.support.campaign_texts import one_line
 
 HERE = Machine("here", "pc1", 2, 8_000_000_000)

@@ -220,6 +220,7 @@ def run_report(**changes: Any) -> Report:
     ("changes", "strain"),
     [
         ({}, 0.36),
+        ({"counters": {"rate_error": None, "lateness_s": {"p99": None}}}, 0.36),
         ({"counters": {"rate_error": -0.01}}, 2.0),
         # 2 % of the time in stalls, and none longer than 20 ms; then a single long one.
         ({"stalls": {"total_s": 0.4, "longest_s": 0.02}}, 2.0),
