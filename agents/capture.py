@@ -19,8 +19,7 @@ from agents.messages import CaptureCounts
 #: tcpdump prints this when its ring is mapped and it collects packets.
 LISTENING = "listening on"
 COUNTERS = re.compile(
-    r"(\d+) packets? captured.*?(\d+) packets? received by filter.*?(\d+) packets? dropped by kernel",
-    re.DOTALL,
+    r"(\d+) packets? captured.*?(\d+) packets? received by filter.*?(\d+) packets? dropped by kernel", re.DOTALL
 )
 #: tcpdump's counters on SIGUSR1, in one line.
 SO_FAR = re.compile(r"(\d+) packets? captured, (\d+) packets? received by filter")

@@ -19,10 +19,6 @@ class AgentClient(SocketClient):
 
     Every method raises AgentError with the agent's sentence, prefixed with the node's name; AgentUnreachable where
     there is no answer.
-
-    Args:
-        node: for messages.
-        path: of the socket.
     """
 
     def __init__(self, node: str, path: Path) -> None:

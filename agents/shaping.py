@@ -73,7 +73,7 @@ def checked_line(line: str, interface: str) -> list[str]:
         case _:
             raise AgentError(f"'tc {line}' is not a discipline of {interface} that an agent sets up")
     if not all(_WORD.match(word) for word in words):
-        raise AgentError(f"'tc {line}' has an argument that tc does not have")
+        raise AgentError(f"unsupported tc argument in 'tc {line}'")
     return words
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from analysis.comparison import difference_text
 from analysis.estimates import Estimate
-from analysis.metrics import METRICS
+from analysis.metrics import title_of
 from analysis.metrics.registry import Better, estimate
 from analysis.question import Asked, better_of
-from analysis.results import Quantity
+from analysis.results import Quantity, of_subject
 from analysis.routes import data_paths
 from analysis.statistics import MARGIN, Compared
 from testbed import units
@@ -105,11 +105,6 @@ def starved_of(scenario: Scenario | None, quantity: Quantity, mean: float) -> fl
 
     A fair share is the least, over the lines on the way, of a line's rate over the greedy flows whose data cross it.
     Lines without a rate of their own, such as those of a trace, do not count.
-
-    Args:
-        scenario: network and flows.
-        quantity: of a flow or group.
-        mean: of the quantity there.
     """
     if quantity.unit != "rate" or scenario is None:
         return None
@@ -167,8 +162,7 @@ def sentences(answer: Best, labels: Mapping[int, str], named: bool = True) -> li
 
 
 def _name(quantity: Quantity) -> str:
-    title = METRICS[quantity.metric].title if quantity.metric in METRICS else quantity.metric
-    return f"{title} of {quantity.subject}" if quantity.subject else title
+    return of_subject(title_of(quantity.metric), quantity.subject)
 
 
 def _shown(estimate: Estimate, unit: str) -> str:

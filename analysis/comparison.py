@@ -99,29 +99,16 @@ class Comparison:
 
 
 def _line_document(line: Line) -> dict[str, Any]:
-    difference = line.difference
+    difference, of_line = line.difference, ("point", "metric", "subject", "unit", "n_a", "n_b", "mean_a", "mean_b")
+    low, high = difference.ends
     return {
-        "point": line.point,
-        "metric": line.metric,
-        "subject": line.subject,
-        "unit": line.unit,
-        "n_a": line.n_a,
-        "n_b": line.n_b,
-        "mean_a": line.mean_a,
-        "mean_b": line.mean_b,
+        **{name: getattr(line, name) for name in of_line},
         "difference": {
-            "difference": difference.value,
-            "low": None if difference.interval is None else difference.interval.low,
-            "high": None if difference.interval is None else difference.interval.high,
-            "level": difference.level,
-            "p": difference.p,
-            "method": difference.method,
+            **{"difference": difference.value, "low": low, "high": high},
+            **{name: getattr(difference, name) for name in ("level", "p", "method")},
         },
-        "p_adjusted": line.compared.p_adjusted,
-        "equivalence_p_adjusted": line.compared.equivalence_p_adjusted,
-        "verdict": line.verdict,
-        "relative": line.relative,
-        "exploratory": line.exploratory,
+        **{name: getattr(line.compared, name) for name in ("p_adjusted", "equivalence_p_adjusted")},
+        **{name: getattr(line, name) for name in ("verdict", "relative", "exploratory")},
     }
 
 

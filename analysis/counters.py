@@ -21,8 +21,7 @@ from analysis import slices
 from analysis.runs import Flow, Kind, Line, Link, RunView, Slices, Unmeasured, active_window_s
 from analysis.statistics import variation
 from testbed.report import LinkReport, Report
-from testbed.scenario import DIRECTIONS, Direction, Scenario
-from testbed.scenario import Flow as FlowSpec
+from testbed.scenario import DIRECTIONS, Direction, Flow as FlowSpec, Scenario
 
 
 class LineBins(TypedDict):

@@ -9,7 +9,7 @@ from pathlib import Path
 from testbed import errors
 
 #: What to do about a run whose files are damaged.
-REPEAT = "'run --force --only ID' makes the run again; an imported run has to be imported again"
+REPEAT = "repeat it: './backchannel run FILE --force --only ID'; an imported run has to be imported again"
 
 
 class AnalysisError(Exception):

@@ -317,13 +317,8 @@ class StoredCampaign:
             low, high = mean.ends
             rows.append(
                 {
-                    "point": row.point,
+                    **vars(row),
                     "metric": row.name,
-                    "subject": row.subject,
-                    "unit": row.unit,
-                    "n": row.n,
-                    "mean": row.mean,
-                    "sd": row.sd,
                     "low": low,
                     "high": high,
                     "level": mean.level,
@@ -358,46 +353,37 @@ class StoredCampaign:
             AnalysisError: there is no such field, value or metric, or the field has one value only.
         """
         kinds = self.store.kinds(self.row.id)
-        known = dict.fromkeys(kind.name for kind in kinds)
+        known = dict.fromkeys(kind.metric for kind in kinds)
         for name in metrics:
             if name not in known:
                 raise unknown("metric of this campaign", name, list(known))
         points = [dict(point.parameters) for point in self.row.points]
         # Of a large campaign, reading what nobody asks for takes longest.
-        only = [(kind.name, kind.subject) for kind in kinds if kind.name in metrics] if metrics else None
+        only = [kind[:2] for kind in kinds if kind.metric in metrics] if metrics else None
         values = self.store.values(self.row.id, only=only)
         stored = Asked.of(Results.of_rows(self.row.name, points, values), self.question)
         contrasts = comparison.contrast(stored, field, baseline, metrics, margin)
         rows = []
         for row in contrasts:
             gap = row.compared.difference
+            low, high = gap.ends
             assert self.question is not None
             rows.append(
                 {
+                    # Columns that a row, or its difference, has under the same name.
+                    **{name: getattr(gap, name, None) for name in CONTRASTED},
+                    **{name: getattr(row, name) for name in ("baseline", "value", "verdict", "exploratory")},
                     **row.point,
                     **row.quantity._asdict(),
-                    "baseline": row.baseline,
-                    "value": row.value,
                     "n": min(gap.n_first, gap.n_second),
-                    "mean_first": gap.mean_first,
-                    "mean_second": gap.mean_second,
                     "difference": gap.value,
-                    "sd": gap.sd,
-                    "low": gap.interval.low if gap.interval else None,
-                    "high": gap.interval.high if gap.interval else None,
-                    "level": gap.level,
-                    "p": gap.p,
+                    "low": low,
+                    "high": high,
                     "p_adjusted": row.compared.p_adjusted,
-                    "verdict": row.verdict,
-                    "exploratory": row.exploratory,
                     "shown": comparison.difference_text(row.compared, row.quantity.unit),
                     "margin": margin,
                     "comparisons": self.question.comparisons(row.quantity),
-                    "d_z": gap.d_z,
-                    "g_z": gap.g_z,
-                    "relative": gap.relative,
                     "unpaired": len(gap.unpaired),
-                    "method": gap.method,
                 }
             )
         others = dict.fromkeys((name for row in contrasts for name in row.point), pl.String)

@@ -35,7 +35,7 @@ from analysis.statistics import LEVEL, MARGIN, Compared, judged
 if TYPE_CHECKING:
     from analysis.metrics.registry import Better
     from analysis.store import Store
-    from analysis.store.rows import CampaignRow, MetricKind
+    from analysis.store.rows import CampaignRow
     from testbed.scenario import Flow, Scenario
 
 #: Metrics that answer for a kind of flow, the first that was measured. Others are asked for their throughput.
@@ -157,7 +157,7 @@ class Asked(Results):
 
 
 def question(
-    campaign: CampaignRow, scenario: Scenario | None, kinds: Sequence[MetricKind], points: Sequence[Parameters]
+    campaign: CampaignRow, scenario: Scenario | None, kinds: Sequence[Quantity], points: Sequence[Parameters]
 ) -> Question | None:
     """What a campaign asks; None as long as nothing was measured.
 
@@ -169,7 +169,7 @@ def question(
     """
     if not kinds:
         return None
-    measured = {(kind.name, kind.subject): Quantity(kind.name, kind.subject, kind.unit) for kind in kinds}
+    measured = {kind[:2]: kind for kind in kinds}
     flows = _subjects_of_flows(scenario)
     spec = stated(campaign)
     asked: Quantity | None = None

@@ -15,6 +15,7 @@ from typing import Any
 from analysis import comparison
 from analysis.comparison import Comparison, Line
 from analysis.handle import OpenResults
+from analysis.results import of_subject
 from testbed import units
 
 #: Verdicts of a line that say that head and base differ.
@@ -58,7 +59,7 @@ class Regressions:
     def markdown(self) -> str:
         """A table of what differs, for a pull request."""
         rows = [
-            f"| {found.campaign} | {_name(line)} | {units.show(line.mean_a, line.unit)} | "
+            f"| {found.campaign} | {of_subject(line.metric, line.subject)} | {units.show(line.mean_a, line.unit)} | "
             f"{units.show(line.mean_b, line.unit)} | {comparison.difference_text(line.compared, line.unit)} | "
             f"{'**' + line.verdict + '**' if line in found.failing(self.named) else line.verdict} | "
             f"{', '.join(run[:8] for run in found.runs)} |"
@@ -102,7 +103,9 @@ class Regressions:
                 failures=str(len(failing)),
             )
             for line in found.comparison.lines:
-                case = ET.SubElement(suite, "testcase", classname=found.campaign, name=_name(line))
+                case = ET.SubElement(
+                    suite, "testcase", classname=found.campaign, name=of_subject(line.metric, line.subject)
+                )
                 if line in failing:
                     text = comparison.difference_text(line.compared, line.unit)
                     ET.SubElement(case, "failure", message=f"{line.verdict}: {text}")
@@ -111,11 +114,7 @@ class Regressions:
 
 
 def between(
-    base: Path,
-    head: Path,
-    margin: float,
-    named: Sequence[str] = (),
-    say: Callable[[str], None] = lambda sentence: None,
+    base: Path, head: Path, margin: float, named: Sequence[str] = (), say: Callable[[str], None] = lambda sentence: None
 ) -> Regressions:
     """Compares each campaign of two results folders.
 
@@ -149,7 +148,3 @@ def _campaigns(folder: Path) -> dict[str, tuple[str, ...]]:
         raise comparison.CompareError(f"{folder} is not a results folder")
     with OpenResults.open(folder) as store:
         return {name: tuple(store[name].run_ids) for name in store.campaigns()["name"]}
-
-
-def _name(line: Line) -> str:
-    return f"{line.metric} of {line.subject}" if line.subject else line.metric

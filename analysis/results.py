@@ -48,6 +48,11 @@ class Quantity(NamedTuple):
     subject: str
     unit: str
 
+    @property
+    def key(self) -> str:
+        """As addresses write it."""
+        return f"{self.metric}/{self.subject}"
+
 
 @dataclass(frozen=True)
 class MetricValue:
@@ -88,6 +93,11 @@ class Results:
     def of_rows(cls, name: str, points: Sequence[Parameters], rows: Sequence[ValueRow]) -> Results:
         """From rows of Store.values."""
         return cls(name, [dict(point) for point in points], by_point(rows))
+
+
+def of_subject(name: str, subject: str) -> str:
+    """ "goodput of reverse"; the name alone if the value is of the whole run."""
+    return f"{name} of {subject}" if subject else name
 
 
 def line_name(subject: str) -> str:

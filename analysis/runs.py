@@ -21,8 +21,7 @@ from analysis import exchanges
 from analysis.errors import AnalysisError
 from analysis.routes import bottlenecks
 from testbed.report import DirectionReport, LinkReport
-from testbed.scenario import Flow as FlowSpec
-from testbed.scenario import Scenario
+from testbed.scenario import Flow as FlowSpec, Scenario
 
 #: Size of a packet if neither the flow's nor its sender's stack options have `packet_bytes`.
 PACKET_BYTES = 1500

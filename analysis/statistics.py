@@ -10,7 +10,7 @@ Every part that shows an interval or a difference calls this module: command lin
 - **Many differences.** `judged` adjusts one difference for the number that share the error, by Bonferroni's method;
   analysis/question.py states that number. `compare_all` judges a whole set by Holm's. Means are equivalent only by a
   test.
-- **The greatest of several means.** `possibly_greatest` and `greatest_interval` allow for its selection by the runs.
+- **The greatest of several means.** `candidate_maxima` and `greatest_interval` allow for its selection by the runs.
 - **Outliers** stay in every mean. `outliers` lists the values beyond Tukey's fences.
 - **Warm-up.** Nothing is cut off but the scenario's `warm_up`. `steady_from` proposes where to cut a series.
 
@@ -156,6 +156,12 @@ class Difference:
         return None if self.interval is None else self.interval.half
 
     @property
+    def ends(self) -> tuple[float, float] | tuple[None, None]:
+        """Both ends of the interval; None without an interval."""
+        interval = self.interval
+        return (None, None) if interval is None else (interval.low, interval.high)
+
+    @property
     def relative(self) -> float | None:
         """The difference over the first mean's absolute value; None if that is 0."""
         return self.value / abs(self.mean_first) if self.mean_first else None
@@ -182,7 +188,7 @@ def mean(values: Sequence[float]) -> float:
         ValueError: there are no values.
     """
     if not values:
-        raise ValueError("no values have no mean")
+        raise ValueError("mean of an empty sample")
     return statistics.fmean(values)
 
 
@@ -476,7 +482,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 # The greatest of several ---------------------------------------------------------------------------------------
 
 
-def possibly_greatest(sets: Sequence[Mapping[Key, float]], level: float = LEVEL) -> list[int]:
+def candidate_maxima(sets: Sequence[Mapping[Key, float]], level: float = LEVEL) -> list[int]:
     """Positions of the sets of runs whose expectation may be the greatest: their means are not significantly below the
     greatest mean.
 

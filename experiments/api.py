@@ -16,80 +16,41 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from experiments.labels import (
-    cell_text,
-    comparisons_note,
-    duration_text,
-    exact_note,
-    field_labels,
-    level_text,
-    point_document,
-    point_label,
+from analysis.store import Store
+from experiments.catalogue import (
+    campaign_files as campaign_files,
+    campaign_text as campaign_text,
+    campaign_titles as campaign_titles,
 )
-from experiments.language import registry
+from experiments.engine.batch import unique
+from experiments.engine.forecast import Forecast, forecast
+from experiments.labels import (
+    cell_text as cell_text,
+    comparisons_note as comparisons_note,
+    duration_text as duration_text,
+    exact_note,
+    field_labels as field_labels,
+    level_text as level_text,
+    point_document as point_document,
+    point_label as point_label,
+)
+from experiments.language import campaign, registry, source, traps
 from experiments.language.backends import Backend
-from experiments.language.problems import CampaignError, Problem
-from experiments.language.registry import KINDS as MECHANISM_KINDS
-from experiments.language.registry import Entry as Mechanism
-from experiments.language.registry import Param as Parameter
+from experiments.language.campaign import Plan, load as load
+from experiments.language.problems import CampaignError as CampaignError, Problem as Problem
+from experiments.language.source import with_crates_in_use as with_crates_in_use
 from experiments.sessions import control
+from experiments.sessions.state import SessionControl, SessionState as SessionState
 from testbed import node_binary, units
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError as TestbedError
 
-if TYPE_CHECKING:
-    from analysis.store.documents import SessionChange
-    from experiments.language.campaign import Plan
-    from experiments.sessions.state import SessionState as SessionState
-
-__all__ = [
-    "MECHANISM_KINDS",
-    "CampaignError",
-    "Estimate",
-    "Mechanism",
-    "Parameter",
-    "Problem",
-    "TestbedError",
-    "backend_of",
-    "campaign_files",
-    "campaign_text",
-    "campaign_titles",
-    "cell_text",
-    "comparisons_note",
-    "congestion_controllers",
-    "duration_text",
-    "estimate",
-    "expand",
-    "field_labels",
-    "format_delay",
-    "format_quantity",
-    "import_command",
-    "import_error",
-    "imported_run",
-    "level_text",
-    "load",
-    "mechanisms",
-    "parse_quantity",
-    "point_document",
-    "point_label",
-    "quantity_scale",
-    "running_sessions",
-    "session_change_text",
-    "session_state",
-    "set_session",
-    "warnings",
-    "with_crates_in_use",
-]
-
-#: `format_quantity(2.1e6, "rate")` is "2.1 Mbit/s".
-format_quantity = units.show
-#: `format_delay(0.02, 0.005)` is "20 ms ± 5 ms".
-format_delay = units.show_delay
-#: `quantity_scale(2.1e6, "rate")` is (1e6, "Mbit/s"): divide by the first to write a value in the second.
-quantity_scale = units.scale_of
-#: `parse_quantity("2.1 Mbit/s", "rate")` is 2.1e6; ValueError explains what is allowed.
-parse_quantity = units.parse
+#: Kinds of mechanisms, with what lists of each are called.
+MECHANISM_KINDS = registry.KINDS
+Mechanism = registry.Entry
+Parameter = registry.Param
+#: Names of this user's running sessions (`./backchannel shell`).
+running_sessions = control.running
 
 
 def backend_of(name: str) -> Backend | None:
@@ -98,21 +59,6 @@ def backend_of(name: str) -> Backend | None:
 
 
 # Campaigns ---------------------------------------------------------------------------------------------------
-
-
-def load(path: Path, overrides: Sequence[str] = ()) -> Plan:
-    """Reads, validates and expands a campaign file and what it includes.
-
-    Args:
-        path: of the file.
-        overrides: "field=value" texts, as `--set` takes them.
-
-    Raises:
-        CampaignError: carries every problem, each with file, line and field.
-    """
-    from experiments.language import campaign
-
-    return campaign.load(path, overrides)
 
 
 def expand(name: str, text: str, overrides: Sequence[str] = ()) -> Plan:
@@ -126,16 +72,7 @@ def expand(name: str, text: str, overrides: Sequence[str] = ()) -> Plan:
     Raises:
         CampaignError: carries every problem, each with file, line and field.
     """
-    from experiments.language import campaign, source
-
     return campaign.expand(source.parse(name, text), overrides)
-
-
-def with_crates_in_use(text: str) -> str:
-    """A text with the sources of the crates that this process uses, where it names their folders."""
-    from experiments.language import source
-
-    return source.with_crates_in_use(text)
 
 
 def warnings(plan: Plan, name: str, text: str) -> list[str]:
@@ -146,43 +83,31 @@ def warnings(plan: Plan, name: str, text: str) -> list[str]:
         name: for messages.
         text: from which the plan was expanded.
     """
-    from experiments.language import source, traps
-
     warnings_of_plan = traps.warnings(plan, source.parse(name, text))
     note = exact_note(plan)
     return [*warnings_of_plan, f"{name}: {note}"] if note else warnings_of_plan
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Forecast):
     """What running a plan costs, beyond what the store already has."""
 
     #: Runs of the plan that the store has with a valid result.
-    known: int
-    #: Runs that remain.
-    runs: int
-    #: Elapsed time of the remaining runs, in s.
-    time_s: float
-    #: Disk space of the remaining runs, in bytes.
-    disk_bytes: float
-    #: Cells that run at the same time.
-    cells: int
-    #: Runs of the store that the estimate is based on; 0: it is based on what the links can carry.
-    based_on: int
+    known: int = 0
 
     @property
     def text(self) -> str:
         """One sentence fragment: runs, time, disk and the basis of the estimate."""
         if not self.runs:
             return "nothing to run: the results folder has all of it"
-        source = (
+        basis = (
             f"estimated from {units.number_of(self.based_on, 'earlier run')}"
             if self.based_on
             else "estimated from the rates of the links"
         )
         return (
             f"{self.runs} run{'s' if self.runs > 1 else ''}, about {duration_text(self.time_s)} with "
-            f"{self.cells} at a time, {units.show(self.disk_bytes, 'bytes')} of disk ({source})"
+            f"{self.cells} at a time, {units.show(self.disk_bytes, 'bytes')} of disk ({basis})"
         )
 
 
@@ -196,39 +121,11 @@ def estimate(plan: Plan, results: str) -> Estimate:
     Raises:
         StoreError: the store cannot be opened.
     """
-    from analysis.store import Store
-    from experiments.engine.batch import unique
-    from experiments.engine.forecast import forecast
-
     with Store.open(results) as store:
         done = store.valid_runs(plan.run_ids)
         history = store.history(plan.backend)
     missing = plan.runs_of([run for run in unique(plan.members) if run.id not in done])
-    forecast_ = forecast(missing, history, os.cpu_count() or 1)
-    return Estimate(
-        len(done), forecast_.runs, forecast_.time_s, forecast_.disk_bytes, forecast_.cells, forecast_.based_on
-    )
-
-
-def campaign_files() -> list[str]:
-    """Names of the campaign files that come with Backchannel, such as "quickstart.yaml" or "aq/fig4.yaml"."""
-    from experiments import catalogue
-
-    return catalogue.campaign_files()
-
-
-def campaign_titles() -> dict[str, str]:
-    """The title of each of `campaign_files`, by name."""
-    from experiments import catalogue
-
-    return catalogue.campaign_titles()
-
-
-def campaign_text(name: str) -> str:
-    """The text of one of `campaign_files`, with what it includes; ValueError for any other name."""
-    from experiments import catalogue
-
-    return catalogue.campaign_text(name)
+    return Estimate(**vars(forecast(missing, history, os.cpu_count() or 1)), known=len(done))
 
 
 # The registry ------------------------------------------------------------------------------------------------
@@ -295,19 +192,12 @@ def imported_run(stdout: str) -> str:
 # Sessions ----------------------------------------------------------------------------------------------------
 
 
-def running_sessions() -> list[str]:
-    """Names of this user's running sessions (`./backchannel shell`)."""
-    return control.running()
-
-
 def session_state(name: str) -> SessionState:
     """A running session: its lines as they are declared now, their counters and queues.
 
     Raises:
         TestbedError: it has ended.
     """
-    from experiments.sessions.state import SessionControl
-
     return control.ask(name, SessionControl.status)
 
 
@@ -322,13 +212,4 @@ def set_session(name: str, link: str, words: Sequence[str]) -> list[str]:
     Raises:
         TestbedError: it has ended, or a change is invalid.
     """
-    from experiments.sessions.state import SessionControl
-
-    return [session_change_text(made) for made in control.ask(name, SessionControl.change, link, words)]
-
-
-def session_change_text(change: SessionChange) -> str:
-    """A change of a session as a sentence: "at 2.000 s, line reverse: rate 1 Mbit/s"."""
-    from experiments.sessions import panel
-
-    return panel.change_text(change)
+    return [made.text for made in control.ask(name, SessionControl.change, link, words)]

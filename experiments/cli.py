@@ -93,9 +93,7 @@ _GROUPS = {
         "testbed": _Command("testbed:testbed", "Set up hosts as a testbed, import or rehearse them"),
         "dask": _Command("services:dask", "Share runs among machines"),
     },
-    "Papers": {
-        "papers": _Command("papers:papers", "Reproduce the papers and score the results"),
-    },
+    "Papers": {"papers": _Command("papers:papers", "Reproduce the papers and score the results")},
 }
 _COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
 #: The variable by which a shell asks for completions.

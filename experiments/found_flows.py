@@ -12,7 +12,7 @@ from analysis import parquet
 MOST_FLOWS = 40
 
 
-def orient(folder: Path) -> None:
+def assign_sender(folder: Path) -> None:
     """Lets direction 0 be that of most data, as metrics have it: an import may be of downloads."""
 
     def data(side: str) -> pl.Expr:
@@ -23,10 +23,10 @@ def orient(folder: Path) -> None:
     # clients from the upper range, so the lower port is the one that listens (Wireshark's rule).
     lower = pl.min_horizontal("client_port", "server_port")
     listening = pl.when(pl.col("handshake") == 1).then(pl.col("server_port")).otherwise(lower)
-    turn(folder, data("server") > data("client"), listening)
+    swap_direction(folder, data("server") > data("client"), listening)
 
 
-def turn(folder: Path, reversed_: pl.Expr, listening: pl.Expr) -> None:
+def swap_direction(folder: Path, reversed_: pl.Expr, listening: pl.Expr) -> None:
     """Lets direction 0 be that from the server, in connections of which `reversed_` is true.
 
     The columns `client` and `server` of the connections change places with it. `opened_by_server` is true where they
@@ -63,7 +63,7 @@ def flows(connections: pl.DataFrame) -> pl.DataFrame:
     """One row for every sender, receiver and port that was opened at either of them, the largest first.
 
     Args:
-        connections: connections.parquet, after `orient`.
+        connections: connections.parquet, after `assign_sender`.
     """
     flow = ["client", "server", "listening_port"]
     sent = pl.max_horizontal("client_payload_bytes", "client_acked_bytes")

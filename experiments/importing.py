@@ -145,7 +145,7 @@ def _read_captures(folder: Path, labels: Sequence[str], request: Request, digest
     packets, packets_left_out = found_datagrams.read(folder)
     if packets.is_empty() and not any(file["packets"] > file["not_tcp"] for file in summary["files"]):
         raise ImportProblem(_nothing(summary, request.files, packets_left_out))
-    found_flows.orient(folder)
+    found_flows.assign_sender(folder)
     scenario, report, left_out = _describe(folder, summary, packets, labels, aligned)
     for path, _ in readable.values():
         if path.parent.name == "converted":

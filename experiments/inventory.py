@@ -16,8 +16,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from ruamel.yaml import YAML
 
 from experiments.language import registry, source
-from experiments.language.fields import dotted
-from experiments.language.messages import message
+from experiments.language.messages import rejected
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.quantities import Model, Seconds
 from experiments.language.yaml_text import FieldPath
@@ -184,12 +183,9 @@ def read(path: Path) -> Inventory:
     try:
         file = InventoryFile.model_validate(document.values)
     except ValidationError as error:
-        problems = []
-        for details in error.errors(include_url=False):
-            place = tuple(part for part in details["loc"] if part != "[key]")
-            problems.append(document.problem(place, dotted(place), message(details, InventoryFile, place, ())))
+        problems = [document.problem(*rejection) for rejection in rejected(error, InventoryFile)]
         raise CampaignError(document.name, problems) from None
-    problems = [document.problem(path_, dotted(path_), why) for path_, why in _mistakes(file)]
+    problems = [document.problem(*mistake) for mistake in _mistakes(file)]
     if problems:
         raise CampaignError(document.name, problems)
     return Inventory(path, file)
@@ -273,11 +269,7 @@ def _is(value: object, types: tuple[type, ...]) -> bool:
     return isinstance(value, types) and (bool in types or not isinstance(value, bool))
 
 
-def placements(
-    inventory: Inventory,
-    nodes: Sequence[Node],
-    links: Sequence[LinkSpec],
-) -> dict[str, Placement]:
+def placements(inventory: Inventory, nodes: Sequence[Node], links: Sequence[LinkSpec]) -> dict[str, Placement]:
     """Assigns a topology to each of the lab's sets of hosts, by the name of the set; "" in a lab without sets.
 
     Raises:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import TypedDict
 
 from testbed.units import number_of
 
@@ -115,40 +117,53 @@ def comparisons_note(margin: float, levels: Mapping[int, float]) -> str:
     )
 
 
-class AttemptsDocument(TypedDict):
-    """Attempts at a point's runs, and why the valid ones may be a selection."""
+class Attempts(TypedDict):
+    """Attempts at the runs of a parameter combination."""
 
     total: int
-    #: Invalid and failed attempts.
+    #: Invalid and failed ones.
     thrown: int
-    #: The reasons.
+    #: Why the valid runs may be a selection.
     marked: Sequence[str]
 
 
-class MemberDocument(TypedDict):
-    """A run of a point."""
+class RunOfPoint(TypedDict):
+    """A run of a parameter combination."""
 
     run_id: str
+    #: Counted from 0.
     repetition: int
+    #: valid, invalid or missing.
     state: str
 
 
-class PointDocument(TypedDict):
-    """A point's runs and means with their intervals, in SI units."""
+class Mean(TypedDict):
+    """A metric over the valid runs of a parameter combination."""
+
+    name: str
+    #: Flow, group or link; empty for the run.
+    subject: str
+    unit: str
+    n: int
+    mean: float
+    #: Sample standard deviation; null for one run.
+    sd: float | None
+    values: Sequence[float]
+    #: Ends of the 95 % confidence interval; null where there is none.
+    low_95: float | None
+    high_95: float | None
+
+
+class ResultsPoint(TypedDict):
+    """A parameter combination with its runs and means."""
 
     parameters: Mapping[str, str]
-    runs: Sequence[MemberDocument]
-    attempts: AttemptsDocument
-    metrics: Sequence[Mapping[str, object]]
+    runs: Sequence[RunOfPoint]
+    attempts: Attempts
+    metrics: Sequence[Mean]
 
 
-def _attempts_document(attempts: PointAttempts | None) -> AttemptsDocument:
-    if attempts is None:
-        return {"total": 0, "thrown": 0, "marked": []}
-    return {"total": attempts.total, "thrown": attempts.thrown, "marked": attempts.reasons}
-
-
-def point_document(point: PointRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]) -> PointDocument:
+def point_document(point: PointRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]) -> ResultsPoint:
     """A point's runs and means with their intervals, in SI units.
 
     Args:
@@ -158,18 +173,23 @@ def point_document(point: PointRow, rows: Sequence[TableRow], attempts: Mapping[
     """
     from analysis.metrics.registry import estimate
 
-    metrics = []
+    metrics: list[Any] = []
     for row in rows:
         low, high = estimate(row.name, row.unit, row.values).ends
         fields = {key: value for key, value in vars(row).items() if key != "point"}
         metrics.append({**fields, "low_95": low, "high_95": high})
+    took = attempts.get(point.number)
     return {
         "parameters": dict(point.parameters),
         "runs": [
             {"run_id": member.run_id, "repetition": member.repetition, "state": member.state}
             for member in point.members
         ],
-        "attempts": _attempts_document(attempts.get(point.number)),
+        "attempts": {
+            "total": 0 if took is None else took.total,
+            "thrown": 0 if took is None else took.thrown,
+            "marked": [] if took is None else took.reasons,
+        },
         "metrics": metrics,
     }
 
@@ -182,13 +202,7 @@ def campaign_summary(campaign: CampaignRow) -> dict[str, object]:
 def results_document(
     campaign: CampaignRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]
 ) -> dict[str, Any]:
-    """A campaign's results for scripts, in SI units.
-
-    Args:
-        campaign: of Store.campaign.
-        rows: of Store.table.
-        attempts: of analysis.attempts, by point.
-    """
+    """A campaign's results for scripts, in SI units."""
     of_point: dict[int, list[TableRow]] = {}
     for row in rows:
         of_point.setdefault(row.point, []).append(row)

@@ -29,12 +29,7 @@ def campaign_name(label: str) -> str:
 
 
 def settings(project: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables with which programs see the system's files and the project's, and a failure is tried once.
-
-    Args:
-        project: folder of the project.
-        environment: that of the process.
-    """
+    """Variables with which programs see the system's files and the project's, and a failure is tried once."""
     reads = os.pathsep.join([str(project), *filter(None, [environment.get(READS)])])
     # A failure in virtual time repeats itself.
     return {READS: reads, ATTEMPTS: "1"}

@@ -15,6 +15,7 @@ from analysis.naming import SHORT
 from analysis.store import notes
 from analysis.store.rows import MISSING
 from experiments.labels import point_label
+from experiments.tables import plain_table
 
 if TYPE_CHECKING:
     from analysis.handle import OpenResults, StoredCampaign
@@ -121,9 +122,8 @@ def _is_field(name: str, asked: str) -> bool:
 
 def table(runs: Sequence[ListedRun]) -> Table:
     """A row for each run."""
-    made = Table(box=None, pad_edge=False, show_edge=False)
-    for head in ("id", "campaign", "combination", "repetition", "state", "landed (UTC)", "tags"):
-        made.add_column(head, header_style="dim", overflow="fold", justify="right" if head == "repetition" else "left")
+    heads = ("id", "campaign", "combination", "repetition", "state", "landed (UTC)", "tags")
+    made = plain_table(*heads, right=["repetition"])
     ids: dict[str, set[str]] = {}
     for run in runs:
         ids.setdefault(run.campaign, set()).add(run.campaign_id)

@@ -19,10 +19,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from experiments.language import registry
-from experiments.language.mechanisms import MechanismError
-from experiments.language.messages import message as message_of
-from experiments.language.network import LineFields
-from experiments.language.network import Link as FileLink
+from experiments.language.messages import rejected
+from experiments.language.network import LineFields, Link as FileLink
+from experiments.language.problems import dotted
 from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.mininet_links import EmulatedLink
@@ -178,22 +177,11 @@ def link_spec(
     try:
         spec = FileLink.model_validate(fields).as_scenario()
     except ValidationError as error:
-        raise TestbedError(f"{where}: {_sentences(error)}") from None
+        # Both directions usually have the same mistake.
+        fields_of = {text: dotted(path) for path, text in reversed(list(rejected(error, FileLink)))}
+        sentences = "; ".join(f"{field}: {text}" for text, field in reversed(fields_of.items()))
+        raise TestbedError(f"{where}: {sentences}") from None
     reason = node_binary.call("check", stdin=json.dumps([spec.as_json()]))[0]
     if reason is not None:
         raise TestbedError(f"{where}: {reason}")
     return spec
-
-
-def _sentences(error: ValidationError) -> str:
-    found = []
-    for details in error.errors(include_url=False):
-        inner = details.get("ctx", {}).get("error")
-        if isinstance(inner, MechanismError):
-            found += [(".".join(map(str, (*details["loc"], *path))), text) for path, text in inner.problems]
-        else:
-            text = message_of(details, FileLink, details["loc"], ())
-            found.append((".".join(map(str, details["loc"])), text))
-    # Both directions usually have the same mistake.
-    unique = {text: field for field, text in reversed(found)}
-    return "; ".join(f"{field}: {text}" for text, field in reversed(unique.items()))

@@ -97,7 +97,7 @@ def columns_of(campaign: StoredCampaign, asked: Asked) -> list[Column]:
     Raises:
         AnalysisError: a metric or flow does not exist.
     """
-    kinds = [(kind.name, kind.subject) for kind in campaign.store.kinds(campaign.row.id)]
+    kinds = [kind[:2] for kind in campaign.store.kinds(campaign.row.id)]
     scenario = campaign.store.first_scenario(campaign.row.id)
     places = in_file_order(scenario, {subject for _, subject in kinds})
     for wanted, known, what in (

@@ -101,7 +101,7 @@ class Runner:
             # The engine has caught the signal that was meant for this process as well.
             self._stop.set()
         state = requests.DONE if outcome.complete else requests.FAILED
-        requests.finish(store, number, state, _said(outcome))
+        requests.finish(store, number, state, _error_text(outcome))
         return outcome.complete
 
     @contextlib.contextmanager
@@ -127,7 +127,7 @@ class Runner:
             requests.remove_runner(store, self._id)
 
 
-def _said(outcome: Outcome) -> str:
+def _error_text(outcome: Outcome) -> str:
     summary = f"{outcome.landed} runs made, {outcome.reused} taken from the store"
     if outcome.interrupted:
         return f"stopped: {summary}"

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.comparison import difference_text
+from analysis.results import of_subject
 from experiments.labels import comparisons_note, point_label
 from testbed import units
 from testbed.units import number_of
@@ -61,8 +62,7 @@ def comparison_table(compared: Comparison, everything: bool) -> Group:
     shown = [line for line in compared.lines if everything or line.verdict not in NOTHING]
     table = plain_table("point", "metric", compared.a, compared.b, "difference", "")
     for line in shown:
-        name = f"{line.metric} of {line.subject}" if line.subject else line.metric
-        name += " (exploratory)" if line.exploratory else ""
+        name = of_subject(line.metric, line.subject) + (" (exploratory)" if line.exploratory else "")
         table.add_row(
             point_label(line.point) or "all runs",
             name,
@@ -156,7 +156,7 @@ def _cells(row: Mapping[str, Any], with_number: bool) -> Iterator[str | Text]:
 
 
 def _name_of(row: Mapping[str, Any]) -> str:
-    return f"{row['metric']} of {row['subject']}" if row["subject"] else str(row["metric"])
+    return of_subject(row["metric"], row["subject"])
 
 
 def _counted(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -52,7 +52,7 @@ class TerminalReporter:
         label = run_label(event.plan, event.run)
         if is_batch:
             label = f"{event.plan.name}: {label}"
-        if isinstance(event, engine.RunFinished | engine.RunMadeElsewhere):
+        if isinstance(event, engine.RunFinished | engine.RunCompletedElsewhere):
             if not self.console.is_terminal and not self._quiet:
                 self.console.print(f"{label}: {_event_text(event)}", highlight=False, soft_wrap=True)
             return
@@ -64,15 +64,15 @@ def _event_text(event: engine.RunEvent) -> str:
     match event:
         case engine.RunFinished():
             return "done"
-        case engine.RunMadeElsewhere():
+        case engine.RunCompletedElsewhere():
             return "done by another runner"
         case engine.RunRetried():
             return f"try {event.attempt} of {event.attempts} is not valid: {engine.first_problem(event.problems)}"
-        case engine.RunGivenUp():
+        case engine.RunFailed():
             return f"given up after {event.after}: {engine.first_problem(event.problems)}"
         case engine.WorkerLost():
             return f"{event.reason}; this run is repeated"
-        case engine.RunParked():
+        case engine.RunDeferred():
             if event.set_name:
                 return f"{event.reason}; set {event.set_name} waits for the host, other sets make its runs"
             return f"{event.reason}; this run and those after it wait for the host"

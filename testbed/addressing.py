@@ -442,12 +442,7 @@ def interfaces(plan: Plan) -> tuple[InterfaceReport, ...]:
 
 
 def as_json(plan: Plan, more: Mapping[str, Sequence[Route]] | None = None) -> dict[str, Any]:
-    """A network as `backchannel-node simulate` and `audit` read it: interfaces and routes of each node.
-
-    Args:
-        plan: the network.
-        more: further routes of nodes.
-    """
+    """A network as `backchannel-node simulate` and `audit` read it: interfaces and routes of each node."""
     return {
         name: {
             "interfaces": [

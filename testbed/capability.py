@@ -117,11 +117,7 @@ def _refused_cell() -> str | None:
 
 
 def forbidding(sysctls: Path) -> str | None:
-    """The setting by which a kernel forbids user namespaces to ordinary users, and how to allow them; None: none does.
-
-    Args:
-        sysctls: /proc/sys.
-    """
+    """The setting of /proc/sys by which a kernel forbids user namespaces to ordinary users, and its remedy; or None."""
     for name, (forbids, allows) in USER_NAMESPACES.items():
         file = sysctls / name.replace(".", "/")
         if file.exists() and file.read_text().strip() == forbids:
@@ -172,9 +168,6 @@ def require_emulation() -> None:
 
 def require_root_emulation(purpose: str) -> None:
     """The same for a command that acts on this machine's own namespaces too, which only root can.
-
-    Args:
-        purpose: the command, for the message.
 
     Raises:
         Unavailable: with all missing requirements in one message.

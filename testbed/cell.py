@@ -58,11 +58,7 @@ class Cell(ChildProcess):
             "--",
             *node_binary.module("testbed.cellmain"),
         ]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": node_binary.python_path(),
-            "BACKCHANNEL_NODE": node_binary.path(),
-        }
+        environment = {**os.environ, "PYTHONPATH": node_binary.python_path(), "BACKCHANNEL_NODE": node_binary.path()}
         if sys.version_info < (3, 12):
             # Mininet imports distutils. Setuptools' replacement takes most of the time of that import.
             environment["SETUPTOOLS_USE_DISTUTILS"] = "stdlib"

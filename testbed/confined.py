@@ -9,11 +9,7 @@ from testbed import node_binary
 
 
 def words(
-    command: Sequence[str],
-    read: Iterable[Path | str] = (),
-    write: Iterable[Path | str] = (),
-    *,
-    traces: bool = False,
+    command: Sequence[str], read: Iterable[Path | str] = (), write: Iterable[Path | str] = (), *, traces: bool = False
 ) -> list[str]:
     """The command line that confines a command.
 

@@ -34,11 +34,7 @@ FEATURES = {
         "links of the kind 'kernel' with delay or loss (docs/links.md)",
         "modprobe sch_netem; kernels such as WSL 2's do not have it: use Backchannel's own links",
     ),
-    "bridge": (
-        "ip link add type bridge",
-        "hosts of one emulated network segment",
-        "modprobe bridge",
-    ),
+    "bridge": ("ip link add type bridge", "hosts of one emulated network segment", "modprobe bridge"),
 }
 
 

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.rpc import Dispatcher, method, standard_streams
-from testbed import addressing
-from testbed import gateway_rules as rules
+from testbed import addressing, gateway_rules as rules
 from testbed.collection import module_utils
 from testbed.errors import TestbedError
 from testbed.gateway_rules import DEVICES, UPLINK
@@ -178,23 +177,7 @@ class GatewayDaemon:
         assert self._networks is not None
         devices, link = self._networks.devices, self._networks.link
         self._near = os.open(f"/proc/{near}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        _run(
-            [
-                "ip",
-                "link",
-                "add",
-                "link",
-                self._interface,
-                "name",
-                DEVICES,
-                "netns",
-                str(near),
-                "type",
-                "macvlan",
-                "mode",
-                "private",
-            ]
-        )
+        _run(f"ip link add link {self._interface} name {DEVICES} netns {near} type macvlan mode private".split())
         _run(["ip", "link", "add", rules.LINK, "type", "veth", "peer", "name", UPLINK, "netns", str(far)])
         _run(["ip", "address", "add", f"{link[1]}/{link.prefixlen}", "dev", rules.LINK])
         _run(["ip", "link", "set", rules.LINK, "up"])

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from testbed.report import DirectionReport, LinkReport
 
 KIND = "kernel"
-SHAPERS = ("htb", "tbf", "netem", "cake")
 #: Longer than any queue of a run, in packets, for qdiscs that must not drop.
 _DEEP = 1_000_000
 #: Limit of a queue that sets none, in packets, as of the emulator's policies.
@@ -406,26 +405,8 @@ def make_wire(name: str, ends: tuple[Interface, Interface], pids: tuple[int, int
     Raises:
         TestbedError: the kernel refused.
     """
-    add = [
-        "ip",
-        "link",
-        "add",
-        "name",
-        ends[0].name,
-        "address",
-        ends[0].mac,
-        "netns",
-        str(pids[0]),
-        "type",
-        "veth",
-        "peer",
-        "name",
-        ends[1].name,
-        "address",
-        ends[1].mac,
-        "netns",
-        str(pids[1]),
-    ]
+    near, far = (f"name {end.name} address {end.mac} netns {pid}" for end, pid in zip(ends, pids, strict=True))
+    add = f"ip link add {near} type veth peer {far}".split()
     inside = [
         ["nsenter", "--net", "--target", str(pid), *offload_command(end.name)]
         for end, pid in zip(ends, pids, strict=True)
@@ -437,12 +418,7 @@ def make_wire(name: str, ends: tuple[Interface, Interface], pids: tuple[int, int
 
 
 class KernelLink:
-    """A wire that the kernels at its ends shape, through their agents.
-
-    Args:
-        ends: its interfaces.
-        agents: of the nodes at these ends.
-    """
+    """A wire that the kernels at its ends shape, through their agents."""
 
     def __init__(self, ends: tuple[Interface, Interface], agents: tuple[AgentClient, AgentClient]) -> None:
         self._ends = ends

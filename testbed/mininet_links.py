@@ -77,10 +77,7 @@ class EmulatedLink(Link):  # type: ignore[misc]
         """Creates both TAP interfaces, each in its node's namespace."""
         if node1 is None or node2 is None:
             raise TestbedError("an emulated link needs fast=True, Mininet's default, to create its ends in their nodes")
-        ends = [
-            LinkEnd(node1.pid, intfname1, addr1 or None),
-            LinkEnd(node2.pid, intfname2, addr2 or None),
-        ]
+        ends = [LinkEnd(node1.pid, intfname1, addr1 or None), LinkEnd(node2.pid, intfname2, addr2 or None)]
         self.emulator.add_link(self.spec.replace(ends=(node1.name, node2.name)), ends, self._seed)
         return intfname1, intfname2
 

@@ -154,10 +154,7 @@ def _host_of(hosts: Sequence[Host], nodes: Sequence[str]) -> dict[str, str]:
 
 
 def _check_place(
-    link: str,
-    ends: Sequence[addressing.Interface],
-    place: LinkPlacement | None,
-    hosts: Mapping[str, Host],
+    link: str, ends: Sequence[addressing.Interface], place: LinkPlacement | None, hosts: Mapping[str, Host]
 ) -> None:
     if place is None or (place.box is None) == (place.real is None):
         raise TestbedError(

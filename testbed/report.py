@@ -15,48 +15,15 @@ from typing import Any
 from testbed import node_types
 from testbed.documents import NOTHING, Document, Model, Part
 from testbed.node_types import (
-    Arrival,
-    DirectionAudit,
-    Fault,
-    Lateness,
-    ProbeReceiveReport,
-    ProbeSendReport,
-    ProgramReport,
+    Arrival as Arrival,
+    DirectionAudit as DirectionAudit,
+    Fault as Fault,
+    Lateness as Lateness,
+    ProbeReceiveReport as ProbeReceiveReport,
+    ProbeSendReport as ProbeSendReport,
+    ProgramReport as ProgramReport,
 )
 from testbed.scenario import Direction
-
-__all__ = [
-    "DROPS",
-    "Arrival",
-    "CaptureReport",
-    "CommandReport",
-    "DirectionAudit",
-    "DirectionReport",
-    "DirectionStatus",
-    "DriverReport",
-    "EndReport",
-    "Fault",
-    "FlowReport",
-    "HostClock",
-    "InterfaceReport",
-    "Lateness",
-    "LinkReport",
-    "Measurement",
-    "Phase",
-    "ProbeReceiveReport",
-    "ProbeSendReport",
-    "Problem",
-    "ProblemKind",
-    "ProgramReport",
-    "Progress",
-    "ReceiveReport",
-    "Report",
-    "SendReport",
-    "SessionHost",
-    "SessionStatus",
-    "Stalls",
-    "sentences",
-]
 
 
 class DirectionReport(Part):

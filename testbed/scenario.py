@@ -11,52 +11,24 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar, get_args
 
 from testbed import node_types
-from testbed.documents import Document, DocumentError, Model
+from testbed.documents import Document as Document, DocumentError, Model
 from testbed.errors import TestbedError
 from testbed.node_types import (
-    Capture,
-    Change,
-    CommandSpec,
-    Counters,
-    DirectionSpec,
-    Flow,
-    MiddleboxSpec,
-    Named,
-    Node,
-    NodeKind,
-    OutputMetric,
-    RouteSpec,
-    ServerSpec,
-    Variation,
+    Capture as Capture,
+    Change as Change,
+    CommandSpec as CommandSpec,
+    Counters as Counters,
+    DirectionSpec as DirectionSpec,
+    Flow as Flow,
+    MiddleboxSpec as MiddleboxSpec,
+    Named as Named,
+    Node as Node,
+    NodeKind as NodeKind,
+    OutputMetric as OutputMetric,
+    RouteSpec as RouteSpec,
+    ServerSpec as ServerSpec,
+    Variation as Variation,
 )
-
-__all__ = [
-    "DIRECTIONS",
-    "PYTHON_ONLY",
-    "Capture",
-    "Change",
-    "CommandSpec",
-    "Counters",
-    "CrateUsed",
-    "Direction",
-    "DirectionSpec",
-    "Document",
-    "Flow",
-    "Limits",
-    "LinkSpec",
-    "MiddleboxSpec",
-    "Named",
-    "Node",
-    "NodeKind",
-    "Options",
-    "OutputMetric",
-    "RouteSpec",
-    "Scenario",
-    "ScenarioDocument",
-    "ServerSpec",
-    "Variation",
-    "of_flow",
-]
 
 #: A direction of a link: `forward` runs from its first end, `reverse` from every other.
 Direction = Literal["forward", "reverse"]

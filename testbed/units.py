@@ -11,12 +11,7 @@ from functools import lru_cache
 
 #: Per unit kind of the registry: every accepted spelling and its size in the SI unit (bit/s, s, bytes, packets).
 UNITS: Mapping[str, Mapping[str, Decimal]] = {
-    "rate": {
-        "bit/s": Decimal(1),
-        "kbit/s": Decimal(10) ** 3,
-        "Mbit/s": Decimal(10) ** 6,
-        "Gbit/s": Decimal(10) ** 9,
-    },
+    "rate": {"bit/s": Decimal(1), "kbit/s": Decimal(10) ** 3, "Mbit/s": Decimal(10) ** 6, "Gbit/s": Decimal(10) ** 9},
     "time": {
         "s": Decimal(1),
         "ms": Decimal("1e-3"),

@@ -11,7 +11,7 @@ import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin
 
 from typing_extensions import get_type_hints, is_typeddict
 
@@ -19,6 +19,7 @@ from analysis import handle
 from experiments.cli import application
 from experiments.commands import documents
 from experiments.commands.answer import Answer, has_answer
+from testbed.documents import Model
 
 #: Commands without an answer for scripts, and why.
 WITHOUT_JSON = {
@@ -81,7 +82,7 @@ def json_commands() -> Iterator[str]:
     yield "| command | document |\n|---|---|\n"
     for words, command in commands().items():
         if (document := document_of(command)) is not None:
-            yield f"| `{words}` | {_named(document)} |\n"
+            yield f"| `{words}` | {named(document)} |\n"
 
 
 def json_exceptions() -> Iterator[str]:
@@ -98,21 +99,37 @@ def json_documents() -> Iterator[str]:
         _collect(document_of(command), seen)
     _collect(documents.Failure, seen)
     for name, document in sorted(seen.items()):
-        yield f"\n### {name}\n\n{(inspect.getdoc(document) or '').strip()}\n\n"
-        yield "| field | type | meaning |\n|---|---|---|\n"
-        meanings = _meanings(document)
-        optional = getattr(document, "__optional_keys__", ())
-        for field, kind in _fields(document).items():
-            absent = ", may be absent" if field in optional else ""
-            yield f"| `{field}` | {_named(kind)}{absent} | {meanings.get(field, '')} |\n"
+        yield f"\n### {name}\n\n{_text(document)}"
+
+
+def document_text(kind: Any) -> str:
+    """The documents that a type has, with their fields.
+
+    Raises:
+        KeyError: a field is of a type that JSON does not have.
+    """
+    seen: dict[str, Any] = {}
+    _collect(kind, seen)
+    return named(kind) + "".join(map(_text, seen.values()))
+
+
+def _text(document: Any) -> str:
+    """What a document is, and the table of its fields."""
+    meanings, optional = _meanings(document), getattr(document, "__optional_keys__", ())
+    rows = [
+        f"| `{field}` | {named(kind)}{', may be absent' if field in optional else ''} | {meanings.get(field, '')} |\n"
+        for field, kind in _fields(document).items()
+    ]
+    head = "| field | type | meaning |\n|---|---|---|\n"
+    return f"{(inspect.getdoc(document) or '').strip()}\n\n{head}{''.join(rows)}"
 
 
 def _is_document(kind: Any) -> bool:
-    return is_typeddict(kind) or dataclasses.is_dataclass(kind)
+    return is_typeddict(kind) or dataclasses.is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, Model))
 
 
 def _fields(document: Any) -> Mapping[str, Any]:
-    return get_type_hints(document)
+    return {name: kind for name, kind in get_type_hints(document).items() if get_origin(kind) is not ClassVar}
 
 
 def _collect(kind: Any, seen: dict[str, Any]) -> None:
@@ -124,20 +141,23 @@ def _collect(kind: Any, seen: dict[str, Any]) -> None:
         _collect(inner, seen)
 
 
-def _named(kind: Any) -> str:
+_PLAIN = {str: "text", int: "integer", float: "number", bool: "true or false", types.NoneType: "null", Any: "any"}
+
+
+def named(kind: Any) -> str:
     """A type in words, with links to documents."""
     if _is_document(kind):
         return f"[{kind.__name__}](#{kind.__name__.lower()})"
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return " or ".join(map(_named, inner))
+        return " or ".join(map(named, inner))
     if origin in (list, tuple) or (isinstance(origin, type) and issubclass(origin, Sequence)):
-        return f"list of {_named(inner[0])}"
+        return f"list of {named(inner[0])}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return "object" if inner[1] is Any else f"object of {_named(inner[1])}"
-    return {str: "text", int: "integer", float: "number", bool: "true or false", types.NoneType: "null"}.get(
-        kind, "any"
-    )
+        return "object" if inner[1] is Any else f"object of {named(inner[1])}"
+    if origin is Literal:
+        return "text"
+    return _PLAIN[kind]
 
 
 def _meanings(document: Any) -> dict[str, str]:

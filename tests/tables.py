@@ -21,10 +21,10 @@ from analysis.metrics import METRICS
 from analysis.registry import plugin_of
 from experiments.catalogue import FOLDER
 from experiments.papers.choices import FILE, choices
-from experiments.papers.kept import origins
 from experiments.papers.page import PAPERS
 from testbed.node_binary import ROOT
 from tests import reference
+from tests.kept import origins
 
 ROLES = ROOT / "ansible" / "roles"
 #: An option of a role in its specification, and the option's default. Fields of entries of a list are indented further.

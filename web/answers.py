@@ -56,8 +56,7 @@ def _made(
     if stated is not None and not stated.is_exploratory(asked):
         other = stated.beside
     else:
-        known = (Quantity(kind.name, kind.subject, kind.unit) for kind in campaign_data.kinds(campaign.id))
-        other = beside_of(asked, campaign_data.scenario(campaign.id), known)
+        other = beside_of(asked, campaign_data.scenario(campaign.id), campaign_data.kinds(campaign.id))
     rows = g.store.values(campaign.id, only=[quantity[:2] for quantity in (asked, other) if quantity is not None])
     stored = Results.of_rows(campaign.name, [dict(point.parameters) for point in points], rows)
     results = Asked.of(stored, stated)

@@ -23,19 +23,18 @@ from analysis.errors import REPEAT, AnalysisError
 from analysis.estimates import ESTIMATES_NOTE, MOST_ENUMERATED, bootstrap_interval
 from analysis.figures.page import SCRIPTS, STATIC
 from analysis.handle import OpenResults
-from analysis.metrics import METRICS
+from analysis.metrics import title_of
 from analysis.store import StoreError, shown
 from analysis.thinning import View, thin
 from experiments.api import (
     TestbedError,
     backend_of,
     cell_text,
-    format_delay,
-    format_quantity,
     level_text,
     mechanisms,
     point_label,
 )
+from testbed import units
 from web import (
     api,
     cache,
@@ -114,9 +113,10 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
     app.jinja_env.trim_blocks = True
     app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters.update(
-        quantity=format_quantity,
-        delay=format_delay,
+        quantity=units.show,
+        delay=units.show_delay,
         log10=math.log10,
+        metric_title=title_of,
         pace=live.pace,
         cell=cell_text,
         level=level_text,
@@ -127,7 +127,6 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
     app.jinja_env.globals.update(
         apart=campaign_data.apart,
         backend_of=backend_of,
-        metrics=METRICS,
         estimates_note=ESTIMATES_NOTE,
         version=_version(),
         figure_script_names=SCRIPTS,

@@ -17,10 +17,10 @@ from analysis.figures import campaign as figures
 from analysis.figures.explorer import KINDS, SLOTS, ordered
 from analysis.figures.means import Means
 from analysis.handle import StoredCampaign
-from analysis.metrics import METRICS
+from analysis.metrics import METRICS, title_of
 from analysis.question import Question, is_detail
 from analysis.registry import plugin_of
-from analysis.results import is_output
+from analysis.results import Quantity, is_output
 from analysis.store import notes as written
 from analysis.store.queries import RunQuery
 from analysis.store.rows import MISSING, CampaignRow, ListedRunRow, MemberRow, NoteRow, PointRow, TableRow
@@ -55,19 +55,8 @@ COLUMNS, MOST_COLUMNS, LEAST_COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A metric of a subject, which a campaign has values of."""
-
-    name: str
-    #: A flow, group, line, or "" for the whole run.
-    subject: str
-    unit: str
-
-    @property
-    def key(self) -> str:
-        """As addresses write it."""
-        return f"{self.name}/{self.subject}"
+class Kind(Quantity):
+    """A quantity that a campaign has values of, as pages show it."""
 
     @property
     def unit_name(self) -> str:
@@ -77,7 +66,7 @@ class Kind:
     @property
     def label(self) -> str:
         """For people: "Throughput, forward"."""
-        return f"{title_of(self.name)}, {self.subject}" if self.subject else title_of(self.name)
+        return f"{title_of(self.metric)}, {self.subject}" if self.subject else title_of(self.metric)
 
 
 @dataclass(frozen=True)
@@ -113,10 +102,9 @@ def all_kinds(campaign_id: str) -> list[Kind]:
     """Its metrics; a group of flows comes before its members."""
 
     def compute() -> list[Kind]:
-        rows = list(g.store.kinds(campaign_id))
-        places = question.in_file_order(scenario(campaign_id), {row.subject for row in rows})
-        rows.sort(key=lambda row: (order(row.name), places.index(row.subject)))
-        return [Kind(row.name, row.subject, row.unit) for row in rows]
+        found = [Kind(*quantity) for quantity in g.store.kinds(campaign_id)]
+        places = question.in_file_order(scenario(campaign_id), {kind.subject for kind in found})
+        return sorted(found, key=lambda kind: (order(kind.metric), places.index(kind.subject)))
 
     return cached(("kinds", campaign_id), compute)
 
@@ -125,7 +113,7 @@ def kinds(campaign_id: str) -> list[Kind]:
     """Its metrics without details, unless it asks about one. The explorer, a run's page and exports have all."""
     asked = question_of(campaign_id)
     wanted = asked.quantity[:2] if asked else None
-    return [kind for kind in all_kinds(campaign_id) if not is_detail(kind.name) or (kind.name, kind.subject) == wanted]
+    return [kind for kind in all_kinds(campaign_id) if not is_detail(kind.metric) or kind[:2] == wanted]
 
 
 @dataclass(frozen=True)
@@ -163,7 +151,7 @@ def limit(text: str, known: Sequence[Kind]) -> Limit:
     if match is None:
         raise ValueError(f"'{text[:80]}' is not METRIC/FLOW <= VALUE, such as latency_p99/ping <= 200 ms")
     key, comparison, value = match.groups()
-    of_key = {kind.key: kind for kind in known} | {kind.name: kind for kind in known if not kind.subject}
+    of_key = {kind.key: kind for kind in known} | {kind.metric: kind for kind in known if not kind.subject}
     if key not in of_key:
         raise ValueError(str(unknown("metric", key, list(of_key))))
     kind = of_key[key]
@@ -195,11 +183,7 @@ def within_limits(campaign_id: str) -> frozenset[str] | None:
 
     def compute() -> frozenset[str]:
         kept = [
-            {
-                row.run_id
-                for row in g.store.values(campaign_id, only=[(one.kind.name, one.kind.subject)])
-                if one.keeps(row.value)
-            }
+            {row.run_id for row in g.store.values(campaign_id, only=[one.kind[:2]]) if one.keeps(row.value)}
             for one in chosen
         ]
         return frozenset(set.intersection(*kept))
@@ -215,7 +199,7 @@ def columns(campaign_id: str) -> list[Kind]:
     asked = question_of(campaign_id)
     wanted = [asked.quantity, asked.beside] if asked is not None else []
     first = [kind for quantity in wanted for kind in known if quantity and kind.key == f"{quantity[0]}/{quantity[1]}"]
-    usual = [*(kind for kind in known if is_output(kind.name)), *(kind for kind in known if _is_usual(kind.name))]
+    usual = [*(kind for kind in known if is_output(kind.metric)), *(kind for kind in known if _is_usual(kind.metric))]
     room = max(MOST_COLUMNS - len(axes_of(campaign_id)), LEAST_COLUMNS)
     return chosen or list(dict.fromkeys([*first, *usual]))[:room]
 
@@ -403,10 +387,10 @@ def tabled(campaign_id: str) -> list[tuple[str, str]]:
     groups = {flow.group for flow in first.workload if flow.group} if first else set()
     headline = asked.quantity[:2] if asked else ("", "")
     return [
-        (kind.name, kind.subject)
-        for kind in sorted(kinds(campaign_id), key=lambda kind: kind.name != headline[0])
-        if (kind.name, kind.subject) == headline
-        or (kind.name not in METRICS or METRICS[kind.name].per in ("flow", "run") or _is_usual(kind.name))
+        kind[:2]
+        for kind in sorted(kinds(campaign_id), key=lambda kind: kind.metric != headline[0])
+        if kind[:2] == headline
+        or (kind.metric not in METRICS or METRICS[kind.metric].per in ("flow", "run") or _is_usual(kind.metric))
         and ":" not in kind.subject
         and kind.subject.rpartition("-")[0] not in groups
     ]
@@ -417,12 +401,7 @@ def means(
 ) -> Sequence[TableRow]:
     """Means of points. A landed run never changes, so only points with new runs are computed again."""
     keys: dict[Hashable, int] = {
-        (
-            campaign_id,
-            number,
-            *of,
-            *((row.run_id, row.landed) for row in rows if row.state == "valid"),
-        ): number
+        (campaign_id, number, *of, *((row.run_id, row.landed) for row in rows if row.state == "valid")): number
         for number, rows in members.items()
     }
 
@@ -445,10 +424,7 @@ def summary(campaign_id: str, metric: str, subject: str) -> Sequence[TableRow]:
 
 def file_figure(campaign: CampaignRow) -> CampaignFigure | None:
     """The figure that the campaign's file asks for."""
-    return cached(
-        ("file figure", campaign.id),
-        lambda: of_campaign(StoredCampaign(g.store, campaign)),
-    )
+    return cached(("file figure", campaign.id), lambda: of_campaign(StoredCampaign(g.store, campaign)))
 
 
 def chosen_kind(campaign: CampaignRow) -> Kind | None:
@@ -466,7 +442,7 @@ def metric_figure(campaign: CampaignRow) -> Means | None:
     kind = chosen_kind(campaign)
     if kind is None:
         return None
-    metric, subject, values = kind.name, kind.subject, scorecard.published_for(campaign)
+    metric, subject, values = kind.metric, kind.subject, scorecard.published_for(campaign)
     rows = summary(campaign_id, metric, subject)
     axes = axes_of(campaign_id)
     x_field = request.args.get("x", "")
@@ -502,8 +478,3 @@ def order(name: str) -> int:
     """The place of a metric among all."""
     names = list(METRICS)
     return names.index(name) if name in names else len(names)
-
-
-def title_of(name: str) -> str:
-    """The title of a metric."""
-    return METRICS[name].title if name in METRICS else name

@@ -56,8 +56,7 @@ def index() -> str:
     page, key = campaign_data.page_number(), tuple(words)
     total = cached(("campaigns", key), lambda: g.store.count_campaigns(words))
     campaigns_ = cached(
-        ("campaigns", key, page),
-        lambda: g.store.campaigns(words, limit=CAMPAIGNS, offset=(page - 1) * CAMPAIGNS),
+        ("campaigns", key, page), lambda: g.store.campaigns(words, limit=CAMPAIGNS, offset=(page - 1) * CAMPAIGNS)
     )
     pages = math.ceil(total / CAMPAIGNS)
     return render_template(

@@ -85,12 +85,7 @@ def check(results: str, file: str, text: str, overrides: Sequence[str] = ()) -> 
     try:
         with _slots:
             done = subprocess.run(
-                words(results),
-                input=request,
-                capture_output=True,
-                text=True,
-                timeout=LIMIT_ELAPSED_S,
-                check=False,
+                words(results), input=request, capture_output=True, text=True, timeout=LIMIT_ELAPSED_S, check=False
             )
         too_long = done.returncode == -signal.SIGXCPU
     except subprocess.TimeoutExpired:

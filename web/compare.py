@@ -11,6 +11,7 @@ from flask import Blueprint, Response, abort, g, jsonify, render_template, reque
 from analysis.figures.means import Group, Mean, Means
 from analysis.figures.model import COLOURS, Figure, Series
 from analysis.figures.registry import FIGURES, RunKind
+from analysis.metrics import title_of
 from analysis.question import Question
 from analysis.runs import Flow, Line
 from analysis.statistics import RunKey
@@ -18,7 +19,7 @@ from experiments.api import point_label
 from testbed.scenario import Scenario
 from web import flow_roles, run_view, runs
 from web.cache import cached
-from web.campaign_data import apart, question_of, title_of
+from web.campaign_data import apart, question_of
 from web.compared import Row, Subject, difference_json, note_on, rows_of, verdicts
 from web.figures import answer, embedded
 

@@ -8,12 +8,13 @@ from typing import TypedDict
 
 from analysis.comparison import difference_text, verdict
 from analysis.estimates import Estimate
+from analysis.metrics import title_of
 from analysis.metrics.registry import estimate
 from analysis.question import Question, is_detail
 from analysis.results import Quantity
 from analysis.statistics import MARGIN, Compared, Difference, RunKey
 from experiments.api import comparisons_note
-from web.campaign_data import order, title_of
+from web.campaign_data import order
 
 #: Metrics that a verdict names, and its words in their order.
 MOST_NAMED, VERDICTS = 4, ("better", "worse", "different", "same", "cannot tell")
@@ -50,11 +51,7 @@ class Cell:
     verdict: str = ""
 
     def change(self, unit: str) -> str:
-        """The difference from the first subject: "+1.2 ± 0.3 Mbit/s (+27 %)"; of shares in percentage points.
-
-        Args:
-            unit: of the metric.
-        """
+        """The difference from the first subject: "+1.2 ± 0.3 Mbit/s (+27 %)"; of shares in percentage points."""
         return "" if self.compared is None else difference_text(self.compared, unit)
 
 
@@ -190,7 +187,7 @@ def difference_json(compared: Compared | None) -> DifferenceState:
     if compared is None:
         return {}
     difference = compared.difference
-    low, high = (None, None) if difference.interval is None else (difference.interval.low, difference.interval.high)
+    low, high = difference.ends
     return {
         "difference": difference.value,
         "difference_low": low,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
-from typing import TypedDict
 
 from flask import Blueprint, Response, abort, jsonify, render_template, request, url_for
 
@@ -20,17 +18,6 @@ blueprint = Blueprint("docs", __name__)
 CHOICES = "choices"
 
 
-class MetricEntry(TypedDict):
-    """A metric with its definition."""
-
-    name: str
-    title: str
-    unit: str
-    per: str
-    source: str
-    definition: str
-
-
 @blueprint.get("/docs")
 def index() -> str:
     """All of them, filtered by `q`."""
@@ -40,7 +27,7 @@ def index() -> str:
         entries = [entry for entry in mechanisms(kind) if _holds(words, entry.name, entry.summary, entry.source)]
         if entries:
             sections.append({"id": kind, "title": title.replace("-", " "), "entries": entries})
-    matches = [metric for metric in _metrics() if _holds(words, metric["name"], metric["title"], metric["source"])]
+    matches = [metric for metric in METRICS.values() if _holds(words, metric.name, metric.title, metric.source)]
     return render_template("docs.html", sections=sections, found=matches, q=request.args.get("q", ""))
 
 
@@ -68,21 +55,8 @@ def as_json() -> Response:
 @blueprint.get("/api/metrics")
 def metrics_as_json() -> Response:
     """Every metric with its definition."""
-    return jsonify(_metrics())
-
-
-def _metrics() -> list[MetricEntry]:
-    return [
-        MetricEntry(
-            name=metric.name,
-            title=metric.title,
-            unit=metric.unit,
-            per=metric.per,
-            source=metric.source,
-            definition=inspect.getdoc(metric.function) or "",
-        )
-        for metric in METRICS.values()
-    ]
+    columns = ("name", "title", "unit", "per", "source", "definition")
+    return jsonify([{column: getattr(metric, column) for column in columns} for metric in METRICS.values()])
 
 
 def with_words(words: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -96,13 +70,8 @@ def with_words(words: Sequence[str]) -> list[tuple[str, str, str]]:
         for entry in mechanisms(kind)
     ]
     entries += [
-        (
-            metric["title"],
-            f"metric {metric['name']}, per {metric['per']}",
-            f"{page}#metric-{metric['name']}",
-            metric["definition"],
-        )
-        for metric in _metrics()
+        (metric.title, f"metric {metric.name}, per {metric.per}", f"{page}#metric-{metric.name}", metric.definition)
+        for metric in METRICS.values()
     ]
     entries += [
         (section.title, "how to write a campaign", f"{url_for('docs.guide_page')}#{section.anchor}", section.text)

@@ -13,7 +13,7 @@ from analysis.figures import explorer
 from analysis.figures.cells import Sample
 from analysis.figures.explorer import KINDS, SLOTS, Layout, View
 from analysis.figures.model import csv_text
-from analysis.results import Quantity, ValueRow
+from analysis.results import ValueRow
 from analysis.statistics import RunKey
 from analysis.store.rows import CampaignRow
 from web import campaign_data
@@ -125,7 +125,7 @@ def file(campaign_id: str, kind: str) -> Response:
     explored = _explored(campaign)
     if explored is None:
         abort(404, "This campaign has no valid run yet.")
-    name, number = f"{campaign.name}-{explored.kind.name}", request.args.get("panel", -1, int)
+    name, number = f"{campaign.name}-{explored.kind.metric}", request.args.get("panel", -1, int)
     if number < 0 and kind == "csv":
         return attachment(_means(explored), "csv", name)
     if not 0 <= number < len(explored.view.panels):
@@ -145,7 +145,7 @@ def _means(explored: Explored) -> str:
             made = cell.estimate
             numbers = ["", "", ""] if made is None else [made.mean, *made.ends]
             place = [cell.place.get(name, "") for name in fields]
-            rows.append([*place, kind.name, kind.subject, kind.unit, cell.runs, cell.points, *numbers])
+            rows.append([*place, kind.metric, kind.subject, kind.unit, cell.runs, cell.points, *numbers])
     return csv_text(columns, rows)
 
 
@@ -192,15 +192,12 @@ def _made(
     if across is not None:
         by_run = {row.run_id: row.value for row in _values(campaign_id, across)}
         of_x = explorer.Across(across.label, across.unit, by_run)
-    quantity = Quantity(kind.name, kind.subject, kind.unit)
-    return Explored(kind, axes, chosen, explorer.view(samples, chosen, layout, quantity, kind.label, of_x))
+    return Explored(kind, axes, chosen, explorer.view(samples, chosen, layout, kind, kind.label, of_x))
 
 
 def _values(campaign_id: str, kind: Kind) -> Sequence[ValueRow]:
     """The metric's values of all valid runs."""
-    return cached(
-        ("values", campaign_id, kind.key), lambda: g.store.values(campaign_id, only=[(kind.name, kind.subject)])
-    )
+    return cached(("values", campaign_id, kind.key), lambda: g.store.values(campaign_id, only=[kind[:2]]))
 
 
 def _against(campaign_id: str) -> Kind | None:

@@ -43,7 +43,7 @@ class _Page:
         self.began_s = time.monotonic()
         self.ended_s: float | None = None
         self.ended = threading.Event()
-        #: Runs whose values were read, and all.
+        #: Runs that were read, and all.
         self.done, self.runs = 0, 0
         self.status, self.headers, self.body = "", list[tuple[str, str]](), b""
         self.error: BaseException | None = None
@@ -72,9 +72,9 @@ class _Page:
         since_s = time.monotonic() - self.began_s
         read = "Runs are being looked up"
         if self.runs:
-            read = f"Values of {self.done} of {self.runs} runs are read"
+            read = f"{self.done} of {self.runs} runs are read"
         if 0 < self.runs <= self.done:
-            read = f"Values of {self.runs} runs are read, and are being summarised"
+            read = f"{self.runs} runs are read, and are being summarised"
         return f"{read}, for {since_s:.0f} s so far."
 
 

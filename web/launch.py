@@ -30,6 +30,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from werkzeug.datastructures import MultiDict
 
 from analysis.store import requests
+from analysis.store.rows import RequestRow
 from experiments.api import (
     campaign_files,
     campaign_text,
@@ -97,9 +98,7 @@ def act() -> Any:
 @blueprint.get("/requests/<int:number>")
 def asked(number: int) -> str:
     """One request, and what became of it."""
-    row = requests.find(g.store, number)
-    if row is None:
-        abort(404, f"Unknown request {number}.")
+    row = _known(number)
     # The store has the campaign once its first run has started.
     campaign = g.store.campaign_head(row.campaign_id) if row.campaign_id else None
     means = campaign_data.metric_figure(campaign) if campaign else None
@@ -115,6 +114,14 @@ def asked(number: int) -> str:
     )
 
 
+def _known(number: int) -> RequestRow:
+    """A request; 404 if there is none."""
+    row = requests.find(g.store, number)
+    if row is None:
+        abort(404, f"Unknown request {number}.")
+    return row
+
+
 @blueprint.post("/requests/<int:number>/withdraw")
 def withdraw(number: int) -> Any:
     """Takes back a request that still waits."""
@@ -126,11 +133,10 @@ def withdraw(number: int) -> Any:
 @blueprint.post("/api/requests/<int:number>/withdraw")
 def withdraw_by_json(number: int) -> Any:
     """Takes back a request that still waits; 409 when a runner has it already."""
-    if requests.find(g.store, number) is None:
-        abort(404, f"Unknown request {number}.")
+    _known(number)
     if not requests.withdraw(g.store, number):
         abort(409, "The request is no longer waiting; cancel its campaign instead.")
-    return jsonify(requests.find(g.store, number))
+    return jsonify(_known(number))
 
 
 @blueprint.get("/api/files")
@@ -154,10 +160,7 @@ def all_as_json() -> Response:
 @blueprint.get("/api/requests/<int:number>")
 def as_json(number: int) -> Response:
     """One request."""
-    row = requests.find(g.store, number)
-    if row is None:
-        abort(404, f"Unknown request {number}.")
-    return jsonify(row)
+    return jsonify(_known(number))
 
 
 @blueprint.post("/api/requests")
@@ -242,54 +245,42 @@ def _as_json(verdict: Verdict) -> dict[str, Any]:
 
 def build(form: MultiDict[str, str]) -> str:
     """A campaign file from the fields of the form; what is left empty is left out."""
+    given = {key: text for key, value in form.items() if (text := value.strip())}
+
+    def fields(prefix: str, *keys: str) -> dict[str, Any]:
+        return {key: given[prefix + key] for key in keys if prefix + key in given}
+
     axes: dict[str, list[Any]] = {}
     for number in range(AXES):
-        name, values = form.get(f"axis.{number}.field", "").strip(), form.get(f"axis.{number}.values", "").strip()
-        if name:
-            axes[name] = [_plain(value.strip()) for value in values.split(",") if value.strip()]
-    policies = {entry.name: entry.crate for entry in mechanisms("policy")}
+        if name := given.get(f"axis.{number}.field"):
+            values = given.get(f"axis.{number}.values", "").split(",")
+            axes[name] = [_plain(value.strip()) for value in values if value.strip()]
 
-    def with_folder(named: dict[str, str], field: str, crates: Mapping[str, str]) -> dict[str, str]:
+    def with_folder(named: dict[str, Any], field: str, crates: Mapping[str, str]) -> dict[str, Any]:
         """What is filled in, with the folder of its crate, or of the first crate that the sweep puts in its place."""
-        names = (named[field.rpartition(".")[2]], *map(str, axes.get(field, ())))
-        folders = [f"./{crates[name]}" for name in names if crates.get(name)]
-        return {key: value for key, value in {**named, "from": "".join(folders[:1])}.items() if value}
+        names = (named.get(field.rpartition(".")[2], ""), *map(str, axes.get(field, ())))
+        folders = [{"from": f"./{crates[name]}"} for name in names if crates.get(name)]
+        return named | (folders[0] if folders else {})
 
-    def direction(prefix: str) -> dict[str, Any]:
-        direction_: dict[str, Any] = {key: form.get(f"{prefix}.{key}", "").strip() for key in ("rate", "delay")}
-        queue = {key: form.get(f"{prefix}.{key}", "").strip() for key in ("policy", "limit")}
-        direction_["queue"] = with_folder(queue, f"network.{prefix}.queue.policy", policies)
-        return {key: value for key, value in direction_.items() if value}
-
-    document: dict[str, Any] = {"name": form.get("name", "").strip() or "my-campaign"}
-    for key in ("title",):
-        if form.get(key, "").strip():
-            document[key] = form[key].strip()
-    document["backend"] = form.get("backend", "") or "sim"
-    network = {
-        "topology": form.get("topology", "").strip() or "asymmetric-path",
-        **{name: direction(name) for name in ("forward", "reverse")},
-    }
-    document["network"] = {key: value for key, value in network.items() if value}
-    stack = {"name": form.get("stack", "").strip(), "congestion": form.get("congestion", "").strip()}
-    stack = with_folder(stack, "stack.congestion", congestion_controllers())
+    document: dict[str, Any] = {"name": given.get("name", "my-campaign"), **fields("", "title")}
+    document["backend"] = given.get("backend", "sim")
+    document["network"] = {"topology": given.get("topology", "asymmetric-path")}
+    policies = {entry.name: entry.crate for entry in mechanisms("policy")}
+    for side in ("forward", "reverse"):
+        direction = fields(f"{side}.", "rate", "delay")
+        queue = with_folder(fields(f"{side}.", "policy", "limit"), f"network.{side}.queue.policy", policies)
+        if direction or queue:
+            document["network"][side] = direction | ({"queue": queue} if queue else {})
+    stack = {"name": given["stack"]} if "stack" in given else {}
+    stack = with_folder(stack | fields("", "congestion"), "stack.congestion", congestion_controllers())
     if stack:
         document["stack"] = stack["name"] if list(stack) == ["name"] else stack
-    flows = []
-    for number in range(FLOWS):
-        flow = {
-            key: form.get(f"flow.{number}.{key}", "").strip()
-            for key in ("name", "from", "to", "start", "size", "count")
-        }
-        if any(flow.values()):
-            flows.append({key: _range(value) for key, value in flow.items() if value})
-    document["workload"] = flows
-    document["duration"] = form.get("duration", "").strip() or "30 s"
+    flows = [fields(f"flow.{number}.", "name", "from", "to", "start", "size", "count") for number in range(FLOWS)]
+    document["workload"] = [{key: _range(value) for key, value in flow.items()} for flow in flows if flow]
+    document["duration"] = given.get("duration", "30 s")
     if axes:
         document["sweep"] = axes
-    for key in ("repetitions", "seed"):
-        if form.get(key, "").strip():
-            document[key] = _plain(form[key].strip())
+    document |= {key: _plain(text) for key, text in fields("", "repetitions", "seed").items()}
     return to_yaml(document)
 
 

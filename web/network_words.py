@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.figures.model import COLOURS
-from experiments.api import format_delay, format_quantity
+from testbed import units
 from testbed.scenario import DirectionSpec, Flow, LinkSpec, Named, Scenario
 
 
@@ -21,9 +21,9 @@ def link_labels(link: LinkSpec) -> tuple[list[str], list[str]]:
 
 
 def _direction(direction: DirectionSpec, arrow: str) -> list[str]:
-    rate = format_quantity(direction.rate_bps, "rate") if direction.rate_bps else "no rate limit"
+    rate = units.show(direction.rate_bps, "rate") if direction.rate_bps else "no rate limit"
     queue, options = direction.queue, direction.options
-    lines = [f"{arrow} {rate}, {format_delay(direction.delay_s, direction.jitter_s)}"]
+    lines = [f"{arrow} {rate}, {units.show_delay(direction.delay_s, direction.jitter_s)}"]
     lines.append(f"{queue.name}{f', {_limit(queue)}' if _limit(queue) else ''}")
     if direction.errors:
         lines.append(f"errors: {', '.join(error.name for error in direction.errors)}")
@@ -32,16 +32,16 @@ def _direction(direction: DirectionSpec, arrow: str) -> list[str]:
     if options.get("header_compression"):
         lines.append(options["header_compression"])
     if options.get("device_buffer_bytes"):
-        lines.append(f"device holds {format_quantity(options['device_buffer_bytes'], 'bytes')}")
+        lines.append(f"device holds {units.show(options['device_buffer_bytes'], 'bytes')}")
     if options.get("clock_tick_s"):
-        lines.append(f"sends every {format_quantity(options['clock_tick_s'], 'time')}")
+        lines.append(f"sends every {units.show(options['clock_tick_s'], 'time')}")
     return lines
 
 
 def _limit(queue: Named) -> str:
     options = queue.options
     packets = f"{options['limit_packets']:g} packets" if options.get("limit_packets") else ""
-    bytes_ = format_quantity(options["buffer_bytes"], "bytes") if options.get("buffer_bytes") else ""
+    bytes_ = units.show(options["buffer_bytes"], "bytes") if options.get("buffer_bytes") else ""
     return ", ".join(filter(None, (packets, bytes_)))
 
 
@@ -53,9 +53,9 @@ def flow_lines(scenario: Scenario) -> list[tuple[str, str]]:
     lines = []
     for number, (name, flows) in enumerate(groups.items()):
         flow = flows[0]
-        size = format_quantity(flow.bytes, "bytes") if flow.bytes else "until the end"
+        size = units.show(flow.bytes, "bytes") if flow.bytes else "until the end"
         if len(flows) == 1:
-            text = f"{name}: {flow.from_} to {flow.to}, {size}, from {format_quantity(flow.start_s, 'time')} on"
+            text = f"{name}: {flow.from_} to {flow.to}, {size}, from {units.show(flow.start_s, 'time')} on"
         else:
             ends = [end.rstrip("0123456789") + "s" for end in (flow.from_, flow.to)]
             text = f"{name}: {len(flows)} flows, {ends[0]} to {ends[1]}, {size}"

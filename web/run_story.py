@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from analysis.metrics import METRICS
 from analysis.routes import limiting_line
 from analysis.store.rows import MetricRow
-from experiments.api import format_quantity
+from testbed import units
 from testbed.report import DROPS, Report
 from testbed.scenario import Scenario
 
@@ -67,11 +67,11 @@ def tell(scenario: Scenario, metrics: Sequence[MetricRow], report: Report | None
         line = limiting_line(scenario, flow)
         outcomes = []
         for row in rows[:MOST_OUTCOMES]:
-            text = format_quantity(row.value, row.unit)
+            text = units.show(row.value, row.unit)
             if row.name == "throughput" and line and len(line.rates) == 1:
                 rate_bps = line.rates[0][1]
-                share = format_quantity(row.value / rate_bps, "fraction")
-                text += f", {share} of {format_quantity(rate_bps, 'rate')} ({line.name.replace('/', ' ')})"
+                share = units.show(row.value / rate_bps, "fraction")
+                text += f", {share} of {units.show(rate_bps, 'rate')} ({line.name.replace('/', ' ')})"
             outcomes.append((METRICS[row.name].title, text))
         flows.append(FlowStory(flow.name, flow.kind, flow.from_, flow.to, outcomes))
     return Story(flows, max(len(scenario.workload) - MOST_FLOWS, 0), _queues(report))

@@ -29,8 +29,7 @@ from analysis.handle import StoredRun
 from analysis.metrics import pace
 from analysis.question import is_detail
 from analysis.registry import plugin_of
-from analysis.runs import Flow, Unmeasured
-from analysis.runs import Line as RunLine
+from analysis.runs import Flow, Line as RunLine, Unmeasured
 from analysis.store import notes
 from analysis.store.rows import RunRow
 from analysis.transports import has_segments
@@ -103,10 +102,7 @@ def find() -> Any:
     wanted = request.args.get("q", "").strip().lower()
     run_ids = g.store.run_ids(wanted, 2) if len(wanted) >= 4 else []
     if len(run_ids) != 1:
-        abort(
-            404,
-            f"Unknown run {wanted}: no id begins so." if not run_ids else f"Several runs begin with {wanted}.",
-        )
+        abort(404, f"Unknown run {wanted}: no id begins so." if not run_ids else f"Several runs begin with {wanted}.")
     return redirect(url_for("runs.show", run_id=run_ids[0]))
 
 

@@ -17,8 +17,7 @@ import typer
 import waitress
 from flask import Flask
 
-from analysis.store import Store, StoreError, requests
-from analysis.store import shown as store_name
+from analysis.store import Store, StoreError, requests, shown as store_name
 from testbed.errors import BadRequest, TestbedError
 from web.app import create_app, warm
 from web.bodies import MOST_CONNECTIONS, Bodies, channels
@@ -87,12 +86,7 @@ def serve(
 
 
 def server(app: Flask, **options: Any) -> Any:
-    """A server of waitress for the site, with bounds on what arrives.
-
-    Args:
-        app: the site.
-        options: of waitress: what it listens on.
-    """
+    """A server of waitress for the site, with bounds on what arrives."""
     made = waitress.create_server(
         app, threads=THREADS, ident="", clear_untrusted_proxy_headers=True, connection_limit=MOST_CONNECTIONS, **options
     )

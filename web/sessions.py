@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING
 from flask import Blueprint, Response, abort, flash, jsonify, redirect, render_template, request, url_for
 from werkzeug.wrappers import Response as Answer
 
-from experiments.api import (
-    TestbedError,
-    mechanisms,
-    running_sessions,
-    session_change_text,
-    session_state,
-    set_session,
-)
+from experiments.api import TestbedError, mechanisms, running_sessions, session_state, set_session
 from testbed.report import DROPS
 
 if TYPE_CHECKING:
@@ -40,7 +33,6 @@ def show() -> str:
         sessions=_states(),
         policies=[entry.name for entry in mechanisms("policy")],
         drops=DROPS,
-        change_text=session_change_text,
     )
 
 

@@ -28,12 +28,7 @@ class MissingCapture(Unmeasured):
 
 
 def read_connections(folder: Path, scenario: Scenario) -> pl.DataFrame:
-    """connections.parquet of a run's folder, always with `listening_port`.
-
-    Args:
-        folder: of the run.
-        scenario: of the run.
-    """
+    """connections.parquet of a run's folder, always with `listening_port`."""
     connections = parquet.read(folder / "connections.parquet")
     if "listening_port" in connections.columns:
         return connections

@@ -59,7 +59,7 @@ def write(campaign: StoredCampaign, path: Path, author: str = "", licence: str =
         The SHA-256 of the bundle.
 
     Raises:
-        AnalysisError: none of its runs is in the store, or a file is not what it was.
+        AnalysisError: none of its runs is in the store, or a file was modified.
     """
     found = (campaign.store.run(run_id) for run_id in _run_ids(campaign.row))
     runs = [run for run in found if run is not None]
@@ -156,11 +156,7 @@ def _document(campaign: CampaignRow, runs: Sequence[RunRow]) -> dict[str, Any]:
 
 
 def _metadata(
-    campaign: CampaignRow,
-    runs: Sequence[RunRow],
-    files: Mapping[str, tuple[int, str, Path]],
-    author: str,
-    licence: str,
+    campaign: CampaignRow, runs: Sequence[RunRow], files: Mapping[str, tuple[int, str, Path]], author: str, licence: str
 ) -> bytes:
     ids = {name: {"@id": urllib.parse.quote(name)} for name in files}
     actions = [_action(run, campaign, ids) for run in runs]
@@ -169,12 +165,7 @@ def _metadata(
             action["agent"] = {"@id": AUTHOR}
     commits = sorted({run.documents.manifest.commit or "unknown" for run in runs})
     graph: list[dict[str, Any]] = [
-        {
-            "@id": METADATA,
-            "@type": "CreativeWork",
-            "conformsTo": {"@id": SPECIFICATION},
-            "about": {"@id": "./"},
-        },
+        {"@id": METADATA, "@type": "CreativeWork", "conformsTo": {"@id": SPECIFICATION}, "about": {"@id": "./"}},
         {
             "@id": "./",
             "@type": "Dataset",
@@ -236,10 +227,7 @@ def _action(run: RunRow, campaign: CampaignRow, ids: Mapping[str, Any]) -> dict[
     if run.documents.manifest.started:
         action["startTime"] = _moment(run.documents.manifest.started)
     if run.state != "valid":
-        action |= {
-            "actionStatus": "http://schema.org/FailedActionStatus",
-            "error": "; ".join(run.problems),
-        }
+        action |= {"actionStatus": "http://schema.org/FailedActionStatus", "error": "; ".join(run.problems)}
     return action
 
 
@@ -277,7 +265,9 @@ def _zip(path: Path, metadata: bytes, files: Mapping[str, tuple[int, str, Path]]
                     seen.update(chunk)
                     target.write(chunk)
             if seen.hexdigest() != digest:
-                raise AnalysisError(f"{file} is not what it was when its run landed: its checksum differs; {REPEAT}")
+                raise AnalysisError(
+                    f"checksum mismatch: {file} is corrupt or was modified since its run landed; {REPEAT}"
+                )
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

@@ -102,7 +102,7 @@ class BundleDocument(Model):
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle that was stored."""
+    """A bundled campaign that was imported."""
 
     #: Id and name of its campaign.
     id: str
@@ -112,8 +112,9 @@ class Bundle:
     runs: int
     #: Valid runs that the store did not have.
     landed: int
-    #: Of the new runs: measured again from their captures, and those of them whose values in the bundle were others.
+    #: New runs that were measured again from their captures.
     measured: int
+    #: Those of them whose values in the bundle were others.
     corrected: int
 
 
@@ -206,7 +207,7 @@ def _problems(document: BundleDocument, described: Mapping[str, tuple[int, str]]
 
 
 def _store(store: Store, document: BundleDocument, scratch: Path, files: int, rules: Rules) -> Bundle:
-    campaign = NewCampaign(**{key: getattr(document.campaign, key) for key in OF_CAMPAIGN})
+    campaign = NewCampaign.of(document.campaign)
     _compare(store, campaign, document)
     known = store.valid_runs([run.id for run in document.runs])
     new = [run for run in document.runs if run.id not in known]

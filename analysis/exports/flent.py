@@ -57,7 +57,7 @@ def read(path: Path) -> FlentData:
         raise AnalysisError(f"{path} is no Flent results file: it has no metadata, x_values and results")
     version = document.get("version", 1)
     if not isinstance(version, int) or not 1 <= version <= VERSION:
-        raise AnalysisError(f"{path}: Flent's format version {version} is not known here; versions 1 to {VERSION} are")
+        raise AnalysisError(f"{path}: unsupported version {version} of Flent's format (supported: 1 to {VERSION})")
     metadata, xs, results = document["metadata"], document["x_values"], document["results"]
     if not isinstance(metadata, dict) or not isinstance(results, dict) or not isinstance(xs, list):
         raise AnalysisError(f"{path} is no Flent results file: metadata, x_values or results are of the wrong kind")

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 
 @export(
-    "values",
-    "one row for each run, metric and subject, with the swept fields",
-    of="campaign",
-    file="{name}-values.csv",
+    "values", "one row for each run, metric and subject, with the swept fields", of="campaign", file="{name}-values.csv"
 )
 def values(campaign: StoredCampaign, target: Target) -> pl.DataFrame:
     """Every value of the valid runs."""

@@ -101,7 +101,7 @@ def _unpack(bundle: zipfile.ZipFile, described: Mapping[str, tuple[int, str]], f
         with bundle.open(name) as source, target.open("wb") as out:
             seen = _copy(source, out, size)
         if seen != digest:
-            raise BundleError(f"{name} is not what it was: its size or checksum differs")
+            raise BundleError(f"size or checksum mismatch: {name} is corrupt or was modified")
 
 
 def _copy(source: IO[bytes], target: IO[bytes], size: int) -> str:

@@ -11,35 +11,13 @@ import polars as pl
 from analysis.errors import AnalysisError, unknown
 from analysis.figures.means import INTERVALS, MOST_GROUPS, MOST_SERIES, Group, Mean, Means, number_of, quantities
 from analysis.figures.model import Axis, Figure, Series, axis_scale, style_of
-from analysis.metrics import METRICS
+from analysis.metrics import title_of
 from analysis.metrics.registry import estimate
+from analysis.results import of_subject
 from analysis.store.rows import PointRow, TableRow
 
 #: Means that span more than this factor are drawn on a logarithmic axis.
 LOG_Y_FROM = 30
-#: Columns of `analysis.means` that are no swept fields.
-_OWN = frozenset(
-    (
-        "point",
-        "metric",
-        "subject",
-        "unit",
-        "n",
-        "mean",
-        "sd",
-        "low",
-        "high",
-        "level",
-        "method",
-        "groups",
-        "values",
-        "attempts",
-        "marked",
-        "repetition",
-        "run_id",
-        "value",
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -148,8 +126,8 @@ def of_points(
 
 
 def fields(table: pl.DataFrame) -> list[str]:
-    """The swept fields of a table of `analysis.means` or `analysis.values`."""
-    return [column for column in table.columns if column not in _OWN]
+    """The swept fields of a table of `analysis.means` or `analysis.values`: its columns before `point`."""
+    return table.columns[: table.columns.index("point")]
 
 
 def within(table: pl.DataFrame, where: Mapping[str, str]) -> pl.DataFrame:
@@ -341,8 +319,7 @@ def _point_name(row: Mapping[str, str | None], names: Sequence[str]) -> str:
 
 
 def _title(metric: str, subjects: Sequence[str] = ()) -> str:
-    title = METRICS[metric].title if metric in METRICS else metric
-    return f"{title} of {subjects[0]}" if len(subjects) == 1 and subjects[0] else title
+    return of_subject(title_of(metric), subjects[0] if len(subjects) == 1 else "")
 
 
 def _short_name(row: Mapping[str, str | None], names: Sequence[str]) -> str:

@@ -33,12 +33,7 @@ KINDS = {
     "against": "metric against metric",
 }
 #: Where a field can be drawn, and its names.
-SLOTS = {
-    "x": "x axis",
-    "colour": "colour",
-    "row": "rows of panels",
-    "column": "columns of panels",
-}
+SLOTS = {"x": "x axis", "colour": "colour", "row": "rows of panels", "column": "columns of panels"}
 #: More panels, and values of a field that makes them, are not drawn; nor more runs one by one in a view.
 MOST_PANELS, MOST_FACETS, MOST_DOTS = 24, 6, 5000
 
@@ -95,11 +90,7 @@ class View:
 
 
 def default_layout(axes: Mapping[str, Sequence[str]]) -> Layout:
-    """A heatmap from two fields of quantities on, means over one, single runs without fields.
-
-    Args:
-        axes: swept fields and their values.
-    """
+    """A heatmap from two fields of quantities on, means over one, single runs without fields."""
     swept = {name: values for name, values in axes.items() if len(values) > 1}
     order = sorted(swept, key=lambda name: -len(swept[name]))
     numeric = [name for name in order if len(swept[name]) > 2 and quantities(swept[name]) is not None]

@@ -52,13 +52,14 @@ def tradeoff(
     )
     series: list[Series] = []
     means: dict[int, _Mean] = {}
-    values = list(dict.fromkeys(colour_of.values()))
-    for number, value in enumerate(values):
+    of_colour: dict[str, dict[tuple[int, str], tuple[float, float]]] = {value: {} for value in colour_of.values()}
+    for key, pair in both.items():
+        of_colour[colour_of[key[0]]][key] = pair
+    for number, (value, mine) in enumerate(of_colour.items()):
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-        mine = {key: pair for key, pair in both.items() if colour_of[key[0]] == value}
-        dots = [{"x": a / x_size, "y": b / y_size, "run": run_id} for (_, run_id), (a, b) in mine.items()]
-        frame = pl.DataFrame(dots, schema={"x": pl.Float64, "y": pl.Float64, "run": pl.String}).sort("x")
         if len(both) <= MOST_DOTS:
+            dots = [{"x": a / x_size, "y": b / y_size, "run": run_id} for (_, run_id), (a, b) in mine.items()]
+            frame = pl.DataFrame(dots, schema={"x": pl.Float64, "y": pl.Float64, "run": pl.String}).sort("x")
             series.append(Series(value, "points", frame, colour, marker, 5, hollow=True))
         of_point: dict[int, list[tuple[float, float]]] = {}
         for (point, _), pair in mine.items():

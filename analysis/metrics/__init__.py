@@ -7,7 +7,13 @@ The order of the imports is the order in which metrics are shown.
 """
 
 # ruff: noqa: F403, I001
-from analysis.metrics.registry import METRICS as METRICS, Measured as Measured, Metric as Metric, measure as measure
+from analysis.metrics.registry import (
+    METRICS as METRICS,
+    Measured as Measured,
+    Metric as Metric,
+    measure as measure,
+    title_of as title_of,
+)
 from analysis.metrics.throughput import *
 from analysis.metrics.goodput import *
 from analysis.metrics.losses import *

@@ -11,13 +11,7 @@ from analysis.runs import Flow, RunView
 
 
 @metric(
-    "count",
-    "Retransmissions",
-    Flow,
-    "class RETRANSMISSION (docs/traces.md)",
-    summed=True,
-    better="less",
-    column="retx",
+    "count", "Retransmissions", Flow, "class RETRANSMISSION (docs/traces.md)", summed=True, better="less", column="retx"
 )
 def retransmissions(flow: Flow) -> float | None:
     """Number of data segments that the sender sent again; None for a flow that is not TCP."""

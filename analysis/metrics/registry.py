@@ -117,21 +117,18 @@ def catalogue() -> pl.DataFrame:
     """Every metric: name, title, unit, of (flow, line, link or run), better (more, less or null), source, definition,
     and the package that adds it (null: Backchannel).
     """
+    columns = ("name", "title", "unit", "of", "better", "source", "definition", "package")
     rows = [
-        {
-            "name": metric.name,
-            "title": metric.title,
-            "unit": metric.unit,
-            "of": metric.per,
-            "better": metric.better,
-            "source": metric.source,
-            "definition": metric.definition,
-            "package": plugin.name if (plugin := plugin_of(metric.module)) else None,
-        }
+        {column: getattr(metric, column, None) for column in columns}
+        | {"of": metric.per, "package": plugin.name if (plugin := plugin_of(metric.module)) else None}
         for metric in METRICS.values()
     ]
-    columns = ("name", "title", "unit", "of", "better", "source", "definition", "package")
     return pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))
+
+
+def title_of(name: str) -> str:
+    """A metric's title; its name if this version does not have it."""
+    return METRICS[name].title if name in METRICS else name
 
 
 def estimate(name: str, unit: str, values: Sequence[float]) -> Estimate:
@@ -183,10 +180,7 @@ def _value(metric: Metric, part: Any) -> float | None:
     return metric.function(part)
 
 
-_NEEDS = {
-    "captures": "needs captures (capture.at)",
-    "counters": "needs counters (capture.counters), in a simulation",
-}
+_NEEDS = {"captures": "needs captures (capture.at)", "counters": "needs counters (capture.counters), in a simulation"}
 
 
 def _sums(view: RunView, values: dict[str, float | None]) -> dict[str, float]:

@@ -167,7 +167,7 @@ class RemoteArtefacts:
         Raises:
             ArtefactError: the place does not take it.
         """
-        with _putting(self.url):
+        with _using(self.url, "put to"):
             stale = self._entries(self._at(run_id))
         target = f"{self._at(run_id)}/{VERSION}{version}"
         self._put(target, folder, sorted(path for path in folder.rglob("*") if path.is_file()))
@@ -193,31 +193,23 @@ class RemoteArtefacts:
         here = self._cache / _below(run_id) / version
         if here.exists():
             return here
-        try:
+        with _using(self.url, "read from"):
             top = f"{self._at(run_id)}/{VERSION}{version}"
             if not _answer(lambda _: self._files.exists(top)):
                 # A release before versions put the files there.
                 top = self._at(run_id)
                 if not _answer(lambda _: self._files.exists(top)):
                     return here
-        except Exception as error:  # noqa: BLE001
-            raise ArtefactError(
-                f"the artefacts of a run cannot be read from {self.url}: {_error_text(error)}"
-            ) from error
         here.parent.mkdir(parents=True, exist_ok=True)
         sweep(here.parent, "part-")
         # Several processes may fetch the same run at once.
         with ScratchFolder(here.parent, "part-") as making:
-            try:
+            with _using(self.url, "read from"):
                 expected = sizes()
                 _answer(partial(self._fetch, top, making, expected))
                 for name, size in expected.items():
                     file = making / name
                     _check(name, file.stat().st_size if file.exists() else 0, size)
-            except Exception as error:  # noqa: BLE001
-                raise ArtefactError(
-                    f"the artefacts of a run cannot be read from {self.url}: {_error_text(error)}"
-                ) from error
             # Fails if another process was faster.
             with contextlib.suppress(OSError):
                 making.rename(here)
@@ -262,12 +254,8 @@ class RemoteArtefacts:
         Raises:
             ArtefactError: the place does not say.
         """
-        try:
+        with _using(self.url, "read from"):
             exists = _answer(lambda _: self._files.exists(self._failed(run_id)))
-        except Exception as error:  # noqa: BLE001
-            raise ArtefactError(
-                f"the artefacts of a run cannot be read from {self.url}: {_error_text(error)}"
-            ) from error
         return f"{self.url.rstrip('/')}/{FAILED}/{run_id}" if exists else None
 
     def remove_failed(self, run_id: str) -> None:
@@ -276,18 +264,14 @@ class RemoteArtefacts:
 
     def _put(self, target: str, folder: Path, paths: Sequence[Path]) -> None:
         """Uploads a folder's files in place of those at `target`, and deletes the folder."""
-        with _putting(self.url):
+        with _using(self.url, "put to"):
             targets = {f"{target}/{path.relative_to(folder).as_posix()}": path for path in paths}
             _answer(partial(self._upload, target, targets))
         shutil.rmtree(folder, ignore_errors=True)
 
     def _remove(self, target: str) -> None:
-        try:
+        with _using(self.url, "removed at"):
             _answer(partial(self._clear, target))
-        except Exception as error:  # noqa: BLE001
-            raise ArtefactError(
-                f"the artefacts of a run cannot be removed at {self.url}: {_error_text(error)}"
-            ) from error
 
     # Each of these calls the place several times, and announces each call.
 
@@ -339,12 +323,12 @@ class RemoteArtefacts:
 
 
 @contextlib.contextmanager
-def _putting(url: str) -> Iterator[None]:
-    """Raises ArtefactError for whatever a place that should take files raises."""
+def _using(url: str, purpose: str) -> Iterator[None]:
+    """Raises ArtefactError for whatever a place raises of which files are read, or to which they are put."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 (every file system has errors of its own)
-        raise ArtefactError(f"the artefacts of a run cannot be put to {url}: {_error_text(error)}") from error
+        raise ArtefactError(f"the artefacts of a run cannot be {purpose} {url}: {_error_text(error)}") from error
 
 
 def _answer(work: Callable[[IoDeadline], T]) -> T:

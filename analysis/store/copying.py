@@ -49,18 +49,7 @@ def copy_campaign(source: Store, target: Store, campaign: CampaignRow) -> Copied
         if run_id not in known:
             _copy_run(source, target, run)
             copied += 1
-    new = NewCampaign(
-        id=campaign.id,
-        name=campaign.name,
-        title=campaign.title,
-        file=campaign.file,
-        text=campaign.text,
-        overrides=campaign.overrides,
-        backend=campaign.backend,
-        seed=campaign.seed,
-        repetitions=campaign.repetitions,
-    )
-    target.begin_campaign(new, [list(point.parameters) for point in campaign.points], members)
+    target.begin_campaign(NewCampaign.of(campaign), [list(point.parameters) for point in campaign.points], members)
     target.end_campaign(campaign.id, complete=len(target.valid_runs(wanted)) == len(wanted))
     return Copied(runs, copied)
 
@@ -73,6 +62,4 @@ def _copy_run(source: Store, target: Store, run: RunRow) -> None:
     folder = target.incoming(run.id)
     shutil.copytree(kept, folder, dirs_exist_ok=True)
     metrics = [MetricValue(row.name, row.subject, row.value, row.unit) for row in run.metrics]
-    target.land(
-        Landing(run.id, run.backend, run.documents, metrics, run.problems, run.attempt, folder),
-    )
+    target.land(Landing(run.id, run.backend, run.documents, metrics, run.problems, run.attempt, folder))

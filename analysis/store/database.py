@@ -254,10 +254,15 @@ class Database:
 
     def tuples(self, query: Any) -> list[tuple[Any, ...]]:
         """The rows of a query as the driver returns them, without JSON columns: fast, for many rows."""
+        return [row for rows in self.chunks(query) for row in rows]
+
+    def chunks(self, query: Any, size: int | None = None) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """The same by so many rows at a time; all, without a size."""
         with self.reading() as connection:
             cursor = connection.execute(query).cursor
             try:
-                return [] if cursor is None else list(cursor.fetchall())
+                while cursor is not None and (rows := cursor.fetchmany(size) if size else cursor.fetchall()):
+                    yield rows
             except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
                 # SQLAlchemy does not see what the driver raises here.
                 raise StoreDamaged(f"the results store failed: {error}") from error

@@ -110,6 +110,20 @@ class SessionChange(Part):
     #: In the words of a campaign file's `changes`.
     fields: Mapping[str, Any]
 
+    @property
+    def text(self) -> str:
+        """As a sentence: "at 2.000 s, line reverse: rate 1 Mbit/s"."""
+        fields = ", ".join(f"{name} {_value_text(value)}" for name, value in self.fields.items())
+        return f"at {self.at_s:.3f} s, {self.link} {self.direction}: {fields}"
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(map(_value_text, value.values()))
+    if isinstance(value, list):
+        return "; ".join(map(_value_text, value)) or "none"
+    return str(value)
+
 
 class SessionDescription(Part):
     """Whose packets a session carried."""

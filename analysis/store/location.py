@@ -87,10 +87,6 @@ def open_folder(folder: Path) -> Location:
 def open_postgresql(where: str, artefacts: str) -> Location:
     """Opens a PostgreSQL store, migrating it as needed.
 
-    Args:
-        where: URL of the database.
-        artefacts: fsspec URL of the runs' files.
-
     Raises:
         StorePlaceError: the place cannot be used.
         StoreError: its database cannot be opened, or a newer version made it.

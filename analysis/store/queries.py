@@ -13,7 +13,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
-from analysis.results import ValueRow
+from analysis.results import Quantity, ValueRow
 from analysis.statistics import mean, sd
 from analysis.store import checksums
 from analysis.store.database import Database, Row, batched
@@ -31,7 +31,6 @@ from analysis.store.rows import (
     LandedValueRow,
     ListedRunRow,
     MemberRow,
-    MetricKind,
     MetricRow,
     PlaceRow,
     PointRow,
@@ -81,6 +80,10 @@ class Head(NamedTuple):
         return None if problems is None else list(problems)
 
 
+#: Runs that are read, and compared with their checksums, before it is said how many are.
+TOGETHER = 10_000
+
+
 @dataclass(frozen=True)
 class RunQuery:
     """Which of a campaign's runs to list, and in which order."""
@@ -117,15 +120,11 @@ def _place(head: Head) -> tuple[int, int]:
 
 
 class Queries:
-    """The reading half of an open store.
-
-    Args:
-        database: of the store.
-    """
+    """The reading half of an open store."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        #: Is called while many values are read, with the number of runs so far and of all.
+        #: Is called while many runs are read, and then their values, with the number of runs so far and of all.
         self.show: Callable[[int, int], None] | None = None
 
     def moment(self) -> AbstractContextManager[None]:
@@ -176,11 +175,15 @@ class Queries:
                 .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
                 .where(membership.c.campaign_id.in_(some), *conditions)
             )
-            rows = [(row[0], Head(*row[1:])) for row in self.tuples(query)]
-            yield from sorted(
-                zip((row[0] for row in rows), self._checked([head for _, head in rows]), strict=True),
-                key=lambda row: row[1][:2],
-            )
+            members: list[tuple[str, Head]] = []
+            total = sa.select(sa.func.count()).select_from(membership)
+            runs = self.scalars(total.where(membership.c.campaign_id.in_(some), *conditions))[0]
+            for rows in self._database.chunks(query, TOGETHER):
+                heads = self._checked([Head(*row[1:]) for row in rows])
+                members += zip((row[0] for row in rows), heads, strict=True)
+                if self.show is not None:
+                    self.show(len(members), runs)
+            yield from sorted(members, key=lambda row: row[1][:2])
 
     def _heads_of(self, run_ids: Sequence[str]) -> dict[str, Head]:
         """Those of the runs that are in the store."""
@@ -366,25 +369,21 @@ class Queries:
         return self.read(query.order_by(point.c.number), PointRow)
 
     @_of_one_moment
-    def kinds(self, campaign_id: str) -> list[MetricKind]:
-        """Metrics that a campaign's valid runs have: name, subject, unit. A run of each point speaks for the others."""
+    def kinds(self, campaign_id: str) -> list[Quantity]:
+        """Quantities that a campaign's valid runs have values of. A run of each point speaks for the others."""
         return self._once(("kinds", campaign_id), lambda: self._kinds(self.heads(campaign_id)))
 
-    def _kinds(self, heads: Iterable[Head]) -> list[MetricKind]:
+    def _kinds(self, heads: Iterable[Head]) -> list[Quantity]:
         speakers: dict[int, Head] = {}
         for head in heads:
             if head.state == "valid":
                 speakers.setdefault(head.point, head)
         rows = self._metric_tuples(speakers.values())
-        kinds = {MetricKind(name, subject, unit) for _, name, subject, _, unit in rows}
-        return sorted(kinds, key=lambda kind: (kind.name, kind.subject))
+        return sorted({Quantity(name, subject, unit) for _, name, subject, _, unit in rows})
 
     @_of_one_moment
     def table(
-        self,
-        campaign_id: str,
-        numbers: Sequence[int] | None = None,
-        only: Sequence[tuple[str, str]] | None = None,
+        self, campaign_id: str, numbers: Sequence[int] | None = None, only: Sequence[tuple[str, str]] | None = None
     ) -> list[TableRow]:
         """Means over each point's valid runs, by point, name and subject.
 
@@ -565,11 +564,6 @@ class Queries:
             for campaign_id, heads in self._heads_by_campaign(campaign_ids).items()
         }
 
-    @_of_one_moment
-    def metrics_of(self, run_ids: Sequence[str]) -> dict[str, dict[tuple[str, str], MetricRow]]:
-        """Metrics of some runs: run id to name and subject."""
-        return self._by_run(self._heads_of(run_ids).values())
-
     def _by_run(
         self, heads: Collection[Head], only: Sequence[tuple[str, str]] | None = None
     ) -> dict[str, dict[tuple[str, str], MetricRow]]:
@@ -588,8 +582,7 @@ class Queries:
         """Repetitions with a valid run of the points whose first repetition is one of these runs, by that run."""
         first = membership.alias()
         query = sa.select(first.c.run_id, membership.c.repetition, membership.c.run_id).join(
-            membership,
-            sa.and_(membership.c.campaign_id == first.c.campaign_id, membership.c.point == first.c.point),
+            membership, sa.and_(membership.c.campaign_id == first.c.campaign_id, membership.c.point == first.c.point)
         )
         valid: dict[str, set[int]] = {}
         for some in batched(first_runs):

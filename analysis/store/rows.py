@@ -6,8 +6,8 @@ Times are seconds since the UNIX epoch; values are in SI units.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypedDict
+from dataclasses import dataclass, field, fields
+from typing import Any, TypedDict
 
 from analysis.results import ValueRow
 from analysis.store.documents import Batch, Documents
@@ -58,6 +58,11 @@ class NewCampaign:
     backend: str
     seed: int
     repetitions: int
+
+    @classmethod
+    def of(cls, source: object, **changes: Any) -> NewCampaign:
+        """The campaign of what has the same fields, such as a plan or a stored campaign, with some of them changed."""
+        return cls(**{field.name: getattr(source, field.name) for field in fields(NewCampaign)} | changes)
 
 
 class CellProgressRow(TypedDict):
@@ -204,15 +209,6 @@ class TableRow:
     #: Sample standard deviation; None for a single run.
     sd: float | None
     values: Sequence[float]
-
-
-@dataclass(frozen=True)
-class MetricKind:
-    """A metric that a campaign's runs have."""
-
-    name: str
-    subject: str
-    unit: str
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,7 @@ from analysis.store.incoming import Incoming
 from analysis.store.landing import Landing, land, land_together, note_attempt
 from analysis.store.location import Location, folder_of, is_url, open_folder, open_postgresql
 from analysis.store.queries import MEMBER, Queries
-from analysis.store.rows import (
-    FileRow,
-    NewCampaign,
-    ProgressRow,
-)
+from analysis.store.rows import FileRow, NewCampaign, ProgressRow
 from analysis.store.schema import aside, campaign, file, membership, point, run
 
 
@@ -85,10 +81,7 @@ class Store(Queries):
     # Campaigns -----------------------------------------------------------------------------------------------
 
     def begin_campaign(
-        self,
-        new: NewCampaign,
-        points: Sequence[Sequence[tuple[str, str]]],
-        members: Sequence[tuple[int, int, str]],
+        self, new: NewCampaign, points: Sequence[Sequence[tuple[str, str]]], members: Sequence[tuple[int, int, str]]
     ) -> None:
         """Enters a campaign as running, or marks a known one so.
 
@@ -216,10 +209,7 @@ class Store(Queries):
         if row is None or removal.RUN_OF not in row.overrides:
             return campaign_id
         (of_run,) = row.points
-        origin = {
-            name: getattr(row, name) for name in ("name", "title", "file", "text", "backend", "seed", "repetitions")
-        }
-        new = NewCampaign(id=row.overrides[removal.RUN_OF], overrides={}, **origin)
+        new = NewCampaign.of(row, id=row.overrides[removal.RUN_OF], overrides={})
         self.add_member(new, of_run.parameters, of_run.members[0].run_id)
         with self._database.writing() as connection:
             connection.execute(sa.delete(campaign).where(campaign.c.id == campaign_id))

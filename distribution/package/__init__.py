@@ -15,14 +15,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis import AnalysisError as AnalysisError
-    from analysis import OpenResults as OpenResults
-    from analysis import exports as exports
-    from analysis import figures as figures
-    from analysis import metrics as metrics
-    from analysis import open as open
-    from analysis import statistics as statistics
-    from analysis import to_pandas as to_pandas
+    from analysis import (
+        AnalysisError as AnalysisError,
+        OpenResults as OpenResults,
+        exports as exports,
+        figures as figures,
+        metrics as metrics,
+        open as open,
+        statistics as statistics,
+        to_pandas as to_pandas,
+    )
 
 __all__ = ["AnalysisError", "OpenResults", "exports", "figures", "metrics", "open", "statistics", "to_pandas"]
 

@@ -10,13 +10,16 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from analysis.kinds import Listed
-from analysis.measuring import Changes
-from experiments.language.problems import Problem
-from experiments.listed_runs import ListedRun
-from testbed.doctor import Finding
-
-__all__ = ["Changes", "Finding", "Listed", "ListedRun", "Problem"]
+from analysis.exports.crate_reader import Bundle as Bundle
+from analysis.kinds import Listed as Listed
+from analysis.measuring import Changes as Changes
+from analysis.store.documents import SessionChange as SessionChange
+from experiments.labels import ResultsPoint as ResultsPoint
+from experiments.language.problems import Problem as Problem
+from experiments.listed_runs import ListedRun as ListedRun
+from experiments.papers.reproduction import ExpectedArtefact as ExpectedArtefact
+from testbed.doctor import Finding as Finding
+from testbed.report import Measurement as Measurement
 
 
 class FailureReason(TypedDict):
@@ -183,52 +186,6 @@ class Plan(TypedDict):
     runs: Sequence[PlannedRun]
 
 
-class RunOfPoint(TypedDict):
-    """A run of a parameter combination."""
-
-    run_id: str
-    #: Counted from 0.
-    repetition: int
-    #: valid, invalid or missing.
-    state: str
-
-
-class Attempts(TypedDict):
-    """Attempts at the runs of a parameter combination."""
-
-    total: int
-    #: Invalid and failed ones.
-    thrown: int
-    #: Why the valid runs may be a selection.
-    marked: Sequence[str]
-
-
-class Mean(TypedDict):
-    """A metric over the valid runs of a parameter combination."""
-
-    name: str
-    #: Flow, group or link; empty for the run.
-    subject: str
-    unit: str
-    n: int
-    mean: float
-    #: Sample standard deviation; null for one run.
-    sd: float | None
-    values: Sequence[float]
-    #: Ends of the 95 % confidence interval; null where there is none.
-    low_95: float | None
-    high_95: float | None
-
-
-class ResultsPoint(TypedDict):
-    """A parameter combination with its runs and means."""
-
-    parameters: Mapping[str, str]
-    runs: Sequence[RunOfPoint]
-    attempts: Attempts
-    metrics: Sequence[Mean]
-
-
 class Results(TypedDict):
     """Results of a campaign."""
 
@@ -248,18 +205,6 @@ class CampaignSummary(TypedDict):
     state: str
     runs: int
     valid: int
-
-
-class Measurement(TypedDict):
-    """A direction of an emulated link, measured."""
-
-    link: str
-    direction: str
-    kind: str
-    probes: int
-    declared: Mapping[str, Any]
-    measured: Mapping[str, Any]
-    problems: Sequence[str]
 
 
 class _Search(TypedDict):
@@ -282,17 +227,6 @@ class Search(_Search, total=False):
     campaign: str
     #: Ordinary runs of that campaign in simulation; on Linux in virtual time it is the field `virtual-kernel`.
     sim: Mapping[str, Any]
-
-
-class SessionChange(TypedDict):
-    """A change of a link while a session ran."""
-
-    #: Seconds since the session began.
-    at_s: float
-    link: str
-    direction: str
-    #: In the words of a campaign file's `changes`.
-    fields: Mapping[str, Any]
 
 
 class Session(TypedDict):
@@ -625,21 +559,6 @@ class Import(TypedDict):
     metrics: Sequence[Mapping[str, Any]]
 
 
-class Bundle(TypedDict):
-    """A bundled campaign that was imported."""
-
-    id: str
-    name: str
-    #: Files that were verified.
-    files: int
-    runs: int
-    #: Runs that the store lacked.
-    landed: int
-    measured: int
-    #: Runs whose values differ from the bundle's.
-    corrected: int
-
-
 class AckFilter(TypedDict):
     """Whether an ack filter would help on the link that a capture shows."""
 
@@ -660,20 +579,6 @@ class Inventory(TypedDict):
 
     inventory: str
     lines: Sequence[str]
-
-
-class ExpectedArtefact(TypedDict):
-    """What `papers run` would run of an artefact."""
-
-    artefact: str
-    points: int
-    repetitions: int
-    to_run: int
-    runs: int
-    time_s: float
-    cells: int
-    #: Why it cannot run; empty if it can.
-    refused: str
 
 
 class ExpectedPapers(TypedDict):

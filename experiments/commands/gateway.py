@@ -12,13 +12,7 @@ import typer
 from experiments import exits
 from experiments.commands.options import RESULTS, JsonOption, ResultsOption, SetOption
 from experiments.commands.shared import console, fail, show_note
-from experiments.commands.shell import (
-    MEGABYTE,
-    NetworkOption,
-    ProfileOption,
-    RecordLimitOption,
-    report,
-)
+from experiments.commands.shell import MEGABYTE, NetworkOption, ProfileOption, RecordLimitOption, report
 from testbed.capability import require_root_emulation
 
 if TYPE_CHECKING:

@@ -12,14 +12,7 @@ import typer
 from analysis import naming
 from experiments import exits
 from experiments.commands.answer import Answer
-from experiments.commands.options import (
-    RESULTS,
-    ArtefactsOption,
-    FromOption,
-    ResultsOption,
-    SetOption,
-    TrustOption,
-)
+from experiments.commands.options import RESULTS, ArtefactsOption, FromOption, ResultsOption, SetOption, TrustOption
 from experiments.commands.shared import (
     console,
     fail,

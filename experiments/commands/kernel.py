@@ -12,8 +12,7 @@ import typer
 
 from experiments.commands.answer import Answer
 from experiments.commands.shared import show_note
-from testbed.virtual_kernel import build as kernel_build
-from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel import build as kernel_build, kernels
 from testbed.virtual_kernel.kernels import SERIES
 
 if TYPE_CHECKING:

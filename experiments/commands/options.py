@@ -117,6 +117,7 @@ OnlyOption = Annotated[
         "Repeatable.",
     ),
 ]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 LimitOption = Annotated[
     int | None,
     typer.Option(

@@ -23,9 +23,7 @@ def new(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="KIND",
-            help=f"{', '.join(new_parts.KINDS[:-1])} or {new_parts.KINDS[-1]}.",
-            show_default=False,
+            metavar="KIND", help=f"{', '.join(new_parts.KINDS[:-1])} or {new_parts.KINDS[-1]}.", show_default=False
         ),
     ],
     name: Annotated[

@@ -14,9 +14,7 @@ from experiments.commands.answer import Answer
 from experiments.commands.shared import console, show_note
 from experiments.exits import FAILED, OK
 from experiments.tables import plain_table
-from testbed.virtual_kernel import build as kernel_build
-from testbed.virtual_kernel import kernels
-from testbed.virtual_kernel import packetdrill as scripts
+from testbed.virtual_kernel import build as kernel_build, kernels, packetdrill as scripts
 from testbed.virtual_kernel.packetdrill import Verdict, Version
 
 if TYPE_CHECKING:
@@ -88,12 +86,7 @@ def _show(verdicts: list[Verdict], kernel: str) -> None:
 
 
 def _row(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "script": str(verdict.script),
-        "ip": verdict.version,
-        "passed": verdict.passed,
-        "reason": verdict.reason,
-    }
+    return {"script": str(verdict.script), "ip": verdict.version, "passed": verdict.passed, "reason": verdict.reason}
 
 
 def _name(verdict: Verdict) -> str:

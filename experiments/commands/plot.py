@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 def plot(
-    kind: Annotated[
-        str,
-        typer.Argument(metavar="KIND", help="{figures} `./backchannel list figures` describes them."),
-    ],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="{figures} `./backchannel list figures` describes them.")],
     subject: Annotated[
         str,
         typer.Argument(

@@ -9,13 +9,12 @@ import typer
 
 import analysis
 from analysis import naming
-from analysis.store import StoreError
-from analysis.store import pruning as of_store
+from analysis.store import StoreError, pruning as of_store
 from analysis.store.removal import Removal, RemovalError
 from analysis.store.screened import read as read_screened
 from experiments import exits, pruning
 from experiments.commands.answer import Answer
-from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
+from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption, YesOption
 from experiments.commands.shared import (
     answer_console,
     ask_to_delete,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Delete results and builds by rule, after showing what goes.", no_args_is_help=True)
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Delete nothing; print what would go.")]
 AgeOption = Annotated[
     str,

@@ -11,7 +11,7 @@ import typer
 import analysis
 from analysis import naming
 from experiments.commands.answer import Answer
-from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
+from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption, YesOption
 from experiments.commands.shared import ask_to_delete, console, open_campaign, wants_json
 from experiments.labels import campaign_summary
 from testbed.units import number_of, show
@@ -59,9 +59,7 @@ def _set_aside(store: OpenResults, subject: _Subject, state: State) -> str:
 
 
 def archive(
-    name: SubjectArgument,
-    results: ResultsOption = RESULTS,
-    artefacts: ArtefactsOption = None,
+    name: SubjectArgument, results: ResultsOption = RESULTS, artefacts: ArtefactsOption = None
 ) -> Answer[documents.SetAside]:
     """Take a campaign, or a run of a collection, out of all lists. Its results stay, and its id still names it."""
     with analysis.open(results, artefacts) as store:
@@ -73,7 +71,7 @@ def archive(
 
 def delete(
     name: SubjectArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     now: Annotated[
         bool, typer.Option("--now", help="Delete the files at once, without a time to restore them.")
     ] = False,

@@ -31,11 +31,7 @@ CaseOption = Annotated[
 OutOption = Annotated[
     Path | None,
     typer.Option(
-        "--out",
-        "-o",
-        metavar="FILE",
-        show_default=False,
-        help="Write the card as a page of HTML instead of a table.",
+        "--out", "-o", metavar="FILE", show_default=False, help="Write the card as a page of HTML instead of a table."
     ),
 ]
 

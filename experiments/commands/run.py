@@ -36,7 +36,7 @@ from experiments.commands.shared import (
     is_file_order,
     load_runnable_plan,
     open_existing,
-    reading_values,
+    reading_runs,
     results_option,
     results_parts,
     show_note,
@@ -122,7 +122,7 @@ def run(
         show_note(capability.WITHOUT_ROOT)
     find_ids(plan)
     outcome = run_campaign(plan, options, TerminalReporter(terminal))
-    with Store.open(options.results, artefacts) as store, reading_values(store):
+    with Store.open(options.results, artefacts) as store, reading_runs(store):
         if outcome.landed:
             pace.keep(plan.backend, Forecaster(plan.backend, store.history(plan.backend), os.cpu_count() or 1).pace)
         campaign = store.campaign(plan.id)

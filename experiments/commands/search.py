@@ -63,8 +63,7 @@ def search(
     from analysis.store import Store
     from experiments.search.evaluate import Evaluator, check
     from experiments.search.file import read
-    from experiments.search.loop import Undecided
-    from experiments.search.loop import search as search_for
+    from experiments.search.loop import Undecided, search as search_for
 
     described = read(file)
     check(described)

@@ -21,16 +21,18 @@ from testbed import node_binary
 serve = typer.Typer(invoke_without_command=True)
 dask = typer.Typer(help="Share runs among machines with Dask (docs/distributed.md).", no_args_is_help=True)
 
+PortOption = Annotated[
+    int,
+    typer.Option("--port", metavar="PORT", min=0, max=65535, help="TCP port to listen on; 0 selects a free one."),
+]
+
 
 @serve.callback()
 def site(
     ctx: typer.Context,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-    port: Annotated[
-        int,
-        typer.Option("--port", metavar="PORT", min=0, max=65535, help="TCP port to listen on; 0 selects a free one."),
-    ] = 8321,
+    port: PortOption = 8321,
     host: Annotated[
         str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on. All but loopback need a token.")
     ] = "127.0.0.1",
@@ -133,10 +135,7 @@ def runner(
 @dask.command("scheduler", short_help="Start the scheduler of a lab")
 def scheduler(
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option("--port", metavar="PORT", min=0, max=65535, help="TCP port to listen on; 0 selects a free one."),
-    ] = 8786,
+    port: PortOption = 8786,
     http_port: Annotated[
         int | None,
         typer.Option(
@@ -159,8 +158,7 @@ def scheduler(
 @dask.command("worker", short_help="Start a worker on this machine")
 def worker(
     address: Annotated[
-        str,
-        typer.Argument(metavar="SCHEDULER", help="Scheduler, such as tcp://host:8786.", show_default=False),
+        str, typer.Argument(metavar="SCHEDULER", help="Scheduler, such as tcp://host:8786.", show_default=False)
     ],
     host: Annotated[
         str | None,

@@ -213,17 +213,17 @@ def open_existing(results: str, artefacts: str | None) -> Iterator[Store | None]
 
 @contextmanager
 def reading(results: str, artefacts: str | None) -> Iterator[OpenResults]:
-    """An open store, for a command that only reads: of one moment, so that nothing is read twice. While values of many
-    runs are read, standard error says how far that is.
+    """An open store, for a command that only reads: of one moment, so that nothing is read twice. While many runs are
+    read, standard error says how far that is.
     """
-    with analysis.open(results, artefacts) as opened, opened.store.moment(), reading_values(opened.store):
+    with analysis.open(results, artefacts) as opened, opened.store.moment(), reading_runs(opened.store):
         yield opened
 
 
 @contextmanager
-def reading_values(store: Store) -> Iterator[None]:
-    """While values of many runs are read from a store, standard error says how far that is."""
-    with progress("reading values: {} of {} runs") as store.show:
+def reading_runs(store: Store) -> Iterator[None]:
+    """While many runs are read from a store, and then their values, standard error says how far that is."""
+    with progress("{} of {} runs are read") as store.show:
         yield
 
 

@@ -244,19 +244,17 @@ def set_(
     session: SessionOption = None,
 ) -> Answer[Sequence[documents.SessionChange]]:
     """Change the line of a running session."""
-    from experiments.sessions import panel
     from experiments.sessions.state import SessionControl
 
     made = control.ask(_name(ctx, session), SessionControl.change, None, changes)
-    return Answer([change.as_json() for change in made], [panel.change_text(change) for change in made])
+    return Answer([change.as_json() for change in made], [change.text for change in made])
 
 
 @shell.command("enter")
 def enter(
     ctx: typer.Context,
     node: Annotated[
-        str | None,
-        typer.Argument(metavar="[NODE] [-- COMMAND...]", help="Another of its nodes.", show_default=False),
+        str | None, typer.Argument(metavar="[NODE] [-- COMMAND...]", help="Another of its nodes.", show_default=False)
     ] = None,
     session: SessionOption = None,
 ) -> None:

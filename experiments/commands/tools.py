@@ -20,8 +20,7 @@ from experiments.catalogue import read_named
 from experiments.commands.options import RESULTS, ResultsOption
 from experiments.commands.shared import fail
 from experiments.labels import duration_text
-from experiments.language import campaign as campaigns
-from experiments.language import source
+from experiments.language import campaign as campaigns, source
 from experiments.language.problems import CampaignError
 from testbed import node_binary, units
 

@@ -30,8 +30,7 @@ def verify(
     Exit status 1 if anything is damaged or missing. Nothing is changed.
     """
     from analysis.store import shown
-    from analysis.verifying import commands_to_repeat
-    from analysis.verifying import verify as verify_runs
+    from analysis.verifying import commands_to_repeat, verify as verify_runs
 
     with analysis.open(results, artefacts) as opened, console(stderr=True).status("verifying") as status:
         runs = opened.store.run_ids("") if campaign is None else opened[campaign].run_ids

@@ -19,11 +19,11 @@ from experiments.engine.options import Options
 from experiments.engine.progress import (
     CellProgress,
     Progress,
+    RunCompletedElsewhere,
+    RunDeferred,
     RunEvent,
+    RunFailed,
     RunFinished,
-    RunGivenUp,
-    RunMadeElsewhere,
-    RunParked,
     RunRetried,
     WorkerLost,
 )
@@ -341,7 +341,7 @@ def _end_job(state: State, event: JobEnded, now_s: float) -> Iterator[Action]:
         machine.lost_s = None
     machine.before_loss.discard(run.id)
     if not state.backend.in_virtual_time:
-        machine.governor.on_run(now_s, result.strain, result.cells, result.length_s)
+        machine.governor.on_run(now_s, result.worst_limit_ratio, result.cells, result.length_s)
     if result.problems:
         yield from _retry(state, run, event.job.attempt, "; ".join(result.problems))
         return
@@ -358,7 +358,7 @@ def _park(state: State, machine: MachineState, job: Job, reason: str, now_s: flo
         machine.lost_s = now_s
         machine.before_loss = set(machine.jobs)
         others = any(other is not machine and other.lost_s is None for other in state.machines.values())
-        yield Report(RunParked(state.plan(job.run), job.run, reason, machine.machine.name if others else ""))
+        yield Report(RunDeferred(state.plan(job.run), job.run, reason, machine.machine.name if others else ""))
     machine.before_loss.discard(job.run.id)
     state.waiting.appendleft((job.run, job.attempt))
     machine.parked_until_s = now_s + PARKED_S
@@ -397,7 +397,7 @@ def _retry(state: State, run: Run, attempt: int, problems: str) -> Iterator[Acti
 
 
 def _give_up(state: State, run: Run, problems: str, after: str) -> Iterator[Action]:
-    yield Report(RunGivenUp(state.plan(run), run, after, problems))
+    yield Report(RunFailed(state.plan(run), run, after, problems))
     for campaign in state.users[run.id]:
         campaign.outcome.failed[run.id] = problems
     yield _finish(state, run)
@@ -412,7 +412,7 @@ def _settle(state: State, event: SettledElsewhere) -> Iterator[Action]:
         owner.outcome.reused += 1
         owner.made_elsewhere += 1
         yield _finish(state, run)
-        yield Report(RunMadeElsewhere(state.plan(run), run))
+        yield Report(RunCompletedElsewhere(state.plan(run), run))
     state.waiting.extend(state.elsewhere.pop(run_id) for run_id in sorted(event.free))
 
 

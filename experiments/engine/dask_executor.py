@@ -214,7 +214,7 @@ class DaskExecutor:
             return
         new = present - self._workers.keys() - self._rejected.keys()
         if new:
-            answers = self._client.run(dask_worker.introduce, self._name, workers=sorted(new), on_error="return")
+            answers = self._client.run(dask_worker.register, self._name, workers=sorted(new), on_error="return")
             for worker, answer in answers.items():
                 if isinstance(answer, Machine):
                     with self._lock:

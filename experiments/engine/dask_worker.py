@@ -67,7 +67,7 @@ class CampaignPlugin(WorkerPlugin):
 
         threading.Thread(target=close, daemon=True).start()
 
-    def introduce(self) -> Machine | str:
+    def register(self) -> Machine | str:
         """Opens the store. Returns the worker's machine, or why the worker cannot take runs.
 
         A string because Dask logs what a worker raises with a traceback.
@@ -131,14 +131,14 @@ class CampaignPlugin(WorkerPlugin):
 # Dask passes the worker as `dask_worker`.
 
 
-async def introduce(name: str, dask_worker: Any = None) -> Machine | str | None:
-    """CampaignPlugin.introduce, or None while Dask has not attached the plugin yet.
+async def register(name: str, dask_worker: Any = None) -> Machine | str | None:
+    """CampaignPlugin.register, or None while Dask has not attached the plugin yet.
 
     In a thread, because a node with crates of the user's takes minutes to build for the first time, and the scheduler
     gives up a worker that does not answer for so long.
     """
     plugin = dask_worker.plugins.get(name)
-    return None if plugin is None else await asyncio.to_thread(plugin.introduce)
+    return None if plugin is None else await asyncio.to_thread(plugin.register)
 
 
 async def execute(name: str, job: Job) -> Result:

@@ -253,7 +253,7 @@ def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, 
     return Landing(run.id, run.backend, documents, measured.rows, problems, attempt, folder)
 
 
-def _orient(folder: Path, scenario: Scenario, report: Report) -> None:
+def _assign_senders(folder: Path, scenario: Scenario, report: Report) -> None:
     """Lets direction 0 of a program's connections be the one of their flow, where the receiver has opened them."""
     addresses = addresses_of(report.interfaces)
     opened = [
@@ -264,7 +264,7 @@ def _orient(folder: Path, scenario: Scenario, report: Report) -> None:
         if flow.command is not None and flow.command.client_at == "to"
     ]
     if opened:
-        found_flows.turn(folder, pl.any_horizontal(opened), pl.col("server_port"))
+        found_flows.swap_direction(folder, pl.any_horizontal(opened), pl.col("server_port"))
 
 
 def lines_key(scenario: Scenario) -> str:
@@ -293,7 +293,7 @@ def analyse(folder: Path, scenario: Scenario, report: Report, trace: bool = True
         needs_datagrams = others or any(is_quic(scenario, flow) for flow in scenario.workload)
         options = ["--datagrams"] if needs_datagrams else []
         node_binary.call("trace", "--out", str(folder), *options, *(f"{path.stem}={path}" for path in captures))
-        _orient(folder, scenario, report)
+        _assign_senders(folder, scenario, report)
     measured = measure_files(folder, scenario, report)
     qlog.join_keys(folder)
     for path in [*captures, *(folder / qlog.FOLDER).glob(f"*{qlog.SUFFIX}")]:

@@ -291,10 +291,7 @@ def _point(scenario: ScenarioDocument) -> str:
     document = scenario.document
     growth_s = (document.get("variation") or {}).get("drawn", {})
     links = [
-        {
-            **link,
-            **{way: _undrawn(link[way], growth_s.get(f"links.{link['name']}.delay_s", 0.0)) for way in DIRECTIONS},
-        }
+        {**link, **{way: _undrawn(link[way], growth_s.get(f"links.{link['name']}.delay_s", 0.0)) for way in DIRECTIONS}}
         for link in document["links"]
     ]
     flows = [{**flow, "start_s": None} for flow in document["workload"]]

@@ -4,7 +4,7 @@ Three measurements decide:
 
 - The busy share of the CPUs shows within a second whether there is room for another cell.
 - Time stolen by a virtual machine's host delays packets with any number of cells. Above a limit no run starts.
-- The strain of a finished run (testbed.fidelity.strain) is its worst deviation that other programs caused, relative to
+- `testbed.fidelity.worst_limit_ratio` of a finished run is its worst deviation that other programs caused, relative to
   the limit of a valid run. It shows whether the machine had too many cells.
 
 The result depends on the campaign and on the other load: dialup lines need less CPU time than 10 Mbit/s.
@@ -152,26 +152,26 @@ class Governor:
             self._held_since_s = None
             self._starts_until_s = now_s + RULES.hold_s
 
-    def on_run(self, now_s: float, strain: float, cells: int, length_s: float) -> None:
+    def on_run(self, now_s: float, worst_limit_ratio: float, cells: int, length_s: float) -> None:
         """Handles a finished run.
 
         Args:
             now_s: as in `on_reading`.
-            strain: testbed.fidelity.strain; above 1 the run is invalid.
+            worst_limit_ratio: testbed.fidelity.worst_limit_ratio; above 1 the run is invalid.
             cells: number of busy cells on the machine during the run, including its cell.
             length_s: how long the run took, in s.
         """
         if self._busy is not None and self._withheld() >= RULES.stolen:
             return  # the host is the cause, which `on_reading` handles
         rest_s = max(RULES.rest_s, length_s)
-        cost = 1.0 if strain > 1 else 0.5 if strain > RULES.strained else 0.0
+        cost = 1.0 if worst_limit_ratio > 1 else 0.5 if worst_limit_ratio > RULES.strained else 0.0
         self._invalid += RULES.memory * (cost - self._invalid)
-        if strain > 1 and self._invalid > RULES.tolerated:
+        if worst_limit_ratio > 1 and self._invalid > RULES.tolerated:
             self._allowed = max(1.0, min(self._allowed, cells * (1 - RULES.back_off * self._invalid)))
             self._too_many = min(self._too_many, cells)
             self._until_retrial = (self._allowed + self._too_many) / 2
             self._retrial_s = now_s + RULES.rests_before_retrial * rest_s
-        elif strain <= 1 and cells >= self._too_many:
+        elif worst_limit_ratio <= 1 and cells >= self._too_many:
             self._too_many = math.ceil(cells * RULES.retrial_growth)
         if cost and self._invalid > RULES.tolerated / 2:
             self._growth_paused_until_s = now_s + rest_s

@@ -42,8 +42,8 @@ class Result:
     failed: bool = False
     #: Whether the pool was stopped, which means nothing for the run.
     stopped: bool = False
-    #: testbed.fidelity.strain; 0 in virtual time.
-    strain: float = 0.0
+    #: testbed.fidelity.worst_limit_ratio; 0 in virtual time.
+    worst_limit_ratio: float = 0.0
     #: Maximum number of busy cells on the machine while it ran.
     cells: int = 1
     #: How long the cell worked on it, in s.

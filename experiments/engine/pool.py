@@ -32,8 +32,8 @@ from testbed.slots import Slots
 STATUS_INTERVAL_S = 1.0
 #: Maximum number of times that a later job that needs no calibration overtakes a waiting job.
 MOST_PASSED_OVER = 8
-#: Strain of an attempt without a result, because an overloaded machine is the likely cause.
-FAILED_STRAIN = 1.01
+#: Ratio of an attempt without a result, because an overloaded machine is the likely cause.
+FAILED_RATIO = 1.01
 #: Idle time after which a cell is ended, in s.
 IDLE_S = 120.0
 
@@ -230,7 +230,11 @@ class CellPool:
                 return
             self._store.note_failure(job.run.id, job.attempt, str(error), folder)
             length_s = time.monotonic() - began_s
-            done(Result((str(error),), failed=True, strain=FAILED_STRAIN, cells=slot.max_cells, length_s=length_s))
+            done(
+                Result(
+                    (str(error),), failed=True, worst_limit_ratio=FAILED_RATIO, cells=slot.max_cells, length_s=length_s
+                )
+            )
             return
         with self._lock:
             self._analysing.add(job.run.id)
@@ -250,8 +254,8 @@ class CellPool:
         try:
             landing: Landing = gathered(job.order.replace(cells=ran.cells))
             self._store.land(landing, replaces=job.replaces)
-            strain = 0.0 if job.run.backend.in_virtual_time else _strain(landing)
-            return replace(ran, problems=tuple(landing.problems), strain=strain)
+            worst_limit_ratio = 0.0 if job.run.backend.in_virtual_time else _worst_limit_ratio(landing)
+            return replace(ran, problems=tuple(landing.problems), worst_limit_ratio=worst_limit_ratio)
         except TestbedError as error:
             self._store.note_failure(job.run.id, job.attempt, str(error), folder)
             # Nothing is known of its packets, so it does not count as a run of so many cells.
@@ -294,8 +298,8 @@ class CellPool:
             )
 
 
-def _strain(landing: Landing) -> float:
-    return fidelity.strain(landing.documents.report, landing.documents.scenario.fidelity)
+def _worst_limit_ratio(landing: Landing) -> float:
+    return fidelity.worst_limit_ratio(landing.documents.report, landing.documents.scenario.fidelity)
 
 
 def _lower_priority() -> None:

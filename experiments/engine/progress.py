@@ -123,7 +123,7 @@ class RunRetried:
 
 
 @dataclass(frozen=True)
-class RunGivenUp:
+class RunFailed:
     """A run has no valid result after its last attempt."""
 
     plan: Plan
@@ -143,7 +143,7 @@ class WorkerLost:
 
 
 @dataclass(frozen=True)
-class RunParked:
+class RunDeferred:
     """A host of the lab does not answer; this run and those after it wait for it, or for another set of hosts."""
 
     plan: Plan
@@ -154,14 +154,14 @@ class RunParked:
 
 
 @dataclass(frozen=True)
-class RunMadeElsewhere:
+class RunCompletedElsewhere:
     """Another runner that shares the store has made the run."""
 
     plan: Plan
     run: Run
 
 
-RunEvent = RunFinished | RunRetried | RunGivenUp | WorkerLost | RunParked | RunMadeElsewhere
+RunEvent = RunFinished | RunRetried | RunFailed | WorkerLost | RunDeferred | RunCompletedElsewhere
 
 
 class Observer(Protocol):

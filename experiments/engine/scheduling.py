@@ -20,8 +20,7 @@ from analysis.store.claims import Claims
 from analysis.store.rows import NewCampaign
 from experiments import lab
 from experiments.engine import batch, core
-from experiments.engine.batch import Outcome as Outcome
-from experiments.engine.batch import PlannedCampaign
+from experiments.engine.batch import Outcome as Outcome, PlannedCampaign
 from experiments.engine.executors import Executor, LocalExecutor, Post
 from experiments.engine.options import Options
 from experiments.engine.progress import Observer, Progress
@@ -132,19 +131,8 @@ def _plan_batch(
 
 
 def _enter(store: Store, plan: Plan) -> None:
-    new = NewCampaign(
-        id=plan.id,
-        name=plan.name,
-        title=plan.title,
-        file=plan.file,
-        text=plan.text,
-        overrides=dict(plan.overrides),
-        backend=plan.backend,
-        seed=plan.seed,
-        repetitions=plan.repetitions,
-    )
     points = [list(point.parameters.items()) for point in plan.points]
-    store.begin_campaign(new, points, [(run.point, run.repetition, run.id) for run in plan.members])
+    store.begin_campaign(NewCampaign.of(plan), points, [(run.point, run.repetition, run.id) for run in plan.members])
 
 
 class _Loop:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from experiments.language.problems import CampaignError, Problem
+from experiments.language.problems import CampaignError, Problem, dotted
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,7 @@ def wrong(file: str, line: int, field: str, why: str) -> CampaignError:
 
 
 class Rows:
-    """Mappings of a YAML or JSON file, each with its line, for readers that check every field.
-
-    Args:
-        file: for messages.
-        lines: of each value.
-    """
+    """Mappings of a YAML or JSON file, each with its line, for readers that check every field."""
 
     def __init__(self, file: str, lines: Mapping[tuple[str | int, ...], int]) -> None:
         self._file = file
@@ -108,7 +103,7 @@ class Rows:
     def error(self, path: tuple[str | int, ...], why: str) -> CampaignError:
         """An error at a value, or at the innermost value around it that has a line."""
         line = next((self._lines[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self._lines), 0)
-        return wrong(self._file, line, ".".join(str(part) for part in path if part != ROWS), why)
+        return wrong(self._file, line, dotted([part for part in path if part != ROWS]), why)
 
     def text(self, row: Mapping[str, Any], path: tuple[str | int, ...], *keys: str) -> str | None:
         """The text of the first of these fields that is there and not empty; None without one."""

@@ -50,10 +50,7 @@ class Backend(StrEnum):
 
 
 _SUMMARIES = {
-    Backend.SIM: (
-        "simulation in virtual time; deterministic for a scenario and a seed",
-        "docs/architecture.md",
-    ),
+    Backend.SIM: ("simulation in virtual time; deterministic for a scenario and a seed", "docs/architecture.md"),
     Backend.EMULATED: (
         "real packets between Mininet nodes on this machine, over emulated links",
         "docs/architecture.md",
@@ -62,10 +59,7 @@ _SUMMARIES = {
         "real packets between the nodes of a Linux kernel of its own, in virtual time",
         "docs/virtual-kernel.md",
     ),
-    Backend.PHYSICAL: (
-        "real packets between the hosts of a lab; lines may be emulated or real",
-        "docs/physical.md",
-    ),
+    Backend.PHYSICAL: ("real packets between the hosts of a lab; lines may be emulated or real", "docs/physical.md"),
 }
 
 #: Backends with real packets, in the order of messages.

@@ -16,12 +16,10 @@ from pydantic import ValidationError
 
 from experiments.language import checks, source
 from experiments.language.backends import Backend
-from experiments.language.fields import assign, dotted, look_up, resolve
-from experiments.language.mechanisms import MechanismError
-from experiments.language.messages import Invalid
-from experiments.language.messages import message as message_of
-from experiments.language.problems import CampaignError, Problem
-from experiments.language.runs import Install, Run, Runs, count_runs, programs_of
+from experiments.language.fields import assign, look_up, resolve
+from experiments.language.messages import rejected
+from experiments.language.problems import CampaignError, Problem, dotted
+from experiments.language.runs import Install, Run as Run, Runs, count_runs, programs_of
 from experiments.language.schema import Campaign
 from experiments.language.sweep import (
     MAX_RUNS,
@@ -35,8 +33,6 @@ from experiments.language.sweep import (
 )
 from experiments.language.yaml_text import FieldPath
 from testbed.scenario import Scenario
-
-__all__ = ["WHOLE_CAMPAIGN", "Plan", "Point", "Run", "expand", "load"]
 
 #: One step of a field's path, as `--set` takes it.
 _STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|\d+")
@@ -350,8 +346,7 @@ class _Expansion:
             try:
                 campaigns.append(Campaign.model_validate(point_values, context=self._file.file))
             except ValidationError as error:
-                for details in error.errors(include_url=False):
-                    self._report_invalid(details, places)
+                self._report_invalid(error, places)
                 self.raise_problems(more_than=MAX_PROBLEMS)
         for problems in checks.problems(campaigns):
             for path, text in problems:
@@ -370,19 +365,12 @@ class _Expansion:
             if path[: len(overridden)] == overridden:
                 self._problems.append(Problem(0, field or dotted(path), message, f"--set {text}"))
                 return
-        self._problems.append(self._file.problem(path, field or dotted(path), message))
+        self._problems.append(self._file.problem(path, message, field))
 
-    def _report_invalid(self, error: Invalid, places: Places) -> None:
-        """Reports an error of pydantic at the place of the value: in the sweep, if the value is swept."""
-        if self._sweep_failed and error["type"] == "missing":
-            return
-        inner = error.get("ctx", {}).get("error")
-        if isinstance(inner, MechanismError):
-            problems = [((*error["loc"], *path), message) for path, message in inner.problems]
-        else:
-            extra = (SWEEP, source.INCLUDE, source.DEFAULTS, source.BACKENDS)
-            problems = [(error["loc"], message_of(error, Campaign, error["loc"], extra))]
-        for path, message in problems:
+    def _report_invalid(self, error: ValidationError, places: Places) -> None:
+        """Reports every rejected value at its place: in the sweep, if the value is swept."""
+        extra = (SWEEP, source.INCLUDE, source.DEFAULTS, source.BACKENDS)
+        for path, message in rejected(error, Campaign, extra, missing=not self._sweep_failed):
             # A swept field may contain another swept field. The innermost has the value.
             swept = max((field for field in places if path[: len(field)] == field), key=len, default=None)
             if swept is None and path not in self._file.places:

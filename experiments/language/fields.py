@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 from experiments.language import registry, source
+from experiments.language.problems import dotted
 from experiments.language.yaml_text import FieldPath
-
-
-def dotted(path: Sequence[str | int]) -> str:
-    """ "network.reverse.rate"."""
-    return ".".join(str(part) for part in path)
 
 
 def resolve(values: Any, path: FieldPath) -> FieldPath:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from experiments.language import registry
+from experiments.language.mechanisms import MechanismError
+from experiments.language.yaml_text import FieldPath
 
 #: Example lines for required fields.
 _EXAMPLES = {
@@ -31,26 +33,28 @@ _NAMES = {
 }
 
 
-class Invalid(TypedDict):
-    """One of the errors of pydantic's `ValidationError.errors`."""
-
-    type: str
-    loc: tuple[int | str, ...]
-    msg: str
-    input: Any
-    #: What the kind of error needs for its message.
-    ctx: NotRequired[dict[str, Any]]
-
-
-def message(error: Invalid, model: type[BaseModel], path: Sequence[str | int], extra: Sequence[str]) -> str:
-    """The message for one of pydantic's errors: what is wrong and what is allowed.
+def rejected(
+    error: ValidationError, model: type[BaseModel], extra: Sequence[str] = (), *, missing: bool = True
+) -> Iterator[tuple[FieldPath, str]]:
+    """The path of each value that the model of a file rejects, with what is wrong and what is allowed.
 
     Args:
-        error: what pydantic found.
+        error: of the model.
         model: of the file.
-        path: from the top of the file to the value.
         extra: fields that the top of the file has beside those of the model.
+        missing: whether fields that the file does not have are told.
     """
+    for details in error.errors(include_url=False):
+        path = tuple(part for part in details["loc"] if part != "[key]")
+        inner = details.get("ctx", {}).get("error")
+        if isinstance(inner, MechanismError):
+            yield from (((*path, *below), text) for below, text in inner.problems)
+        elif missing or details["type"] != "missing":
+            yield path, _message(details, model, path, extra)
+
+
+def _message(error: Any, model: type[BaseModel], path: FieldPath, extra: Sequence[str]) -> str:
+    """The message for one of pydantic's errors."""
     value, context, example = error.get("input"), error.get("ctx", {}), _EXAMPLES.get(str(path[-1]))
     match error["type"]:
         case "extra_forbidden":

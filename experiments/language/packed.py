@@ -27,7 +27,7 @@ def attach(text: str, name: str, body: str) -> str:
     return f"{text.rstrip()}\n\n# {name}{_HEAD}\n{lines}"
 
 
-def find(text: str, name: str) -> str | None:
+def body_of(text: str, name: str) -> str | None:
     """The content of an attached file; None if it is not attached.
 
     Raises:

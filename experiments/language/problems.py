@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
+def dotted(path: Sequence[str | int]) -> str:
+    """The field of a path: "network.reverse.rate"."""
+    return ".".join(map(str, path))
+
+
 @dataclass(frozen=True, order=True)
 class Problem:
     """One problem.

@@ -1,21 +1,23 @@
 """The registry of mechanisms: stacks, policies, links, error models, profiles, workloads, backends, topologies.
 
-The node binary declares the mechanisms written in Rust (`backchannel-node registry`). The others are declared here.
+The node binary declares the mechanisms written in Rust (`backchannel-node registry`), and linux.toml the others.
 Validation, `./backchannel list` and the documentation use only this registry.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from experiments.language import files
 from experiments.language.backends import REAL_PACKETS, Backend
 from experiments.language.files import Reader
-from testbed import kernel_links, kernel_tcp, node_binary, units
+from testbed import node_binary, units
 from testbed.errors import unknown as unknown
 from testbed.scenario import CrateUsed, LinkSpec, Options
 
@@ -45,6 +47,8 @@ _NAMED_IN = {
 }
 #: A name of a congestion control or of a queueing discipline (TCP_CA_NAME_MAX, IFNAMSIZ).
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,14}")
+#: Kinds of the mechanisms of Linux, which need real packets.
+_OF_LINUX = ("link", "stack", "policy")
 _SUFFIXES = ("_packets", "_bytes", "_bps", "_s", "_segments")
 
 
@@ -171,302 +175,6 @@ class Entry:
         return document
 
 
-_KERNEL_TCP = (
-    Param("sack", "flag", "selective acknowledgments (RFC 2018)", True),
-    Param("timestamps", "flag", "timestamp option (RFC 7323)", True),
-    Param("window_scaling", "flag", "window scale option (RFC 7323)", True),
-    Param(
-        "ecn",
-        "flag",
-        "explicit congestion notification: false, none; true, ECN (RFC 3168) requested and accepted; "
-        "accept, ECN accepted and none requested; accecn, Accurate ECN (RFC 9768) requested and accepted; "
-        "accept-accecn-request-ecn and accept-accecn, Accurate ECN accepted, and ECN or none requested "
-        "(net.ipv4.tcp_ecn; Linux 7.3 has Accurate ECN, 6.12 does not)",
-        False,
-        choices=("accept", *kernel_tcp.ACCECN),
-    ),
-    # Defaults would enter the ids of all runs with stacks of the kernel.
-    Param(
-        "ecn_option",
-        "count",
-        "when the option of Accurate ECN is sent: 0, never; 1, sparingly; 2, wherever it "
-        "fits, unless it does not get through; 3, wherever it fits; absent: 2 (net.ipv4.tcp_ecn_option)",
-        None,
-        min=0,
-        max=3,
-    ),
-    Param(
-        "ecn_option_beacon",
-        "count",
-        "least number of such options in a round trip, with ecn_option 2; absent: 3 (net.ipv4.tcp_ecn_option_beacon)",
-        None,
-        min=0,
-        max=3,
-    ),
-    Param("slow_start_after_idle", "flag", "restart from the initial window after an idle time", False),
-    Param("send_buffer_bytes", "bytes", "size of the send buffer; absent: the kernel sizes it", None, min=4096),
-    Param("receive_buffer_bytes", "bytes", "size of the receive buffer, which limits the window", None, min=2304),
-    Param("mss_bytes", "bytes", "maximum segment size; absent: from the interface", None, min=88, max=32767),
-)
-
-#: Greatest time that dualpi2 and fq_pie compute with, in s: their gains would overflow beyond.
-_MOST_TARGET_S = 4.0
-_DUALPI2 = (
-    Param("limit_packets", "packets", "capacity of both queues together", 10_000, min=1, max=10_000_000),
-    Param(
-        "memory_limit_bytes",
-        "bytes",
-        "capacity in memory, with the kernel's overhead; absent: twice what `limit` "
-        "packets of the interface's MTU take",
-        None,
-        min=1,
-        max=2**32 - 1,
-    ),
-    Param(
-        "target_s",
-        "time",
-        "queueing delay that the controller aims at, of the slower queue (RFC 9332, A.1)",
-        0.015,
-        min=1e-6,
-        max=_MOST_TARGET_S,
-    ),
-    Param(
-        "tupdate_s",
-        "time",
-        "time between two updates of the probability; at most the target is usual (RFC 9332, A.1)",
-        0.016,
-        min=0.001,
-        max=1,
-    ),
-    Param("alpha", "number", "integral gain in Hz (RFC 9332, A.1)", 0.16, min=1 / 256, max=1000),
-    Param("beta", "number", "proportional gain in Hz (RFC 9332, A.1)", 3.2, min=1 / 256, max=1000),
-    Param(
-        "step_threshold_s",
-        "time",
-        "waiting time in the L4S queue beyond which every packet is marked (RFC 9332, A.1)",
-        0.001,
-        min=0,
-        max=_MOST_TARGET_S,
-    ),
-    Param(
-        "step_queue_packets",
-        "packets",
-        "the same threshold as a length of the L4S queue, for slow lines; instead of step_threshold",
-        None,
-        min=0,
-        max=10_000_000,
-    ),
-    Param(
-        "step_least_packets",
-        "packets",
-        "length of the L4S queue below which the threshold marks nothing",
-        0,
-        min=0,
-        max=10_000_000,
-    ),
-    Param(
-        "coupling",
-        "count",
-        "k, the ratio of the L4S probability to the root of the classic one (RFC 9332, 2.1)",
-        2,
-        min=1,
-        max=255,
-    ),
-    Param(
-        "c_protection",
-        "fraction",
-        "share of the line that the classic queue keeps while the L4S queue is never "
-        "empty (RFC 9332, 4.2.2); in whole percent",
-        0.1,
-        min=0,
-        max=1,
-    ),
-    Param(
-        "overload",
-        "choice",
-        "what happens once the L4S probability has reached 1: drop, packets of both queues are "
-        "dropped; overflow, they are marked until the limit is reached (RFC 9332, 4.2.3)",
-        "drop",
-        choices=("drop", "overflow"),
-    ),
-    Param(
-        "drop_at",
-        "choice",
-        "where packets are dropped or marked by the probability: dequeue, at the head; enqueue, at the tail",
-        "dequeue",
-        choices=("dequeue", "enqueue"),
-    ),
-    Param(
-        "classify",
-        "choice",
-        "packets of the L4S queue: l4s-ect, those with ECT(1) or CE (RFC 9331); any-ect, all "
-        "that are ECN-capable, which DCTCP needs: Linux sends it with ECT(0)",
-        "l4s-ect",
-        choices=("l4s-ect", "any-ect"),
-    ),
-)
-_FQ_PIE = (
-    Param("limit_packets", "packets", "capacity of all queues together", 10_240, min=1, max=10_000_000),
-    Param("flows", "count", "number of queues; flows are hashed to them", 1024, min=1, max=65_536),
-    Param(
-        "target_s",
-        "time",
-        "queueing delay that PIE aims at (RFC 8033, 4.2: QDELAY_REF)",
-        0.015,
-        min=1e-6,
-        max=_MOST_TARGET_S,
-    ),
-    Param(
-        "tupdate_s",
-        "time",
-        "time between two updates of the probability, rounded up to ticks of the kernel, 10 ms "
-        "in virtual time (RFC 8033, 4.2: T_UPDATE)",
-        0.015,
-        min=0.001,
-        max=1,
-    ),
-    Param("alpha", "number", "integral gain in Hz, in steps of 1/16 (RFC 8033, 4.2)", 0.125, min=1 / 16, max=2),
-    Param("beta", "number", "proportional gain in Hz, in steps of 1/16 (RFC 8033, 4.2)", 1.25, min=1 / 16, max=2),
-    Param(
-        "quantum_bytes",
-        "bytes",
-        "bytes that a queue may send in its turn; absent: the interface's largest frame",
-        None,
-        min=256,
-        max=1 << 20,
-    ),
-    Param(
-        "memory_limit_bytes", "bytes", "capacity in memory, with the kernel's overhead", 32 << 20, min=1, max=2**32 - 1
-    ),
-    Param("ecn", "flag", "mark ECN-capable packets instead of dropping them (RFC 8033, 5.1)", False),
-    Param(
-        "ecn_prob",
-        "fraction",
-        "probability above which ECN-capable packets are dropped too; in whole percent (RFC 8033, 5.1: mark_ecnth)",
-        0.1,
-        min=0,
-        max=1,
-    ),
-    Param("bytemode", "flag", "make the probability proportional to the packet's length", False),
-)
-
-_KERNEL_POLICIES = (
-    Entry(
-        "policy",
-        "dualpi2",
-        "the kernel's coupled queues for L4S and classic traffic; on links of kind kernel",
-        "Linux sch_dualpi2.c; RFC 9332",
-        _DUALPI2,
-        backends=REAL_PACKETS,
-    ),
-    Entry(
-        "policy",
-        "qdisc",
-        "a queueing discipline of the kernel by its kind, such as one of yours; on links of kind kernel",
-        "docs/your-own.md",
-        (Param("kind", "word", "the kind, as tc names it; it gets no options", required=True),),
-        backends=REAL_PACKETS,
-    ),
-    Entry(
-        "policy",
-        "fq_pie",
-        "the kernel's PIE with a queue for each flow; on links of kind kernel",
-        "Linux sch_fq_pie.c; tc-fq_pie(8); RFC 8033",
-        _FQ_PIE,
-        backends=REAL_PACKETS,
-    ),
-)
-
-_PYTHON_ENTRIES = (
-    Entry(
-        "direction",
-        "jitter",
-        "varying delay of one direction, beside its field delay",
-        "tc-netem(8)",
-        (
-            Param(
-                "jitter_s",
-                "time",
-                "each packet's delay is drawn uniformly within this of the delay, which it must not "
-                "exceed; packets may overtake each other",
-                0.0,
-                min=0.0,
-            ),
-            Param(
-                "keep_order",
-                "flag",
-                "jitter does not let packets overtake each other: one that would arrive before its "
-                "predecessor arrives with it",
-                False,
-            ),
-        ),
-        random="jitter_s",
-    ),
-    Entry(
-        "link",
-        "kernel",
-        "a wire shaped by the kernel's qdiscs; the kernel must have them",
-        "tc(8)",
-        (
-            Param("shaper", "choice", "qdisc that limits the rate", "htb", choices=kernel_links.SHAPERS),
-            Param("burst_bytes", "bytes", "burst of htb and tbf; absent: two packets or 250 us", None, min=1514),
-            Param("ack_filter", "choice", "ACK filter of cake", "none", choices=("none", "filter", "aggressive")),
-            Param("rtt_s", "time", "round-trip time that cake assumes; absent: 100 ms", None, min=1e-6, max=1000),
-        ),
-        backends=REAL_PACKETS,
-    ),
-    *(
-        Entry("stack", name, f"the kernel's {title}", source, _KERNEL_TCP, backends=REAL_PACKETS)
-        for name, title, source in (
-            ("reno", "NewReno", "Linux tcp_cong.c; RFC 6582"),
-            ("cubic", "CUBIC", "Linux tcp_cubic.c; RFC 9438"),
-            ("bbr", "BBR", "Linux tcp_bbr.c"),
-            ("vegas", "Vegas, if the kernel has it", "Linux tcp_vegas.c"),
-            ("westwood", "Westwood+, if the kernel has it", "Linux tcp_westwood.c"),
-            ("hybla", "Hybla, if the kernel has it", "Linux tcp_hybla.c"),
-            ("illinois", "Illinois, if the kernel has it", "Linux tcp_illinois.c"),
-            ("dctcp", "DCTCP, if the kernel has it; it needs queues that mark", "Linux tcp_dctcp.c; RFC 8257"),
-            ("prague", "Prague, which trees of L4S have", "draft-briscoe-iccrg-prague-congestion-control"),
-        )
-    ),
-    Entry(
-        "stack",
-        kernel_tcp.BY_NAME,
-        "the kernel's TCP with a congestion control by name, such as one of yours",
-        "docs/your-own.md",
-        (Param("congestion", "word", "the congestion control, as Linux names it", required=True), *_KERNEL_TCP),
-        backends=REAL_PACKETS,
-    ),
-    *(Entry("backend", backend.value, backend.summary, backend.source) for backend in Backend),
-    Entry(
-        "topology",
-        "asymmetric-path",
-        "server - router1 - router2 - client with an asymmetric line in the middle",
-        "asym 7.1, figure 7",
-    ),
-    Entry(
-        "topology",
-        "dumbbell",
-        "a server and a client for each flow, and one shared line between them",
-        "aq 4, figure 2",
-    ),
-    Entry(
-        "topology",
-        "wireless",
-        "server - base (a base station) - mobile; the second hop is under study",
-        "ton IV-A, figure 2",
-    ),
-    Entry("topology", "packet-radio", "server - gateway - one or more mobiles over packet radio", "asym 5.1, figure 5"),
-    Entry(
-        "topology",
-        "hybrid",
-        "server - router - client; forward over one-way cable, reverse over another link",
-        "asym 3.1, 7.3",
-    ),
-    Entry("topology", "line", "two hosts, left and right, on one line", "docs/campaigns.md"),
-)
-
-
 @dataclass(frozen=True)
 class PacketLimits:
     """Lengths of packets in bytes, headers included; those of IP by its version."""
@@ -493,7 +201,7 @@ def packet_limits() -> PacketLimits:
 @node_binary.cached
 def entries() -> tuple[Entry, ...]:
     """Every mechanism."""
-    declared = node_binary.registry()
+    declared, others = node_binary.registry(), _others()
     keys = ("policies", "links", "directions", "error_models", "middleboxes", "stacks")
     entries_ = [_entry(raw) for key in keys for raw in declared[key]]
     entries_ += [_entry(raw, REAL_PACKETS if raw["name"] == "command" else ()) for raw in declared["workloads"]]
@@ -501,7 +209,22 @@ def entries() -> tuple[Entry, ...]:
         Entry("profile", raw["name"], raw["summary"], raw["source"], spec=LinkSpec.read(raw["spec"]))
         for raw in declared["profiles"]
     ]
-    return (*_PYTHON_ENTRIES, *entries_, *_KERNEL_POLICIES)
+    backends = [Entry("backend", backend.value, backend.summary, backend.source) for backend in Backend]
+    first = [entry for kind in ("direction", "link", "stack") for entry in others[kind]]
+    return (*first, *backends, *others["topology"], *entries_, *others["policy"])
+
+
+@cache
+def _others() -> Mapping[str, list[Entry]]:
+    """The mechanisms that are not written in Rust, by kind."""
+    declared = tomllib.loads((Path(__file__).parent / "linux.toml").read_text(encoding="utf-8"))
+    tcp, entries_ = declared.pop("tcp"), dict[str, list[Entry]]()
+    for kind, rows in declared.items():
+        for row in rows:
+            params = [*row.get("params", ()), *(tcp if kind == "stack" else ())]
+            raw = {"random": False, **row, "kind": kind, "params": params}
+            entries_.setdefault(kind, []).append(_entry(raw, REAL_PACKETS if kind in _OF_LINUX else ()))
+    return entries_
 
 
 @node_binary.cached
@@ -607,13 +330,13 @@ def _entry(raw: Mapping[str, Any], backends: tuple[str, ...] = ()) -> Entry:
     params = []
     for param in raw["params"]:
         # Required parameters have a mapping as their default.
-        required = isinstance(param["default"], dict)
+        required = isinstance(param.get("default"), dict)
         params.append(
             Param(
                 name=param["name"],
                 unit=param["unit"],
                 help=param["help"],
-                default=None if required else param["default"],
+                default=None if required else param.get("default"),
                 required=required,
                 min=param.get("min"),
                 max=param.get("max"),

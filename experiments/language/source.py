@@ -18,7 +18,7 @@ from typing import Any
 
 from analysis.backend_blocks import block_for
 from experiments.language import files, mechanisms, packed, registry, renamed, yaml_text
-from experiments.language.problems import CampaignError, Problem
+from experiments.language.problems import CampaignError, Problem, dotted
 from experiments.language.yaml_text import FieldPath
 from testbed import own_crates, own_nodes
 from testbed.errors import BadRequest, no_file
@@ -62,7 +62,7 @@ class Source:
         Raises:
             ValueError: the file cannot be read.
         """
-        attached = packed.find(self.text, name)
+        attached = packed.body_of(self.text, name)
         if attached is not None:
             return attached
         return files.no_file(name) if self.folder is None else files.read_path(self.folder / name)
@@ -74,10 +74,10 @@ class Source:
                 return self.places[path[:end]]
         return self.name, 0
 
-    def problem(self, path: FieldPath, field: str, message: str) -> Problem:
-        """A problem with the place of a value."""
+    def problem(self, path: FieldPath, message: str, field: str = "") -> Problem:
+        """A problem with the place of a value; `field` is its name, if not the path's."""
         file, line = self.place(path)
-        return Problem(line, field, message, "" if file == self.name else f"{file}:{line}")
+        return Problem(line, field or dotted(path), message, "" if file == self.name else f"{file}:{line}")
 
 
 def read(path: Path, trust_code: bool = False) -> Source:
@@ -92,10 +92,7 @@ def read(path: Path, trust_code: bool = False) -> Source:
         CampaignError: a file cannot be read, is invalid YAML, or is not a mapping.
         TestbedError: as testbed.own_nodes.use.
     """
-    # A store keeps the name, and takes texts only.
-    name = os.fsencode(path).decode(errors="replace")
-    source = _with_includes(name, _text(path), _from_files(path), (str(path.resolve()),))
-    return _with_defaults(_with_crates(_with_traces(replace(source, folder=path.parent)), trust_code))
+    return _with_defaults(_with_crates(_with_traces(_from_file(path)), trust_code))
 
 
 def attached_crates(path: Path) -> Iterator[tuple[str, Crate]]:
@@ -105,10 +102,9 @@ def attached_crates(path: Path) -> Iterator[tuple[str, Crate]]:
         CampaignError: the file cannot be read.
         BadRequest: attached sources are damaged.
     """
-    name = os.fsencode(path).decode(errors="replace")
-    source = _with_includes(name, _text(path), _from_files(path), (str(path.resolve()),))
+    source = _from_file(path)
     for folder in dict.fromkeys(folder for _, folder in _folders(source.values, ())):
-        attached = packed.find(source.text, folder)
+        attached = packed.body_of(source.text, folder)
         if attached is not None:
             yield folder, own_crates.from_text(attached, folder)
 
@@ -123,6 +119,13 @@ def parse(name: str, text: str) -> Source:
     return _with_defaults(_with_includes(name, text, _from_nowhere, ()))
 
 
+def _from_file(path: Path) -> Source:
+    """A file with its includes."""
+    # A store keeps the name, and takes texts only.
+    name = os.fsencode(path).decode(errors="replace")
+    return replace(_with_includes(name, _text(path), _from_files(path), (str(path.resolve()),)), folder=path.parent)
+
+
 class Absent(Exception):
     """An included file does not exist."""
 
@@ -134,13 +137,13 @@ Include = Callable[[str], tuple[str, str, "Include"]]
 def _from_files(including: Path) -> Include:
     """Finds files relative to the file that includes them."""
 
-    def find(name: str) -> tuple[str, str, Include]:
+    def opened(name: str) -> tuple[str, str, Include]:
         file = including.parent / name
         if not file.is_file():
             raise Absent(no_file(file))
         return str(file.resolve()), _text(file), _from_files(file)
 
-    return find
+    return opened
 
 
 def _from_text(attached: str) -> Include:
@@ -177,7 +180,7 @@ def _with_includes(name: str, text: str, include: Include, ancestors: tuple[str,
         return including
 
     def fail(path: FieldPath, message: str) -> CampaignError:
-        return CampaignError(including.name, [including.problem(path, INCLUDE, message)])
+        return CampaignError(including.name, [including.problem(path, message, INCLUDE)])
 
     names = wanted if isinstance(wanted, list) else [wanted]
     if not names or not all(isinstance(file, str) and file for file in names):
@@ -189,8 +192,7 @@ def _with_includes(name: str, text: str, include: Include, ancestors: tuple[str,
     for number, file in enumerate(names):
         at: FieldPath = (INCLUDE, number) if isinstance(wanted, list) else (INCLUDE,)
         try:
-            find = _from_text(attached[file]) if file in attached else include
-            key, body, inner = find(file)
+            key, body, inner = (_from_text(attached[file]) if file in attached else include)(file)
         except Absent as error:
             raise fail(at, str(error)) from None
         if key in ancestors or len(ancestors) >= MAX_DEPTH:
@@ -210,7 +212,7 @@ def _with_traces(source: Source) -> Source:
     """Attaches traces and programs' files to the text that names them, so that it is complete without its folder."""
     text = source.text
     for name in sorted(set(_traces(source.values, ""))):
-        if packed.find(text, name) is None:
+        if packed.body_of(text, name) is None:
             # Validation of the field that names the trace reports an unreadable file.
             with contextlib.suppress(ValueError):
                 text = packed.attach(text, name, source.file(name))
@@ -222,20 +224,20 @@ def _with_crates(source: Source, trust_code: bool) -> Source:
     text, crates = source.text, []
     for path, name in _folders(source.values, ()):
         try:
-            attached = packed.find(text, name)
+            attached = packed.body_of(text, name)
             if attached is None:
                 crate = own_crates.read((source.folder or Path()) / name, own_nodes.lockfile())
                 text = packed.attach(text, name, crate.text)
             else:
                 crate = own_crates.from_text(attached, name)
-                came_along = packed.find(source.text, name) is not None
+                came_along = packed.body_of(source.text, name) is not None
                 if came_along and not trust_code and own_nodes.lack([crate.used]):
                     raise ValueError(
                         f"the code of {name} came with this file. It would be compiled and run with your rights. Read "
                         "it first: './backchannel unpack FILE' writes it to a folder. 'run --trust-code' builds it"
                     )
         except (ValueError, BadRequest) as error:
-            raise CampaignError(source.name, [source.problem(path, ".".join(map(str, path)), str(error))]) from None
+            raise CampaignError(source.name, [source.problem(path, str(error))]) from None
         crates.append(crate)
     own_nodes.use(crates)
     return replace(source, text=text)
@@ -253,7 +255,7 @@ def with_crates_in_use(text: str) -> str:
     for crate in own_nodes.in_use():
         named = rf"""\bfrom['"]?:\s*['"]?(\.{{0,2}}/(?:[^\s,}}'"]+/)?{re.escape(crate.name)})(?=[\s,}}'"]|$)"""
         for folder in dict.fromkeys(re.findall(named, text)):
-            if packed.find(text, folder) is None:
+            if packed.body_of(text, folder) is None:
                 text = packed.attach(text, folder, crate.text)
     return text
 
@@ -332,16 +334,15 @@ def _take_blocks(source: Source, section: str, kind: str, allowed: Iterable[str]
     blocks = source.values[section]
     if not isinstance(blocks, dict):
         message = f"expected a mapping with these keys: {', '.join(allowed)}"
-        raise CampaignError(source.name, [source.problem((section,), section, message)])
+        raise CampaignError(source.name, [source.problem((section,), message)])
     problems = []
     for name, block in blocks.items():
-        field = f"{section}.{name}"
         if name not in allowed:
-            problems.append(source.problem((section, name), field, registry.unknown(kind, name, allowed)))
+            problems.append(source.problem((section, name), registry.unknown(kind, name, allowed)))
         elif not isinstance(block, dict):
-            problems.append(source.problem((section, name), field, "expected a mapping of fields"))
+            problems.append(source.problem((section, name), "expected a mapping of fields"))
         elif section == BACKENDS and (BACKENDS in block or "backend" in block):
-            problems.append(source.problem((section, name), field, "the fields of a backend cannot set the backend"))
+            problems.append(source.problem((section, name), "the fields of a backend cannot set the backend"))
     if problems:
         raise CampaignError(source.name, problems)
     return blocks

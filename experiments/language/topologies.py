@@ -54,12 +54,7 @@ def _host_of(network: Network, host: str, pair: int) -> str:
 
 
 def host_names(network: Network, nodes: Sequence[Node]) -> list[str]:
-    """Names that a flow may use as its hosts.
-
-    Args:
-        network: of the campaign.
-        nodes: of the scenario.
-    """
+    """Names that a flow may use as its hosts."""
     if network.topology == "dumbbell":
         return list(SIDES)
     hosts = [node.name for node in nodes if node.kind == "host"]

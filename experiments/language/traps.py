@@ -55,7 +55,7 @@ class Trap:
 
 
 @dataclass(frozen=True)
-class Scene:
+class TrapContext:
     """A scenario on a backend, with what several traps look at."""
 
     backend: Backend
@@ -83,15 +83,15 @@ class Scene:
 
 def find(backend: Backend, scenario: Scenario) -> list[Trap]:
     """All findings for one scenario."""
-    scene = Scene(backend, scenario)
-    traps = (Trap(name, *finding) for name, look in TRAPS.items() for finding in look(scene))
+    context = TrapContext(backend, scenario)
+    traps = (Trap(name, *finding) for name, look in TRAPS.items() for finding in look(context))
     return list(dict.fromkeys(traps))
 
 
-def queue_below_one_burst(scene: Scene) -> Iterator[Finding]:
+def queue_below_one_burst(context: TrapContext) -> Iterator[Finding]:
     """A queue that is smaller than the initial window loses packets at the start of every connection."""
-    for flow, hops in scene.flows:
-        burst = _initial_window(scene.scenario, flow)
+    for flow, hops in context.flows:
+        burst = _initial_window(context.scenario, flow)
         faster_bps = math.inf
         for link, side in hops:
             rate_bps = _rate_bps(link, side)
@@ -108,11 +108,11 @@ def queue_below_one_burst(scene: Scene) -> Iterator[Finding]:
             faster_bps = min(faster_bps, rate_bps)
 
 
-def timer_coarser_than_a_packet(scene: Scene) -> Iterator[Finding]:
+def timer_coarser_than_a_packet(context: TrapContext) -> Iterator[Finding]:
     """On a fast line several packets are due before a timer has fired once, so they leave in bursts."""
-    if scene.backend.in_virtual_time:
+    if context.backend.in_virtual_time:
         return
-    for link, side in _directions(scene.scenario):
+    for link, side in _directions(context.scenario):
         packet_s = PACKET_BYTES * 8 / _rate_bps(link, side)
         if 0 < packet_s < TIMER_S:
             yield (
@@ -124,11 +124,11 @@ def timer_coarser_than_a_packet(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def more_packets_than_the_emulator_carries(scene: Scene) -> Iterator[Finding]:
+def more_packets_than_the_emulator_carries(context: TrapContext) -> Iterator[Finding]:
     """Packets beyond the capacity of one core are late, and every run is invalid."""
-    if not scene.backend.in_cell:
+    if not context.backend.in_cell:
         return
-    for flow, hops in scene.flows:
+    for flow, hops in context.flows:
         slowest_bps = min(_rate_bps(link, side) for link, side in hops)
         if slowest_bps / (8 * PACKET_BYTES) > EMULATOR_PPS:
             yield (
@@ -139,17 +139,17 @@ def more_packets_than_the_emulator_carries(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def small_queues_on_the_senders_host(scene: Scene) -> Iterator[Finding]:
+def small_queues_on_the_senders_host(context: TrapContext) -> Iterator[Finding]:
     """Linux limits a socket's packets in the queues of its host (TCP small queues), so the shaped queue never fills.
 
     Emulated lines take packets out of the host at once, and a link box is another host. Only a kernel shaper on the
     sender's interface is affected.
     """
-    for flow, hops in scene.flows:
+    for flow, hops in context.flows:
         link, side = hops[0]
         slowest_bps = min(_rate_bps(*hop) for hop in hops)
         shapes = link.kind == "kernel" and link.direction(side).rate_bps == slowest_bps
-        if shapes and is_kernel_stack(_stack(scene.scenario, flow).name):
+        if shapes and is_kernel_stack(_stack(context.scenario, flow).name):
             yield (
                 link.name,
                 side,
@@ -158,12 +158,12 @@ def small_queues_on_the_senders_host(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def offloads_may_be_on(scene: Scene) -> Iterator[Finding]:
+def offloads_may_be_on(context: TrapContext) -> Iterator[Finding]:
     """With segmentation offload, captures show packets of up to 64 kB that were never on a wire.
 
     Emulated lines end in interfaces without offloads. Network cards have them.
     """
-    if scene.backend.in_lab:
+    if context.backend.in_lab:
         yield (
             "",
             "",
@@ -173,9 +173,9 @@ def offloads_may_be_on(scene: Scene) -> Iterator[Finding]:
         )
 
 
-def clocks_apart(scene: Scene) -> Iterator[Finding]:
+def clocks_apart(context: TrapContext) -> Iterator[Finding]:
     """The error of a one-way delay between two hosts is the difference of their clocks."""
-    if scene.backend.in_lab:
+    if context.backend.in_lab:
         yield (
             "",
             "",
@@ -184,9 +184,9 @@ def clocks_apart(scene: Scene) -> Iterator[Finding]:
         )
 
 
-def bottleneck_elsewhere(scene: Scene) -> Iterator[Finding]:
+def bottleneck_elsewhere(context: TrapContext) -> Iterator[Finding]:
     """A wire around the line under study is slower than the line."""
-    for flow, hops in scene.flows:
+    for flow, hops in context.flows:
         studied = [hop for hop in hops if hop[0].name in STUDIED and hop[0].direction(hop[1]).rate_bps is not None]
         for link, side in hops if studied else ():
             line_bps, rate_bps = _rate_bps(*studied[0]), _rate_bps(link, side)
@@ -200,10 +200,10 @@ def bottleneck_elsewhere(scene: Scene) -> Iterator[Finding]:
                 )
 
 
-def run_shorter_than_a_queue(scene: Scene) -> Iterator[Finding]:
+def run_shorter_than_a_queue(context: TrapContext) -> Iterator[Finding]:
     """A full queue takes a large part of the run to drain, so the run measures how the queue fills."""
-    for link, side in scene.used_directions:
-        limit, duration_s = _limit_packets(link.direction(side).queue), scene.scenario.duration_s
+    for link, side in context.used_directions:
+        limit, duration_s = _limit_packets(link.direction(side).queue), context.scenario.duration_s
         if _drain_s(link, side) > DRAIN_SHARE * duration_s:
             yield (
                 link.name,
@@ -214,9 +214,9 @@ def run_shorter_than_a_queue(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def ipv6_headers_are_not_compressed(scene: Scene) -> Iterator[Finding]:
+def ipv6_headers_are_not_compressed(context: TrapContext) -> Iterator[Finding]:
     """RFC 1144 compresses TCP over IPv4 only, so every packet of IPv6 crosses the line whole."""
-    for flow, link, side in _directions_of_ipv6(scene):
+    for flow, link, side in _directions_of_ipv6(context):
         compression = link.direction(side).options.get("header_compression", "none")
         if compression != "none":
             yield (
@@ -227,9 +227,9 @@ def ipv6_headers_are_not_compressed(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def ipv6_acks_longer_than_aqs(scene: Scene) -> Iterator[Finding]:
+def ipv6_acks_longer_than_aqs(context: TrapContext) -> Iterator[Finding]:
     """AQ serves packets up to a size as acks, by default that of an ack over IPv4 without options."""
-    for flow, link, side in _directions_of_ipv6(scene):
+    for flow, link, side in _directions_of_ipv6(context):
         queue = link.direction(side).queue
         if queue.name != "aq" or _option(queue, "classify") != "size":
             continue
@@ -243,10 +243,10 @@ def ipv6_acks_longer_than_aqs(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def few_packets(scene: Scene) -> Iterator[Finding]:
+def few_packets(context: TrapContext) -> Iterator[Finding]:
     """Shares and means over few packets have little meaning."""
-    for link, side in scene.used_directions:
-        duration_s = scene.scenario.duration_s
+    for link, side in context.used_directions:
+        duration_s = context.scenario.duration_s
         packets = duration_s * _rate_bps(link, side) / (8 * PACKET_BYTES)
         if packets < MIN_PACKETS and _drain_s(link, side) <= DRAIN_SHARE * duration_s:
             yield (
@@ -257,11 +257,11 @@ def few_packets(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def wider_limits(scene: Scene) -> Iterator[Finding]:
+def wider_limits(context: TrapContext) -> Iterator[Finding]:
     """Runs count as valid that the default limits would reject."""
-    if scene.scenario.fidelity == Limits():
+    if context.scenario.fidelity == Limits():
         return
-    wider = fidelity.wider(scene.scenario.fidelity)
+    wider = fidelity.wider(context.scenario.fidelity)
     if wider:
         yield (
             "",
@@ -271,14 +271,14 @@ def wider_limits(scene: Scene) -> Iterator[Finding]:
         )
 
 
-def captures_cut_off(scene: Scene) -> Iterator[Finding]:
+def captures_cut_off(context: TrapContext) -> Iterator[Finding]:
     """A packet can be decrypted only if all of it was captured."""
-    snaplen = scene.scenario.capture.snaplen
-    for flow in scene.scenario.workload:
-        stack = _stack(scene.scenario, flow)
+    snaplen = context.scenario.capture.snaplen
+    for flow in context.scenario.workload:
+        stack = _stack(context.scenario, flow)
         options = {**stack.options, **flow.stack}
         whole = (options.get("packet_bytes") or PACKET_BYTES) + ETHERNET_BYTES
-        if options.get("session") == "tls" and snaplen < whole and "none" not in scene.scenario.capture.at:
+        if options.get("session") == "tls" and snaplen < whole and "none" not in context.scenario.capture.at:
             yield (
                 "",
                 "",
@@ -287,20 +287,20 @@ def captures_cut_off(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def _directions_of_ipv6(scene: Scene) -> Iterator[tuple[Flow, LinkSpec, Direction]]:
+def _directions_of_ipv6(context: TrapContext) -> Iterator[tuple[Flow, LinkSpec, Direction]]:
     """Each flow over IPv6 with the directions that its data and its acks cross."""
-    for flow, hops in scene.flows:
+    for flow, hops in context.flows:
         if flow.ip == 6:
-            for link, side in [*hops, *route_back(scene, flow)]:
+            for link, side in [*hops, *route_back(context, flow)]:
                 yield flow, link, side
 
 
-def route_back(scene: Scene, flow: Flow) -> Route:
+def route_back(context: TrapContext, flow: Flow) -> Route:
     """The way of a flow's acks."""
-    return route(scene.scenario, flow.to, flow.from_)
+    return route(context.scenario, flow.to, flow.from_)
 
 
-TRAPS: Mapping[str, Callable[[Scene], Iterator[Finding]]] = {
+TRAPS: Mapping[str, Callable[[TrapContext], Iterator[Finding]]] = {
     "queue below one burst": queue_below_one_burst,
     "timer coarser than a packet": timer_coarser_than_a_packet,
     "more packets than the emulator carries": more_packets_than_the_emulator_carries,
@@ -332,7 +332,7 @@ def warnings(plan: Plan, source: Source) -> list[str]:
         affected = set().union(*(points[trap] for trap in traps))
         some = f" (at {len(affected)} of {len(plan.points)} points)" if len(affected) < len(plan.points) else ""
         message = f"warning: {name}: {traps[0].message}{some}"
-        lines.append(source.problem(path, ".".join(map(str, path)), message).text(source.name))
+        lines.append(source.problem(path, message).text(source.name))
     return lines
 
 

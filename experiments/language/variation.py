@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from experiments.language import registry
 from experiments.language.routes import PACKET_BYTES, route
 from experiments.language.schema import Campaign, Flow
-from testbed.scenario import Direction, DirectionSpec, LinkSpec, Named, Options, Scenario
-from testbed.scenario import Variation as VariationRecord
+from testbed.scenario import Direction, DirectionSpec, LinkSpec, Named, Options, Scenario, Variation as VariationRecord
 
 #: Default bounds: of a flow's delay in seconds and as a share of the flow's time, and of a round trip's growth.
 START_S = 0.1
@@ -23,12 +22,7 @@ ROUND_TRIP_SHARE = 0.01
 
 
 class Variation:
-    """The draws of one repetition.
-
-    Args:
-        campaign: says what varies.
-        seed: of the repetition.
-    """
+    """The draws of one repetition."""
 
     def __init__(self, campaign: Campaign, seed: int) -> None:
         self._spec = campaign.variation

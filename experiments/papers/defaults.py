@@ -45,13 +45,7 @@ def _walk(holder: Any, steps: Sequence[str]) -> Iterator[Occurrence]:
 
 
 def other_values(values: Mapping[str, Any], choice: Choice, other: Mapping[str, Any]) -> dict[str, Any]:
-    """A campaign file's values with other values of some fields of a choice.
-
-    Args:
-        values: of the campaign file.
-        choice: that the file follows.
-        other: values by field of the choice.
-    """
+    """A campaign file's values with other values of some fields of a choice."""
     changed = copy.deepcopy(dict(values))
     for field, value in other.items():
         for holder, key in occurrences(changed, field, choice.fields[field]):
@@ -60,13 +54,7 @@ def other_values(values: Mapping[str, Any], choice: Choice, other: Mapping[str, 
 
 
 def default_values(values: Mapping[str, Any], artefact: str, choices: Sequence[Choice]) -> dict[str, Any]:
-    """A campaign file's values where every chosen parameter with a default has that default.
-
-    Args:
-        values: of the campaign file.
-        artefact: that it reproduces.
-        choices: of its paper.
-    """
+    """A campaign file's values where every chosen parameter with a default has that default."""
     changed = copy.deepcopy(dict(values))
     for choice in choices:
         if artefact not in choice.artefacts or not choice.has_default:

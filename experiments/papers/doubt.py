@@ -137,9 +137,9 @@ def _difference_document(compared: Compared | None) -> dict[str, Any]:
 
 def _ends(difference: Difference) -> tuple[float, float] | tuple[None, None]:
     """Ends of a difference's interval. Equal pairs have none, and their value for both."""
-    if difference.interval is not None:
-        return difference.interval.low, difference.interval.high
-    return (None, None) if difference.error is None else (difference.value, difference.value)
+    if difference.interval is not None or difference.error is None:
+        return difference.ends
+    return difference.value, difference.value
 
 
 def conclusions(asked: Asked) -> tuple[list[Conclusion], int]:

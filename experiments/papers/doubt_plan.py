@@ -146,9 +146,7 @@ def changes(file: Path, overrides: Sequence[str], plan: Plan, perturbations: int
             yield _impossible("sim", "simulated", error)
     if plan.backend is not Backend.VIRTUAL_KERNEL:
         yield Change(
-            "virtual-kernel",
-            "Linux in virtual time over the emulator",
-            _real(file, overrides, Backend.VIRTUAL_KERNEL),
+            "virtual-kernel", "Linux in virtual time over the emulator", _real(file, overrides, Backend.VIRTUAL_KERNEL)
         )
     for shaper, words in (("htb", "HTB"), ("netem", "netem")):
         link = f"network.link={{kind: kernel, shaper: {shaper}}}"

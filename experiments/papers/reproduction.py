@@ -200,17 +200,18 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What one reproduction would run."""
+class ExpectedArtefact:
+    """What `papers run` would run of an artefact."""
 
     artefact: str
     points: int
     repetitions: int
-    #: Of the campaign; those that neither the results folder nor an artefact before it has.
     runs: int
+    #: Those of them that neither the results folder nor an artefact before it has.
     to_run: int
     time_s: float
     cells: int
+    #: Why it cannot run; empty if it can.
     refused: str = ""
 
 
@@ -226,7 +227,7 @@ def expected(
     defaults: bool = False,
     inventory: Path | None = None,
     warn: Callable[[str], None] = print,
-) -> tuple[list[Expected], float]:
+) -> tuple[list[ExpectedArtefact], float]:
     """What each would take by itself, in order, runs that two artefacts share counted once; and seconds for all of them
     as one batch, of which the artefacts with the longest runs come first.
 
@@ -242,7 +243,7 @@ def expected(
         inventory: of the lab whose runs count as done.
         warn: is told of sets of hosts that do not answer.
     """
-    by_file, batches = dict[Path, Expected](), dict[str, list[Run]]()
+    by_file, batches = dict[Path, ExpectedArtefact](), dict[str, list[Run]]()
     seen: dict[str, set[int]] = {}
     room = math.inf if limit is None else limit
     # Histories have thousands of runs, each with its scenario: they are read once a backend.
@@ -255,7 +256,7 @@ def expected(
         each = (plan if isinstance(plan, str) else _count_of(plan) for plan in plans)
     for chosen_one, of_one in zip(chosen_ones, each, strict=True):
         if isinstance(of_one, str):
-            by_file[chosen_one.file] = Expected(chosen_one.artefact, 0, 0, 0, 0, 0.0, 0, of_one)
+            by_file[chosen_one.file] = ExpectedArtefact(chosen_one.artefact, 0, 0, 0, 0, 0.0, 0, of_one)
         else:
             counted.append((chosen_one, of_one))
     firsts = [point.first.id for _, of_one in counted for point in of_one.points]
@@ -271,7 +272,7 @@ def expected(
             to_do += [point.first] * len(missing)
         batches.setdefault(of_one.backend, []).extend(to_do)
         cost = forecasters(of_one.backend).forecast(to_do)
-        by_file[chosen_one.file] = Expected(
+        by_file[chosen_one.file] = ExpectedArtefact(
             chosen_one.artefact,
             len(of_one.points),
             of_one.repetitions,

@@ -21,10 +21,10 @@ from analysis.results import CellLabel, Parameters, Quantity, Values
 from analysis.statistics import (
     LEVEL,
     Interval,
+    candidate_maxima,
     exact_interval,
     greatest_interval,
     pairs_of,
-    possibly_greatest,
     sd_interval,
     share_interval,
     t_interval,
@@ -230,7 +230,7 @@ def _mean(rest: Labels, members: Sequence[Cell], axis: str) -> Cell:
 
 def _best(rest: Labels, members: Sequence[Cell], axis: str) -> Cell:
     best = max(members, key=lambda cell: cell.mean)
-    possible = [members[at] for at in possibly_greatest([cell.by_run for cell in members])]
+    possible = [members[at] for at in candidate_maxima([cell.by_run for cell in members])]
     labels = [float(cell.labels[axis]) for cell in possible]
     interval = Interval(min(labels), max(labels), LEVEL, "possible")
     return Cell(rest, [float(best.labels[axis])], other_interval=interval)

@@ -9,11 +9,11 @@ from rich.console import Group
 from rich.text import Text
 
 from analysis.comparison import difference_text
+from analysis.results import of_subject
 from experiments.labels import level_text, point_label
 from experiments.papers import wording
 from experiments.papers.choice_sensitivity import Outcome
-from experiments.papers.doubt import Conclusion, Doubt
-from experiments.papers.doubt import Outcome as DoubtOutcome
+from experiments.papers.doubt import Conclusion, Doubt, Outcome as DoubtOutcome
 from experiments.papers.scorecard import Artefact, OrderingScore, ValueScore, between_backends, count
 from experiments.papers.sensitivity import Sensitivity
 from experiments.tables import plain_table
@@ -85,7 +85,7 @@ def doubt_table(doubt: Doubt, results: str) -> Group:
                 for cell in cells
             ),
         )
-    asked = f"{quantity.metric} of {quantity.subject}" if quantity.subject else quantity.metric
+    asked = of_subject(quantity.metric, quantity.subject)
     what = f"{asked}: difference of means, with intervals that hold together at {level_text(doubt.question.level)}"
     lines = [what, f"{units.number_of(doubt.undecided, 'contrast')} cannot be told by the original runs"]
     if not doubt.conclusions:

@@ -195,5 +195,5 @@ def check(file: SearchFile) -> Run:
     try:
         file.question.expression.check(run.scenario)
     except ValueError as error:
-        raise CampaignError(file.name, [file.base.problem((), "question", str(error))]) from None
+        raise CampaignError(file.name, [file.base.problem((), str(error), "question")]) from None
     return run

@@ -127,32 +127,32 @@ def read(path: Path) -> SearchFile:
 def _problems(file: source.Source) -> Iterator[Problem]:
     values = file.values
     for field in values.keys() - _FIELDS:
-        yield file.problem((field,), field, f"unknown field; allowed: {', '.join(sorted(_FIELDS))}")
+        yield file.problem((field,), f"unknown field; allowed: {', '.join(sorted(_FIELDS))}")
     for field in ("campaign", "axes", "question"):
         if field not in values:
-            yield file.problem((), field, "is required")
+            yield file.problem((), "is required", field)
     if not isinstance(values.get("campaign", ""), str):
-        yield file.problem(("campaign",), "campaign", "is the path of a campaign file, from this file's folder")
+        yield file.problem(("campaign",), "is the path of a campaign file, from this file's folder")
     for field, least in (("repetitions", 2), ("seed", 0)):
         value = values.get(field, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            yield file.problem((field,), field, f"is a whole number from {least}")
+            yield file.problem((field,), f"is a whole number from {least}")
     axes = values.get("axes", {})
     if "axes" in values and (not isinstance(axes, dict) or not axes):
-        yield file.problem(("axes",), "axes", "is a mapping of fields to ranges or lists of values")
+        yield file.problem(("axes",), "is a mapping of fields to ranges or lists of values")
         axes = {}
     for field, value in axes.items():
         try:
             read_axis(field, value)
         except ValueError as error:
-            yield file.problem(("axes", field), f"axes.{field}", str(error))
+            yield file.problem(("axes", field), str(error))
     if "question" in values:
         try:
             asked = read_question(values["question"])
             if asked.between is not None and asked.between[0] in axes:
                 raise ValueError(f"'{asked.between[0]}' is an axis too; remove it from one of them")
         except ValueError as error:
-            yield file.problem(("question",), "question", str(error))
+            yield file.problem(("question",), str(error))
 
 
 def read_question(value: Any) -> Question:

@@ -7,11 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from experiments.language.mechanisms import MechanismError
-from experiments.language.messages import message as message_of
-from experiments.language.network import Change as FileChange
-from experiments.language.network import LineFields
-from experiments.language.problems import CampaignError, Problem
+from experiments.language.messages import rejected
+from experiments.language.network import Change as FileChange, LineFields
+from experiments.language.problems import CampaignError, Problem, dotted
 from experiments.language.source import parse
 from testbed.scenario import DIRECTIONS, Change, Direction
 
@@ -78,15 +76,7 @@ def typed(fields: Mapping[str, Any], at_s: float) -> Change:
     try:
         change = FileChange.model_validate({"at": f"{at_s} s", **fields})
     except ValidationError as error:
-        problems = []
-        for details in error.errors(include_url=False):
-            inner = details.get("ctx", {}).get("error")
-            texts = (
-                [message for _, message in inner.problems]
-                if isinstance(inner, MechanismError)
-                else [message_of(details, FileChange, details["loc"], ())]
-            )
-            problems += [Problem(0, ".".join(map(str, details["loc"])), text, "set") for text in texts]
+        problems = [Problem(0, dotted(path), text, "set") for path, text in rejected(error, FileChange)]
         raise CampaignError("set", problems) from None
     return change.as_scenario()
 

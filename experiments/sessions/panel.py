@@ -1,14 +1,10 @@
-"""A running session on a terminal, and its changes as sentences."""
+"""A running session on a terminal."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console, Group
 from rich.table import Table
 
-from analysis.store.documents import SessionChange
 from experiments.sessions.state import SessionState
 from testbed import units
 
@@ -48,17 +44,3 @@ def show(to: Console, state: SessionState, before: SessionState | None, *more: s
                 str(now.events.get("lost", 0)),
             )
     to.print(Group(head, table, *more), highlight=False, markup=False)
-
-
-def change_text(change: SessionChange) -> str:
-    """One change as a sentence."""
-    fields = ", ".join(f"{name} {_value(value)}" for name, value in change.fields.items())
-    return f"at {change.at_s:.3f} s, {change.link} {change.direction}: {fields}"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return " ".join(_value(part) for part in value.values())
-    if isinstance(value, list):
-        return "; ".join(map(_value, value)) or "none"
-    return str(value)

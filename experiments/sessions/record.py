@@ -115,7 +115,7 @@ def keep(
     problems = sentences(fidelity.problems(report, scenario.fidelity))
     labelled = [f"{path.stem}={path}" for path in sorted((folder / "captures").glob("*.pcap"))]
     node_binary.call("trace", "--datagrams", "--out", str(folder), *labelled)
-    found_flows.orient(folder)
+    found_flows.assign_sender(folder)
     report, flows, left_out, packets_left_out = _flows(nodes, report, folder)
     scenario = Scenario.read({**scenario.as_json(), "workload": [flow.as_json() for flow in flows]})
     description = description.replace(flows_left_out=left_out, packets_left_out=packets_left_out)

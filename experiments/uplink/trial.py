@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from analysis.metrics import METRICS
+from analysis.metrics import title_of
 from analysis.question import better_of
-from analysis.results import Quantity, Values
+from analysis.results import Quantity, Values, of_subject
 from analysis.statistics import LEVEL, MARGIN, Compared, judged
 from experiments.language import campaign, source
 
@@ -170,4 +170,4 @@ def advice(effects: list[Effect]) -> Advice:
 
 def title(quantity: Quantity) -> str:
     """A quantity for people."""
-    return f"{METRICS[quantity.metric].title} of {quantity.subject}"
+    return of_subject(title_of(quantity.metric), quantity.subject)

@@ -19,8 +19,8 @@ use crate::wire::{MOST_OPTIONS, TCP_HEADER};
 use eras::EraName;
 
 pub use choices::{
-    AckRule, Algorithm, Counting, EcnMode, FullAck, LossNotificationMode, SackSender, SlowStart, TimeoutDecrease,
-    TimerKind,
+    AckRule, Algorithm, Counting, CubicGrowth, EcnMode, FullAck, LossNotificationMode, SackSender, SlowStart,
+    TimeoutDecrease, TimerKind,
 };
 pub use stacks::{entries, StackName};
 
@@ -46,6 +46,9 @@ options! {
         slow_start: SlowStart = ABSENT, [Choice]
             "how slow start ends: standard, or absent: with the first loss; when round trips grow or acks form a train (hystart: as in \
              Linux); when round trips grow, by degrees (hystart++: RFC 9406)";
+        cubic_growth: CubicGrowth = ABSENT, [Choice]
+            "cubic: how the window grows: rfc9438, or absent: as in RFC 9438; linux: as in Linux, by 9/17 of a segment a \
+             round trip where Reno would grow by one, and by a twentieth of the window at least before a first decrease";
         pacing: bool = ABSENT, [Flag]
             "segments are spaced at twice the window a round trip in slow start, 1.2 times it later, as Linux paces \
              for controllers without a rate of their own";
@@ -90,6 +93,9 @@ options! {
         dsack: bool = ABSENT, [Flag]
             "acks report segments that arrived twice (RFC 2883), and a sender with rack undoes a recovery whose \
              retransmissions all did";
+        sack_compression: bool = ABSENT, [Flag]
+            "from the fourth segment out of order on, one ack stands for those of a millisecond or of 44 segments, as \
+             in Linux; not while quick_acks last";
         eln: LossNotificationMode = "off", [Choice]
             "explicit loss notification: retransmit without shrinking the window at the third duplicate ack, or the \
              first (ton III-A)";

@@ -69,7 +69,9 @@ impl CongestionControl {
             Algorithm::Tahoe | Algorithm::Reno | Algorithm::NewReno => {
                 CongestionControl::Reno(Classic::new(config, mss, Reno))
             }
-            Algorithm::Cubic => CongestionControl::Cubic(Classic::new(config, mss, cubic::Cubic::default())),
+            Algorithm::Cubic => {
+                CongestionControl::Cubic(Classic::new(config, mss, cubic::Cubic::new(config.cubic_growth)))
+            }
             Algorithm::Dctcp => CongestionControl::Dctcp(Classic::new(config, mss, dctcp::Dctcp::default())),
             Algorithm::Prague => CongestionControl::Prague(Classic::new(config, mss, prague::Prague::default())),
             Algorithm::Vegas => CongestionControl::Vegas(DelayBased::new(config, mss)),

@@ -175,7 +175,8 @@ impl Connection {
             let bytes = packet.payload().to_vec();
             let zeros = u64::from(segment.payload) - bytes.len() as u64;
             let segments_per_ack = (!self.sender.era.acks_by_space).then(|| self.segments_per_ack());
-            self.receiver.on_data(now, start, Chunk { bytes, zeros }, segments_per_ack, &mut self.timers);
+            let rtt = self.sender.rtt.srtt();
+            self.receiver.on_data(now, start, Chunk { bytes, zeros }, segments_per_ack, rtt, &mut self.timers);
         } else {
             self.receiver.ack_now = true;
         }

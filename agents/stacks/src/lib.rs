@@ -74,6 +74,7 @@ mod recovery;
 mod reset;
 mod rtt;
 mod sack_blocks;
+mod sack_compression;
 mod scoreboard;
 mod send_window;
 mod sender;

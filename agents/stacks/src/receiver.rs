@@ -8,6 +8,7 @@ use backchannel_core::transport::Chunk;
 use crate::config::Config;
 use crate::reassembly::Reassembly;
 use crate::receive_window::ReceiveWindow;
+use crate::sack_compression::SackCompression;
 use crate::seq::{Offset, SeqNumber};
 use crate::timers::{Timer, TimerTable};
 
@@ -40,6 +41,8 @@ pub struct Receiver {
     duplicate: Option<(Offset, Offset)>,
     /// Whether acks report such a range.
     reports_duplicates: bool,
+    /// How acks of data out of order wait; `None`: they do not.
+    compression: Option<SackCompression>,
     /// Bytes held until the next ack has gone.
     deferred: u64,
     /// An ack must go at once.
@@ -69,6 +72,7 @@ impl Receiver {
             last_out_of_order: None,
             duplicate: None,
             reports_duplicates: config.dsack,
+            compression: config.sack_compression.then(SackCompression::default),
             deferred: 0,
             ack_now: false,
             quick_acks: config.quick_acks_segments.unwrap_or_default(),
@@ -100,6 +104,9 @@ impl Receiver {
         self.unacked = 0;
         self.ack_now = false;
         self.window.held -= std::mem::take(&mut self.deferred);
+        if let Some(compression) = &mut self.compression {
+            compression.on_ack_sent();
+        }
         timers.stop(Timer::DelayedAck);
     }
 
@@ -116,13 +123,14 @@ impl Receiver {
     }
 
     /// Takes the data of a segment that begins at `start`. An ack is due after `segments_per_ack` segments in order;
-    /// `None`: their number decides nothing.
+    /// `None`: their number decides nothing. `rtt` is the smoothed round trip, if known.
     pub fn on_data(
         &mut self,
         now: Time,
         mut start: Offset,
         mut data: Chunk,
         segments_per_ack: Option<u32>,
+        rtt: Option<Duration>,
         timers: &mut TimerTable,
     ) {
         self.last_out_of_order = None;
@@ -153,7 +161,14 @@ impl Receiver {
             self.last_out_of_order = Some(range);
             self.out_of_order += 1;
             self.reassembly.store(self.next, start, data);
-            self.ack_now = true;
+            let at_once = self.ack_now || self.quick_acks > 0;
+            match self.compression.as_mut().and_then(|c| c.until(now, self.out_of_order, rtt)) {
+                Some(until) if !at_once => {
+                    let sooner = timers.deadline(Timer::DelayedAck).map_or(until, |at| at.min(until));
+                    timers.set(Timer::DelayedAck, sooner);
+                }
+                _ => self.ack_now = true,
+            }
             return;
         }
         let fills_gap = !self.reassembly.is_empty();
@@ -264,7 +279,7 @@ mod tests {
 
         fn data(&mut self, at_ms: u64, start: i64, bytes: u64) {
             let data = Chunk { bytes: Vec::new(), zeros: bytes };
-            self.receiver.on_data(Time(at_ms * 1_000_000), Offset(start), data, Some(2), &mut self.timers);
+            self.receiver.on_data(Time(at_ms * 1_000_000), Offset(start), data, Some(2), None, &mut self.timers);
         }
 
         fn ack(&mut self, window: u64) {
@@ -350,6 +365,23 @@ mod tests {
         assert_eq!((bench.receiver.in_use(), bench.receiver.window_size()), (300, 1500));
     }
 
+    #[test]
+    fn compressed_acks_of_a_hole_wait_a_millisecond_and_end_with_it() {
+        let mut bench = Bench::new(65_536);
+        bench.receiver.compression = Some(SackCompression::default());
+        for nth in 0..3 {
+            bench.data(0, 2001 + nth * 1000, 1000);
+            assert!(bench.receiver.ack_now);
+            bench.ack(65_536);
+        }
+        bench.data(7, 5001, 1000);
+        assert!(!bench.receiver.ack_now);
+        bench.data(7, 6001, 1000);
+        assert_eq!(bench.timers.deadline(Timer::DelayedAck), Some(Time(8_000_000)));
+        bench.data(7, 1, 2000);
+        assert!(bench.receiver.ack_now, "what fills the hole is acknowledged at once");
+    }
+
     proptest! {
         #[test]
         fn any_order_of_any_pieces_gives_the_stream(pieces in proptest::collection::vec((0u64..500, 1u64..80), 1..80)) {
@@ -361,7 +393,7 @@ mod tests {
                 let to = (from + length).min(stream.len() as u64);
                 let bytes = stream[from as usize..to as usize].to_vec();
                 arrived[from as usize..to as usize].fill(true);
-                receiver.on_data(Time::ZERO, Offset::FIRST_BYTE + from, Chunk { bytes, zeros: 0 }, Some(2), &mut timers);
+                receiver.on_data(Time::ZERO, Offset::FIRST_BYTE + from, Chunk { bytes, zeros: 0 }, Some(2), None, &mut timers);
                 let mut parts = Vec::new();
                 receiver.read_into(&mut parts);
                 parts.into_iter().for_each(|part| read.extend(part.bytes));

@@ -126,7 +126,7 @@ def manager(name, index):
     return None
 
 
-def objections(live, names, destinations=()):
+def rejection_reasons(live, names, destinations=()):
     """Why the testbed must not take these interfaces; empty if it can.
 
     Args:

@@ -140,7 +140,7 @@ import time
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.backchannel.testbed.plugins.module_utils.host import HostError, read, refuse_if_held, run
 from ansible_collections.backchannel.testbed.plugins.module_utils.interface_state import KernelState
-from ansible_collections.backchannel.testbed.plugins.module_utils.management import objections, ssh_connection
+from ansible_collections.backchannel.testbed.plugins.module_utils.management import rejection_reasons, ssh_connection
 
 OFFLOADS = (
     "tcp-segmentation-offload",
@@ -347,7 +347,7 @@ def take(parameters):
             "the way to the controller is unknown, because no process above this one has SSH_CONNECTION; "
             "no interface is taken"
         ]
-    return objections(KernelState(), names, parameters["destinations"])
+    return rejection_reasons(KernelState(), names, parameters["destinations"])
 
 
 CHECKS = (

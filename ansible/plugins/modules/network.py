@@ -189,7 +189,7 @@ from ansible_collections.backchannel.testbed.plugins.module_utils.interface_stat
     route_words,
     run_batch,
 )
-from ansible_collections.backchannel.testbed.plugins.module_utils.management import objections
+from ansible_collections.backchannel.testbed.plugins.module_utils.management import rejection_reasons
 from ansible_collections.backchannel.testbed.plugins.module_utils.sysctls import (
     apply_sysctls,
     path_of,
@@ -272,7 +272,7 @@ def apply(parameters, changes):
     grants = expand(parameters, live, predicted)
     interfaces = {interface["name"]: interface for interface in parameters["interfaces"]}
     present = [name for name, interface in interfaces.items() if not is_to_come(live, interface, predicted)]
-    problems = objections(live, present, [route["subnet"] for route in parameters["routes"]])
+    problems = rejection_reasons(live, present, [route["subnet"] for route in parameters["routes"]])
     if problems:
         raise HostError("; ".join(problems))
     if parameters["queues"]:

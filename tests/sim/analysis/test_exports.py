@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 
 import polars as pl
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 import analysis
 from analysis.errors import AnalysisError
@@ -463,7 +462,7 @@ def no_campaign(files: dict[str, bytes]) -> None:
         (lambda files: files.pop(of_run(files, "segments.parquet")), "segments.parquet is missing"),
         (lambda files: files.update({"runs/more.sh": b"#!/bin/sh\n"}), "runs/more.sh is not described in it"),
         (lambda files: files.update({METADATA: files[METADATA].replace(b'"sha256"', b'"md5"')}), "no size and SHA-256"),
-        (lambda files: files.update({PREVIEW: files[PREVIEW] + b"<script>"}), "preview.html is not what it was"),
+        (lambda files: files.update({PREVIEW: files[PREVIEW] + b"<script>"}), "preview.html is corrupt or was modified"),
         (no_campaign, "not of a Backchannel campaign"),
         (lambda files: files.pop(METADATA), "it has no ro-crate-metadata.json"),
         (lambda files: files.update({METADATA: b"{"}), "is not JSON"),
@@ -596,7 +595,7 @@ def test_a_file_that_changed_since_its_run_landed_is_not_bundled(results: Path, 
     shutil.copytree(results, tmp_path / "copy")
     victim = next((tmp_path / "copy/runs").rglob("summary.json"))
     victim.write_text(victim.read_text() + " ")
-    for reason in ("is not what it was when its run landed", "is missing"):
+    for reason in ("is corrupt or was modified since its run landed", "is missing"):
         with analysis.open(tmp_path / "copy") as s, pytest.raises(AnalysisError, match=reason):
             crate.write(s["small"], tmp_path / "out.zip")
         assert not (tmp_path / "out.zip").exists()

@@ -13,8 +13,7 @@ import pytest
 from rich.console import Console
 
 from analysis.store import Store
-from experiments.engine import batch as select
-from experiments.engine import core
+from experiments.engine import batch as select, core
 from experiments.engine.core import JobLost
 from experiments.engine.execution import Finish, Worker
 from experiments.engine.executors import Post, this_machine

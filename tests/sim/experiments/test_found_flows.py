@@ -64,7 +64,7 @@ class Capture:
         path = folder / "captured.pcap"
         path.write_bytes(pcap.written(pcap.Header(pcap.RAW), self.frames))
         node_binary.call("trace", "--datagrams", "--out", str(folder), f"left-eth0={path}", f"right-eth0={path}")
-        found_flows.orient(folder)
+        found_flows.assign_sender(folder)
         return folder
 
 

@@ -52,7 +52,7 @@ def test_a_browser_is_told_how_far_a_page_is_and_has_it_when_it_is_there(slow: S
     for response in (first, get(site, Cookie="a")):
         assert response.status_code == 202
         assert 'http-equiv="refresh"' in response.text
-    assert "Values of 3 of 9 runs are read" in get(site, Cookie="a").text
+    assert "3 of 9 runs are read" in get(site, Cookie="a").text
     assert get(site, Cookie="b").status_code == 202
     assert len(slow.threads) == 2
     slow.may_end.set()

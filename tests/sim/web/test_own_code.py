@@ -59,7 +59,7 @@ def test_a_text_that_names_the_folder_is_good_and_its_request_has_the_sources(
         request = requests.take(store, "a runner")
         assert request is not None
     # Whoever exports the campaign later has the code that made its runs.
-    assert packed.find(request.text, "./site-own") == crates[0].text
+    assert packed.body_of(request.text, "./site-own") == crates[0].text
 
 
 def test_a_wrong_parameter_has_its_line_and_range(visitor: FlaskClient) -> None:

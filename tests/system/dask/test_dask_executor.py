@@ -88,7 +88,7 @@ def plugin(results: str = "unused", runner_sources: str = "0" * 64) -> CampaignP
 
 def test_a_worker_with_other_sources_is_rejected() -> None:
     """By a message: Dask logs what a worker raises with a traceback."""
-    assert plugin().introduce() == (
+    assert plugin().register() == (
         f"its sources have the digest {sources.digest()[:12]} and the runner's {'0' * 12}; bring both to one commit, "
         "with './backchannel testbed site' for a worker that Ansible installed"
     )
@@ -123,7 +123,7 @@ def test_a_release_without_commit_and_rust_sources_has_a_digest(copied: Path) ->
     shutil.rmtree(copied / "testbed" / "links")
     (copied / sources.RELEASED).write_text("1" * 64 + "\n")
     assert versions.version().count("commit") == 0
-    assert f"the digest {'1' * 12} and the runner's {'0' * 12}" in str(plugin().introduce())
+    assert f"the digest {'1' * 12} and the runner's {'0' * 12}" in str(plugin().register())
 
 
 @pytest.fixture(scope="module")
@@ -279,7 +279,7 @@ def test_a_run_that_a_worker_cannot_execute_counts_as_tried(tmp_path: Path, monk
     monkeypatch.setattr(dask_worker, "missing_for_emulation", lambda: ["it is not root"])
     Store.open(tmp_path).close()
     here = plugin(str(tmp_path), sources.digest())
-    assert not isinstance(here.introduce(), str)
+    assert not isinstance(here.register(), str)
     job = Job(Run("r00", 0, 0, Backend.EMULATED, ScenarioDocument({})), 1)
     # A loop runs in the main thread after a test in a browser: Playwright leaves it there.
     with ThreadPoolExecutor(1) as thread:

@@ -71,7 +71,7 @@ def test_a_cut_file_of_a_run_is_named_and_the_run_can_be_made_again(made: Path, 
     done = backchannel(*plot, status=1)
     assert done.stderr.count("\n") == 1
     assert re.search(rf"run {cut.run}: {cut.file} has \d+ bytes, and had \d+ when the run landed; ", done.stderr)
-    assert "'run --force --only ID' makes the run again" in done.stderr
+    assert "repeat it: './backchannel run FILE --force --only ID'" in done.stderr
     again = ("run", made / "faults.yaml", "--results", cut.results, "--jobs", "1", "--force", "--only", cut.run)
     assert backchannel(*again).returncode == 0
     assert backchannel(*plot).returncode == 0

@@ -15,8 +15,7 @@ from matplotlib.collections import LineCollection
 
 from analysis.captures import MissingCapture
 from analysis.errors import AnalysisError
-from analysis.figures import campaign, page, printed
-from analysis.figures import run as over_time
+from analysis.figures import campaign, page, printed, run as over_time
 from analysis.figures.means import number_of, quantities
 from analysis.figures.model import MOST_POINTS, PALETTE, Axis, Figure, Series, axis_scale
 from analysis.figures.registry import FIGURES, Asked

@@ -12,8 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from analysis import captures, metrics
 from analysis.captures import MissingCapture, RunData

@@ -10,8 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from analysis import qlog, qlog_files
 from analysis.errors import AnalysisError

@@ -7,12 +7,12 @@ import random
 import statistics
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from analysis.statistics import (
     Interval,
     RunKey,
+    candidate_maxima,
     compare_all,
     difference,
     exact_interval,
@@ -20,7 +20,6 @@ from analysis.statistics import (
     half_width,
     holm,
     outliers,
-    possibly_greatest,
     quantile,
     sd_interval,
     share_interval,
@@ -276,7 +275,7 @@ def test_what_may_be_the_greatest_contains_the_greatest(apart: float) -> None:
     draws, kept, covered, sizes = random.Random(7), 0, 0, 0
     for _ in range(1000):
         sets = [{RunKey(n, n): draws.gauss(apart * at, 1) for n in range(5)} for at in range(4)]
-        possible = possibly_greatest(sets)
+        possible = candidate_maxima(sets)
         kept += 3 in possible
         sizes += len(possible)
         interval = greatest_interval([list(each.values()) for each in sets])
@@ -288,11 +287,11 @@ def test_what_may_be_the_greatest_contains_the_greatest(apart: float) -> None:
 
 
 def test_single_runs_and_runs_without_spread_decide_as_far_as_they_can() -> None:
-    assert possibly_greatest([{1: 1.0}, {1: 2.0}]) == [0, 1], "a single run shows no chance"
-    assert possibly_greatest([{1: 1.0, 2: 1.0}, {1: 2.0, 2: 2.0}]) == [1]
-    assert possibly_greatest([{1: 1.0, 2: 5.0}, {1: 2.0, 2: 6.0}]) == [1], "every pair differs by the same"
-    assert possibly_greatest([{1: 2.0, 2: 2.0}, {1: 2.0, 2: 2.0}]) == [0, 1]
-    assert possibly_greatest([{1: 2.0}]) == [0]
+    assert candidate_maxima([{1: 1.0}, {1: 2.0}]) == [0, 1], "a single run shows no chance"
+    assert candidate_maxima([{1: 1.0, 2: 1.0}, {1: 2.0, 2: 2.0}]) == [1]
+    assert candidate_maxima([{1: 1.0, 2: 5.0}, {1: 2.0, 2: 6.0}]) == [1], "every pair differs by the same"
+    assert candidate_maxima([{1: 2.0, 2: 2.0}, {1: 2.0, 2: 2.0}]) == [0, 1]
+    assert candidate_maxima([{1: 2.0}]) == [0]
     assert greatest_interval([[1.0, 2.0], [3.0]]) is None
 
 

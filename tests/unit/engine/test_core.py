@@ -31,7 +31,14 @@ from experiments.engine.core import (
 )
 from experiments.engine.jobs import Job, Machine, PoolStatus, Result
 from experiments.engine.options import Options
-from experiments.engine.progress import RunFinished, RunGivenUp, RunMadeElsewhere, RunParked, RunRetried, WorkerLost
+from experiments.engine.progress import (
+    RunCompletedElsewhere,
+    RunDeferred,
+    RunFailed,
+    RunFinished,
+    RunRetried,
+    WorkerLost,
+)
 from experiments.language.campaign import Plan, load
 from testbed import report
 from testbed.errors import TestbedError
@@ -111,7 +118,7 @@ def test_what_other_runners_made_counts_and_what_they_gave_up_is_made_here(plan_
     assert step(state, Claimed(plan.run_ids, set()), 0.0) == []
     made, free = plan.run_ids
     actions = step(state, SettledElsewhere({made}, {free}), 2.0)
-    assert shown(actions) == [ReleaseClaim, RunMadeElsewhere]
+    assert shown(actions) == [ReleaseClaim, RunCompletedElsewhere]
     assert (campaign.outcome.reused, campaign.outcome.landed) == (1, 0)
     (job,) = jobs(claimed(state))
     assert job.run.id == free
@@ -119,16 +126,16 @@ def test_what_other_runners_made_counts_and_what_they_gave_up_is_made_here(plan_
     assert (campaign.outcome.landed, state.is_over) == (1, True)
 
 
-TROUBLE = Result(("late",), strain=2.0)
+TROUBLE = Result(("late",), worst_limit_ratio=2.0)
 
 #: Backend, option, result of the job; then the kinds of actions and whether the batch is over, of one run.
 ENDS: dict[str, tuple[str, dict[str, Any], Result, list[type], bool]] = {
     "valid": ("sim", {}, Result(), [ReleaseClaim, RunFinished], True),
-    "invalid in virtual time": ("sim", {"tries": 3}, TROUBLE, [RunGivenUp, ReleaseClaim], True),
+    "invalid in virtual time": ("sim", {"tries": 3}, TROUBLE, [RunFailed, ReleaseClaim], True),
     "invalid in real time": ("emulated", {"tries": 3}, TROUBLE, [RunRetried], False),
-    "invalid the last time": ("emulated", {"tries": 1}, TROUBLE, [RunGivenUp, ReleaseClaim], True),
+    "invalid the last time": ("emulated", {"tries": 1}, TROUBLE, [RunFailed, ReleaseClaim], True),
     "stopped": ("sim", {}, Result(stopped=True), [], False),
-    "a lost host": ("physical", {}, Result(lost_host="pc1 does not answer"), [RunParked], False),
+    "a lost host": ("physical", {}, Result(lost_host="pc1 does not answer"), [RunDeferred], False),
     "the end of a lease": ("physical", {}, Result(lease_over="hosts go"), [ReleaseClaim], True),
 }
 
@@ -162,7 +169,7 @@ def test_a_run_that_takes_its_workers_with_it_is_given_up(plan_of: Callable[...,
     (job,) = jobs(claimed(state))
     note, *rest = step(state, JobLost("here", job, "the worker is gone"), 1.0)
     assert note == NoteFailure(job.run.id, 1, "the worker is gone, for the 4th time with this run")
-    assert shown(rest) == [RunGivenUp, ReleaseClaim]
+    assert shown(rest) == [RunFailed, ReleaseClaim]
     assert state.is_over
 
 
@@ -173,7 +180,7 @@ def test_a_lost_set_of_hosts_rests_while_another_makes_its_runs(plan_of: Callabl
     (job, *_) = [action.job for action in submitted if isinstance(action, Submit) and action.machine_id == "here"]
     (parked,) = step(state, JobEnded("here", job, Result(lost_host="pc1 does not answer")), 1.0)
     assert isinstance(parked, Report)
-    assert isinstance(parked.event, RunParked)
+    assert isinstance(parked.event, RunDeferred)
     assert parked.event.set_name == "pc1"
     assert not [a for a in claimed(state, both, 2.0) if isinstance(a, Submit) and a.machine_id == "here"]
     assert [a for a in claimed(state, both, 1.0 + core.PARKED_S) if isinstance(a, Submit) and a.machine_id == "here"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from experiments.engine.progress import CellProgress, Progress, RunGivenUp, RunRetried, first_problem
+from experiments.engine.progress import CellProgress, Progress, RunFailed, RunRetried, first_problem
 from experiments.language.campaign import Plan, load
 from experiments.terminal import TerminalReporter
 from testbed import report
@@ -48,7 +48,7 @@ def test_a_log_has_lines_for_failures_and_a_line_on_the_whole(plan: Plan) -> Non
     reporter = TerminalReporter(Console(file=out, width=300))
     run = plan.runs[0]
     reporter.on_event(RunRetried(plan, run, 1, 5, "late; lost; slow"), is_batch=False)
-    reporter.on_event(RunGivenUp(plan, run, "5 tries", "late"), is_batch=True)
+    reporter.on_event(RunFailed(plan, run, "5 tries", "late"), is_batch=True)
     with reporter.watch([plan], 12, 120.0) as show:
         show(progress(plan))
         show(progress(plan, elapsed_s=31.0))  # too soon for another line

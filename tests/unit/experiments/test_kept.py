@@ -6,8 +6,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from experiments.language.campaign import load
-from experiments.papers.kept import KeptDefault, Origin, kept, origin_of, origins
 from experiments.papers.reproduction import reproductions
+from tests.kept import KeptDefault, Origin, kept, origin_of, origins
 
 
 def test_every_default_that_a_campaign_of_a_paper_keeps_has_an_origin_and_every_entry_is_about_one() -> None:

@@ -6,8 +6,7 @@ import json
 import re
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from experiments.language import registry, source
 from experiments.language.campaign import Plan, expand, load

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from experiments import inventory
-from experiments import lab as labs
+from experiments import inventory, lab as labs
 from experiments.engine.execution import Finish, Worker
 from experiments.engine.options import Options
 from experiments.engine.scheduling import run_campaign

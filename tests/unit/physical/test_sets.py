@@ -15,8 +15,7 @@ from rich.console import Console
 
 from agents.messages import Health
 from analysis.store import Store
-from experiments import inventory
-from experiments import lab as labs
+from experiments import inventory, lab as labs
 from experiments.engine import core, scheduling
 from experiments.engine.execution import Finish, Worker, _require_installation
 from experiments.engine.executors import LocalExecutor, Post

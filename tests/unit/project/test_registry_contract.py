@@ -19,8 +19,7 @@ from analysis import counters, exchanges
 from analysis.captures import segments
 from analysis.metrics import calls, video
 from experiments.language import registry as registry_
-from testbed import exchanges as joining
-from testbed import node_binary
+from testbed import exchanges as joining, node_binary
 from testbed.documents import Model
 from testbed.load import source_rate_bps
 from testbed.scenario import Flow

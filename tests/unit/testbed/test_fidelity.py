@@ -37,12 +37,12 @@ def test_each_end_of_a_flow_is_late_by_itself(
     problems = fidelity.problems(report)
     if words is None:
         assert problems == []
-        assert fidelity.strain(report) == pytest.approx(1.0)
+        assert fidelity.worst_limit_ratio(report) == pytest.approx(1.0)
         return
     (problem,) = problems
     assert (problem.kind, problem.subject) == (ProblemKind.LATE, "f")
     assert problem.sentence == f"flow f: its {name} handled {words} is allowed"
-    assert fidelity.strain(report) > 1
+    assert fidelity.worst_limit_ratio(report) > 1
     assert fidelity.problems(report, Limits(lateness_p99_s=1.0, stall_s=1.0)) == []
 
 
@@ -146,7 +146,7 @@ def test_captures_may_contradict_delay_and_queue_within_limits(line: dict[str, A
 
 
 SHARE = "for 1.2 % of the time; at most 1 % is allowed"
-OTHERS, HOST = "; other programs used its CPU", "; no other program used its CPU, so the machine's host took it"
+OTHERS, HOST = "; other programs used its CPU", "; no other program used its CPU, so the hypervisor took it"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_an_end_that_waits_longer_than_the_host_stalls_waits_for_other_programs(
     stalls = {"count": 1, "total_s": 0.2, "longest_s": 0.2, "queued_s": 0.1}
     late = {"p50": 0.0, "p99": 0.02 if latest_s else 0.0, "max": latest_s}
     fields = {"duration_s": 20, "driver": {"stalls": stalls}, "flows": {"f": {"receive": {"lateness_s": late}}}}
-    assert fidelity.strain(Report.read({"t0_epoch_ns": 0, **fields})) == pytest.approx(strain)
+    assert fidelity.worst_limit_ratio(Report.read({"t0_epoch_ns": 0, **fields})) == pytest.approx(strain)
 
 
 def run_report(**changes: Any) -> Report:
@@ -246,7 +246,7 @@ def run_report(**changes: Any) -> Report:
     ],
 )
 def test_strain_measures_the_effect_of_other_programs(changes: dict[str, Any], strain: float) -> None:
-    assert fidelity.strain(run_report(**changes)) == pytest.approx(strain, rel=0.01)
+    assert fidelity.worst_limit_ratio(run_report(**changes)) == pytest.approx(strain, rel=0.01)
 
 
 def test_a_scenario_may_set_its_own_limits() -> None:
@@ -255,7 +255,7 @@ def test_a_scenario_may_set_its_own_limits() -> None:
     assert len(fidelity.problems(late)) == 2
     assert fidelity.problems(late, Limits(lateness_p99_s=0.004)) == []
     assert len(fidelity.problems(late, Limits(rate=0.003))) == 4
-    assert fidelity.strain(late, Limits(lateness_p99_s=0.03)) < fidelity.strain(late)
+    assert fidelity.worst_limit_ratio(late, Limits(lateness_p99_s=0.03)) < fidelity.worst_limit_ratio(late)
     lost, wide = run_report(dropped=2), Limits(rate=1, delay_s=10, lateness_p99_s=10, stall_s=10, stalled_share=1)
     assert fidelity.problems(lost, wide) == fidelity.problems(lost) != []
 
@@ -263,4 +263,4 @@ def test_a_scenario_may_set_its_own_limits() -> None:
 def test_stalls_have_no_share_of_a_run_without_a_duration() -> None:
     stalls = {"count": 1, "total_s": 0.04, "longest_s": 0.04}
     report = Report.read({"t0_epoch_ns": 0, "driver": {"stalls": stalls}})
-    assert (fidelity.problems(report), fidelity.strain(report)) == ([], pytest.approx(0.8))
+    assert (fidelity.problems(report), fidelity.worst_limit_ratio(report)) == ([], pytest.approx(0.8))

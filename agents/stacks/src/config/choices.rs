@@ -72,6 +72,28 @@ impl OptionValue for SlowStart {
     }
 }
 
+/// How CUBIC's window grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CubicGrowth {
+    /// RFC 9438.
+    #[default]
+    Rfc9438,
+    /// Linux's tcp_cubic.c.
+    Linux,
+}
+
+/// Absent is `rfc9438`, so that runs from before the option keep their ids.
+impl OptionValue for CubicGrowth {
+    const CHOICES: &'static [&'static str] = &["rfc9438", "linux"];
+
+    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> CubicGrowth {
+        match checked.text(name) {
+            Some("linux") => CubicGrowth::Linux,
+            _ => CubicGrowth::Rfc9438,
+        }
+    }
+}
+
 choice! {
     /// The window after a full ack (RFC 6582 3.2 step 3).
     pub enum FullAck {

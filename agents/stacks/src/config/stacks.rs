@@ -36,6 +36,7 @@ const MODERN: &[(&str, Preset)] = &[
     ("prr", Preset::Flag(true)),
     ("f_rto", Preset::Flag(true)),
     ("dsack", Preset::Flag(true)),
+    ("sack_compression", Preset::Flag(true)),
     ("counting", Preset::Text("bytes")),
     ("initial_window_segments", Preset::Number(10.0)),
     ("timer", Preset::Text("linux")),
@@ -174,6 +175,7 @@ stacks! {
     "RFC 9438, 8985, 9937, 5682, 2883, 6928, 6298" {
         ..MODERN,
         congestion: "cubic",
+        cubic_growth: "linux",
         slow_start: "hystart",
     }
     "modern-bbr": "BBRv3 on the rest of modern", "draft-ietf-ccwg-bbr" {

@@ -16,10 +16,15 @@
 //! window that equals its threshold is in avoidance
 //! (4.10 has slow start there; RFC 5681 3.1 allows both), or each recovery would end with a step of slow start.
 //! HyStart++ (4.10) is `hystart.rs`; that a congestion event was spurious (4.9) is found in `loss_detection.rs`.
+//!
+//! [`CubicGrowth::Linux`] grows as Linux's tcp_cubic.c: alpha_cubic is 9/17 for good, a round trip goes by in which the
+//! window follows W_est, the curve is read a least round trip ahead, and the window grows by a twentieth a round trip
+//! at least until a first decrease tells where the line is full, and again after a timeout.
 
 use backchannel_core::time::Time;
 
 use super::{AckSample, Growth, Window};
+use crate::config::CubicGrowth;
 
 /// C of 5.1.
 const C: f64 = 0.4;
@@ -27,9 +32,16 @@ const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 /// The same for a mark (RFC 8511 3.1).
 const ABE_BETA: f64 = 0.85;
+/// Segments acknowledged per segment of growth while no decrease has told where the line is full, in Linux.
+const LINUX_FIRST_COUNT: f64 = 20.0;
 
 #[derive(Clone, Debug, Default)]
 pub struct Cubic {
+    growth: CubicGrowth,
+    /// The least round trip so far.
+    delay_min_s: Option<f64>,
+    /// Whether a decrease since the last timeout told where the line is full.
+    line_is_known: bool,
     /// The window before the last decrease, lowered by fast convergence; 0 before the first decrease.
     w_max: f64,
     /// The window before the last decrease.
@@ -58,6 +70,10 @@ struct Stage {
 }
 
 impl Cubic {
+    pub fn new(growth: CubicGrowth) -> Cubic {
+        Cubic { growth, ..Cubic::default() }
+    }
+
     /// Begins a stage with a window of `cwnd`. After a timeout (4.8), and where slow start ended without a loss (4.10),
     /// the curve begins at its plateau.
     fn begin_stage(&mut self, now: Time, cwnd: f64) -> Stage {
@@ -77,13 +93,24 @@ impl Cubic {
         self.w_max = w_max_after(cwnd, self.w_max);
         self.cwnd_prior = cwnd;
         self.after_timeout = false;
+        self.line_is_known = true;
         self.stage = None;
         window.cwnd * beta
     }
 
+    /// The window in segments after so many more are acknowledged (bictcp_update).
+    fn grown_as_linux(&self, stage: &Stage, t: f64, cwnd: f64, segments: f64) -> f64 {
+        let ahead = w_cubic(t + self.delay_min_s.unwrap_or(0.0), stage.k, self.w_max);
+        let mut gain = (ahead.max(stage.w_est) - cwnd) / cwnd;
+        if !self.line_is_known {
+            gain = gain.max(1.0 / LINUX_FIRST_COUNT);
+        }
+        cwnd + gain.clamp(0.0, 0.5) * segments
+    }
+
     /// alpha_cubic (4.3): Reno's gain once the estimate has reached the window before the decrease.
     fn alpha(&self, w_est: f64) -> f64 {
-        if w_est >= self.cwnd_prior {
+        if self.growth == CubicGrowth::Rfc9438 && w_est >= self.cwnd_prior {
             1.0
         } else {
             3.0 * (1.0 - BETA) / (1.0 + BETA)
@@ -132,6 +159,10 @@ impl Growth for Cubic {
             self.limited_since.get_or_insert(ack.now);
         }
         self.acked_at = ack.now;
+        if let Some(rtt) = ack.rtt {
+            let rtt_s = rtt.as_secs_f64();
+            self.delay_min_s = Some(self.delay_min_s.map_or(rtt_s, |least| least.min(rtt_s)));
+        }
         ack.window_limited
     }
 
@@ -142,6 +173,9 @@ impl Growth for Cubic {
         let segments = ack.acked as f64 / window.mss();
         stage.w_est += w_est_increase(self.alpha(stage.w_est), segments, cwnd);
         self.stage = Some(stage);
+        if self.growth == CubicGrowth::Linux {
+            return self.grown_as_linux(&stage, t, cwnd, segments) * window.mss();
+        }
         let reno_friendly = w_cubic(t, stage.k, self.w_max) < stage.w_est;
         let next = if reno_friendly {
             stage.w_est
@@ -170,6 +204,7 @@ impl Growth for Cubic {
     /// 4.8: K is 0 in the stage that follows.
     fn on_timeout(&mut self) {
         self.after_timeout = true;
+        self.line_is_known = false;
         self.stage = None;
     }
 
@@ -191,7 +226,7 @@ mod tests {
 
     use super::super::tests::{avoiding, lose, sample, starting, time_out};
     use super::super::{AckSample, Classic, CongestionController, Sent};
-    use super::Cubic;
+    use super::{Cubic, CubicGrowth};
 
     /// A window of 100 segments of 1000 bytes that a loss has reduced to 70.
     fn after_a_loss() -> Classic<Cubic> {
@@ -248,6 +283,45 @@ mod tests {
         }
         let gain = round_trip(&mut control);
         assert!((gain - 1.0).abs() < 0.01, "{gain}");
+    }
+
+    /// A twentieth a round trip before the first decrease, and after a timeout; the curve alone, from its plateau, would
+    /// gain 0.4 segments in the first second.
+    #[test]
+    fn without_a_decrease_linux_grows_by_a_twentieth() {
+        let linux = || Cubic::new(CubicGrowth::Linux);
+        let mut control = avoiding(100, &[("counting", json!("bytes"))], linux());
+        run(&mut control, 0, 1_000);
+        assert!((segments(&control) - 100.0 * 1.05f64.powi(5)).abs() < 0.01, "{}", segments(&control));
+        let mut control = starting(100, &[("counting", json!("bytes"))], linux());
+        lose(&mut control, 100_000);
+        let before = segments(&control);
+        run(&mut control, 0, 200);
+        assert!(segments(&control) < 1.04 * before, "a decrease has told: {} of {before}", segments(&control));
+        time_out(&mut control, 70_000, true);
+        control.window.cwnd = 70_000.0;
+        control.window.ssthresh = 1.0;
+        run(&mut control, 0, 1_000);
+        assert!((segments(&control) - 70.0 * 1.05f64.powi(5)).abs() < 0.01, "{}", segments(&control));
+    }
+
+    /// RFC 9438 4.3 has a segment from there on.
+    #[test]
+    fn beyond_the_prior_window_linux_keeps_nine_seventeenths() {
+        let mut control = avoiding(50, &[("counting", json!("bytes"))], Cubic::new(CubicGrowth::Linux));
+        lose(&mut control, 50_000);
+        let mut at = 0;
+        let mut round_trip = |control: &mut Classic<Cubic>| {
+            let before = segments(control);
+            at += 10;
+            control.on_ack(&AckSample { srtt_s: 0.01, ..ack(control.window.cwnd, at) });
+            segments(control) - before
+        };
+        while segments(&control) < 55.0 {
+            round_trip(&mut control);
+        }
+        let gain = round_trip(&mut control);
+        assert!((gain - 9.0 / 17.0).abs() < 0.02, "{gain}");
     }
 
     /// 4.8: the stage after a timeout begins on the plateau, so that the window hardly grows at first.

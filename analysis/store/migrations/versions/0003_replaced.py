@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "0003_replaced"
 down_revision = "0002_requests"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

@@ -11,8 +11,6 @@ from alembic import op
 
 revision = "0004_names"
 down_revision = "0003_replaced"
-branch_labels = None
-depends_on = None
 
 RENAMED = {
     "active_aggregate_throughput": "active_total_packet_throughput",

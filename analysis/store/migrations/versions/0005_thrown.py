@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "0005_thrown"
 down_revision = "0004_names"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "0006_notes"
 down_revision = "0005_thrown"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "0007_claims"
 down_revision = "0006_notes"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

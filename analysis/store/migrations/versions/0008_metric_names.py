@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "0008_metric_names"
 down_revision = "0007_claims"
-branch_labels = None
-depends_on = None
 
 RENAMED = {"commonest_gap_of_acks": "ack_gap_mode", "resent_per_loss": "retransmissions_per_loss"}
 

@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "0009_aside"
 down_revision = "0008_metric_names"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

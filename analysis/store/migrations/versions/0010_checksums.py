@@ -7,8 +7,6 @@ from analysis.store import checksums
 
 revision = "0010_checksums"
 down_revision = "0009_aside"
-branch_labels = None
-depends_on = None
 
 COLUMNS = {
     "campaign": ("checksum",),

@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "0011_screened"
 down_revision = "0010_checksums"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

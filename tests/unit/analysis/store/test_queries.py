@@ -105,7 +105,7 @@ def test_means_are_of_the_metrics_points_and_campaign_that_are_asked_for(store: 
     ]  # fmt: skip
     assert means(only=[("throughput", "bulk")], numbers=[1]) == [(1, "throughput", "bulk", 2.0)]
     assert len(means()) == 10
-    assert {(row.name, row.subject) for row in store.kinds("c2")} == {
+    assert {(row.metric, row.subject) for row in store.kinds("c2")} == {
         ("throughput", "bulk"), *((name, subject) for name in ("rtt_mean", "rtt_sd") for subject in ("f", "g"))
     }  # fmt: skip
     of_point = store.values("c1", [0])
@@ -213,3 +213,12 @@ def test_a_campaigns_newest_run_is_the_last_of_its_own(store: Store, clock: Simp
         store.land(landing(store, run_id, 1.0))
     assert store.last_landed(["c1", "c2", "c3"]) == {"c1": 2.0, "c2": 3.0, "c3": None}
     assert store.last_landed(["c1"]) == {"c1": 2.0}
+
+
+def test_many_runs_say_how_far_they_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(store)
+    said: list[tuple[int, int]] = []
+    store.show = lambda done, runs: said.append((done, runs))
+    monkeypatch.setattr("analysis.store.queries.TOGETHER", 3)
+    assert len(store.heads("c1")) == 4
+    assert said == [(3, 4), (4, 4)]
