@@ -462,7 +462,7 @@ def no_campaign(files: dict[str, bytes]) -> None:
         (lambda files: files.pop(of_run(files, "segments.parquet")), "segments.parquet is missing"),
         (lambda files: files.update({"runs/more.sh": b"#!/bin/sh\n"}), "runs/more.sh is not described in it"),
         (lambda files: files.update({METADATA: files[METADATA].replace(b'"sha256"', b'"md5"')}), "no size and SHA-256"),
-        (lambda files: files.update({PREVIEW: files[PREVIEW] + b"<script>"}), "preview.html is corrupt or was modified"),
+        (lambda files: files.update({PREVIEW: files[PREVIEW] + b"<script>"}), "preview.html is corrupt or was mod"),
         (no_campaign, "not of a Backchannel campaign"),
         (lambda files: files.pop(METADATA), "it has no ro-crate-metadata.json"),
         (lambda files: files.update({METADATA: b"{"}), "is not JSON"),

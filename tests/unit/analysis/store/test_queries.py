@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
 import sqlalchemy as sa
 
 from analysis.results import MetricValue
