@@ -289,7 +289,7 @@ def test_flents_own_files_of_old_versions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"version": 5}, "format version 5 is not known"), ({"x_values": [1]}, "does not have a value for each of 1"),
+        ({"version": 5}, "unsupported version 5 of Flent's format"), ({"x_values": [1]}, "does not have a value for each of 1"),
         ({"results": [1]}, "of the wrong kind"), ({"results": {"a": ["x", 1, 2]}}, "is not a number"),
         ({"raw_values": {"a": [{"t": "now", "val": 1}]}}, "is not a number"), ({"raw_values": [1]}, "is not a number"),
     ],
@@ -457,8 +457,8 @@ def no_campaign(files: dict[str, bytes]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (flip, "its size or checksum differs"), (climb, "leaves the bundle's folder"),
-        (lambda files: files.update({of_run(files, "manifest.json"): b"{}"}), "its size or checksum differs"),
+        (flip, "size or checksum mismatch"), (climb, "leaves the bundle's folder"),
+        (lambda files: files.update({of_run(files, "manifest.json"): b"{}"}), "size or checksum mismatch"),
         (lambda files: files.pop(of_run(files, "segments.parquet")), "segments.parquet is missing"),
         (lambda files: files.update({"runs/more.sh": b"#!/bin/sh\n"}), "runs/more.sh is not described in it"),
         (lambda files: files.update({METADATA: files[METADATA].replace(b'"sha256"', b'"md5"')}), "no size and SHA-256"),
