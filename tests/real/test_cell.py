@@ -134,9 +134,7 @@ def test_a_bad_scenario_is_refused_in_a_sentence() -> None:
         cell.build(typed(scenario))
 
 
-def test_a_run_whose_emulator_was_stopped_for_a_while_is_invalid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_emulator_was_stopped_is_invalid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packets sent meanwhile wait unseen in the kernel: only the emulator's own pulse can tell."""
     mark = f"BACKCHANNEL_TEST_STALL={os.getpid()}"
     monkeypatch.setenv(*mark.split("="))

@@ -66,9 +66,7 @@ def restored(world: World, before: list[str]) -> None:
         assert world.state() == before
 
 
-def test_a_phone_reaches_the_internet_through_the_line_and_the_machine_is_as_before(
-    world: World, tmp_path: Path
-) -> None:
+def test_a_phone_reaches_the_internet_by_the_line_and_the_machine_is_as_before(world: World, tmp_path: Path) -> None:
     before = world.state()
     with world.gateway(*LINE) as gateway:
         gateway.open()

@@ -143,9 +143,7 @@ def test_a_run_ends_when_its_client_has_ended(tmp_path: Path) -> None:
         ({"server": '{run: [sh, -c, "python3 serve.py & exit 0"]}'}, "the server ended with status 0 before it served"),
     ],
 )  # fmt: skip
-def test_a_fault_ends_in_a_sentence_and_nothing_is_left(
-    tmp_path: Path, programs: dict[str, Any], sentence: str
-) -> None:
+def test_a_fault_is_one_sentence_and_nothing_is_left(tmp_path: Path, programs: dict[str, Any], sentence: str) -> None:
     done = served(tmp_path, **programs)
     assert done.returncode == 1, done.stdout + done.stderr
     assert sentence in " ".join(done.stdout.split()), done.stdout

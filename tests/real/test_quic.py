@@ -23,7 +23,7 @@ def cell(emulation: None) -> Iterator[Cell]:
         yield cell
 
 
-def test_every_byte_arrives_in_both_directions(cell: Cell, tmp_path: Path) -> None:
+def test_bytes_arrive_in_both_ways(cell: Cell, tmp_path: Path) -> None:
     made = scenario(QUIC, QUIC)
     cell.build(typed(made))
     report = cell.run(typed(made), tmp_path).as_json()

@@ -37,15 +37,22 @@ def _starter() -> Starter:
 
 
 def backchannel(
-    *words: str | Path, timeout_s: float = 240, memory_bytes: int | None = None, **environment: str
+    *words: str | Path,
+    status: int | None = None,
+    timeout_s: float = 240,
+    memory_bytes: int | None = None,
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     """A command, as a process of its own that was forked after the imports, in the folder of this one.
 
     Args:
         words: of the command line.
+        status: that the command must have; None for any.
         timeout_s: the command is killed after this time.
         memory_bytes: limit of its address space.
         environment: beside that of this process.
     """
     with _one_at_a_time:
-        return _starter().run([*map(str, words)], {**os.environ, **environment}, timeout_s, memory_bytes)
+        done = _starter().run([*map(str, words)], {**os.environ, **environment}, timeout_s, memory_bytes)
+    assert status in (None, done.returncode), f"status {done.returncode}: {done.stdout}{done.stderr}"
+    return done

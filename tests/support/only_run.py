@@ -10,11 +10,8 @@ from analysis.store.rows import RunRow
 
 def only_run(results: Path) -> tuple[RunRow, Path]:
     """The only run of a store, and its folder."""
-    store = Store.open(results)
-    try:
+    with Store.open(results) as store:
         (run_id,) = store.run_ids("")
         run = store.run(run_id)
         assert run is not None
         return run, store.run_folder(run_id)
-    finally:
-        store.close()

@@ -41,8 +41,7 @@ def ran(folder: Path, name: str, text: str) -> Simulated:
 
     def make(made: Path) -> None:
         (made / name).write_text(text)
-        done = backchannel("run", made / name, "--results", made / "results", "--json")
-        assert done.returncode == 0, done.stderr
+        done = backchannel("run", made / name, "--results", made / "results", "--json", status=0)
         (made / "campaign.json").write_text(done.stdout)
 
     kept(folder, Path(name).stem, text, make)

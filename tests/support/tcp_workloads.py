@@ -19,11 +19,7 @@ RECORDED: dict[str, dict[str, Any]] = {
     "fetch": {"bytes": 40_001},
     "transactions": {"options": {"response_bytes": 3000}},
 }
-OTHERS: dict[str, dict[str, Any]] = {
-    "bulk": {"bytes": 200_000},
-    "established": {"bytes": 100_000},
-    "on-off": {},
-}
+OTHERS: dict[str, dict[str, Any]] = {"bulk": {"bytes": 200_000}, "established": {"bytes": 100_000}, "on-off": {}}
 #: The research stack with the first window of Linux.
 RESEARCH = {"name": "sack", "options": {"initial_window_segments": 10}}
 

@@ -114,8 +114,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of this machine."""
     folder = tmp_path_factory.mktemp("here")
     (folder / "random.yaml").write_text(CAMPAIGN)
-    done = backchannel("run", folder / "random.yaml", "--results", folder / "results")
-    assert done.returncode == 0, done.stderr
+    backchannel("run", folder / "random.yaml", "--results", folder / "results", status=0)
     return folder / "results"
 
 

@@ -49,9 +49,7 @@ QUICKSTART = str(node_binary.ROOT / "experiments/quickstart.yaml")
         (["setpriv", "--bounding-set=-all", "--inh-caps=-all"], "root lacks CAP_SYS_ADMIN for namespaces"),
     ],
 )
-def test_without_privileges_one_message_is_given_and_nothing_is_created(
-    tmp_path: Path, restriction: list[str], message: str
-) -> None:
+def test_without_privileges_nothing_but_a_message_is_made(tmp_path: Path, restriction: list[str], message: str) -> None:
     results = tmp_path / "results"
     done = subprocess.run(
         [*restriction, str(LAUNCHER), "run", QUICKSTART, "--results", str(results), *EMULATED],
@@ -76,9 +74,7 @@ def run_as_user(folder: Path, *restriction: str, campaign: str = CAMPAIGN) -> su
 @pytest.mark.parametrize(
     "restriction", [ORDINARY, ("unshare", "--user", "--map-root-user")], ids=["user", "root inside"]
 )
-def test_an_ordinary_user_makes_valid_runs_that_name_what_they_lacked(
-    tmp_path: Path, restriction: tuple[str, ...]
-) -> None:
+def test_an_ordinary_users_runs_name_what_they_lacked(tmp_path: Path, restriction: tuple[str, ...]) -> None:
     done = run_as_user(tmp_path, *restriction)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (f"backchannel: {capability.WITHOUT_ROOT}" in done.stderr) == (restriction is ORDINARY)
@@ -123,9 +119,7 @@ def test_the_setting_that_forbids_user_namespaces_is_named(tmp_path: Path) -> No
     ],
     ids=["allowed", "refused"],
 )
-def test_doctor_tells_whether_an_ordinary_user_can_emulate(
-    restriction: tuple[str, ...], works: bool, text: str
-) -> None:
+def test_doctor_says_whether_an_ordinary_user_can_emulate(restriction: tuple[str, ...], works: bool, text: str) -> None:
     done = subprocess.run(
         [*restriction, str(LAUNCHER), "doctor", "--json"], capture_output=True, text=True, check=False
     )

@@ -23,9 +23,7 @@ def test_a_number_is_known_with_the_first_departure_that_reaches_it() -> None:
     assert staleness_s(acks, departures) == pytest.approx((0 + 3 + 2 + 1.5) / 4)
 
 
-def test_every_recorded_ack_passes_a_droptail_queue_and_each_filter_takes_its_own(
-    kernel: Kernel, tmp_path: Path
-) -> None:
+def test_recorded_acks_pass_a_droptail_queue_and_each_filter_takes_its_own(kernel: Kernel, tmp_path: Path) -> None:
     acks = record_acks(tmp_path, 7, kernel)
     kind = kinds(acks)
     assert len(kind) == len(acks) > 500

@@ -40,9 +40,7 @@ def test_snoop_hides_the_losses_of_the_air_from_a_kernels_sender(kernel: Kernel,
 
 
 @pytest.mark.parametrize("box", ["split", "split-smart"])
-def test_split_connections_on_a_lossy_wavelan_are_whole_and_hide_the_losses(
-    kernel: Kernel, tmp_path: Path, box: str
-) -> None:
+def test_split_connections_on_a_lossy_wavelan_hide_the_losses(kernel: Kernel, tmp_path: Path, box: str) -> None:
     sizes = {"down": 800_000, "up": 100_000}
     made = splitting(AIR, WIRE, {"name": box, "options": {}}, duration_s=20.0, workload=both_ways(*sizes.values()))
     made["links"][1]["kind"] = "wavelan"

@@ -75,9 +75,7 @@ def run(world: Path, home: Path, campaign: str) -> subprocess.CompletedProcess[s
     ],
     ids=["kernel TCP", "research stack"],
 )
-def test_a_campaign_runs_for_an_ordinary_user(
-    campaign: str, announced: str, kernel: Kernel, world: Path, home: Path
-) -> None:
+def test_ordinary_users_run_campaigns(campaign: str, announced: str, kernel: Kernel, world: Path, home: Path) -> None:
     done = run(world, home, campaign)
     assert done.returncode == 0, done.stdout + done.stderr
     assert announced in done.stderr

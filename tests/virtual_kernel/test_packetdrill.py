@@ -64,9 +64,7 @@ def test_a_script_runs_as_root_inside_at_the_same_virtual_instants(kernel: Kerne
     assert listed[-2:] == ["--mtu=1520", "--local_ip=fd3d:0a0b:17d6::1"]
 
 
-def test_a_script_calls_the_python_of_this_software(
-    kernel: Kernel, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_calls_python(kernel: Kernel, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = tmp_path / "bin/python3"
     other.parent.mkdir()
     other.write_text("#!/bin/sh\nexit 126\n")

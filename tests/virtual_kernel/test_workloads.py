@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.support import tcp_workloads
 WORKLOADS: dict[str, dict[str, Any]] = {
     "probe": {"options": {"interval_s": 0.02}},
     "icmp": {"kind": "probe", "options": {"interval_s": 0.02, "protocol": "icmp"}},
+    "icmp-6": {"kind": "probe", "ip": 6, "options": {"interval_s": 0.02, "protocol": "icmp"}},
     "cbr": {"options": {"rate_bps": 50_000, "packet_bytes": 500}},
     "call": {"options": {"codec": "g729"}},
     "video": {"options": {"rate_bps": 300_000, "key_frame_every": 30}},
@@ -49,10 +51,7 @@ def folders(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     for node in simulated["nodes"]:
         node["stack"] = tcp_workloads.RESEARCH
     return {
-        "linux": (
-            base / "linux",
-            VirtualMachine(kernel).run(typed(scenario()), base / "linux", lambda progress: None),
-        ),
+        "linux": (base / "linux", VirtualMachine(kernel).run(typed(scenario()), base / "linux", lambda progress: None)),
         "sim": (base / "sim", Report.read(simulate(simulated, base / "sim"))),
     }
 
@@ -80,7 +79,7 @@ def test_both_begin_the_same_exchanges(kind: str, folders: dict[str, tuple[Path,
     assert late < (0.02 if kind == "fetch" else 0.1 if kind == "transactions" else 0.001)
 
 
-@pytest.mark.parametrize("kind", ["probe", "icmp", "cbr", "call", "video"])
+@pytest.mark.parametrize("kind", ["probe", "icmp", "icmp-6", "cbr", "call", "video"])
 def test_packets_take_as_long(kind: str, folders: dict[str, tuple[Path, Report]]) -> None:
     linux, sim = (table.filter(pl.col("sent_s") < 5.9) for table in recorded(folders, kind))
     # A packet of about that time may be sent before it in one of them only.
@@ -92,7 +91,42 @@ def test_packets_take_as_long(kind: str, folders: dict[str, tuple[Path, Report]]
     median = differences.median()
     assert isinstance(median, float)
     assert median < 0.0005
-    assert linux["returned_s"].null_count() == (0 if kind in ("probe", "icmp") else linux.height)
+    assert linux["returned_s"].null_count() == (0 if kind in ("probe", "icmp", "icmp-6") else linux.height)
+
+
+@pytest.mark.parametrize(("name", "protocol", "request_type"), [("icmp", "icmp", 8), ("icmp-6", "icmpv6", 128)])
+@pytest.mark.parametrize("backend", ["linux", "sim"])
+def test_captures_show_the_probes_that_are_recorded(
+    name: str, protocol: str, request_type: int, backend: str, folders: dict[str, tuple[Path, Report]]
+) -> None:
+    """By identifier and sequence number, at the interface of the sender."""
+    folder, report = folders[backend]
+    flow = typed(scenario()).flow(name)
+    table = exchanges.read(folder, flow)
+    assert table is not None
+    identifier = f"{protocol}.{'echo.identifier' if protocol == 'icmpv6' else 'ident'}"
+    sequence = f"{protocol}.{'echo.sequence_number' if protocol == 'icmpv6' else 'seq'}"
+    words = [
+        "tshark", "-r", str(next((folder / "captures").glob("a-eth0.pcap*"))), "-T", "fields", "-e", "frame.time_epoch",
+        "-e", f"{protocol}.type", "-e", sequence, "-Y", f"{identifier} == {flow.port}",
+    ]  # fmt: skip
+    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    times: dict[bool, dict[int, float]] = {False: {}, True: {}}
+    for at, type_, number in (line.split("\t") for line in lines):
+        times[int(type_) != request_type][int(number)] = float(at)
+    captured = {number: times[True][number] - at for number, at in times[False].items() if number in times[True]}
+    rows = table.drop_nulls("returned_s").to_dicts()
+    returned_s = {row["seq"]: row["returned_s"] for row in rows}
+    recorded = {row["seq"]: row["returned_s"] - row["sent_s"] for row in rows}
+    # Replies are captured after the run's end too; of those within a millisecond of it the two clocks may differ.
+    zero_s = report.t0_epoch_ns / 1e9
+    last_s = typed(scenario()).duration_s - 0.001
+    captured = {number: took for number, took in captured.items() if times[True][number] - zero_s < last_s}
+    assert captured.keys() <= recorded.keys()
+    assert all(returned_s[number] >= last_s for number in recorded.keys() - captured.keys())
+    assert len(captured) > 250
+    differences = sorted(abs(captured[number] - recorded[number]) for number in captured)
+    assert differences[len(differences) // 2] < 0.001
 
 
 def test_a_line_counts_the_packets_of_udp(kernel: Kernel, tmp_path: Path) -> None:

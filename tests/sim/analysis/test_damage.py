@@ -84,9 +84,7 @@ def test_no_changed_bundle_leaves_anything_or_other_values(stored: tuple[Damaged
     assert [finding for number in range(1, 21) for finding in damaged.bundle(number, bundle)] == []
 
 
-def test_what_no_checksum_covers_is_found_by_the_damages(
-    stored: tuple[Damaged, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damages_find_what_no_checksum_covers(stored: tuple[Damaged, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests above can fail: without checksums, a changed value is another number."""
     damaged, _ = stored
     for name in ("of", "of_run", "of_campaign", "of_documents"):

@@ -101,9 +101,7 @@ print(json.dumps([site.get(address).text for address in sys.argv[2:]]))
 """
 
 
-def test_a_package_outside_adds_a_metric_a_figure_and_an_export(
-    starter: Starter, outside: Path, results: Path, tmp_path: Path
-) -> None:
+def test_a_package_adds_metrics_and_exports(starter: Starter, outside: Path, results: Path, tmp_path: Path) -> None:
     stored = tmp_path / "results"
     shutil.copytree(results, stored)
     with analysis.open(stored) as s:

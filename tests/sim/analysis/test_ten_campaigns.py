@@ -57,9 +57,7 @@ def test_there_are_ten() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_campaign_asks_is_first_everywhere(
-    name: str, store: OpenResults, site: FlaskClient, folder: Path
-) -> None:
+def test_a_campaigns_question_comes_first(name: str, store: OpenResults, site: FlaskClient, folder: Path) -> None:
     campaign = store[name]
     metric, subject, beside = ASKED[name]
     question = campaign.question
@@ -87,9 +85,7 @@ def test_what_a_campaign_asks_is_first_everywhere(
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("name", NAMES)
-def test_results_fit_any_width_and_cut_no_word(
-    name: str, width: int, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_fit_any_width_uncut(name: str, width: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     status, out, err = called("results", name, "--results", folder)
     assert status == 0, err
@@ -103,9 +99,7 @@ def test_results_fit_any_width_and_cut_no_word(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_site_and_command_line_print_the_same_of_each_comparison(
-    name: str, store: OpenResults, site: FlaskClient
-) -> None:
+def test_site_and_command_print_the_same_of_each_comparison(name: str, store: OpenResults, site: FlaskClient) -> None:
     """Each of the first values of a field against its baseline, for the question's metric and for another."""
     campaign = store[name]
     numbers = {tuple(sorted(dict(point.parameters).items())): point.number for point in campaign.row.points}
@@ -132,7 +126,7 @@ def test_site_and_command_line_print_the_same_of_each_comparison(
 
 
 @pytest.mark.parametrize("width", [80, 40])
-def test_compare_is_a_table_of_any_width_and_counts_what_shows_nothing(
+def test_compare_fits_any_width_and_counts_the_rest(
     width: int, monkeypatch: pytest.MonkeyPatch, store: OpenResults
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))

@@ -60,7 +60,7 @@ def test_with_root_and_a_free_machine_packets_are_real(kernel: Path, monkeypatch
     assert chosen(QUICKSTART) == "emulated"
 
 
-def test_without_root_a_missing_kernel_is_built(
+def test_without_root_it_is_built(
     kernel: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(kernel.parent)

@@ -46,22 +46,8 @@ def bare(tmp_path: Path) -> Path:
         shutil.copy(node_binary.ROOT / name, root)
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name in (
-        "sh",
-        "env",
-        "dirname",
-        "readlink",
-        "id",
-        "mkdir",
-        "cmp",
-        "find",
-        "head",
-        "rm",
-        "cp",
-        "touch",
-        "sed",
-        "tail",
-    ):
+    for name in ("sh", "env", "dirname", "readlink", "id", "mkdir", "cmp", "find", "head", "rm", "cp", "touch", "sed",
+                 "tail"):  # fmt: skip
         result = shutil.which(name)
         assert result is not None
         (tools / name).symlink_to(result)
@@ -71,14 +57,8 @@ def bare(tmp_path: Path) -> Path:
 def call(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": str(root.parent / "bin"), "HOME": str(root)}
     shell = str(root.parent / "bin" / "sh")
-    return subprocess.run(
-        [shell, str(root / "backchannel"), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        cwd="/",
-    )
+    words = (shell, str(root / "backchannel"), *words)
+    return subprocess.run(words, capture_output=True, text=True, check=False, env=environment, cwd="/")
 
 
 def test_unsupported_system_gives_one_message(bare: Path) -> None:
@@ -96,8 +76,7 @@ def test_without_root_and_sudo_the_missing_packages_are_listed(bare: Path, words
     tools = bare.parent / "bin"
     for name, text in (("apt-get", "exit 1"), ("apt-cache", "exit 1"), ("id", "echo 1000")):
         (tools / name).unlink(missing_ok=True)
-        (tools / name).write_text(f"#!{tools}/sh\n{text}\n")
-        (tools / name).chmod(0o755)
+        executable(tools / name, text)
     done = call(bare, "run", "x.yaml", *words.split())
     assert done.returncode == 3
     assert "needs root or sudo" in done.stderr
@@ -141,9 +120,7 @@ def test_words_after_two_hyphens_ask_for_no_help_of_the_launcher(bare: Path) -> 
         ({"python3.13": None, "python3": (3, 11)}, "python3"),  # without venv, or a version manager's empty wrapper
     ],
 )
-def test_the_newest_usable_python_makes_the_environment(
-    bare: Path, versions: dict[str, tuple[int, int] | None], chosen: str
-) -> None:
+def test_the_newest_python_is_taken(bare: Path, versions: dict[str, tuple[int, int] | None], chosen: str) -> None:
     tools = bare.parent / "bin"
     for name in ("mnexec", "tcpdump", "ip", "ethtool", "ifconfig", "ping", "ssh", "cc", "ld"):
         (tools / name).symlink_to("/bin/true")
@@ -151,8 +128,7 @@ def test_the_newest_usable_python_makes_the_environment(
     for name, version in versions.items():
         # Answers the launcher's question, and writes down that it was asked for an environment.
         answer = "exit 1" if version is None else f"echo Python {version[0]}.{version[1]}.0"
-        (tools / name).write_text(f'#!{tools}/sh\n[ "$2" = venv ] && echo "{name}" >"{bare}/chosen"\n{answer}\n')
-        (tools / name).chmod(0o755)
+        executable(tools / name, f'[ "$2" = venv ] && echo "{name}" >"{bare}/chosen"\n{answer}')
     call(bare, "list")
     assert (bare / "chosen").read_text().strip() == chosen
 
@@ -233,12 +209,13 @@ def test_a_profile_guided_build_counts_then_trains_then_optimises(builder: Path)
     assert done.returncode == 0, done.stderr
     pgo = builder / "target/pgo"
     counting, optimised = f"-Cprofile-generate={pgo}/profiles", f"-Cprofile-use={pgo}/profile"
-    assert (builder / "asked").read_text().splitlines() == [
+    steps = [
         f"cargo {counting}",
         f"python {counting}",
         f"profdata merge {pgo}/profiles/1.profraw",
         f"cargo {optimised}",
     ]
+    assert (builder / "asked").read_text().splitlines() == steps
     assert (builder / "target/release/backchannel-node").read_text() == f"{optimised}\n"
 
 
@@ -263,11 +240,9 @@ def test_mininet_of_the_distribution_is_the_only_one_in_the_environment() -> Non
 def test_without_network_one_message_is_given(bare: Path) -> None:
     tools = bare.parent / "bin"
     for name in ("apt-get", "apt-cache"):
-        (tools / name).write_text(f"#!{tools}/sh\nexit 1\n")
-        (tools / name).chmod(0o755)
+        executable(tools / name, "exit 1")
     if os.geteuid() != 0:
-        (tools / "sudo").write_text(f'#!{tools}/sh\nexec "$@"\n')
-        (tools / "sudo").chmod(0o755)
+        executable(tools / "sudo", 'exec "$@"')
     done = call(bare, "run", "x.yaml")
     assert done.returncode == 3
     assert done.stderr.splitlines()[-1] == "backchannel: cannot update the package lists; check the network connection"
@@ -281,13 +256,8 @@ def test_runs_from_any_directory_and_through_a_link(tmp_path: Path) -> None:
 
 
 def test_completion() -> None:
-    environment = {
-        **os.environ,
-        "COMP_WORDS": "backchannel cal",
-        "COMP_CWORD": "1",
-        "_BACKCHANNEL_COMPLETE": "complete_bash",
-    }
-    done = subprocess.run([str(LAUNCHER)], capture_output=True, text=True, check=True, env=environment)
+    shell = {"COMP_WORDS": "backchannel cal", "COMP_CWORD": "1", "_BACKCHANNEL_COMPLETE": "complete_bash"}
+    done = subprocess.run([str(LAUNCHER)], capture_output=True, text=True, check=True, env={**os.environ, **shell})
     assert done.stdout.split() == ["calibrate"]
 
 
@@ -307,11 +277,8 @@ def test_help_has_one_line_per_command() -> None:
 
 
 def test_every_benchmark_can_be_called() -> None:
-    programs = {
-        path.stem.replace("_", "-")
-        for path in (node_binary.ROOT / "benchmarks").glob("*.py")
-        if "__main__" in path.read_text()
-    }
+    files = [path for path in (node_binary.ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text()]
+    programs = {path.stem.replace("_", "-") for path in files}
     done = subprocess.run([str(LAUNCHER), "bench"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert set(done.stderr.split()[-1].split("|")) == programs

@@ -42,11 +42,8 @@ def made(said: str) -> int:
 
 
 def valid(file: Path, results: Path) -> int:
-    store = Store.open(results)
-    try:
+    with Store.open(results) as store:
         return len(store.valid_runs(load(file).run_ids))
-    finally:
-        store.close()
 
 
 def test_two_runners_make_every_run_once(tmp_path: Path) -> None:

@@ -31,11 +31,17 @@ from tests.support.waiting import wait_until
 FILE = one_line("engine", "repetitions: 2\nsweep: {network.forward.delay: [10 ms, 20 ms]}")
 
 
-def run(tmp_path: Path, force: bool = False, **more: Any) -> Outcome:
+def run(tmp_path: Path, text: str = FILE, console: Console | None = None, jobs: int = 2, **more: Any) -> Outcome:
+    """Runs a campaign with these options; the console gets its reports."""
     file = tmp_path / "engine.yaml"
-    file.write_text(FILE)
-    options = Options(tmp_path / "results", jobs=2, force=force, **more)
-    return run_campaign(load(file), options, TerminalReporter(Console(quiet=True)))
+    file.write_text(text)
+    options = Options(tmp_path / "results", jobs=jobs, **more)
+    return run_campaign(load(file), options, TerminalReporter(console or Console(quiet=True)))
+
+
+def run_batch(tmp_path: Path, plans: list[Plan], **more: Any) -> list[Outcome]:
+    options = Options(tmp_path / "results", jobs=1, **more)
+    return run_campaigns(plans, options, TerminalReporter(Console(quiet=True)))
 
 
 def ids(tmp_path: Path) -> list[str]:
@@ -43,16 +49,11 @@ def ids(tmp_path: Path) -> list[str]:
 
 
 def valid(tmp_path: Path) -> set[str]:
-    store = Store.open(tmp_path / "results")
-    try:
+    with Store.open(tmp_path / "results") as store:
         return set(store.valid_runs(ids(tmp_path)))
-    finally:
-        store.close()
 
 
-def test_a_full_disk_ends_the_campaign_with_a_sentence_and_the_rest_is_run_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_ends_the_campaign_and_the_rest_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Worker.run
     calls: list[str] = []
 
@@ -74,9 +75,7 @@ def test_a_full_disk_ends_the_campaign_with_a_sentence_and_the_rest_is_run_later
     assert (outcome.reused, outcome.landed) == (len(landed), 4 - len(landed))
 
 
-def test_a_run_that_is_forced_keeps_its_old_result_until_the_new_one_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forced_run_keeps_its_result_until_it_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(tmp_path).landed == 4
 
     def breaks(*_: object) -> Finish:
@@ -146,13 +145,10 @@ def test_limit_and_only_leave_the_rest_for_later(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        ("dealy=20 ms", "did you mean"),
-        ("delay=30 ms", "unknown value of network.forward.delay"),
-        ("repetition=3", "allowed: 1 to 2"),
-        ("repetition=first", "allowed: 1 to 2"),
-        ("abc", "neither FIELD=VALUE nor"),
+        ("dealy=20 ms", "did you mean"), ("delay=30 ms", "unknown value of network.forward.delay"),
+        ("repetition=3", "allowed: 1 to 2"), ("repetition=first", "allowed: 1 to 2"), ("abc", "neither FIELD=VALUE"),
     ],
-)
+)  # fmt: skip
 def test_a_condition_that_names_nothing_is_a_mistake(tmp_path: Path, condition: str, message: str) -> None:
     with pytest.raises(CampaignError, match=message) as caught:
         run(tmp_path, only=[condition])
@@ -162,25 +158,20 @@ def test_a_condition_that_names_nothing_is_a_mistake(tmp_path: Path, condition: 
 
 @pytest.mark.parametrize("backend", ["sim", "physical"])
 def test_conditions_that_no_run_meets_are_a_mistake(tmp_path: Path, backend: str) -> None:
-    file = tmp_path / "engine.yaml"
     sweep = """sweep:
   network.forward.delay: [10 ms, 20 ms]
   network.forward.rate: [1 Mbit/s, 2 Mbit/s]
   exclude: [{network.forward.delay: 10 ms, network.forward.rate: 2 Mbit/s}]
 """
-    file.write_text(FILE.partition("sweep:")[0].replace("backend: sim", f"backend: {backend}") + sweep)
-    options = Options(tmp_path / "results", only=["delay=10 ms", "rate=2 Mbit/s"])
-    with pytest.raises(CampaignError) as caught:
-        run_campaign(load(file), options, TerminalReporter(Console(quiet=True)))
-    assert str(caught.value) == (
-        "--only delay=10 ms --only rate=2 Mbit/s: no run of the campaign meets all of these conditions"
-    )
+    text = FILE.partition("sweep:")[0].replace("backend: sim", f"backend: {backend}") + sweep
+    with pytest.raises(
+        CampaignError, match="--only delay=10 ms --only rate=2 Mbit/s: no run of the campaign meets all"
+    ):
+        run(tmp_path, text, only=["delay=10 ms", "rate=2 Mbit/s"])
     assert not (tmp_path / "results").exists()
 
 
-def test_retry_failed_makes_only_what_failed_and_keeps_its_logs_until_it_is_valid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_retry_failed_makes_what_failed_and_keeps_its_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     (tmp_path / "engine.yaml").write_text(FILE)
     bad = ids(tmp_path)[1]
@@ -230,9 +221,8 @@ def test_retry_failed_makes_what_took_its_workers_with_it(tmp_path: Path, monkey
     why = "the worker tcp://10.0.0.7 is gone, for the 4th time with this run"
     assert set(outcome.failed.values()) == {why}
     monkeypatch.undo()
-    store = Store.open(tmp_path / "results")
-    assert store.last_problems(ids(tmp_path)) == dict.fromkeys(outcome.failed, [why])
-    store.close()
+    with Store.open(tmp_path / "results") as store:
+        assert store.last_problems(ids(tmp_path)) == dict.fromkeys(outcome.failed, [why])
     again = run(tmp_path, retry_failed=True)
     assert (again.landed, again.left_out) == (2, 2)
     assert valid(tmp_path) == set(outcome.failed)
@@ -240,13 +230,11 @@ def test_retry_failed_makes_what_took_its_workers_with_it(tmp_path: Path, monkey
 
 def test_fail_fast_ends_with_the_first_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    (tmp_path / "engine.yaml").write_text(FILE.replace("repetitions: 2", "repetitions: 30"))
+    text = FILE.replace("repetitions: 2", "repetitions: 30")
+    (tmp_path / "engine.yaml").write_text(text)
     monkeypatch.setattr(Worker, "run", recorder(calls, set(ids(tmp_path))))
-    options = Options(tmp_path / "results", jobs=1, fail_fast=True)
-    outcome = run_campaign(load(tmp_path / "engine.yaml"), options, TerminalReporter(Console(quiet=True)))
-    assert outcome.ended_early
-    assert not outcome.interrupted
-    assert not outcome.complete
+    outcome = run(tmp_path, text, jobs=1, fail_fast=True)
+    assert (outcome.ended_early, outcome.interrupted, outcome.complete) == (True, False, False)
     assert len(outcome.failed) <= 3
     assert len(calls) < 10
 
@@ -260,12 +248,9 @@ def test_a_run_that_is_never_valid_is_tried_as_often_as_asked(tmp_path: Path, mo
 
     monkeypatch.setattr(Worker, "run", cut)
     monkeypatch.setattr("experiments.engine.scheduling.require_emulation", lambda: None)
-    (tmp_path / "engine.yaml").write_text(FILE.replace("backend: sim", "backend: emulated"))
-    options = Options(tmp_path / "results", jobs=1, tries=3, limit=1)
-    outcome = run_campaign(load(tmp_path / "engine.yaml"), options, TerminalReporter(Console(quiet=True)))
+    outcome = run(tmp_path, FILE.replace("backend: sim", "backend: emulated"), jobs=1, tries=3, limit=1)
     assert tried == [1, 2, 3]
-    assert len(outcome.failed) == 1
-    assert outcome.landed == 0
+    assert (len(outcome.failed), outcome.landed) == (1, 0)
 
 
 def parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: Callable[[int], bool], **more: float) -> list[int]:
@@ -287,10 +272,8 @@ def parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: Callable[[i
 
 def test_a_lost_host_parks_the_remaining_runs_until_it_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = parked(tmp_path, monkeypatch, lambda number: number == 1 or number > 9, PARKED_S=0.2)
-    (tmp_path / "engine.yaml").write_text(FILE)
     console = Console(record=True, width=200)
-    options = Options(tmp_path / "results", jobs=1, tries=2)
-    outcome = run_campaign(load(tmp_path / "engine.yaml"), options, TerminalReporter(console))
+    outcome = run(tmp_path, console=console, jobs=1, tries=2)
     assert (outcome.landed, outcome.failed) == (4, {})
     # No attempt was counted, and the host was not asked all the time.
     assert set(tried) == {1}
@@ -306,9 +289,7 @@ def test_a_host_that_stays_lost_ends_the_campaign(tmp_path: Path, monkeypatch: p
     assert len(valid(tmp_path)) == 1
 
 
-def test_no_run_begins_while_the_host_takes_the_cpus_and_then_they_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_wait_while_the_host_takes_the_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beats: list[float] = []
     begun: list[int] = []
 
@@ -326,9 +307,7 @@ def test_no_run_begins_while_the_host_takes_the_cpus_and_then_they_go_on(
     monkeypatch.setattr("experiments.engine.pool.machine.cpu_shares", shares)
     monkeypatch.setattr(Worker, "run", cut)
     monkeypatch.setattr("experiments.engine.scheduling.require_emulation", lambda: None)
-    (tmp_path / "engine.yaml").write_text(FILE.replace("backend: sim", "backend: emulated"))
-    options = Options(tmp_path / "results", jobs=1, tries=1)
-    outcome = run_campaign(load(tmp_path / "engine.yaml"), options, TerminalReporter(Console(quiet=True)))
+    outcome = run(tmp_path, FILE.replace("backend: sim", "backend: emulated"), jobs=1, tries=1)
     assert len(outcome.failed) == 4
     assert begun[1] >= begun[0] + 40, "the second waited until the CPUs were free"
 
@@ -356,9 +335,8 @@ def test_order_is_drawn_from_the_seed_and_every_repetition_is_a_block(tmp_path: 
 
 def test_the_manifest_says_where_in_the_order_a_run_stood(tmp_path: Path) -> None:
     run(tmp_path)
-    store = Store.open(tmp_path / "results")
-    result = [store.run(run_id) for run_id in ids(tmp_path)]
-    store.close()
+    with Store.open(tmp_path / "results") as store:
+        result = [store.run(run_id) for run_id in ids(tmp_path)]
     batches = [entry.documents.manifest.batch for entry in result if entry is not None]
     assert {batch.position for batch in batches} == {0, 1, 2, 3}
     assert len(batches) == 4
@@ -378,11 +356,8 @@ def batch(tmp_path: Path) -> list[Plan]:
 
 
 def states(tmp_path: Path) -> dict[str, str]:
-    store = Store.open(tmp_path / "results")
-    try:
+    with Store.open(tmp_path / "results") as store:
         return {campaign.name: campaign.state for campaign in store.campaigns()}
-    finally:
-        store.close()
 
 
 def test_a_batch_makes_shared_runs_once_and_the_longest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,36 +366,29 @@ def test_a_batch_makes_shared_runs_once_and_the_longest_first(tmp_path: Path, mo
     short, shares, long = batch(tmp_path)
     both = set(short.run_ids) & set(shares.run_ids)
     assert len(both) == 2
-    options = Options(tmp_path / "results", jobs=1)
-    outcomes = run_campaigns([short, shares, long], options, TerminalReporter(Console(quiet=True)))
+    outcomes = run_batch(tmp_path, [short, shares, long])
     assert set(calls[:4]) == set(long.run_ids)
     assert sorted(calls) == sorted({*short.run_ids, *shares.run_ids, *long.run_ids})
     assert [outcome.campaign_id for outcome in outcomes] == [short.id, shares.id, long.id]
     assert [outcome.landed for outcome in outcomes] == [4, 2, 4]
     assert all(outcome.complete for outcome in outcomes)
     assert states(tmp_path) == {"short": "complete", "shares": "complete", "long": "complete"}
-    again = run_campaigns([short, shares, long], options, TerminalReporter(Console(quiet=True)))
+    again = run_batch(tmp_path, [short, shares, long])
     assert [(entry.reused, entry.landed) for entry in again] == [(4, 0)] * 3
 
 
-def test_of_a_batch_every_campaign_that_asks_for_a_run_hears_that_it_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_campaign_that_asks_for_a_run_hears_of_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short, shares, long = batch(tmp_path)
     bad = next(iter(set(short.run_ids) & set(shares.run_ids)))
     monkeypatch.setattr(Worker, "run", recorder([], {bad}))
-    options = Options(tmp_path / "results", jobs=1)
-    outcomes = run_campaigns([short, shares, long], options, TerminalReporter(Console(quiet=True)))
+    outcomes = run_batch(tmp_path, [short, shares, long])
     assert [list(outcome.failed) for outcome in outcomes] == [[bad], [bad], []]
     assert states(tmp_path) == {"short": "incomplete", "shares": "incomplete", "long": "complete"}
 
 
 def test_a_limit_is_that_of_the_whole_batch(tmp_path: Path) -> None:
-    plans = batch(tmp_path)
-    options = Options(tmp_path / "results", jobs=1, limit=5)
-    outcomes = run_campaigns(plans, options, TerminalReporter(Console(quiet=True)))
-    assert [outcome.landed for outcome in outcomes] == [1, 0, 4]
-    assert [outcome.complete for outcome in outcomes] == [False, False, True]
+    outcomes = run_batch(tmp_path, batch(tmp_path), limit=5)
+    assert [(outcome.landed, outcome.complete) for outcome in outcomes] == [(1, False), (0, False), (4, True)]
 
 
 def test_a_campaign_that_is_too_large_to_be_kept_computes_ids_once_and_scenarios_of_what_is_missing(

@@ -95,9 +95,7 @@ def test_in_memory_the_simulator_answers_each_line_with_what_it_writes_otherwise
     assert "a simulation in memory has counters, and neither captures nor telemetry" in refused["error"]
 
 
-def test_a_simulator_that_ends_fails_one_run_and_is_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_simulator_that_ends_fails_one_run_and_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     campaign = plan()
     bad = campaign.runs[2].id
     real = screening.Simulator.run

@@ -94,9 +94,7 @@ def test_a_variant_whose_runs_fail_has_no_verdict(tmp_path: Path, monkeypatch: p
     assert failed.problem == f"1 of {usual.score.asked} runs have no valid result"
 
 
-def test_a_share_of_runs_that_is_a_phase_lock_flips_with_the_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_share_of_runs_in_a_phase_lock_flips_with_the_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The target is the exact growth on the exact lines, which no other line has."""
     claim = ALL["pulsed-claim-growth"]
     target = next(target for target in all_targets() if target.id == claim.artefact)

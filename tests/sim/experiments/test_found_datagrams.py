@@ -140,11 +140,8 @@ def test_more_packets_than_are_analysed_are_left_out_and_told(
     most: int, flows: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(found_datagrams, "MOST_PACKETS", most)
-    store = Store.open(tmp_path / "results")
-    try:
+    with Store.open(tmp_path / "results") as store:
         request = Request(files=(folder / "captures" / "a-eth0.pcap",), label="one", note="", campaign="imports")
         found = import_captures(store, request)
-    finally:
-        store.close()
     left_out = found.description.packets_left_out
     assert (len(found.flows), left_out > most) == (flows, most == 100), left_out

@@ -102,10 +102,7 @@ def test_a_long_gap_is_left_out_of_a_series(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "listed"),
-    [
-        (5, [0, 1, 2, 3, 4]),
-        (slices.MAX_DENSE + 1, [0, 6, 7, 8, 9, 10, slices.MAX_DENSE - 1, slices.MAX_DENSE]),
-    ],
+    [(5, [0, 1, 2, 3, 4]), (slices.MAX_DENSE + 1, [0, 6, 7, 8, 9, 10, slices.MAX_DENSE - 1, slices.MAX_DENSE])],
 )
 def test_neighbours_of_occupied_slices_are_listed(number: int, listed: list[int]) -> None:
     import polars as pl

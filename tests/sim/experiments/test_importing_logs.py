@@ -71,9 +71,7 @@ def test_the_senders_log_gives_the_metrics_and_figures_of_the_run(run: tuple[Pat
         assert kept.plot("sequence").series[0].points["y"].max() == BYTES / 1e3
 
 
-def test_both_ends_are_one_connection_and_the_receivers_log_counts_what_arrived(
-    run: tuple[Path, RunData], tmp_path: Path
-) -> None:
+def test_both_ends_are_one_connection_of_which_the_receiver_counts(run: tuple[Path, RunData], tmp_path: Path) -> None:
     folder, data = run
     received = data.flow("down").received
     found = imported(tmp_path / "results", logs(folder)[1])
@@ -151,6 +149,5 @@ def test_a_short_file_of_much_is_bounded(tmp_path: Path) -> None:
         out.write(b'\x1e{"qlog_version":"0.3","trace":{"vantage_point":{"type":"client"}}}\n\x1e')
         for _ in range(64):
             out.write(b" " * (1 << 20))
-    done = backchannel("import", bomb, "--results", tmp_path / "results", "--memory-limit", "0.8")
-    assert done.returncode == 2
+    done = backchannel("import", bomb, "--results", tmp_path / "results", "--memory-limit", "0.8", status=2)
     assert "line 2: a record of more than 16 MiB" in done.stderr

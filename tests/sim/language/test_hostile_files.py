@@ -247,9 +247,7 @@ def test_points_of_a_long_axis_are_validated_once(tmp_path: Path, monkeypatch: p
     assert sum(counts) == 300
 
 
-def test_a_large_sweep_is_refused_after_a_few_points_if_one_value_is_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_sweep_is_refused_after_a_few_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from experiments.language import campaign
 
     counts = counted_points(monkeypatch)

@@ -87,9 +87,7 @@ def no_optuna(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtins, "__import__", absent)
 
 
-def test_intervals_prune_and_what_can_matter_gets_all_repetitions(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_intervals_prune_and_what_matters_gets_all_repetitions(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_optuna(monkeypatch)
     file = read(folder / "starved.yaml")
 
@@ -152,8 +150,7 @@ def test_the_starved_upload_is_found_shrunk_repeated_and_resumed(folder: Path) -
         "--out",
         folder,
     )
-    done = backchannel(*words, "--json")
-    assert done.returncode == 0, done.stderr
+    done = backchannel(*words, "--json", status=0)
     document = json.loads(done.stdout)
     # Without acks-first no upload starves, and on a fast line it does not with them either.
     for point in document["points"]:
@@ -185,9 +182,7 @@ def test_the_starved_upload_is_found_shrunk_repeated_and_resumed(folder: Path) -
         ("min", "throughput(upload)", "network.reverse.rate", 0, 200e3),
     ],
 )
-def test_each_question_has_its_answer(
-    folder: Path, kind: str, question: str, axis: str, slowest_bps: float, fastest_bps: float
-) -> None:
+def test_each_answer(folder: Path, kind: str, question: str, axis: str, slowest_bps: float, fastest_bps: float) -> None:
     campaign = CAMPAIGN.replace("1 Mbit/s", "200 kbit/s").replace("duration: 20 s", "duration: 8 s")
     campaign = campaign.replace("warm_up: 1 s", "warm_up: 2 s").replace(OTHER, "")
     (folder / "asymmetric.yaml").write_text(campaign)
@@ -197,8 +192,7 @@ def test_each_question_has_its_answer(
         f"question: {{{kind}: {question}{between}}}\nrepetitions: 5\n"
     )
     words = ("search", folder / "asked.yaml", "--runs", "80", "--no-linux", "--results", folder / "r", "--json")
-    done = backchannel(*words, "--out", folder)
-    assert done.returncode == 0, done.stderr
+    done = backchannel(*words, "--out", folder, status=0)
     document = json.loads(done.stdout)
     shown = [row for row in document["fresh_seeds"] if row["shows"]]
     assert all(row["low"] > 0 for row in shown)
@@ -212,15 +206,13 @@ def test_an_ordering_that_the_campaign_does_not_decide_cannot_flip(folder: Path)
     question = "question: {flips: throughput(download), between: {workload.other.size: [2 kB, 2.1 kB]}}"
     text = SEARCH.replace("question: {where: starvation(upload) > 0.75}", question)
     (folder / "starved.yaml").write_text(text)
-    done = backchannel("search", folder / "starved.yaml", "--results", folder / "r", "--out", folder)
-    assert done.returncode == 1
+    done = backchannel("search", folder / "starved.yaml", "--results", folder / "r", "--out", folder, status=1)
     assert "the campaign itself does not decide the ordering" in done.stderr
 
 
 def test_what_a_question_names_must_exist(folder: Path) -> None:
     (folder / "starved.yaml").write_text(SEARCH.replace("(upload)", "(uplaod)"))
-    done = backchannel("search", folder / "starved.yaml", "--results", folder / "r")
-    assert done.returncode == 2
+    done = backchannel("search", folder / "starved.yaml", "--results", folder / "r", status=2)
     assert "unknown subject of starvation 'uplaod'" in done.stderr
     assert not (folder / "r").exists()
 

@@ -67,9 +67,7 @@ def test_newreno_has_the_window_of_the_equation_with_timeouts(tmp_path: Path, p:
 
 
 @pytest.mark.parametrize("rate_bps", [5_000_000, 10_000_000])
-def test_bbr_probes_for_bandwidth_once_in_as_many_round_trips_as_segments_fill_the_line(
-    tmp_path: Path, rate_bps: int
-) -> None:
+def test_bbr_probes_once_in_as_many_round_trips_as_segments_fill_the_line(tmp_path: Path, rate_bps: int) -> None:
     """draft-ietf-ccwg-bbr 5.3.3.8: in time for Reno, which needs as many round trips to recover. Starting to probe, and
     draining what that queued, take a few more; ProbeRTT makes some cycles longer.
     """

@@ -43,21 +43,16 @@ BEARER = f"\nAuthorization: Bearer {TOKEN}"
 
 
 @pytest.mark.parametrize(
-    ("path", "length", "extra", "expected"),
+    ("path", "length", "extra"),
     [
-        ("/enter", GIGABYTE, "", 413),
-        ("/enter", MOST_FORM_BYTES + 1, "", 413),
-        ("/api/imports", GIGABYTE, "", 413),
-        ("/api/imports", GIGABYTE, "\nAuthorization: Bearer wrong", 413),
-        ("/api/imports", MOST_BODY + 1, BEARER, 413),
-        ("/launch", GIGABYTE, BEARER, 413),
+        ("/enter", GIGABYTE, ""), ("/enter", MOST_FORM_BYTES + 1, ""), ("/launch", GIGABYTE, BEARER),
+        ("/api/imports", GIGABYTE, ""), ("/api/imports", GIGABYTE, "\nAuthorization: Bearer wrong"),
+        ("/api/imports", MOST_BODY + 1, BEARER),
     ],
-)
-def test_a_long_body_is_refused_before_it_is_sent(
-    address: tuple[str, int], path: str, length: int, extra: str, expected: int
-) -> None:
+)  # fmt: skip
+def test_a_long_body_is_refused(address: tuple[str, int], path: str, length: int, extra: str) -> None:
     head = f"POST {path} HTTP/1.1\nHost: {address[0]}\nContent-Length: {length}{extra}"
-    assert status(answer(address, head)) == expected
+    assert status(answer(address, head)) == 413
 
 
 def test_who_has_the_token_may_upload(address: tuple[str, int]) -> None:
@@ -105,17 +100,12 @@ def test_bodies_that_arrive_together_have_a_bound(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("request_line", "headers", "expected"),
     [
-        ("POST /enter", "Origin: http://[", 400),
-        ("GET /", f"Host: {'a' * 5000}", 400),
-        ("GET /", "Host: ", 400),
-        ("GET /", "Host: [", 400),
-        ("GET /", "Host: localhost:99999999", 400),
+        ("POST /enter", "Origin: http://[", 400), ("GET /", f"Host: {'a' * 5000}", 400), ("GET /", "Host: ", 400),
+        ("GET /", "Host: [", 400), ("GET /", "Host: localhost:99999999", 400),
         ("GET /runs/%ff%00", "Host: localhost", 404),
     ],
-)
-def test_a_strange_request_is_an_error_of_the_visitor(
-    tmp_path: Path, request_line: str, headers: str, expected: int
-) -> None:
+)  # fmt: skip
+def test_strange_requests_are_visitors_errors(tmp_path: Path, request_line: str, headers: str, expected: int) -> None:
     with served(create_app(tmp_path)) as url:
         host, port = url.removeprefix("http://").split(":")
         named = headers if headers.startswith("Host") else f"Host: localhost\n{headers}"

@@ -147,9 +147,8 @@ def test_filters_and_order_by_a_field_hold_for_the_table_of_runs(client: FlaskCl
 
 def test_a_metric_against_a_metric_has_the_runs_that_have_both() -> None:
     runs = samples()
-    across = explorer.Across(
-        "Latency", "time", {sample.run_id: 0.01 * number for number, sample in enumerate(runs[:5])}
-    )
+    latencies = {sample.run_id: 0.01 * number for number, sample in enumerate(runs[:5])}
+    across = explorer.Across("Latency", "time", latencies)
     view = explorer.view(runs, AXES, Layout("against", colour="policy", log=("x",)), THROUGHPUT, "Throughput", across)
     (panel,) = view.panels
     points = {run: (x, y) for line in panel.figure.series for x, y, _, run in line.points.iter_rows()}
@@ -162,13 +161,12 @@ def test_a_metric_against_a_metric_has_the_runs_that_have_both() -> None:
 def test_a_heatmap_hatches_two_groups_and_writes_both_means() -> None:
     values = (1.0, 1.01, 5.0, 5.02, 1.0, 5.0)
     groups = [Sample(0, RunKey(n, n), f"g-{n}", {"a": "1", "b": "2"}, value) for n, value in enumerate(values)]
-    view = explorer.view(
-        groups,
-        {"a": ["1"], "b": ["2"]},
-        Layout("heatmap", "a", "b"),
-        Quantity("queue_mean", "", "packets"),
-        "Throughput",
-    )
+
+    def shown(samples: list[Sample]) -> explorer.View:
+        quantity = Quantity("queue_mean", "", "packets")
+        return explorer.view(samples, {"a": ["1"], "b": ["2"]}, Layout("heatmap", "a", "b"), quantity, "Throughput")
+
+    view = shown(groups)
     series = view.panels[0].figure.series[-1]
     assert (series.name, series.hollow) == ("two groups, no mean", True)
     assert series.points["label"].to_list() == ["1 | 5.01"]
@@ -178,14 +176,7 @@ def test_a_heatmap_hatches_two_groups_and_writes_both_means() -> None:
     assert any(f"url(#{pattern})" in svg for pattern in patterns)
     assert "1 | 5.01" in svg
     plain = [replace(sample, value=1.0 + number / 100) for number, sample in enumerate(groups)]
-    view = explorer.view(
-        plain,
-        {"a": ["1"], "b": ["2"]},
-        Layout("heatmap", "a", "b"),
-        Quantity("queue_mean", "", "packets"),
-        "Throughput",
-    )
-    assert "<pattern" not in printed.rendered(view.panels[0].figure, "svg", text=True).decode()
+    assert "<pattern" not in printed.rendered(shown(plain).panels[0].figure, "svg", text=True).decode()
 
 
 def test_limits_keep_runs_by_their_values(client: FlaskClient, simulated: Simulated) -> None:

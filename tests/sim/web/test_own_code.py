@@ -96,9 +96,7 @@ def test_a_folder_that_the_site_was_not_started_with_is_refused(visitor: FlaskCl
         ),
     ],
 )  # fmt: skip
-def test_the_form_offers_mechanisms_and_names_their_folders(
-    visitor: FlaskClient, fields: dict[str, str], texts: list[str]
-) -> None:
+def test_the_form_offers_mechanisms_by_folder(visitor: FlaskClient, fields: dict[str, str], texts: list[str]) -> None:
     # A client without a session: the API asks one that has seen a page for its token.
     page = visitor.application.test_client().get("/launch").text
     assert ("<option>site-own</option>" in page, "<option>site-control</option>" in page) == (True, True)

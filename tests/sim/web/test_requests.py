@@ -130,9 +130,8 @@ def test_the_runner_that_is_named_has_this_sites_results(visitor: FlaskClient, r
 
 
 def test_a_good_file_is_estimated_and_drawn(visitor: FlaskClient) -> None:
-    answer: Any = visitor.post(
-        "/api/check", json={"text": TINY, "overrides": ["repetitions=5", "variation.round_trip=none"]}
-    ).json
+    asked = {"text": TINY, "overrides": ["repetitions=5", "variation.round_trip=none"]}
+    answer: Any = visitor.post("/api/check", json=asked).json
     assert (answer["points"], answer["runs"], answer["known"]) == (1, 5, 0)
     assert answer["estimate"]["runs"] == 5
     assert "5 runs, about" in answer["estimate"]["sentence"]
@@ -181,15 +180,13 @@ def test_a_campaign_with_an_include_is_launched_with_what_it_includes(
     text = launch._file("mine/own.yaml")
     answer: Any = visitor.post("/api/requests", json={"text": text, "file": "mine/own.yaml"}).json
     assert answer["problems"] == []
-    asked = requests.find(Store.open(visitor.application.config["RESULTS"]), answer["request"])
-    assert asked is not None
+    asked = request_of(Store.open(visitor.application.config["RESULTS"]), answer["request"])
     plan = expand(source.parse(asked.file, asked.text))
     assert (plan.name, len(plan.runs), plan.runs[0].document.document["workload"][0]["bytes"]) == ("own", 2, 20_000)
     # What is pasted reaches no file, not even one of the repository's.
     for name in ("mine/base.yaml", "/etc/hostname", "../../etc/passwd"):
-        pasted: Any = visitor.post(
-            "/api/check", json={"text": f"name: a\ninclude: {name}\n", "file": "mine/x.yaml"}
-        ).json
+        form = {"text": f"name: a\ninclude: {name}\n", "file": "mine/x.yaml"}
+        pasted: Any = visitor.post("/api/check", json=form).json
         (problem,) = pasted["problems"]
         assert problem.startswith("mine/x.yaml:2: include: files cannot be included here")
     assert "2 runs" in visitor.get("/launch?file=mine/own.yaml").text
@@ -211,9 +208,8 @@ def test_what_is_pasted_opens_no_file(visitor: FlaskClient, store: Store, result
         text = TINY.replace(line, f"{{trace: {name}, delay: 20 ms}}, link: mahimahi}}")
         lossy = TINY.replace(line, f"{{rate: 1 Mbit/s, errors: [{{model: recorded, trace: {name}}}]}}}}")
         for pasted in (text, lossy):
-            (problem,) = visitor.post("/api/check", json={"text": pasted, "file": f"{tmp_path}/x.yaml"}).json[
-                "problems"
-            ]  # type: ignore[index]
+            checked: Any = visitor.post("/api/check", json={"text": pasted, "file": f"{tmp_path}/x.yaml"}).json
+            (problem,) = checked["problems"]
             assert "files cannot be read here" in problem
             assert "is not attached to this text" in problem
             assert "root:x" not in problem
@@ -227,22 +223,15 @@ def test_what_is_pasted_opens_no_file(visitor: FlaskClient, store: Store, result
     assert "files cannot be read here" in request_of(store, asked).message
 
 
-def test_a_request_is_taken_up_and_ends_as_a_campaign(
-    visitor: FlaskClient, store: Store, runner: subprocess.Popen[str]
-) -> None:
-    answer = visitor.post(
-        "/launch",
-        data={"csrf": token(visitor), "text": TINY, "file": "tiny.yaml", "do": "launch"},
-        follow_redirects=True,
-    )
+def test_a_request_ends_as_a_campaign(visitor: FlaskClient, store: Store, runner: subprocess.Popen[str]) -> None:
+    form = {"csrf": token(visitor), "text": TINY, "file": "tiny.yaml", "do": "launch"}
+    answer = visitor.post("/launch", data=form, follow_redirects=True)
     assert "Request 1" in answer.text
     wait_until(lambda: requests.runners(store))
     await_done(store, 1)
     done = request_of(store, 1)
     assert "2 runs made" in done.message
-    assert done.campaign_id is not None
-    head = store.campaign_head(done.campaign_id)
-    assert head is not None
+    head = head_of(store, done.campaign_id or "")
     assert (head.state, head.valid) == ("complete", 2)
     assert "See the campaign" in visitor.get("/requests/1").text
     # Again, everything is there already; forced, it is made anew.
@@ -262,33 +251,28 @@ def test_a_campaign_is_cancelled_and_resumed(store: Store, visitor: FlaskClient,
     told = visitor.post(f"/campaigns/{campaign}/cancel", data={"csrf": token(visitor)}, follow_redirects=True)
     assert "Results so far are kept" in told.text
     wait_until(lambda: request_of(store, number).state == requests.FAILED)
-    head = store.campaign_head(campaign)
-    assert head is not None
+    head = head_of(store, campaign)
     assert head.state == "incomplete"
     assert 2 <= head.valid < 3000
     assert "stopped" in request_of(store, number).message
     # The runner itself goes on with what comes next.
     following = requests.ask_run(store, "tiny.yaml", TINY)
-    wait_until(lambda: request_of(store, following).state == requests.DONE)
+    await_done(store, following)
     assert runner.poll() is None
     assert "Resume" in visitor.get(f"/campaigns/{campaign}").text
 
 
 def test_a_request_that_cannot_be_run_says_why(store: Store, results: Path) -> None:
     bad = requests.ask_run(store, "bad.yaml", TINY.replace("newreno", "newrno"))
-    done = backchannel("serve", "runner", "--once", "--results", results)
-    assert done.returncode == 1
-    result = requests.find(store, bad)
-    assert result is not None
+    backchannel("serve", "runner", "--once", "--results", results, status=1)
+    result = request_of(store, bad)
     assert result.state == requests.FAILED
     assert "did you mean 'newreno'?" in result.message
     assert requests.runners(store) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_site_with_a_runner_runs_what_is_asked_and_both_end(
-    store: Store, results: Path, number: signal.Signals
-) -> None:
+def test_a_site_with_a_runner_runs_requests_and_both_end(store: Store, results: Path, number: signal.Signals) -> None:
     asked = requests.ask_run(store, "tiny.yaml", TINY)
     site = subprocess.Popen(
         [sys.executable, "-m", "experiments", "serve", "--with-runner", "--port", "0", "--results", str(results)],
@@ -413,8 +397,7 @@ def test_a_site_accepts_programs_only_if_it_was_started_so(results: Path, visito
 def test_a_runner_runs_no_programs_unless_it_was_started_so(results: Path, store: Store, tmp_path: Path) -> None:
     proof = tmp_path / "proof"
     number = requests.ask_run(store, "c.yaml", COMMAND.replace("PROOF", str(proof)), [], force=False)
-    done = backchannel("serve", "runner", "--once", "--results", str(results))
-    assert done.returncode == 1
+    backchannel("serve", "runner", "--once", "--results", str(results), status=1)
     row = requests.find(store, number)
     assert row is not None
     assert row.state == requests.FAILED
@@ -423,6 +406,5 @@ def test_a_runner_runs_no_programs_unless_it_was_started_so(results: Path, store
 
 
 def test_a_site_that_accepts_programs_needs_a_token(results: Path) -> None:
-    done = backchannel("serve", "--allow-commands", "--port", "0", "--results", str(results))
-    assert done.returncode == 2
+    done = backchannel("serve", "--allow-commands", "--port", "0", "--results", str(results), status=2)
     assert "--allow-commands lets visitors run any program, so the site needs a token" in done.stderr

@@ -128,15 +128,15 @@ def test_one_zooms_to_a_retransmission_and_reads_its_fields(page: Page, address:
 
 
 @on_both
-def test_a_loss_is_explained_and_stands_in_the_address(
-    page: Page, serve: Callable[[Path], str], dropping: Simulated
-) -> None:
+def test_a_loss_is_explained_and_in_the_address(page: Page, serve: Callable[[Path], str], dropping: Simulated) -> None:
     page.goto(f"{serve(dropping.results)}/runs/{dropping.run_id()}")
     drawn(page, "sequence")
     panel = page.get_by_role("region", name="Segment")
     page.get_by_role("button", name="Next loss").click()
     expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
     expect(panel.locator(".fate")).to_contain_text("queue 12 of 12 packets; retransmitted at")
+    if page.viewport_size["width"] > 900:  # type: ignore[index]
+        expect(page.locator(".timeline > .plot").first.locator(".u-over")).to_be_in_viewport()
     first = panel.locator("dl").inner_text()
     # By key to the next, and back.
     page.locator("h1").click()
@@ -147,18 +147,6 @@ def test_a_loss_is_explained_and_stands_in_the_address(
     page.reload()
     expect(panel.locator("dl")).to_have_text(first, use_inner_text=True)
     expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
-
-
-def test_a_chosen_loss_is_explained_beside_its_plot(
-    page: Page, serve: Callable[[Path], str], dropping: Simulated
-) -> None:
-    page.set_viewport_size({"width": 1400, "height": 900})
-    page.goto(f"{serve(dropping.results)}/runs/{dropping.run_id()}")
-    drawn(page, "sequence")
-    page.get_by_role("button", name="Next loss").click()
-    expect(page.locator(".fate")).to_contain_text("retransmitted at")
-    assert page.locator(".timeline > .plot").count() >= 5
-    expect(page.locator(".timeline > .plot").first.locator(".u-over")).to_be_in_viewport()
 
 
 def test_a_seek_that_fails_is_told_beside_the_controls(page: Page, address: str, simulated: Simulated) -> None:
@@ -336,9 +324,7 @@ def test_tables_are_cards_on_a_phone(browser: Browser, address: str, simulated: 
     page.close()
 
 
-def test_a_card_has_its_number_its_interval_and_its_verdict(
-    browser: Browser, address: str, simulated: Simulated
-) -> None:
+def test_a_card_has_its_number_interval_and_verdict(browser: Browser, address: str, simulated: Simulated) -> None:
     page = browser.new_page(viewport={"width": 390, "height": 800})
     page.goto(address + simulated.address)
     cells = page.locator("table.results tr:has([data-head]) td[data-title='Throughput']")
@@ -411,9 +397,7 @@ def test_the_figure_follows_its_controls(page: Page, address: str, simulated: Si
     assert Path(download.value.path()).read_bytes().startswith(b"%PDF-")
 
 
-def test_the_chip_of_an_invalid_repetition_is_red_on_its_own_page(
-    page: Page, serve: Callable[[Path], str], tmp_path: Path
-) -> None:
+def test_the_chip_of_an_invalid_run_is_red_on_it(page: Page, serve: Callable[[Path], str], tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results")
     new = NewCampaign("c" * 16, "own", "Own", "own.yaml", "", {}, "sim", seed=1, repetitions=2)
     store.begin_campaign(new, [[("policy", "red")]], [(0, n, f"{n:024x}") for n in range(2)])
@@ -427,7 +411,10 @@ def test_the_chip_of_an_invalid_repetition_is_red_on_its_own_page(
         page.goto(f"{address}/runs/{n:024x}")
         chip = page.locator(".member[aria-current]")
         shown.append(chip.evaluate("(e) => getComputedStyle(e).backgroundColor"))
-    assert shown == ["rgb(27, 122, 61)", "rgb(179, 38, 30)"]
+    # Green, and red.
+    (_, *valid), (_, *invalid) = (re.split(r"\D+", colour) for colour in shown)
+    assert int(valid[0]) < int(valid[1])
+    assert int(invalid[0]) > 2 * int(invalid[1])
 
 
 @on_both
@@ -513,13 +500,17 @@ def test_packets_cross_the_line(page: Page, address: str, simulated: Simulated) 
     assert at.input_value() == "0"
 
 
+def brightness(page: Page, of: str = "document.body", what: str = "backgroundColor") -> float:
+    """Of a page's paper, or of another colour: 0 is black, 255 white."""
+    red_green_blue = re.findall(r"\d+", page.evaluate(f"getComputedStyle({of}).{what}"))[:3]
+    return sum(map(int, red_green_blue)) / 3
+
+
 #: Width of the widest figure on a page, px.
 WIDEST = "Math.max(...[...document.querySelectorAll('.board canvas')].map((one) => one.offsetWidth))"
 
 
-def test_a_run_is_printed_with_all_its_plots_on_light_paper(
-    browser: Browser, address: str, simulated: Simulated
-) -> None:
+def test_a_run_is_printed_with_all_plots_on_light_paper(browser: Browser, address: str, simulated: Simulated) -> None:
     page = browser.new_page(color_scheme="dark")
     page.add_init_script("window.print = () => (window.printed = true)")
     page.goto(f"{address}/runs/{simulated.run_id(1)}")
@@ -530,9 +521,8 @@ def test_a_run_is_printed_with_all_its_plots_on_light_paper(
     assert page.evaluate("window.printed")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate(WIDEST) <= 700
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 249)"
     page.emulate_media(media="print")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert brightness(page) == 255
     expect(page.locator("header")).to_be_hidden()
     expect(plots.first.locator(".u-wrap canvas")).to_be_visible()
     # As wide as A4 between its margins: plots have a readable height, and no room is left empty below them.
@@ -547,22 +537,18 @@ def test_a_run_is_printed_with_all_its_plots_on_light_paper(
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate(WIDEST) > 800
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(19, 23, 22)"
+    assert brightness(page) < 50
     page.close()
 
 
 def test_light_and_dark_is_remembered(page: Page, address: str) -> None:
-    def paper() -> str:
-        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-
     page.goto(address)
-    light = paper()
     page.get_by_role("button", name="Dark").click()
-    assert paper() == "rgb(19, 23, 22)" != light
+    assert brightness(page) < 50
     page.goto(f"{address}/docs")
-    assert paper() == "rgb(19, 23, 22)"
+    assert brightness(page) < 50
     page.get_by_role("button", name="Light").click()
-    assert paper() == light
+    assert brightness(page) > 200
 
 
 def test_nothing_moves_while_it_loads(page: Page, address: str, simulated: Simulated) -> None:
@@ -573,14 +559,8 @@ def test_nothing_moves_while_it_loads(page: Page, address: str, simulated: Simul
     )
     campaign = simulated.campaign["campaign"]
     compare = f"/compare?point={campaign}:0&point={campaign}:1"
-    for path in (
-        "/",
-        simulated.address,
-        f"/runs/{simulated.run_id()}",
-        compare,
-        "/launch?file=quickstart.yaml",
-        "/docs",
-    ):
+    launch, run = "/launch?file=quickstart.yaml", f"/runs/{simulated.run_id()}"
+    for path in ("/", simulated.address, run, compare, launch, "/docs"):
         page.goto(address + path)
         settle(page)
         assert page.evaluate("window.shifts") < 0.02, path
@@ -610,6 +590,12 @@ def test_without_scripts_everything_can_still_be_read(browser: Browser, address:
     page.get_by_label("Metric").select_option("goodput/forward")
     page.locator("form.controls").first.get_by_role("button", name="Show").click()
     page.wait_for_url("**metric=goodput*")
+    page.goto(f"{address}{simulated.address}/explore")
+    expect(page.locator(".panel img")).to_be_visible()
+    page.locator("#kind").select_option("box")
+    page.get_by_role("button", name="Show", exact=True).click()
+    page.wait_for_url(re.compile("kind=box"))
+    expect(page.locator("#kind")).to_have_value("box")
     page.goto(f"{address}/launch?file=quickstart.yaml")
     expect(page.locator("#verdict")).to_contain_text("4 combinations, 12 runs")
     page.goto(f"{address}/runs/{simulated.run_id()}")
@@ -778,12 +764,9 @@ capture: {snaplen: 65535 B}    # whole packets: only of those is a checksum know
 """
 
 
-def test_what_happened_to_segments_is_drawn_each_in_its_own_ink(
-    page: Page, serve: Callable[[Path], str], tmp_path: Path
-) -> None:
+def test_fates_of_segments_have_inks_of_their_own(page: Page, serve: Callable[[Path], str], tmp_path: Path) -> None:
     (tmp_path / "lossy.yaml").write_text(LOSSY)
-    done = backchannel("run", tmp_path / "lossy.yaml", "--results", tmp_path / "results", "--json")
-    assert done.returncode == 0, done.stderr
+    done = backchannel("run", tmp_path / "lossy.yaml", "--results", tmp_path / "results", "--json", status=0)
     run = json.loads(done.stdout)["points"][0]["runs"][0]["run_id"]
     address = serve(tmp_path / "results")
     seen: dict[str, dict[str, list[int]]] = {}

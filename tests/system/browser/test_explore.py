@@ -8,20 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.support.simulated import Simulated, ran
-from tests.support.site import SWEEP
+from tests.support.site import SWEEP, on_both
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.slow("one figure in a browser in every layout")
-
-
-@pytest.fixture(params=[1280, 390])
-def page(page: Page, request: pytest.FixtureRequest) -> Page:
-    """A desktop's page and a phone's."""
-    page.set_viewport_size({"width": request.param, "height": 900})
-    return page
+pytestmark = [pytest.mark.slow("one figure in a browser in every layout"), pytest.mark.browser, on_both]
 
 
 TWO_QUANTITIES = (
@@ -36,7 +29,6 @@ TWO_QUANTITIES = (
 RATE, POLICY = "network.reverse.rate", "network.reverse.queue.policy"
 
 
-@pytest.mark.browser
 def test_a_person_finds_runs_with_the_explorer(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(address + simulated.address)
     page.get_by_role("link", name="Explore 12 runs").click()
@@ -66,7 +58,6 @@ def test_a_person_finds_runs_with_the_explorer(page: Page, address: str, simulat
     expect(panels).to_have_count(1)
 
 
-@pytest.mark.browser
 def test_a_view_is_saved_opened_and_removed(page: Page, address: str, simulated: Simulated) -> None:
     explorer = f"{address}{simulated.address}/explore"
     page.goto(f"{explorer}?kind=effects")
@@ -96,7 +87,6 @@ def rates_and_limits(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     return ran(tmp_path_factory.mktemp("two"), "two.yaml", TWO_QUANTITIES)
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("slot", ["x", "colour", "row", "column"])
 def test_a_field_is_dragged_to_each_place(page: Page, address: str, simulated: Simulated, slot: str) -> None:
     page.goto(f"{address}{simulated.address}/explore?kind=dots&x=none&colour=none&row=none&column=none")
@@ -122,7 +112,6 @@ def test_a_field_is_dragged_to_each_place(page: Page, address: str, simulated: S
     expect(place).to_have_value(POLICY)
 
 
-@pytest.mark.browser
 def test_two_fields_of_quantities_are_a_heatmap_in_small_multiples(
     page: Page, serve: Callable[[Path], str], rates_and_limits: Simulated
 ) -> None:
@@ -149,7 +138,6 @@ def test_two_fields_of_quantities_are_a_heatmap_in_small_multiples(
     assert drawn == pytest.approx(sorted(value / 1e6 for value in metrics), rel=0.01)
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize(
     ("kind", "panels"), [("means", 1), ("dots", 1), ("box", 1), ("ecdf", 1), ("effects", 2), ("heatmap", 1)]
 )
@@ -171,7 +159,6 @@ def test_every_view_is_chosen_and_drawn(page: Page, address: str, simulated: Sim
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]  # type: ignore[index]
 
 
-@pytest.mark.browser
 def test_metrics_are_grouped_and_named_for_people(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}{simulated.address}/explore")
     groups = page.locator("#metric optgroup").evaluate_all("(all) => all.map((one) => one.label)")
@@ -183,7 +170,6 @@ def test_metrics_are_grouped_and_named_for_people(page: Page, address: str, simu
     assert not [name for name in names if "_" in name]
 
 
-@pytest.mark.browser
 def test_figure_and_table_show_each_others_runs(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}{simulated.address}/explore?kind=dots&x={RATE}&colour=none&row=none&column=none")
     board, status = page.locator(".panel .board"), page.locator("#runs [role=status]")
@@ -220,7 +206,6 @@ def test_figure_and_table_show_each_others_runs(page: Page, address: str, simula
     page.wait_for_url(f"**/runs/{run}")
 
 
-@pytest.mark.browser
 def test_runs_are_pinned_sorted_and_shown_with_other_columns(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}{simulated.address}/explore")
     rows = page.locator("#runs tbody tr")
@@ -243,23 +228,7 @@ def test_runs_are_pinned_sorted_and_shown_with_other_columns(page: Page, address
     expect(page.locator("tr.pinned")).to_have_count(0)
 
 
-@pytest.mark.browser
-def test_the_explorer_works_without_scripts(browser: Browser, address: str, simulated: Simulated) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(f"{address}{simulated.address}/explore")
-    expect(page.locator(".panel img")).to_be_visible()
-    page.locator("#kind").select_option("box")
-    page.get_by_role("button", name="Show", exact=True).click()
-    page.wait_for_url(re.compile("kind=box"))
-    expect(page.locator("#kind")).to_have_value("box")
-    context.close()
-
-
-@pytest.mark.browser
-def test_a_note_is_written_shown_and_found_by_its_tag(
-    page: Page, serve: Callable[[Path], str], simulated: Simulated, tmp_path: Path
-) -> None:
+def test_a_note_is_found_by_tag(page: Page, serve: Callable[[Path], str], simulated: Simulated, tmp_path: Path) -> None:
     shutil.copytree(simulated.results, tmp_path / "results")
     address, run = serve(tmp_path / "results"), simulated.run_id(2)
     page.goto(f"{address}/runs/{run}")

@@ -29,6 +29,9 @@ def test_runs_and_points_of_any_page_are_gathered(page: Page, address: str, simu
         page.goto(f"{address}/runs/{run}")
         page.get_by_role("button", name="Add to comparison").click()
     expect(basket.get_by_role("listitem")).to_have_count(3)
+    for place in (0, 0.5, 1):
+        page.evaluate("(share) => scrollTo(0, share * document.documentElement.scrollHeight)", place)
+        expect(basket.get_by_role("link", name="Compare these")).to_be_in_viewport()
     basket.get_by_role("button", name=f"run {simulated.run_id()[:8]}").focus()
     page.keyboard.press("Enter")
     expect(basket.get_by_role("listitem")).to_have_count(2)
@@ -37,9 +40,7 @@ def test_runs_and_points_of_any_page_are_gathered(page: Page, address: str, simu
     expect(page.locator("main .chips li")).to_have_count(2)
 
 
-def test_next_retransmission_goes_to_each_and_begins_again(
-    page: Page, serve: Callable[[Path], str], dropping: Simulated
-) -> None:
+def test_one_goes_to_each_retransmission_in_turn(page: Page, serve: Callable[[Path], str], dropping: Simulated) -> None:
     page.goto(f"{serve(dropping.results)}/runs/{dropping.run_id()}?flow=forward")
     drawn(page, "sequence")
     wanted = page.evaluate(
@@ -93,9 +94,7 @@ def test_a_click_finds_what_is_nearest_among_many(page: Page, address: str, simu
     assert sorted("tail=1" in url for url in asked) == [False, True]
 
 
-def test_a_segment_is_reached_by_keys_alone_and_a_failed_zoom_is_told(
-    page: Page, address: str, simulated: Simulated
-) -> None:
+def test_keys_reach_a_segment_and_a_failed_zoom_is_reported(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=forward&from=20&to=30")
     drawn(page, "sequence")
     assert page.evaluate("view") == [0, 8]
@@ -110,9 +109,7 @@ def test_a_segment_is_reached_by_keys_alone_and_a_failed_zoom_is_told(
     expect(page.get_by_text("The site does not answer")).to_have_count(0)
 
 
-def test_a_plot_that_could_not_be_drawn_is_drawn_at_the_next_zoom(
-    page: Page, address: str, simulated: Simulated
-) -> None:
+def test_a_plot_that_failed_is_drawn_at_the_next_zoom(page: Page, address: str, simulated: Simulated) -> None:
     page.add_init_script(
         """window.real = fetch; window.fetch = async (url, ...rest) => {
           if (new URL(url, location).pathname.endsWith('/throughput')) throw new Error('the line is cut');

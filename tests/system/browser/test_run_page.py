@@ -111,9 +111,7 @@ def test_timeouts_are_reached_by_key_in_both_ways(page: Page, serve: Callable[..
     assert last == pytest.approx(times[-1], abs=2e-6)
 
 
-def test_the_controls_stay_in_sight_and_the_animation_follows_the_zoom(
-    page: Page, address: str, simulated: Simulated
-) -> None:
+def test_controls_stay_in_sight_and_the_animation_zooms(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id(1)}")
     drawn(page, "sequence")
     page.get_by_role("button", name="Zoom in").click()

@@ -46,9 +46,7 @@ def test_a_line_is_watched_and_changed_while_it_runs(
 
 
 @pytest.mark.browser
-def test_sessions_come_and_go_on_an_open_page(
-    page: Page, session: FakeSession, serve: Callable[[Path], str], tmp_path: Path
-) -> None:
+def test_open_pages_are_current(page: Page, session: FakeSession, serve: Callable[[Path], str], tmp_path: Path) -> None:
     page.goto(f"{serve(tmp_path)}/sessions")
     name = f"more{os.getpid()}"
     later = page.locator(f'section[data-session="{name}"]')

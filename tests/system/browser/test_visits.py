@@ -61,9 +61,7 @@ def test_the_scorecard_is_a_wall_of_figures_that_open_to_their_explanation(
     assert 'stroke="#' in Path(download.value.path()).read_text()
 
 
-def test_a_request_shows_values_and_a_figure_as_its_runs_land(
-    page: Page, serve: Callable[[Path], str], tmp_path: Path
-) -> None:
+def test_a_request_shows_a_figure_as_its_runs_land(page: Page, serve: Callable[[Path], str], tmp_path: Path) -> None:
     results = tmp_path / "results"
     store = Store.open(results)
     address = serve(results)
@@ -147,9 +145,7 @@ def test_the_first_campaign_is_one_click_away(page: Page, serve: Callable[[Path]
     assert list(asked.overrides) == ["backend=sim", "stack=newreno"]
 
 
-def test_a_launch_starts_from_a_line_the_catalogue_the_guide_or_a_result(
-    page: Page, address: str, simulated: Simulated
-) -> None:
+def test_a_launch_starts_from_a_line_catalogue_guide_or_result(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/launch")
     page.get_by_role("link", name="hybrid-cable").click()
     # Runs, time and traps are previewed before anything is entered.
@@ -175,9 +171,7 @@ def test_a_launch_starts_from_a_line_the_catalogue_the_guide_or_a_result(
     expect(page.locator("#verdict .good")).to_contain_text("6 combinations, 12 runs on the sim backend; 0 of them")
 
 
-def test_home_shows_what_runs_its_time_left_and_the_latest_runs(
-    page: Page, serve: Callable[[Path], str], tmp_path: Path
-) -> None:
+def test_home_shows_what_runs_and_the_latest_runs(page: Page, serve: Callable[[Path], str], tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results")
     campaign_id = campaign(store)
     land(store, tmp_path, f"{0:024x}", 1.0e6)
@@ -215,18 +209,6 @@ def test_navigation_is_one_row_and_a_launch_one_column_of_explained_fields(page:
     assert len(set(left)) == 1
 
 
-def test_what_is_gathered_stays_in_sight(page: Page, address: str, simulated: Simulated) -> None:
-    page.goto(f"{address}/runs/{simulated.run_id()}")
-    page.get_by_role("button", name="Add to comparison").click()
-    basket = page.get_by_role("complementary", name="To compare")
-    for place in (0, 0.5, 1):
-        page.evaluate("(share) => scrollTo(0, share * document.documentElement.scrollHeight)", place)
-        expect(basket.get_by_role("link", name="Compare these")).to_be_in_viewport()
-    page.goto(f"{address}{simulated.address}")
-    expect(basket.get_by_role("listitem")).to_have_count(1)
-    expect(basket.get_by_role("link", name="Compare these")).to_be_in_viewport()
-
-
 def test_every_example_of_the_guide_is_one_to_launch() -> None:
     parts = guide.parts()
     examples = [part.example for part in parts if part.example]
@@ -242,9 +224,7 @@ def test_every_example_of_the_guide_is_one_to_launch() -> None:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_figure_is_linked_copied_and_embedded(
-    browser: Browser, address: str, simulated: Simulated, tmp_path: Path, width: int
-) -> None:
+def test_a_figure_is_shared(browser: Browser, address: str, simulated: Simulated, tmp_path: Path, width: int) -> None:
     context = browser.new_context(
         permissions=["clipboard-read", "clipboard-write"], viewport={"width": width, "height": 900}
     )

@@ -48,9 +48,7 @@ def workers(client: Client) -> dict[str, int]:
     return {address: pid for address, pid in client.run(os.getppid, on_error="ignore").items() if pid is not None}
 
 
-def test_a_campaign_runs_on_jobs_and_a_job_that_ended_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_campaign_runs_on_jobs_and_an_ended_job_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.engine.dask_executor.is_url", lambda _: True)
     plan = expand(source.parse("jobs.yaml", one_line("jobs", "repetitions: 6\n")))
     with served(tmp_path, 2) as address, Client(address, set_as_default=False) as client:

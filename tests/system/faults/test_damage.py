@@ -24,8 +24,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a campaign file and its results."""
     folder = tmp_path_factory.mktemp("damage")
     (folder / "faults.yaml").write_text(simulated("1 s", 1))
-    done = backchannel("run", folder / "faults.yaml", "--results", folder / "results", "--jobs", "1")
-    assert done.returncode == 0, done.stderr
+    backchannel("run", folder / "faults.yaml", "--results", folder / "results", "--jobs", "1", status=0)
     return folder
 
 
@@ -39,8 +38,7 @@ def test_a_damaged_database_is_named_and_a_copy_of_it_goes_on(made: Path, tmp_pa
         file.seek(0 if place == "start" else 4096)
         file.write(b"\xa5" * (database.stat().st_size - file.tell()))
     run = ("run", made / "faults.yaml", "--results", results, "--jobs", "1")
-    done = backchannel(*run)
-    assert done.returncode == 1
+    done = backchannel(*run, status=1)
     assert "Traceback" not in done.stderr
     message = "file is not a database" if place == "start" else "malformed"
     assert f"{message}; the files of its runs are not touched" in done.stderr
@@ -70,8 +68,7 @@ def cut(made: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Cut:
 
 def test_a_cut_file_of_a_run_is_named_and_the_run_can_be_made_again(made: Path, tmp_path: Path, cut: Cut) -> None:
     plot = ("plot", "queue", cut.run, "--results", cut.results, "-o", tmp_path / "queue.svg")
-    done = backchannel(*plot)
-    assert done.returncode == 1
+    done = backchannel(*plot, status=1)
     assert done.stderr.count("\n") == 1
     assert re.search(rf"run {cut.run}: {cut.file} has \d+ bytes, and had \d+ when the run landed; ", done.stderr)
     assert "repeat it: './backchannel run FILE --force --only ID'" in done.stderr

@@ -111,7 +111,7 @@ RUNS = 2
     ("fault", "method", "message"),
     [("fails", "PUT", FAILS), ("stalls", "PUT", STALLS), ("lies", "HEAD", "bytes there instead of")],
 )
-def test_a_campaign_whose_store_breaks_down_goes_on(
+def test_a_broken_store_ends_no_campaign(
     store: FaultyStore, tmp_path: Path, fault: str, method: str, message: str
 ) -> None:
     (tmp_path / "faults.yaml").write_text(simulated(repetitions=RUNS // 2))

@@ -148,7 +148,7 @@ def test_frames_over_a_radio_have_the_addresses_of_its_interfaces(radio_run: tup
         assert {record.data[at : at + 6].hex(":") for record in segments for at in (0, 6)} == own
 
 
-def test_a_kernel_reaches_the_research_stack_without_arp_as_long_as_the_campaign(
+def test_a_kernel_reaches_the_research_stack_without_arp_during_the_campaign(
     radio_run: tuple[Path, list[str]],
 ) -> None:
     """Nobody would answer it."""

@@ -136,7 +136,7 @@ def test_its_program_ends_with_the_one_that_started_the_supervisor(tmp_path: Pat
         (["yes"], ["tcp"], "the server wrote more output than is kept before it served"),
     ],
 )  # fmt: skip
-def test_a_server_that_never_serves_is_a_sentence(
+def test_a_server_that_never_serves_fails(
     tmp_path: Path, program: list[str], options: list[str], sentence: str
 ) -> None:
     (port,) = free_ports(1)

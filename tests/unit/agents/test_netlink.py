@@ -77,18 +77,11 @@ def test_a_dualpi2_is_added_as_a_child_and_at_the_root() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "root handle 1: dualpi2 limit",
-        "root handle 1: dualpi2 limit many",
-        "root handle 1: dualpi2 coupling_factor 256",
-        "root handle 1: dualpi2 limit -1",
-        "root handle 1: dualpi2 ack-filter",
-        "root handle x: dualpi2",
-        "root handle 1: htb",
-        "root stab overhead 0 linklayer atm dualpi2",
-        "ingress dualpi2",
-        "",
+        "root handle 1: dualpi2 limit", "root handle 1: dualpi2 limit many", "root handle 1: dualpi2 limit -1",
+        "root handle 1: dualpi2 coupling_factor 256", "root handle 1: dualpi2 ack-filter", "root handle x: dualpi2",
+        "root handle 1: htb", "root stab overhead 0 linklayer atm dualpi2", "ingress dualpi2", "",
     ],
-)
+)  # fmt: skip
 def test_what_adds_no_dualpi2_is_refused(line: str) -> None:
     with pytest.raises(AgentError, match="dualpi2|handle"):
         netlink.new_qdisc(5, line.split())
@@ -152,9 +145,7 @@ def test_a_dump_of_cake_has_its_tins() -> None:
         ("pfifo", b"", 0, 0, None),
     ],
 )  # fmt: skip
-def test_statistics_of_other_kinds(
-    kind: str, own: bytes, early: int, marked: int, values: dict[str, float] | None
-) -> None:
+def test_other_statistics(kind: str, own: bytes, early: int, marked: int, values: dict[str, float] | None) -> None:
     state = qdiscs.read_state(qdiscs.Qdisc(3, kind, 0, 0, drops=10, own=own))
     assert (state.early, state.marked) == (early, marked)
     assert state.classes == ({} if values is None else {"all": values})
@@ -186,16 +177,13 @@ def payload(drops: int, queued: int) -> bytes:
     """The message of a red with these statistics at the root of interface 3."""
     own = struct.pack("=4I", drops, 0, 0, 2 * drops)
     statistics = netlink.attribute(1, struct.pack("=QI", 9000, 100))
-    statistics += netlink.attribute(3, struct.pack("=5I", queued, 1500 * queued, drops, 0, 0)) + netlink.attribute(
-        4, own
-    )
+    statistics += netlink.attribute(3, struct.pack("=5I", queued, 1500 * queued, drops, 0, 0))
+    statistics += netlink.attribute(4, own)
     head = netlink.TC_MESSAGE.pack(0, 3, 0x10000, netlink.TC_ROOT, 0) + netlink.attribute(netlink.TCA_KIND, b"red\0")
     return head + netlink.attribute(netlink.TCA_STATS2, statistics)
 
 
-def test_a_sampler_writes_changes_and_counts_until_it_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sampler_writes_changes_and_counts_until_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([payload(0, 2), payload(1, 2), payload(1, 2), payload(4, 0)])
 
     class Route:

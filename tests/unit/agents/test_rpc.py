@@ -291,14 +291,9 @@ def test_a_child_sends_events_before_its_answer_and_ends_with_its_input(tmp_path
 
 @pytest.mark.parametrize(
     ("op", "sentence"),
-    [
-        ("stop", r"has ended: no link \(x.rs:1:2\)"),
-        ("babble", "was ended: its answer cannot be read: no JSON"),
-    ],
+    [("stop", r"has ended: no link \(x.rs:1:2\)"), ("babble", "was ended: its answer cannot be read: no JSON")],
 )
-def test_a_child_that_breaks_the_protocol_is_ended(
-    tmp_path: Path, op: str, sentence: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_misbehaving_child_is_ended(tmp_path: Path, op: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc, "END_S", 2.0)
     counter = child(tmp_path / "log", [])
     with pytest.raises(Refused, match=f"^the counter {sentence}$"):

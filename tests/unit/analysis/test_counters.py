@@ -93,9 +93,7 @@ def on_the_link(run: CountedRun, every_s: float, forward: dict[str, Any], revers
 
 
 @pytest.mark.parametrize(("begins_s", "settled_s"), [(101, 290.0), (103, 300.0)])
-def test_the_utility_settles_once_its_average_reaches_97_percent_of_the_second_half(
-    begins_s: int, settled_s: float
-) -> None:
+def test_the_utility_settles_once_its_average_is_97_percent_of_the_second_half(begins_s: int, settled_s: float) -> None:
     """Data fill the forward line from the start and the slower reverse line later, so that the utility ends at 2.
 
     Averages over 200 s, every 10 s: 1.94 needs 188 s of the reverse line.

@@ -20,10 +20,7 @@ from experiments.papers.figure import make
 from experiments.papers.table import Table
 from experiments.papers.targets import Expected
 
-MEASURES = {
-    "up": read({"metric": "throughput", "of": "up"}),
-    "down": read({"metric": "throughput", "of": "down"}),
-}
+MEASURES = {flow: read({"metric": "throughput", "of": flow}) for flow in ("up", "down")}
 
 
 def table() -> Table:
@@ -34,8 +31,7 @@ def table() -> Table:
     values = {
         number: {
             Quantity("throughput", subject, "rate"): {
-                RunKey(0, 1): base + 1e5 * number,
-                RunKey(1, 2): base + 3e5 * number,
+                RunKey(at, at + 1): base + (1 + 2 * at) * 1e5 * number for at in (0, 1)
             }
             for subject, base in (("up", 1e6), ("down", 5e6))
         }
@@ -99,18 +95,14 @@ def test_published_values_stand_at_their_own_points_only() -> None:
 
 
 def test_bars_have_named_places_in_the_order_asked_for() -> None:
-    drawn = make(
-        spec(kind="bars", x={"axis": "policy", "order": ["aq", "droptail"]}, where={"rate": "1000000"}), "", table()
-    )
+    at_1_mbps = {"rate": "1000000"}
+    drawn = make(spec(kind="bars", x={"axis": "policy", "order": ["aq", "droptail"]}, where=at_1_mbps), "", table())
     assert drawn.ticks == [(0.0, "aq"), (1.0, "droptail")]
     assert [(point.label, point.mean) for curve in drawn.curves for point in curve.points] == [
         ("aq", 1.4), ("droptail", 1.0),
     ]  # fmt: skip
-    of_measures = make(
-        spec(kind="bars", x={"axis": "measures"}, y={"measures": ["up", "down"]}, where={"rate": "1000000"}),
-        "",
-        table(),
-    )
+    by_measure = spec(kind="bars", x={"axis": "measures"}, y={"measures": ["up", "down"]}, where=at_1_mbps)
+    of_measures = make(by_measure, "", table())
     assert [curve.name for curve in of_measures.curves] == ["droptail", "aq"]
     assert [tick for _, tick in of_measures.ticks] == ["up", "down"]
 
@@ -170,16 +162,12 @@ def test_a_place_without_a_mean_interrupts_its_line_and_no_other_kind() -> None:
 
 
 def test_an_interval_that_an_axis_cuts_has_an_arrow_head_there() -> None:
-    points = frame_of(
-        [{"x": 1, "y": 0.5, "low": 0.4, "high": 2}, {"x": 2, "y": 0.5, "low": -1, "high": 0.6}], "low", "high"
-    )
+    ends: list[Any] = [{"x": 1, "y": 0.5, "low": 0.4, "high": 2}, {"x": 2, "y": 0.5, "low": -1, "high": 0.6}]
+    points = frame_of(ends, "low", "high")
     figure = Figure(Axis("x"), Axis("y", range=(0.0, 1.0)), (Series("a", "line", points),))
     (axes,) = printed.draw(figure).axes
-    heads = {
-        line.get_marker(): np.asarray(line.get_xydata()).tolist()
-        for line in axes.lines
-        if line.get_marker() in ("^", "v")
-    }
+    marks = [line for line in axes.lines if line.get_marker() in ("^", "v")]
+    heads = {line.get_marker(): np.asarray(line.get_xydata()).tolist() for line in marks}
     assert heads == {"^": [[1, 1]], "v": [[2, 0]]}
     (complete,) = printed.draw(replace(figure, y=Axis("y"))).axes
     assert not [line for line in complete.lines if line.get_marker() in ("^", "v")]

@@ -285,9 +285,7 @@ def test_an_upswing_has_more_than_twice_the_mean(seconds: int, is_upswing: bool)
         (30, {}, None),
     ],
 )
-def test_an_upswing_needs_a_pause_before_it_and_ten_slices(
-    count: int, filled: dict[int, float], first: int | None
-) -> None:
+def test_an_upswing_needs_a_pause_and_ten_slices(count: int, filled: dict[int, float], first: int | None) -> None:
     assert metrics.throughput_onset(Slices(0, 1.0, count, filled)) == first
 
 

@@ -105,6 +105,9 @@ def test_runs_are_claimed_a_few_at_a_time_before_they_are_handed_out(plan_of: Ca
     assert [job.order.position for job in submitted] == [0, 3, 4]
     assert set(state.elsewhere) == set(others)
     assert step(state, MachinesSeen([HERE]), 0.1) == []
+    # Forced runs need no claim.
+    forced = batch(planned(plan, replaced=set(plan.run_ids)))
+    assert [job.replaces for job in jobs(step(forced, MachinesSeen([HERE]), 0.0))] == [True, True]
 
 
 def test_what_other_runners_made_counts_and_what_they_gave_up_is_made_here(plan_of: Callable[..., Plan]) -> None:
@@ -121,13 +124,6 @@ def test_what_other_runners_made_counts_and_what_they_gave_up_is_made_here(plan_
     assert job.run.id == free
     step(state, JobEnded("here", job, Result()), 3.0)
     assert (campaign.outcome.landed, state.is_over) == (1, True)
-
-
-def test_forced_runs_need_no_claim(plan_of: Callable[..., Plan]) -> None:
-    plan = plan_of(runs=1)
-    state = batch(planned(plan, replaced=set(plan.run_ids)))
-    (job,) = jobs(step(state, MachinesSeen([HERE]), 0.0))
-    assert job.replaces
 
 
 TROUBLE = Result(("late",), worst_limit_ratio=2.0)
@@ -196,9 +192,8 @@ def test_a_lab_without_any_host_ends_the_batch_in_the_end(plan_of: Callable[...,
         assert state.stop is None
         (job,) = jobs(claimed(state, now_s=now_s))
         step(state, JobEnded("here", job, Result(lost_host="pc1 does not answer")), now_s)
-    assert state.stop is not None
-    assert isinstance(state.stop.error, TestbedError)
-    assert str(state.stop.error).startswith("pc1 does not answer; it was waited for during 60 min")
+    assert isinstance(state.stop and state.stop.error, TestbedError)
+    assert str(state.stop and state.stop.error).startswith("pc1 does not answer; it was waited for during 60 min")
 
 
 #: Events, and how the outcome ends: by itself, or by the user. An error is raised.

@@ -57,9 +57,7 @@ def test_captured_packets_by_hand() -> None:
     assert traffic(plan().runs[0].scenario).captured == pytest.approx(1500 * 6)
     only_one = FILE.replace("BACKEND", "sim") + "capture: {at: [client:client-access]}\n"
     assert traffic(expand(source.parse("c.yaml", only_one)).runs[0].scenario).captured == pytest.approx(1500)
-
-
-def test_flows_share_a_line() -> None:
+    # Two flows share the line.
     two = FILE.replace("BACKEND", "sim").replace("workload:", "workload:\n  - {name: g, from: server, to: client}")
     assert traffic(expand(source.parse("c.yaml", two)).runs[0].scenario).captured == pytest.approx(1500 * 6)
 
@@ -86,13 +84,9 @@ def test_a_trace_carries_its_mean_rate(tmp_path: Path) -> None:
     assert traffic(load(tmp_path / "c.yaml").runs[0].scenario).captured == pytest.approx(1500)
 
 
-def test_nothing_takes_nothing() -> None:
-    result = forecast([], [], 2)
-    assert (result.runs, result.time_s, result.disk_bytes) == (0, 0.0, 0.0)
-
-
-def test_one_by_one_takes_the_sum_and_many_at_once_less() -> None:
-    runs = plan().runs
+def test_nothing_takes_nothing_one_by_one_the_sum_and_many_at_once_less() -> None:
+    nothing, runs = forecast([], [], 2), plan().runs
+    assert (nothing.runs, nothing.time_s, nothing.disk_bytes) == (0, 0.0, 0.0)
     alone = forecast(runs, [], 2, jobs=1)
     assert 10 * 12 < alone.time_s < 10 * 14 + 6
     together = forecast(runs, [], 2)
@@ -112,6 +106,7 @@ def test_earlier_runs_of_a_point_are_believed() -> None:
     result = forecast(runs, past(plan(), 12.5, 7_000_000), 2, jobs=1)
     assert result.disk_bytes == 10 * (7_000_000 + ROW_BYTES_A_RUN)
     assert result.based_on == 10
+    assert forecast(runs, past(plan(), 12.5, 1000, cells=7), 2).cells == 7
 
 
 def test_other_points_scale_the_estimate() -> None:
@@ -125,11 +120,9 @@ def test_other_points_scale_the_estimate() -> None:
     assert bare.disk_bytes > usual.disk_bytes
 
 
-def test_cells_that_were_at_work_are_expected_again() -> None:
-    assert forecast(plan().runs, past(plan(), 12.5, 1000, cells=7), 2).cells == 7
-
-
 def test_the_analysis_of_simulations_counts_and_that_of_real_packets_does_not() -> None:
+    of = plan("sim")
+    assert forecast(of.runs, past(of, 3.0, 1000), 2).time_s == pytest.approx(10 * 3.0 / 2 + COMMAND_S, rel=0.1)
     for backend, one_s in (("sim", 3.0 + 9.0), ("emulated", 12.5 + 1.0)):
         of = plan(backend)
         history = [replace(row, analysed_s=9.0) for row in past(of, 3.0 if backend == "sim" else 12.5, 1000)]
@@ -137,14 +130,7 @@ def test_the_analysis_of_simulations_counts_and_that_of_real_packets_does_not() 
         assert alone == pytest.approx(one_s + (COMMAND_S if backend == "sim" else BUILD_S), rel=0.1)
 
 
-def test_simulations_go_by_the_time_that_they_took() -> None:
-    of = plan("sim")
-    assert forecast(of.runs, past(of, 3.0, 1000), 2).time_s == pytest.approx(10 * 3.0 / 2 + COMMAND_S, rel=0.1)
-
-
-def test_the_pace_of_this_machine_counts_where_no_run_is_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_machines_pace_counts_where_no_run_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     of = plan("sim")
     modelled = forecast(of.runs, [], 2)

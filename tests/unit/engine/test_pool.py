@@ -185,9 +185,7 @@ def test_a_run_is_told_how_many_cells_were_busy_beside_it(runs: list[Run], watch
     assert watched.results[runs[2].id].cells == 1
 
 
-def test_a_failure_that_cannot_be_noted_comes_back_as_well(
-    runs: list[Run], watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unnoted_failure_comes_back_too(runs: list[Run], watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(*_: Any, **__: Any) -> None:
         raise TestbedError("no capture can be read")
 
@@ -325,9 +323,7 @@ class Held:
         self.holders.discard(self)
 
 
-def test_of_two_processes_on_a_machine_one_keeps_the_cpus_awake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_of_two_processes_keeps_the_cpus_awake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[CellPool] = []
     news = threading.Condition()
 

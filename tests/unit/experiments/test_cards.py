@@ -45,9 +45,7 @@ def judged(criterion: Criterion, tested: Sequence[float], standard: Sequence[flo
         ([9.5, 9.6, 9.4], [], "not measured"),
     ],
 )
-def test_a_sender_is_held_against_a_share_of_the_standard(
-    tested: Sequence[float], standard: Sequence[float], verdict: str
-) -> None:
+def test_a_sender_is_judged_by_the_standard(tested: Sequence[float], standard: Sequence[float], verdict: str) -> None:
     assert judged(AT_LEAST, tested, standard).verdict == verdict
 
 

@@ -42,9 +42,7 @@ def references(campaign: CampaignRow) -> str:
         (Rule(named=("a3", "a2", "a1"), keep=1), ["a2", "a1"], []),
     ],
 )
-def test_every_condition_must_hold_and_what_runs_or_is_referred_to_stays(
-    rule: Rule, goes: list[str], stays: list[str]
-) -> None:
+def test_every_condition_must_hold_and_what_is_in_use_stays(rule: Rule, goes: list[str], stays: list[str]) -> None:
     chosen, kept = choose(ROWS, rule, references)
     assert ([each.id for each in chosen], [each.row.id for each in kept]) == (goes, stays)
 

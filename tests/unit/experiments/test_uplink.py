@@ -76,9 +76,7 @@ UNSURE = effect(DOWN, [5.0, 7.1, 3.2, 5.05], [6.0, 3.1, 7.3, 5.0])
         ([SAME, UNSURE], "cannot tell"),
     ],
 )
-def test_advice_takes_what_is_better_by_something_and_worse_by_nothing(
-    effects: list[trial.Effect], advice: str
-) -> None:
+def test_advice_is_better_by_something_and_worse_by_nothing(effects: list[trial.Effect], advice: str) -> None:
     assert trial.advice(effects) == advice
 
 

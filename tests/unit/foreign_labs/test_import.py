@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,10 +18,10 @@ from experiments.foreign_labs.files import MAX_BYTES, xml_of
 from experiments.foreign_labs.lent import LeasedLab, LentHost, Nic, hardware_address, host_name, instant, lent_lab
 from experiments.foreign_labs.matching import Matched, matched, named
 from experiments.language.problems import CampaignError
-from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.scenario import LinkSpec, Node
 from testbed.tunnels import Jump, SshOptions
+from tests.support.called import called
 
 FILES = Path(__file__).parent / "files"
 CAMPAIGN = """
@@ -96,9 +94,7 @@ EXPECTED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("system", SOURCES)
-def test_an_inventory_has_hosts_links_login_and_lease(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
-) -> None:
+def test_an_inventory_has_hosts_links_and_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str) -> None:
     found, lines = import_(tmp_path, monkeypatch, system)
     hosts, link, user = EXPECTED[system]
     assert {
@@ -175,9 +171,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_an_error_is_one_sentence_with_file_and_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str
-) -> None:
+def test_an_error_is_a_sentence_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
     name, old, new, message = MISTAKES[mistake]
     system = next(system for system, names in SOURCES.items() if name in names)
     broken = replaced(tmp_path, name, old, new, 1)
@@ -225,10 +219,12 @@ def test_a_foreign_file_is_read_within_bounds(tmp_path: Path, content: bytes, me
 
 def lab(*hosts: tuple[str, list[str]]) -> LeasedLab:
     """Hosts by name and networks; interfaces are called after their networks."""
-    made = []
-    for name, networks in hosts:
-        made.append(LentHost(name, f"{name}.test", tuple(Nic(network, f"to-{network}") for network in networks)))
-    return LeasedLab(tuple(made))
+    nics = {name: tuple(Nic(network, f"to-{network}") for network in networks) for name, networks in hosts}
+    return LeasedLab(tuple(LentHost(name, f"{name}.test", of_host) for name, of_host in nics.items()))
+
+
+#: Two hosts on one network.
+JOINED = lab(("a", ["n1"]), ("b", ["n1"]))
 
 
 def match(lent: LeasedLab, nodes: str = "a b", links: str = "line:a-b", **more: Any) -> Matched:
@@ -243,7 +239,7 @@ def match(lent: LeasedLab, nodes: str = "a b", links: str = "line:a-b", **more: 
 
 
 def test_a_network_between_the_ends_is_a_wire_and_a_host_between_them_a_box() -> None:
-    assert match(lab(("a", ["n1"]), ("b", ["n1"])))["links"] == {"line": {"real": "wire"}}
+    assert match(JOINED)["links"] == {"line": {"real": "wire"}}
     boxed = match(lab(("a", ["n1"]), ("b", ["n2"]), ("m", ["n1", "n2"])))
     assert boxed["links"] == {"line": {"box": "m", "interfaces": ["to-n1", "to-n2"]}}
     assert boxed["hosts"]["a"] == {"plays": "a", "address": "a.test", "interfaces": {"line": "to-n1"}}
@@ -264,14 +260,8 @@ MISFITS: dict[str, tuple[Callable[[], object], str]] = {
         lambda: match(lab(("x", ["n1"]), ("b", ["n1"]))),
         "no host plays node 'a': none has its name (hosts: x, b); add '--plays HOST=a'",
     ),
-    "an unknown host": (
-        lambda: match(lab(("a", ["n1"]), ("b", ["n1"])), plays={"aa": "a"}),
-        "--plays: unknown host 'aa'; did you mean 'a'?",
-    ),
-    "an unknown node": (
-        lambda: match(lab(("a", ["n1"]), ("b", ["n1"])), plays={"a": "c"}),
-        "--plays: unknown node 'c'; allowed: a, b",
-    ),
+    "an unknown host": (lambda: match(JOINED, plays={"aa": "a"}), "--plays: unknown host 'aa'; did you mean 'a'?"),
+    "an unknown node": (lambda: match(JOINED, plays={"a": "c"}), "--plays: unknown node 'c'; allowed: a, b"),
     "two players": (
         lambda: match(lab(("x", ["n1"]), ("y", ["n1"]), ("b", ["n1"])), plays={"x": "a", "y": "a"}),
         "--plays: hosts x and y both play 'a'; one must not",
@@ -288,19 +278,14 @@ MISFITS: dict[str, tuple[Callable[[], object], str]] = {
         lambda: match(lab(("a", ["n1", "n2"]), ("b", ["n1", "n2"]))),
         "link 'line' could be carried by several: network n1; network n2; choose one, such as '--link line=n1'",
     ),
-    "an unknown link": (
-        lambda: match(lab(("a", ["n1"]), ("b", ["n1"])), carried={"lime": ["n1"]}), "--link: unknown link 'lime'",
-    ),
-    "an unknown network": (
-        lambda: match(lab(("a", ["n1"]), ("b", ["n1"])), carried={"line": ["n9"]}),
-        "--link line: unknown network 'n9'",
-    ),
+    "an unknown link": (lambda: match(JOINED, carried={"lime": ["n1"]}), "--link: unknown link 'lime'"),
+    "an unknown network": (lambda: match(JOINED, carried={"line": ["n9"]}), "--link line: unknown network 'n9'"),
     "two interfaces on one network": (
         lambda: match(lab(("a", ["n1", "n1"]), ("b", ["n1"]))),
         "host a has 2 interfaces on network n1; link 'line' needs one",
     ),
     "an interface for two links": (
-        lambda: match(lab(("a", ["n1"]), ("b", ["n1"])), links="one:a-b two:a-b"),
+        lambda: match(JOINED, links="one:a-b two:a-b"),
         "host a: interface to-n1 carries both link 'one' and link 'two'; choose other networks with '--link'",
     ),
     "no name": (
@@ -320,9 +305,7 @@ def test_what_does_not_fit_is_one_sentence_with_the_remedy(misfit: str) -> None:
     assert message in str(error.value)
 
 
-def test_no_inventory_is_overwritten_and_no_ended_lease_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_inventory_is_overwritten_and_no_ended_lease_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TestbedError, match=r"the lease of the hosts has ended \(2026-03-01 18:00:00 UTC\); extend it"):
         import_(tmp_path, monkeypatch, "fabric", now_s=NOW_S + 7 * 3600)
     import_(tmp_path, monkeypatch, "fabric")
@@ -348,9 +331,7 @@ def test_an_inventory_that_would_be_invalid_is_not_written(tmp_path: Path, monke
         import_(tmp_path, monkeypatch, "enoslib", proxy_jump="a,b")
 
 
-def test_a_key_beside_the_working_folder_is_named_from_the_inventory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_key_is_named_from_the_inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     found, _ = import_(tmp_path, monkeypatch, "enoslib", key=Path("key"))
@@ -359,9 +340,7 @@ def test_a_key_beside_the_working_folder_is_named_from_the_inventory(
     assert key.resolve() == tmp_path.resolve() / "work" / "key"
 
 
-def test_hosts_are_asked_over_the_inventorys_connections_with_ansibles_login(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_are_asked_over_the_inventorys_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pair.yaml").write_text(CAMPAIGN)
     asked: list[SshOptions] = []
@@ -423,18 +402,13 @@ def test_hosts_with_several_logins_need_a_choice(tmp_path: Path, monkeypatch: py
 
 
 def test_names_addresses_and_times() -> None:
-    assert [host_name(text) for text in ("Left", "node_1.test", "7up", "-x-")] == [
-        "left",
-        "node-1-test",
-        "host-7up",
-        "x",
-    ]
+    names = {"Left": "left", "node_1.test": "node-1-test", "7up": "host-7up", "-x-": "x"}
+    assert {text: host_name(text) for text in names} == names
     assert hardware_address("0200.0000.01FF") == hardware_address("02:00:00:00:01:ff") == "02:00:00:00:01:ff"
     assert hardware_address("02:00") is None
     utc = datetime(2026, 3, 1, 18, tzinfo=UTC)
-    assert {
-        instant(t) for t in ("2026-03-01T18:00:00.000000", "2026-03-01 18:00:00 +0000", "2026-03-01T18:00:00Z")
-    } == {utc}
+    for text in ("2026-03-01T18:00:00.000000", "2026-03-01 18:00:00 +0000", "2026-03-01T18:00:00Z"):
+        assert instant(text) == utc
     assert instant("2026-03-01T18:00:00+01:00") == utc - timedelta(hours=1)
 
 
@@ -449,20 +423,12 @@ def test_a_host_answers_with_its_interfaces() -> None:
             asking.answers(wrong)
 
 
-def test_the_command_writes_an_inventory_and_says_what_is_next(tmp_path: Path) -> None:
+def test_the_command_writes_an_inventory_and_says_what_is_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pair.yaml").write_text(CAMPAIGN)
+    monkeypatch.chdir(tmp_path)
     words = ["testbed", "import", "--from", "enoslib", "--campaign", "pair.yaml", str(FILES / "roles.yaml")]
-
-    def call(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "experiments", *words, *more], capture_output=True, text=True, check=False,
-            cwd=tmp_path, env={"PYTHONPATH": str(node_binary.ROOT), "PATH": "/usr/bin:/bin"},
-        )  # fmt: skip
-
-    done = call()
-    assert (done.returncode, done.stdout.splitlines()) == (
+    status, out, _ = called(*words)
+    assert (status, out.splitlines()) == (
         0, ["hosts.yml: 2 hosts, 0 of them link boxes", "next: ./backchannel testbed site --inventory hosts.yml"],
     )  # fmt: skip
-    again = call("--plays", "left")
-    assert again.returncode == 2
-    assert again.stderr == "--plays: 'left' must be HOST=NODE, once for each\n"
+    assert called(*words, "--plays", "left") == (2, "", "--plays: 'left' must be HOST=NODE, once for each\n")

@@ -44,13 +44,8 @@ def line(plan: Plan) -> dict:  # type: ignore[type-arg]
 
 
 def test_a_file_overrides_what_it_includes(tmp_path: Path) -> None:
-    own = write(
-        tmp_path,
-        base=BASE,
-        own="include: base.yaml\nname: own\nnetwork: {reverse: {rate: 9.6 kbit/s, queue: {limit: 5 packets}}}\n"
-        "warm_up: null\nsweep: null\n",
-    )
-    plan = load(own)
+    changes = "network: {reverse: {rate: 9.6 kbit/s, queue: {limit: 5 packets}}}\nwarm_up: null\nsweep: null\n"
+    plan = load(write(tmp_path, base=BASE, own=f"include: base.yaml\nname: own\n{changes}"))
     assert (plan.name, len(plan.points), plan.repetitions) == ("own", 1, 3)
     assert line(plan)["reverse"]["rate_bps"] == 9600
     assert line(plan)["reverse"]["queue"] == {"name": "droptail", "options": {"limit_packets": 5}}
@@ -60,20 +55,14 @@ def test_a_file_overrides_what_it_includes(tmp_path: Path) -> None:
 
 
 def test_another_mechanism_loses_the_included_options(tmp_path: Path) -> None:
-    own = write(
-        tmp_path,
-        base=BASE.replace("policy: red", "policy: red, min: 5 packets"),
-        own="include: base.yaml\nnetwork: {forward: {queue: {policy: droptail}}}\n",
-    )
+    base = BASE.replace("policy: red", "policy: red, min: 5 packets")
+    own = write(tmp_path, base=base, own="include: base.yaml\nnetwork: {forward: {queue: {policy: droptail}}}\n")
     assert line(load(own))["forward"]["queue"] == {"name": "droptail", "options": {}}
 
 
 def test_later_includes_override_earlier_ones_and_includes_nest(tmp_path: Path) -> None:
-    own = write(
-        tmp_path, base=BASE, slow="include: base.yaml\nduration: 50 s\nseed: 4\n", seeded="seed: 9\n",
-        own="include: [slow.yaml, seeded.yaml]\n",
-    )  # fmt: skip
-    plan = load(own)
+    slow = "include: base.yaml\nduration: 50 s\nseed: 4\n"
+    plan = load(write(tmp_path, base=BASE, slow=slow, seeded="seed: 9\n", own="include: [slow.yaml, seeded.yaml]\n"))
     assert (plan.seed, plan.runs[0].document.document["duration_s"]) == (9, 50.0)
 
 
@@ -83,10 +72,8 @@ def test_a_campaign_with_includes_has_the_runs_of_the_included_file(tmp_path: Pa
 
 
 def test_problems_name_the_included_file(tmp_path: Path) -> None:
-    own = write(
-        tmp_path, base=BASE.replace("28.8 kbit/s", "28.8 kb"), own="include: base.yaml\nduration: 3 m\nseed: -1\n"
-    )
-    problems = problems_of(own)
+    base = BASE.replace("28.8 kbit/s", "28.8 kb")
+    problems = problems_of(write(tmp_path, base=base, own="include: base.yaml\nduration: 3 m\nseed: -1\n"))
     assert problems[0].startswith(("base.yaml:5: network.reverse.rate: 'kb' is not a unit of a rate", "own.yaml:2"))
     assert {problem.split(": ")[0] for problem in problems} == {"base.yaml:5", "own.yaml:2", "own.yaml:3"}
 
@@ -108,10 +95,8 @@ def test_failing_includes(tmp_path: Path, own: str, message: str) -> None:
 
 
 def test_included_files_are_attached_to_the_text(tmp_path: Path) -> None:
-    own = write(
-        tmp_path, base=BASE, slow="include: base.yaml\nduration: 50 s\n", own="include: slow.yaml\nname: own\n",
-    )  # fmt: skip
-    plan = load(own)
+    slow = "include: base.yaml\nduration: 50 s\n"
+    plan = load(write(tmp_path, base=BASE, slow=slow, own="include: slow.yaml\nname: own\n"))
     again = expand(source.parse("own.yaml", plan.text))
     assert [run.id for run in again.runs] == [run.id for run in plan.runs]
     assert again.text == plan.text
@@ -153,24 +138,17 @@ def test_traces_are_attached_to_the_text(tmp_path: Path) -> None:
 
 
 def test_every_option_that_names_a_file_is_attached() -> None:
-    named = {
-        param.name
-        for kind in registry.KINDS
-        for entry in registry.of_kind(kind)
-        for param in entry.params
-        if param.unit == "file"
-    }
-    assert named == {source.TRACE}
+    params = [param for kind in registry.KINDS for entry in registry.of_kind(kind) for param in entry.params]
+    assert {param.name for param in params if param.unit == "file"} == {source.TRACE}
 
 
 def test_a_text_opens_no_file(tmp_path: Path) -> None:
     secret = write(tmp_path, own="name: secret\n")
     for name in (str(secret), f"../{secret.name}", "quickstart.yaml"):
-        with pytest.raises(CampaignError) as caught:
+        with pytest.raises(
+            CampaignError, match="^new.yaml:2: include: files cannot be included here, and .* not attach"
+        ):
             source.parse("new.yaml", f"name: a\ninclude: {name}\n")
-        assert str(caught.value).startswith(
-            f"new.yaml:2: include: files cannot be included here, and {name} is not attached to this text"
-        )
 
 
 DEFAULTS = """\
@@ -205,13 +183,10 @@ def test_defaults_hold_where_a_field_is_not_set(tmp_path: Path) -> None:
 
 
 def test_problems_in_defaults_have_the_line_of_the_default(tmp_path: Path) -> None:
-    assert problems_of(write(tmp_path, own=DEFAULTS.replace("size: 1 MB", "size: 1 Mbit/s")))[0].startswith(
-        "own.yaml:14: "
-    )
+    wrong_unit = write(tmp_path, own=DEFAULTS.replace("size: 1 MB", "size: 1 Mbit/s"))
+    assert problems_of(wrong_unit)[0].startswith("own.yaml:14: ")
     (problem,) = problems_of(write(tmp_path, own=DEFAULTS.replace("  flow:", "  flwo:")))
-    assert problem == (
-        "own.yaml:14: defaults.flwo: unknown default 'flwo'; did you mean 'flow'? Allowed: flow, node, link, direction"
-    )
+    assert problem.startswith("own.yaml:14: defaults.flwo: unknown default 'flwo'; did you mean 'flow'?")
 
 
 def test_fields_of_a_backend_apply_to_that_backend_only() -> None:
@@ -231,9 +206,8 @@ backends:
     assert emulated["capture"]["at"] == []
     # The virtual kernel has the same network, so it takes these fields unless the file has some for it.
     assert expand(file, ["backend=virtual-kernel"]).runs[0].document.document["duration_s"] == 20
-    of_its_own = source.parse(
-        "both.yaml", text + "  virtual-kernel: {duration: 5 s, capture: {at: [], counters: null}}\n"
-    )
+    more = "  virtual-kernel: {duration: 5 s, capture: {at: [], counters: null}}\n"
+    of_its_own = source.parse("both.yaml", text + more)
     assert expand(of_its_own, ["backend=virtual-kernel"]).runs[0].document.document["duration_s"] == 5
     assert expand(of_its_own, ["backend=emulated"]).runs[0].document.document["duration_s"] == 20
     with pytest.raises(CampaignError, match="unknown backend 'emulatd'"):

@@ -65,11 +65,7 @@ def test_what_the_users_kernel_has_can_be_named() -> None:
 @pytest.mark.parametrize(
     ("fields", "kernel", "words"),
     [
-        (
-            {"STACK": "{name: kernel, congestion: other}"},
-            "mine",
-            "has no congestion control 'other': './backchannel kernel",
-        ),
+        ({"STACK": "{name: kernel, congestion: other}"}, "mine", "has no congestion control 'other': './backchannel"),
         ({"STACK": "{name: kernel, congestion: prague}"}, "mine", "has no congestion control 'prague'"),
         ({}, '"7.3"', "the kernel '7.3' has no congestion control 'own'"),
         ({"QUEUE": "{policy: qdisc, kind: other}"}, "mine", "has no queueing discipline 'other'"),

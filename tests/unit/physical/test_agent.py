@@ -260,25 +260,25 @@ def test_a_lock_needs_a_holder_and_a_lease(tmp_path: Path, holder: str, lease_s:
 
 
 def test_an_agent_touches_no_interface_that_was_not_granted(host: Path) -> None:
-    agent = AgentClient("pc1", host)
-    with pytest.raises(AgentError, match=r"'lo' is not the experiment's interface; granted are: eth7 \(run site.yml"):
-        agent.start_captures([CaptureRequest("lo", "lo.pcap")], 128)
-    with pytest.raises(AgentError, match="'lo' is not the experiment's"):
-        agent.settings({}, ["lo"])
-    with pytest.raises(AgentError, match="'lo' is not the experiment's"):
-        agent.network([InterfaceAddress("lo", "10.1.0.1/24")], [], give=True)
-    with pytest.raises(AgentError, match="'lo' is not the experiment's"):
-        agent.neighbours([Neighbour("10.1.0.2", "02:bc:00:01:00:01", "lo")])
-    with pytest.raises(AgentError, match="'lo' is not the experiment's"):
-        agent.sample_shaping({"lo": ("line", "forward", "reverse")}, 0)
-    with pytest.raises(AgentError, match="'eth7' is not shaped"):
-        agent.sample_shaping({"eth7": ("line", "forward", "reverse")}, 0)
-    with pytest.raises(AgentError, match="'x dev lo' is not a hardware address such as"):
-        agent.neighbours([Neighbour("10.1.0.2", "x dev lo", "eth7")])
-    with pytest.raises(AgentError, match="10.1.0.2/8"):
-        agent.neighbours([Neighbour("10.1.0.2/8", "02:bc:00:01:00:01", "eth7")])
-    with pytest.raises(AgentError, match="this host may not emulate link 'line'; granted are: none"):
-        agent.configure_link("line", {}, 1, [])
+    agent, mac = AgentClient("pc1", host), "02:bc:00:01:00:01"
+    line = ("line", "forward", "reverse")
+    tried: list[tuple[Callable[[], object], str]] = [
+        (
+            lambda: agent.start_captures([CaptureRequest("lo", "lo.pcap")], 128),
+            "experiment's interface; granted are: eth7",
+        ),
+        (lambda: agent.settings({}, ["lo"]), "'lo' is not the experiment's"),
+        (lambda: agent.network([InterfaceAddress("lo", "10.1.0.1/24")], [], give=True), "'lo' is not the experiment's"),
+        (lambda: agent.neighbours([Neighbour("10.1.0.2", mac, "lo")]), "'lo' is not the experiment's"),
+        (lambda: agent.sample_shaping({"lo": line}, 0), "'lo' is not the experiment's"),
+        (lambda: agent.sample_shaping({"eth7": line}, 0), "'eth7' is not shaped"),
+        (lambda: agent.neighbours([Neighbour("10.1.0.2", "x dev lo", "eth7")]), "'x dev lo' is not a hardware address"),
+        (lambda: agent.neighbours([Neighbour("10.1.0.2/8", mac, "eth7")]), "10.1.0.2/8"),
+        (lambda: agent.configure_link("line", {}, 1, []), "this host may not emulate link 'line'; granted are: none"),
+    ]
+    for attempt, message in tried:
+        with pytest.raises(AgentError, match=message):
+            attempt()
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
         yield Hosts(tmp_path, monkeypatch, running)
 
 
-def test_a_host_lost_while_its_clock_is_read_is_reported_with_the_cause(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_lost_while_its_clock_is_read_is_reported(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     def clock(client: AgentClient) -> dict[str, int]:
         hosts.tunnels["pc1"].lost = True
         raise AgentUnreachable(f"{client.node}: its agent does not answer (timed out)")

@@ -165,9 +165,7 @@ def test_a_kernel_link_is_a_wire_and_nothing_else(tmp_path: Path, link: dict[str
         inventory.placements(result, scenario.nodes, scenario.links)
 
 
-def test_missing_requirements_of_virtual_machines_are_reported_at_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_virtual_machines_lack_is_reported_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("testbed.image.platform.machine", lambda: "riscv64")
     monkeypatch.setattr("testbed.image.os.geteuid", lambda: 1000)
     monkeypatch.setattr("testbed.image.shutil.which", lambda program, path: None)

@@ -69,17 +69,11 @@ def test_a_failure_at_the_host_in_between_is_said_to_be_there() -> None:
 @pytest.mark.parametrize(
     ("text", "jump"),
     [
-        ("h", Jump("h")),
-        ("ann@h.test", Jump("h.test", "ann")),
-        ("h:2200", Jump("h", "", 2200)),
-        ("ann@[2001:db8::1]:22", Jump("2001:db8::1", "ann", 22)),
-        ("a,b", None),
-        ("h:0", None),
-        ("h:70000", None),
-        ("-oProxyCommand=x", None),
-        ("", None),
+        ("h", Jump("h")), ("ann@h.test", Jump("h.test", "ann")), ("h:2200", Jump("h", "", 2200)),
+        ("ann@[2001:db8::1]:22", Jump("2001:db8::1", "ann", 22)), ("a,b", None), ("h:0", None), ("h:70000", None),
+        ("-oProxyCommand=x", None), ("", None),
     ],
-)
+)  # fmt: skip
 def test_a_host_in_between_is_written_as_ssh_writes_it(tmp_path: Path, text: str, jump: Jump | None) -> None:
     path = changed(lent(tmp_path), lambda file: file["ssh"].update(proxy_jump=text))
     if jump is not None:
@@ -120,13 +114,10 @@ def test_hosts_are_not_even_asked_for_a_run_that_would_not_end(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("value", "ends"),
     [
-        ("2026-03-01T18:00:00Z", ENDS),
-        ("2026-03-01T19:00:00+01:00", ENDS),
-        ("2026-03-01T18:00:00", None),
-        ("tomorrow", None),
-        (7, None),
+        ("2026-03-01T18:00:00Z", ENDS), ("2026-03-01T19:00:00+01:00", ENDS), ("2026-03-01T18:00:00", None),
+        ("tomorrow", None), (7, None),
     ],
-)
+)  # fmt: skip
 def test_a_lease_ends_at_an_instant(tmp_path: Path, value: object, ends: datetime | None) -> None:
     path = lent(tmp_path, lease_ends=value)
     if ends is not None:
@@ -144,9 +135,7 @@ def test_no_campaign_begins_after_the_lease(tmp_path: Path) -> None:
         labs.in_lab(path, [plan], print)
 
 
-def test_runs_that_would_not_end_are_left_out_and_the_others_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_that_would_not_end_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     simulate = Worker.run
 
     def on_hosts(worker: Worker, run: Run, attempt: int, folder: Path) -> Finish:

@@ -49,16 +49,12 @@ def pair(folder: Path, names: tuple[str, ...] = ("red", "blue"), **more: Any) ->
     (folder / "pair.yaml").write_text(CAMPAIGN)
     sets = {}
     for number, name in enumerate(names):
-        sets[name] = {
-            "hosts": {
-                f"{name}-{place}": {
-                    "address": f"192.168.50.{10 * number + offset}",
-                    **({"plays": plays} if plays else {}),
-                }
-                for offset, (place, plays) in enumerate((("l", "left"), ("r", "right"), ("box", "")), start=11)
-            },
-            "links": {"line": {"box": f"{name}-box"}},
+        roles = {"l": {"plays": "left"}, "r": {"plays": "right"}, "box": {}}
+        hosts = {
+            f"{name}-{place}": {"address": f"192.168.50.{10 * number + offset}", **role}
+            for offset, (place, role) in enumerate(roles.items(), start=11)
         }
+        sets[name] = {"hosts": hosts, "links": {"line": {"box": f"{name}-box"}}}
     return write_yaml(folder / "hosts.yml", {
         "plugin": "backchannel", "campaign": "pair.yaml", "connection": "ssh",
         "ssh": {"key": "key", "known_hosts": "known_hosts", "connect_timeout": "3 s"}, "sets": sets, **more,
@@ -92,34 +88,40 @@ def test_each_set_plays_the_whole_topology(tmp_path: Path) -> None:
     assert [one.boxes() for one in found.values()] == [["red-box"], ["blue-box"]]
 
 
+def blue(file: Any) -> Any:
+    return file["sets"]["blue"]["hosts"]
+
+
+def outside(**fields: object) -> dict[str, object]:
+    """A host of no set."""
+    return {"pc9": {"address": "192.168.50.99", **fields}}
+
+
 MISTAKES = {
     "a shared host": (
-        lambda file: file["sets"]["blue"]["hosts"].update({"red-l": file["sets"]["blue"]["hosts"].pop("blue-l")}),
+        lambda file: blue(file).update({"red-l": blue(file).pop("blue-l")}),
         "sets red and blue both have host red-l; one must not",
     ),
     "a shared machine": (
-        lambda file: file["sets"]["blue"]["hosts"]["blue-l"].update(address="192.168.50.11"),
+        lambda file: blue(file)["blue-l"].update(address="192.168.50.11"),
         "hosts red-l of set red and blue-l of set blue have the address '192.168.50.11'; each machine is one host",
     ),
-    "an incomplete set": (
-        lambda file: file["sets"]["blue"]["hosts"].pop("blue-l"),
-        "set blue: no host plays node 'left'",
-    ),
+    "an incomplete set": (lambda file: blue(file).pop("blue-l"), "set blue: no host plays node 'left'"),
     "a shared box": (
         lambda file: (
-            file.update(hosts={"box": {"also": ["worker"], "address": "192.168.50.99"}}),
-            file["sets"]["red"]["links"].update(line={"box": "box"}),
+            file.update(hosts=outside(also=["worker"])),
+            file["sets"]["red"]["links"]["line"].update(box="pc9"),
         ),
-        "set red uses host box, which is in no set; move it into this set",
+        "set red uses host pc9, which is in no set; move it into this set",
     ),
     "a player outside": (
-        lambda file: file.update(hosts={"pc9": {"plays": "left", "address": "192.168.50.99"}}),
+        lambda file: file.update(hosts=outside(plays="left")),
         "hosts.pc9: with 'sets', a host outside of them has 'also' and plays nothing; move it to a set",
     ),
     "neither": (lambda file: file.pop("sets"), "hosts: this field is missing; add it with the lab's hosts, or 'sets'"),
     "a host's variable": (
-        lambda file: file["sets"]["red"]["hosts"]["red-l"].update(vars={"common_clocks": "none"}),
-        "sets.red.hosts.red-l.vars.common_clocks: unknown variable of role common 'common_clocks'",
+        lambda file: blue(file)["blue-l"].update(vars={"common_clocks": "none"}),
+        "sets.blue.hosts.blue-l.vars.common_clocks: unknown variable of role common 'common_clocks'",
     ),
     "a connection for Ansible alone": (
         lambda file: file.update(vars={"ansible_user": "ann"}),
@@ -131,8 +133,7 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_an_error_is_one_sentence_with_the_set(tmp_path: Path, mistake: str) -> None:
     change, message = MISTAKES[mistake]
-    path = changed(pair(tmp_path), change)
-    assert message in refusal(placements, path)
+    assert message in refusal(placements, changed(pair(tmp_path), change))
 
 
 def plan_of(path: Path, one: Installation) -> Plan:

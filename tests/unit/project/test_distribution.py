@@ -141,8 +141,7 @@ def test_commands_of_a_checkout_are_those_of_its_launcher(installed: Path) -> No
 
 
 def test_a_name_that_is_close_to_a_campaign_is_suggested(tmp_path: Path) -> None:
-    done = backchannel("validate", "quikstart", "asym-fig4")
-    assert done.returncode == 2
+    done = backchannel("validate", "quikstart", "asym-fig4", status=2)
     assert "quikstart: cannot be read: No such file or directory; did you mean quickstart?" in done.stderr
     (tmp_path / "quickstart").write_text("name: [\n")
     assert "asym-fig4: good" in done.stdout

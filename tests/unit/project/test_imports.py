@@ -30,8 +30,4 @@ def test_the_drawing_is_of_folders() -> None:
     edges = {"experiments.api": {"experiments.language.source"}, "web.app": {"experiments.api"}}
     edges["experiments.language"] = set()
     drawn = imports.mermaid(imports.folders(edges))
-    assert drawn.splitlines() == [
-        "graph TD",
-        "    experiments --> experiments.language",
-        "    web --> experiments",
-    ]
+    assert drawn.splitlines() == ["graph TD", "    experiments --> experiments.language", "    web --> experiments"]

@@ -77,9 +77,7 @@ def test_a_mutant_is_tried_by_the_tests_that_execute_it() -> None:
     assert mutant.tests({"a.py:2": [""]}, ["near.py"]) == ["near.py"]
 
 
-def test_the_fastest_of_the_tests_that_execute_a_line_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_fastest_test_that_executes_a_line_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(python_mutants, "COPY", tmp_path)
     tracer = python_mutants.Tracer(["a.py"], tmp_path / "out.json")
     line, before = compile("a = 1", tmp_path / "a.py", "exec"), sys.gettrace()
@@ -147,9 +145,7 @@ def test_tests_of_a_package_with_postgresql_run_on_it_too_if_the_machine_has_it(
         assert ("on SQLite alone" in capsys.readouterr().err) == (on_postgresql and server is None)
 
 
-def test_a_sample_depends_on_its_seed_and_leaves_equivalents_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_depends_on_its_seed_and_omits_equivalents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(python_mutants, "COPY", tmp_path)
     (tmp_path / "a.py").write_text("a = [" + ", ".join(map(str, range(50))) + "]")
     package = python_mutants.Package(["a.py"], [], [])

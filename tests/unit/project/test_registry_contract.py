@@ -151,11 +151,7 @@ def test_videos_are_measured_with_the_defaults_that_loads_use() -> None:
 
 @pytest.mark.parametrize(
     ("line", "declared"),
-    [
-        (joining.Exchange, "exchange"),
-        (joining.SentLine, "exchange_sent"),
-        (joining.ArrivalLine, "exchange_arrival"),
-    ],
+    [(joining.Exchange, "exchange"), (joining.SentLine, "exchange_sent"), (joining.ArrivalLine, "exchange_arrival")],
 )
 def test_lines_of_exchanges_have_the_declared_fields(line: type, declared: str) -> None:
     assert set(get_type_hints(line)) == set(registry()["telemetry"][declared]["properties"])

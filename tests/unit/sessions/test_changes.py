@@ -26,11 +26,9 @@ def test_a_change_concerns_both_directions_unless_it_names_one() -> None:
     }
     made = {"at_s": 0.0, "rate_bps": 2_000_000, "delay_s": 0.02, "jitter_s": 0.002}
     assert typed(found["reverse"], 0.0).as_json() == made
-
-
-@pytest.mark.parametrize("word", ["loss=0", "loss=0%"])
-def test_no_loss_removes_error_models(word: str) -> None:
-    assert typed(parse_changes([word])["forward"], 0.0).errors == ()
+    # No loss removes the error models.
+    for word in ("loss=0", "loss=0%"):
+        assert typed(parse_changes([word])["forward"], 0.0).errors == ()
 
 
 @pytest.mark.parametrize(
@@ -96,6 +94,5 @@ def test_a_command_that_cannot_start_is_explained_as_shells_do(tmp_path: Any) ->
     )  # fmt: skip
     file = tmp_path / "script"
     file.write_text("echo")
-    refusal = program.check([str(file)])
-    assert refusal is not None
-    assert refusal[1] == 126
+    _, status = program.check([str(file)]) or ("", 0)
+    assert status == 126

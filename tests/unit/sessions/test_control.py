@@ -14,9 +14,7 @@ from experiments.sessions.state import SessionControl
 from tests.support.site import FakeSession
 
 
-def test_a_session_has_a_name_that_no_other_has_and_no_killed_one_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_has_a_name_that_no_other_has_or_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "folder", lambda: tmp_path)
     own = str(os.getpid())
     left = socket.socket(socket.AF_UNIX)

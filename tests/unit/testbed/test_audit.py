@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks.guards import FAULTS, healthy, in_virtual_time, matching, of_audit, scenario
 from testbed import fidelity
-from testbed.report import DirectionAudit, Report
 from testbed.scenario import Limits
 
 
@@ -52,15 +51,3 @@ def test_wider_limits_hold_for_the_audit_too(tmp_path: Path) -> None:
     assert "the captures show a rate" in " ".join(of_audit(slow))
     wide = [problem.sentence for problem in fidelity.problems(slow, Limits(rate=0.02))]
     assert not any("show a rate" in sentence for sentence in wide)
-
-
-def test_packets_that_arrive_too_early_are_a_problem() -> None:
-    early = Report.read(
-        {
-            "t0_epoch_ns": 0,
-            "driver": {"links": {}},
-            "audit": {"line": {"forward": DirectionAudit(least_excess_s=-0.0003).as_json()}},
-        }
-    )
-    (problem,) = fidelity.problems(early)
-    assert problem.sentence == "line forward: a packet arrived 0.30 ms before rate and delay allow"

@@ -25,9 +25,7 @@ INSIDE = "         0       1000          1\n"
         (False, 0, INSIDE, ["no root", "no real-time class", "no locked memory"]),
     ],
 )
-def test_a_run_names_what_it_went_without(
-    is_realtime: bool, locked_bytes: int, uid_map: str, subjects: list[str]
-) -> None:
+def test_a_run_names_what_it_lacked(is_realtime: bool, locked_bytes: int, uid_map: str, subjects: list[str]) -> None:
     sentences = capability.lacked(is_realtime, locked_bytes, uid_map)
     assert [sentence.split(":")[0] for sentence in sentences] == subjects
 

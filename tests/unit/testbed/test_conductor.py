@@ -225,9 +225,7 @@ def test_every_node_gets_the_zero_on_its_own_clock(network: ModelNetwork, tmp_pa
     assert 0 <= calls["begin"] - before_ns + HOUR_NS < 5e9
 
 
-def test_programs_get_their_files_and_controller_before_the_server_and_the_client(
-    network: ModelNetwork, tmp_path: Path
-) -> None:
+def test_programs_get_files_and_controller_before_server_and_client(network: ModelNetwork, tmp_path: Path) -> None:
     made = two_hosts(duration_s=5.0)
     made["capture"] = {"snaplen": 128, "at": ["none"]}
     made["workload"] = [{

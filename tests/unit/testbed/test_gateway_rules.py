@@ -50,21 +50,13 @@ def test_other_interfaces_are_refused(name: str, sentence: str) -> None:
 
 
 def test_a_manager_and_the_ssh_connection_refuse_an_interface() -> None:
-    assert (
-        rejection_reason("eth1", manager="NetworkManager manages interface eth1")
-        == "NetworkManager manages interface eth1"
-    )
-    refusal = rules.rejection_reason("eth1", LINKS, [DEFAULT], {"eth1"}, None, True)
-    assert refusal is not None
-    assert "SSH connection" in refusal
+    assert rejection_reason("eth1", manager="another manages it") == "another manages it"
+    assert "SSH connection" in str(rules.rejection_reason("eth1", LINKS, [DEFAULT], {"eth1"}, None, True))
 
 
 def test_default_routes_of_several_hops_count() -> None:
-    routes: list[dict[str, Any]] = [
-        {"dst": "default", "nexthops": [{"dev": "eth0"}, {"dev": "eth1"}]},
-        {**DEFAULT, "type": "unreachable"},
-    ]
-    assert rules.uplinks(routes) == ["eth0", "eth1"]
+    several: dict[str, Any] = {"dst": "default", "nexthops": [{"dev": "eth0"}, {"dev": "eth1"}]}
+    assert rules.uplinks([several, {**DEFAULT, "type": "unreachable"}]) == ["eth0", "eth1"]
 
 
 def test_networks_are_those_that_the_machine_does_not_use() -> None:
@@ -89,17 +81,15 @@ def test_a_bad_network_is_explained(wanted: str, sentence: str) -> None:
 
 def test_name_servers_of_the_first_file_with_one_that_others_can_use() -> None:
     local = "# systemd-resolved\nnameserver 127.0.0.53\nnameserver ::1\n"
-    assert rules.name_servers([local, "search lan\nnameserver 192.0.2.1\nnameserver 192.0.2.2\n"]) == [
-        "192.0.2.1", "192.0.2.2",
-    ]  # fmt: skip
+    lan = "search lan\nnameserver 192.0.2.1\nnameserver 192.0.2.2\n"
+    assert rules.name_servers([local, lan]) == ["192.0.2.1", "192.0.2.2"]
     assert rules.name_servers([local]) == []
 
 
 def test_nothing_else_profits_from_forwarding_that_the_gateway_turned_on() -> None:
     networks = rules.choose_networks([], None)
-    assert 'iifname "eth0" oifname != "bc-gateway" drop; iifname "eth0" ct state new,invalid drop;' in rules.table(
-        networks, ["eth0"]
-    )
+    drops = 'iifname "eth0" oifname != "bc-gateway" drop; iifname "eth0" ct state new,invalid drop;'
+    assert drops in rules.table(networks, ["eth0"])
     assert "iifname" not in rules.table(networks, [])
 
 

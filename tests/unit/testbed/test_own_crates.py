@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -69,26 +70,24 @@ def test_the_manifest_of_a_build_names_this_checkout_and_joins_its_workspace(tmp
     assert "/somewhere" not in manifest
 
 
+def manifest(old: str, new: str) -> Callable[[Path], object]:
+    """Changes the manifest of a folder."""
+    return lambda folder: (folder / "Cargo.toml").write_text(MANIFEST.replace(old, new))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (lambda folder: (folder / "Cargo.toml").unlink(), "has no Cargo.toml: './backchannel new policy NAME'"),
         (lambda folder: (folder / "src/lib.rs").unlink(), "has no src/lib.rs"),
-        (lambda folder: (folder / "Cargo.toml").write_text("[package"), "is not TOML"),
-        (lambda folder: (folder / "Cargo.toml").write_text(MANIFEST.replace('"mine"', '"Mine"')), "needs a [package]"),
-        (
-            lambda folder: (folder / "Cargo.toml").write_text(MANIFEST.replace('"mine"', '"backchannel-x"')),
-            "one of Backchannel's",
-        ),
-        (
-            lambda folder: (folder / "Cargo.toml").write_text(MANIFEST.replace("backchannel-node", "backchannel-core")),
-            "needs a line 'backchannel-node",
-        ),
+        (manifest("name", "name ="), "is not TOML"), (manifest('"mine"', '"Mine"'), "needs a [package]"),
+        (manifest('"mine"', '"backchannel-x"'), "one of Backchannel's"),
+        (manifest("backchannel-node", "backchannel-core"), "needs a line 'backchannel-node"),
         (lambda folder: (folder / "picture.png").write_bytes(b"\x89PNG"), "picture.png is not UTF-8 text"),
         (lambda folder: (folder / "data.csv").write_bytes(b"1" * (5 << 20)), "more than 500 files or 4 MiB"),
     ],
-)
-def test_what_is_no_crate_for_a_node_is_refused(tmp_path: Path, change, words: str) -> None:  # type: ignore[no-untyped-def]
+)  # fmt: skip
+def test_what_is_no_crate_for_a_node_is_refused(tmp_path: Path, change: Callable[[Path], None], words: str) -> None:
     folder = crate(tmp_path / "mine")
     change(folder)
     with pytest.raises(BadRequest) as error:

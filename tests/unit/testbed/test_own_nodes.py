@@ -104,9 +104,7 @@ def test_a_cell_that_was_started_before_an_edit_is_refused(run: Run, tmp_path: P
     assert ran == [run.scenario]
 
 
-def test_a_host_with_the_program_of_yesterday_is_refused_before_anything_is_measured(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_with_yesterdays_program_is_refused_unmeasured(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also a link box, whose agent plays no node, and for the second campaign on connected hosts."""
     box = SimpleNamespace(crates=lambda: {"mine": OLD})
     connected = SimpleNamespace(clients={"box": box}, read_clocks=None, close=lambda: None)
@@ -121,9 +119,7 @@ def test_a_host_with_the_program_of_yesterday_is_refused_before_anything_is_meas
     testbed.build(run.scenario)
 
 
-def test_a_worker_without_sources_takes_the_node_that_was_copied_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_without_sources_takes_the_copied_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = '[package]\nname = "mine"\nversion = "0.1.0"\n[dependencies]\nbackchannel-node = { path = "x" }\n'
     crate = Crate({"Cargo.toml": manifest, "src/lib.rs": ""})
     monkeypatch.setattr(own_nodes, "ROOT", tmp_path)

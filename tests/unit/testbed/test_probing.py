@@ -1,4 +1,4 @@
-"""The arithmetic of calibration and of the fidelity verdict."""
+"""The arithmetic of calibration."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from testbed import fidelity, kernel_links, probing
-from testbed.report import Arrival, DirectionReport, Measurement, Problem, ProblemKind, Report
+from testbed import kernel_links, probing
+from testbed.report import Arrival, DirectionReport, Measurement
 from testbed.scenario import DirectionSpec, Limits, LinkSpec, Named
 
 
@@ -47,24 +47,14 @@ def measure(real_bps: float, real_delay_s: float, lost: tuple[int, ...] = (), ta
     return probing.measurement(probing.Probe(declared, "forward", train, received), report(train, taken))
 
 
-def test_an_exact_line_passes() -> None:
+def test_a_line_passes_with_its_rate_delay_and_packets_only() -> None:
     result = measure(28_800, 0.05)
-    assert result.problems == ()
+    assert result.problems == measure(28_800, 0.05, lost=(3,), taken=1).problems == ()
     assert result.measured_rate_bps == pytest.approx(28_800)
     assert result.measured_delay_s == pytest.approx(0.05)
-
-
-def test_one_percent_of_rate_is_too_much() -> None:
     assert "rate 28512" in measure(28_512, 0.05).problems[0]
-
-
-def test_two_milliseconds_of_delay_are_too_much() -> None:
     assert measure(28_800, 0.052).problems == ("delay 52.00 ms instead of 50.00 ms",)
-
-
-def test_a_lost_packet_is_reported_unless_the_error_model_took_it() -> None:
     assert measure(28_800, 0.05, lost=(3,)).problems == ("1 of 14 packets lost, 0 of them by the error model",)
-    assert measure(28_800, 0.05, lost=(3,), taken=1).problems == ()
 
 
 def test_a_deviating_link_is_measured_again_and_reported_after_the_last_round() -> None:
@@ -127,142 +117,12 @@ def test_calibration_accounts_for_framing_and_start_and_stop_bits(framing: str, 
     assert result.measured_delay_s == pytest.approx(0.05, abs=1e-5)
 
 
-def run_report(**changes: Any) -> Report:
-    ordinary = {"rate_error": 0.0001, "lateness_s": {"p99": 0.0002}, "lost_before_the_link": 0}
-    counters = ordinary | changes.pop("counters", {})
-    stalls = {"count": 3, "total_s": 0.02, "longest_s": 0.018} | changes.pop("stalls", {})
-    document = {
-        "t0_epoch_ns": 0,
-        "driver": {"links": {"line": {"forward": counters, "reverse": counters}}, "stalls": stalls},
-        "duration_s": 20.0,
-        "captures": [
-            {
-                "node": "a", "interface": "a-eth0", "path": "a-eth0.pcap", "captured": 10, "received": 10,
-                "dropped": changes.pop("dropped", 0),
-            }
-        ],
-        "flows": {
-            "bulk": {
-                "send": {
-                    "lateness_s": {"p50": 2e-5, "p99": 3e-4, "max": 0.01} | changes.pop("sender", {}),
-                    "started_late_s": changes.pop("started_late_s", 0.0001),
-                },
-                "receive": {"payload_ok": changes.pop("payload_ok", True)},
-            },
-            "idle": {"send": {"lateness_s": dict.fromkeys(("p50", "p99", "max"))}, "receive": {"payload_ok": True}},
-        },
-        "armed_late_s": changes.pop("armed_late_s", 0.0),
-    }  # fmt: skip
-    return Report.read(document)
-
-
-def texts(problems: list[Problem]) -> list[str]:
-    return [problem.sentence for problem in problems]
-
-
-def test_a_good_run_is_valid() -> None:
-    assert fidelity.problems(run_report()) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "kind", "text"),
-    [
-        ({"counters": {"rate_error": -0.006}}, ProblemKind.RATE, "rate was off by -0.60 %"),
-        ({"counters": {"lateness_s": {"p99": 0.003}}}, ProblemKind.LATE, "left 3.00 ms late"),
-        ({"counters": {"lost_before_the_link": 7}}, ProblemKind.LOST, "dropped 7 packets before"),
-        (
-            {"counters": {"lost_before_the_link": None}},
-            ProblemKind.LOST,
-            "may have dropped packets (the interface is gone)",
-        ),
-        ({"stalls": {"longest_s": 0.2}}, ProblemKind.STALLED, "did not run for 200 ms"),
-        ({"stalls": {"total_s": 0.5}}, ProblemKind.STALLED, "did not run for 2.5 % of the time"),
-        ({"dropped": 2}, ProblemKind.CAPTURE, "lost 2 packets"),
-        ({"payload_ok": False}, ProblemKind.PAYLOAD, "not the bytes sent"),
-        ({"armed_late_s": 1.25}, ProblemKind.LATE, "1250 ms after the run's zero"),
-        (
-            {"sender": {"p99": 0.004}},
-            ProblemKind.LATE,
-            "flow bulk: its sender handled one segment or timer in a hundred 4.00 ms late",
-        ),
-        ({"sender": {"max": 0.2}}, ProblemKind.LATE, "flow bulk: its sender handled a segment or timer 200 ms late"),
-        (
-            {"started_late_s": 0.06},
-            ProblemKind.LATE,
-            "flow bulk: its sender started 60 ms late; at most 50 ms is allowed",
-        ),
-        (
-            {"counters": {"refused_by_interface": 3}},
-            ProblemKind.LOST,
-            "line forward: the receiving interface did not take 3 packets",
-        ),
-    ],
-)
-def test_each_fault_makes_a_run_invalid(changes: dict[str, Any], kind: ProblemKind, text: str) -> None:
-    problems = fidelity.problems(run_report(**changes))
-    assert {problem.kind for problem in problems} == {kind}
-    assert any(text in problem.sentence for problem in problems)
-
-
-@pytest.mark.parametrize(
-    ("changes", "strain"),
-    [
-        ({}, 0.36),
-        ({"counters": {"lateness_s": {"p99": 0.003}}}, 1.5),
-        ({"counters": {"lateness_s": {"p99": 0.003}}, "stalls": {"queued_s": 0.002}}, 0.15),
-        ({"counters": {"rate_error": -0.01}, "stalls": {"queued_s": 0.02}}, 2.0),
-        ({"stalls": {"longest_s": 0.2, "total_s": 0.2, "queued_s": 0.15}}, 3.0),
-        ({"stalls": {"longest_s": 0.2, "total_s": 0.2, "queued_s": 0.0}}, 0.0),
-        ({"counters": {"lost_before_the_link": 7}, "stalls": {"queued_s": 0.0}}, 2.0),
-        ({"counters": {"lost_before_the_link": None}, "stalls": {"queued_s": 0.0}}, 2.0),
-        ({"dropped": 2, "stalls": {"queued_s": 0.0}}, 2.0),
-        ({"payload_ok": False, "stalls": {"queued_s": 0.0}}, 0.0),
-        ({"sender": {"p99": 0.003}}, 1.5),
-        ({"sender": {"max": 0.1}}, 2.0),
-        # The emulator hardly stood still, and not for others: the sender waited for others all the same.
-        ({"sender": {"p99": 0.02, "max": 0.2}, "stalls": {"queued_s": 0.001}}, 10.0),
-        ({"started_late_s": 0.1, "stalls": {"queued_s": 0.0}}, 2.0),
-        # The host took the CPUs from the emulator for as long as the sender was late.
-        ({"sender": {"p99": 0.02, "max": 0.2}, "stalls": {"longest_s": 0.2, "total_s": 0.2, "queued_s": 0.0}}, 0.0),
-        ({"counters": {"refused_by_interface": 1}, "stalls": {"queued_s": 0.0}}, 2.0),
-        ({"armed_late_s": 0.02, "stalls": {"queued_s": 0.0}}, 2.0),
-    ],
-)
-def test_strain_measures_the_effect_of_other_programs(changes: dict[str, Any], strain: float) -> None:
-    assert fidelity.worst_limit_ratio(run_report(**changes)) == pytest.approx(strain, rel=0.01)
-
-
-def test_a_scenario_may_set_its_own_limits() -> None:
-    late = run_report(counters={"lateness_s": {"p99": 0.003}, "rate_error": 0.004})
-    assert len(fidelity.problems(late)) == 2
-    assert fidelity.problems(late, Limits(lateness_p99_s=0.004)) == []
-    assert len(fidelity.problems(late, Limits(rate=0.003))) == 4
-    assert fidelity.worst_limit_ratio(late, Limits(lateness_p99_s=0.03)) < fidelity.worst_limit_ratio(late)
-    lost = run_report(dropped=2)
-    assert (
-        fidelity.problems(lost, Limits(rate=1, delay_s=10, lateness_p99_s=10, stall_s=10, stalled_share=1))
-        == fidelity.problems(lost)
-        != []
-    )
+def test_wider_limits_pass_a_measurement() -> None:
     declared = link()
     train = probing.train_for(declared, "forward")
     probed = probing.Probe(declared, "forward", train, arrivals(train, 28_512, 0.07))
     assert len(probing.measurement(probed, report(train)).problems) == 2
     assert probing.measurement(probed, report(train), Limits(rate=0.02, delay_s=0.03)).problems == ()
-
-
-def test_the_message_names_the_cause_of_a_stall() -> None:
-    stalled = {"longest_s": 0.2, "total_s": 0.2}
-    assert texts(fidelity.problems(run_report(stalls=stalled | {"queued_s": 0.15})))[0].endswith(
-        "other programs used its CPU"
-    )
-    assert texts(fidelity.problems(run_report(stalls=stalled | {"queued_s": 0.02})))[0].endswith(
-        "the hypervisor took it"
-    )
-
-
-def test_a_direction_without_a_busy_period_has_no_rate_problem() -> None:
-    assert fidelity.problems(run_report(counters={"rate_error": None})) == []
 
 
 @given(
@@ -271,9 +131,7 @@ def test_a_direction_without_a_busy_period_has_no_rate_problem() -> None:
     burst_bytes=st.sampled_from([None, 4_000, 40_000]),
     shaper=st.sampled_from(["htb", "tbf", "cake", "netem"]),
 )
-def test_the_burst_of_a_token_bucket_does_not_count_towards_the_rate(
-    rate_bps: int, off: float, burst_bytes: int | None, shaper: str
-) -> None:
+def test_the_rate_is_without_a_buckets_burst(rate_bps: int, off: float, burst_bytes: int | None, shaper: str) -> None:
     """A bucket passes a packet while it is not overdrawn, counted in bytes. Netem delays each packet by its time."""
     options = {"shaper": shaper} | ({"burst_bytes": burst_bytes} if burst_bytes else {})
     declared = link(rate_bps).replace(kind="kernel", options=options)

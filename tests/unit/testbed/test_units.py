@@ -14,22 +14,12 @@ from testbed import units
 @pytest.mark.parametrize(
     ("text", "kind", "value"),
     [
-        ("28.8 kbit/s", "rate", 28_800.0),
-        ("1.5 Mbit/s", "rate", 1_500_000.0),
-        ("10Mbit/s", "rate", 10_000_000.0),
-        ("5 ms", "time", 0.005),
-        ("0.1 us", "time", 1e-7),
-        ("2 min", "time", 120.0),
-        ("64 KiB", "bytes", 65_536),
-        ("1.5 kB", "bytes", 1_500),
-        ("10 packets", "packets", 10),
-        (10, "packets", 10),
-        ("1 packet", "packets", 1),
-        ("50 %", "fraction", 0.5),
-        (0.25, "fraction", 0.25),
-        ("3", "count", 3),
+        ("28.8 kbit/s", "rate", 28_800.0), ("1.5 Mbit/s", "rate", 1_500_000.0), ("10Mbit/s", "rate", 10_000_000.0),
+        ("5 ms", "time", 0.005), ("0.1 us", "time", 1e-7), ("2 min", "time", 120.0), ("64 KiB", "bytes", 65_536),
+        ("1.5 kB", "bytes", 1_500), ("10 packets", "packets", 10), (10, "packets", 10), ("1 packet", "packets", 1),
+        ("50 %", "fraction", 0.5), (0.25, "fraction", 0.25), ("3", "count", 3),
     ],
-)
+)  # fmt: skip
 def test_spellings(text: object, kind: str, value: float) -> None:
     parsed = units.parse(text, kind)
     assert parsed == value

@@ -49,9 +49,7 @@ def test_a_machine_that_stays_late_fails(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.parametrize("problems", [[RATE], [LATE, LOST], [ProblemKind.CAPTURE, RATE]])
-def test_what_lateness_does_not_explain_fails_at_once(
-    problems: list[ProblemKind], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_others_fail_at_once(problems: list[ProblemKind], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     network: Any = Network(monkeypatch, problems, [])
     with pytest.raises(pytest.fail.Exception, match="attempt 1: it was"):
         run_validly(network, two_hosts(), tmp_path / "run")

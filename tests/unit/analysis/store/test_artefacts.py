@@ -45,9 +45,7 @@ def test_what_is_put_comes_back_and_the_folder_is_gone(place: RemoteArtefacts, t
     assert fsspec.filesystem("memory").cat("/lab/runs/ab/abcd/version-0/captures/a.pcap") == b"one"
 
 
-def test_a_run_that_is_put_again_replaces_the_first_and_what_was_read_of_it(
-    place: RemoteArtefacts, tmp_path: Path
-) -> None:
+def test_a_run_put_again_replaces_the_first_and_what_was_read_of_it(place: RemoteArtefacts, tmp_path: Path) -> None:
     place.put("abcd", made(tmp_path, "one"))
     assert (place.folder("abcd") / "captures/a.pcap").read_text() == "one"
     again = made(tmp_path, "two")
@@ -57,9 +55,7 @@ def test_a_run_that_is_put_again_replaces_the_first_and_what_was_read_of_it(
     assert names(place.folder("abcd")) == {"captures/a.pcap"}
 
 
-def test_each_file_is_announced_with_its_size(
-    place: RemoteArtefacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_announced_with_size(place: RemoteArtefacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time limit of an upload or download grows with the file."""
     calls: list[int | str] = []
     monkeypatch.setattr(artefacts.IoDeadline, "renew", lambda self, size=0: calls.append(size))
@@ -219,14 +215,12 @@ SIZES = {"captures/a.pcap": 3, "manifest.json": 2}
 @pytest.mark.parametrize(
     ("kind", "call", "message"),
     [
-        ("failing", "exists", "503 for exists"),
-        ("failing", "put", "503 for put"),
-        ("silent", "exists", "no answer within 0 s"),
-        ("silent", "put", "no answer within 0 s"),
+        ("failing", "exists", "503 for exists"), ("failing", "put", "503 for put"),
+        ("silent", "exists", "no answer within 0 s"), ("silent", "put", "no answer within 0 s"),
         ("cutting", "put", "a.pcap has 2 bytes there instead of 3"),
         ("cutting", "size", "a.pcap has 4 bytes there instead of 3"),
     ],
-)
+)  # fmt: skip
 def test_a_place_that_does_not_take_a_run_is_named_and_the_run_can_be_put_again(
     unreliable: RemoteArtefacts, tmp_path: Path, kind: str, call: str, message: str
 ) -> None:
@@ -240,9 +234,7 @@ def test_a_place_that_does_not_take_a_run_is_named_and_the_run_can_be_put_again(
     assert names(unreliable.folder("abcd", "0", lambda: SIZES)) == set(SIZES)
 
 
-def test_a_place_that_fails_during_a_second_landing_keeps_the_first(
-    unreliable: RemoteArtefacts, tmp_path: Path
-) -> None:
+def test_a_place_that_fails_at_a_second_landing_keeps_the_first(unreliable: RemoteArtefacts, tmp_path: Path) -> None:
     unreliable.put("abcd", made(tmp_path, "one"), "1.0")
     Unreliable.cutting.add("put")
     with pytest.raises(ArtefactError, match="cannot be put"):
@@ -253,11 +245,7 @@ def test_a_place_that_fails_during_a_second_landing_keeps_the_first(
 
 @pytest.mark.parametrize(
     ("kind", "call", "message"),
-    [
-        ("failing", "get", "503 for get"),
-        ("silent", "get", "no answer within 0 s"),
-        ("cutting", "get", "bytes there instead of"),
-    ],
+    [("failing", "get", "503 for get"), ("silent", "get", "no answer within"), ("cutting", "get", "there instead of")],
 )
 def test_a_place_that_does_not_give_a_run_leaves_no_part_of_it(
     unreliable: RemoteArtefacts, tmp_path: Path, kind: str, call: str, message: str

@@ -94,9 +94,7 @@ def test_a_damaged_run_is_named_and_the_others_are_copied(store: Store, tmp_path
     assert (tmp_path / "saved/runs/r0/r01/captures/a.pcap").read_bytes() == b"abc"
 
 
-def test_an_interrupted_copy_is_no_store_and_is_continued(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_copy_can_be_continued(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     land(store, "r00", 1.0)
     with monkeypatch.context() as patched:
         patched.setattr(
@@ -110,9 +108,7 @@ def test_an_interrupted_copy_is_no_store_and_is_continued(
     assert values(tmp_path / "saved") == {"r00": 1.0}
 
 
-def test_a_store_that_cannot_be_written_is_read_and_copied(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_store_is_read_and_copied(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     land(store, "r00", 1.0)
     store.close()
     folder = tmp_path / "results"
@@ -132,9 +128,7 @@ def test_a_store_that_cannot_be_written_is_read_and_copied(
     assert values(tmp_path / "saved") == {"r00": 1.0}
 
 
-def test_a_store_of_another_version_that_cannot_be_written_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_store_of_another_version_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Store.open(tmp_path).close()
     with closing(sqlite3.connect(tmp_path / "results.sqlite")) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '0007_claims'")

@@ -58,7 +58,7 @@ def test_each_damage_of_a_file_is_found(store: Store, kept: Path, damage: Callab
 
 
 @pytest.mark.parametrize(("damage", "reason"), DAMAGES)
-def test_a_damaged_run_is_not_copied(
+def test_no_damage_is_copied(
     store: Store, kept: Path, tmp_path: Path, damage: Callable[[Path], None], reason: str
 ) -> None:
     damage(kept / CAPTURE)
@@ -138,9 +138,7 @@ ROW_DAMAGES = {
 
 @pytest.mark.only_on("sqlite")
 @pytest.mark.parametrize("statement", ROW_DAMAGES)
-def test_a_row_that_was_changed_is_named_to_its_reader_and_by_verify(
-    store: Store, kept: Path, tmp_path: Path, statement: str
-) -> None:
+def test_a_changed_row_is_named_to_readers_and_verify(store: Store, kept: Path, tmp_path: Path, statement: str) -> None:
     with sqlite3.connect(store.folder / "results.sqlite") as database:
         database.execute(statement)
     reason = ROW_DAMAGES[statement]

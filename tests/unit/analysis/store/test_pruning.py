@@ -61,9 +61,7 @@ def findings(store: Store) -> list[str]:
 @pytest.mark.parametrize(
     ("what", "size", "left"), [("captures", CAPTURE, {"summary.json"}), ("files", CAPTURE + TABLE, set())]
 )
-def test_files_go_and_values_stay_but_nothing_of_runs_that_others_have(
-    filled: Store, what: pruning.Files, size: int, left: set[str]
-) -> None:
+def test_files_go_values_and_shared_runs_stay(filled: Store, what: pruning.Files, size: int, left: set[str]) -> None:
     goes = filled.files_of(["mine"], what)["mine"]
     assert (goes.runs, goes.bytes, goes.shared) == (1, size, 2)
     done: list[int] = []

@@ -34,9 +34,7 @@ def test_one_request_is_found_by_its_number(store: Store) -> None:
     assert requests.find(store, cancel) is None
 
 
-def test_a_runner_that_is_silent_for_15_s_is_gone_and_its_request_and_campaign_are_released(
-    store: Store, clock: SimpleNamespace
-) -> None:
+def test_after_15_s_of_silence_a_runner_is_gone_and_its_work_released(store: Store, clock: SimpleNamespace) -> None:
     begin(store)
     number = requests.ask_run(store, "a.yaml", "name: a")
     requests.show_runner(store, "runner", clock.now_s, [])

@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +28,7 @@ from analysis.store import Landing, Store, StoreError, StoreFailed, requests
 from analysis.store.database import MIGRATIONS, revisions_of
 from analysis.store.documents import Documents
 from analysis.store.pulse import Pulse
-from analysis.store.rows import NewCampaign
+from analysis.store.rows import NewCampaign, RunRow
 from analysis.store.schema import metadata
 from testbed.node_binary import ROOT
 from tests.support.rewriting import rewriting
@@ -50,6 +52,19 @@ def assert_unchanged(pulse: Pulse) -> None:
     assert not pulse.changed()
 
 
+def run_of(store: Store, run_id: str) -> RunRow:
+    run = store.run(run_id)
+    assert run is not None
+    return run
+
+
+def at_once(*calls: Callable[[], object]) -> None:
+    """Each in a thread of its own, until all have ended."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        for ended in [pool.submit(call) for call in calls]:
+            ended.result()
+
+
 def test_a_pulse_tells_of_every_write_and_of_nothing_else(store: Store, tmp_path: Path) -> None:
     pulse, other = Pulse(store), opened(tmp_path)
     assert pulse.changed()
@@ -58,11 +73,10 @@ def test_a_pulse_tells_of_every_write_and_of_nothing_else(store: Store, tmp_path
     begin(other)
     until_changed(pulse)
     assert_unchanged(pulse)
+    row = {"id": "a", "started": 1, "seen": 1, "lacks": []}
     with pytest.raises(sa.exc.IntegrityError), other.writing() as connection:
         # The second row has the key of the first: both are taken back.
-        connection.execute(
-            sa.insert(metadata.tables["runner"]), [{"id": "a", "started": 1, "seen": 1, "lacks": []}] * 2
-        )
+        connection.execute(sa.insert(metadata.tables["runner"]), [row] * 2)
     assert_unchanged(pulse)
     other.land(landing(other, "r00", 1.0))
     until_changed(pulse)
@@ -142,8 +156,7 @@ def test_runs_are_found_however_many_are_asked_for(store: Store) -> None:
 def test_a_run_lands_whole(store: Store) -> None:
     begin(store)
     store.land(landing(store, "r00", 5.0))
-    run = store.run("r00")
-    assert run is not None
+    run = run_of(store, "r00")
     assert run.state == "valid"
     assert [(file.path, file.bytes) for file in run.files] == [("captures/a.pcap", 3)]
     assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
@@ -173,18 +186,8 @@ def test_invalid_runs_stay_out_of_every_mean(store: Store) -> None:
     (row,) = store.table("c1")
     assert (row.mean, row.n) == (5.0, 2)
     assert row.sd == pytest.approx(2**0.5)
-    run = store.run("r01")
-    assert run is not None
+    run = run_of(store, "r01")
     assert [attempt.outcome for attempt in run.attempts] == ["invalid"]
-
-
-def test_an_invalid_run_never_replaces_a_valid_one(store: Store) -> None:
-    begin(store)
-    store.land(landing(store, "r00", 4.0))
-    store.land(landing(store, "r00", 9.0, problems=("late",), attempt=2))
-    run = store.run("r00")
-    assert run is not None
-    assert (run.state, run.metrics[0].value) == ("valid", 4.0)
 
 
 def test_campaigns_count_their_valid_runs_and_share_them(store: Store) -> None:
@@ -192,16 +195,11 @@ def test_campaigns_count_their_valid_runs_and_share_them(store: Store) -> None:
     begin(store, id="c2", name="other")
     store.land(landing(store, "r00", 4.0))
     store.land(landing(store, "r10", 4.0, problems=("late",)))
-    assert {row.id: (row.runs, row.valid) for row in store.campaigns()} == {
-        "c1": (4, 1),
-        "c2": (4, 1),
-    }
+    assert {row.id: (row.runs, row.valid) for row in store.campaigns()} == {"c1": (4, 1), "c2": (4, 1)}
     campaign = store.campaign("c1")
     assert campaign is not None
-    assert [[member.state for member in point.members] for point in campaign.points] == [
-        ["valid", "missing"],
-        ["invalid", "missing"],
-    ]
+    states = [[member.state for member in point.members] for point in campaign.points]
+    assert states == [["valid", "missing"], ["invalid", "missing"]]
     store.end_campaign("c1", complete=False)
     assert store.campaign("c1").state == "incomplete"  # type: ignore[union-attr]
     assert store.campaign("nowhere") is None
@@ -232,14 +230,7 @@ def test_many_writers_wait_for_each_other(store: Store, tmp_path: Path) -> None:
         for entry in some:
             into.land(entry)
 
-    threads = [
-        threading.Thread(target=land_some, args=(into, some))
-        for into, some in ((store, landings[::2]), (other, landings[1::2]))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(lambda: land_some(store, landings[::2]), lambda: land_some(other, landings[1::2]))
     assert len(store.valid_runs([f"run{number}" for number in range(20)])) == 20
 
 
@@ -248,14 +239,9 @@ def test_what_is_read_in_a_moment_is_of_one_moment(store: Store, tmp_path: Path)
     store.land(landing(store, "r00", 1.0))
     other = opened(tmp_path)
 
-    def land_more() -> None:
-        other.land(landing(other, "r01", 2.0))
-
     with store.moment():
         before = store.campaigns()
-        writer = threading.Thread(target=land_more)
-        writer.start()
-        writer.join()
+        at_once(lambda: other.land(landing(other, "r01", 2.0)))
         assert store.campaigns() == before
     assert [row.valid for row in store.campaigns()] == [2]
     assert [row.valid for row in before] == [1]
@@ -264,11 +250,7 @@ def test_what_is_read_in_a_moment_is_of_one_moment(store: Store, tmp_path: Path)
 @of_sqlite
 def test_many_open_a_new_store_at_once(tmp_path: Path) -> None:
     stores: list[Store] = []
-    threads = [threading.Thread(target=lambda: stores.append(Store.open(tmp_path / "new"))) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[lambda: stores.append(Store.open(tmp_path / "new"))] * 12)
     assert len(stores) == 12
     with stores[0].connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
@@ -317,27 +299,22 @@ def test_a_store_of_a_newer_version_and_a_broken_one_are_refused(tmp_path: Path)
         Store.open(tmp_path / "broken")
 
 
-def test_of_two_valid_results_the_first_stays(store: Store) -> None:
+def test_the_first_valid_result_stays_until_another_valid_one_replaces_it(store: Store) -> None:
     begin(store)
     store.land(landing(store, "r00", 4.0))
     second = landing(store, "r00", 5.0)
     (second.folder / "captures/a.pcap").write_bytes(b"other")
     store.land(second)
-    assert [row.value for row in store.values("c1")] == [4.0]
-    assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
     assert not second.folder.exists()
-
-
-def test_a_run_that_replaces_a_valid_one_takes_its_place(store: Store) -> None:
-    begin(store)
-    store.land(landing(store, "r00", 4.0))
+    store.land(landing(store, "r00", 9.0, problems=("late",), attempt=2))
     store.land(landing(store, "r00", 9.0, problems=("late",)), replaces=True)
-    assert [row.value for row in store.values("c1")] == [4.0]
-    store.land(landing(store, "r00", 5.0), replaces=True)
-    run = store.run("r00")
-    assert run is not None
-    assert run.metrics[0].value == 5.0
+    assert [(run_of(store, "r00").state, row.value) for row in store.values("c1")] == [("valid", 4.0)]
     assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
+    other = landing(store, "r00", 5.0)
+    (other.folder / "captures/a.pcap").write_bytes(b"other")
+    store.land(other, replaces=True)
+    assert [row.value for row in store.values("c1")] == [5.0]
+    assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"other"
 
 
 def test_an_earlier_date_has_what_was_there_then(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,9 +330,8 @@ def test_an_earlier_date_has_what_was_there_then(store: Store, monkeypatch: pyte
     then = [[(row.run_id, row.value) for row in store.values_at("c1", at_s)] for at_s in (0.5, 1.5, 2.5, 3.5)]
     assert then == [[], [("r00", 4.0)], [("r00", 5.0)], [("r00", 6.0)]]
     now = store.values_at("c1", clock.now_s)
-    assert [
-        ValueRow(**{key: value for key, value in vars(row).items() if key != "landed"}) for row in now
-    ] == store.values("c1")
+    undated = [{key: value for key, value in vars(row).items() if key != "landed"} for row in now]
+    assert [ValueRow(**row) for row in undated] == store.values("c1")
 
 
 def test_at_the_moment_of_its_replacement_a_run_has_its_new_value(store: Store) -> None:
@@ -367,9 +343,7 @@ def test_at_the_moment_of_its_replacement_a_run_has_its_new_value(store: Store) 
 
 
 @of_postgresql
-def test_files_that_have_no_place_leave_the_earlier_run_readable(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_without_place_spare_the_old_run(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--force with a place that fails midway."""
     begin(store)
     store.land(landing(store, "r00", 1.0))
@@ -395,15 +369,12 @@ def test_files_that_have_no_place_leave_the_earlier_run_readable(
 def test_two_land_one_run_and_the_first_stays(store: Store, tmp_path: Path) -> None:
     begin(store)
     stores = [opened(tmp_path) for _ in range(4)]
-    threads = []
+    calls = []
     for number, entry in enumerate(stores):
         made = landing(store, "r00", float(number))
         own = made.folder.rename(made.folder.with_name(f"r00-{number}"))
-        threads.append(threading.Thread(target=entry.land, args=(replace(made, folder=own),)))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+        calls.append(partial(entry.land, replace(made, folder=own)))
+    at_once(*calls)
     assert store.valid_runs(["r00"]) == {"r00"}
     assert (store.run_folder("r00") / "captures/a.pcap").exists()
     for entry in stores:
@@ -442,8 +413,7 @@ def test_values_and_history_are_of_valid_runs(store: Store) -> None:
 def test_a_seed_of_48_bits_has_room(store: Store) -> None:
     made = landing(store, "r00", 4.0)
     store.land(replace(made, documents=Documents({"seed": 2**48 - 1, "duration_s": 3.0}, {})))
-    run = store.run("r00")
-    assert run is not None
+    run = run_of(store, "r00")
     assert run.seed == 2**48 - 1
 
 
@@ -459,11 +429,7 @@ def test_a_request_goes_to_one_runner_however_many_look(store: Store, tmp_path: 
             taken.append(result.id)
         own.close()
 
-    runners = [threading.Thread(target=look, args=(f"r{number}",)) for number in range(4)]
-    for entry in runners:
-        entry.start()
-    for entry in runners:
-        entry.join(60)
+    at_once(*(partial(look, f"r{number}") for number in range(4)))
     assert sorted(taken) == asked
 
 
@@ -578,9 +544,7 @@ def test_a_folder_is_abandoned_when_its_store_is_gone_whoever_has_the_process_id
     assert not list((store.folder / "assembling").iterdir())
 
 
-def test_runs_that_several_hosts_add_at_once_are_all_members(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_of_several_hosts_are_all_members(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = []
     for name in "abc":
         # With PostgreSQL, each host has a folder of its own, so that no lock of a file holds for both.
@@ -592,8 +556,7 @@ def test_runs_that_several_hosts_add_at_once_are_all_members(
         for number in range(8):
             hosts[host].add_member(new, [("import", f"file {number % 2}")], f"{host}-{number}")
 
-    with ThreadPoolExecutor(len(hosts)) as pool:
-        list(pool.map(add, range(len(hosts))))
+    at_once(*(partial(add, host) for host in range(len(hosts))))
     # Once more: it is a member already.
     store.add_member(new, [("import", "file 1")], "2-7")
     result = store.campaign("imports")
