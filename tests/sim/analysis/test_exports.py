@@ -289,7 +289,8 @@ def test_flents_own_files_of_old_versions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"version": 5}, "unsupported version 5 of Flent's format"), ({"x_values": [1]}, "does not have a value for each of 1"),
+        ({"version": 5}, "unsupported version 5 of Flent's format"),
+        ({"x_values": [1]}, "does not have a value for each of 1"),
         ({"results": [1]}, "of the wrong kind"), ({"results": {"a": ["x", 1, 2]}}, "is not a number"),
         ({"raw_values": {"a": [{"t": "now", "val": 1}]}}, "is not a number"), ({"raw_values": [1]}, "is not a number"),
     ],
