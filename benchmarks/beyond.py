@@ -149,7 +149,8 @@ STUDIES = (
         perturbations=0,
     ),
     _SENDERS,
-    _SENDERS.model_copy(update={"campaign": "queues-and-senders-linux", "simulated": "queues-and-senders-lines"}),
+    _SENDERS.model_copy(update={"campaign": "queues-and-senders-bbr1"}),
+    _SENDERS.model_copy(update={"campaign": "queues-and-senders-linux", "simulated": "queues-and-senders-bbr1"}),
     Study(
         campaign="ack-filters",
         rows=("filter",),

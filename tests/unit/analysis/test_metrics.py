@@ -712,7 +712,7 @@ def test_every_metric_is_in_the_documentation_with_its_providers() -> None:
     providers = {"runs": "C N", "captures": "C", "counters": "N"}
     expected = {name: providers[metric.subject.__module__.split(".")[1]] for name, metric in METRICS.items()}
     written: dict[str, str] = {}
-    for heading in ("Flows", "Runs", "Lines and links"):
+    for heading in ("Flows", "Runs", "Links and their directions"):
         for row in table(heading):
             several = row[2].split(", ") if "," in row[2] else [row[2]] * len(names(row[0]))
             written |= dict(zip(names(row[0]), several, strict=True))
