@@ -1,7 +1,7 @@
 """A paper's artefact on the real PPP of a lab's virtual machines: `papers run --inventory`, as docs/physical.md has it.
 
-`./backchannel test --vm` runs this. Interpreted processors delay each packet by milliseconds, so that the calibration of
-the paper's links refuses the run, as it must. What is held is all before that, and the release of the hosts.
+`./backchannel test --vm` runs this. Interpreted processors delay each packet by milliseconds, so that the calibration
+of the paper's links refuses the run, as it must. What is held is all before that, and the release of the hosts.
 """
 
 from __future__ import annotations
