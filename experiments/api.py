@@ -24,7 +24,7 @@ from experiments.catalogue import (
     campaign_titles as campaign_titles,
 )
 from experiments.engine.batch import unique
-from experiments.engine.forecast import Forecast, forecast
+from experiments.engine.forecast import forecast
 from experiments.labels import (
     cell_text as cell_text,
     comparisons_note as comparisons_note,
@@ -89,11 +89,21 @@ def warnings(plan: Plan, name: str, text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Estimate(Forecast):
+class Estimate:
     """What running a plan costs, beyond what the store already has."""
 
     #: Runs of the plan that the store has with a valid result.
-    known: int = 0
+    known: int
+    #: Runs that remain.
+    runs: int
+    #: Elapsed time of the remaining runs, in s.
+    time_s: float
+    #: Disk space of the remaining runs, in bytes.
+    disk_bytes: float
+    #: Cells that run at the same time.
+    cells: int
+    #: Runs of the store that the estimate is based on; 0: it is based on what the links can carry.
+    based_on: int
 
     @property
     def text(self) -> str:
@@ -125,7 +135,8 @@ def estimate(plan: Plan, results: str) -> Estimate:
         done = store.valid_runs(plan.run_ids)
         history = store.history(plan.backend)
     missing = plan.runs_of([run for run in unique(plan.members) if run.id not in done])
-    return Estimate(**vars(forecast(missing, history, os.cpu_count() or 1)), known=len(done))
+    made = forecast(missing, history, os.cpu_count() or 1)
+    return Estimate(len(done), made.runs, made.time_s, made.disk_bytes, made.cells, made.based_on)
 
 
 # The registry ------------------------------------------------------------------------------------------------

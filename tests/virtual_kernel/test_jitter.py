@@ -83,7 +83,7 @@ def test_probes_overtake_each_other_on_one_way_and_not_on_the_other(folders: tup
     [
         ({"delay_s": 0.003}, "every packet took"),
         ({"reorder_every": 50}, "left after packets that had entered later"),
-        ({"jitter_s": 0.002}, "had a jitter that the line did not report, or more than it declares"),
+        ({"jitter_s": 0.002}, "had a jitter that the link did not report, or more than it declares"),
     ],
 )
 def test_a_fault_of_a_line_with_jitter_makes_the_run_invalid(

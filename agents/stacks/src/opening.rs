@@ -62,6 +62,7 @@ impl Connection {
         }
         self.timestamps.on_syn(syn, self.config.timestamps);
         self.handshake.sack = self.config.sack && syn.sack_permitted;
+        self.receiver.on_agreement(self.handshake.sack);
         self.ecn.on_syn(syn);
         // Options are taken off what fits (RFC 6691).
         let peer_mss = u32::from(syn.mss.unwrap_or(DEFAULT_MSS)).max(LEAST_MSS);

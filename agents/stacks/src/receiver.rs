@@ -87,6 +87,12 @@ impl Receiver {
         self.next = Offset::FIRST_BYTE;
     }
 
+    /// Whether both ends have selective acks: without them each ack out of order is one of the duplicates that a sender
+    /// counts, and goes at once.
+    pub fn on_agreement(&mut self, sack: bool) {
+        self.compression = self.compression.take().filter(|_| sack);
+    }
+
     /// RCV.WND: bytes that may still arrive.
     pub fn window_size(&self) -> u64 {
         self.window.size(self.next)
@@ -380,6 +386,10 @@ mod tests {
         assert_eq!(bench.timers.deadline(Timer::DelayedAck), Some(Time(8_000_000)));
         bench.data(7, 1, 2000);
         assert!(bench.receiver.ack_now, "what fills the hole is acknowledged at once");
+        bench.receiver.on_agreement(true);
+        assert!(bench.receiver.compression.is_some());
+        bench.receiver.on_agreement(false);
+        assert!(bench.receiver.compression.is_none(), "without selective acks");
     }
 
     proptest! {

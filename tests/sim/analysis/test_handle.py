@@ -125,7 +125,7 @@ def test_figures_by_the_command_line(results: Path, tmp_path: Path) -> None:
     [
         (("sequences", "RUN"), "unknown figure 'sequences'; did you mean 'sequence'?"),
         (("sequence", "RUN", "--of", "forwards"), "unknown flow or group 'forwards'; did you mean 'forward'?"),
-        (("queue", "RUN", "--of", "bottleneck"), "unknown line 'bottleneck'"),
+        (("queue", "RUN", "--of", "bottleneck"), "unknown direction of a link 'bottleneck'"),
         (("rtt", "RUN", "--from", "5", "--to", "5"), "there is nothing between 5 s and 5 s"),
         (("bars", "small", "--metric", "speed"), "unknown metric 'speed'"),
         (("bars", "small", "--metric", "video_stalls"), "unknown metric of this campaign 'video_stalls'"),

@@ -40,7 +40,7 @@ def window(folder: Path, stack: str, errors: dict[str, Any], seconds: float, **o
 @pytest.mark.parametrize("packets", [500, 2000])
 def test_reno_has_the_window_of_mathis_equation(tmp_path: Path, packets: int) -> None:
     """W = sqrt(3/2) sqrt(n) (Mathis, Semke, Mahdavi, Ott 1997, equation 2), a loss every n packets."""
-    found = window(tmp_path, "modern", every(packets), 200.0, congestion="newreno")
+    found = window(tmp_path, "modern", every(packets), 200.0, congestion="newreno", sack_compression=False)
     assert found == pytest.approx((1.5 * packets) ** 0.5, rel=0.06)
 
 
