@@ -60,6 +60,7 @@ def test_an_imported_run_is_read_from_the_output() -> None:
 
 
 def test_importing_the_facade_loads_no_dispatcher() -> None:
-    code = "import sys, experiments.api; print([m for m in sys.modules if m.startswith(('experiments.engine.sched', 'dask'))])"
+    heavy = "('experiments.engine.scheduling', 'dask')"
+    code = f"import sys, experiments.api; print([m for m in sys.modules if m.startswith({heavy})])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())
     assert done.stdout.strip() == "[]"
