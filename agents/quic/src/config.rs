@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backchannel_core::ip::IpVersion;
-use backchannel_core::options;
 use backchannel_core::options::{CheckedOptions, OptionValue, ABSENT};
 use backchannel_core::registry::{Entry, When};
 use backchannel_core::scenario::Options;
 use backchannel_core::Error;
+use backchannel_core::{choice, options};
 use backchannel_stacks::config::{Algorithm, Config as TcpConfig, Stacks, CONGESTION};
 use quinn_proto::congestion::{ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
@@ -63,24 +63,14 @@ options! {
     }
 }
 
-/// What protects packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionKind {
-    /// Nothing.
-    Plain,
-    /// TLS 1.3.
-    Tls,
-}
-
-/// Absent is `plain`, so that runs from before the option keep their ids.
-impl OptionValue for SessionKind {
-    const CHOICES: &'static [&'static str] = &["plain", "tls"];
-
-    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> SessionKind {
-        match checked.text(name) {
-            None | Some("plain") => SessionKind::Plain,
-            Some(_) => SessionKind::Tls,
-        }
+choice! {
+    /// What protects packets.
+    pub enum SessionKind {
+        /// Nothing.
+        Plain = "plain",
+        /// TLS 1.3.
+        Tls = "tls";
+        absent: Plain
     }
 }
 

@@ -167,13 +167,13 @@ impl Receiver {
             self.last_out_of_order = Some(range);
             self.out_of_order += 1;
             self.reassembly.store(self.next, start, data);
-            let at_once = self.ack_now || self.quick_acks > 0;
-            match self.compression.as_mut().and_then(|c| c.until(now, self.out_of_order, rtt)) {
-                Some(until) if !at_once => {
+            let waiting = self.compression.as_mut().filter(|_| !self.ack_now && self.quick_acks == 0);
+            match waiting.and_then(|acks| acks.until(now, self.out_of_order, rtt)) {
+                Some(until) => {
                     let sooner = timers.deadline(Timer::DelayedAck).map_or(until, |at| at.min(until));
                     timers.set(Timer::DelayedAck, sooner);
                 }
-                _ => self.ack_now = true,
+                None => self.ack_now = true,
             }
             return;
         }

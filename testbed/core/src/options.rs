@@ -300,11 +300,12 @@ macro_rules! options {
 }
 
 /// Declares an enum that is an option: each variant with the name that campaign files use. See
-/// [`options!`](crate::options!). `.. Variant` at the end stands for every other name that the entry lists.
+/// [`options!`](crate::options!). `.. Variant` at the end stands for every other name that the entry lists, and
+/// `; absent: Variant` for none at all: so runs from before the option keep their ids.
 #[macro_export]
 macro_rules! choice {
     ($(#[$meta:meta])* $vis:vis enum $name:ident {
-        $($(#[$doc:meta])* $variant:ident = $text:literal),* $(,)? $(.. $other:ident)?
+        $($(#[$doc:meta])* $variant:ident = $text:literal),* $(,)? $(.. $other:ident)? $(; absent: $absent:ident)?
     }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -320,6 +321,7 @@ macro_rules! choice {
                 match checked.text(name) {
                     $(Some($text) => $name::$variant,)*
                     $(Some(_) => $name::$other,)?
+                    $(None => $name::$absent,)?
                     other => unreachable!("{name} was validated: {other:?}"),
                 }
             }

@@ -1,7 +1,6 @@
 //! The values of options that are choices. They lie below the mechanisms that they choose.
 
 use backchannel_core::choice;
-use backchannel_core::options::{CheckedOptions, OptionValue};
 
 choice! {
     /// Congestion control, and recovery without selective acks.
@@ -50,49 +49,29 @@ choice! {
     }
 }
 
-/// How slow start ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlowStart {
-    /// With the first loss (RFC 5681 3.1).
-    Standard,
-    /// When round trips grow, or acks arrive back to back for half of one (HyStart, Ha and Rhee 2011, as in Linux).
-    HyStart,
-    /// When round trips grow, by way of conservative slow start (HyStart++, RFC 9406).
-    HyStartPlusPlus,
-}
-
-/// Absent is `standard`, so that runs from before the option keep their ids.
-impl OptionValue for SlowStart {
-    const CHOICES: &'static [&'static str] = &["standard", "hystart", "hystart++"];
-
-    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> SlowStart {
-        match checked.text(name) {
-            Some("hystart") => SlowStart::HyStart,
-            Some("hystart++") => SlowStart::HyStartPlusPlus,
-            _ => SlowStart::Standard,
-        }
+choice! {
+    /// How slow start ends.
+    pub enum SlowStart {
+        /// With the first loss (RFC 5681 3.1).
+        Standard = "standard",
+        /// When round trips grow, or acks arrive back to back for half of one (HyStart, Ha and Rhee 2011, as in Linux).
+        HyStart = "hystart",
+        /// When round trips grow, by way of conservative slow start (HyStart++, RFC 9406).
+        HyStartPlusPlus = "hystart++";
+        absent: Standard
     }
 }
 
-/// How CUBIC's window grows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CubicGrowth {
-    /// RFC 9438.
-    #[default]
-    Rfc9438,
-    /// Linux's tcp_cubic.c.
-    Linux,
-}
-
-/// Absent is `rfc9438`, so that runs from before the option keep their ids.
-impl OptionValue for CubicGrowth {
-    const CHOICES: &'static [&'static str] = &["rfc9438", "linux"];
-
-    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> CubicGrowth {
-        match checked.text(name) {
-            Some("linux") => CubicGrowth::Linux,
-            _ => CubicGrowth::Rfc9438,
-        }
+choice! {
+    /// How CUBIC's window grows.
+    #[derive(Default)]
+    pub enum CubicGrowth {
+        /// RFC 9438.
+        #[default]
+        Rfc9438 = "rfc9438",
+        /// Linux's tcp_cubic.c.
+        Linux = "linux";
+        absent: Rfc9438
     }
 }
 

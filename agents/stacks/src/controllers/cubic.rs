@@ -246,6 +246,17 @@ mod tests {
         }
     }
 
+    /// Acks of a whole window, 10 ms apart; each call returns by how many segments the window grew.
+    fn short_round_trips() -> impl FnMut(&mut Classic<Cubic>) -> f64 {
+        let mut at = 0;
+        move |control| {
+            let before = segments(control);
+            at += 10;
+            control.on_ack(&AckSample { srtt_s: 0.01, ..ack(control.window.cwnd, at) });
+            segments(control) - before
+        }
+    }
+
     fn segments(control: &Classic<Cubic>) -> f64 {
         control.window.segments()
     }
@@ -266,13 +277,7 @@ mod tests {
         // A second loss at 70, below W_max = 100: W_max becomes 59.5, cwnd_prior 70, the window 49. With round trips of
         // 10 ms the window is Reno's estimate.
         lose(&mut control, 70_000);
-        let mut at = 0;
-        let mut round_trip = |control: &mut Classic<Cubic>| {
-            let before = segments(control);
-            at += 10;
-            control.on_ack(&AckSample { srtt_s: 0.01, ..ack(control.window.cwnd, at) });
-            segments(control) - before
-        };
+        let mut round_trip = short_round_trips();
         let alpha = 3.0 * 0.3 / 1.7;
         while segments(&control) < 69.0 {
             let gain = round_trip(&mut control);
@@ -310,13 +315,7 @@ mod tests {
     fn beyond_the_prior_window_linux_keeps_nine_seventeenths() {
         let mut control = avoiding(50, &[("counting", json!("bytes"))], Cubic::new(CubicGrowth::Linux));
         lose(&mut control, 50_000);
-        let mut at = 0;
-        let mut round_trip = |control: &mut Classic<Cubic>| {
-            let before = segments(control);
-            at += 10;
-            control.on_ack(&AckSample { srtt_s: 0.01, ..ack(control.window.cwnd, at) });
-            segments(control) - before
-        };
+        let mut round_trip = short_round_trips();
         while segments(&control) < 55.0 {
             round_trip(&mut control);
         }
