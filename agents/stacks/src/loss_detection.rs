@@ -208,8 +208,8 @@ impl Sender {
         }
         if self.recovery.end().is_some_and(|end| self.una >= end) {
             by_time.rack.on_recovery_end();
-            let is_repairing = self.ledger.as_ref().is_some_and(Ledger::is_repairing);
-            if is_repairing && self.congestion.recovers_at_once() {
+            // The ledger is read through only for a controller that wants to know.
+            if self.congestion.recovers_at_once() && self.ledger.as_ref().is_some_and(Ledger::is_repairing) {
                 by_time.unreported = Some(0);
                 self.recovery.begin_by_time(self.max, None);
                 self.on_loss(sample.now, Signal::Duplicates, self.cwnd());

@@ -1,6 +1,6 @@
 //! When the segments that the window allows leave: at once, in bursts of at most `maxburst` segments (asym 6.3, 8.3 and
-//! figure 19), or at the pacing rate where the controller has one, a quantum at a time. While the pacing timer runs nothing new is sent,
-//! however many acks arrive.
+//! figure 19), or at the pacing rate where the controller has one, a quantum at a time. While the pacing timer runs
+//! nothing new is sent, however many acks arrive.
 //!
 //! ```text
 //! bursts:  wait = maxburst / (cwnd / srtt_exact)        cwnd in segments
