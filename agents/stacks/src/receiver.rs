@@ -169,10 +169,8 @@ impl Receiver {
             self.reassembly.store(self.next, start, data);
             let waiting = self.compression.as_mut().filter(|_| !self.ack_now && self.quick_acks == 0);
             match waiting.and_then(|acks| acks.until(now, self.out_of_order, rtt)) {
-                Some(until) => {
-                    let sooner = timers.deadline(Timer::DelayedAck).map_or(until, |at| at.min(until));
-                    timers.set(Timer::DelayedAck, sooner);
-                }
+                Some(until) if !timers.is_set(Timer::DelayedAck) => timers.set(Timer::DelayedAck, until),
+                Some(_) => {}
                 None => self.ack_now = true,
             }
             return;
@@ -284,8 +282,12 @@ mod tests {
         }
 
         fn data(&mut self, at_ms: u64, start: i64, bytes: u64) {
+            self.data_at(Time(at_ms * 1_000_000), start, bytes);
+        }
+
+        fn data_at(&mut self, at: Time, start: i64, bytes: u64) {
             let data = Chunk { bytes: Vec::new(), zeros: bytes };
-            self.receiver.on_data(Time(at_ms * 1_000_000), Offset(start), data, Some(2), None, &mut self.timers);
+            self.receiver.on_data(at, Offset(start), data, Some(2), None, &mut self.timers);
         }
 
         fn ack(&mut self, window: u64) {
@@ -382,9 +384,16 @@ mod tests {
         }
         bench.data(7, 5001, 1000);
         assert!(!bench.receiver.ack_now);
-        bench.data(7, 6001, 1000);
-        assert_eq!(bench.timers.deadline(Timer::DelayedAck), Some(Time(8_000_000)));
-        bench.data(7, 1, 2000);
+        bench.data_at(Time(7_500_000), 6001, 1000);
+        assert_eq!(bench.timers.deadline(Timer::DelayedAck), Some(Time(8_000_000)), "of the first that waits");
+        (0..42).for_each(|nth| bench.data(7, 7001 + nth * 10, 10));
+        assert!(!bench.receiver.ack_now);
+        bench.data(7, 8001, 10);
+        assert!(bench.receiver.ack_now, "44 wait");
+        bench.ack(65_536);
+        bench.data(8, 8011, 10);
+        assert!(!bench.receiver.ack_now, "an ack stands for all that waited");
+        bench.data(8, 1, 2000);
         assert!(bench.receiver.ack_now, "what fills the hole is acknowledged at once");
         bench.receiver.on_agreement(true);
         assert!(bench.receiver.compression.is_some());
