@@ -19,6 +19,7 @@ from analysis.metrics import METRICS
 from analysis.question import in_file_order, is_detail
 from analysis.results import is_output
 from experiments.labels import cell_text, point_label
+from testbed import units
 
 if TYPE_CHECKING:
     from analysis.handle import StoredCampaign
@@ -80,7 +81,8 @@ def results_table(campaign: StoredCampaign, asked: Asked, width: int) -> Group:
     for number in range(len(points)):
         table.add_row(*(Text(texts[number]) for _, texts in kept))
     if left_out and not asked.metrics:
-        notes.append(Text(f"No room for {left_out} more columns: --metric NAME and --flow NAME choose others", "dim"))
+        more = units.number_of(left_out, "more column")
+        notes.append(Text(f"No room for {more}: --metric NAME and --flow NAME choose others", "dim"))
     if pages > 1:
         notes.append(
             Text(
