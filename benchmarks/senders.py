@@ -1,12 +1,17 @@
 """Scenarios with the research stack's senders beside Linux's own in virtual time.
 
-    ./backchannel bench senders [--sender NAME] [--only NAME] [--repetitions N]
+    ./backchannel bench senders [--sender NAME] [--only NAME] [--repetitions N] [--kernel NAME]
 
 Each scenario runs N times (6) in the simulator with `modern` and on Linux 7.3 in virtual time with the kernel's TCP,
 with the same seeds, and so the same start times and errors. The table has the throughput of the first flow, or for
 short transfers the time that one takes, and the segments sent again. The verdicts take all scenarios together, at 95 %:
 "same" if an equivalence test shows that the means differ by less than the margin (5 %), "different" if they are
 unequal, else "cannot tell". docs/senders.md explains what differs.
+
+BBR's third version is in trees of Linux, and in no release. Held against one of them:
+
+    ./backchannel kernel build --source TREE --name bbr3
+    ./backchannel bench senders --sender BBRv3 --kernel bbr3
 """
 
 from __future__ import annotations
@@ -35,7 +40,9 @@ SENDERS = {
     "Vegas": ("name: modern-vegas, slow_start: standard", "name: vegas"),
     "DCTCP": ("name: modern-dctcp, slow_start: standard", "name: dctcp, ecn: true"),
     "BBR": ("name: modern-bbr1", "name: bbr"),
+    "BBRv3": ("name: modern-bbr", "name: bbr"),
 }
+KERNEL = "7.3"
 DOWN = "  - {name: flow, from: right, to: left, start: [0 s, 0.2 s]}\n"
 TWO = DOWN + "  - {name: second, from: right, to: left, start: [2 s, 2.2 s]}\n"
 #: Two links before the line would delay bursts; a line alone has one queue each way.
@@ -115,7 +122,7 @@ OF_CUBIC: Mapping[str, Scenario] = {
         "flow_completion_p50",
     ),
 }
-SCENARIOS: Mapping[str, Scenario] = {
+SCENARIOS: dict[str, Scenario] = {
     **OF_CUBIC,
     "Reno, 10 Mbit/s, 40 ms": Scenario("Reno", TEN),
     "Reno, 1 % lost": Scenario(
@@ -133,6 +140,11 @@ SCENARIOS: Mapping[str, Scenario] = {
     "BBR, 40 s": Scenario("BBR", TEN, duration="40 s"),
     "BBR, beside CUBIC": Scenario("BBR", TEN, duration="30 s", rival="CUBIC"),
 }
+SCENARIOS |= {
+    name.replace("BBR", "BBRv3"): replace(scenario, sender="BBRv3")
+    for name, scenario in SCENARIOS.items()
+    if scenario.sender == "BBR"
+}
 """Every scenario by its name."""
 
 
@@ -148,7 +160,7 @@ def measured(scenario: Scenario, backend: str, options: argparse.Namespace, fold
     if scenario.rival:
         second = stack(scenario.rival, backend)
         workload += f"  - {{name: second, from: right, to: left, start: [2 s, 2.2 s], stack: {second}}}\n"
-    kernel = "" if backend == "sim" else 'kernel: "7.3"\n'
+    kernel = "" if backend == "sim" else f'kernel: "{options.kernel}"\n'
     file.write_text(
         f"name: senders\nbackend: {backend}\n{kernel}network:\n{scenario.network}"
         f"stack: {stack(scenario.sender, backend)}\nworkload:\n{workload}duration: {scenario.duration}\n"
@@ -180,10 +192,16 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted(SCENARIOS), action="append", help="a scenario; repeatable")
     parser.add_argument("--repetitions", type=int, default=6, help="runs of each on either side (6)")
     parser.add_argument("--margin", type=float, default=MARGIN, help="greatest difference of what agrees (0.05)")
+    parser.add_argument("--kernel", default=KERNEL, metavar="NAME", help=f"Linux on the other side ({KERNEL})")
     options = parser.parse_args()
-    of_senders = [name for name, scenario in SCENARIOS.items() if scenario.sender in (options.sender or SENDERS)]
-    names = options.only or of_senders
-    print(f"{'scenario':38} {'modern (kbit/s or ms)':>24} {'Linux 7.3':>24} {'sent again':>16}")
+    senders = options.sender or [sender for sender in SENDERS if sender != "BBRv3"]
+    names = options.only or [name for name, scenario in SCENARIOS.items() if scenario.sender in senders]
+    if options.kernel == KERNEL and any(SCENARIOS[name].sender == "BBRv3" for name in names):
+        parser.error(
+            f"Linux {KERNEL} has BBR's first version; --kernel names one with the third, which "
+            "./backchannel kernel build --source TREE --name NAME builds"
+        )
+    print(f"{'scenario':38} {'modern (kbit/s or ms)':>24} {f'Linux {options.kernel}':>24} {'sent again':>16}")
     pairs: list[tuple[Values, Values]] = []
     for name in names:
         scenario = SCENARIOS[name]
