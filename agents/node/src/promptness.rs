@@ -9,6 +9,13 @@ use backchannel_core::report::Lateness;
 /// Buckets per doubling.
 const FINENESS: u32 = 8;
 
+/// How late a timer is handled; `None` before it is due. `told_ns` is when its connection last heard of anything. A
+/// connection may ask for an instant that is over: a probe timeout counts from the last packet sent, and an ack that
+/// shortens the round trip moves it into the past (RFC 9002 6.2.1). Nobody was late before the connection asked.
+pub(crate) fn timer_late_ns(due_ns: u64, told_ns: u64, now_ns: u64) -> Option<u64> {
+    (due_ns <= now_ns).then(|| now_ns.saturating_sub(due_ns.max(told_ns)))
+}
+
 /// A histogram of delays with buckets of an eighth of a doubling.
 #[derive(Debug)]
 pub struct LatenessHistogram {
@@ -101,6 +108,14 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_timer_is_late_since_it_was_due_and_asked_for() {
+        assert_eq!(timer_late_ns(100, 50, 130), Some(30));
+        // Asked for at 120, when it was due already.
+        assert_eq!(timer_late_ns(100, 120, 130), Some(10));
+        assert_eq!(timer_late_ns(131, 50, 130), None);
+    }
 
     #[test]
     fn quantiles_are_those_of_the_delays() {

@@ -24,6 +24,7 @@ use backchannel_workloads::flow::Write;
 use super::streams::{Progress, Streams, Tally};
 use crate::host_interface::{Attachment, HostInterface};
 use crate::payload::Check;
+use crate::promptness::timer_late_ns;
 use crate::reports::{ReceiveEnd, StackReport, TransportReport};
 
 /// Frames that are processed before the application runs.
@@ -43,6 +44,8 @@ pub(super) struct Research {
     peer: SocketAddr,
     /// Timer ticks are aligned to the start of the run (ton IV: 500 ms), on CLOCK_MONOTONIC.
     run_begins_ns: u64,
+    /// The last instant that the connections were told, on the same clock.
+    told_ns: u64,
     /// What the application has read of each connection that has not ended.
     reading: BTreeMap<FlowKey, Reading>,
     tally: Tally,
@@ -91,6 +94,7 @@ impl Research {
             local,
             peer,
             run_begins_ns: monotonic_ns(),
+            told_ns: 0,
             reading: BTreeMap::new(),
             tally: Tally::new(seed),
             counts: Counts::default(),
@@ -124,6 +128,9 @@ impl Research {
         self.transmit_all(from_ns)?;
         let timer = self.connections.next_timeout().map(|at| self.run_begins_ns + at.nanos());
         let mut now_ns = self.interface.wait(from_ns, timer.map_or(until_ns, |at| at.min(until_ns)));
+        if let Some(late_ns) = timer.and_then(|due_ns| timer_late_ns(due_ns, self.told_ns, now_ns)) {
+            self.interface.lateness.add(late_ns);
+        }
         // In batches: the caller checks clocks and signals between them, however fast the frames arrive.
         for _ in 0..BATCH {
             let Some(packet) = self.interface.read()? else { break };
@@ -145,11 +152,11 @@ impl Research {
         }
         let now = self.since_start(now_ns);
         for (_, connection) in self.connections.iter_mut() {
-            if let Some(due) = connection.next_timeout().filter(|due| *due <= now) {
-                self.interface.lateness.add(now.since(due).as_nanos() as u64);
+            if connection.next_timeout().is_some_and(|due| due <= now) {
                 connection.on_timer(now);
             }
         }
+        self.told_ns = now_ns;
         self.transmit_all(now_ns)
     }
 
