@@ -79,8 +79,9 @@ def _build(root: Path, target: str) -> Path:
     words = [cargo, "zigbuild", "--release", "--locked", "--package", "backchannel-node"]
     words += ["--target", f"{target}.{GLIBC[0]}.{GLIBC[1]}", "--target-dir", str(folder)]
     path = os.pathsep.join([str(_tools(root, folder / "tools")), str(Path(cargo).parent), os.environ["PATH"]])
-    # The environment in which pip builds must not hide the tools'.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PATH": path}
+    # The environment in which pip builds must not hide the tools'. The linker's scripts stay in one place, too.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"PATH": path, "CARGO_ZIGBUILD_CACHE_DIR": str(folder / "scripts")}
     if subprocess.run(words, cwd=root, env=environment, check=False).returncode != 0:
         raise ValueError(f"cargo cannot build the node binary for {target}; its messages are above")
     return folder / target / "release" / "backchannel-node"

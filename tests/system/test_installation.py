@@ -160,6 +160,7 @@ def test_packages_with_our_folders_names_work_beside_it(user: User) -> None:
         "backchannel_kernel",
     }
     user.install("openai-agents", "web.py")
+    assert user.run("backchannel", "run", *QUICKSTART, "--backend", "sim", "--results", "sim").returncode == 0
     code = (
         "import agents, web, backchannel\n"
         "from backchannel.web import app\n"
