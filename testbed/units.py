@@ -173,7 +173,8 @@ def exact(value: float, kind: str) -> str:
     """
     if kind not in ("rate", "time", "bytes"):
         return f"{value:.15g}"
-    return min((f"{value / size:.15g} {name}" for size, name in _SCALES[kind]), key=len)
+    spelled = (f"{value / size:.15g} {name}" for size, name in _SCALES[kind])
+    return min(spelled, key=lambda text: ("e" in text, len(text)))
 
 
 def show_delay(delay_s: float, jitter_s: float) -> str:

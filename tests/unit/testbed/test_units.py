@@ -53,6 +53,7 @@ def test_refusals(text: object, kind: str, words: str) -> None:
         (0.0001, "time", "0.1 ms"),
         (2.8e-05, "time", "28 us"),
         (0.0, "time", "0 s"),
+        (1e6, "time", "1000000 s"),
         (1048575, "bytes", "1048575 B"),
         (1, "rate", "1 bit/s"),
         (256, "count", "256"),
