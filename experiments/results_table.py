@@ -108,7 +108,7 @@ def columns_of(campaign: StoredCampaign, asked: Asked) -> list[Column]:
     ):
         for name in wanted:
             if name not in known:
-                raise unknown(what, name, sorted(set(known)))
+                raise unknown(what, name, sorted({entry for entry in known if entry}))
     order = {name: place for place, name in enumerate(METRICS)}
     question = campaign.question
     first = [quantity[:2] for quantity in (question.quantity, question.beside) if quantity] if question else []

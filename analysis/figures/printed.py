@@ -209,7 +209,9 @@ def _series(axes: Axes, series: Series, order: float) -> None:
 
 def _fill(series: Series, colour: str) -> dict[str, Any]:
     """How a bar or a cell is filled."""
-    return {"facecolor": "white", "edgecolor": colour, "hatch": "////", "lw": 0.6} if series.hollow else {"color": colour}
+    return (
+        {"facecolor": "white", "edgecolor": colour, "hatch": "////", "lw": 0.6} if series.hollow else {"color": colour}
+    )
 
 
 def _cut_intervals(axes: Axes, series: Series) -> None:

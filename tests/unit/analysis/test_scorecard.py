@@ -102,6 +102,14 @@ def test_mistakes_are_told(more: str, words: str) -> None:
     assert words in str(caught.value)
 
 
+def test_a_comma_in_an_axis_name_is_one_mistake_however_many_labels_there_are() -> None:
+    labels = ", ".join(f"d{number}: {{duration: {number} s}}" for number in range(2, 32))
+    with pytest.raises(CampaignError) as caught:
+        expand(source.parse("c.yaml", BASE + f"sweep: {{axes: {{'delay, both ways': {{{labels}}}}}}}"))
+    assert len(caught.value.problems) == 1
+    assert str(caught.value).endswith("for an axis with one name, leave the comma out of its name")
+
+
 # Measures -----------------------------------------------------------------------------------------------------
 
 POINTS = {0: {"policy": "a", "rate": "1"}, 1: {"policy": "a", "rate": "2"}, 2: {"policy": "b", "rate": "1"}}
