@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 PER_ACK = 2
 #: Assumed rate of a flow over lines without a rate, in bit/s.
 FREE_BPS = 1e9
-#: Stored bytes per captured packet (compressed capture, table row, telemetry): in a simulation, whose times compress
-#: well, and with real packets. Per captured interface, and per run.
-SIM_BYTES_A_PACKET, BYTES_A_PACKET = 40.0, 160.0
+#: Stored bytes per captured packet (compressed capture, table row): in a simulation, whose times compress well, and
+#: with real packets, telemetry included. Per captured interface, and per run.
+SIM_BYTES_A_PACKET, BYTES_A_PACKET = 33.0, 160.0
+#: Telemetry of a simulation, which is not compressed, per packet and link.
+TELEMETRY_BYTES_A_CROSSING = 15.0
 BYTES_A_CAPTURE, BYTES_A_RUN = 13_000.0, 50_000.0
 #: The database of a new store, and what each run adds to it.
 BYTES_A_STORE, ROW_BYTES_A_RUN = 500_000.0, 37_000.0
@@ -74,6 +76,8 @@ class Traffic:
     crossings: float
     #: Captured interfaces.
     captures: int
+    #: Whether senders and queues are sampled.
+    has_telemetry: bool
 
 
 @dataclass(frozen=True)
@@ -265,7 +269,7 @@ def traffic(scenario: Scenario) -> Traffic:
         packets *= 1 + 1 / PER_ACK
         captured += packets * _captures(scenario, hops)
         crossings += packets * len(hops)
-    return Traffic(captured, crossings, captures)
+    return Traffic(captured, crossings, captures, scenario.capture.telemetry)
 
 
 def _captures(scenario: Scenario, hops: Route) -> int:
@@ -275,8 +279,11 @@ def _captures(scenario: Scenario, hops: Route) -> int:
 
 
 def _modelled_bytes(backend: Backend, traffic: Traffic) -> float:
-    a_packet = SIM_BYTES_A_PACKET if not backend.has_real_packets else BYTES_A_PACKET
-    return BYTES_A_RUN + BYTES_A_CAPTURE * traffic.captures + a_packet * traffic.captured
+    fixed_bytes = BYTES_A_RUN + BYTES_A_CAPTURE * traffic.captures
+    if backend.has_real_packets:
+        return fixed_bytes + BYTES_A_PACKET * traffic.captured
+    sampled_bytes = TELEMETRY_BYTES_A_CROSSING * traffic.crossings if traffic.has_telemetry else 0.0
+    return fixed_bytes + SIM_BYTES_A_PACKET * traffic.captured + sampled_bytes
 
 
 def _virtual_s(backend: Backend, scenario: Scenario, traffic: Traffic) -> float:
