@@ -403,7 +403,9 @@ def _parameters(swept: Value) -> Iterator[tuple[str, str]]:
 def _label(value: Any) -> str:
     """A swept value as tables show it."""
     if isinstance(value, dict):
-        return " ".join(_label(part) if isinstance(part, dict) else str(part) for part in value.values())
+        return " ".join(map(_label, value.values()))
+    if isinstance(value, list):
+        return f"[{', '.join(map(_label, value))}]"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return "null" if value is None else str(value)

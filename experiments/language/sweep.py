@@ -185,6 +185,9 @@ class _Reader:
                 if label in misfits:
                     self._fail((*place, label), reason)
                     continue
+                if not str(label).strip():
+                    self._fail((*place, label), "the label is empty: tables and figures would show nothing for it")
+                    continue
                 if not isinstance(values, dict) or not values:
                     self._fail((*place, label), "expected a mapping of fields to values, such as {stack: reno-ns}")
                     continue

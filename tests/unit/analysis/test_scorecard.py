@@ -88,6 +88,7 @@ def test_labels_and_measures_make_no_other_runs() -> None:
         ("sweep: {axes: {p: {a: 3}}}", "expected a mapping of fields to values"),
         ("sweep: {axes: {'p, q': {a: {duration: 1 s}}}}", "has 2 names, so each label needs 2 parts"),
         ("sweep: {axes: {p: {a: {duration: 1 s}}}, duration: [1 s]}", "'duration' is swept twice"),
+        ("sweep: {axes: {p: {' ': {duration: 1 s}}}}", "the label is empty"),
         ("measures: {x: {metric: throughput, ratio: y}}", "exactly one of"),
         ("measures: {x: {ratio: y}}", "a measure with 'ratio' needs 'axis'"),
         ("measures: {x: {gather: {a: y}}}", "a measure with 'gather' needs 'axis'"),
