@@ -408,4 +408,4 @@ def _label(value: Any) -> str:
         return f"[{', '.join(map(_label, value))}]"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return "null" if value is None else str(value)
+    return str(value)

@@ -48,9 +48,9 @@ def test_axes_combine_and_the_last_runs_fastest() -> None:
 
 def test_labels_are_written_as_in_the_file() -> None:
     stacks = "stack: [newreno, {name: newreno, sack: true}]"
-    planned = plan(f"backend: sim\nsweep: {{{stacks}, workload.f.start: [0 s, [0 s, 0.1 s]], fidelity: [null]}}")
-    assert points(planned)[1] == ("newreno", "[0 s, 0.1 s]", "null")
-    assert points(planned)[2] == ("newreno true", "0 s", "null")
+    planned = plan(f"backend: sim\nsweep: {{{stacks}, workload.f.start: [0 s, [0 s, 0.1 s]]}}")
+    assert points(planned)[1] == ("newreno", "[0 s, 0.1 s]")
+    assert points(planned)[2] == ("newreno true", "0 s")
 
 
 @pytest.mark.parametrize(
