@@ -9,6 +9,7 @@ from rich.table import Table
 
 from analysis.store.rows import CampaignRow
 from experiments.listed_runs import ListedRun, table
+from experiments.results_table import folded
 from experiments.tables import campaigns_table
 
 
@@ -35,6 +36,12 @@ def test_columns_that_tell_runs_apart_are_shown() -> None:
     (heads, *_) = printed(table([listed(1, tags=("odd",))]), 100)
     assert "campaign" in heads
     assert "tags" in heads
+
+
+def test_a_long_heading_is_folded_to_its_values_and_a_word_is_not() -> None:
+    assert folded("one-way delay of the satellite", ["5 ms"]) == "one-way delay of\nthe satellite"
+    assert folded("one-way delay of the satellite", ["the fifth of thirty delays"]) == "one-way delay of the\nsatellite"
+    assert folded("retransmission_timeout", ["1"]) == "retransmission_timeout"
 
 
 def test_an_id_of_a_campaign_can_be_copied() -> None:
