@@ -172,6 +172,7 @@ class Means:
         low, high = self.sizes[0], self.sizes[-1]
         log = low > 0 and high / low >= LOG_FROM
         x_size, x_unit = axis_scale([math.sqrt(low * high) if log else high], _kind_of(self.x_field, self.kind))
+        x_unit = x_unit or (self.kind if self.kind in units.BARE_ALLOWED else "")
         size, y = _axis_of(self)
         places = {place: value / x_size for place, value in zip(self.places, self.sizes, strict=True)}
         ticks = tuple((value, f"{value:.10g}") for value in places.values()) if len(places) <= MOST_TICKS else ()

@@ -202,6 +202,12 @@ def test_a_distribution_of_many_combinations_keeps_those_that_can_be_told_apart(
     assert not recwarn.list
 
 
+def test_an_axis_of_packets_says_so_beside_bare_numbers() -> None:
+    down = table().filter(pl.col("subject") == "down").drop("link.rate", "queue.policy")
+    limits = down.insert_column(0, pl.Series("queue.limit", ["2 packets", "4", "8", "16"]))
+    assert campaign.sweep(limits, "throughput").x.label == "queue.limit (packets)"
+
+
 def test_a_long_title_stays_on_the_sheet() -> None:
     title = "Flow completion, median of pages on the way back"
     (axes,) = printed.draw(Figure(Axis(), Axis(title, "s"), ())).axes
