@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis.records import read_records
+from analysis.records import read_records, record_file
 from testbed import node_binary
 from testbed.exchanges import FOLDER
 from testbed.scenario import Flow
@@ -53,8 +53,8 @@ def read(folder: Path | None, flow: Flow) -> pl.DataFrame | None:
     Columns: `seq`, `frame` of packets of a video, `bytes`, and `sent_s`, `arrived_s`, `returned_s` since the run's
     start, null for what never came. `sent_s` is null too for packets that were captured at one place only.
     """
-    path = None if folder is None else folder / FOLDER / f"{flow.name}.jsonl"
-    if path is None or not path.is_file():
+    path = None if folder is None else record_file(folder / FOLDER, flow.name)
+    if path is None:
         return None
     rows = read_records(path, _COLUMNS)
     times = [(pl.col(f"{name}_ns") / 1e9).alias(f"{name}_s") for name in ("sent", "arrived", "returned")]

@@ -39,6 +39,7 @@ from analysis.figures.run import TIME
 from analysis.measuring import Changes, measure_again, new_names
 from analysis.metrics.registry import METRICS, catalogue, estimate
 from analysis.question import Asked, Question, of_stored
+from analysis.records import record_file
 from analysis.results import Results
 from analysis.runs import RunView
 from analysis.statistics import MARGIN
@@ -664,8 +665,8 @@ def _telemetry(folder: Path, scenario: Document, _: Document) -> pl.LazyFrame | 
     sources |= {flow["name"]: (FLOW_TELEMETRY, float(flow.get("start_s") or 0.0)) for flow in scenario["workload"]}
     frames = []
     for name, (schema, start_s) in sources.items():
-        path = folder / "telemetry" / f"{name}.jsonl"
-        if path.is_file() and path.stat().st_size:
+        path = record_file(folder / "telemetry", name)
+        if path is not None and path.stat().st_size:
             # A path is a pattern, and names of flows over IPv6 have brackets.
             rows = pl.scan_ndjson(glob.escape(str(path)), schema=dict(schema))
             t_s = (pl.col("t_ns") / 1e9 + start_s).alias("t_s")

@@ -442,7 +442,12 @@ class KernelLink:
                 raise TestbedError(f"link '{link.name}': the kernel of {error}") from None
 
     def samples(self, link: LinkSpec) -> dict[str, dict[str, tuple[str, str, str]]]:
-        """By node and interface: the link's name, the direction of what leaves there, and that of what arrives."""
+        """By node and interface: the link's name, the direction of what leaves there, and that of what arrives.
+
+        Of a link that only delays nothing is sampled: it has no queue and loses nothing.
+        """
+        if all(spec.rate_bps is None and not spec.errors and not spec.schedule for _, spec in link.directions()):
+            return {}
         near, far = self._ends
         return {
             near.node: {near.name: (link.name, "forward", "reverse")},

@@ -28,6 +28,7 @@ from analysis.figures.registry import FIGURES, RunKind, side_of
 from analysis.handle import StoredRun
 from analysis.metrics import pace
 from analysis.question import is_detail
+from analysis.records import PACKED, PLAIN
 from analysis.registry import plugin_of
 from analysis.runs import Flow, Line as RunLine, Unmeasured
 from analysis.store import notes
@@ -136,6 +137,8 @@ def show(run_id: str) -> str:
     flow = next((flow for flow in flows if flow.name == chosen), flows[0] if flows else None)
     # Counters and datagrams have no segments to draw.
     segmented = not counted and flow is not None and has_segments(scenario, flow)
+    files = {file.path for file in run.files}
+    has_telemetry = flow is not None and any(f"telemetry/{flow.name}{end}" in files for end in (PACKED, PLAIN))
     asked = request.args.get("side", "")
     side = "received" if asked == "receiver" else "sequence"
     by = request.args.get("by", "")
@@ -160,6 +163,7 @@ def show(run_id: str) -> str:
         drawn_sides=("sequence", "received") if asked == "both" else (side,),
         counted=counted,
         segmented=segmented,
+        has_telemetry=has_telemetry,
         counted_every_s=scenario.capture.counters.every_s if scenario.capture.counters else 0.0,
         added=_added(counted),
         first=""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 
 import polars as pl
 
@@ -24,7 +23,7 @@ from analysis.captures.segments import (
 )
 from analysis.captures.tables import MissingCapture, Tables
 from analysis.exchanges import datagrams
-from analysis.records import read_records
+from analysis.records import read_records, record_file
 from analysis.runs import Flow, RunView, Slices, Unmeasured
 from testbed.addressing import with_port
 from testbed.scenario import Flow as FlowSpec
@@ -267,17 +266,15 @@ class CapturedFlow(Flow):
         Raises:
             MissingCapture: the run kept none.
         """
-        path = self._telemetry_path()
-        if path is None or not path.is_file():
+        folder = self.tables.folder
+        path = None if folder is None else record_file(folder / "telemetry", self.name)
+        if path is None:
             raise MissingCapture(
                 f"flow {self.name} left no telemetry; capture.telemetry records it, and imports have none"
             )
         rows = read_records(path, FLOW_TELEMETRY)
         # Stacks count from the flow's start.
         return rows.with_columns((pl.col("t_ns") / 1e9 + self.begun_s).alias("t_s"))
-
-    def _telemetry_path(self) -> Path | None:
-        return None if self.tables.folder is None else self.tables.folder / "telemetry" / f"{self.name}.jsonl"
 
     @cached_property
     def relay(self) -> pl.DataFrame:

@@ -13,7 +13,7 @@ import polars as pl
 
 from analysis import parquet
 from analysis.captures.segments import LINK_TELEMETRY
-from analysis.records import read_records
+from analysis.records import read_records, record_file
 from analysis.runs import Unmeasured
 from testbed.addressing import addresses_of
 from testbed.report import InterfaceReport, LinkReport, Report
@@ -148,8 +148,8 @@ class Tables:
         Raises:
             MissingCapture: the run kept none.
         """
-        path = None if self.folder is None else self.folder / "telemetry" / "links.jsonl"
-        if path is None or not path.is_file():
+        path = None if self.folder is None else record_file(self.folder / "telemetry", "links")
+        if path is None:
             raise MissingCapture("the run kept no telemetry of its links: set capture.telemetry to true")
         rows = read_records(path, LINK_TELEMETRY)
         return rows.with_columns((pl.col("t_ns") / 1e9).alias("t_s"))

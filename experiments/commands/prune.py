@@ -9,7 +9,7 @@ import typer
 
 import analysis
 from analysis import naming
-from analysis.store import StoreError, pruning as of_store
+from analysis.store import StoreError, pruning as of_store, requests
 from analysis.store.removal import Removal, RemovalError
 from analysis.store.screened import read as read_screened
 from experiments import exits, pruning
@@ -98,6 +98,8 @@ def runs(
         fail("say which campaigns go: a CAMPAIGN, --older-than TIME or --keep N", exits.BAD_INPUT)
     with analysis.open(results, artefacts) as opened:
         store = opened.store
+        # A campaign whose process was killed does not run.
+        requests.release_lost(store)
         rule = pruning.Rule(_named(store, names or ()), _before(older_than, store.now()), keep, referenced)
         goes, stays = pruning.choose(store.campaigns(texts=True), rule, _references(store))
         for reason, kept in pruning.grouped(stays).items():

@@ -10,6 +10,7 @@ import typer
 
 import analysis
 from analysis import naming
+from analysis.store import requests
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption, YesOption
 from experiments.commands.shared import ask_to_delete, console, open_campaign, wants_json
@@ -54,6 +55,8 @@ def _set_aside(store: OpenResults, subject: _Subject, state: State) -> str:
     """Archives or deletes it; returns the id that `undelete` takes."""
     if subject.run is not None:
         return store.store.set_run_aside(subject.id, state)
+    # A campaign whose process was killed does not run.
+    requests.release_lost(store.store)
     store.store.set_aside(subject.id, state)
     return subject.id
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from analysis import outputs, qlog, versions
+from analysis import outputs, qlog, records, versions
 from analysis.exchanges import datagrams
 from analysis.measuring import measure_files
 from analysis.metrics import METRICS, Measured
@@ -27,7 +27,7 @@ from experiments import found_flows
 from experiments.engine import machine
 from experiments.language.campaign import Run
 from experiments.testbeds import OnProgress, Testbed, TestbedFactory
-from testbed import build_cache, commands, delivery, fidelity, node_binary, own_nodes
+from testbed import build_cache, commands, delivery, exchanges, fidelity, node_binary, own_nodes
 from testbed.addressing import addresses_of, as_json, interfaces, make_plan
 from testbed.audit import audited
 from testbed.cell import Cell, topology_key
@@ -42,6 +42,8 @@ from testbed.virtual_kernel.machine import VirtualMachine
 Finish = Callable[[Batch], Landing]
 
 
+#: Folders of records in that of a run.
+RECORDS = ("telemetry", exchanges.FOLDER)
 #: Why a stopped run has no result.
 STOPPED = "the campaign was stopped"
 
@@ -283,7 +285,8 @@ def lines_key(scenario: Scenario) -> str:
 
 
 def analyse(folder: Path, scenario: Scenario, report: Report, trace: bool = True, *, others: bool = False) -> Measured:
-    """Classifies a run's captures, unless `trace` is false, measures the run, and compresses the captures.
+    """Classifies a run's captures, unless `trace` is false, measures the run, and compresses its captures,
+    logs and records.
 
     With `others`, packets of UDP and echoes of ICMP get a table, so that lines count them.
     """
@@ -296,7 +299,10 @@ def analyse(folder: Path, scenario: Scenario, report: Report, trace: bool = True
         _assign_senders(folder, scenario, report)
     measured = measure_files(folder, scenario, report)
     qlog.join_keys(folder)
-    for path in [*captures, *(folder / qlog.FOLDER).glob(f"*{qlog.SUFFIX}")]:
+    logs = (folder / qlog.FOLDER).glob(f"*{qlog.SUFFIX}")
+    # An empty file has no rows to unpack.
+    written = (path for part in RECORDS for path in (folder / part).glob(f"*{records.PLAIN}") if path.stat().st_size)
+    for path in [*captures, *logs, *written]:
         # No name and no time inside: equal captures give equal files.
         with (
             path.open("rb") as plain,

@@ -122,6 +122,12 @@ class Direction(Model):
         )
 
 
+class Access(Direction):
+    """Both directions of the links between a topology's hosts and its routers."""
+
+    kind: LinkKind | None = Field(None, description="default: point-to-point")
+
+
 class Route(Model):
     """Where a node sends packets for another node."""
 
@@ -233,7 +239,7 @@ class Network(Model):
     middlebox: MiddleboxOrNone = None
     forward: Direction | None = Field(None, description="the topology's link, towards the client")
     reverse: Direction | None = None
-    access: Direction | None = Field(None, description="the links between hosts and routers; default: 10 Mbit/s, 1 ms")
+    access: Access | None = Field(None, description="the links between hosts and routers; default: 10 Mbit/s, 1 ms")
     #: Number of hosts behind the radio, or at the end of the cable.
     mobiles: Annotated[int, quantity("count", above=0, most=200)] = 1
     #: Propagation delay of both ways, in s. Each pair of hosts draws from the range.

@@ -88,12 +88,11 @@ def build(network: Network, workload: Sequence[Flow], draws: random.Random) -> N
 
 def _asymmetric_path(network: Network) -> NodesAndLinks:
     """Asym 7.1, figure 7: n0 - n1 = n2 - n3. Forward runs from the server to the client."""
-    access = _access(network)
     nodes = _nodes(server="host", router1="router", router2="router", client="host")
     links = [
-        _link("server-access", ["server", "router1"], access, access),
+        _access_link(network, "server-access", ["server", "router1"]),
         _studied(network, "bottleneck", ["router1", "router2"]),
-        _link("client-access", ["router2", "client"], access, access),
+        _access_link(network, "client-access", ["router2", "client"]),
     ]
     return nodes, links
 
@@ -103,18 +102,16 @@ def _dumbbell(network: Network, pairs: int, draws: random.Random) -> NodesAndLin
 
     Where round-trip times are drawn, the servers' wires get the delay that the line and the clients' wires lack.
     """
-    access = _access(network)
     nodes = _nodes(router1="router", router2="router")
     links = [_studied(network, "bottleneck", ["router1", "router2"])]
     for number in range(1, pairs + 1):
-        far = access
+        far_s = None
         if network.rtt is not None:
-            rtt_s = round(draws.uniform(*network.rtt), 6)
-            far = access.replace(delay_s=rtt_s / 2 - near_half_s(network))
+            far_s = round(draws.uniform(*network.rtt), 6) / 2 - near_half_s(network)
         nodes += _hosts(*(f"{side}{number}" for side in SIDES))
         links += [
-            _link(f"server{number}-access", [f"server{number}", "router1"], far, far),
-            _link(f"client{number}-access", ["router2", f"client{number}"], access, access),
+            _access_link(network, f"server{number}-access", [f"server{number}", "router1"], far_s),
+            _access_link(network, f"client{number}-access", ["router2", f"client{number}"]),
         ]
     return nodes, links
 
@@ -132,20 +129,18 @@ def _line(network: Network) -> NodesAndLinks:
 
 def _wireless(network: Network) -> NodesAndLinks:
     """Ton IV-A, figure 2: source - base station - mobile host. Forward runs towards the mobile."""
-    access = _access(network)
     nodes = _nodes(server="host", base="base-station", mobile="host")
-    return nodes, [_link("wire", ["server", "base"], access, access), _studied(network, "air", ["base", "mobile"])]
+    return nodes, [_access_link(network, "wire", ["server", "base"]), _studied(network, "air", ["base", "mobile"])]
 
 
 def _packet_radio(network: Network) -> NodesAndLinks:
     """Asym 5.1, figure 5: a fixed host, the gateway of the radio network, and mobiles. Forward runs towards mobiles."""
-    access = _access(network)
     mobiles = _several("mobile", network.mobiles)
     nodes = _nodes(server="host", gateway="router") + _hosts(*mobiles)
     air = _studied(network, "air", ["gateway", *mobiles])
     if network.link is None:
         air = air.replace(kind="ricochet")
-    return nodes, [_link("wire", ["server", "gateway"], access, access), air]
+    return nodes, [_access_link(network, "wire", ["server", "gateway"]), air]
 
 
 def _hybrid(network: Network) -> NodesAndLinks:
@@ -153,11 +148,10 @@ def _hybrid(network: Network) -> NodesAndLinks:
     `reverse`. Several clients share the cable up to a hub.
     """
     assert network.forward is not None
-    access = _access(network)
     cable, back = network.forward.as_scenario(), (network.reverse or network.forward).as_scenario()
     clients = _several("client", network.mobiles)
     nodes = _nodes(server="host", router="router")
-    links = [_link("server-access", ["server", "router"], access, access)]
+    links = [_access_link(network, "server-access", ["server", "router"])]
     far = clients[0]
     if len(clients) > 1:
         far = "hub"
@@ -191,8 +185,16 @@ def _several(name: str, count: int) -> list[str]:
     return [name] if count == 1 else [f"{name}{number}" for number in range(1, count + 1)]
 
 
+def _access_link(network: Network, name: str, ends: Sequence[str], delay_s: float | None = None) -> LinkSpec:
+    """A link between a host and a router; `delay_s` in place of its own delay."""
+    access = _access(network)
+    if delay_s is not None:
+        access = access.replace(delay_s=delay_s)
+    return _link(name, ends, access, access, None if network.access is None else network.access.kind)
+
+
 def _access(network: Network) -> DirectionSpec:
-    """The wires between hosts and the line."""
+    """The links between hosts and routers."""
     queue = Policy.model_validate({"policy": "droptail", "limit": "30 packets"})
     default = Direction(rate="10 Mbit/s", delay="1 ms", queue=queue)  # type: ignore[arg-type]
     return (network.access or default).as_scenario()

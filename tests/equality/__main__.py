@@ -13,6 +13,7 @@ used, so that any two revisions compare. Metrics that changed their name or subj
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import json
 import math
@@ -26,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from analysis import records
 from analysis.results import RENAMED
 
 HERE = Path(__file__).resolve().parent
@@ -139,6 +141,10 @@ def recorded_results(database: Path) -> dict[str, Any]:
             for id_, state in store.execute("SELECT id, state FROM run")
         }
         for id_, path, digest in store.execute("SELECT run_id, path, sha256 FROM file ORDER BY path"):
+            if path.endswith(records.PACKED):
+                # Earlier versions kept them plain.
+                packed = database.parent / "runs" / id_[:2] / id_ / path
+                path, digest = path.removesuffix(".gz"), _digest(gzip.decompress(packed.read_bytes()))
             if path not in VOLATILE:
                 result[id_]["files"][path] = digest
         for id_, name, subject, value in store.execute("SELECT run_id, name, subject, value FROM metric"):
@@ -225,7 +231,11 @@ def _renamed(name: str) -> str:
 
 
 def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _digest(text.encode())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import polars as pl
 import pytest
 
@@ -22,7 +20,7 @@ def test_retransmissions_are_those_that_the_kernel_counts(finished: Finished) ->
         run = analysis.open(finished.results).run(run_id).data
         for flow in run.flows:
             assert run.folder is not None
-            said = [json.loads(line) for line in (run.folder / f"telemetry/{flow.name}.jsonl").read_text().splitlines()]
+            said = pl.read_ndjson(run.folder / f"telemetry/{flow.name}.jsonl.gz", infer_schema_length=None).to_dicts()
             sent = flow.at_sender.filter(pl.col("dir") == 0)
             opened = sent.filter(pl.col("flags") & SYN != 0)["t_s"].to_list()[1:]
             resent = sent.filter(captures.is_a(captures.DATA) & captures.is_a(captures.RETRANSMISSION))["t_s"].to_list()

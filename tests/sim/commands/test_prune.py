@@ -10,7 +10,7 @@ import pytest
 
 import analysis
 from analysis.results import Quantity
-from analysis.store import Store
+from analysis.store import Store, checksums
 from analysis.store.screened import Screened, keep, known
 from tests.support.called import called
 from tests.support.campaign_texts import TWO_WAYS, asymmetric_path
@@ -61,6 +61,21 @@ def test_older_campaigns_of_a_name_go_after_a_word_and_come_back(results: Path) 
     assert sorted(names(results)) == ["paper", "small"]
     assert called("undelete", "small", "--results", results)[0] == 0
     assert sorted(names(results)) == ["paper", "small", "small"]
+
+
+@pytest.mark.parametrize(("silent_s", "goes"), [(1.0, False), (1000.0, True)])
+def test_a_campaign_that_runs_stays_and_one_whose_process_was_killed_goes(
+    results: Path, silent_s: float, goes: bool
+) -> None:
+    with Store.open(str(results)) as store:
+        paper = next(row.id for row in store.campaigns() if row.name == "paper")
+        with store.writing() as connection:
+            progress = {"updated": time.time() - silent_s}
+            checksums.change_campaign(connection, paper, state="running", progress=progress)
+    status, said, _ = prune("runs", "paper", "--yes", "--results", results)
+    assert status == 0
+    assert ("stays: paper: is running" in said) != goes
+    assert ("paper" in names(results)) != goes
 
 
 def test_what_is_referred_to_stays_unless_it_is_named(results: Path) -> None:

@@ -55,7 +55,7 @@ class Cut(NamedTuple):
     file: str
 
 
-@pytest.fixture(params=["segments.parquet", "summary.json", "telemetry/links.jsonl"])
+@pytest.fixture(params=["segments.parquet", "summary.json", "telemetry/links.jsonl.gz"])
 def cut(made: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Cut:
     """Results in which a file of a run, each of another format, has lost its second half."""
     results = tmp_path / "results"

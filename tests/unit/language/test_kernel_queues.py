@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,7 +11,8 @@ from experiments.language import registry, source
 from experiments.language.campaign import expand
 from experiments.language.problems import CampaignError
 from testbed import kernel_links, kernel_tcp, node_binary
-from testbed.scenario import Named, Scenario
+from testbed.addressing import Interface
+from testbed.scenario import LinkSpec, Named, Scenario
 from tests.messages import reported
 
 TEXT = """\
@@ -212,3 +213,20 @@ def test_ids_of_runs_with_a_flag_for_ecn_are_those_of_before() -> None:
     stack = registry.find("stack", "cubic")
     assert {param.name for param in stack.params if param.default is not None} == before
     assert scenario(stack="{name: cubic, ecn: true}").nodes[0].stack == Named(name="cubic", options={"ecn": True})
+
+
+def test_the_links_of_hosts_may_be_the_kernel_s_and_only_links_that_queue_or_lose_are_sampled() -> None:
+    network = "  access: {kind: kernel, delay: 1 ms}\n"
+    text = TEXT.replace("topology: line", "topology: asymmetric-path").replace("stack: cubic", f"{network}stack: cubic")
+    links = expand(source.parse("c.yaml", text.replace("from: left, to: right", "from: server, to: client"))).runs[0]
+    by_name = {link.name: link for link in links.scenario.links}
+    assert {link.kind for link in by_name.values()} == {"kernel"}
+
+    def sampled(link: LinkSpec) -> set[str]:
+        ends = [Interface(node, link.name, end, "eth0", "", 0, "") for end, node in enumerate(link.ends)]
+        return set(kernel_links.KernelLink((ends[0], ends[1]), cast("Any", ())).samples(link))
+
+    assert sampled(by_name["bottleneck"]) == {"router1", "router2"}
+    assert sampled(by_name["server-access"]) == set()
+    lossy = by_name["server-access"].forward.replace(errors=(Named(name="uniform", options={"probability": 0.1}),))
+    assert sampled(by_name["server-access"].replace(forward=lossy)) == {"server", "router1"}
