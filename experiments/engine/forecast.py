@@ -33,8 +33,8 @@ FREE_BPS = 1e9
 #: Stored bytes per captured packet (compressed capture, table row): in a simulation, whose times compress well, and
 #: with real packets, telemetry included. Per captured interface, and per run.
 SIM_BYTES_A_PACKET, BYTES_A_PACKET = 33.0, 160.0
-#: Telemetry of a simulation, which is not compressed, per packet and link.
-TELEMETRY_BYTES_A_CROSSING = 15.0
+#: Compressed telemetry of a simulation, per packet of a sender.
+TELEMETRY_BYTES_A_PACKET = 6.0
 BYTES_A_CAPTURE, BYTES_A_RUN = 13_000.0, 50_000.0
 #: The database of a new store, and what each run adds to it.
 BYTES_A_STORE, ROW_BYTES_A_RUN = 500_000.0, 37_000.0
@@ -78,8 +78,8 @@ class Traffic:
     crossings: float
     #: Captured interfaces.
     captures: int
-    #: Whether senders and queues are sampled.
-    has_telemetry: bool
+    #: Packets that senders sample; 0 without telemetry.
+    sampled: float
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ def _length_s(scenario: Scenario) -> float:
 
 def traffic(scenario: Scenario) -> Traffic:
     """Estimated packets of all flows."""
-    captured = crossings = 0.0
+    captured = crossings = sent = 0.0
     interfaces = [f"{end}:{link.name}" for link in scenario.links for end in link.ends]
     captures = sum(not scenario.capture.at or name in scenario.capture.at for name in interfaces)
     ways = [(flow, route(scenario, flow.from_, flow.to)) for flow in scenario.workload]
@@ -274,7 +274,8 @@ def traffic(scenario: Scenario) -> Traffic:
         packets *= 1 + 1 / PER_ACK
         captured += packets * _captures(scenario, hops)
         crossings += packets * len(hops)
-    return Traffic(captured, crossings, captures, scenario.capture.telemetry)
+        sent += packets
+    return Traffic(captured, crossings, captures, sent if scenario.capture.telemetry else 0.0)
 
 
 def _offered_per_s(flow: Flow) -> float:
@@ -302,8 +303,7 @@ def _modelled_bytes(backend: Backend, traffic: Traffic) -> float:
     fixed_bytes = BYTES_A_RUN + BYTES_A_CAPTURE * traffic.captures
     if backend.has_real_packets:
         return fixed_bytes + BYTES_A_PACKET * traffic.captured
-    sampled_bytes = TELEMETRY_BYTES_A_CROSSING * traffic.crossings if traffic.has_telemetry else 0.0
-    return fixed_bytes + SIM_BYTES_A_PACKET * traffic.captured + sampled_bytes
+    return fixed_bytes + SIM_BYTES_A_PACKET * traffic.captured + TELEMETRY_BYTES_A_PACKET * traffic.sampled
 
 
 def _virtual_s(backend: Backend, scenario: Scenario, traffic: Traffic) -> float:
